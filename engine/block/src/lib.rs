@@ -1,0 +1,32 @@
+//! The words every room speaks.
+//!
+//! A layer of kura is made of block devices and *is* a block device: it holds [`Block`]s and implements [`Block`].
+//! This crate has that trait, the buffers that travel through it, the error type whose kinds say what to do about it,
+//! and the three things the engine is given from outside: time and tasks ([`Runtime`]), shared control information
+//! ([`Shared`]), and devices ([`Block`] again).
+//!
+//! ```text
+//!   client request ──> volume ──> array ──> device        each arrow is a call of `Block`
+//!          answer  <──        <──       <──               a future that resolves to the bytes or a typed error
+//! ```
+//!
+//! Sizes and offsets are bytes (`u64`) at every door. Nothing here does I/O.
+
+mod buf;
+mod checksum;
+mod device;
+mod error;
+mod rope;
+mod runtime;
+mod shared;
+
+pub use buf::{Buf, BufMut, PAGE_BYTES};
+pub use checksum::Checksum;
+pub use device::{Block, Geometry, Run, RunKind};
+pub use error::{Error, Kind, Result};
+pub use rope::Bufs;
+pub use runtime::{Local, Runtime};
+pub use shared::{ControllerId, DeviceId, ExtentId, NameEntry, Shared};
+
+/// Bytes in a block: the unit of checksums, of mapping and of what a torn write may leave old or new.
+pub const BLOCK_BYTES: usize = 4096;

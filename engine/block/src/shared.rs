@@ -1,0 +1,55 @@
+//! Control information that controllers share: what is free, and what is named.
+
+use crate::{Local, Result};
+
+/// A controller of the pool: 0 ... controllers - 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ControllerId(pub u16);
+
+/// A device of the pool: its place in the label's table of members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub u16);
+
+/// An extent of a device, numbered from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExtentId(pub u32);
+
+/// A name and who owns what it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameEntry {
+    /// The volume's name.
+    pub name: String,
+    /// The controller that owns it.
+    pub owner: ControllerId,
+}
+
+/// The shared table, after the snapshot paper's rule used everywhere in kura: *what is free is shared and leased; what
+/// is allocated is owned by one controller and cached there.*
+///
+/// Allocation is never recorded here: an owner's own tables say what it holds. When a node starts, every controller
+/// recovers its tables, tells [`Shared::adopt`] which extents it holds, and only then are extents leased.
+pub trait Shared {
+    /// Marks extents that `owner` holds as not free. An extent adopted twice is `Corrupt`: two owners claim it.
+    fn adopt(&self, owner: ControllerId, device: DeviceId, extents: &[ExtentId]) -> Local<'_, Result<()>>;
+
+    /// Leases at most `count` free extents of `device`, lowest first; fewer, or none, when it has no more.
+    fn lease(&self, owner: ControllerId, device: DeviceId, count: u32) -> Local<'_, Result<Vec<ExtentId>>>;
+
+    /// Gives extents back as free.
+    fn give_back(&self, owner: ControllerId, device: DeviceId, extents: &[ExtentId]) -> Local<'_, Result<()>>;
+
+    /// Free extents of `device` that nobody leased.
+    fn free(&self, device: DeviceId) -> Local<'_, Result<u32>>;
+
+    /// Tells that `device` has `extents` extents (a new device, or one that grew).
+    fn add_device(&self, device: DeviceId, extents: u32) -> Local<'_, Result<()>>;
+
+    /// Takes a name for `owner`; `Exists` when it is taken.
+    fn take_name(&self, owner: ControllerId, name: &str) -> Local<'_, Result<()>>;
+
+    /// Gives a name up.
+    fn drop_name(&self, name: &str) -> Local<'_, Result<()>>;
+
+    /// All names, sorted.
+    fn names(&self) -> Local<'_, Result<Vec<NameEntry>>>;
+}

@@ -1,0 +1,56 @@
+//! The way onto a controller's thread.
+
+use crate::Controller;
+use kura_block::{Error, Local, Result};
+use std::rc::Rc;
+use tokio::sync::{mpsc, oneshot};
+
+type Job = Box<dyn FnOnce(Rc<Controller>) -> Local<'static, ()> + Send>;
+
+/// Sends work to a controller's thread. Clones reach the same controller.
+#[derive(Clone)]
+pub struct Door {
+    jobs: mpsc::UnboundedSender<Job>,
+}
+
+/// The controller's end of a [`Door`].
+pub struct Inbox {
+    jobs: mpsc::UnboundedReceiver<Job>,
+}
+
+/// A door and its inbox.
+pub fn door() -> (Door, Inbox) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    (Door { jobs: sender }, Inbox { jobs: receiver })
+}
+
+impl Door {
+    /// Runs `work` on the controller's thread beside everything else there, and returns what it resolves to.
+    pub async fn call<T, F>(&self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(Rc<Controller>) -> Local<'static, T> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |controller| {
+            let work = work(controller);
+            Box::pin(async move {
+                // A caller that went away no longer wants the answer.
+                let _ = answer.send(work.await);
+            })
+        });
+        let stopped = || Error::retry("the controller has stopped: is the server shutting down?");
+        self.jobs.send(job).map_err(|_| stopped())?;
+        answered.await.map_err(|_| stopped())
+    }
+}
+
+impl Inbox {
+    /// Serves the door until every [`Door`] is gone.
+    pub async fn serve(mut self, controller: Rc<Controller>) {
+        while let Some(job) = self.jobs.recv().await {
+            let work = job(Rc::clone(&controller));
+            controller.runtime().spawn(work);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What a node tells about itself. Plain data; sizes are bytes.
+
+/// How a volume's extents are laid on devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One copy: a lost device loses data.
+    None,
+    /// Two copies on two devices.
+    Mirror,
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSpec {
+    /// Its name: 1 to 255 bytes; also the name of its NBD export.
+    pub name: String,
+    /// Size in bytes; a multiple of 4096, above zero.
+    pub size_bytes: u64,
+    /// How its extents are laid on devices.
+    pub layout: Layout,
+    /// True takes all its space at once, so that no write can meet a full pool.
+    pub thick: bool,
+    /// True refuses writes.
+    pub read_only: bool,
+}
+
+/// A volume as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// What it was made as; the size is today's.
+    pub spec: VolumeSpec,
+    /// Its number in the pool; never used again.
+    pub id: u64,
+    /// The controller that owns it.
+    pub controller: u16,
+    /// Bytes of extents it holds, one copy counted.
+    pub allocated_bytes: u64,
+    /// Bytes of extents it holds, all copies counted.
+    pub raw_bytes: u64,
+    /// Clients that have it open.
+    pub open: u32,
+}
+
+/// What a disk is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskClass {
+    /// Journals, and later the fast tier.
+    Fast,
+    /// Data.
+    Slow,
+}
+
+/// Whether a disk works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskState {
+    /// In use.
+    Healthy,
+    /// Failed by errors or by hand: not used until it is replaced.
+    Failed,
+    /// Not found when the pool was opened.
+    Missing,
+}
+
+/// A disk of the pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskInfo {
+    /// Its place in the pool's table of members.
+    pub id: u16,
+    /// The UUID in its label.
+    pub uuid: [u8; 16],
+    /// Where it was found: a path, or a model's name in the lab.
+    pub path: String,
+    /// What it is used for.
+    pub class: DiskClass,
+    /// Whether it works.
+    pub state: DiskState,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Bytes for volumes' data on it.
+    pub data_bytes: u64,
+    /// Bytes of `data_bytes` that nobody holds.
+    pub free_bytes: u64,
+    /// Journals that lie on it.
+    pub journals: u16,
+    /// I/O errors since the start.
+    pub io_errors: u64,
+    /// Blocks that failed their checksum since the start.
+    pub checksum_errors: u64,
+}
+
+/// The pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolInfo {
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Bytes in an extent.
+    pub extent_bytes: u64,
+    /// Raw bytes for volumes' data on healthy disks.
+    pub data_bytes: u64,
+    /// Raw bytes of these that nobody holds.
+    pub free_bytes: u64,
+    /// Its disks, by number.
+    pub disks: Vec<DiskInfo>,
+}
+
+/// A controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerInfo {
+    /// Its number.
+    pub id: u16,
+    /// Volumes it owns.
+    pub volumes: u32,
+    /// Bytes of its journal.
+    pub journal_bytes: u64,
+    /// Bytes of the journal that a crash now would replay.
+    pub journal_used_bytes: u64,
+    /// Bytes in the write buffer that are not at their place yet.
+    pub dirty_bytes: u64,
+    /// The most the write buffer takes.
+    pub dirty_limit_bytes: u64,
+    /// Journal entries replayed when it started.
+    pub replayed_entries: u64,
+    /// Bytes of data replayed when it started.
+    pub replayed_bytes: u64,
+    /// Reads, writes, flushes, discards since the start.
+    pub reads: u64,
+    /// Writes since the start.
+    pub writes: u64,
+    /// Bytes read since the start.
+    pub read_bytes: u64,
+    /// Bytes written since the start.
+    pub written_bytes: u64,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Volumes looked at.
+    pub volumes: u64,
+    /// Blocks whose copies were read and verified.
+    pub blocks: u64,
+    /// Blocks put right from another copy.
+    pub repaired: u64,
+    /// What does not hold: one line each; empty when all is well.
+    pub violations: Vec<String>,
+}

@@ -1,0 +1,2 @@
+//! kura
+fn main() {}
