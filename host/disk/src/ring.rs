@@ -1,0 +1,383 @@
+//! This thread's `io_uring`: operations that own their memory, submitted in batches.
+//!
+//! ```text
+//!   task: start(op) ──> submission queue ──┐            one system call for all that the tasks of one round queued
+//!                                          ├── turn() ──> kernel
+//!   task: woken    <── completion queue  <─┘            turn() runs when something was queued and when the ring is ready
+//! ```
+//!
+//! What must hold:
+//! - The memory and the file of an operation live in `slots` from the moment it is queued until its completion is
+//!   reaped, whatever becomes of the future that waits for it.
+//! - No more operations are with the kernel than the completion queue has room for, so that it never overflows; what
+//!   exceeds that waits in `backlog`.
+//! - Whatever is queued is submitted without another call from the outside: queuing wakes the task that runs `turn`.
+#![allow(unsafe_code)] // the submission queue takes raw pointers: the first rule above is what makes them valid
+
+use crate::errno::io_error;
+use io_uring::squeue::Entry;
+use io_uring::types::{Fd, FsyncFlags};
+use io_uring::{IoUring, opcode};
+use kura_block::{BufMut, Bufs, Result};
+use rustix::io::Errno;
+use slab::Slab;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::future::Future;
+use std::os::fd::{AsRawFd, RawFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// Submission queue entries: how many operations one system call can take.
+const SUBMISSIONS: u32 = 256;
+/// Completion queue entries: how many operations may be with the kernel.
+const COMPLETIONS: u32 = 4096;
+/// Parts of one vectored write; the kernel takes no more.
+pub(crate) const MAX_PARTS: usize = 1024;
+/// How long a ring that is dropped waits for what is still in flight, before it gives the memory up as lost.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+
+/// What an operation needs to keep alive until the kernel lets go of it.
+#[expect(dead_code, reason = "what is written is only kept alive")]
+pub(crate) enum Memory {
+    None,
+    Read(BufMut),
+    /// The data, and what the kernel reads the places of its parts from.
+    Write(Bufs, Box<[libc::iovec]>),
+}
+
+enum State {
+    Waiting(Option<Waker>),
+    Done(i32),
+    /// Nobody waits any more: the slot is freed when the completion comes.
+    Abandoned,
+}
+
+struct Slot {
+    state: State,
+    memory: Memory,
+    /// Kept open: until the operation is submitted its number could otherwise come to mean another file.
+    _file: Rc<File>,
+}
+
+struct Inner {
+    uring: IoUring,
+    slots: Slab<Slot>,
+    backlog: VecDeque<Entry>,
+    /// Operations in the submission queue or with the kernel.
+    in_flight: usize,
+    /// Wakes the task that runs [`Ring::turn`].
+    turner: Option<Waker>,
+    /// True when `turner` has been woken and has not had its turn yet.
+    turner_woken: bool,
+    /// Kept for its capacity.
+    wakers: Vec<Waker>,
+}
+
+/// A thread's ring.
+pub(crate) struct Ring {
+    inner: RefCell<Inner>,
+}
+
+impl Ring {
+    pub(crate) fn new() -> Result<Self> {
+        let uring = build().map_err(|error| io_error("io_uring", "cannot set up a ring", &error))?;
+        Ok(Self {
+            inner: RefCell::new(Inner {
+                uring,
+                slots: Slab::new(),
+                backlog: VecDeque::new(),
+                in_flight: 0,
+                turner: None,
+                turner_woken: false,
+                wakers: Vec::new(),
+            }),
+        })
+    }
+
+    /// Reads at `offset` into `memory` from byte `at` on; resolves to the bytes read and the memory.
+    pub(crate) async fn read(
+        &self,
+        file: &Rc<File>,
+        offset: u64,
+        mut memory: BufMut,
+        at: usize,
+    ) -> (rustix::io::Result<usize>, BufMut) {
+        let target = &mut memory[at..];
+        let len = u32::try_from(target.len()).unwrap_or(u32::MAX);
+        let entry = opcode::Read::new(Fd(file.as_raw_fd()), target.as_mut_ptr(), len).offset(offset).build();
+        match self.start(file, entry, Memory::Read(memory)).await {
+            (result, Memory::Read(memory)) => (result, memory),
+            _ => unreachable!("an operation ends with the memory it began with"),
+        }
+    }
+
+    /// Writes the first parts of `data` at `offset`, durably with `dsync`; resolves to the bytes written, possibly fewer.
+    pub(crate) async fn write(
+        &self,
+        file: &Rc<File>,
+        offset: u64,
+        data: Bufs,
+        dsync: bool,
+    ) -> rustix::io::Result<usize> {
+        let fd = Fd(file.as_raw_fd());
+        let flags = if dsync { libc::RWF_DSYNC } else { 0 };
+        let (entry, parts) = match data.parts() {
+            [only] => {
+                let len = u32::try_from(only.len()).unwrap_or(u32::MAX);
+                (opcode::Write::new(fd, only.as_ptr(), len).offset(offset).rw_flags(flags).build(), Box::default())
+            }
+            many => {
+                let parts: Box<[libc::iovec]> = many
+                    .iter()
+                    .take(MAX_PARTS)
+                    .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() })
+                    .collect();
+                let entry = opcode::Writev::new(fd, parts.as_ptr(), parts.len() as u32).offset(offset).rw_flags(flags);
+                (entry.build(), parts)
+            }
+        };
+        self.start(file, entry, Memory::Write(data, parts)).await.0
+    }
+
+    /// Makes the file's data durable, and as much of its metadata as reading it back needs.
+    pub(crate) async fn sync_data(&self, file: &Rc<File>) -> rustix::io::Result<usize> {
+        let entry = opcode::Fsync::new(Fd(file.as_raw_fd())).flags(FsyncFlags::DATASYNC).build();
+        self.start(file, entry, Memory::None).await.0
+    }
+
+    /// `fallocate(2)` with `mode`.
+    pub(crate) async fn fallocate(
+        &self,
+        file: &Rc<File>,
+        mode: i32,
+        offset: u64,
+        len: u64,
+    ) -> rustix::io::Result<usize> {
+        let entry = opcode::Fallocate::new(Fd(file.as_raw_fd()), len).offset(offset).mode(mode).build();
+        self.start(file, entry, Memory::None).await.0
+    }
+
+    fn start(&self, file: &Rc<File>, entry: Entry, memory: Memory) -> Op<'_> {
+        let mut inner = self.inner.borrow_mut();
+        let slot = Slot { state: State::Waiting(None), memory, _file: Rc::clone(file) };
+        let key = inner.slots.insert(slot);
+        inner.queue(entry.user_data(key as u64));
+        Op { ring: self, key: Some(key) }
+    }
+
+    /// Submits what is queued, and wakes the tasks whose operations are complete.
+    fn turn(&self) {
+        let mut wakers = {
+            let mut inner = self.inner.borrow_mut();
+            inner.turner_woken = false;
+            inner.submit();
+            inner.reap();
+            if inner.queue_backlog() {
+                inner.submit();
+            }
+            std::mem::take(&mut inner.wakers)
+        };
+        // Not while `inner` is borrowed: a waker may run code that drops another operation.
+        for waker in wakers.drain(..) {
+            waker.wake();
+        }
+        self.inner.borrow_mut().wakers = wakers;
+    }
+
+    fn set_turner(&self, waker: &Waker) {
+        let turner = &mut self.inner.borrow_mut().turner;
+        if !turner.as_ref().is_some_and(|turner| turner.will_wake(waker)) {
+            *turner = Some(waker.clone());
+        }
+    }
+}
+
+/// The best ring this kernel has: completions are worked off when this thread asks for them instead of by interrupting
+/// it (Linux 6.1), else a plain one.
+fn build() -> std::io::Result<IoUring> {
+    let best = IoUring::builder()
+        .setup_cqsize(COMPLETIONS)
+        .setup_submit_all()
+        .setup_single_issuer()
+        .setup_coop_taskrun()
+        .build(SUBMISSIONS);
+    match best {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            IoUring::builder().setup_cqsize(COMPLETIONS).build(SUBMISSIONS)
+        }
+        built => built,
+    }
+}
+
+impl Inner {
+    /// Queues an operation, to be submitted at the next turn.
+    fn queue(&mut self, entry: Entry) {
+        if !self.backlog.is_empty() || !self.push(&entry) {
+            self.backlog.push_back(entry);
+        }
+        self.wake_turner();
+    }
+
+    fn wake_turner(&mut self) {
+        if let Some(turner) = self.turner.as_ref().filter(|_| !self.turner_woken) {
+            self.turner_woken = true;
+            turner.wake_by_ref();
+        }
+    }
+
+    /// Puts an operation into the submission queue; false when there is no room now.
+    fn push(&mut self, entry: &Entry) -> bool {
+        if self.in_flight >= COMPLETIONS as usize {
+            return false;
+        }
+        if self.uring.submission().is_full() {
+            self.submit();
+        }
+        // SAFETY: the memory and the file that `entry` points to are in `slots` until its completion is reaped.
+        let pushed = unsafe { self.uring.submission().push(entry) }.is_ok();
+        self.in_flight += usize::from(pushed);
+        pushed
+    }
+
+    /// Moves what waited into the submission queue as far as there is room; true when something moved.
+    fn queue_backlog(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(entry) = self.backlog.pop_front() {
+            if !self.push(&entry) {
+                self.backlog.push_front(entry);
+                break;
+            }
+            moved = true;
+        }
+        moved
+    }
+
+    fn submit(&mut self) {
+        let submission = self.uring.submission();
+        if submission.is_empty() && !submission.taskrun() {
+            return;
+        }
+        drop(submission);
+        match self.uring.submit().map_err(|error| Errno::from_io_error(&error)) {
+            Ok(_) => {}
+            // A signal, or the kernel is short of memory: what was not taken is still queued, and tried again.
+            Err(Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::NOMEM)) => self.wake_turner(),
+            Err(errno) => panic!("io_uring refuses to take requests: {errno:?}"),
+        }
+    }
+
+    /// Takes the completions, and gathers who is to be woken in `wakers`.
+    fn reap(&mut self) {
+        let Self { uring, slots, in_flight, wakers, .. } = self;
+        for completion in uring.completion() {
+            *in_flight -= 1;
+            let key = completion.user_data() as usize;
+            match std::mem::replace(&mut slots[key].state, State::Done(completion.result())) {
+                State::Waiting(waker) => wakers.extend(waker),
+                State::Abandoned => drop(slots.remove(key)),
+                State::Done(_) => panic!("io_uring completed operation {key} twice"),
+            }
+        }
+    }
+}
+
+impl AsRawFd for Ring {
+    fn as_raw_fd(&self) -> RawFd {
+        self.inner.borrow().uring.as_raw_fd()
+    }
+}
+
+impl Drop for Ring {
+    /// Waits for what the kernel still works on, since it may write into memory that is ours.
+    fn drop(&mut self) {
+        let inner = self.inner.get_mut();
+        inner.turner = None;
+        let until = Instant::now() + LAST_WAIT;
+        while inner.in_flight > 0 && Instant::now() < until {
+            let timeout = io_uring::types::Timespec::new().nsec(50_000_000);
+            let args = io_uring::types::SubmitArgs::new().timespec(&timeout);
+            // Whatever it says, the completions and the clock decide.
+            let _ = inner.uring.submitter().submit_with_args(1, &args);
+            inner.reap();
+            inner.wakers.clear();
+        }
+        if inner.in_flight > 0 {
+            tracing::error!(operations = inner.in_flight, "devices do not answer: their memory is given up as lost");
+            std::mem::forget(std::mem::take(&mut inner.slots));
+        }
+    }
+}
+
+/// An operation in flight. Dropping it leaves the operation to itself: it may still take effect.
+struct Op<'r> {
+    ring: &'r Ring,
+    key: Option<usize>,
+}
+
+impl Future for Op<'_> {
+    type Output = (rustix::io::Result<usize>, Memory);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(key) = self.key else { panic!("an operation was polled after it resolved") };
+        let mut inner = self.ring.inner.borrow_mut();
+        match &mut inner.slots[key].state {
+            State::Waiting(Some(waker)) => waker.clone_from(cx.waker()),
+            State::Waiting(waker) => *waker = Some(cx.waker().clone()),
+            State::Done(result) => {
+                let result = usize::try_from(*result).map_err(|_| Errno::from_raw_os_error(-*result));
+                let memory = inner.slots.remove(key).memory;
+                drop(inner);
+                self.key = None;
+                return Poll::Ready((result, memory));
+            }
+            State::Abandoned => unreachable!("only dropping abandons an operation"),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Op<'_> {
+    fn drop(&mut self) {
+        let Some(key) = self.key else { return };
+        let mut inner = self.ring.inner.borrow_mut();
+        let slot = &mut inner.slots[key];
+        if matches!(slot.state, State::Done(_)) {
+            drop(inner.slots.remove(key));
+        } else {
+            slot.state = State::Abandoned;
+        }
+    }
+}
+
+/// Turns `ring` whenever something is queued or complete. Runs as a task for as long as the ring is used.
+pub(crate) async fn turn_forever(ring: Rc<Ring>) -> std::io::Result<()> {
+    use tokio::io::unix::AsyncFd;
+    struct Readiness(Rc<Ring>);
+    impl AsRawFd for Readiness {
+        fn as_raw_fd(&self) -> RawFd {
+            self.0.as_raw_fd()
+        }
+    }
+    let readiness = Readiness(Rc::clone(&ring));
+    // SAFETY: the ring's descriptor stays open and the same for as long as the `Rc` in `readiness` lives.
+    let readiness = unsafe { AsyncFd::register_with_interest(readiness, tokio::io::Interest::READABLE)? };
+    std::future::poll_fn(|cx| {
+        ring.set_turner(cx.waker());
+        loop {
+            // Readiness comes in edges: it is cleared before the completions are taken, so that none is missed.
+            match readiness.poll_read_ready(cx) {
+                Poll::Ready(Ok(mut guard)) => guard.clear_ready(),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    ring.turn();
+                    return Poll::Pending;
+                }
+            }
+        }
+    })
+    .await
+}
