@@ -1,1 +1,36 @@
-//! (being built)
+//! The REST door: what a node has and does, over HTTP; and the client that speaks to it.
+//!
+//! ```text
+//!   kura volume list ──┐                        ┌── guard: token; else only loopback's own pages
+//!   curl, Prometheus ──┼── server (TCP, Unix) ──┤
+//!   a browser ─────────┘                        └── routes ──> kura_controller::Node
+//! ```
+//!
+//! Resources are nouns under `/api/v1/`, described by `/api/v1/openapi.json`; sizes are integers in bytes, times are
+//! RFC 3339. An error is a [`Problem`] with a status that follows from its kind. Long work answers `202` and a
+//! [`Job`], whose progress is at `/api/v1/jobs/ID` and, as server-sent events, at `/api/v1/jobs/ID/events`.
+//!
+//! The types here are the wire's own, so that the engine may change without breaking a client.
+
+mod client;
+mod convert;
+mod guard;
+mod jobs;
+mod metrics;
+mod problem;
+mod resources;
+mod routes;
+mod server;
+
+#[cfg(test)]
+mod tests;
+
+pub use client::{Client, ClientError, ServerUri};
+pub use guard::Token;
+pub use problem::{Problem, ProblemKind};
+pub use resources::{
+    CheckRequest, CheckResult, Controller, Disk, DiskClass, DiskState, Health, Job, JobState, Layout, NewVolume, Pool,
+    ResizeVolume, Status, Timestamp, Volume,
+};
+pub use routes::{Admin, router};
+pub use server::{Access, Listener, serve};

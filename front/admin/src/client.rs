@@ -1,0 +1,291 @@
+//! The client: typed requests over a Unix socket, HTTP or HTTPS.
+
+use crate::{
+    CheckRequest, Controller, Disk, Job, JobState, NewVolume, Pool, Problem, ProblemKind, ResizeVolume, Status, Token,
+    Volume,
+};
+use axum::body::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::http::{Method, Request, Response, StatusCode, header, uri::Authority};
+use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Serialize, de::DeserializeOwned};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::{ClientConfig, pki_types::ServerName};
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerUri {
+    /// A Unix socket's path; written as a path, or `unix:PATH`.
+    Unix(PathBuf),
+    /// `http://HOST:PORT`
+    Http(Authority),
+    /// `https://HOST:PORT`
+    Https(Authority),
+}
+
+impl std::str::FromStr for ServerUri {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let authority = |text: &str| {
+            let authority: Authority =
+                text.trim_end_matches('/').parse().map_err(|error| format!("{text:?}: {error}"))?;
+            match authority.port_u16() {
+                Some(_) if !authority.as_str().contains('@') => Ok(authority),
+                _ => Err(format!("{text:?} is not HOST:PORT")),
+            }
+        };
+        match text.split_once("://") {
+            Some(("http", rest)) => authority(rest).map(Self::Http),
+            Some(("https", rest)) => authority(rest).map(Self::Https),
+            Some((scheme, _)) => {
+                Err(format!("no such scheme: {scheme}; name a socket's path, http://HOST:PORT or https://HOST:PORT"))
+            }
+            None if text.is_empty() => Err("it is empty: name a socket's path, or http://HOST:PORT".to_owned()),
+            None => Ok(Self::Unix(text.strip_prefix("unix:").unwrap_or(text).into())),
+        }
+    }
+}
+
+impl std::fmt::Display for ServerUri {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => path.display().fmt(f),
+            Self::Http(authority) => write!(f, "http://{authority}"),
+            Self::Https(authority) => write!(f, "https://{authority}"),
+        }
+    }
+}
+
+/// Why a request brought no answer of the kind asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens there.
+    #[error("no server at {server}: {cause}")]
+    NoServer {
+        /// Where it was sought.
+        server: ServerUri,
+        /// What the system says.
+        cause: std::io::Error,
+    },
+    /// The server refused.
+    #[error(transparent)]
+    Refused(#[from] Problem),
+    /// What listens there does not speak as a server of kura does.
+    #[error("{server} does not answer as a kura server does: {what}")]
+    Garbled {
+        /// Where it was asked.
+        server: ServerUri,
+        /// What was wrong.
+        what: String,
+    },
+}
+
+type Result<T> = std::result::Result<T, ClientError>;
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A client of one server; a connection a request.
+#[derive(Clone)]
+pub struct Client {
+    server: ServerUri,
+    token: Option<Token>,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+impl Client {
+    /// A client of `server`, which shows `token` if there is one; `https` wants `tls` to say whom to trust.
+    pub fn new(server: ServerUri, token: Option<Token>, tls: Option<Arc<ClientConfig>>) -> Self {
+        Self { server, token, tls }
+    }
+
+    /// The node at a glance.
+    pub async fn status(&self) -> Result<Status> {
+        self.get("/api/v1/status").await
+    }
+
+    /// All volumes, by name.
+    pub async fn volumes(&self) -> Result<Vec<Volume>> {
+        self.get("/api/v1/volumes").await
+    }
+
+    /// A volume.
+    pub async fn volume(&self, name: &str) -> Result<Volume> {
+        self.get(&volume_path(name)).await
+    }
+
+    /// Makes a volume.
+    pub async fn create_volume(&self, new: &NewVolume) -> Result<Volume> {
+        self.send(Method::POST, "/api/v1/volumes", new).await
+    }
+
+    /// Changes a volume's size.
+    pub async fn resize_volume(&self, name: &str, size: ResizeVolume) -> Result<Volume> {
+        self.send(Method::PATCH, &volume_path(name), &size).await
+    }
+
+    /// Deletes a volume; `Busy` when a client has it open and not `force`.
+    pub async fn delete_volume(&self, name: &str, force: bool) -> Result<()> {
+        self.request(Method::DELETE, &format!("{}?force={force}", volume_path(name)), None).await?;
+        Ok(())
+    }
+
+    /// The pool and its disks.
+    pub async fn pool(&self) -> Result<Pool> {
+        self.get("/api/v1/pool").await
+    }
+
+    /// The pool's disks, by number.
+    pub async fn disks(&self) -> Result<Vec<Disk>> {
+        self.get("/api/v1/disks").await
+    }
+
+    /// Marks a disk as failed.
+    pub async fn fail_disk(&self, id: u16) -> Result<()> {
+        self.request(Method::POST, &format!("/api/v1/disks/{id}/fail"), None).await?;
+        Ok(())
+    }
+
+    /// The controllers, by number.
+    pub async fn controllers(&self) -> Result<Vec<Controller>> {
+        self.get("/api/v1/controllers").await
+    }
+
+    /// Starts a check.
+    pub async fn check(&self, request: CheckRequest) -> Result<Job> {
+        self.send(Method::POST, "/api/v1/check", &request).await
+    }
+
+    /// Follows a job to its end: `seen` is told of each change, the last one is returned.
+    pub async fn follow(&self, id: u64, mut seen: impl FnMut(&Job)) -> Result<Job> {
+        let mut body = self.request(Method::GET, &format!("/api/v1/jobs/{id}/events"), None).await?.into_body();
+        let mut text = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| self.garbled(error))?;
+            text.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
+            while let Some(end) = text.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = text.drain(..=end).collect();
+                let Some(data) = line.strip_prefix(b"data: ") else { continue };
+                let job: Job = serde_json::from_slice(data).map_err(|error| self.garbled(error))?;
+                seen(&job);
+                if job.state != JobState::Running {
+                    return Ok(job);
+                }
+            }
+        }
+        Err(Problem::new(ProblemKind::Retry, format!("job {id}: the server stopped before it ended")).into())
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.parsed(self.request(Method::GET, path, None).await?).await
+    }
+
+    async fn send<T: DeserializeOwned>(&self, method: Method, path: &str, body: &impl Serialize) -> Result<T> {
+        let body = serde_json::to_vec(body).map_err(|error| self.garbled(error))?;
+        self.parsed(self.request(method, path, Some(body)).await?).await
+    }
+
+    async fn parsed<T: DeserializeOwned>(&self, response: Response<Incoming>) -> Result<T> {
+        let body = response.into_body().collect().await.map_err(|error| self.garbled(error))?;
+        serde_json::from_slice(&body.to_bytes()).map_err(|error| self.garbled(error))
+    }
+
+    /// Sends a request; an answer that is an error becomes one.
+    async fn request(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Response<Incoming>> {
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, self.host());
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, token.bearer());
+        }
+        let request =
+            request.body(Full::new(Bytes::from(body.unwrap_or_default()))).map_err(|error| self.garbled(error))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(self.connect().await?)).await.map_err(|error| self.garbled(error))?;
+        // The connection ends with its answer; how it ends is seen in the answer.
+        tokio::spawn(async { connection.await.ok() });
+        let response = sender.send_request(request).await.map_err(|error| self.garbled(error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        Err(self.refusal(status, response).await)
+    }
+
+    async fn refusal(&self, status: StatusCode, response: Response<Incoming>) -> ClientError {
+        match self.parsed::<Problem>(response).await {
+            Ok(problem) => problem.into(),
+            Err(_) => self.garbled(format!("status {status}")),
+        }
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Stream>> {
+        let absent = |cause| ClientError::NoServer { server: self.server.clone(), cause };
+        Ok(match &self.server {
+            ServerUri::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(absent)?),
+            ServerUri::Http(authority) => Box::new(TcpStream::connect(authority.as_str()).await.map_err(absent)?),
+            ServerUri::Https(authority) => {
+                let Some(tls) = &self.tls else { return Err(self.garbled("https, and no CA is given to trust")) };
+                let stream = TcpStream::connect(authority.as_str()).await.map_err(absent)?;
+                let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+                let host = ServerName::try_from(host).map_err(|error| self.garbled(error))?;
+                let tls = TlsConnector::from(Arc::clone(tls)).connect(host, stream).await;
+                Box::new(tls.map_err(|error| self.garbled(error))?)
+            }
+        })
+    }
+
+    fn host(&self) -> &str {
+        match &self.server {
+            ServerUri::Unix(_) => "localhost",
+            ServerUri::Http(authority) | ServerUri::Https(authority) => authority.as_str(),
+        }
+    }
+
+    fn garbled(&self, what: impl std::fmt::Display) -> ClientError {
+        ClientError::Garbled { server: self.server.clone(), what: what.to_string() }
+    }
+}
+
+fn volume_path(name: &str) -> String {
+    format!("/api/v1/volumes/{}", utf8_percent_encode(name, NON_ALPHANUMERIC))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_paths_or_urls() {
+        let unix = |path: &str| Some(ServerUri::Unix(path.into()));
+        let http = |at: &str| Some(ServerUri::Http(at.parse().unwrap()));
+        let cases = [
+            ("kura-data/admin.sock", unix("kura-data/admin.sock")),
+            ("unix:/run/kura.sock", unix("/run/kura.sock")),
+            ("http://127.0.0.1:7400", http("127.0.0.1:7400")),
+            ("http://[::1]:7400/", http("[::1]:7400")),
+            ("https://store:7400", Some(ServerUri::Https("store:7400".parse().unwrap()))),
+            ("http://127.0.0.1", None),
+            ("http://me:secret@store:7400", None),
+            ("ftp://store:21", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(text.parse::<ServerUri>().ok(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_one_part_of_a_path() {
+        assert_eq!(volume_path("a/b ?"), "/api/v1/volumes/a%2Fb%20%3F");
+    }
+}

@@ -1,0 +1,150 @@
+//! From the engine's words to the wire's, and back.
+
+use crate::resources::{CheckResult, Controller, Disk, DiskClass, DiskState, Health, Layout, NewVolume, Pool, Volume};
+use kura_controller as engine;
+use uuid::Uuid;
+
+impl From<engine::Layout> for Layout {
+    fn from(layout: engine::Layout) -> Self {
+        match layout {
+            engine::Layout::None => Self::None,
+            engine::Layout::Mirror => Self::Mirror,
+        }
+    }
+}
+
+impl From<Layout> for engine::Layout {
+    fn from(layout: Layout) -> Self {
+        match layout {
+            Layout::None => Self::None,
+            Layout::Mirror => Self::Mirror,
+        }
+    }
+}
+
+impl From<NewVolume> for engine::VolumeSpec {
+    fn from(new: NewVolume) -> Self {
+        let NewVolume { name, size_bytes, layout, thick, read_only } = new;
+        Self { name, size_bytes, layout: layout.into(), thick, read_only }
+    }
+}
+
+impl From<engine::VolumeInfo> for Volume {
+    fn from(info: engine::VolumeInfo) -> Self {
+        let engine::VolumeSpec { name, size_bytes, layout, thick, read_only } = info.spec;
+        Self {
+            name,
+            id: info.id,
+            size_bytes,
+            allocated_bytes: info.allocated_bytes,
+            raw_bytes: info.raw_bytes,
+            layout: layout.into(),
+            thick,
+            read_only,
+            controller: info.controller,
+            clients: info.open,
+        }
+    }
+}
+
+impl From<engine::DiskClass> for DiskClass {
+    fn from(class: engine::DiskClass) -> Self {
+        match class {
+            engine::DiskClass::Fast => Self::Fast,
+            engine::DiskClass::Slow => Self::Slow,
+        }
+    }
+}
+
+impl From<engine::DiskState> for DiskState {
+    fn from(state: engine::DiskState) -> Self {
+        match state {
+            engine::DiskState::Healthy => Self::Healthy,
+            engine::DiskState::Failed => Self::Failed,
+            engine::DiskState::Missing => Self::Missing,
+        }
+    }
+}
+
+impl From<engine::DiskInfo> for Disk {
+    fn from(info: engine::DiskInfo) -> Self {
+        Self {
+            id: info.id,
+            uuid: Uuid::from_bytes(info.uuid),
+            path: info.path,
+            class: info.class.into(),
+            state: info.state.into(),
+            size_bytes: info.size_bytes,
+            data_bytes: info.data_bytes,
+            free_bytes: info.free_bytes,
+            journals: info.journals,
+            io_errors: info.io_errors,
+            checksum_errors: info.checksum_errors,
+        }
+    }
+}
+
+impl From<engine::PoolInfo> for Pool {
+    fn from(info: engine::PoolInfo) -> Self {
+        let disks: Vec<Disk> = info.disks.into_iter().map(Disk::from).collect();
+        let whole = disks.iter().all(|disk| disk.state == DiskState::Healthy);
+        Self {
+            uuid: Uuid::from_bytes(info.uuid),
+            health: if whole { Health::Healthy } else { Health::Degraded },
+            extent_bytes: info.extent_bytes,
+            data_bytes: info.data_bytes,
+            free_bytes: info.free_bytes,
+            disks,
+        }
+    }
+}
+
+impl From<engine::ControllerInfo> for Controller {
+    fn from(info: engine::ControllerInfo) -> Self {
+        Self {
+            id: info.id,
+            volumes: info.volumes,
+            journal_bytes: info.journal_bytes,
+            journal_used_bytes: info.journal_used_bytes,
+            dirty_bytes: info.dirty_bytes,
+            dirty_limit_bytes: info.dirty_limit_bytes,
+            replayed_entries: info.replayed_entries,
+            replayed_bytes: info.replayed_bytes,
+            reads: info.reads,
+            writes: info.writes,
+            read_bytes: info.read_bytes,
+            written_bytes: info.written_bytes,
+        }
+    }
+}
+
+impl From<engine::CheckReport> for CheckResult {
+    fn from(report: engine::CheckReport) -> Self {
+        let engine::CheckReport { volumes, blocks, repaired, violations } = report;
+        Self { volumes, blocks, repaired, violations }
+    }
+}
+
+impl Pool {
+    /// What is not well with its disks: one line each.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        self.disks.iter().filter_map(Disk::problem).collect()
+    }
+}
+
+impl Disk {
+    fn problem(&self) -> Option<String> {
+        let Self { id, path, .. } = self;
+        match self.state {
+            DiskState::Missing => Some(format!("disk {id} ({path}) is missing: its data has one copy less")),
+            DiskState::Failed => Some(format!("disk {id} ({path}) has failed: its data has one copy less")),
+            DiskState::Healthy if self.checksum_errors > 0 => {
+                Some(format!("disk {id} ({path}) returned {} blocks with wrong checksums", self.checksum_errors))
+            }
+            DiskState::Healthy if self.io_errors > 0 => {
+                Some(format!("disk {id} ({path}) had {} I/O errors", self.io_errors))
+            }
+            DiskState::Healthy => None,
+        }
+    }
+}

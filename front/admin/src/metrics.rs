@@ -1,0 +1,81 @@
+//! What Prometheus reads of the node: every name of it.
+
+use crate::resources::{Controller, Disk, DiskState, Health, Status, Volume};
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge, with_local_recorder};
+use metrics_exporter_prometheus::PrometheusBuilder;
+
+/// `status` as Prometheus text. Each scrape has a recorder of its own, so that what is gone, such as a deleted volume,
+/// is told no more.
+pub(crate) fn render(status: &Status) -> String {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    with_local_recorder(&recorder, || {
+        describe();
+        tell_node(status);
+        status.pool.disks.iter().for_each(tell_disk);
+        status.controllers.iter().for_each(tell_controller);
+        status.volumes.iter().for_each(tell_volume);
+    });
+    recorder.handle().render()
+}
+
+fn describe() {
+    describe_gauge!("kura_info", "Constant 1; the version is a label");
+    describe_gauge!("kura_healthy", "1 when all is well, 0 when redundancy is lost");
+    describe_gauge!("kura_pool_data_bytes", Unit::Bytes, "Raw bytes for volumes' data on healthy disks");
+    describe_gauge!("kura_pool_free_bytes", Unit::Bytes, "Raw bytes for volumes' data that nobody holds");
+    describe_gauge!("kura_disk_healthy", "1 when the disk is in use, 0 when it is failed or missing");
+    describe_gauge!("kura_disk_data_bytes", Unit::Bytes, "Bytes for volumes' data on the disk");
+    describe_gauge!("kura_disk_free_bytes", Unit::Bytes, "Bytes of the disk that nobody holds");
+    describe_counter!("kura_disk_io_errors_total", "I/O errors since the start");
+    describe_counter!("kura_disk_checksum_errors_total", "Blocks that failed their checksum since the start");
+    describe_gauge!("kura_controller_volumes", "Volumes the controller owns");
+    describe_gauge!("kura_controller_journal_bytes", Unit::Bytes, "Size of the journal");
+    describe_gauge!("kura_controller_journal_used_bytes", Unit::Bytes, "Bytes of journal a crash now would replay");
+    describe_gauge!("kura_controller_dirty_bytes", Unit::Bytes, "Bytes in the write buffer, not at their place yet");
+    describe_gauge!("kura_controller_dirty_limit_bytes", Unit::Bytes, "The most the write buffer takes");
+    describe_counter!("kura_controller_reads_total", "Reads since the start");
+    describe_counter!("kura_controller_writes_total", "Writes since the start");
+    describe_counter!("kura_controller_read_bytes_total", Unit::Bytes, "Bytes read since the start");
+    describe_counter!("kura_controller_written_bytes_total", Unit::Bytes, "Bytes written since the start");
+    describe_gauge!("kura_volume_size_bytes", Unit::Bytes, "Size of the volume");
+    describe_gauge!("kura_volume_allocated_bytes", Unit::Bytes, "Bytes of extents it holds, one copy counted");
+    describe_gauge!("kura_volume_raw_bytes", Unit::Bytes, "Bytes of extents it holds, all copies counted");
+    describe_gauge!("kura_volume_clients", "Clients that have it open");
+}
+
+fn tell_node(status: &Status) {
+    gauge!("kura_info", "version" => status.version.clone()).set(1);
+    gauge!("kura_healthy").set(u8::from(status.health == Health::Healthy));
+    gauge!("kura_pool_data_bytes").set(status.pool.data_bytes as f64);
+    gauge!("kura_pool_free_bytes").set(status.pool.free_bytes as f64);
+}
+
+fn tell_disk(disk: &Disk) {
+    let labels = [("disk", disk.id.to_string()), ("path", disk.path.clone())];
+    gauge!("kura_disk_healthy", &labels).set(u8::from(disk.state == DiskState::Healthy));
+    gauge!("kura_disk_data_bytes", &labels).set(disk.data_bytes as f64);
+    gauge!("kura_disk_free_bytes", &labels).set(disk.free_bytes as f64);
+    counter!("kura_disk_io_errors_total", &labels).absolute(disk.io_errors);
+    counter!("kura_disk_checksum_errors_total", &labels).absolute(disk.checksum_errors);
+}
+
+fn tell_controller(controller: &Controller) {
+    let labels = [("controller", controller.id.to_string())];
+    gauge!("kura_controller_volumes", &labels).set(controller.volumes);
+    gauge!("kura_controller_journal_bytes", &labels).set(controller.journal_bytes as f64);
+    gauge!("kura_controller_journal_used_bytes", &labels).set(controller.journal_used_bytes as f64);
+    gauge!("kura_controller_dirty_bytes", &labels).set(controller.dirty_bytes as f64);
+    gauge!("kura_controller_dirty_limit_bytes", &labels).set(controller.dirty_limit_bytes as f64);
+    counter!("kura_controller_reads_total", &labels).absolute(controller.reads);
+    counter!("kura_controller_writes_total", &labels).absolute(controller.writes);
+    counter!("kura_controller_read_bytes_total", &labels).absolute(controller.read_bytes);
+    counter!("kura_controller_written_bytes_total", &labels).absolute(controller.written_bytes);
+}
+
+fn tell_volume(volume: &Volume) {
+    let labels = [("volume", volume.name.clone())];
+    gauge!("kura_volume_size_bytes", &labels).set(volume.size_bytes as f64);
+    gauge!("kura_volume_allocated_bytes", &labels).set(volume.allocated_bytes as f64);
+    gauge!("kura_volume_raw_bytes", &labels).set(volume.raw_bytes as f64);
+    gauge!("kura_volume_clients", &labels).set(volume.clients);
+}

@@ -1,0 +1,289 @@
+//! The resources as they travel: JSON field names are stable, sizes are integers in bytes, times are RFC 3339.
+
+use crate::Problem;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use std::time::SystemTime;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A point in time, RFC 3339 with milliseconds on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timestamp(pub SystemTime);
+
+impl Timestamp {
+    /// The present.
+    pub fn now() -> Self {
+        Self(SystemTime::now())
+    }
+}
+
+impl std::fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        humantime::format_rfc3339_millis(self.0).fmt(f)
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        humantime::parse_rfc3339(&text).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// How a volume's extents are laid on disks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// One copy: a lost disk loses data.
+    None,
+    /// Two copies on two disks.
+    #[default]
+    Mirror,
+}
+
+/// A volume; also the NBD export of its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Volume {
+    /// Its name.
+    pub name: String,
+    /// Its number in the pool; never used again.
+    pub id: u64,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Bytes of extents it holds, one copy counted.
+    pub allocated_bytes: u64,
+    /// Bytes of extents it holds, all copies counted.
+    pub raw_bytes: u64,
+    /// How its extents are laid on disks.
+    pub layout: Layout,
+    /// True when all its space was taken at creation.
+    pub thick: bool,
+    /// True when it refuses writes.
+    pub read_only: bool,
+    /// The controller that owns it.
+    pub controller: u16,
+    /// Clients that have it open.
+    pub clients: u32,
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewVolume {
+    /// Its name: 1 to 255 bytes.
+    pub name: String,
+    /// Size in bytes; a multiple of 4096, above zero.
+    pub size_bytes: u64,
+    /// How its extents are laid on disks.
+    #[serde(default)]
+    pub layout: Layout,
+    /// True takes all its space at once, so that no write can meet a full pool.
+    #[serde(default)]
+    pub thick: bool,
+    /// True refuses writes.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// A volume's size to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeVolume {
+    /// Size in bytes; a multiple of 4096, above zero.
+    pub size_bytes: u64,
+    /// True allows it to become smaller, which loses what lies beyond the new end.
+    #[serde(default)]
+    pub shrink: bool,
+}
+
+/// What a disk is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskClass {
+    /// Journals.
+    Fast,
+    /// Data.
+    Slow,
+}
+
+/// Whether a disk works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskState {
+    /// In use.
+    Healthy,
+    /// Failed by errors or by hand: not used until it is replaced.
+    Failed,
+    /// Not found when the pool was opened.
+    Missing,
+}
+
+/// A disk of the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Disk {
+    /// Its place in the pool's table of members.
+    pub id: u16,
+    /// The UUID in its label.
+    pub uuid: Uuid,
+    /// Where it was found.
+    pub path: String,
+    /// What it is used for.
+    pub class: DiskClass,
+    /// Whether it works.
+    pub state: DiskState,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Bytes for volumes' data on it.
+    pub data_bytes: u64,
+    /// Bytes of `data_bytes` that nobody holds.
+    pub free_bytes: u64,
+    /// Journals that lie on it.
+    pub journals: u16,
+    /// I/O errors since the start.
+    pub io_errors: u64,
+    /// Blocks that failed their checksum since the start.
+    pub checksum_errors: u64,
+}
+
+/// Whether everything is as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Health {
+    /// Everything works.
+    Healthy,
+    /// It serves, but a disk is failed or missing: redundancy is lost.
+    Degraded,
+}
+
+/// The pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Pool {
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// Whether all its disks work.
+    pub health: Health,
+    /// Bytes in an extent.
+    pub extent_bytes: u64,
+    /// Raw bytes for volumes' data on healthy disks.
+    pub data_bytes: u64,
+    /// Raw bytes of these that nobody holds.
+    pub free_bytes: u64,
+    /// Its disks, by number.
+    pub disks: Vec<Disk>,
+}
+
+/// A controller: one thread's volumes and their journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Controller {
+    /// Its number.
+    pub id: u16,
+    /// Volumes it owns.
+    pub volumes: u32,
+    /// Bytes of its journal.
+    pub journal_bytes: u64,
+    /// Bytes of the journal that a crash now would replay.
+    pub journal_used_bytes: u64,
+    /// Bytes in the write buffer that are not at their place yet.
+    pub dirty_bytes: u64,
+    /// The most the write buffer takes, in bytes.
+    pub dirty_limit_bytes: u64,
+    /// Journal entries replayed when it started.
+    pub replayed_entries: u64,
+    /// Bytes of data replayed when it started.
+    pub replayed_bytes: u64,
+    /// Reads since the start.
+    pub reads: u64,
+    /// Writes since the start.
+    pub writes: u64,
+    /// Bytes read since the start.
+    pub read_bytes: u64,
+    /// Bytes written since the start.
+    pub written_bytes: u64,
+}
+
+/// The node at a glance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    /// The version of kura that serves.
+    pub version: String,
+    /// When this server started.
+    #[schema(value_type = String, format = DateTime)]
+    pub started_at: Timestamp,
+    /// The data directory.
+    pub data: String,
+    /// Where volumes are reached: NBD URIs, to which a volume's name is added.
+    pub nbd: Vec<String>,
+    /// Whether all is well.
+    pub health: Health,
+    /// What is not well: one line each.
+    pub problems: Vec<String>,
+    /// The pool.
+    pub pool: Pool,
+    /// The controllers, by number.
+    pub controllers: Vec<Controller>,
+    /// The volumes, by name.
+    pub volumes: Vec<Volume>,
+}
+
+/// A check to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckRequest {
+    /// True also reads and verifies every copy of every written block; false checks tables only.
+    pub data: bool,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CheckResult {
+    /// Volumes looked at.
+    pub volumes: u64,
+    /// Blocks whose copies were read and verified.
+    pub blocks: u64,
+    /// Blocks put right from another copy.
+    pub repaired: u64,
+    /// What does not hold: one line each; empty when all is well.
+    pub violations: Vec<String>,
+}
+
+/// How far a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobState {
+    /// At work.
+    Running,
+    /// Ended; `result` says how.
+    Done,
+    /// Ended before its work was done; `error` says why.
+    Failed,
+}
+
+/// Long work. It is forgotten when the server stops, or after a hundred others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Job {
+    /// Its number.
+    pub id: u64,
+    /// What it does: `check`.
+    pub kind: String,
+    /// How far it is.
+    pub state: JobState,
+    /// When it started.
+    #[schema(value_type = String, format = DateTime)]
+    pub started_at: Timestamp,
+    /// When it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub ended_at: Option<Timestamp>,
+    /// What it found, once it is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<CheckResult>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+}

@@ -1,0 +1,72 @@
+//! Long work.
+
+use super::Shared;
+use crate::{CheckRequest, Job, JobState, Problem};
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures::Stream;
+use futures::stream::unfold;
+
+type Id = Result<Path<u64>, PathRejection>;
+
+/// Starts a check of every table and, with `data`, of every copy of every written block.
+#[utoipa::path(post, path = "/api/v1/check", tag = "jobs", request_body = CheckRequest, responses(
+    (status = 202, description = "The job; its address is in `Location`", body = Job),
+    (status = "default", description = "What went wrong", body = Problem),
+))]
+pub(super) async fn check(
+    State(door): Shared,
+    request: Result<Json<CheckRequest>, JsonRejection>,
+) -> Result<impl IntoResponse, Problem> {
+    let CheckRequest { data } = request?.0;
+    let node = door.admin.node.clone();
+    let job = door.jobs.start("check", async move { node.check(data).await.map(Into::into) })?;
+    let address = format!("/api/v1/jobs/{}", job.id);
+    Ok((StatusCode::ACCEPTED, [(header::LOCATION, address)], Json(job)))
+}
+
+/// The jobs of this server, oldest first.
+#[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", operation_id = "list_jobs", responses(
+    (status = 200, description = "The jobs", body = [Job]),
+))]
+pub(super) async fn list(State(door): Shared) -> Json<Vec<Job>> {
+    Json(door.jobs.all())
+}
+
+/// A job.
+#[utoipa::path(get, path = "/api/v1/jobs/{id}", tag = "jobs", operation_id = "show_job",
+    params(("id" = u64, Path, description = "The job's number")),
+    responses(
+        (status = 200, description = "The job", body = Job),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn show(State(door): Shared, id: Id) -> Result<Json<Job>, Problem> {
+    Ok(Json(door.jobs.get(id?.0)?.borrow().clone()))
+}
+
+/// A job as it changes: server-sent events, each a job, until it has ended.
+#[utoipa::path(get, path = "/api/v1/jobs/{id}/events", tag = "jobs", operation_id = "follow_job",
+    params(("id" = u64, Path, description = "The job's number")),
+    responses(
+        (status = 200, description = "A job an event", body = Job, content_type = "text/event-stream"),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn events(
+    State(door): Shared,
+    id: Id,
+) -> Result<Sse<impl Stream<Item = Result<Event, axum::Error>>>, Problem> {
+    let mut changes = door.jobs.get(id?.0)?;
+    changes.mark_changed();
+    let events = unfold(Some(changes), async |changes| {
+        let mut changes = changes?;
+        changes.changed().await.ok()?;
+        let job = changes.borrow_and_update().clone();
+        let more = (job.state == JobState::Running).then_some(changes);
+        Some((Event::default().json_data(job), more))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}

@@ -1,0 +1,94 @@
+//! The routes, each with its words for `OpenAPI`.
+
+mod about;
+mod jobs;
+mod pool;
+mod volumes;
+
+use crate::jobs::Jobs;
+use crate::{Problem, ProblemKind, Timestamp};
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::routing::get;
+use kura_controller::Node;
+use metrics_exporter_prometheus::PrometheusHandle;
+use std::sync::Arc;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// A request's body is a few numbers and a name.
+const BODY_BYTES: usize = 64 * 1024;
+
+/// What the REST door serves.
+#[derive(Clone)]
+pub struct Admin {
+    /// The node.
+    pub node: Node,
+    /// Renders what this process counts itself, beside what the node tells.
+    pub metrics: PrometheusHandle,
+    /// The version of kura, for people.
+    pub version: String,
+    /// The data directory.
+    pub data: String,
+    /// Where volumes are reached: NBD URIs, to which a volume's name is added.
+    pub nbd: Vec<String>,
+    /// When this server started.
+    pub started_at: Timestamp,
+}
+
+struct Door {
+    admin: Admin,
+    jobs: Jobs,
+}
+
+type Shared = State<Arc<Door>>;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "kura", description = "Volumes, disks and controllers of a kura node. Sizes are bytes, times RFC 3339."),
+    tags(
+        (name = "node", description = "The node as a whole"),
+        (name = "volumes", description = "Volumes, each an NBD export of its name"),
+        (name = "pool", description = "The pool and its disks"),
+        (name = "jobs", description = "Long work"),
+    )
+)]
+struct Api;
+
+/// The routes over `admin`, without a guard: [`crate::serve`] adds the one its listener needs.
+pub fn router(admin: Admin) -> Router {
+    let (router, mut api) = OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(about::health))
+        .routes(routes!(about::metrics))
+        .routes(routes!(about::status))
+        .routes(routes!(volumes::list, volumes::create))
+        .routes(routes!(volumes::show, volumes::resize, volumes::delete))
+        .routes(routes!(pool::pool))
+        .routes(routes!(pool::disks))
+        .routes(routes!(pool::fail_disk))
+        .routes(routes!(pool::controllers))
+        .routes(routes!(jobs::check))
+        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::show))
+        .routes(routes!(jobs::events))
+        .split_for_parts();
+    api.info.version.clone_from(&admin.version);
+    let description = async move || axum::Json(api.clone());
+    router
+        .route("/api/v1/openapi.json", get(description))
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .with_state(Arc::new(Door { admin, jobs: Jobs::default() }))
+}
+
+async fn no_such_route(request: axum::extract::Request) -> Problem {
+    let path = request.uri().path();
+    Problem::new(ProblemKind::Missing, format!("{path}: no such resource; /api/v1/openapi.json lists them"))
+}
+
+async fn no_such_method(request: axum::extract::Request) -> (axum::http::StatusCode, axum::Json<Problem>) {
+    let text = format!("{}: the resource does not take {}", request.uri().path(), request.method());
+    (axum::http::StatusCode::METHOD_NOT_ALLOWED, axum::Json(Problem::new(ProblemKind::Invalid, text)))
+}

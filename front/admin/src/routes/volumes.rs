@@ -1,0 +1,98 @@
+//! Volumes.
+
+use super::Shared;
+use crate::{NewVolume, Problem, ResizeVolume, Volume};
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+
+type Name = Result<Path<String>, PathRejection>;
+
+/// All volumes, by name.
+#[utoipa::path(get, path = "/api/v1/volumes", tag = "volumes", operation_id = "list_volumes", responses(
+    (status = 200, description = "The volumes", body = [Volume]),
+    (status = "default", description = "What went wrong", body = Problem),
+))]
+pub(super) async fn list(State(door): Shared) -> Result<Json<Vec<Volume>>, Problem> {
+    let volumes = door.admin.node.volumes().await?;
+    Ok(Json(volumes.into_iter().map(Volume::from).collect()))
+}
+
+/// Makes a volume.
+#[utoipa::path(post, path = "/api/v1/volumes", tag = "volumes", operation_id = "create_volume", request_body = NewVolume,
+    responses(
+        (status = 201, description = "The volume, made; its address is in `Location`", body = Volume),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn create(
+    State(door): Shared,
+    new: Result<Json<NewVolume>, JsonRejection>,
+) -> Result<impl IntoResponse, Problem> {
+    let volume = Volume::from(door.admin.node.create_volume(new?.0.into()).await?);
+    tracing::info!(volume = ?volume.name, size_bytes = volume.size_bytes, "volume created");
+    let address = format!("/api/v1/volumes/{}", utf8_percent_encode(&volume.name, NON_ALPHANUMERIC));
+    Ok((StatusCode::CREATED, [(header::LOCATION, address)], Json(volume)))
+}
+
+/// A volume.
+#[utoipa::path(get, path = "/api/v1/volumes/{name}", tag = "volumes", operation_id = "show_volume",
+    params(("name" = String, Path, description = "The volume's name")),
+    responses(
+        (status = 200, description = "The volume", body = Volume),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn show(State(door): Shared, name: Name) -> Result<Json<Volume>, Problem> {
+    let (_, volume) = door.admin.node.find(&name?.0).await?;
+    Ok(Json(volume.into()))
+}
+
+/// Changes a volume's size. Clients see it when they connect anew.
+#[utoipa::path(patch, path = "/api/v1/volumes/{name}", tag = "volumes", operation_id = "resize_volume",
+    params(("name" = String, Path, description = "The volume's name")), request_body = ResizeVolume,
+    responses(
+        (status = 200, description = "The volume, resized", body = Volume),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn resize(
+    State(door): Shared,
+    name: Name,
+    size: Result<Json<ResizeVolume>, JsonRejection>,
+) -> Result<Json<Volume>, Problem> {
+    let ResizeVolume { size_bytes, shrink } = size?.0;
+    let volume = Volume::from(door.admin.node.resize_volume(&name?.0, size_bytes, shrink).await?);
+    tracing::info!(volume = ?volume.name, size_bytes = volume.size_bytes, "volume resized");
+    Ok(Json(volume))
+}
+
+/// How a volume is deleted.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Deletion {
+    #[serde(default)]
+    force: bool,
+}
+
+/// Deletes a volume and all it holds.
+#[utoipa::path(delete, path = "/api/v1/volumes/{name}", tag = "volumes", operation_id = "delete_volume",
+    params(
+        ("name" = String, Path, description = "The volume's name"),
+        ("force" = Option<bool>, Query, description = "Delete it even while clients have it open"),
+    ),
+    responses(
+        (status = 204, description = "It is gone"),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn delete(
+    State(door): Shared,
+    name: Name,
+    how: Result<Query<Deletion>, QueryRejection>,
+) -> Result<StatusCode, Problem> {
+    let (name, force) = (name?.0, how?.force);
+    door.admin.node.delete_volume(&name, force).await?;
+    tracing::info!(volume = ?name, force, "volume deleted");
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,221 @@
+//! The door from outside: its routes, its guards, its listeners and its client.
+
+use crate::{Access, Admin, Client, ClientError, Listener, Problem, ProblemKind, ServerUri, Timestamp, Token};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use http_body_util::BodyExt;
+use kura_controller::Node;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tower::ServiceExt;
+
+/// Every route, as described to clients: removing or renaming one breaks them.
+const ROUTES: [&str; 16] = [
+    "DELETE /api/v1/volumes/{name}",
+    "GET /api/v1/controllers",
+    "GET /api/v1/disks",
+    "GET /api/v1/jobs",
+    "GET /api/v1/jobs/{id}",
+    "GET /api/v1/jobs/{id}/events",
+    "GET /api/v1/pool",
+    "GET /api/v1/status",
+    "GET /api/v1/volumes",
+    "GET /api/v1/volumes/{name}",
+    "GET /healthz",
+    "GET /metrics",
+    "PATCH /api/v1/volumes/{name}",
+    "POST /api/v1/check",
+    "POST /api/v1/disks/{id}/fail",
+    "POST /api/v1/volumes",
+];
+
+/// The routes over a node without controllers: enough for everything that does not reach one.
+fn routes() -> Router {
+    crate::router(Admin {
+        node: Node::new(vec![]),
+        metrics: PrometheusBuilder::new().build_recorder().handle(),
+        version: "1.2.3".to_owned(),
+        data: "/data".to_owned(),
+        nbd: vec![],
+        started_at: Timestamp::now(),
+    })
+}
+
+async fn ask(method: &str, path: &str, body: &str) -> (StatusCode, Vec<u8>) {
+    let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
+    let response = routes().oneshot(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap();
+    (response.status(), response.into_body().collect().await.unwrap().to_bytes().to_vec())
+}
+
+#[tokio::test]
+async fn every_route_is_described() {
+    let (status, body) = ask("GET", "/api/v1/openapi.json", "").await;
+    assert_eq!(status, StatusCode::OK);
+    let api: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((&api["openapi"], &api["info"]["version"]), (&Value::from("3.1.0"), &Value::from("1.2.3")));
+    let mut described = vec![];
+    for (path, methods) in api["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            described.push(format!("{} {path}", method.to_uppercase()));
+            assert!(operation["summary"].is_string() || operation["description"].is_string(), "{method} {path}");
+        }
+    }
+    described.sort();
+    assert_eq!(described, ROUTES);
+    let dangling = dangling_references(&api, &api);
+    assert!(dangling.is_empty(), "schemas referred to and not described: {dangling:?}");
+}
+
+fn dangling_references(api: &Value, part: &Value) -> Vec<String> {
+    match part {
+        Value::Object(fields) => {
+            let reference = fields.get("$ref").and_then(Value::as_str);
+            let dangling = reference.filter(|to| api.pointer(to.trim_start_matches('#')).is_none());
+            let below = fields.values().flat_map(|field| dangling_references(api, field));
+            dangling.map(str::to_owned).into_iter().chain(below).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(|item| dangling_references(api, item)).collect(),
+        _ => vec![],
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_served_is_a_problem_with_its_status() {
+    let cases = [
+        ("GET", "/api/v1/nothing", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
+        ("GET", "/api/v1/jobs/7", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
+        ("GET", "/api/v1/jobs/7/events", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
+        ("GET", "/api/v1/jobs/seven", "", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
+        ("POST", "/api/v1/disks/70000/fail", "", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
+        ("PUT", "/api/v1/volumes", "", StatusCode::METHOD_NOT_ALLOWED, ProblemKind::Invalid),
+        ("POST", "/api/v1/volumes", "{", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
+        ("POST", "/api/v1/volumes", r#"{"name":"a"}"#, StatusCode::BAD_REQUEST, ProblemKind::Invalid),
+        (
+            "POST",
+            "/api/v1/volumes",
+            r#"{"name":"a","size_bytes":4096,"colour":1}"#,
+            StatusCode::BAD_REQUEST,
+            ProblemKind::Invalid,
+        ),
+        ("POST", "/api/v1/volumes", r#"{"name":"a","size_bytes":-1}"#, StatusCode::BAD_REQUEST, ProblemKind::Invalid),
+        ("DELETE", "/api/v1/volumes/a?force=maybe", "", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
+    ];
+    for (method, path, body, status, kind) in cases {
+        let (answered, text) = ask(method, path, body).await;
+        let problem: Problem = serde_json::from_slice(&text)
+            .unwrap_or_else(|error| panic!("{method} {path}: {error}: {}", String::from_utf8_lossy(&text)));
+        assert_eq!((answered, problem.kind), (status, kind), "{method} {path} {body}: {problem}");
+        assert!(!problem.error.contains('\n') && !problem.error.is_empty(), "one line: {problem}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_long_is_refused() {
+    let long = format!(r#"{{"name":"{}","size_bytes":4096}}"#, "a".repeat(1 << 20));
+    let (status, text) = ask("POST", "/api/v1/volumes", &long).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{}", String::from_utf8_lossy(&text));
+}
+
+#[test]
+fn the_kind_of_an_error_says_its_status() {
+    use axum::response::IntoResponse;
+    use kura_block::{Error, Kind};
+    let cases = [
+        (Kind::Retry, 503),
+        (Kind::Full, 507),
+        (Kind::Fenced, 503),
+        (Kind::Corrupt, 500),
+        (Kind::Device, 500),
+        (Kind::Invalid, 400),
+        (Kind::Missing, 404),
+        (Kind::Exists, 409),
+        (Kind::Busy, 409),
+        (Kind::ReadOnly, 403),
+    ];
+    for (kind, status) in cases {
+        let response = Problem::from(Error::new(kind, "volume a: why")).into_response();
+        assert_eq!(response.status().as_u16(), status, "{kind:?}");
+        assert_eq!(response.headers().contains_key(header::RETRY_AFTER), kind == Kind::Retry);
+    }
+}
+
+async fn unknown_job(client: &Client) -> Result<(), ClientError> {
+    client.follow(9, |_| ()).await.map(|_| ())
+}
+
+fn kind(answer: Result<(), ClientError>) -> ProblemKind {
+    match answer {
+        Err(ClientError::Refused(problem)) => problem.kind,
+        other => panic!("no refusal: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_open_and_closes_with_the_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admin.sock");
+    let client = Client::new(ServerUri::Unix(path.clone()), None, None);
+    assert!(matches!(unknown_job(&client).await, Err(ClientError::NoServer { .. })));
+
+    let (stop, stopped) = watch::channel(false);
+    let listener = Listener::Unix(UnixListener::bind(&path).unwrap());
+    let server = tokio::spawn(crate::serve(listener, Access::Reach, routes(), stopped));
+    assert_eq!(kind(unknown_job(&client).await), ProblemKind::Missing);
+
+    stop.send(true).unwrap();
+    server.await.unwrap();
+    assert!(matches!(unknown_job(&client).await, Err(ClientError::NoServer { .. })));
+}
+
+fn tls() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let server =
+        ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions().unwrap();
+    let server = server.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    (Arc::new(server), Arc::new(client.with_root_certificates(roots).with_no_client_auth()))
+}
+
+#[tokio::test]
+async fn a_port_with_tls_and_a_token_is_open_to_the_token() {
+    let (server, trust) = tls();
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at: ServerUri = format!("https://localhost:{}", tcp.local_addr().unwrap().port()).parse().unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    let access = Access::Token(Token::new("open sesame"));
+    tokio::spawn(crate::serve(Listener::Tls(tcp, server), access, routes(), stopped));
+
+    let with = |token: Option<&str>| Client::new(at.clone(), token.map(Token::new), Some(Arc::clone(&trust)));
+    assert_eq!(kind(unknown_job(&with(Some("open sesame"))).await), ProblemKind::Missing);
+    assert_eq!(kind(unknown_job(&with(Some("open sesam"))).await), ProblemKind::Unauthorized);
+    assert_eq!(kind(unknown_job(&with(None)).await), ProblemKind::Unauthorized);
+    let plain: ServerUri = at.to_string().replace("https", "http").parse().unwrap();
+    assert!(matches!(unknown_job(&Client::new(plain, None, None)).await, Err(ClientError::Garbled { .. })));
+}
+
+#[tokio::test]
+async fn an_open_port_is_closed_to_other_sites() {
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = tcp.local_addr().unwrap().port();
+    let (_stop, stopped) = watch::channel(false);
+    tokio::spawn(crate::serve(Listener::Tcp(tcp), Access::ThisMachine, routes(), stopped));
+
+    let by_address: ServerUri = format!("http://127.0.0.1:{port}").parse().unwrap();
+    assert_eq!(kind(unknown_job(&Client::new(by_address, None, None)).await), ProblemKind::Missing);
+    let mut rebound = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let request = b"GET /api/v1/jobs HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n";
+    tokio::io::AsyncWriteExt::write_all(&mut rebound, request).await.unwrap();
+    let mut answer = String::new();
+    tokio::io::AsyncReadExt::read_to_string(&mut rebound, &mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("\"kind\":\"forbidden\""), "{answer}");
+}
