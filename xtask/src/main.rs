@@ -1,2 +1,43 @@
-//! kura
-fn main() {}
+//! One entry for every habit: `cargo xtask test|bench|lint|ci`.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // A developer's tool talks to the terminal.
+
+mod bench;
+mod lint;
+mod needs;
+mod shell;
+mod suites;
+mod test;
+
+use clap::{Parser, Subcommand};
+
+/// kura's habits, one entry for each.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    habit: Habit,
+}
+
+#[derive(Subcommand)]
+enum Habit {
+    /// Run every test, fast ones first; on Debian as root, install the clients they use.
+    Test(test::Args),
+    /// Measure kura beside its peers.
+    Bench(bench::Args),
+    /// Check formatting, clippy, licences, the dependency table and the tidiness of files.
+    Lint,
+    /// Do what a change must pass: lint, then test.
+    Ci,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().habit {
+        Habit::Test(args) => test::run(&args),
+        Habit::Bench(args) => bench::run(&args),
+        Habit::Lint => lint::run(),
+        Habit::Ci => {
+            lint::run()?;
+            test::run(&test::Args::default())
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What a client does to a side, done by fio.
+
+use crate::shell;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Where fio finds the bytes.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A file, by `io_uring` with `O_DIRECT`.
+    File(PathBuf),
+    /// An NBD export.
+    Uri(String),
+}
+
+/// What a work does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+    /// Each write followed by a flush.
+    WriteSync,
+}
+
+/// One kind of load.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// Its name in tables and for `--only`.
+    pub name: &'static str,
+    pub access: Access,
+    /// True for random offsets, false for one after another.
+    pub random: bool,
+    pub block_kib: u32,
+    /// Requests in flight on each connection.
+    pub depth: u32,
+    pub connections: u32,
+}
+
+/// What fio saw. Latencies are of the I/O, and of the flush where each write has one.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    pub ios: f64,
+    pub iops: f64,
+    pub mb_s: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+}
+
+/// Writes every byte of the target once, so that no side serves holes.
+pub fn fill(target: &Target, size_bytes: u64) -> Result<()> {
+    let options = ["--rw=write", "--bs=1M", "--iodepth=4", "--end_fsync=1", "--refill_buffers", "--output-format=json"];
+    let mut command = shell::command("fio", ["--name=fill"]);
+    command.args(options).arg(format!("--size={size_bytes}")).args(where_to(target));
+    shell::output(&mut command).map(drop)
+}
+
+/// Does `work` for `seconds`.
+pub fn run(work: &Work, target: &Target, size_bytes: u64, seconds: u32) -> Result<Figures> {
+    let result = tempfile::NamedTempFile::new()?;
+    let mut command = shell::command("fio", [format!("--name={}", work.name)]);
+    command.args(options(work, size_bytes, seconds)).args(where_to(target));
+    command.arg("--output-format=json").arg(format!("--output={}", result.path().display()));
+    shell::output(&mut command)?;
+    figures(work, result.path()).with_context(|| format!("{} on {target:?}", work.name))
+}
+
+fn options(work: &Work, size_bytes: u64, seconds: u32) -> Vec<String> {
+    let pattern = match (work.random, work.access) {
+        (true, Access::Read) => "randread",
+        (true, _) => "randwrite",
+        (false, Access::Read) => "read",
+        (false, _) => "write",
+    };
+    let mut options = vec![
+        format!("--rw={pattern}"),
+        format!("--bs={}k", work.block_kib),
+        format!("--iodepth={}", work.depth),
+        format!("--numjobs={}", work.connections),
+        format!("--size={size_bytes}"),
+        format!("--runtime={seconds}"),
+        "--time_based".into(),
+        "--group_reporting".into(),
+        "--norandommap".into(),
+        "--randrepeat=0".into(),
+    ];
+    if work.access == Access::WriteSync {
+        // fio's nbd engine refuses --fdatasync; both mean one flush on the wire.
+        options.push("--fsync=1".into());
+    }
+    options
+}
+
+fn where_to(target: &Target) -> Vec<String> {
+    match target {
+        Target::File(path) => {
+            vec!["--ioengine=io_uring".into(), "--direct=1".into(), format!("--filename={}", path.display())]
+        }
+        Target::Uri(uri) => vec!["--ioengine=nbd".into(), format!("--uri={uri}")],
+    }
+}
+
+fn figures(work: &Work, result: &Path) -> Result<Figures> {
+    let text = std::fs::read_to_string(result)?;
+    // fio's nbd engine greets on the same stream.
+    let json = text.find('{').map(|at| &text[at..]).context("fio printed no result")?;
+    let result: Value = serde_json::from_str(json).context("fio's result")?;
+    let job = &result["jobs"][0];
+    if job["error"] != 0 {
+        bail!("fio met error {}", job["error"]);
+    }
+    let side = &job[if work.access == Access::Read { "read" } else { "write" }];
+    let timed = if work.access == Access::WriteSync { &job["sync"]["lat_ns"] } else { &side["clat_ns"] };
+    let number =
+        |value: &Value| value.as_f64().with_context(|| format!("a number is missing in fio's result: {value}"));
+    let percentile = |percent: &str| Ok::<f64, anyhow::Error>(number(&timed["percentile"][percent])? / 1000.0);
+    Ok(Figures {
+        ios: number(&side["total_ios"])?,
+        iops: number(&side["iops"])?,
+        mb_s: number(&side["bw_bytes"])? / 1e6,
+        p50_us: percentile("50.000000")?,
+        p99_us: percentile("99.000000")?,
+    })
+}

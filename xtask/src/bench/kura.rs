@@ -1,0 +1,85 @@
+//! kura itself as a side: the release build, on one preallocated file, without redundancy.
+
+use super::fio::{Access, Work, fill, run};
+use super::process::Process;
+use super::side::{Side, uri};
+use crate::shell;
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// A server with a pool of one file.
+pub struct Kura {
+    binary: PathBuf,
+    data: PathBuf,
+    server: Rc<Process>,
+}
+
+/// What a first start with nothing configured takes.
+pub struct DefaultStart {
+    pub ready_s: f64,
+    pub memory_at_rest_mib: f64,
+    /// After the whole 1 GiB volume was written, and read at random.
+    pub memory_after_mib: f64,
+}
+
+/// Builds the release binary and returns its path.
+pub fn build() -> Result<PathBuf> {
+    shell::run(&mut shell::cargo(["build", "--release", "--package", "kura"]))?;
+    Ok(shell::target("release")?.join("kura"))
+}
+
+impl Kura {
+    /// A new pool with room for a volume of `size_bytes`, served.
+    pub fn start(binary: &Path, data: &Path, size_bytes: u64) -> Result<Self> {
+        std::fs::create_dir_all(data)?;
+        let disk = data.join("disk.raw");
+        // Room for the labels, the journals and the tables beside the data.
+        let disk_bytes = size_bytes + size_bytes / 8 + (1 << 30);
+        shell::output(Command::new("fallocate").arg("--length").arg(disk_bytes.to_string()).arg(&disk))?;
+        let config = data.join("kura.toml");
+        std::fs::write(&config, format!("[pool]\ndisks = [{{ path = {:?}, class = \"fast\" }}]\n", disk.display()))?;
+        let mut command = serve(binary, data);
+        let server = Process::start(command.arg("--config").arg(&config), &data.join("nbd.sock"))?;
+        Ok(Self { binary: binary.to_path_buf(), data: data.to_path_buf(), server: server.into() })
+    }
+
+    /// A volume that takes all its space at once, and a thin one in which nothing is ever written.
+    pub fn sides(&self, size_bytes: u64) -> Result<Vec<Side>> {
+        let size = size_bytes.to_string();
+        self.volume(&["create", "bench", "--size", &size, "--layout", "none", "--thick"])?;
+        self.volume(&["create", "zeroes", "--size", &size, "--layout", "none", "--thin"])?;
+        let socket = self.data.join("nbd.sock");
+        let side = |name, export| Side { name, target: uri(export, &socket), server: Some(Rc::clone(&self.server)) };
+        Ok(vec![side("kura", "bench"), side("kura-zeroes", "zeroes")])
+    }
+
+    fn volume(&self, args: &[&str]) -> Result<()> {
+        let mut command = Command::new(&self.binary);
+        command.arg("volume").args(args).arg("--server").arg(self.data.join("admin.sock"));
+        shell::output(&mut command).map(drop)
+    }
+}
+
+/// Starts the server with nothing configured and uses its volume.
+pub fn default_start(binary: &Path, data: &Path) -> Result<DefaultStart> {
+    let start = Instant::now();
+    let socket = data.join("nbd.sock");
+    let server = Process::start(&mut serve(binary, data), &socket).context("a first start")?;
+    let ready_s = start.elapsed().as_secs_f64();
+    server.settle()?;
+    let memory_at_rest_mib = server.memory_mib()?;
+    let demo = uri("demo", &socket);
+    fill(&demo, 1 << 30)?;
+    let read = Work { name: "read", access: Access::Read, random: true, block_kib: 4, depth: 16, connections: 1 };
+    run(&read, &demo, 1 << 30, 3)?;
+    Ok(DefaultStart { ready_s, memory_at_rest_mib, memory_after_mib: server.memory_mib()? })
+}
+
+fn serve(binary: &Path, data: &Path) -> Command {
+    let mut command = Command::new(binary);
+    command.arg("serve").arg("--data").arg(data).args(["--nbd", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    command
+}

@@ -1,0 +1,36 @@
+//! `cargo xtask bench NAME`: kura beside its peers, alternating in one run, judged against its aims.
+//!
+//! A bench is a list of sides (servers over the same bytes), a list of works (what fio does to them) and a list of
+//! aims (what must hold between the figures). Every round does every work on every side once, and the medians of the
+//! rounds are compared. What a bench prints is Markdown, ready for `docs/benchmarks.md`; every sample goes to a JSON
+//! file under `target/bench/`.
+
+mod fio;
+mod kura;
+mod machine;
+mod nbd;
+mod process;
+mod report;
+mod side;
+
+use anyhow::Result;
+
+/// Which bench to run.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    name: Name,
+}
+
+#[derive(clap::Subcommand)]
+enum Name {
+    /// Volumes over NBD beside the raw file, qemu-nbd and nbdkit.
+    Nbd(nbd::Args),
+}
+
+/// Runs the bench.
+pub fn run(args: &Args) -> Result<()> {
+    match &args.name {
+        Name::Nbd(args) => nbd::run(args),
+    }
+}

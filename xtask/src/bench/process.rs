@@ -1,0 +1,83 @@
+//! A server under measurement: started, watched through `/proc`, and gone when dropped.
+
+use crate::shell;
+use anyhow::{Context, Result, bail};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running server.
+pub struct Process {
+    child: Child,
+    ticks_per_second: f64,
+}
+
+impl Process {
+    /// Starts the server and waits until it answers on `socket`.
+    pub fn start(command: &mut Command, socket: &Path) -> Result<Self> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let child = child.with_context(|| format!("starting {name}: `cargo xtask test` installs the peers"))?;
+        let ticks = shell::output(Command::new("getconf").arg("CLK_TCK"))?;
+        let mut process = Self { child, ticks_per_second: ticks.trim().parse().context("getconf CLK_TCK")? };
+        let start = Instant::now();
+        while UnixStream::connect(socket).is_err() {
+            if let Some(status) = process.child.try_wait()? {
+                bail!("{name} ended at once: {status}");
+            }
+            if start.elapsed() > Duration::from_mins(1) {
+                bail!("{name} does not answer on {}", socket.display());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(process)
+    }
+
+    /// CPU time of all its threads since its start, user and system, in microseconds.
+    pub fn cpu_us(&self) -> Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // The name in brackets may hold anything: count fields after it. utime and stime are the 14th and 15th.
+        let after = stat.rsplit(')').next().unwrap_or_default();
+        let mut fields = after.split_whitespace().skip(11);
+        let mut ticks = || fields.next().and_then(|field| field.parse::<f64>().ok()).context("reading /proc/PID/stat");
+        Ok((ticks()? + ticks()?) / self.ticks_per_second * 1e6)
+    }
+
+    /// Its resident memory in MiB.
+    pub fn memory_mib(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+        Ok(kib.context("reading VmRSS in /proc/PID/status")? / 1024.0)
+    }
+
+    /// Waits until it no longer works in the background, half a minute at most.
+    pub fn settle(&self) -> Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(30) {
+            let before = self.cpu_us()?;
+            std::thread::sleep(Duration::from_millis(200));
+            if self.cpu_us()? - before < 1e6 / self.ticks_per_second {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let asked = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while asked.as_ref().is_ok_and(std::process::ExitStatus::success) && Instant::now() < deadline {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // It did not go by itself; nothing is left to do about a failure here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

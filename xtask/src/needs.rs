@@ -1,0 +1,61 @@
+//! The programs the tests and benches use, and the Debian packages that bring them. A missing one is installed or is
+//! a failure; it is never a test left out.
+
+use crate::shell;
+use anyhow::{Result, bail};
+use std::path::Path;
+
+/// A Debian package, and the program or file by which we know that it is there.
+struct Need {
+    package: &'static str,
+    probe: &'static str,
+}
+
+const fn need(package: &'static str, probe: &'static str) -> Need {
+    Need { package, probe }
+}
+
+/// Clients and file systems the acceptance tests drive the server with, and peers the benches compare it with.
+const NEEDS: &[Need] = &[
+    need("e2fsprogs", "mkfs.ext4"),
+    need("fio", "fio"),
+    need("fuse3", "fusermount3"),
+    need("libnbd-bin", "nbdcopy"),
+    need("mount", "losetup"),
+    need("nbd-client", "nbd-client"),
+    need("nbdkit", "nbdkit"),
+    need("procps", "kill"),
+    need("python3-libnbd", "nbdsh"),
+    need("qemu-utils", "qemu-img"),
+    // To build the test programs of libnbd and nbd (suites.rs).
+    need("build-essential", "cc"),
+    need("dpkg-dev", "dpkg-source"),
+    need("libglib2.0-dev", "/usr/include/glib-2.0/glib.h"),
+    need("libgnutls28-dev", "/usr/include/gnutls/gnutls.h"),
+    need("libnbd-dev", "/usr/include/libnbd.h"),
+    need("pkg-config", "pkg-config"),
+];
+
+/// Brings in what is missing, or says what to install.
+pub fn ensure() -> Result<()> {
+    let missing: Vec<&str> = NEEDS.iter().filter(|need| !is_here(need.probe)).map(|need| need.package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !shell::is_root() || !shell::has_program("apt-get") {
+        bail!("the tests use programs that are not here; install them: apt-get install {}", missing.join(" "));
+    }
+    let install = || {
+        let mut command = shell::command("apt-get", ["install", "--yes", "--no-install-recommends"]);
+        shell::run(command.args(&missing).env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    // The lists of a new machine are empty or old: fetch them once the install asks for it.
+    install().or_else(|_| {
+        shell::run(&mut shell::command("apt-get", ["update"]))?;
+        install()
+    })
+}
+
+fn is_here(probe: &str) -> bool {
+    if probe.starts_with('/') { Path::new(probe).exists() } else { shell::has_program(probe) }
+}
