@@ -1,0 +1,82 @@
+//! What can be served, as the server learns it from whoever owns the volumes.
+
+use crate::protocol::transmission_flag as flag;
+use kura_block::{Geometry, Result};
+use std::future::Future;
+
+/// An export: a volume as a client sees it when it connects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// Its name; at most 4096 bytes.
+    pub name: String,
+    /// One line for people; may be empty.
+    pub description: String,
+    /// True refuses writes.
+    pub read_only: bool,
+    /// Size, alignment and what it is like. A connection keeps the size it began with.
+    pub geometry: Geometry,
+}
+
+/// The exports of a server. Asked while clients negotiate, from any thread; never during transmission.
+pub trait Exports: Send + Sync + 'static {
+    /// All exports, in the order they are listed.
+    fn list(&self) -> impl Future<Output = Result<Vec<Export>>> + Send;
+
+    /// The export of this name; an error of kind `Missing` when there is none.
+    fn find(&self, name: &str) -> impl Future<Output = Result<Export>> + Send;
+
+    /// The export a client means that gives no name: the only one, unless an implementation knows better.
+    fn default_export(&self) -> impl Future<Output = Result<Export>> + Send {
+        async {
+            let mut all = self.list().await?;
+            match (all.pop(), all.is_empty()) {
+                (Some(only), true) => Ok(only),
+                (Some(_), false) => Err(kura_block::Error::missing(
+                    "there is no default export: name one of those that the server lists",
+                )),
+                (None, _) => Err(kura_block::Error::missing("there is no default export: the server has no volume")),
+            }
+        }
+    }
+}
+
+/// Sizes in bytes that a client is asked to keep to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSizes {
+    pub minimum: u32,
+    pub preferred: u32,
+    pub maximum_payload: u32,
+}
+
+/// The protocol's default, and what is preferred of a volume that says less.
+const PREFERRED_BYTES: u32 = 4096;
+/// The protocol allows no larger minimum.
+const MINIMUM_LIMIT_BYTES: u32 = 1 << 16;
+
+impl Export {
+    /// The transmission flags of this export; `structured` says whether structured replies were negotiated.
+    pub(crate) fn flags(&self, structured: bool) -> u16 {
+        let mut flags = flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::CAN_MULTI_CONN | flag::SEND_CACHE;
+        if self.read_only {
+            flags |= flag::READ_ONLY;
+        } else {
+            flags |= flag::SEND_TRIM | flag::SEND_WRITE_ZEROES | flag::SEND_FAST_ZERO;
+        }
+        if self.geometry.rotational {
+            flags |= flag::ROTATIONAL;
+        }
+        if structured {
+            flags |= flag::SEND_DF;
+        }
+        flags
+    }
+
+    /// The block sizes to tell a client, powers of two as the protocol wants; `payload_bytes` is the server's limit.
+    pub(crate) fn block_sizes(&self, payload_bytes: u32) -> BlockSizes {
+        let minimum = self.geometry.align_bytes.clamp(1, MINIMUM_LIMIT_BYTES).next_power_of_two();
+        let optimal = self.geometry.optimal_bytes.clamp(PREFERRED_BYTES, payload_bytes.max(PREFERRED_BYTES));
+        // Rounded down: a preference above the largest payload would contradict itself.
+        let preferred = (1 << optimal.ilog2()).max(minimum);
+        BlockSizes { minimum, preferred, maximum_payload: payload_bytes.max(preferred) }
+    }
+}

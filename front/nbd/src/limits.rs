@@ -1,0 +1,37 @@
+//! What one client may take.
+
+use std::time::Duration;
+
+/// Limits on a client, and on clients together.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Clients connected at once; more wait to be accepted.
+    pub connections: usize,
+    /// From connecting to the begin of transmission.
+    pub handshake_timeout: Duration,
+    /// Data of one option while negotiating, in bytes; more is read, thrown away and refused.
+    pub option_bytes: u32,
+    /// Data of one read or write, in bytes; more is refused without an end of the connection.
+    pub payload_bytes: u32,
+    /// Requests of one connection that are served at once; further ones wait in the socket.
+    pub requests: usize,
+    /// Data of one connection's requests that are served at once, in bytes; further ones wait in the socket. One
+    /// request may go beyond it.
+    pub bytes_in_flight: usize,
+    /// How long requests in flight may take to end, and their replies to be taken, once a connection is closing.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            handshake_timeout: Duration::from_secs(30),
+            option_bytes: 64 << 10,
+            payload_bytes: 32 << 20,
+            requests: 256,
+            bytes_in_flight: 64 << 20,
+            drain_timeout: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! A client that has chosen its export.
+
+use crate::export::Export;
+use crate::socket::Socket;
+use crate::tls::Stream;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// A client that has chosen its export and is about to send requests: hand it to [`crate::transmit`] on the thread
+/// that owns the volume.
+pub struct Session<S> {
+    pub(crate) stream: Stream<S>,
+    pub(crate) export: Export,
+    pub(crate) structured: bool,
+    pub(crate) allocation: bool,
+    /// Its place among the connections a server takes, given up when the session is dropped.
+    pub(crate) place: Option<OwnedSemaphorePermit>,
+}
+
+impl<S> Session<S> {
+    pub(crate) fn new(stream: Stream<S>, export: Export, structured: bool, allocation: bool) -> Self {
+        Self { stream, export, structured, allocation, place: None }
+    }
+
+    /// The export as it was when the client chose it.
+    pub fn export(&self) -> &Export {
+        &self.export
+    }
+}
+
+impl Session<Socket> {
+    /// Who is at the other end, for people.
+    pub fn peer(&self) -> &str {
+        self.stream.socket().peer()
+    }
+}

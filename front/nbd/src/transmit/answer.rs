@@ -1,0 +1,157 @@
+//! From what became of a request to the reply on the wire.
+
+use super::output::Output;
+use super::work::{Answer, Failure, Outcome};
+use crate::handshake::ALLOCATION_ID;
+use crate::protocol::{
+    CHUNK_MAGIC, ChunkHeader, Errno, Request, SIMPLE_REPLY_MAGIC, STRING_BYTES, SimpleReply, chunk, command_flag, state,
+};
+use kura_block::{Buf, Bufs, Run, RunKind};
+use std::ops::Range;
+use zerocopy::IntoBytes;
+
+/// The most descriptors a status reply carries; the client asks again for the rest.
+const DESCRIPTORS: usize = 1 << 20;
+/// Zeroes at least this long are told as a hole instead of sent.
+const HOLE_BYTES: usize = 4096;
+
+/// Writes replies.
+pub struct Replies {
+    pub output: Output,
+    structured: bool,
+    /// Where the zeroes lie that volumes answer with where nothing is allocated.
+    zeroes: Range<*const u8>,
+}
+
+impl Replies {
+    pub fn new(structured: bool) -> Self {
+        // Holes are recognised by their memory: a volume reads them as this thread's shared zeroes, so that telling
+        // a hole from data costs one comparison and no second question to the volume.
+        let zeroes = Bufs::zeroes(1 << 20).parts()[0].as_ptr_range();
+        Self { output: Output::default(), structured, zeroes }
+    }
+
+    /// Adds the reply to `request`.
+    pub fn put(&mut self, request: &Request, outcome: Outcome) {
+        match outcome {
+            Ok(Answer::Done) => self.simple(request, 0),
+            Ok(Answer::Data(data)) => {
+                assert_eq!(data.len(), request.len as usize, "a volume reads as many bytes as it is asked for");
+                if self.structured {
+                    self.chunks(request, &data);
+                } else {
+                    self.simple(request, 0);
+                    self.data(data.parts());
+                }
+            }
+            Ok(Answer::Status(runs)) => self.status(request, &runs),
+            Err(failure) => self.error(request, &failure),
+        }
+        self.output.end_reply();
+    }
+
+    fn simple(&mut self, request: &Request, error: u32) {
+        let reply =
+            SimpleReply { magic: SIMPLE_REPLY_MAGIC.into(), error: error.into(), cookie: request.cookie.into() };
+        self.output.head(reply.as_bytes());
+    }
+
+    fn chunk(&mut self, request: &Request, kind: u16, last: bool, len: usize) {
+        let header = ChunkHeader {
+            magic: CHUNK_MAGIC.into(),
+            flags: if last { chunk::DONE } else { 0 }.into(),
+            kind: kind.into(),
+            cookie: request.cookie.into(),
+            len: (len as u32).into(),
+        };
+        self.output.head(header.as_bytes());
+    }
+
+    fn error(&mut self, request: &Request, failure: &Failure) {
+        let errno = failure.errno as u32;
+        if !self.structured {
+            return self.simple(request, errno);
+        }
+        let text = &failure.text.as_bytes()[..failure.text.floor_char_boundary(STRING_BYTES)];
+        self.chunk(request, chunk::ERROR, true, 6 + text.len());
+        self.output.head(&errno.to_be_bytes());
+        self.output.head(&(text.len() as u16).to_be_bytes());
+        self.output.head(text);
+    }
+
+    /// The bytes read, as chunks of data and of holes.
+    fn chunks(&mut self, request: &Request, data: &Bufs) {
+        let whole = request.has(command_flag::DF);
+        let mut rest = data.parts();
+        let mut offset = request.offset;
+        if rest.is_empty() {
+            self.chunk(request, chunk::NONE, true, 0);
+        }
+        while let Some(first) = rest.first() {
+            let hole = !whole && self.is_hole(first);
+            let count = rest.iter().take_while(|part| whole || self.is_hole(part) == hole).count();
+            let (run, after) = rest.split_at(count);
+            let len = run.iter().map(|part| part.len()).sum::<usize>();
+            if hole {
+                self.chunk(request, chunk::OFFSET_HOLE, after.is_empty(), 12);
+                self.output.head(&offset.to_be_bytes());
+                self.output.head(&(len as u32).to_be_bytes());
+            } else {
+                self.chunk(request, chunk::OFFSET_DATA, after.is_empty(), 8 + len);
+                self.output.head(&offset.to_be_bytes());
+                self.data(run);
+            }
+            offset += len as u64;
+            rest = after;
+        }
+    }
+
+    fn data(&mut self, parts: &[Buf]) {
+        for part in parts {
+            self.output.data(part.clone());
+        }
+    }
+
+    fn is_hole(&self, part: &Buf) -> bool {
+        part.len() >= HOLE_BYTES && self.zeroes.contains(&part.as_ptr())
+    }
+
+    fn status(&mut self, request: &Request, runs: &[Run]) {
+        let mut descriptors = descriptors(runs, u64::from(request.len));
+        if request.has(command_flag::REQ_ONE) {
+            descriptors.truncate(1);
+        }
+        if descriptors.is_empty() {
+            return self.error(request, &Failure::new(Errno::Io, "the volume does not tell what lies there"));
+        }
+        self.chunk(request, chunk::BLOCK_STATUS, true, 4 + 8 * descriptors.len());
+        self.output.head(&ALLOCATION_ID.to_be_bytes());
+        for (len, flags) in descriptors {
+            self.output.head(&len.to_be_bytes());
+            self.output.head(&flags.to_be_bytes());
+        }
+    }
+}
+
+/// Runs as pairs of length and status, cut to `len`, neighbours of one status joined.
+fn descriptors(runs: &[Run], len: u64) -> Vec<(u32, u32)> {
+    let mut out: Vec<(u32, u32)> = Vec::new();
+    let mut left = len;
+    for run in runs {
+        let piece = run.len_bytes.min(left) as u32;
+        left -= u64::from(piece);
+        let flags = match run.kind {
+            RunKind::Hole => state::HOLE | state::ZERO,
+            RunKind::Zero => state::ZERO,
+            RunKind::Data => 0,
+        };
+        let full = out.len() == DESCRIPTORS;
+        match out.last_mut() {
+            _ if piece == 0 => {}
+            Some((len, last)) if *last == flags => *len += piece,
+            _ if full => break,
+            _ => out.push((piece, flags)),
+        }
+    }
+    out
+}

@@ -1,0 +1,171 @@
+//! Requests out of a stream of bytes, with as few reads as possible.
+//!
+//! One large read brings many requests. A write's payload is copied out of it as far as it came along; when much is
+//! still missing, the rest is read straight into the payload's own aligned buffer.
+
+use crate::hangup::Hangup;
+use crate::protocol::{Command, REQUEST_BYTES, Request};
+use kura_block::{BufMut, Bufs};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+use tokio::io::{AsyncRead, ReadBuf};
+
+/// The most one read takes.
+const BUFFER_BYTES: usize = 128 << 10;
+/// What one read takes after a large write, when the next is probably large too: little of it is then copied.
+const SHORT_READ_BYTES: usize = 4 << 10;
+/// A payload of which this much is missing is read in place.
+const DIRECT_BYTES: usize = 32 << 10;
+
+/// What a client sends.
+pub enum Incoming {
+    /// A request, with the payload of a write.
+    Request(Request, Bufs),
+    /// A write whose payload was larger than allowed, and was thrown away.
+    Oversized(Request),
+    /// Nothing more.
+    End,
+}
+
+enum State {
+    /// A request's header comes next.
+    Header,
+    /// The payload of `request` has come as far as `filled`.
+    Payload { request: Request, data: BufMut, filled: usize },
+    /// This much of the payload of `request` is still to be thrown away.
+    Excess { request: Request, left: usize },
+}
+
+/// The receiving half of a connection.
+pub struct Input {
+    buffer: Box<[u8]>,
+    /// Where in `buffer` the bytes lie that were received and not used yet.
+    begin: usize,
+    end: usize,
+    /// How much the next read takes.
+    window: usize,
+    state: State,
+    payload_limit: usize,
+    arrived: Instant,
+}
+
+impl Input {
+    pub fn new(payload_limit: usize) -> Self {
+        Self {
+            buffer: vec![0; BUFFER_BYTES].into(),
+            begin: 0,
+            end: 0,
+            window: BUFFER_BYTES,
+            state: State::Header,
+            payload_limit,
+            arrived: Instant::now(),
+        }
+    }
+
+    /// When the last bytes arrived.
+    pub fn arrived(&self) -> Instant {
+        self.arrived
+    }
+
+    /// The next request. Between calls nothing is lost, whether or not the last one was pending.
+    pub fn poll_next<S>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<Result<Incoming, Hangup>>
+    where
+        S: AsyncRead + Unpin,
+    {
+        loop {
+            let missing = match &mut self.state {
+                State::Header => {
+                    if self.end - self.begin >= REQUEST_BYTES {
+                        if let Some(request) = self.take_header()? {
+                            return Poll::Ready(Ok(Incoming::Request(request, Bufs::new())));
+                        }
+                        continue;
+                    }
+                    0
+                }
+                State::Payload { data, filled, .. } => {
+                    let taken = (data.len() - *filled).min(self.end - self.begin);
+                    data[*filled..*filled + taken].copy_from_slice(&self.buffer[self.begin..self.begin + taken]);
+                    self.begin += taken;
+                    *filled += taken;
+                    data.len() - *filled
+                }
+                State::Excess { left, .. } => {
+                    let taken = (*left).min(self.end - self.begin);
+                    self.begin += taken;
+                    *left -= taken;
+                    *left
+                }
+            };
+            if missing == 0 && !matches!(self.state, State::Header) {
+                return Poll::Ready(Ok(self.take_payload()));
+            }
+            if ready!(self.poll_receive(stream, missing, cx))? == 0 {
+                let between = matches!(self.state, State::Header) && self.begin == self.end;
+                let cut_off =
+                    || io::Error::new(io::ErrorKind::UnexpectedEof, "the client left in the middle of a request");
+                return Poll::Ready(if between { Ok(Incoming::End) } else { Err(cut_off().into()) });
+            }
+        }
+    }
+
+    /// Takes the header at the front of the buffer; `None` when a payload follows it.
+    fn take_header(&mut self) -> Result<Option<Request>, Hangup> {
+        let request = Request::decode(&self.buffer[self.begin..self.end])
+            .ok_or(Hangup::Violation("a request without its magic number"))?;
+        self.begin += REQUEST_BYTES;
+        if request.command != Command::Write {
+            return Ok(Some(request));
+        }
+        let len = request.len as usize;
+        self.state = if len > self.payload_limit {
+            State::Excess { request, left: len }
+        } else {
+            State::Payload { request, data: BufMut::room(len), filled: 0 }
+        };
+        Ok(None)
+    }
+
+    /// Ends the state of a payload that is complete.
+    fn take_payload(&mut self) -> Incoming {
+        match std::mem::replace(&mut self.state, State::Header) {
+            State::Payload { request, data, .. } => {
+                self.window = if data.len() >= 2 * DIRECT_BYTES { SHORT_READ_BYTES } else { BUFFER_BYTES };
+                Incoming::Request(request, data.freeze().into())
+            }
+            State::Excess { request, .. } => Incoming::Oversized(request),
+            State::Header => Incoming::End,
+        }
+    }
+
+    /// Receives something: into the payload when `missing`, what it lacks, is much, else into the buffer. Zero is the
+    /// end of the stream.
+    fn poll_receive<S>(&mut self, stream: &mut S, missing: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>>
+    where
+        S: AsyncRead + Unpin,
+    {
+        let stream = Pin::new(stream);
+        let got = match &mut self.state {
+            State::Payload { data, filled, .. } if missing >= DIRECT_BYTES => {
+                let mut room = ReadBuf::new(&mut data[*filled..]);
+                ready!(stream.poll_read(cx, &mut room))?;
+                *filled += room.filled().len();
+                room.filled().len()
+            }
+            _ => {
+                // What is left is less than a header: moving it to the front costs nothing.
+                self.buffer.copy_within(self.begin..self.end, 0);
+                (self.begin, self.end) = (0, self.end - self.begin);
+                let until = if missing == 0 { self.end + self.window } else { BUFFER_BYTES };
+                let mut room = ReadBuf::new(&mut self.buffer[self.end..until.min(BUFFER_BYTES)]);
+                ready!(stream.poll_read(cx, &mut room))?;
+                self.end += room.filled().len();
+                room.filled().len()
+            }
+        };
+        self.arrived = Instant::now();
+        Poll::Ready(Ok(got))
+    }
+}

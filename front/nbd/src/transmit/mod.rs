@@ -1,0 +1,270 @@
+//! The second phase: requests and replies, on the thread that owns the volume.
+//!
+//! A connection is one task. It asks [`Connection::next`] for an action, applies it, and asks again:
+//!
+//! ```text
+//!   socket ──> Input ──request──> Working ──(ready at once, or later through `working`)──> Replies ──> Output ──> socket
+//! ```
+//!
+//! What is ready is answered before more is read, and what is answered goes out together when nothing else is left to
+//! do. A request that the volume answers at once costs neither a task nor a wake-up.
+
+mod answer;
+mod input;
+mod output;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use crate::hangup::Hangup;
+use crate::limits::Limits;
+use crate::meters::Meters;
+use crate::protocol::{Command, Errno, Request};
+use crate::session::Session;
+use crate::tls::Stream;
+use answer::Replies;
+use futures::stream::{FuturesUnordered, StreamExt};
+use input::{Incoming, Input};
+use kura_block::{Block, Bufs};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Sleep;
+use work::{Answered, Failure, Terms, Working};
+
+/// Replies of this many bytes go out before more is read.
+const SEND_FIRST_BYTES: usize = 256 << 10;
+/// How long the client may take to close its side after we closed ours.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Serves `session` from `volume` until the client leaves or `stop` resolves, then lets the requests in flight end.
+/// Once stopped, further requests are answered with `ESHUTDOWN`.
+pub async fn transmit<S>(
+    session: Session<S>,
+    volume: Rc<dyn Block>,
+    limits: &Limits,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Hangup>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut connection = Connection::new(session, &*volume, limits);
+    let mut stop = pin!(stop);
+    loop {
+        match poll_fn(|cx| connection.next(stop.as_mut(), cx)).await {
+            Action::Finish => break,
+            action => connection.apply(action),
+        }
+    }
+    connection.close().await
+}
+
+/// Whether a connection takes requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Requests are served.
+    Open,
+    /// The server stops: requests are refused.
+    Stopping,
+    /// Nothing more is read.
+    Closing,
+}
+
+/// What a connection does next.
+enum Action {
+    /// Answers a request.
+    Answer(Answered),
+    /// Goes on without reading: the client is through, or sent what cannot be understood.
+    Leave(Result<(), Hangup>),
+    /// Goes on without sending: nobody listens.
+    Deafen(Hangup),
+    /// Refuses further requests.
+    Stop,
+    /// Ends.
+    Finish,
+}
+
+struct Connection<'v, S> {
+    stream: Stream<S>,
+    volume: &'v dyn Block,
+    terms: Terms,
+    limits: Limits,
+    phase: Phase,
+    input: Input,
+    replies: Replies,
+    /// Requests that were not ready at once.
+    working: FuturesUnordered<Working<'v>>,
+    /// Data of these requests.
+    working_bytes: usize,
+    /// False once sending failed.
+    heard: bool,
+    hangup: Option<Hangup>,
+    /// Runs once the connection no longer is open.
+    deadline: Option<Pin<Box<Sleep>>>,
+    meters: Meters,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
+    fn new(session: Session<S>, volume: &'v dyn Block, limits: &Limits) -> Self {
+        let Session { stream, export, structured, allocation, place } = session;
+        let terms = Terms {
+            size_bytes: export.geometry.size_bytes,
+            read_only: export.read_only,
+            structured,
+            allocation,
+            payload_bytes: limits.payload_bytes,
+        };
+        Self {
+            stream,
+            volume,
+            terms,
+            limits: *limits,
+            phase: Phase::Open,
+            input: Input::new(limits.payload_bytes as usize),
+            replies: Replies::new(structured),
+            working: FuturesUnordered::new(),
+            working_bytes: 0,
+            heard: true,
+            hangup: None,
+            deadline: None,
+            meters: Meters::of_connection(),
+            _place: place,
+        }
+    }
+
+    /// Chooses what to do: first what is ready, then what arrived, then what waits to be sent.
+    fn next(&mut self, stop: Pin<&mut impl Future<Output = ()>>, cx: &mut Context<'_>) -> Poll<Action> {
+        loop {
+            if let Poll::Ready(Some(answered)) = self.working.poll_next_unpin(cx) {
+                self.working_bytes -= answered.request.data_bytes();
+                return Poll::Ready(Action::Answer(answered));
+            }
+            if self.replies.output.bytes() >= SEND_FIRST_BYTES {
+                match self.replies.output.poll_send(&mut self.stream, cx) {
+                    Poll::Ready(Err(error)) => return Poll::Ready(Action::Deafen(error.into())),
+                    Poll::Ready(Ok(())) | Poll::Pending => {}
+                }
+            }
+            if self.takes_requests() {
+                match self.input.poll_next(&mut self.stream, cx) {
+                    Poll::Ready(Ok(Incoming::End)) => return Poll::Ready(Action::Leave(Ok(()))),
+                    Poll::Ready(Err(hangup)) => return Poll::Ready(Action::Leave(Err(hangup))),
+                    Poll::Ready(Ok(Incoming::Request(request, data))) => {
+                        if request.command == Command::Disconnect {
+                            return Poll::Ready(Action::Leave(Ok(())));
+                        }
+                        match self.begin(request, data, cx) {
+                            Poll::Ready(answered) => return Poll::Ready(Action::Answer(answered)),
+                            Poll::Pending => continue,
+                        }
+                    }
+                    Poll::Ready(Ok(Incoming::Oversized(request))) => {
+                        let why = "the write is larger than the server's largest payload: write less at once";
+                        return Poll::Ready(Action::Answer(self.refused(request, Failure::new(Errno::Inval, why))));
+                    }
+                    Poll::Pending => {}
+                }
+            }
+            if !self.replies.output.is_empty() {
+                match self.replies.output.poll_send(&mut self.stream, cx) {
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Action::Deafen(error.into())),
+                    Poll::Pending => {}
+                }
+            } else if self.phase != Phase::Open && self.working.is_empty() {
+                return Poll::Ready(Action::Finish);
+            }
+            return self.poll_end(stop, cx);
+        }
+    }
+
+    /// What ends a connection that has nothing to do.
+    fn poll_end(&mut self, stop: Pin<&mut impl Future<Output = ()>>, cx: &mut Context<'_>) -> Poll<Action> {
+        if self.phase == Phase::Open {
+            return stop.poll(cx).map(|()| Action::Stop);
+        }
+        let limit = self.limits.drain_timeout;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        deadline.as_mut().poll(cx).map(|()| {
+            self.heard = false;
+            self.hangup.get_or_insert(Hangup::Slow { what: "take the last replies", limit });
+            Action::Finish
+        })
+    }
+
+    /// True while the connection may have one more request in flight.
+    fn takes_requests(&self) -> bool {
+        let output = &self.replies.output;
+        self.phase != Phase::Closing
+            && self.working.len() + output.replies() < self.limits.requests
+            && self.working_bytes + output.bytes() < self.limits.bytes_in_flight
+    }
+
+    /// Begins a request; pending when its answer will come later, through `working`.
+    fn begin(&mut self, request: Request, data: Bufs, cx: &mut Context<'_>) -> Poll<Answered> {
+        if self.phase == Phase::Stopping {
+            let failure = Failure::new(Errno::Shutdown, "the server is shutting down");
+            return Poll::Ready(self.refused(request, failure));
+        }
+        let arrived = self.input.arrived();
+        let mut working = match Working::begin(&self.terms, self.volume, request, data, arrived) {
+            Ok(working) => working,
+            Err(failure) => return Poll::Ready(self.refused(request, failure)),
+        };
+        let answered = Pin::new(&mut working).poll(cx);
+        if answered.is_pending() {
+            self.working_bytes += request.data_bytes();
+            self.working.push(working);
+        }
+        answered
+    }
+
+    fn refused(&self, request: Request, failure: Failure) -> Answered {
+        Answered { request, arrived: self.input.arrived(), outcome: Err(failure) }
+    }
+
+    fn apply(&mut self, action: Action) {
+        match action {
+            Action::Answer(Answered { request, arrived, outcome }) => {
+                let times = (arrived, Instant::now());
+                self.meters.answered(request.command, request.len, outcome.is_err(), times);
+                if self.heard {
+                    self.replies.put(&request, outcome);
+                }
+            }
+            Action::Leave(why) => {
+                self.phase = Phase::Closing;
+                self.hangup = self.hangup.take().or(why.err());
+            }
+            Action::Deafen(why) => {
+                self.phase = Phase::Closing;
+                self.heard = false;
+                self.replies.output.clear();
+                self.hangup.get_or_insert(why);
+            }
+            Action::Stop => self.phase = Phase::Stopping,
+            Action::Finish => {}
+        }
+    }
+
+    /// Closes our side, and waits a moment for the client to close its own: closing a socket that holds unread bytes
+    /// would make the kernel take back replies that the client has not read yet.
+    async fn close(mut self) -> Result<(), Hangup> {
+        if self.heard {
+            let mut scrap = [0; 4096];
+            let goodbye = async {
+                self.stream.shutdown().await?;
+                while self.stream.read(&mut scrap).await? > 0 {}
+                std::io::Result::Ok(())
+            };
+            // Whatever goes wrong now, everything was answered.
+            let _ = tokio::time::timeout(LINGER, goodbye).await;
+        }
+        self.hangup.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,186 @@
+//! From a request to what the volume makes of it.
+
+use crate::protocol::{Command, Errno, Request, command_flag as flag};
+use kura_block::{Block, Bufs, Error, Kind, Local, Run};
+use std::borrow::Cow;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+/// What a connection agreed on, and what bounds its requests.
+pub struct Terms {
+    /// The export's size when the connection began.
+    pub size_bytes: u64,
+    pub read_only: bool,
+    pub structured: bool,
+    /// True when the client selected `base:allocation`.
+    pub allocation: bool,
+    pub payload_bytes: u32,
+}
+
+/// A request that succeeded.
+pub enum Answer {
+    /// Nothing to tell.
+    Done,
+    /// The bytes read.
+    Data(Bufs),
+    /// What lies at the range, from its start.
+    Status(Vec<Run>),
+}
+
+/// A request that failed: the protocol's number, and a line for people.
+#[derive(Debug)]
+pub struct Failure {
+    pub errno: Errno,
+    pub text: Cow<'static, str>,
+}
+
+impl Failure {
+    pub fn new(errno: Errno, text: &'static str) -> Self {
+        Self { errno, text: Cow::Borrowed(text) }
+    }
+}
+
+/// What becomes of a request.
+pub type Outcome = Result<Answer, Failure>;
+
+/// The volume's part of a request.
+enum Work<'v> {
+    Unit(Local<'v, kura_block::Result<()>>),
+    Read(Local<'v, kura_block::Result<Bufs>>),
+    Status(Local<'v, kura_block::Result<Vec<Run>>>),
+}
+
+/// A request and what became of it.
+pub struct Answered {
+    pub request: Request,
+    /// When it arrived.
+    pub arrived: Instant,
+    pub outcome: Outcome,
+}
+
+/// A request being served; a future that resolves to what became of it.
+pub struct Working<'v> {
+    request: Request,
+    arrived: Instant,
+    volume: &'v dyn Block,
+    work: Work<'v>,
+}
+
+impl<'v> Working<'v> {
+    /// Begins to serve `request`, with `data` the payload of a write; refuses what must not come to the volume.
+    pub fn begin(
+        terms: &Terms,
+        volume: &'v dyn Block,
+        request: Request,
+        data: Bufs,
+        arrived: Instant,
+    ) -> Result<Self, Failure> {
+        check(terms, &request)?;
+        let work = start(terms, volume, &request, data)?;
+        Ok(Self { request, arrived, volume, work })
+    }
+
+    fn failure(&self, error: &Error) -> Failure {
+        let Request { command, offset, len, .. } = self.request;
+        let shrunk = offset.saturating_add(u64::from(len)) > self.volume.geometry().size_bytes;
+        let errno = match (error.kind(), command) {
+            (Kind::Invalid, Command::Write | Command::WriteZeroes) if shrunk => Errno::NoSpc,
+            _ => Errno::from(error),
+        };
+        Failure { errno, text: Cow::Owned(error.to_string()) }
+    }
+}
+
+impl Future for Working<'_> {
+    type Output = Answered;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered> {
+        let this = &mut *self;
+        let outcome = match &mut this.work {
+            Work::Unit(work) => ready!(work.as_mut().poll(cx)).map(|()| Answer::Done),
+            Work::Read(work) => ready!(work.as_mut().poll(cx)).map(Answer::Data),
+            Work::Status(work) => ready!(work.as_mut().poll(cx)).map(Answer::Status),
+        };
+        let outcome = outcome.map_err(|error| this.failure(&error));
+        Poll::Ready(Answered { request: this.request, arrived: this.arrived, outcome })
+    }
+}
+
+/// Refuses what the protocol, the export or the limits do not allow.
+fn check(terms: &Terms, request: &Request) -> Result<(), Failure> {
+    let invalid = |text| Err(Failure::new(Errno::Inval, text));
+    let allowed = flag::FUA
+        | match request.command {
+            Command::Read if terms.structured => flag::DF,
+            Command::WriteZeroes => flag::NO_HOLE | flag::FAST_ZERO,
+            Command::BlockStatus => flag::REQ_ONE,
+            Command::Unknown(_) => return invalid("this server does not know this command"),
+            _ => 0,
+        };
+    if request.flags & !allowed != 0 {
+        return invalid("the request has a flag that does not belong to its command");
+    }
+    let writes = matches!(request.command, Command::Write | Command::Trim | Command::WriteZeroes);
+    if writes && terms.read_only {
+        return Err(Failure::new(Errno::Perm, "the export is read-only"));
+    }
+    let ranged = !matches!(request.command, Command::Flush | Command::Disconnect);
+    let end = request.offset.checked_add(u64::from(request.len));
+    if ranged && end.is_none_or(|end| end > terms.size_bytes) {
+        let errno = match request.command {
+            Command::Write | Command::WriteZeroes => Errno::NoSpc,
+            _ => Errno::Inval,
+        };
+        return Err(Failure::new(errno, "the request leaves the export"));
+    }
+    if request.command == Command::Read && request.len > terms.payload_bytes {
+        let errno = if terms.structured { Errno::Overflow } else { Errno::Inval };
+        return Err(Failure::new(errno, "the read is larger than the server's largest payload: read less at once"));
+    }
+    if request.command == Command::BlockStatus && (!terms.allocation || request.len == 0) {
+        return invalid("a block status wants the context base:allocation, negotiated before, and a length");
+    }
+    Ok(())
+}
+
+/// Hands a request that was checked to the volume.
+fn start<'v>(terms: &Terms, volume: &'v dyn Block, request: &Request, data: Bufs) -> Result<Work<'v>, Failure> {
+    let (offset, len, fua) = (request.offset, request.len, request.has(flag::FUA) && !terms.read_only);
+    let done = || Work::Unit(Box::pin(std::future::ready(Ok(()))));
+    Ok(match request.command {
+        Command::Read if len == 0 => Work::Read(Box::pin(std::future::ready(Ok(Bufs::new())))),
+        Command::Write | Command::Trim | Command::WriteZeroes if len == 0 && !fua => done(),
+        Command::Read => Work::Read(volume.read(offset, len as usize)),
+        Command::Write => Work::Unit(volume.write(offset, data, fua)),
+        Command::Flush => Work::Unit(volume.flush()),
+        Command::Trim => Work::Unit(persisted(volume, volume.discard(offset, u64::from(len)), fua)),
+        Command::WriteZeroes => {
+            let keep = request.has(flag::NO_HOLE);
+            // Only giving space back is surely faster than writing.
+            if request.has(flag::FAST_ZERO) && (keep || !volume.geometry().discards) {
+                return Err(Failure::new(Errno::NotSup, "zeroing here is not faster than writing"));
+            }
+            Work::Unit(persisted(volume, volume.write_zeroes(offset, u64::from(len), keep), fua))
+        }
+        Command::BlockStatus => Work::Status(volume.runs(offset, u64::from(len))),
+        // A hint: the volume reads ahead by its own rules.
+        Command::Cache | Command::Disconnect | Command::Unknown(_) => done(),
+    })
+}
+
+/// `change`, followed by a flush when it must survive a crash.
+fn persisted<'v>(
+    volume: &'v dyn Block,
+    change: Local<'v, kura_block::Result<()>>,
+    fua: bool,
+) -> Local<'v, kura_block::Result<()>> {
+    if !fua {
+        return change;
+    }
+    Box::pin(async move {
+        change.await?;
+        volume.flush().await
+    })
+}
