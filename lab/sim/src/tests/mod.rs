@@ -1,0 +1,4 @@
+//! The model of `lib.rs`, point by point, from the outside.
+
+mod durability;
+mod executor;
