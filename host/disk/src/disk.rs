@@ -1,10 +1,13 @@
 //! A file or block device as a [`Block`].
 
 use crate::errno::{error, io_error};
+use crate::file::{self, ZEROES_BYTES, create_sparse, discard_device};
+use crate::meters::Meters;
+use crate::probe::{Probe, ProbeKind, probe_file};
 use crate::ring::Ring;
 use crate::runtime::this_ring;
-use kura_block::{Block, BufMut, Bufs, Error, Geometry, Local, Result};
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use kura_block::{Block, BufMut, Bufs, Error, Geometry, Local, PAGE_BYTES, Result};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,7 +16,7 @@ use std::rc::Rc;
 /// How to open a [`Disk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// False refuses every write with `ReadOnly`.
+    /// False refuses every change with `ReadOnly`.
     pub writable: bool,
     /// True passes the page cache by (`O_DIRECT`); where the file system cannot, a warning is logged.
     pub direct: bool,
@@ -28,24 +31,41 @@ impl Default for Options {
 }
 
 /// A file or block device, used by one thread through that thread's ring. Any number may be open on one device.
+///
+/// - Offsets and lengths are multiples of the device's logical sector.
+/// - A write ends in the device; with `fua`, or after a flush, on its medium. A device that is a file checks then that
+///   the file is still there, since what is written to a deleted file is lost.
+/// - `write_zeroes` with `keep` leaves space that the file system must mark as written at the next write there, as
+///   [`crate::preallocate`] explains.
 pub struct Disk {
     ring: Rc<Ring>,
     file: Rc<File>,
     path: PathBuf,
     geometry: Geometry,
+    probe: Probe,
     writable: bool,
+    meters: Meters,
 }
 
 impl Disk {
-    /// Opens `path` on the thread of the [`crate::run`] around this call.
+    /// Opens `path` on the thread of the [`crate::run`] around this call. It takes no lock: see [`crate::Lock`].
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         let path = path.as_ref();
         let ring = this_ring()?;
-        let file = open_file(path, options)?;
-        let size_bytes = file.metadata().map_err(|e| io_error(path.display(), "cannot open", &e))?.len();
-        let geometry =
-            Geometry { size_bytes, align_bytes: 512, optimal_bytes: 4096, rotational: false, discards: true };
-        Ok(Self { ring, file: Rc::new(file), path: path.to_owned(), geometry, writable: options.writable })
+        if let Some(size_bytes) = options.create_bytes.filter(|_| !path.exists()) {
+            create_sparse(path, size_bytes)?;
+        }
+        let file = file::open(path, options)?;
+        let probe = probe_file(path, &file)?;
+        let geometry = Geometry {
+            size_bytes: probe.size_bytes,
+            align_bytes: probe.logical_block_bytes,
+            optimal_bytes: probe.logical_block_bytes.max(PAGE_BYTES as u32),
+            rotational: probe.rotational,
+            discards: probe.discards,
+        };
+        let (file, writable) = (Rc::new(file), options.writable);
+        Ok(Self { ring, file, path: path.to_owned(), geometry, probe, writable, meters: Meters::of(path) })
     }
 
     /// The path it was opened by.
@@ -53,54 +73,139 @@ impl Disk {
         &self.path
     }
 
-    fn failed(&self, what: &str, offset: u64, len: usize, errno: Errno) -> Error {
-        error(self.path.display(), format_args!("{what} of {len} bytes at {offset}"), errno)
-    }
-
-    fn check_writable(&self) -> Result<()> {
-        if self.writable {
-            return Ok(());
-        }
-        Err(Error::read_only(format!("{}: opened for reading only", self.path.display())))
-    }
-
     async fn read_all(&self, offset: u64, len: usize) -> Result<Bufs> {
-        self.geometry.check(offset, len as u64)?;
         let mut memory = BufMut::room(len);
         let mut done = 0;
         while done < len {
             let result;
             (result, memory) = self.ring.read(&self.file, offset + done as u64, memory, done).await;
             match result {
-                Ok(0) => return Err(self.failed("read", offset, len, Errno::NODATA)),
-                Ok(count) => done = self.whole(done + count, len),
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(errno) => return Err(self.failed("read", offset, len, errno)),
+                Ok(0) => return Err(self.shrunk(offset + done as u64)),
+                Ok(count) => done = self.go_on(done + count, len),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.failed("read", offset, len as u64, errno)),
             }
         }
         Ok(memory.freeze().into())
     }
 
-    async fn write_all(&self, offset: u64, data: Bufs, dsync: bool) -> Result<()> {
-        self.check_writable()?;
+    async fn write_all(&self, offset: u64, data: Bufs, durable: bool) -> Result<()> {
         let len = data.len();
-        self.geometry.check(offset, len as u64)?;
+        let data = self.aligned(data);
         let mut done = 0;
         while done < len {
             let rest = if done == 0 { data.clone() } else { data.slice(done..len) };
-            match self.ring.write(&self.file, offset + done as u64, rest, dsync).await {
-                Ok(0) => return Err(self.failed("write", offset, len, Errno::IO)),
-                Ok(count) => done = self.whole(done + count, len),
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(errno) => return Err(self.failed("write", offset, len, errno)),
+            match self.ring.write(&self.file, offset + done as u64, rest, durable).await {
+                Ok(0) => return Err(self.failed("write", offset, len as u64, Errno::IO)),
+                Ok(count) => done = self.go_on(done + count, len),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.failed("write", offset, len as u64, errno)),
             }
         }
-        Ok(())
+        if durable { self.still_there() } else { Ok(()) }
     }
 
-    /// Where to go on after `done` of `len` bytes: a short transfer that ends within a sector repeats that sector.
-    fn whole(&self, done: usize, len: usize) -> usize {
+    async fn sync(&self) -> Result<()> {
+        self.ring.sync_data(&self.file).await.map_err(|errno| error(self.path.display(), "flush", errno))?;
+        self.still_there()
+    }
+
+    async fn discard_all(&self, offset: u64, len: u64) -> Result<()> {
+        let mut result = self.fallocate(FallocateFlags::PUNCH_HOLE, offset, len).await;
+        if result == Err(Errno::OPNOTSUPP) && self.probe.kind == ProbeKind::BlockDevice {
+            // A device that cannot discard *and* promise zeroes may still discard. Only a blocking call asks for that.
+            let file = self.file.try_clone().map_err(|e| io_error(self.path.display(), "discard", &e))?;
+            let discard = tokio::task::spawn_blocking(move || discard_device(&file, offset, len));
+            result = discard.await.unwrap_or(Err(Errno::CANCELED));
+        }
+        match result {
+            // What cannot be given back stays: that is all a discard asks for.
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(self.failed("discard", offset, len, errno)),
+        }
+    }
+
+    async fn zero_all(&self, offset: u64, len: u64, keep: bool) -> Result<()> {
+        let how = if keep { FallocateFlags::ZERO_RANGE } else { FallocateFlags::PUNCH_HOLE };
+        match self.fallocate(how, offset, len).await {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP) => {
+                let mut at = offset;
+                while at < offset + len {
+                    let count = (offset + len - at).min(ZEROES_BYTES as u64);
+                    self.write_all(at, Bufs::zeroes(count as usize), false).await?;
+                    at += count;
+                }
+                Ok(())
+            }
+            Err(errno) => Err(self.failed("write of zeroes", offset, len, errno)),
+        }
+    }
+
+    async fn fallocate(&self, how: FallocateFlags, offset: u64, len: u64) -> rustix::io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let mode = (how | FallocateFlags::KEEP_SIZE).bits().cast_signed();
+        loop {
+            match self.ring.fallocate(&self.file, mode, offset, len).await {
+                Err(Errno::INTR) => {}
+                result => return result.map(|_| ()),
+            }
+        }
+    }
+
+    /// Where to go on when `done` of `len` bytes are transferred: a transfer that ended within a sector repeats it.
+    fn go_on(&self, done: usize, len: usize) -> usize {
         if done == len { len } else { done - done % self.geometry.align_bytes as usize }
+    }
+
+    /// `data` as the device can take it: a copy, where a part's place or length in memory would not do.
+    fn aligned(&self, data: Bufs) -> Bufs {
+        let (place, length) = (self.probe.memory_align_bytes as usize, self.probe.logical_block_bytes as usize);
+        let fits =
+            |part: &kura_block::Buf| part.as_ptr().addr().is_multiple_of(place) && part.len().is_multiple_of(length);
+        if data.parts().iter().all(fits) {
+            return data;
+        }
+        let mut copy = BufMut::room(data.len());
+        data.copy_to(&mut copy);
+        copy.freeze().into()
+    }
+
+    /// Refuses to call something durable in a file that is gone.
+    fn still_there(&self) -> Result<()> {
+        if self.probe.kind == ProbeKind::BlockDevice {
+            return Ok(());
+        }
+        let stat =
+            rustix::fs::fstat(&self.file).map_err(|errno| error(self.path.display(), "cannot look at it", errno))?;
+        if stat.st_nlink == 0 {
+            let what = "the file was deleted while in use: what was written is lost, replace the device";
+            return Err(Error::device(format!("{}: {what}", self.path.display())));
+        }
+        let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        if size_bytes < self.geometry.size_bytes { Err(self.shrunk(size_bytes)) } else { Ok(()) }
+    }
+
+    fn shrunk(&self, end: u64) -> Error {
+        let (path, size_bytes) = (self.path.display(), self.geometry.size_bytes);
+        Error::device(format!("{path}: ends at {end} but had {size_bytes} bytes when opened: replace the device"))
+    }
+
+    fn failed(&self, what: &str, offset: u64, len: u64, errno: Errno) -> Error {
+        error(self.path.display(), format_args!("{what} of {len} bytes at {offset}"), errno)
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<()> {
+        self.geometry.check(offset, len).map_err(|error| error.at(self.path.display()))
+    }
+
+    fn check_change(&self, offset: u64, len: u64) -> Result<()> {
+        if !self.writable {
+            return Err(Error::read_only(format!("{}: opened for reading only", self.path.display())));
+        }
+        self.check(offset, len)
     }
 }
 
@@ -110,55 +215,38 @@ impl Block for Disk {
     }
 
     fn read(&self, offset: u64, len: usize) -> Local<'_, Result<Bufs>> {
-        Box::pin(self.read_all(offset, len))
+        Box::pin(async move {
+            self.check(offset, len as u64)?;
+            self.meters.read.count(len as u64, self.read_all(offset, len)).await
+        })
     }
 
     fn write(&self, offset: u64, data: Bufs, fua: bool) -> Local<'_, Result<()>> {
-        Box::pin(self.write_all(offset, data, fua))
+        Box::pin(async move {
+            let len = data.len() as u64;
+            self.check_change(offset, len)?;
+            self.meters.write.count(len, self.write_all(offset, data, fua)).await
+        })
     }
 
     fn flush(&self) -> Local<'_, Result<()>> {
-        Box::pin(async {
-            match self.ring.sync_data(&self.file).await {
-                Ok(_) => Ok(()),
-                Err(errno) => Err(error(self.path.display(), "flush", errno)),
-            }
-        })
+        Box::pin(self.meters.flush.count(0, self.sync()))
     }
 
     fn discard(&self, offset: u64, len: u64) -> Local<'_, Result<()>> {
         Box::pin(async move {
-            self.check_writable()?;
-            self.geometry.check(offset, len)?;
-            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            match self.ring.fallocate(&self.file, mode.bits().cast_signed(), offset, len).await {
-                Ok(_) => Ok(()),
-                Err(errno) => Err(self.failed("discard", offset, len as usize, errno)),
-            }
+            self.check_change(offset, len)?;
+            self.meters.discard.count(len, self.discard_all(offset, len)).await
         })
     }
 
-    fn write_zeroes(&self, offset: u64, len: u64, _keep: bool) -> Local<'_, Result<()>> {
-        Box::pin(self.write_all(offset, Bufs::zeroes(len as usize), false))
+    fn write_zeroes(&self, offset: u64, len: u64, keep: bool) -> Local<'_, Result<()>> {
+        Box::pin(async move {
+            self.check_change(offset, len)?;
+            self.meters.write.count(len, self.zero_all(offset, len, keep)).await
+        })
     }
 }
 
-fn open_file(path: &Path, options: Options) -> Result<File> {
-    let failed = |errno| error(path.display(), "cannot open", errno);
-    let mut flags = OFlags::CLOEXEC | if options.writable { OFlags::RDWR } else { OFlags::RDONLY };
-    if let Some(size_bytes) = options.create_bytes.filter(|_| !path.exists()) {
-        let file = rustix::fs::open(path, flags | OFlags::CREATE | OFlags::EXCL, Mode::from(0o600)).map_err(failed)?;
-        rustix::fs::ftruncate(&file, size_bytes).map_err(failed)?;
-    }
-    if options.direct {
-        match rustix::fs::open(path, flags | OFlags::DIRECT, Mode::empty()) {
-            Ok(file) => return Ok(file.into()),
-            Err(Errno::INVAL) => {
-                tracing::warn!(path = %path.display(), "no direct I/O here: going through the page cache");
-            }
-            Err(errno) => return Err(failed(errno)),
-        }
-    }
-    flags.remove(OFlags::DIRECT);
-    Ok(rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?.into())
-}
+#[cfg(test)]
+mod tests;

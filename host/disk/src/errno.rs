@@ -4,7 +4,7 @@ use kura_block::{Error, Kind};
 use rustix::io::Errno;
 use std::fmt::Display;
 
-/// The error `errno` that met `what` at `place`, with the remedy its number calls for.
+/// The error `errno` that `what` met at `place`, with the remedy its number calls for.
 pub(crate) fn error(place: impl Display, what: impl Display, errno: Errno) -> Error {
     let (kind, remedy) = remedy(errno);
     Error::new(kind, format!("{place}: {what}: {errno}{remedy}"))
@@ -20,14 +20,41 @@ pub(crate) fn io_error(place: impl Display, what: impl Display, error: &std::io:
 
 fn remedy(errno: Errno) -> (Kind, &'static str) {
     match errno {
-        Errno::NOSPC | Errno::DQUOT => (Kind::Full, ": free space on the file system that holds it"),
+        Errno::NOSPC | Errno::DQUOT => (Kind::Full, ": free space on the file system it lies on"),
         Errno::NOENT | Errno::NOTDIR => (Kind::Missing, ": check the path"),
-        Errno::EXIST => (Kind::Exists, ""),
-        Errno::BUSY | Errno::TXTBSY => (Kind::Busy, ": stop what uses it (mounted? in an array?)"),
-        Errno::ROFS => (Kind::ReadOnly, ": make it writable or open it read-only"),
+        Errno::EXIST => (Kind::Exists, ": choose another path or remove it"),
+        Errno::BUSY | Errno::TXTBSY => (Kind::Busy, ": stop what uses it (is it mounted, or part of an array?)"),
+        Errno::ROFS => (Kind::ReadOnly, ": make it writable or open it for reading"),
         Errno::ACCESS | Errno::PERM => (Kind::Invalid, ": give this user access to it"),
-        Errno::INVAL | Errno::FBIG | Errno::OPNOTSUPP | Errno::ISDIR => (Kind::Invalid, ""),
-        Errno::AGAIN | Errno::INTR | Errno::NOMEM | Errno::MFILE | Errno::NFILE => (Kind::Retry, ""),
+        Errno::INVAL | Errno::FBIG | Errno::OPNOTSUPP | Errno::ISDIR => {
+            (Kind::Invalid, ": it does not take this request")
+        }
+        Errno::AGAIN | Errno::INTR | Errno::NOMEM | Errno::MFILE | Errno::NFILE => {
+            (Kind::Retry, ": the system is short of memory or handles")
+        }
         _ => (Kind::Device, ": replace the device"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_decides_the_remedy_and_stands_in_the_line() {
+        for (errno, kind) in [
+            (Errno::IO, Kind::Device),
+            (Errno::NODEV, Kind::Device),
+            (Errno::NOSPC, Kind::Full),
+            (Errno::INVAL, Kind::Invalid),
+            (Errno::NOENT, Kind::Missing),
+            (Errno::ROFS, Kind::ReadOnly),
+        ] {
+            let error = error("/dev/x", "write of 4096 bytes at 8192", errno);
+            assert_eq!(error.kind(), kind);
+            let text = error.to_string();
+            assert!(text.contains("/dev/x") && text.contains("at 8192"), "{text}");
+            assert!(text.contains(&format!("os error {}", errno.raw_os_error())), "{text}");
+        }
     }
 }

@@ -7,11 +7,23 @@
 //!
 //! [`run`] builds a thread's runtime and its ring; a [`Disk`] opened inside uses that ring. Requests that tasks make
 //! in one round of the scheduler are submitted together, by one system call.
+//!
+//! Before that, a process finds out what a path is ([`probe`]), keeps others away ([`Lock`]), and makes its files
+//! ([`create_sparse`], [`preallocate`]). What is metered is in `meters`; how errors are typed, in `errno`.
 
 mod disk;
 mod errno;
+mod file;
+mod lock;
+mod meters;
+mod probe;
 mod ring;
 mod runtime;
+#[cfg(test)]
+mod testing;
 
 pub use disk::{Disk, Options};
+pub use file::{create_sparse, preallocate};
+pub use lock::Lock;
+pub use probe::{Probe, ProbeKind, probe};
 pub use runtime::{HostRuntime, run};

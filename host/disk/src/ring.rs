@@ -170,7 +170,7 @@ impl Ring {
     }
 
     /// Submits what is queued, and wakes the tasks whose operations are complete.
-    fn turn(&self) {
+    pub(crate) fn turn(&self) {
         let mut wakers = {
             let mut inner = self.inner.borrow_mut();
             inner.turner_woken = false;
@@ -381,3 +381,6 @@ pub(crate) async fn turn_forever(ring: Rc<Ring>) -> std::io::Result<()> {
     })
     .await
 }
+
+#[cfg(test)]
+mod tests;
