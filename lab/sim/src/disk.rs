@@ -3,6 +3,7 @@
 use crate::fault::{FaultKind, When};
 use crate::medium::{Counters, Medium, Request};
 use crate::model::{Constant, ServiceModel, Ssd, SsdSpec};
+use crate::rotating::{Rotating, RotatingSpec};
 use crate::world::World;
 use kura_block::{Block, Bufs, Geometry, Local, PAGE_BYTES, Result};
 use std::future::Future;
@@ -93,6 +94,18 @@ impl DiskSpec {
     /// A data-centre `NVMe` device.
     pub fn nvme(size_bytes: u64) -> Self {
         Self::new(size_bytes, Ssd::new(SsdSpec::nvme()))
+    }
+
+    /// A disk that turns, of all its sectors, without a discard.
+    pub fn rotating(spec: RotatingSpec) -> Self {
+        Self {
+            sector_bytes: spec.sector_bytes,
+            atom_bytes: spec.sector_bytes,
+            optimal_bytes: u32::try_from(spec.track_bytes()).unwrap_or(u32::MAX),
+            rotational: true,
+            discard: Discard::Unsupported,
+            ..Self::new(spec.size_bytes(), Rotating::new(spec))
+        }
     }
 
     fn assert_sound(&self, name: &str) {

@@ -283,6 +283,21 @@ fn a_disk_that_keeps_no_content_answers_zeroes_in_the_same_time() {
 }
 
 #[test]
+fn a_flush_promises_nothing_of_what_is_acknowledged_while_it_runs() {
+    let sim = Sim::new(1);
+    let disk = sim.disk("d", DiskSpec::nvme(SIZE));
+    let block = disk.open();
+    sim.block_on(async {
+        block.write(0, bytes_of(1, 8), false).await.unwrap();
+        let (flush, write) = futures::join!(block.flush(), block.write(2048, bytes_of(2, 8), false));
+        flush.and(write).unwrap();
+        assert_eq!(versions(&block).await[..13], [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 0]);
+    });
+    assert_eq!(disk.unflushed_bytes(), 4096);
+    assert_eq!((disk.at_rest(0, 1)[0], disk.at_rest(2048, 1)[0], disk.at_rest(4096, 1)[0]), (1, 1, 0));
+}
+
+#[test]
 fn a_dropped_write_still_takes_effect() {
     let sim = Sim::new(1);
     let disk = sim.disk("d", spec(Cache::Off, Discard::Zeroes));

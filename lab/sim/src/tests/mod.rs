@@ -2,3 +2,5 @@
 
 mod durability;
 mod executor;
+mod faults;
+mod service;
