@@ -1,0 +1,277 @@
+//! `kill -9` again and again in the middle of a writer that knows what it was promised.
+//!
+//! The writer keeps, for each block of a region, the version that must have survived (acknowledged with FUA, or
+//! acknowledged before a flush that was acknowledged) and the versions it issued since. After each crash a block must
+//! hold one of these, whole; what is found is what must be found again.
+
+use crate::harness::{Home, Server};
+use crate::nbd::{Client, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+const BLOCK: usize = 4096;
+
+/// Blocks of the region: few enough that most are written again and again between crashes.
+const BLOCKS: u64 = 4096;
+
+/// Blocks of the longest write.
+const LONGEST: u64 = 32;
+
+const CRASHES: u32 = 100;
+
+/// Requests in flight on each connection.
+const DEPTH: usize = 16;
+
+#[test]
+fn a_hundred_crashes_lose_nothing_that_was_promised() {
+    let home = Home::new();
+    let seed = RandomState::new().build_hasher().finish();
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    let mut promises = Promises::new();
+    let mut acknowledged = 0;
+    for crash in 0..CRASHES {
+        let mut server = home.serve();
+        promises.verify(&home, crash);
+        let check = home.ok(&["check"]);
+        acknowledged += write_until_killed(&home, &mut server, &mut promises, &mut random);
+        if crash % 4 == 3 {
+            // Another crash while the server is still recovering from this one.
+            let mut server = home.spawn(&[]);
+            std::thread::sleep(Duration::from_millis(random.below(200)));
+            server.kill();
+        }
+        assert!(!check.to_lowercase().contains("violation"), "after crash {crash}:\n{check}");
+    }
+    let _server = home.serve();
+    promises.verify(&home, CRASHES);
+    home.ok(&["check"]);
+    println!("{acknowledged} requests were acknowledged between {CRASHES} crashes");
+    assert!(acknowledged > u64::from(CRASHES) * 100, "the crashes left too little time to write: {acknowledged}");
+}
+
+/// Writes over two connections until the server is killed under it; returns the number of requests acknowledged.
+fn write_until_killed(home: &Home, server: &mut Server, promises: &mut Promises, random: &mut Random) -> u64 {
+    let mut connections = [(); 2].map(|()| Connection::new(home));
+    let time = Duration::from_millis(20 + random.below(200));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(time);
+            assert!(server.is_alive(), "the server ended by itself");
+            server.kill();
+        });
+        let mut acknowledged = 0;
+        loop {
+            let connection = &mut connections[random.below(2) as usize];
+            while connection.in_flight.len() < DEPTH {
+                if connection.issue(promises, random).is_err() {
+                    return acknowledged;
+                }
+            }
+            if connection.settle(promises).is_err() {
+                return acknowledged;
+            }
+            acknowledged += 1;
+        }
+    })
+}
+
+/// What was asked for and not answered yet.
+enum Pending {
+    /// Blocks `first..first + count` became `version`.
+    Change { first: u64, count: u64, version: u64, fua: bool },
+    /// These blocks had these versions, acknowledged, when the flush was sent.
+    Flush(Vec<(u64, u64)>),
+}
+
+struct Connection {
+    client: Client,
+    in_flight: BTreeMap<u64, Pending>,
+}
+
+impl Connection {
+    fn new(home: &Home) -> Self {
+        Self { client: Client::connect(&home.socket(), "demo").expect("a connection"), in_flight: BTreeMap::new() }
+    }
+
+    fn issue(&mut self, promises: &mut Promises, random: &mut Random) -> std::io::Result<()> {
+        if random.below(48) == 0 {
+            // Covers what either connection has acknowledged: the server says that it is one cache.
+            let covered = std::mem::take(&mut promises.unflushed);
+            let cookie = self.client.send(FLUSH, 0, 0, 0, &[])?;
+            self.in_flight.insert(cookie, Pending::Flush(covered));
+            return Ok(());
+        }
+        let (first, count) = promises.idle_range(random);
+        let version = promises.issue(first, count);
+        let fua = random.below(8) == 0;
+        let flags = if fua { FUA } else { 0 };
+        let (offset, len) = (first * BLOCK as u64, count as u32 * BLOCK as u32);
+        let pending = Pending::Change { first, count, version, fua };
+        let cookie = if is_zeroes(version) {
+            let command = if random.below(2) == 0 { WRITE_ZEROES } else { TRIM };
+            self.client.send(command, flags, offset, len, &[])?
+        } else {
+            let data: Vec<u8> = (first..first + count).flat_map(|block| content(block, version)).collect();
+            self.client.send(WRITE, flags, offset, len, &data)?
+        };
+        self.in_flight.insert(cookie, pending);
+        Ok(())
+    }
+
+    /// Takes one reply.
+    fn settle(&mut self, promises: &mut Promises) -> std::io::Result<()> {
+        let reply = self.client.reply()?;
+        let pending = self.in_flight.remove(&reply.cookie).expect("a reply to a request that was made");
+        assert_eq!(reply.error, 0, "a request failed while the server was alive");
+        match pending {
+            Pending::Change { first, count, version, fua } => {
+                for block in first..first + count {
+                    promises.acknowledge(block, version, fua);
+                }
+            }
+            Pending::Flush(covered) => covered.into_iter().for_each(|(block, version)| promises.keep(block, version)),
+        }
+        Ok(())
+    }
+}
+
+/// What a block may hold after a crash.
+#[derive(Clone, Default)]
+struct Block {
+    /// The version that survived for certain; 0 was never written.
+    durable: u64,
+    /// Versions issued since, oldest first.
+    later: Vec<u64>,
+    /// True while a request on it is in flight: two at once would have no order.
+    busy: bool,
+}
+
+struct Promises {
+    blocks: Vec<Block>,
+    version: u64,
+    /// Acknowledged without FUA, and not covered by a flush that was sent.
+    unflushed: Vec<(u64, u64)>,
+}
+
+impl Promises {
+    fn new() -> Self {
+        Self { blocks: vec![Block::default(); BLOCKS as usize], version: 0, unflushed: Vec::new() }
+    }
+
+    /// A range none of whose blocks is in flight.
+    fn idle_range(&self, random: &mut Random) -> (u64, u64) {
+        loop {
+            let count = 1 + random.below(LONGEST) * random.below(2);
+            let first = random.below(BLOCKS - count);
+            if self.blocks[first as usize..(first + count) as usize].iter().all(|block| !block.busy) {
+                return (first, count);
+            }
+        }
+    }
+
+    fn issue(&mut self, first: u64, count: u64) -> u64 {
+        self.version += 1;
+        for block in &mut self.blocks[first as usize..(first + count) as usize] {
+            block.busy = true;
+            block.later.push(self.version);
+        }
+        self.version
+    }
+
+    fn acknowledge(&mut self, block: u64, version: u64, fua: bool) {
+        self.blocks[block as usize].busy = false;
+        if fua {
+            self.keep(block, version);
+        } else {
+            self.unflushed.push((block, version));
+        }
+    }
+
+    /// From now on `version` or a later one must be found.
+    fn keep(&mut self, block: u64, version: u64) {
+        let block = &mut self.blocks[block as usize];
+        if block.durable < version {
+            block.durable = version;
+            block.later.retain(|later| *later > version);
+        }
+    }
+
+    /// Reads the region and holds the server to what it promised.
+    fn verify(&mut self, home: &Home, crash: u32) {
+        let mut client = Client::connect(&home.socket(), "demo").expect("a connection");
+        let at_once = 64;
+        for first in (0..BLOCKS).step_by(at_once) {
+            let len = (at_once * BLOCK) as u32;
+            let data = client.call(READ, 0, first * BLOCK as u64, len, &[]).expect("a read after a crash");
+            for (number, found) in (first..).zip(data.chunks(BLOCK)) {
+                let block = &mut self.blocks[number as usize];
+                let allowed = std::iter::once(block.durable).chain(block.later.iter().copied());
+                let version = allowed.filter(|version| content(number, *version) == found).max();
+                let version = version.unwrap_or_else(|| panic!("{}", broken(crash, number, block, found)));
+                *block = Block { durable: version, ..Block::default() };
+            }
+        }
+        self.unflushed.clear();
+    }
+}
+
+/// What went wrong with a block, in words.
+fn broken(crash: u32, number: u64, block: &Block, found: &[u8]) -> String {
+    let stamp = |sector: &[u8]| sector[..16].iter().rev().fold(0u128, |word, byte| word << 8 | u128::from(*byte));
+    let stamps: Vec<u128> = found.chunks(512).map(stamp).collect();
+    format!(
+        "after crash {crash}, block {number} should be of version {} or one of {:?}; its sectors say {stamps:x?}",
+        block.durable, block.later
+    )
+}
+
+fn is_zeroes(version: u64) -> bool {
+    version.is_multiple_of(8)
+}
+
+/// The bytes of a block of this version: every sector names both, so that no mixture passes for a whole.
+fn content(block: u64, version: u64) -> Vec<u8> {
+    if is_zeroes(version) {
+        return vec![0; BLOCK];
+    }
+    let sector = |number: u64| {
+        let mut random = Random(version << 20 ^ block << 4 ^ number);
+        let words = [version, block].into_iter().chain(std::iter::repeat_with(move || random.next()));
+        words.take(512 / 8).flat_map(u64::to_le_bytes)
+    };
+    (0..BLOCK as u64 / 512).flat_map(sector).collect()
+}
+
+/// The `SplitMix64` generator.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^ word >> 31
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+#[test]
+fn the_verifier_notices_what_is_lost_and_what_is_torn() {
+    let mut promises = Promises::new();
+    for fua in [true, false] {
+        let version = promises.issue(0, 1);
+        promises.acknowledge(0, version, fua);
+    }
+    let block = &promises.blocks[0];
+    assert_eq!((block.durable, block.later.as_slice()), (1, [2].as_slice()));
+    let torn = [&content(0, 1)[..2048], &content(0, 2)[2048..]].concat();
+    assert!([1, 2].iter().all(|version| content(0, *version) != torn));
+    promises.keep(0, 2);
+    assert_eq!((promises.blocks[0].durable, promises.blocks[0].later.len()), (2, 0));
+}

@@ -1,0 +1,15 @@
+//! The real binary under real clients: what a user of kura would see.
+//!
+//! Every test starts servers of its own in a folder of its own. The clients come from Debian's packages, which
+//! `cargo xtask test` installs; loop devices and mounts want root.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // What a failed test has to say.
+
+mod bad_input;
+mod clients;
+mod crash;
+mod filesystem;
+mod harness;
+mod nbd;
+mod serving;
+mod suites;
+mod tls;

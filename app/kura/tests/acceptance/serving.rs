@@ -1,0 +1,140 @@
+//! `kura serve` and the commands beside it, as a user meets them.
+
+use crate::harness::{Home, fails, ok, tool};
+use crate::nbd::{Client, FLUSH, FUA, READ, TRIM, WRITE};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_first_start_says_what_to_try_and_serves_it() {
+    let home = Home::new();
+    let server = home.serve();
+    assert!(server.said().lines().count() <= 24, "more than a screen:\n{}", server.said());
+    let tcp = format!("nbd://127.0.0.1:{}/demo", server.port("nbd"));
+    assert!(server.said().contains(&tcp), "no {tcp} in:\n{}", server.said());
+    for uri in [&tcp, &home.uri("demo")] {
+        assert_eq!(ok(tool("nbdinfo").args(["--size", uri])).trim(), (1 << 30).to_string());
+    }
+    let health = get(server.port("http"), "/healthz");
+    assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+    let metrics = get(server.port("http"), "/metrics");
+    assert!(metrics.contains("# TYPE kura_"), "{metrics}");
+    let api = get(server.port("http"), "/api/v1/openapi.json");
+    assert!(api.contains("\"/api/v1/volumes\""), "{api}");
+}
+
+#[test]
+fn a_stop_is_clean_and_keeps_everything() {
+    let home = Home::new();
+    let mut server = home.serve();
+    let mut client = Client::connect(&home.socket(), "demo").expect("a connection");
+    client.call(WRITE, 0, MIB, 4096, &[0x5a; 4096]).expect("a write");
+    // The client neither flushes nor leaves: a stop writes everything and does not wait for it.
+    assert!(server.stop().success());
+    let mut server = home.serve();
+    let mut client = Client::connect(&home.socket(), "demo").expect("a connection");
+    assert_eq!(client.call(READ, 0, MIB, 4096, &[]).expect("a read"), [0x5a; 4096]);
+    assert!(server.stop().success());
+}
+
+#[test]
+fn after_a_crash_the_next_start_says_what_it_replayed() {
+    let home = Home::new();
+    let mut server = home.serve();
+    let mut client = Client::connect(&home.socket(), "demo").expect("a connection");
+    client.call(WRITE, FUA, 0, 4096, &[7; 4096]).expect("a write");
+    server.kill();
+    let server = home.serve();
+    let said = format!("{}{}", server.said(), server.log());
+    assert!(said.to_lowercase().contains("replayed"), "nothing about replay in:\n{said}");
+    let mut client = Client::connect(&home.socket(), "demo").expect("a connection");
+    assert_eq!(client.call(READ, 0, 0, 4096, &[]).expect("a read"), [7; 4096]);
+    let status = json(&home, &["status"]);
+    let replayed = status["controllers"].as_array().into_iter().flatten().map(|c| c["replayed_entries"].as_u64());
+    assert!(replayed.flatten().sum::<u64>() > 0, "{status:#}");
+}
+
+#[test]
+fn volumes_are_made_shown_resized_and_deleted() {
+    let home = Home::new();
+    let _server = home.serve();
+    home.ok(&["volume", "create", "logs", "--size", "64M", "--layout", "mirror", "--thick"]);
+    let logs = volume(&home, "logs");
+    assert_eq!(logs["size_bytes"], 64 * MIB);
+    assert_eq!(logs["allocated_bytes"], 64 * MIB, "a thick volume takes its space at once");
+    assert_eq!(logs["raw_bytes"], 128 * MIB, "a mirror takes it twice");
+    assert!(fails(&mut home.kura(&["volume", "create", "logs", "--size", "64M"])).contains("logs"));
+
+    let mut before = Client::connect(&home.socket(), "logs").expect("a connection");
+    home.ok(&["volume", "resize", "logs", "96M"]);
+    let mut after = Client::connect(&home.socket(), "logs").expect("a connection");
+    assert_eq!(after.size_bytes, 96 * MIB, "a new connection sees the new size");
+    after.call(WRITE, 0, 95 * MIB, 4096, &[1; 4096]).expect("a write beyond the old end");
+    before.call(WRITE, 0, 0, 4096, &[2; 4096]).expect("an old connection goes on");
+    assert!(fails(&mut home.kura(&["volume", "resize", "logs", "32M"])).contains("shrink"));
+
+    drop((before, after));
+    home.ok(&["volume", "delete", "logs", "--force"]);
+    assert!(Client::connect(&home.socket(), "logs").is_err());
+    assert!(fails(&mut home.kura(&["volume", "show", "logs"])).contains("logs"));
+}
+
+#[test]
+fn discard_gives_the_space_back() {
+    let home = Home::new();
+    let _server = home.serve();
+    let free = |home: &Home| json(home, &["status"])["pool"]["free_bytes"].as_u64().expect("free bytes");
+    let before = free(&home);
+    let mut client = Client::connect(&home.socket(), "demo").expect("a connection");
+    for at in 0..64 {
+        client.call(WRITE, 0, at * MIB, MIB as u32, &vec![at as u8 + 1; MIB as usize]).expect("a write");
+    }
+    client.call(FLUSH, 0, 0, 0, &[]).expect("a flush");
+    assert!(free(&home) <= before - 64 * MIB);
+    client.call(TRIM, FUA, 0, 64 * MIB as u32, &[]).expect("a trim");
+    assert_eq!(free(&home), before);
+    assert_eq!(volume(&home, "demo")["allocated_bytes"], 0);
+}
+
+#[test]
+fn a_command_without_a_server_says_where_it_looked() {
+    let home = Home::new();
+    let complaint = fails(&mut home.kura(&["status"]));
+    assert!(complaint.contains("kura-data/admin.sock") && complaint.contains("kura serve"), "{complaint}");
+    let wrong = home.kura(&["volume", "create"]).status().expect("kura");
+    assert_eq!(wrong.code(), Some(2), "a usage error");
+    let failed = home.kura(&["status"]).status().expect("kura");
+    assert_eq!(failed.code(), Some(1), "a failure");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_idle_clients() {
+    let home = Home::new();
+    let mut server = home.serve();
+    let connections: Vec<Client> =
+        (0..8).map(|_| Client::connect(&home.socket(), "demo").expect("a connection")).collect();
+    assert!(server.stop().success());
+    drop(connections);
+    assert!(server.wait(Duration::from_secs(1)).is_some());
+}
+
+/// What a command prints with `--json`.
+pub fn json(home: &Home, args: &[&str]) -> Value {
+    let text = home.ok(&[args, &["--json"]].concat());
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?} --json: {error}:\n{text}"))
+}
+
+fn volume(home: &Home, name: &str) -> Value {
+    json(home, &["volume", "show", name])
+}
+
+fn get(port: u16, path: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("the REST door");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}

@@ -1,0 +1,83 @@
+//! nbd's and libnbd's own test programs that apply to any server, built by `cargo xtask test` from their sources.
+
+use crate::harness::{Home, Server, ok, tool};
+use std::path::PathBuf;
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+
+/// The folder `cargo xtask test` built the programs in.
+fn folder() -> PathBuf {
+    let folder = std::env::var_os("KURA_TEST_SUITES");
+    folder.map(PathBuf::from).expect("KURA_TEST_SUITES is not set: `cargo xtask test` builds the programs and sets it")
+}
+
+fn program(name: &str) -> Command {
+    tool(folder().join(name).to_str().expect("a path in UTF-8"))
+}
+
+/// `nbd-tester-client` on a volume of its own, new and of zeroes, as its integrity test wants it.
+fn nbd_tester(name: &str, args: &[&str]) {
+    let home = Home::new();
+    let _server = home.serve();
+    home.ok(&["volume", "create", name, "--size", "50M"]);
+    let mut tester = program("nbd-tester-client");
+    // It counts every request on its standard output.
+    ok(tester.args(args).args(["-N", name, "-u"]).arg(home.socket()).env("NBD_TEST_SILENT", "1"));
+}
+
+#[test]
+fn nbd_tester_reads_and_writes() {
+    nbd_tester("reads", &[]);
+    nbd_tester("writes", &["-w"]);
+    nbd_tester("flushes", &["-w", "-f"]);
+}
+
+#[test]
+fn nbd_tester_meets_its_limits() {
+    nbd_tester("oversize", &["-o"]);
+    nbd_tester("handshake", &["-h"]);
+}
+
+#[test]
+fn nbd_tester_finds_the_integrity_of_recorded_transactions() {
+    let recording = |name: &str| folder().join(name).display().to_string();
+    nbd_tester("integrity", &["-i", "-t", &recording("integrity-test.tr")]);
+    nbd_tester("huge", &["-i", "-t", &recording("integrityhuge-test.tr")]);
+}
+
+/// A server whose only volume has this size: libnbd's programs ask for the export without a name.
+fn serve_one(home: &Home, size_bytes: u64) -> Server {
+    let config = home.path("kura.toml");
+    std::fs::write(&config, format!("demo = \"{size_bytes}\"\n")).expect("the configuration");
+    home.serve_with(&["--config", "kura.toml"])
+}
+
+/// One of the programs that keep a copy of the export in memory and compare; they want this pattern in it.
+fn with_pattern(name: &str, size_bytes: u64) {
+    let home = Home::new();
+    let _server = serve_one(&home, size_bytes);
+    let image = home.path("pattern");
+    let pattern: Vec<u8> = (0..size_bytes).step_by(8).flat_map(u64::to_be_bytes).collect();
+    std::fs::write(&image, pattern).expect("the pattern");
+    ok(tool("nbdcopy").arg(&image).arg(home.uri("demo")));
+    ok(program(name).arg(home.socket()));
+    home.ok(&["check"]);
+}
+
+#[test]
+fn libnbd_aio_parallel() {
+    with_pattern("aio-parallel", 64 * MIB);
+}
+
+#[test]
+fn libnbd_synch_parallel() {
+    with_pattern("synch-parallel", 8 * MIB);
+}
+
+#[test]
+fn libnbd_aio_parallel_load() {
+    let home = Home::new();
+    let _server = serve_one(&home, 64 * MIB);
+    ok(program("aio-parallel-load").arg(home.socket()));
+}
