@@ -1,2 +1,75 @@
-//! kura
-fn main() {}
+//! `kura`: the server, and the command line that speaks to it.
+//!
+//! `kura serve` composes a node: [`node`] starts a thread a controller, [`serve`] opens the doors in front of them.
+//! Every other command asks a server through [`kura_admin::Client`].
+
+mod ask;
+mod cli;
+mod config;
+mod data;
+mod logs;
+mod show;
+mod size;
+mod tls;
+
+use anyhow::{Error, Result};
+use clap::{CommandFactory, Parser};
+use cli::{Cli, Command, ConfigCommand};
+use config::{Config, Flags};
+use kura_admin::{ClientError, Problem, ServerUri};
+use std::io::{ErrorKind, Write, stderr, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let Cli { common, command } = Cli::parse();
+    let json = common.json;
+    let done = match command {
+        Command::Serve(_) => Ok(ExitCode::SUCCESS),
+        Command::Config(ConfigCommand::Check { file }) => check_config(&file, &common),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "kura", &mut stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        command => ask_server(&common, command),
+    };
+    done.unwrap_or_else(|error| {
+        complain(&error, json);
+        ExitCode::FAILURE
+    })
+}
+
+fn ask_server(common: &cli::Common, command: Command) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(ask::ask(common, command))
+}
+
+fn check_config(file: &Path, common: &cli::Common) -> Result<ExitCode> {
+    Config::load(Some(file), Flags::default())?;
+    common
+        .out()
+        .show(&serde_json::json!({ "file": file, "valid": true }), |_| format!("{}: all is well", file.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells an error and its remedy, on standard error.
+fn complain(error: &Error, json: bool) {
+    let (text, remedy) = match error.downcast_ref::<ClientError>() {
+        Some(ClientError::Refused(Problem { error, remedy, .. })) => (error.clone(), remedy.clone()),
+        Some(ClientError::NoServer { server, cause }) => no_server(server, cause),
+        _ => (format!("{error:#}"), None),
+    };
+    let shown = match (json, remedy) {
+        (true, remedy) => serde_json::json!({ "error": text, "remedy": remedy }).to_string(),
+        (false, Some(remedy)) => format!("kura: {text}: {remedy}"),
+        (false, None) => format!("kura: {text}"),
+    };
+    // Nobody to tell is nobody to tell.
+    let _ = writeln!(stderr(), "{shown}");
+}
+
+fn no_server(server: &ServerUri, cause: &std::io::Error) -> (String, Option<String>) {
+    let absent = matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused);
+    let text = if absent { format!("no server at {server}") } else { format!("no server at {server}: {cause}") };
+    (text, Some("start one with `kura serve`, or name it with --server".to_owned()))
+}

@@ -1,0 +1,150 @@
+//! The commands that ask a server.
+
+use crate::cli::{Command, Common, ControllerCommand, DiskCommand, Layout, PoolCommand, VolumeCommand};
+use crate::show::{self, Out};
+use crate::size::Size;
+use crate::tls;
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use kura_admin::{CheckRequest, CheckResult, Client, NewVolume, ResizeVolume, ServerUri, Token, Volume};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Carries a command out at the server and shows the answer.
+pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
+    let client = client(common)?;
+    let out = common.out();
+    match command {
+        Command::Status => out.show(&client.status().await?, show::status)?,
+        Command::Check { tables } => return check(&client, out, !tables).await,
+        Command::Pool(PoolCommand::Status) => out.show(&client.pool().await?, show::pool)?,
+        Command::Disk(command) => disk(&client, out, command).await?,
+        Command::Volume(command) => volume(&client, out, command).await?,
+        Command::Controller(ControllerCommand::List) => {
+            out.show(client.controllers().await?.as_slice(), show::controllers)?;
+        }
+        Command::Serve(_) | Command::Config(_) | Command::Completions { .. } => bail!("not a command for a server"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Common {
+    /// How answers are shown.
+    pub fn out(&self) -> Out {
+        match (self.json, self.quiet) {
+            (true, _) => Out::Json,
+            (false, true) => Out::Quiet,
+            (false, false) => Out::Text,
+        }
+    }
+}
+
+fn client(common: &Common) -> Result<Client> {
+    let trust = match (&common.server, &common.ca) {
+        (ServerUri::Https(_), None) => {
+            bail!("{} wants an authority to trust: name its PEM file with --ca", common.server)
+        }
+        (ServerUri::Https(_), Some(ca)) => Some(tls::trust(ca)?),
+        _ => None,
+    };
+    Ok(Client::new(common.server.clone(), common.token.as_deref().map(Token::new), trust))
+}
+
+async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
+    match command {
+        DiskCommand::List => out.show(client.disks().await?.as_slice(), show::disks),
+        DiskCommand::Fail { disk: id, dry_run } => {
+            if !dry_run {
+                client.fail_disk(id).await?;
+            }
+            let disks = client.disks().await?;
+            let disk = disks.into_iter().find(|disk| disk.id == id);
+            let disk = disk.with_context(|| format!("disk {id}: no such disk; `kura disk list` lists them"))?;
+            out.show(&disk, |disk| {
+                let path = &disk.path;
+                if dry_run {
+                    format!("would fail disk {id} ({path}): its data would have one copy less")
+                } else {
+                    format!("disk {id} ({path}) is failed: it is not used until it is replaced")
+                }
+            })
+        }
+    }
+}
+
+async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()> {
+    match command {
+        VolumeCommand::Create { name, size, layout, thin: _, thick, read_only } => {
+            let layout = match layout {
+                Layout::Mirror => kura_admin::Layout::Mirror,
+                Layout::None => kura_admin::Layout::None,
+            };
+            let new = NewVolume { name, size_bytes: size.0, layout, thick, read_only };
+            let volume = client.create_volume(&new).await?;
+            out.show(&volume, |volume| format!("volume {} of {} is made", volume.name, Size(volume.size_bytes)))
+        }
+        VolumeCommand::List => out.show(client.volumes().await?.as_slice(), show::volumes),
+        VolumeCommand::Show { name } => {
+            out.show(&client.volume(&name).await?, |volume| show::volumes(std::slice::from_ref(volume)))
+        }
+        VolumeCommand::Resize { name, size, shrink, dry_run } => {
+            resize(client, out, &name, ResizeVolume { size_bytes: size.0, shrink }, dry_run).await
+        }
+        VolumeCommand::Delete { name, force, dry_run } => delete(client, out, &name, force, dry_run).await,
+    }
+}
+
+async fn resize(client: &Client, out: Out, name: &str, to: ResizeVolume, dry_run: bool) -> Result<()> {
+    let before = client.volume(name).await?;
+    let (from, size) = (Size(before.size_bytes), Size(to.size_bytes));
+    let loses = to.size_bytes < before.size_bytes;
+    if loses && !to.shrink {
+        bail!("volume {name} has {from}: making it smaller loses what lies beyond {size}; say --shrink if you mean it");
+    }
+    if dry_run {
+        let after = Volume { size_bytes: to.size_bytes, ..before };
+        let loss = if loses { format!(", and lose what lies beyond {size}") } else { String::new() };
+        return out.show(&after, |_| format!("would resize volume {name} from {from} to {size}{loss}"));
+    }
+    let after = client.resize_volume(name, to).await?;
+    out.show(&after, |_| {
+        format!("volume {name} is resized from {from} to {size}; clients see it when they connect anew")
+    })
+}
+
+async fn delete(client: &Client, out: Out, name: &str, force: bool, dry_run: bool) -> Result<()> {
+    let volume = client.volume(name).await?;
+    let holds = Size(volume.allocated_bytes);
+    if !dry_run {
+        client.delete_volume(name, force).await?;
+        return out.show(&volume, |_| format!("volume {name} is deleted; it held {holds}"));
+    }
+    if volume.clients > 0 && !force {
+        bail!("volume {name} is open to {} clients: stop them first, or say --force", volume.clients);
+    }
+    out.show(&volume, |volume| {
+        format!("would delete volume {name} of {}, which holds {holds}", Size(volume.size_bytes))
+    })
+}
+
+async fn check(client: &Client, out: Out, data: bool) -> Result<ExitCode> {
+    let job = client.check(CheckRequest { data }).await?;
+    let spinner = ProgressBar::new_spinner().with_message(if data { "reading every copy" } else { "checking tables" });
+    spinner.set_style(ProgressStyle::with_template("{spinner} {msg}, {elapsed}")?);
+    if !matches!(out, Out::Quiet) {
+        spinner.enable_steady_tick(Duration::from_millis(100));
+    }
+    let ended = client.follow(job.id, |_| ()).await;
+    spinner.finish_and_clear();
+    let ended = ended?;
+    if let Some(problem) = ended.error {
+        return Err(problem.into());
+    }
+    let result = ended.result.context("the check ended without a result")?;
+    out.show(&result, show::check)?;
+    Ok(verdict(&result))
+}
+
+fn verdict(result: &CheckResult) -> ExitCode {
+    if result.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,261 @@
+//! The command line: only what there is.
+
+use crate::config::{Flags, Level, Listen};
+use crate::size::Size;
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+use kura_admin::ServerUri;
+use std::path::PathBuf;
+
+/// Volumes over NBD, on the disks you have.
+///
+/// `kura serve` starts a server with nothing to configure; the other commands ask it.
+#[derive(Debug, Parser)]
+#[command(name = "kura", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    /// What is asked of which server, and how it is shown.
+    #[command(flatten)]
+    pub common: Common,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Common options")]
+pub struct Common {
+    /// The server to ask: a socket's path, http://HOST:PORT or https://HOST:PORT
+    #[arg(long, global = true, env = "KURA_SERVER", default_value = "kura-data/admin.sock", value_name = "URI")]
+    pub server: ServerUri,
+    /// The server's admin.token, for http and https
+    #[arg(long, global = true, env = "KURA_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// The authority to trust with https, a PEM file
+    #[arg(long, global = true, env = "KURA_CA", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ca: Option<PathBuf>,
+    /// Print JSON: stable names, bytes as integers, times RFC 3339
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Print nothing but errors
+    #[arg(long, short, global = true, conflicts_with = "json")]
+    pub quiet: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a server
+    Serve(Serve),
+    /// Show the server at a glance
+    Status,
+    /// Check every table, and every copy of every written block
+    Check {
+        /// Check tables only, and read no data
+        #[arg(long)]
+        tables: bool,
+    },
+    /// The pool
+    #[command(subcommand)]
+    Pool(PoolCommand),
+    /// The pool's disks
+    #[command(subcommand)]
+    Disk(DiskCommand),
+    /// Volumes, each an NBD export of its name
+    #[command(subcommand)]
+    Volume(VolumeCommand),
+    /// The controllers, which own volumes
+    #[command(subcommand)]
+    Controller(ControllerCommand),
+    /// The configuration file
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print the completions of a shell
+    #[command(after_help = "For bash: kura completions bash > /usr/share/bash-completion/completions/kura")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// What a server is started with; everything else is in the configuration file.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The configuration; docs/kura.toml is a commented one
+    #[arg(long, env = "KURA_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// The data directory [default: kura-data]
+    #[arg(long, env = "KURA_DATA", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    data: Option<PathBuf>,
+    /// Where NBD listens, or off; port 0 takes a free one [default: 127.0.0.1:10809]
+    #[arg(long, env = "KURA_NBD", value_name = "ADDR")]
+    nbd: Option<Listen>,
+    /// Where the REST API listens, or off; port 0 takes a free one [default: 127.0.0.1:7400]
+    #[arg(long, env = "KURA_ADMIN", value_name = "ADDR")]
+    admin: Option<Listen>,
+    /// From which level on is logged: error, warn, info, debug, trace [default: info]
+    #[arg(long, env = "KURA_LOG", value_name = "LEVEL")]
+    log: Option<Level>,
+}
+
+impl Serve {
+    /// What comes before the configuration file.
+    pub fn flags(self) -> Flags {
+        Flags { data: self.data, nbd: self.nbd, admin: self.admin, log: self.log }
+    }
+}
+
+/// Commands on the pool.
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    /// Show the pool and its disks
+    Status,
+}
+
+/// Commands on disks.
+#[derive(Debug, Subcommand)]
+pub enum DiskCommand {
+    /// List the pool's disks
+    List,
+    /// Mark a disk as failed: it is not used until it is replaced
+    Fail {
+        /// The disk's number, as listed
+        disk: u16,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+/// Commands on volumes.
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Make a volume
+    #[command(group = ArgGroup::new("provisioning").args(["thin", "thick"]))]
+    Create {
+        /// Its name, and its NBD export's
+        name: String,
+        /// Its size, such as 10G
+        #[arg(long)]
+        size: Size,
+        /// How its data is laid on disks
+        #[arg(long, value_enum, default_value_t = Layout::Mirror)]
+        layout: Layout,
+        /// Take space as it is written (the default)
+        #[arg(long)]
+        thin: bool,
+        /// Take all its space at once, so that no write can meet a full pool
+        #[arg(long)]
+        thick: bool,
+        /// Refuse writes
+        #[arg(long)]
+        read_only: bool,
+    },
+    /// List the volumes
+    List,
+    /// Show a volume
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Change a volume's size; clients see it when they connect anew
+    Resize {
+        /// Its name
+        name: String,
+        /// Its size to be, such as 20G
+        size: Size,
+        /// Allow it to become smaller, which loses what lies beyond the new end
+        #[arg(long)]
+        shrink: bool,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Delete a volume and all it holds
+    Delete {
+        /// Its name
+        name: String,
+        /// Delete it even while clients have it open
+        #[arg(long)]
+        force: bool,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+/// How a volume's data is laid on disks.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Layout {
+    /// Two copies on two disks
+    Mirror,
+    /// One copy: a lost disk loses data
+    None,
+}
+
+/// Commands on controllers.
+#[derive(Debug, Subcommand)]
+pub enum ControllerCommand {
+    /// List the controllers
+    List,
+}
+
+/// Commands on the configuration file.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Tell the line, the key and the remedy of what is wrong with a file
+    Check {
+        /// The file
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn lines_that_make_no_sense_are_refused_as_usage() {
+        let cases = [
+            ("status", true),
+            ("status --json", true),
+            ("--json status", true),
+            ("status --json --quiet", false),
+            ("", false),
+            ("volume", false),
+            ("volume create a", false),
+            ("volume create a --size 10G", true),
+            ("volume create a --size 10X", false),
+            ("volume create a --size 10G --thin --thick", false),
+            ("volume create a --size 10G --layout none --thick --read-only", true),
+            ("volume create a --size 10G --layout raid9", false),
+            ("volume resize a 20G --shrink --dry-run", true),
+            ("volume resize a", false),
+            ("volume delete a --force --dry-run", true),
+            ("disk fail 3", true),
+            ("disk fail three", false),
+            ("disk fail 70000", false),
+            ("check --tables", true),
+            ("serve --nbd 127.0.0.1:0 --admin off --log debug --data d", true),
+            ("serve --nbd nowhere", false),
+            ("serve --log loud", false),
+            ("config check kura.toml", true),
+            ("config check", false),
+            ("completions bash", true),
+            ("completions dos", false),
+            ("status --server ftp://there", false),
+            ("snapshot list", false),
+        ];
+        for (line, fits) in cases {
+            let parsed = Cli::try_parse_from(std::iter::once("kura").chain(line.split_whitespace()));
+            assert_eq!(parsed.is_ok(), fits, "{line}: {parsed:?}");
+        }
+    }
+}

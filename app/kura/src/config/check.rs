@@ -1,0 +1,173 @@
+//! What a configuration must hold beyond its syntax. Pure but for looking whether files are there.
+
+use super::{Admin, Config, Disk, Finding, Listen, Nbd, Pool};
+use crate::size::Size;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+
+/// A token that guessing will not find.
+const TOKEN_CHARS: usize = 16;
+/// The protocol's least, and a bound on what one request may take of memory.
+const REQUEST_BYTES: RangeInclusive<u64> = (64 << 10)..=(64 << 20);
+const EXTENT_BYTES: RangeInclusive<u64> = (1 << 20)..=(1 << 30);
+const JOURNAL_BYTES: RangeInclusive<u64> = (16 << 20)..=(64 << 30);
+const WRITE_BUFFER_BYTES: RangeInclusive<u64> = (4 << 20)..=(64 << 30);
+const CONTROLLERS: RangeInclusive<u64> = 1..=64;
+const CONNECTIONS: RangeInclusive<u64> = 1..=65536;
+const IN_FLIGHT: RangeInclusive<u64> = 1..=4096;
+
+/// True when only programs of this machine can reach the address.
+fn is_local(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+impl Config {
+    /// All that is wrong.
+    pub(super) fn check(&self) -> Vec<Finding> {
+        let mut findings = vec![];
+        if self.data.exists() && !self.data.is_dir() {
+            let text = format!("{} is not a directory: name one, or a path that is free", self.data.display());
+            findings.push(Finding::new("data", 0..0, text));
+        }
+        self.nbd.check(&mut findings);
+        self.admin.check(&mut findings);
+        self.pool.check(&mut findings);
+        findings
+    }
+}
+
+impl Nbd {
+    fn check(&self, findings: &mut Vec<Finding>) {
+        let has_ca = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        if let Some(address) = beyond(&self.listen)
+            && !has_ca
+        {
+            let text = format!(
+                "{address} is reached from other machines, which wants TLS and clients' certificates: \
+                 add [nbd.tls] with cert, key and client_ca, or listen on 127.0.0.1"
+            );
+            findings.push(Finding::new("nbd.listen", self.listen.span(), text));
+        }
+        if let Some(tls) = &self.tls {
+            file("nbd.tls.cert", &tls.cert, findings);
+            file("nbd.tls.key", &tls.key, findings);
+            tls.client_ca.iter().for_each(|ca| file("nbd.tls.client_ca", ca, findings));
+        }
+        within_bytes("nbd.request_bytes", &self.request_bytes, REQUEST_BYTES, findings);
+        within("nbd.in_flight", *self.in_flight.get_ref() as u64, self.in_flight.span(), IN_FLIGHT, findings);
+        within("nbd.connections", *self.connections.get_ref() as u64, self.connections.span(), CONNECTIONS, findings);
+    }
+}
+
+impl Admin {
+    fn check(&self, findings: &mut Vec<Finding>) {
+        let missing = match (&self.token, &self.tls) {
+            (Some(_), Some(_)) => None,
+            (None, Some(_)) => Some("admin.token = \"...\""),
+            (Some(_), None) => Some("[admin.tls] with cert and key"),
+            (None, None) => Some("admin.token = \"...\", and [admin.tls] with cert and key"),
+        };
+        if let (Some(address), Some(missing)) = (beyond(&self.listen), missing) {
+            let text = format!(
+                "{address} is reached from other machines, which wants a token and TLS: \
+                 add {missing}, or listen on 127.0.0.1"
+            );
+            findings.push(Finding::new("admin.listen", self.listen.span(), text));
+        }
+        if let Some(token) = &self.token {
+            let fit = token.get_ref().chars().filter(char::is_ascii_graphic).count();
+            if fit < TOKEN_CHARS || fit != token.get_ref().chars().count() {
+                let text = format!(
+                    "a token has at least {TOKEN_CHARS} letters, digits and signs, no spaces: \
+                     make one with `openssl rand -hex 32`"
+                );
+                findings.push(Finding::new("admin.token", token.span(), text));
+            }
+        }
+        if let Some(tls) = &self.tls {
+            file("admin.tls.cert", &tls.cert, findings);
+            file("admin.tls.key", &tls.key, findings);
+        }
+    }
+}
+
+impl Pool {
+    fn check(&self, findings: &mut Vec<Finding>) {
+        if let Some(controllers) = &self.controllers {
+            let count = u64::from(*controllers.get_ref());
+            within("pool.controllers", count, controllers.span(), CONTROLLERS, findings);
+        }
+        within_bytes("pool.extent", &self.extent, EXTENT_BYTES, findings);
+        if !self.extent.get_ref().0.is_power_of_two() {
+            let text = format!("{} is not a power of two: write 1M, 2M, 4M ...", self.extent.get_ref());
+            findings.push(Finding::new("pool.extent", self.extent.span(), text));
+        }
+        within_bytes("pool.journal", &self.journal, JOURNAL_BYTES, findings);
+        within_bytes("pool.write_buffer", &self.write_buffer, WRITE_BUFFER_BYTES, findings);
+        let mut seen = BTreeMap::<PathBuf, usize>::new();
+        for (index, disk) in self.disks.iter().enumerate() {
+            let path = disk.path.get_ref();
+            // Two names of one file are one disk.
+            let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+            if let Some(first) = seen.insert(real, index) {
+                let text = format!("{} is listed twice, first as disk {first}: remove one", path.display());
+                findings.push(Finding::new("pool.disks", disk.path.span(), text));
+            }
+            disk.check(findings);
+        }
+    }
+}
+
+impl Disk {
+    fn check(&self, findings: &mut Vec<Finding>) {
+        let path = self.path.get_ref();
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let text = if path.is_dir() {
+            format!("{} is a directory: name a block device or a file", path.display())
+        } else if path.exists() {
+            return;
+        } else if !parent.is_dir() {
+            format!("there is no directory {}: make it, or name another path", parent.display())
+        } else if self.size.is_none() {
+            format!("there is no {}: mend the path, or add size = \"...\" to make a file", path.display())
+        } else {
+            return;
+        };
+        findings.push(Finding::new("pool.disks", self.path.span(), text));
+    }
+}
+
+fn beyond(listen: &Spanned<Listen>) -> Option<SocketAddr> {
+    match *listen.get_ref() {
+        Listen::At(address) if !is_local(address) => Some(address),
+        _ => None,
+    }
+}
+
+fn file(key: &'static str, path: &Spanned<PathBuf>, findings: &mut Vec<Finding>) {
+    if let Err(error) = std::fs::File::open(path.get_ref()) {
+        let text = format!("{} cannot be read: {error}", path.get_ref().display());
+        findings.push(Finding::new(key, path.span(), text));
+    }
+}
+
+fn within_bytes(key: &'static str, size: &Spanned<Size>, range: RangeInclusive<u64>, findings: &mut Vec<Finding>) {
+    let bytes = size.get_ref().0;
+    if !range.contains(&bytes) {
+        let (least, most) = (Size(*range.start()), Size(*range.end()));
+        let text = format!("{} is not between {least} and {most}", size.get_ref());
+        findings.push(Finding::new(key, size.span(), text));
+    } else if !bytes.is_multiple_of(4096) {
+        findings.push(Finding::new(key, size.span(), format!("{bytes} is not a multiple of 4096 bytes")));
+    }
+}
+
+fn within(key: &'static str, number: u64, span: Range<usize>, range: RangeInclusive<u64>, findings: &mut Vec<Finding>) {
+    if !range.contains(&number) {
+        let text = format!("{number} is not between {} and {}", range.start(), range.end());
+        findings.push(Finding::new(key, span, text));
+    }
+}

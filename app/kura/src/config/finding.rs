@@ -1,0 +1,131 @@
+//! What is wrong with a configuration, and where.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use toml::de::{DeTable, DeValue};
+
+/// One thing that is wrong.
+#[derive(Debug)]
+pub struct Finding {
+    /// Bytes of the file that it is about; `None` when it is not about a place in the file.
+    span: Option<Range<usize>>,
+    /// Its key, such as `nbd.listen`; the place says it better where there is one.
+    key: Option<&'static str>,
+    /// What is wrong and what to do: one line.
+    text: String,
+}
+
+impl Finding {
+    /// What is wrong with the value of `key` that stands at `span`; an empty span says that a flag gave it.
+    pub fn new(key: &'static str, span: Range<usize>, text: impl Into<String>) -> Self {
+        Self { span: (!span.is_empty()).then_some(span), key: Some(key), text: text.into() }
+    }
+
+    /// What the parser found.
+    pub fn of_toml(error: &toml::de::Error) -> Self {
+        let message = error.message().lines().collect::<Vec<_>>().join(", ");
+        Self { span: error.span(), key: None, text: nearest(&message).unwrap_or(message) }
+    }
+}
+
+/// Serde's line about an unknown field or variant, with the nearest known one as the remedy.
+fn nearest(message: &str) -> Option<String> {
+    let what = match message.strip_prefix("unknown ")?.split_once(' ')?.0 {
+        "field" => "key",
+        _ => "value",
+    };
+    let mut words = message.split('`').skip(1).step_by(2);
+    let unknown = words.next()?;
+    let known: Vec<&str> = words.collect();
+    let near = known.iter().map(|word| (strsim::jaro_winkler(unknown, word), word));
+    let near = near.filter(|(likeness, _)| *likeness > 0.75).max_by(|a, b| a.0.total_cmp(&b.0));
+    Some(match near {
+        Some((_, word)) => format!("no such {what}: {unknown}; did you mean {word}?"),
+        None => format!("no such {what}: {unknown}; here may stand {}", known.join(", ")),
+    })
+}
+
+/// All that is wrong with one configuration, one line each: `FILE:LINE:COLUMN: KEY: what is wrong and what to do`.
+#[derive(Debug)]
+pub struct Findings {
+    lines: Vec<String>,
+}
+
+impl Findings {
+    /// `findings` about `file` and its `text`, in the order of their places.
+    pub fn new(file: Option<&Path>, text: &str, mut findings: Vec<Finding>) -> Self {
+        findings.sort_by_key(|finding| finding.span.as_ref().map(|span| span.start));
+        let file = file.unwrap_or(Path::new(""));
+        Self { lines: findings.iter().map(|finding| line(file, text, finding)).collect() }
+    }
+
+    /// A file that cannot be read.
+    pub fn unreadable(file: &Path, error: &std::io::Error) -> Self {
+        Self { lines: vec![format!("{}: cannot be read: {error}", file.display())] }
+    }
+
+    /// True when nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines.join("\n"))
+    }
+}
+
+impl std::error::Error for Findings {}
+
+fn line(file: &Path, text: &str, finding: &Finding) -> String {
+    let key = finding.key.map(str::to_owned);
+    let (place, key) = match &finding.span {
+        None => (None, key),
+        Some(span) => {
+            let start = span.start.min(text.len());
+            let before = text.get(..start).unwrap_or_default();
+            let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+            let place = format!("{}:{}:{column}", file.display(), before.matches('\n').count() + 1);
+            (Some(place), key_at(text, start).or(key).or_else(|| bare_key(text, span)))
+        }
+    };
+    let parts = [place, key, Some(finding.text.clone())];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
+}
+
+/// The text at `span` when it is a key, as of one that stands twice.
+fn bare_key(text: &str, span: &Range<usize>) -> Option<String> {
+    let word = text.get(span.clone()).filter(|word| !word.is_empty())?;
+    word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_').then(|| word.to_owned())
+}
+
+/// The dotted key whose name or value covers byte `at`.
+fn key_at(text: &str, at: usize) -> Option<String> {
+    let (table, _) = DeTable::parse_recoverable(text);
+    in_table(table.get_ref(), at)
+}
+
+fn in_table(table: &DeTable<'_>, at: usize) -> Option<String> {
+    table.iter().find_map(|(key, value)| {
+        let name = key.get_ref();
+        match in_value(value.get_ref(), at) {
+            Some(below) if below.starts_with('[') => Some(format!("{name}{below}")),
+            Some(below) => Some(format!("{name}.{below}")),
+            None => (key.span().contains(&at) || value.span().contains(&at)).then(|| name.to_string()),
+        }
+    })
+}
+
+fn in_value(value: &DeValue<'_>, at: usize) -> Option<String> {
+    match value {
+        DeValue::Table(table) => in_table(table, at),
+        DeValue::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+            let below = in_value(item.get_ref(), at);
+            let here = below.is_some() || item.span().contains(&at);
+            here.then(|| format!("[{index}]{}", below.map(|below| format!(".{below}")).unwrap_or_default()))
+        }),
+        _ => None,
+    }
+}

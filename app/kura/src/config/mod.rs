@@ -1,0 +1,323 @@
+//! What a server is told: `kura.toml`, under the flags.
+//!
+//! A flag comes before its environment variable, that before the file, and that before the default. Every value is
+//! checked before anything starts, and what is wrong is told with its line, its key and what to do.
+
+mod check;
+mod finding;
+#[cfg(test)]
+mod tests;
+
+pub use finding::{Finding, Findings};
+
+use crate::size::Size;
+use serde::{Deserialize, Deserializer, de};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use toml::Spanned;
+
+/// The whole configuration. Its defaults are a server on this machine with nothing to configure.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The data directory.
+    pub data: PathBuf,
+    /// Size of the volume `demo` that is made together with a new pool; 0 makes none.
+    pub demo: Size,
+    /// What is logged.
+    pub log: Log,
+    /// The NBD door.
+    pub nbd: Nbd,
+    /// The REST door.
+    pub admin: Admin,
+    /// The pool.
+    pub pool: Pool,
+}
+
+/// What is logged, to standard error.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// From which level on.
+    pub level: Level,
+    /// How a line looks.
+    pub format: LogFormat,
+}
+
+/// How a line of log looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// An object a line.
+    Json,
+}
+
+/// The NBD door.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Nbd {
+    /// The TCP address.
+    pub listen: Spanned<Listen>,
+    /// The Unix socket; `DIR/nbd.sock` unless it is named.
+    pub unix: Option<PathBuf>,
+    /// TLS on the TCP address.
+    pub tls: Option<NbdTls>,
+    /// The most data one request may carry.
+    pub request_bytes: Spanned<Size>,
+    /// The most requests of one connection that are served at once.
+    pub in_flight: Spanned<usize>,
+    /// The most clients connected at once.
+    pub connections: Spanned<usize>,
+}
+
+/// TLS where clients show certificates.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NbdTls {
+    /// The server's certificate and its chain, PEM.
+    pub cert: Spanned<PathBuf>,
+    /// The certificate's key, PEM.
+    pub key: Spanned<PathBuf>,
+    /// The authority whose certificates clients must show, PEM.
+    pub client_ca: Option<Spanned<PathBuf>>,
+}
+
+/// The REST door.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Admin {
+    /// The TCP address.
+    pub listen: Spanned<Listen>,
+    /// The secret that clients of the TCP address show.
+    pub token: Option<Spanned<String>>,
+    /// TLS on the TCP address.
+    pub tls: Option<AdminTls>,
+}
+
+/// TLS where clients show a token.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdminTls {
+    /// The server's certificate and its chain, PEM.
+    pub cert: Spanned<PathBuf>,
+    /// The certificate's key, PEM.
+    pub key: Spanned<PathBuf>,
+}
+
+/// The pool: what a new one is made of, and how it is served.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Pool {
+    /// Controllers, each a thread; one a core unless it is said.
+    pub controllers: Option<Spanned<u16>>,
+    /// Bytes in an extent, the unit in which volumes take space. A new pool keeps it for ever.
+    pub extent: Spanned<Size>,
+    /// Bytes of each controller's journal on each fast disk. A new pool keeps it for ever.
+    pub journal: Spanned<Size>,
+    /// The most a controller keeps in memory of writes that are not flushed.
+    pub write_buffer: Spanned<Size>,
+    /// The disks; none stands for sparse files in the data directory.
+    pub disks: Vec<Disk>,
+}
+
+/// A disk of the pool.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// A block device, or a file.
+    pub path: Spanned<PathBuf>,
+    /// What it is used for.
+    pub class: Class,
+    /// Size of the sparse file that is made where the path names nothing.
+    pub size: Option<Spanned<Size>>,
+}
+
+/// What a disk is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// Journals.
+    Fast,
+    /// Data.
+    Slow,
+}
+
+/// Where a door listens on TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Nowhere.
+    Off,
+    /// At this address; port 0 takes a free one.
+    At(SocketAddr),
+}
+
+/// From which level on is logged: a level, or more of them for single rooms, such as `info,kura_nbd=debug`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Level(String);
+
+/// What the command line and the environment say.
+#[derive(Debug, Default)]
+pub struct Flags {
+    /// `--data`
+    pub data: Option<PathBuf>,
+    /// `--nbd`
+    pub nbd: Option<Listen>,
+    /// `--admin`
+    pub admin: Option<Listen>,
+    /// `--log`
+    pub log: Option<Level>,
+}
+
+impl Config {
+    /// The configuration in `file`, or the default one, under `flags`; all that is wrong with it otherwise.
+    pub fn load(file: Option<&Path>, flags: Flags) -> Result<Self, Findings> {
+        let (mut config, text) = match file {
+            None => (Self::default(), String::new()),
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|error| Findings::unreadable(path, &error))?;
+                (Self::parse(path, &text)?, text)
+            }
+        };
+        config.apply(flags);
+        let findings = Findings::new(file, &text, config.check());
+        if findings.is_empty() { Ok(config) } else { Err(findings) }
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, Findings> {
+        toml::from_str(text).map_err(|error| Findings::new(Some(path), text, vec![Finding::of_toml(&error)]))
+    }
+
+    fn apply(&mut self, flags: Flags) {
+        let Flags { data, nbd, admin, log } = flags;
+        if let Some(data) = data {
+            self.data = data;
+        }
+        if let Some(nbd) = nbd {
+            self.nbd.listen = unplaced(nbd);
+        }
+        if let Some(admin) = admin {
+            self.admin.listen = unplaced(admin);
+        }
+        if let Some(log) = log {
+            self.log.level = log;
+        }
+    }
+}
+
+/// A value that stands in no file.
+fn unplaced<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}
+
+const fn local(port: u16) -> Listen {
+    Listen::At(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data: "kura-data".into(),
+            demo: Size(1 << 30),
+            log: Log::default(),
+            nbd: Nbd::default(),
+            admin: Admin::default(),
+            pool: Pool::default(),
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: Level("info".to_owned()), format: LogFormat::Text }
+    }
+}
+
+impl Default for Nbd {
+    fn default() -> Self {
+        Self {
+            listen: unplaced(local(10809)),
+            unix: None,
+            tls: None,
+            request_bytes: unplaced(Size(32 << 20)),
+            in_flight: unplaced(256),
+            connections: unplaced(1024),
+        }
+    }
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { listen: unplaced(local(7400)), token: None, tls: None }
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self {
+            controllers: None,
+            extent: unplaced(Size(4 << 20)),
+            journal: unplaced(Size(128 << 20)),
+            write_buffer: unplaced(Size(64 << 20)),
+            disks: vec![],
+        }
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+        let address = numeric.as_deref().unwrap_or(text).parse();
+        address.map(Self::At).map_err(|_| {
+            format!("{text:?} is not an address: write IP:PORT with a port up to 65535, as in 127.0.0.1:7400, or off")
+        })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::At(address) => address.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+        let valid = |part: &str| LEVELS.contains(&part.split_once('=').map_or(part, |(_, level)| level));
+        if text.split(',').all(valid) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!("{text:?} is not a level: write one of {}, or as in info,kura_nbd=debug", LEVELS.join(", ")))
+    }
+}
+
+impl Level {
+    /// The level in the words of `tracing_subscriber::EnvFilter`.
+    pub fn directives(&self) -> &str {
+        &self.0
+    }
+}
+
+macro_rules! deserialize_from_text {
+    ($($what:ty),*) => {
+        $(impl<'de> Deserialize<'de> for $what {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+            }
+        })*
+    };
+}
+deserialize_from_text!(Listen, Level);

@@ -1,0 +1,161 @@
+use super::*;
+
+/// Loads `text` as a file named `kura.toml` in a directory where `cert.pem` and `disk0` are files, and returns what is
+/// found wrong, with that directory written as `DIR`.
+fn found(text: &str) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().to_str().unwrap();
+    for name in ["cert.pem", "disk0"] {
+        std::fs::write(directory.path().join(name), "").unwrap();
+    }
+    let file = directory.path().join("kura.toml");
+    std::fs::write(&file, text.replace("DIR", here)).unwrap();
+    match Config::load(Some(&file), Flags::default()) {
+        Ok(_) => String::new(),
+        Err(findings) => findings.to_string().replace(here, "DIR"),
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
+    let cases = [
+        ("", ""),
+        ("dta = 'x'", "1:1: dta: no such key: dta; did you mean data?"),
+        ("[log]\ncolour = true", "2:1: log.colour: no such key: colour; here may stand level, format"),
+        ("[nbd]\n\n  lisen = 'off'", "3:3: nbd.lisen: no such key: lisen; did you mean listen?"),
+        ("[log]\nformat = 'jsn'", "2:10: log.format: no such value: jsn; did you mean json?"),
+        (
+            "[log]\nlevel = 'loud'",
+            "2:9: log.level: \"loud\" is not a level: write one of off, error, warn, info, debug, trace, \
+             or as in info,kura_nbd=debug",
+        ),
+        ("demo = '10X'", "1:8: demo: \"10X\" is not a size: write bytes, or a number with K, M, G, T or P, as in 10G"),
+        ("demo = true", "1:8: demo: invalid type: boolean `true`, expected a size: bytes, or text such as \"10G\""),
+        (
+            "nbd.listen = '127.0.0.1:70000'",
+            "1:14: nbd.listen: \"127.0.0.1:70000\" is not an address: write IP:PORT with a port up to 65535, \
+             as in 127.0.0.1:7400, or off",
+        ),
+        ("[nbd]\nlisten = 'localhost:0'", ""),
+        ("[nbd]\nlisten = 'off'\n[admin]\nlisten = 'off'", ""),
+        ("data = 'DIR/cert.pem'", "data: DIR/cert.pem is not a directory: name one, or a path that is free"),
+        (
+            "[nbd]\nlisten = '0.0.0.0:10809'",
+            "2:10: nbd.listen: 0.0.0.0:10809 is reached from other machines, which wants TLS and clients' certificates: \
+             add [nbd.tls] with cert, key and client_ca, or listen on 127.0.0.1",
+        ),
+        (
+            "[nbd]\nlisten = '[::]:10809'\ntls = { cert = 'DIR/cert.pem', key = 'DIR/cert.pem' }",
+            "2:10: nbd.listen: [::]:10809 is reached from other machines, which wants TLS and clients' certificates: \
+             add [nbd.tls] with cert, key and client_ca, or listen on 127.0.0.1",
+        ),
+        (
+            "[nbd]\nlisten = '[::]:10809'\n[nbd.tls]\ncert = 'DIR/cert.pem'\nkey = 'DIR/cert.pem'\nclient_ca = 'DIR/ca.pem'",
+            "6:13: nbd.tls.client_ca: DIR/ca.pem cannot be read: No such file or directory (os error 2)",
+        ),
+        ("[nbd.tls]\ncert = 'DIR/cert.pem'", "1:1: nbd.tls: missing field `key`"),
+        (
+            "[admin]\nlisten = '10.0.0.1:7400'",
+            "2:10: admin.listen: 10.0.0.1:7400 is reached from other machines, which wants a token and TLS: \
+             add admin.token = \"...\", and [admin.tls] with cert and key, or listen on 127.0.0.1",
+        ),
+        (
+            "[admin]\nlisten = '10.0.0.1:7400'\ntoken = '0123456789abcdef'",
+            "2:10: admin.listen: 10.0.0.1:7400 is reached from other machines, which wants a token and TLS: \
+             add [admin.tls] with cert and key, or listen on 127.0.0.1",
+        ),
+        (
+            "[admin]\ntoken = 'secret'",
+            "2:9: admin.token: a token has at least 16 letters, digits and signs, no spaces: \
+             make one with `openssl rand -hex 32`",
+        ),
+        ("[pool]\nextent = '3M'", "2:10: pool.extent: 3M is not a power of two: write 1M, 2M, 4M ..."),
+        ("[pool]\nextent = '1K'", "2:10: pool.extent: 1K is not between 1M and 1G"),
+        ("[pool]\ncontrollers = 0", "2:15: pool.controllers: 0 is not between 1 and 64"),
+        ("[pool]\njournal = 16777217", "2:11: pool.journal: 16777217 is not a multiple of 4096 bytes"),
+        (
+            "[pool]\ndisks = [{ path = 'DIR/disk0', class = 'slow' },\n{ path = 'DIR/./disk0', class = 'fast' }]",
+            "3:10: pool.disks[1].path: DIR/./disk0 is listed twice, first as disk 0: remove one",
+        ),
+        (
+            "[pool]\ndisks = [{ class = 'quick', path = 'DIR/disk0' }]",
+            "2:20: pool.disks[0].class: no such value: quick; here may stand fast, slow",
+        ),
+        (
+            "[[pool.disks]]\npath = 'DIR/disk1'\nclass = 'slow'",
+            "2:8: pool.disks[0].path: there is no DIR/disk1: mend the path, or add size = \"...\" to make a file",
+        ),
+        ("[[pool.disks]]\npath = 'DIR/disk1'\nclass = 'slow'\nsize = '1G'", ""),
+        (
+            "[[pool.disks]]\npath = 'DIR/none/disk1'\nclass = 'slow'\nsize = '1G'",
+            "2:8: pool.disks[0].path: there is no directory DIR/none: make it, or name another path",
+        ),
+        (
+            "[[pool.disks]]\npath = 'DIR'\nclass = 'slow'",
+            "2:8: pool.disks[0].path: DIR is a directory: name a block device or a file",
+        ),
+        ("data = ", "1:8: string values must be quoted, expected literal string"),
+        ("data = 'a'\ndata = 'b'", "2:1: data: duplicate key"),
+    ];
+    let mut wrong = vec![];
+    for (text, expected) in cases {
+        let expected = if expected.starts_with(|c: char| c.is_ascii_digit()) {
+            format!("DIR/kura.toml:{expected}")
+        } else {
+            expected.to_owned()
+        };
+        let found = found(text);
+        if found != expected {
+            wrong.push(format!("{text}\n  expected {expected}\n  found    {found}"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once_in_order() {
+    let found = found("[pool]\nextent = '1K'\n[nbd]\nlisten = '1.2.3.4:5'\nin_flight = 0");
+    let places: Vec<&str> = found.lines().map(|line| line.split(' ').nth(1).unwrap()).collect();
+    assert_eq!(places, ["pool.extent:", "nbd.listen:", "nbd.in_flight:"]);
+}
+
+#[test]
+fn a_file_that_is_missing_is_named() {
+    let findings = Config::load(Some(Path::new("/nowhere/kura.toml")), Flags::default()).unwrap_err();
+    assert_eq!(findings.to_string(), "/nowhere/kura.toml: cannot be read: No such file or directory (os error 2)");
+}
+
+#[test]
+fn flags_come_before_the_file_and_are_checked_as_well() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("kura.toml");
+    std::fs::write(&file, "data = 'here'\n[nbd]\nlisten = '127.0.0.1:1'\n[log]\nlevel = 'warn'").unwrap();
+    let flags = || Flags { nbd: Some("127.0.0.1:2".parse().unwrap()), ..Flags::default() };
+    let config = Config::load(Some(&file), flags()).unwrap();
+    assert_eq!(config.data, Path::new("here"));
+    assert_eq!(config.nbd.listen.get_ref().to_string(), "127.0.0.1:2");
+    assert_eq!(config.log.level.directives(), "warn");
+
+    let beyond = Flags { admin: Some("0.0.0.0:1".parse().unwrap()), ..Flags::default() };
+    let findings = Config::load(Some(&file), beyond).unwrap_err();
+    assert!(findings.to_string().starts_with("admin.listen: 0.0.0.0:1 is reached"), "{findings}");
+}
+
+const SAMPLE: &str = include_str!("../../../../docs/kura.toml");
+
+#[test]
+fn the_sample_says_the_defaults() {
+    assert_eq!(toml::from_str::<Config>(SAMPLE).unwrap(), Config::default());
+}
+
+#[test]
+fn what_the_sample_only_mentions_is_valid_as_well() {
+    let is_value = |line: &str| line.contains(" = ") || line.starts_with("[") || line == "]";
+    let mentioned = |line: &str| line.strip_prefix("# ").filter(|rest| is_value(rest.trim_start())).map(str::to_owned);
+    let whole: Vec<String> = SAMPLE.lines().map(|line| mentioned(line).unwrap_or_else(|| line.to_owned())).collect();
+    let config: Config = toml::from_str(&whole.join("\n")).unwrap();
+    assert!(config.nbd.tls.is_some_and(|tls| tls.client_ca.is_some()));
+    assert!(config.admin.tls.is_some() && config.admin.token.is_some());
+    assert_eq!(config.pool.disks.len(), 4);
+    assert!(config.nbd.unix.is_some() && config.pool.controllers.is_some());
+}

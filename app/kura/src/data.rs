@@ -1,0 +1,182 @@
+//! The data directory: one server, one version.
+//!
+//! ```text
+//!   DIR/lock        held by the server that runs, and says which process that is
+//!   DIR/version     what made the directory; written when it is whole
+//!   DIR/admin.sock  DIR/nbd.sock  the doors of this machine
+//!   DIR/disks/      the default pool's sparse files
+//! ```
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// What this program writes and reads.
+const VERSION: &str = "kura data 1\n";
+/// What stands in the version file while a new directory is being filled: a crash then begins anew.
+const UNFINISHED: &str = "kura data 1, being made\n";
+
+/// A data directory that this process holds.
+pub struct DataDir {
+    path: PathBuf,
+    is_new: bool,
+    /// Released with the process, however it ends.
+    _lock: File,
+}
+
+impl DataDir {
+    /// Takes `path`, which is made if there is none.
+    pub fn open(path: &Path) -> Result<Self> {
+        // What is stored is nobody else's to read.
+        DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| path.display().to_string())?;
+        let path = path.canonicalize().with_context(|| path.display().to_string())?;
+        let lock = lock(&path)?;
+        let is_new = is_new(&path)?;
+        if is_new {
+            write_version(&path, UNFINISHED)?;
+        }
+        Ok(Self { path, is_new, _lock: lock })
+    }
+
+    /// True until [`DataDir::finish`]: nothing in it is anybody's yet.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Says that the directory is whole: from now on it is opened, not made.
+    pub fn finish(&mut self) -> Result<()> {
+        write_version(&self.path, VERSION)?;
+        self.is_new = false;
+        Ok(())
+    }
+
+    /// The directory's absolute path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of `name` in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+fn lock(path: &Path) -> Result<File> {
+    let name = path.join("lock");
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&name);
+    let mut file = file.with_context(|| name.display().to_string())?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let mut holder = String::new();
+            file.read_to_string(&mut holder)?;
+            bail!(
+                "{} is in use by process {}: stop that server, or choose another directory with --data",
+                path.display(),
+                holder.trim()
+            );
+        }
+        Err(errno) => return Err(errno).with_context(|| format!("{}: cannot be locked", name.display())),
+    }
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{}", std::process::id())?;
+    Ok(file)
+}
+
+/// True when there is nothing in the directory that a server finished making.
+fn is_new(path: &Path) -> Result<bool> {
+    let name = path.join("version");
+    match std::fs::read_to_string(&name) {
+        Ok(version) if version == VERSION => Ok(false),
+        Ok(version) if version == UNFINISHED => Ok(true),
+        Ok(version) => bail!(
+            "{} is of another version: it says {:?}, this kura reads {:?}; use the kura that made it, or choose another \
+             directory with --data",
+            path.display(),
+            version.trim(),
+            VERSION.trim()
+        ),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            for entry in std::fs::read_dir(path)? {
+                let entry = entry?.file_name();
+                if entry != "lock" && entry != "version.new" {
+                    bail!(
+                        "{} is no data directory: it holds {} and no version file; choose an empty directory with --data",
+                        path.display(),
+                        entry.display()
+                    );
+                }
+            }
+            Ok(true)
+        }
+        Err(error) => Err(error).with_context(|| name.display().to_string()),
+    }
+}
+
+/// Replaces the version file by one that says `version`, durably and all at once.
+fn write_version(path: &Path, version: &str) -> Result<()> {
+    let (name, written) = (path.join("version"), path.join("version.new"));
+    let replace = || {
+        let mut file = File::create(&written)?;
+        file.write_all(version.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&written, &name)?;
+        File::open(path)?.sync_all()
+    };
+    replace().with_context(|| format!("{}: cannot be written", name.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(path: &Path) -> String {
+        match DataDir::open(path) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_directory_is_new_until_it_is_finished() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        assert!(DataDir::open(&path).unwrap().is_new());
+        let mut again = DataDir::open(&path).unwrap();
+        assert!(again.is_new(), "the first was not finished");
+        again.finish().unwrap();
+        assert!(!again.is_new());
+        drop(again);
+        assert!(!DataDir::open(&path).unwrap().is_new());
+    }
+
+    #[test]
+    fn two_servers_do_not_share_a_directory() {
+        let path = tempfile::tempdir().unwrap();
+        let first = DataDir::open(path.path()).unwrap();
+        let refused = refusal(path.path());
+        assert!(refused.contains(&format!("is in use by process {}: stop", std::process::id())), "{refused}");
+        drop(first);
+        assert_eq!(refusal(path.path()), "");
+    }
+
+    #[test]
+    fn what_is_not_ours_is_refused_and_left_alone() {
+        let path = tempfile::tempdir().unwrap();
+        std::fs::write(path.path().join("version"), "kura data 9\n").unwrap();
+        let refused = refusal(path.path());
+        assert!(refused.contains("is of another version: it says \"kura data 9\", this kura reads"), "{refused}");
+        assert_eq!(std::fs::read_to_string(path.path().join("version")).unwrap(), "kura data 9\n");
+
+        let path = tempfile::tempdir().unwrap();
+        std::fs::write(path.path().join("letters"), "dear").unwrap();
+        let refused = refusal(path.path());
+        assert!(refused.contains("is no data directory: it holds letters"), "{refused}");
+        assert!(!path.path().join("version").exists());
+    }
+}

@@ -1,0 +1,236 @@
+//! How answers look: tables for people, JSON for programs, nothing when quiet.
+
+use crate::size::Size;
+use anyhow::Result;
+use comfy_table::{CellAlignment, Table, presets};
+use kura_admin::{CheckResult, Controller, Disk, DiskClass, DiskState, Health, Layout, Pool, Status, Volume};
+use serde::Serialize;
+use std::io::{ErrorKind, Write, stdout};
+use std::time::Duration;
+
+/// Where answers go.
+#[derive(Clone, Copy)]
+pub enum Out {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// Nowhere.
+    Quiet,
+}
+
+impl Out {
+    /// Shows `answer`, for people as `text` says it.
+    pub fn show<T: Serialize + ?Sized>(self, answer: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
+        match self {
+            Self::Text => print(&text(answer)),
+            Self::Json => print(&serde_json::to_string_pretty(answer)?),
+            Self::Quiet => Ok(()),
+        }
+    }
+}
+
+/// Prints lines to standard output; a reader that went away wants no more.
+pub fn print(text: &str) -> Result<()> {
+    match writeln!(stdout().lock(), "{}", text.trim_end()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// A table without lines: a row of names, then rows of values. Columns whose name ends in `>` are aligned right.
+fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header.iter().map(|name| name.trim_end_matches('>')));
+    table.add_rows(rows);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if header[index].ends_with('>') {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+fn size(bytes: u64) -> String {
+    Size(bytes).to_string()
+}
+
+/// A part of a whole in per cent, rounded down.
+fn percent(part: u64, whole: u64) -> String {
+    format!("{}%", u128::from(part) * 100 / u128::from(whole.max(1)))
+}
+
+fn health(health: Health) -> &'static str {
+    match health {
+        Health::Healthy => "healthy",
+        Health::Degraded => "degraded",
+    }
+}
+
+/// Volumes, a line each.
+pub fn volumes(volumes: &[Volume]) -> String {
+    if volumes.is_empty() {
+        return "no volumes: make one with `kura volume create NAME --size 10G`".to_owned();
+    }
+    let header = ["NAME", "SIZE>", "ALLOCATED>", "RAW>", "LAYOUT", "SPACE", "ACCESS", "CONTROLLER>", "CLIENTS>"];
+    table(&header, volumes.iter().map(volume_row))
+}
+
+fn volume_row(volume: &Volume) -> Vec<String> {
+    let layout = match volume.layout {
+        Layout::Mirror => "mirror",
+        Layout::None => "none",
+    };
+    vec![
+        volume.name.clone(),
+        size(volume.size_bytes),
+        size(volume.allocated_bytes),
+        size(volume.raw_bytes),
+        layout.to_owned(),
+        if volume.thick { "thick" } else { "thin" }.to_owned(),
+        if volume.read_only { "read-only" } else { "read-write" }.to_owned(),
+        volume.controller.to_string(),
+        volume.clients.to_string(),
+    ]
+}
+
+/// Disks, a line each.
+pub fn disks(disks: &[Disk]) -> String {
+    let header = ["ID>", "CLASS", "STATE", "SIZE>", "DATA>", "FREE>", "JOURNALS>", "ERRORS>", "BAD SUMS>", "PATH"];
+    table(&header, disks.iter().map(disk_row))
+}
+
+fn disk_row(disk: &Disk) -> Vec<String> {
+    let class = match disk.class {
+        DiskClass::Fast => "fast",
+        DiskClass::Slow => "slow",
+    };
+    let state = match disk.state {
+        DiskState::Healthy => "healthy",
+        DiskState::Failed => "failed",
+        DiskState::Missing => "missing",
+    };
+    vec![
+        disk.id.to_string(),
+        class.to_owned(),
+        state.to_owned(),
+        size(disk.size_bytes),
+        size(disk.data_bytes),
+        size(disk.free_bytes),
+        disk.journals.to_string(),
+        disk.io_errors.to_string(),
+        disk.checksum_errors.to_string(),
+        disk.path.clone(),
+    ]
+}
+
+/// The pool in a line.
+fn pool_line(pool: &Pool) -> String {
+    let used = pool.data_bytes.saturating_sub(pool.free_bytes);
+    format!(
+        "{}, {} raw, {} free, {} used; {} disks, extents of {}",
+        health(pool.health),
+        size(pool.data_bytes),
+        size(pool.free_bytes),
+        percent(used, pool.data_bytes),
+        pool.disks.len(),
+        size(pool.extent_bytes)
+    )
+}
+
+/// The pool and its disks.
+pub fn pool(pool: &Pool) -> String {
+    format!("pool {}: {}\n\n{}", pool.uuid, pool_line(pool), disks(&pool.disks))
+}
+
+/// Controllers, a line each.
+pub fn controllers(controllers: &[Controller]) -> String {
+    let header = [
+        "ID>",
+        "VOLUMES>",
+        "JOURNAL>",
+        "USED>",
+        "BUFFER>",
+        "DIRTY>",
+        "READS>",
+        "WRITES>",
+        "READ>",
+        "WRITTEN>",
+        "REPLAYED>",
+    ];
+    table(&header, controllers.iter().map(controller_row))
+}
+
+fn controller_row(controller: &Controller) -> Vec<String> {
+    vec![
+        controller.id.to_string(),
+        controller.volumes.to_string(),
+        size(controller.journal_bytes),
+        percent(controller.journal_used_bytes, controller.journal_bytes),
+        size(controller.dirty_limit_bytes),
+        percent(controller.dirty_bytes, controller.dirty_limit_bytes),
+        controller.reads.to_string(),
+        controller.writes.to_string(),
+        size(controller.read_bytes),
+        size(controller.written_bytes),
+        size(controller.replayed_bytes),
+    ]
+}
+
+/// The server at a glance.
+pub fn status(status: &Status) -> String {
+    let up = status.started_at.0.elapsed().unwrap_or_default();
+    let mut lines = vec![
+        format!("server  kura {}, up {}, data in {}", status.version, duration(up), status.data),
+        format!("health  {}", health(status.health)),
+    ];
+    lines.extend(status.problems.iter().map(|problem| format!("        {problem}")));
+    lines.push(format!("pool    {}", pool_line(&status.pool)));
+    lines.extend(status.nbd.iter().map(|uri| format!("nbd     {uri}")));
+    lines.extend([String::new(), volumes(&status.volumes), controllers(&status.controllers)]);
+    lines.join("\n")
+}
+
+/// What a check found.
+pub fn check(result: &CheckResult) -> String {
+    let CheckResult { volumes, blocks, repaired, violations } = result;
+    let repaired = if *repaired > 0 { format!(", {repaired} put right from another copy") } else { String::new() };
+    let scope = format!("{volumes} volumes checked, {blocks} blocks verified{repaired}");
+    if violations.is_empty() {
+        return scope + ": all is well";
+    }
+    format!("{scope}; this does not hold:\n  {}", violations.join("\n  "))
+}
+
+/// A duration in its two largest units.
+fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (days, hours, minutes) = (seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m {}s", seconds % 60),
+        (0, _, _) => format!("{hours}h {minutes}m"),
+        _ => format!("{days}d {hours}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_under_their_names() {
+        let text = table(&["NAME", "SIZE>"], [vec!["a".into(), "10G".into()], vec!["longer".into(), "1".into()]]);
+        assert_eq!(text, "NAME    SIZE\na        10G\nlonger     1\n");
+    }
+
+    #[test]
+    fn durations_have_two_units() {
+        let cases = [(5, "5s"), (65, "1m 5s"), (3700, "1h 1m"), (90_000, "1d 1h")];
+        for (seconds, text) in cases {
+            assert_eq!(duration(Duration::from_secs(seconds)), text);
+        }
+    }
+}

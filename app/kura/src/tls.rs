@@ -1,0 +1,42 @@
+//! Certificates and keys from PEM files.
+
+use anyhow::{Context, Result, ensure};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What an HTTPS server shows.
+pub fn identity(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
+    let chain = certificates(cert)?;
+    let secret = PrivateKeyDer::from_pem_file(key)
+        .with_context(|| format!("{}: no private key in PEM can be read from it", key.display()))?;
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, secret)
+        .with_context(|| format!("{} and {}: do they belong together?", cert.display(), key.display()))?;
+    Ok(Arc::new(config))
+}
+
+/// Whom an HTTPS client trusts.
+pub fn trust(ca: &Path) -> Result<Arc<ClientConfig>> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(ca)? {
+        roots.add(authority).with_context(|| format!("{}: not an authority's certificate", ca.display()))?;
+    }
+    let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = read.with_context(|| format!("{}: no certificate in PEM can be read from it", path.display()))?;
+    ensure!(!chain.is_empty(), "{}: there is no certificate in it", path.display());
+    Ok(chain)
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
