@@ -1,0 +1,107 @@
+//! The extents of one device.
+
+use kura_block::{ControllerId, ExtentId};
+use std::collections::BTreeMap;
+
+/// How it stands with an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Free,
+    Held(ControllerId),
+    /// The device has no such extent.
+    Beyond,
+}
+
+/// Who holds each extent, and the free ones as runs.
+///
+/// What must hold: an extent is in a run exactly when nobody holds it; runs do not touch each other.
+#[derive(Debug, Default)]
+pub(crate) struct Extents {
+    holders: Vec<Option<ControllerId>>,
+    /// Runs of free extents: the first, and how many.
+    runs: BTreeMap<u32, u32>,
+    free: u32,
+}
+
+impl Extents {
+    pub(crate) fn count(&self) -> u32 {
+        self.holders.len() as u32
+    }
+
+    pub(crate) fn free(&self) -> u32 {
+        self.free
+    }
+
+    pub(crate) fn state(&self, extent: ExtentId) -> State {
+        match self.holders.get(extent.0 as usize) {
+            Some(Some(owner)) => State::Held(*owner),
+            Some(None) => State::Free,
+            None => State::Beyond,
+        }
+    }
+
+    /// Adds free extents at the end, up to `count` in all.
+    pub(crate) fn grow(&mut self, count: u32) {
+        for extent in self.count()..count {
+            self.holders.push(None);
+            self.insert(extent);
+        }
+    }
+
+    /// Gives at most `count` free extents to `owner`, lowest first.
+    pub(crate) fn take_lowest(&mut self, owner: ControllerId, count: u32) -> Vec<ExtentId> {
+        let mut taken = Vec::with_capacity(count.min(self.free) as usize);
+        while (taken.len() as u32) < count
+            && let Some((first, len)) = self.runs.pop_first()
+        {
+            let now = len.min(count - taken.len() as u32);
+            if now < len {
+                self.runs.insert(first + now, len - now);
+            }
+            self.free -= now;
+            taken.extend((first..first + now).map(ExtentId));
+        }
+        for extent in &taken {
+            self.holders[extent.0 as usize] = Some(owner);
+        }
+        taken
+    }
+
+    /// Gives `extent`, which must be free, to `owner`.
+    pub(crate) fn take(&mut self, owner: ControllerId, extent: ExtentId) {
+        let holder = self.holders[extent.0 as usize].replace(owner);
+        assert_eq!(holder, None, "extent {} is held already", extent.0);
+        let run = self.runs.range_mut(..=extent.0).next_back();
+        let Some((&first, len)) = run.filter(|(first, len)| extent.0 - **first < **len) else {
+            panic!("extent {} is held by nobody and not free", extent.0);
+        };
+        let rest = first + *len - extent.0 - 1;
+        *len = extent.0 - first;
+        if *len == 0 {
+            self.runs.remove(&first);
+        }
+        if rest > 0 {
+            self.runs.insert(extent.0 + 1, rest);
+        }
+        self.free -= 1;
+    }
+
+    /// Makes `extent`, which must be held, free.
+    pub(crate) fn release(&mut self, extent: ExtentId) {
+        let holder = self.holders[extent.0 as usize].take();
+        assert!(holder.is_some(), "extent {} is free already", extent.0);
+        self.insert(extent.0);
+    }
+
+    /// Puts `extent` among the runs, joined to its neighbours.
+    fn insert(&mut self, extent: u32) {
+        let after = self.runs.remove(&(extent + 1)).unwrap_or(0);
+        match self.runs.range_mut(..extent).next_back() {
+            Some((first, len)) if first + *len == extent => *len += 1 + after,
+            _ => {
+                self.runs.insert(extent, 1 + after);
+            }
+        }
+        self.free += 1;
+    }
+}

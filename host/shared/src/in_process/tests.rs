@@ -1,0 +1,155 @@
+use super::*;
+use futures::executor::block_on;
+use kura_block::Kind;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+const DEVICE: DeviceId = DeviceId(3);
+
+fn ids(numbers: &[u32]) -> Vec<ExtentId> {
+    numbers.iter().copied().map(ExtentId).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Adopt(Vec<u32>),
+    Lease(u32),
+    GiveBack(Vec<u32>),
+    Grow(u32),
+}
+
+fn step() -> impl Strategy<Value = (u16, Step)> {
+    let numbers = || prop::collection::vec(0..70_u32, 0..6);
+    let step = prop_oneof![
+        2 => numbers().prop_map(Step::Adopt),
+        4 => (0..12_u32).prop_map(Step::Lease),
+        4 => numbers().prop_map(Step::GiveBack),
+        1 => (0..64_u32).prop_map(Step::Grow),
+    ];
+    (0..3_u16, step)
+}
+
+/// The holder of each extent: the whole truth, kept in the plainest way.
+type Model = Vec<Option<u16>>;
+
+/// Does the step to the model; the answer, and what it leases.
+fn step_model(model: &mut Model, owner: u16, step: &Step) -> std::result::Result<Vec<u32>, Kind> {
+    match step {
+        Step::Adopt(numbers) => {
+            let distinct: BTreeSet<u32> = numbers.iter().copied().collect();
+            let is_free = |number: &u32| model.get(*number as usize) == Some(&None);
+            if distinct.len() < numbers.len() || !numbers.iter().all(is_free) {
+                return Err(Kind::Corrupt);
+            }
+            for &number in numbers {
+                model[number as usize] = Some(owner);
+            }
+            Ok(vec![])
+        }
+        Step::Lease(count) => {
+            let free = (0..model.len()).filter(|&number| model[number].is_none());
+            let leased: Vec<u32> = free.take(*count as usize).map(|number| number as u32).collect();
+            for &number in &leased {
+                model[number as usize] = Some(owner);
+            }
+            Ok(leased)
+        }
+        Step::GiveBack(numbers) => {
+            let distinct: BTreeSet<u32> = numbers.iter().copied().collect();
+            let is_held = |number: &u32| model.get(*number as usize) == Some(&Some(owner));
+            if distinct.len() < numbers.len() || !numbers.iter().all(is_held) {
+                return Err(Kind::Invalid);
+            }
+            for &number in numbers {
+                model[number as usize] = None;
+            }
+            Ok(vec![])
+        }
+        Step::Grow(count) if (*count as usize) < model.len() => Err(Kind::Invalid),
+        Step::Grow(count) => {
+            model.resize(*count as usize, None);
+            Ok(vec![])
+        }
+    }
+}
+
+fn step_shared(shared: &InProcess, owner: u16, step: &Step) -> std::result::Result<Vec<u32>, Kind> {
+    let owner = ControllerId(owner);
+    let nothing = |()| vec![];
+    let result = match step {
+        Step::Adopt(numbers) => block_on(shared.adopt(owner, DEVICE, &ids(numbers))).map(nothing),
+        Step::Lease(count) => block_on(shared.lease(owner, DEVICE, *count)),
+        Step::GiveBack(numbers) => block_on(shared.give_back(owner, DEVICE, &ids(numbers))).map(nothing),
+        Step::Grow(count) => block_on(shared.add_device(DEVICE, *count)).map(nothing),
+    };
+    result.map(|leased| leased.iter().map(|extent| extent.0).collect()).map_err(|error| error.kind())
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_a_plain_vector(steps in prop::collection::vec(step(), 1..60)) {
+        let shared = InProcess::new();
+        let mut model: Model = vec![None; 20];
+        block_on(shared.add_device(DEVICE, 20)).unwrap();
+        for (owner, step) in steps {
+            prop_assert_eq!(step_shared(&shared, owner, &step), step_model(&mut model, owner, &step), "{:?}", step);
+            let free = model.iter().filter(|holder| holder.is_none()).count();
+            prop_assert_eq!(block_on(shared.free(DEVICE)).unwrap() as usize, free);
+        }
+    }
+}
+
+#[test]
+fn an_extent_with_two_owners_names_both() {
+    let shared = InProcess::new();
+    block_on(shared.add_device(DEVICE, 8)).unwrap();
+    block_on(shared.adopt(ControllerId(1), DEVICE, &ids(&[5]))).unwrap();
+    let error = block_on(shared.adopt(ControllerId(2), DEVICE, &ids(&[4, 5]))).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert_eq!(error.to_string(), "device 3, extent 5: controller 2 holds it and so does controller 1: check the pool");
+    let unknown = block_on(shared.lease(ControllerId(0), DeviceId(9), 1)).unwrap_err();
+    assert_eq!(unknown.kind(), Kind::Missing);
+}
+
+#[test]
+fn a_name_is_taken_once_and_names_are_sorted() {
+    let shared = InProcess::new();
+    for (owner, name) in [(1, "b"), (0, "a"), (2, "c")] {
+        block_on(shared.take_name(ControllerId(owner), name)).unwrap();
+    }
+    let error = block_on(shared.take_name(ControllerId(0), "c")).unwrap_err();
+    assert_eq!(error.kind(), Kind::Exists);
+    assert!(error.to_string().contains("on controller 2"), "{error}");
+    block_on(shared.drop_name("b")).unwrap();
+    assert_eq!(block_on(shared.drop_name("b")).unwrap_err().kind(), Kind::Missing);
+    let names = block_on(shared.names()).unwrap();
+    let entry = |name: &str, owner| NameEntry { name: name.to_owned(), owner: ControllerId(owner) };
+    assert_eq!(names, [entry("a", 0), entry("c", 2)]);
+}
+
+#[test]
+fn threads_never_share_an_extent() {
+    let shared = Arc::new(InProcess::new());
+    block_on(shared.add_device(DEVICE, 1000)).unwrap();
+    let threads: Vec<_> = (0..4)
+        .map(|owner| {
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || {
+                let mut mine = Vec::new();
+                for round in 0..100 {
+                    mine.extend(block_on(shared.lease(ControllerId(owner), DEVICE, 5)).unwrap());
+                    if round % 3 == 0 {
+                        let back = mine.split_off(mine.len() / 2);
+                        block_on(shared.give_back(ControllerId(owner), DEVICE, &back)).unwrap();
+                    }
+                }
+                mine
+            })
+        })
+        .collect();
+    let held: Vec<ExtentId> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+    let distinct: BTreeSet<ExtentId> = held.iter().copied().collect();
+    assert_eq!(distinct.len(), held.len());
+    assert_eq!(block_on(shared.free(DEVICE)).unwrap() as usize, 1000 - held.len());
+}
