@@ -1,1 +1,32 @@
-//! (being built)
+//! The disks of a pool: their labels, the extents they are cut into, the layouts that put copies on several of them,
+//! and the checksums that every read is held against.
+//!
+//! ```text
+//!  a disk   | label A | label B | pad to 1 MiB | journals, one region a controller | pages | pad | extents ......... |
+//!                                                (journal disks only)               A, B of each extent
+//!
+//!  an extent of a volume = one place (layout none) or two places on two disks (mirror); each place has its own page
+//! ```
+//!
+//! A **page** holds the checksum of every block of an extent; zero says that nothing is written there. It is kept beside
+//! each copy of the extent, twice, and the two are written in turn, so that a torn page leaves the one before it.
+//!
+//! What must hold:
+//! 1. Bytes handed up agree with their checksum; a copy that does not is passed over, counted, and named to the caller.
+//! 2. A disk marked failed is neither read nor written until it is replaced.
+//! 3. A page belongs to the extent's present owner (volume, index, birth): what an earlier owner left is foreign.
+//!
+//! The array does not know the journal: the layer above orders its writes so that no crash can tear them unseen.
+
+mod array;
+mod label;
+mod layout;
+mod page;
+pub mod policy;
+#[cfg(test)]
+mod tests;
+
+pub use array::{Agreement, Array, Counters, Failure, Member, Verified};
+pub use label::{Class, JournalPart, Label, LabelMember, read_label, write_label};
+pub use layout::{Layout, Place, Places, Plan};
+pub use page::{Page, PageOwner};

@@ -60,8 +60,7 @@ pub trait Block {
     /// Resolves when every write acknowledged before this call would survive a crash.
     fn flush(&self) -> Local<'_, Result<()>>;
 
-    /// Gives the space of the range back where the device can; what a device reads there afterwards is unspecified
-    /// below a volume, and zeroes on a volume.
+    /// Gives the space of the range back where the device can; what it reads there afterwards is unspecified.
     fn discard(&self, offset: u64, len: u64) -> Local<'_, Result<()>>;
 
     /// Makes the range read as zeroes; with `keep` the space stays allocated.
@@ -83,7 +82,10 @@ impl Geometry {
             return Err(crate::Error::invalid(format!("range {offset}+{len} is not a multiple of {align} bytes")));
         }
         if offset.checked_add(len).is_none_or(|end| end > self.size_bytes) {
-            return Err(crate::Error::invalid(format!("range {offset}+{len} leaves the device of {} bytes", self.size_bytes)));
+            return Err(crate::Error::invalid(format!(
+                "range {offset}+{len} leaves the device of {} bytes",
+                self.size_bytes
+            )));
         }
         Ok(())
     }

@@ -14,6 +14,7 @@
 
 mod buf;
 mod checksum;
+mod codec;
 mod device;
 mod error;
 mod rope;
@@ -22,6 +23,7 @@ mod shared;
 
 pub use buf::{Buf, BufMut, PAGE_BYTES};
 pub use checksum::Checksum;
+pub use codec::{Reader, Writer};
 pub use device::{Block, Geometry, Run, RunKind};
 pub use error::{Error, Kind, Result};
 pub use rope::Bufs;

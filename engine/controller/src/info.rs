@@ -1,34 +1,15 @@
 //! What a node tells about itself. Plain data; sizes are bytes.
 
-/// How a volume's extents are laid on devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// One copy: a lost device loses data.
-    None,
-    /// Two copies on two devices.
-    Mirror,
-}
+use kura_array::Class;
+use kura_volume::Spec;
 
-/// A volume to be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeSpec {
-    /// Its name: 1 to 255 bytes; also the name of its NBD export.
-    pub name: String,
-    /// Size in bytes; a multiple of 4096, above zero.
-    pub size_bytes: u64,
-    /// How its extents are laid on devices.
-    pub layout: Layout,
-    /// True takes all its space at once, so that no write can meet a full pool.
-    pub thick: bool,
-    /// True refuses writes.
-    pub read_only: bool,
-}
+pub use kura_volume::Report as CheckReport;
 
 /// A volume as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeInfo {
     /// What it was made as; the size is today's.
-    pub spec: VolumeSpec,
+    pub spec: Spec,
     /// Its number in the pool; never used again.
     pub id: u64,
     /// The controller that owns it.
@@ -39,15 +20,6 @@ pub struct VolumeInfo {
     pub raw_bytes: u64,
     /// Clients that have it open.
     pub open: u32,
-}
-
-/// What a disk is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DiskClass {
-    /// Journals, and later the fast tier.
-    Fast,
-    /// Data.
-    Slow,
 }
 
 /// Whether a disk works.
@@ -71,7 +43,7 @@ pub struct DiskInfo {
     /// Where it was found: a path, or a model's name in the lab.
     pub path: String,
     /// What it is used for.
-    pub class: DiskClass,
+    pub class: Class,
     /// Whether it works.
     pub state: DiskState,
     /// Size in bytes.
@@ -122,7 +94,7 @@ pub struct ControllerInfo {
     pub replayed_entries: u64,
     /// Bytes of data replayed when it started.
     pub replayed_bytes: u64,
-    /// Reads, writes, flushes, discards since the start.
+    /// Reads since the start.
     pub reads: u64,
     /// Writes since the start.
     pub writes: u64,
@@ -130,17 +102,4 @@ pub struct ControllerInfo {
     pub read_bytes: u64,
     /// Bytes written since the start.
     pub written_bytes: u64,
-}
-
-/// What a check found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckReport {
-    /// Volumes looked at.
-    pub volumes: u64,
-    /// Blocks whose copies were read and verified.
-    pub blocks: u64,
-    /// Blocks put right from another copy.
-    pub repaired: u64,
-    /// What does not hold: one line each; empty when all is well.
-    pub violations: Vec<String>,
 }

@@ -1,14 +1,27 @@
-//! Composes the layers and owns volumes. A [`Controller`] is one thread's; a [`Node`] joins the controllers of a pool
-//! and may be used from any thread.
+//! Composes the layers and owns volumes.
+//!
+//! A [`Controller`] is one thread's: its volumes, its journal, its view of the disks. A [`Door`] leads onto that thread;
+//! a [`Node`] joins the doors of a pool's controllers and may be used from any thread.
+//!
+//! ```text
+//!   REST, CLI ──> Node ──> Door 0 ──> Controller 0 (thread, runtime, ring) ── volumes ── journal 0 ─┐
+//!   NBD ─────────────────> Door 1 ──> Controller 1 (thread, runtime, ring) ── volumes ── journal 1 ─┴─ the same disks
+//! ```
+//!
+//! What is free is shared and leased ([`kura_block::Shared`]); what is allocated is owned by one controller: no lock and
+//! no message lies between a request and its disk. A pool is made by [`format`], once.
 
 mod controller;
 mod door;
 mod info;
 mod node;
+mod pool;
 
-pub use controller::Controller;
+pub use controller::{Config, Controller, Opener};
 pub use door::{Door, Inbox, door};
-pub use info::{
-    CheckReport, ControllerInfo, DiskClass, DiskInfo, DiskState, Layout, PoolInfo, VolumeInfo, VolumeSpec,
-};
+pub use info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
+pub use kura_array::{Class as DiskClass, Layout};
+pub use kura_journal::Limits as JournalLimits;
+pub use kura_volume::{Replayed, Settings, Spec as VolumeSpec};
 pub use node::Node;
+pub use pool::{NewDisk, PoolSpec, format};

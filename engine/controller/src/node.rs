@@ -1,58 +1,154 @@
-//! (being built)
-use crate::{CheckReport, ControllerInfo, Door, PoolInfo, VolumeInfo, VolumeSpec};
-use kura_block::{DeviceId, Error, Result};
+//! The controllers of a pool, joined.
+
+use crate::info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
+use crate::{Controller, Door};
+use futures::future::try_join_all;
+use kura_array::Class;
+use kura_block::{DeviceId, Error, Local, Result};
+use kura_volume::Spec;
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// The controllers of a pool, joined. Usable from any thread; clones are the same node.
 #[derive(Clone)]
 pub struct Node {
-    doors: std::sync::Arc<[Door]>,
+    doors: Arc<[Door]>,
 }
 
-#[allow(clippy::unused_async)]
 impl Node {
     /// A node of these controllers, in the order of their numbers.
     pub fn new(doors: Vec<Door>) -> Self {
         Self { doors: doors.into() }
     }
+
+    /// Asks every controller at once.
+    async fn ask_all<T: Send + 'static>(
+        &self,
+        ask: impl Fn(Rc<Controller>) -> Local<'static, Result<T>> + Clone + Send + 'static,
+    ) -> Result<Vec<T>> {
+        let answers = self.doors.iter().map(|door| {
+            let ask = ask.clone();
+            door.call(move |controller| ask(controller))
+        });
+        try_join_all(answers).await?.into_iter().collect()
+    }
+
     /// The door of the controller that owns the volume, and the volume as it is.
     pub async fn find(&self, name: &str) -> Result<(Door, VolumeInfo)> {
-        let _ = &self.doors;
-        Err(Error::missing(format!("volume {name}: no such volume")))
+        let volume = self.volumes().await?.into_iter().find(|volume| volume.spec.name == name);
+        let volume = volume.ok_or_else(|| Error::missing(format!("volume {name}: no such volume")))?;
+        Ok((self.doors[usize::from(volume.controller)].clone(), volume))
     }
+
     /// All volumes, by name.
     pub async fn volumes(&self) -> Result<Vec<VolumeInfo>> {
-        Ok(vec![])
+        let each = self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.volumes())))).await?;
+        let mut volumes: Vec<_> = each.into_iter().flatten().collect();
+        volumes.sort_by(|one, other| one.spec.name.cmp(&other.spec.name));
+        Ok(volumes)
     }
-    /// Makes a volume, on the controller with the fewest bytes.
-    pub async fn create_volume(&self, _spec: VolumeSpec) -> Result<VolumeInfo> {
-        Err(Error::retry("being built"))
+
+    /// Makes a volume, on the controller whose volumes are smallest in sum.
+    pub async fn create_volume(&self, spec: Spec) -> Result<VolumeInfo> {
+        let mut load = vec![0; self.doors.len()];
+        for volume in self.volumes().await? {
+            load[usize::from(volume.controller)] += volume.spec.size_bytes;
+        }
+        let least = (0..load.len()).min_by_key(|controller| load[*controller]).unwrap_or(0);
+        let work = move |controller: Rc<Controller>| -> Local<'static, Result<VolumeInfo>> {
+            Box::pin(async move { Ok(controller.describe(controller.store().create(spec).await?)) })
+        };
+        self.doors[least].call(work).await?
     }
+
     /// Changes a volume's size; smaller only with `shrink`.
-    pub async fn resize_volume(&self, _name: &str, _size_bytes: u64, _shrink: bool) -> Result<VolumeInfo> {
-        Err(Error::retry("being built"))
+    pub async fn resize_volume(&self, name: &str, size_bytes: u64, shrink: bool) -> Result<VolumeInfo> {
+        let (door, volume) = self.find(name).await?;
+        if size_bytes < volume.spec.size_bytes && !shrink {
+            return Err(Error::invalid(format!(
+                "volume {name}: {size_bytes} bytes are fewer than its {}: what lies beyond would be lost; say --shrink to do so",
+                volume.spec.size_bytes
+            )));
+        }
+        let name = name.to_owned();
+        door.call(move |controller| {
+            Box::pin(async move { Ok(controller.describe(controller.store().resize(&name, size_bytes).await?)) })
+        })
+        .await?
     }
+
     /// Deletes a volume; `Busy` when a client has it open and not `force`.
-    pub async fn delete_volume(&self, _name: &str, _force: bool) -> Result<()> {
-        Err(Error::retry("being built"))
+    pub async fn delete_volume(&self, name: &str, force: bool) -> Result<()> {
+        let (door, volume) = self.find(name).await?;
+        if volume.open > 0 && !force {
+            let open = volume.open;
+            return Err(Error::busy(format!(
+                "volume {name}: {open} clients have it open: disconnect them, or say --force"
+            )));
+        }
+        let name = name.to_owned();
+        door.call(move |controller| Box::pin(async move { controller.store().delete(&name).await })).await?
     }
-    /// The pool and its disks.
+
+    /// The pool and its disks: errors summed over the controllers, a disk failed when one of them says so.
     pub async fn pool(&self) -> Result<PoolInfo> {
-        Err(Error::retry("being built"))
+        let mut views = self.ask_all(|controller| Box::pin(async move { controller.pool().await })).await?.into_iter();
+        let mut pool = views.next().ok_or_else(|| Error::retry("no controller serves"))?;
+        for view in views {
+            for (disk, other) in pool.disks.iter_mut().zip(view.disks) {
+                disk.io_errors += other.io_errors;
+                disk.checksum_errors += other.checksum_errors;
+                if other.state != DiskState::Healthy {
+                    disk.state = other.state;
+                }
+            }
+        }
+        Ok(pool)
     }
+
     /// The controllers, by number.
     pub async fn controllers(&self) -> Result<Vec<ControllerInfo>> {
-        Err(Error::retry("being built"))
+        self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.info())))).await
     }
+
+    /// Adds a disk to the pool; everything on it is lost.
+    pub async fn add_disk(&self, path: String, class: Class, uuid: [u8; 16]) -> Result<DiskInfo> {
+        let first = self.doors.first().ok_or_else(|| Error::retry("no controller serves"))?;
+        let label_at = path.clone();
+        let labelled = first.call(move |controller| -> Local<'static, Result<DeviceId>> {
+            Box::pin(async move { controller.label_new_disk(&label_at, class, uuid).await })
+        });
+        labelled.await??;
+        let joined = self.ask_all(move |controller| {
+            let path = path.clone();
+            Box::pin(async move { controller.join_disk(&path).await })
+        });
+        joined.await?.pop().ok_or_else(|| Error::retry("no controller serves"))
+    }
+
     /// Marks a disk as failed: it is not used until it is replaced.
-    pub async fn fail_disk(&self, _disk: DeviceId) -> Result<()> {
-        Err(Error::retry("being built"))
+    pub async fn fail_disk(&self, disk: DeviceId) -> Result<()> {
+        self.ask_all(move |controller| Box::pin(async move { controller.store().fail_disk(disk).await })).await?;
+        Ok(())
     }
+
     /// Checks every table and, with `data`, every copy of every written block.
-    pub async fn check(&self, _data: bool) -> Result<CheckReport> {
-        Err(Error::retry("being built"))
+    pub async fn check(&self, data: bool) -> Result<CheckReport> {
+        let reports =
+            self.ask_all(move |controller| Box::pin(async move { controller.store().check(data).await })).await?;
+        let mut all = CheckReport::default();
+        for report in reports {
+            all.volumes += report.volumes;
+            all.blocks += report.blocks;
+            all.repaired += report.repaired;
+            all.violations.extend(report.violations);
+        }
+        Ok(all)
     }
+
     /// Writes everything to its place, checkpoints, and stops the controllers.
     pub async fn stop(&self) -> Result<()> {
+        self.ask_all(|controller| Box::pin(async move { controller.store().stop().await })).await?;
         Ok(())
     }
 }

@@ -1,1 +1,44 @@
-//! (being built)
+//! Thin and thick volumes in extents of the pool.
+//!
+//! A [`Store`] is one controller's volumes: their tables, a write buffer before the disks, and the tasks that empty it.
+//! A [`Volume`] is one of them, opened: a block device.
+//!
+//! ```text
+//!   write ──> journal (record with data) ──> write buffer ── destage ──> places on disks (array)
+//!               │                              ▲  read                    ▲  read, held against checksums
+//!               └── commit: FUA, flush         │                          │
+//!   read  ─────────────────────────────────────┴── or ────────────────────┘
+//!
+//!   checkpoint: buffer at its place ─> flush ─> pages ─> flush ─> tables, root ─> the journal's tail moves on
+//! ```
+//!
+//! What must hold:
+//! 1. A write is acknowledged from the write buffer; FUA and flush are when the journal is durable.
+//! 2. A block goes to its place only after its record is durable, and never while an earlier version is on its way
+//!    there: after a crash a place holds a version that is durable in the journal or behind its tail.
+//! 3. A checksum page goes to a disk only after every record it reflects is durable.
+//! 4. An extent given up goes back to the pool only when that record is durable, and when no read or write of it is
+//!    under way.
+//! 5. Replaying any part of the log again, in order, ends in the same state: records name logical blocks.
+//! 6. A read returns bytes that agree with their checksum, or an error.
+
+mod check;
+mod checkpoint;
+mod clear;
+mod destage;
+mod extent;
+mod open;
+pub mod policy;
+mod read;
+mod record;
+mod reserve;
+mod store;
+mod tables;
+mod volume;
+mod write;
+
+pub use check::Report;
+pub use open::{JournalPlace, Parts, Replayed};
+pub use record::Spec;
+pub use store::{Settings, Status, Store, VolumeStatus};
+pub use volume::Volume;

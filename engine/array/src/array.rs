@@ -1,0 +1,353 @@
+//! The disks in service: verified reads, writes to all copies, pages.
+
+use crate::label::Class;
+use crate::layout::{Place, Plan};
+use crate::page::{Page, PageOwner};
+use crate::policy::choose_copy;
+use futures::future::join_all;
+use kura_block::{BLOCK_BYTES, Block, Bufs, Checksum, DeviceId, Error, Result};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Errors met on a disk since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Reads, writes and flushes that failed.
+    pub io_errors: u64,
+    /// Blocks that failed their checksum.
+    pub checksum_errors: u64,
+}
+
+/// A disk in service.
+pub struct Member {
+    /// Its place in the pool.
+    pub id: DeviceId,
+    /// What it is used for.
+    pub class: Class,
+    /// What lies where on it.
+    pub plan: Plan,
+    device: Option<Rc<dyn Block>>,
+    failed: Cell<bool>,
+    queue: Cell<u32>,
+    counters: Cell<Counters>,
+}
+
+impl Member {
+    /// A disk; `device` is `None` when it is away.
+    pub fn new(id: DeviceId, class: Class, plan: Plan, device: Option<Rc<dyn Block>>) -> Self {
+        let failed = Cell::new(device.is_none());
+        Self { id, class, plan, device, failed, queue: Cell::new(0), counters: Cell::default() }
+    }
+
+    /// True when it is used.
+    pub fn works(&self) -> bool {
+        !self.failed.get()
+    }
+
+    /// True when it was not found.
+    pub fn is_away(&self) -> bool {
+        self.device.is_none()
+    }
+
+    /// Errors met on it.
+    pub fn counters(&self) -> Counters {
+        self.counters.get()
+    }
+
+    fn device(&self) -> Option<&Rc<dyn Block>> {
+        self.device.as_ref().filter(|_| self.works())
+    }
+
+    fn count_io_error(&self) {
+        let counters = self.counters.get();
+        self.counters.set(Counters { io_errors: counters.io_errors + 1, ..counters });
+    }
+
+    fn count_checksum_errors(&self, blocks: usize) {
+        let counters = self.counters.get();
+        self.counters.set(Counters { checksum_errors: counters.checksum_errors + blocks as u64, ..counters });
+    }
+
+    /// Does I/O on the disk, keeping its queue length and counting a failure.
+    async fn io<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let _queued = Queued::on(&self.queue);
+        let done = work.await;
+        if done.is_err() {
+            self.count_io_error();
+        }
+        done
+    }
+}
+
+/// One request in a disk's queue; leaves it when dropped, so that a cancelled request does not count for ever.
+struct Queued<'a>(&'a Cell<u32>);
+
+impl<'a> Queued<'a> {
+    fn on(queue: &'a Cell<u32>) -> Self {
+        queue.set(queue.get() + 1);
+        Self(queue)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// A disk that did not take a write.
+#[derive(Debug)]
+pub struct Failure {
+    /// The disk.
+    pub device: DeviceId,
+    /// Why.
+    pub error: Error,
+}
+
+/// Bytes that agree with their checksums.
+#[derive(Debug)]
+pub struct Verified {
+    /// The bytes.
+    pub data: Bufs,
+    /// Blocks (counted from the read's first) of which some copy is bad and ought to be written again.
+    pub damaged: Vec<usize>,
+}
+
+/// How the copies of some blocks agree with their checksums; blocks are counted from the first one asked for.
+#[derive(Debug)]
+pub struct Agreement {
+    /// Blocks that are bad, and the disk on which.
+    pub bad: Vec<(usize, DeviceId)>,
+    /// For each block, true when no working copy is good.
+    pub lost: Vec<bool>,
+}
+
+/// The disks of a pool as one controller sees them.
+pub struct Array {
+    members: RefCell<Vec<Rc<Member>>>,
+    extent_bytes: u64,
+}
+
+impl Array {
+    /// An array of `members`, in the order of their ids, all with extents of `extent_bytes`.
+    pub fn new(members: Vec<Member>, extent_bytes: u64) -> Self {
+        Self { members: RefCell::new(members.into_iter().map(Rc::new).collect()), extent_bytes }
+    }
+
+    /// Adds a disk; its id is the next one.
+    pub fn add(&self, member: Member) {
+        let members = &mut *self.members.borrow_mut();
+        assert_eq!(usize::from(member.id.0), members.len(), "a new disk takes the next number");
+        members.push(Rc::new(member));
+    }
+
+    /// Bytes in an extent.
+    pub fn extent_bytes(&self) -> u64 {
+        self.extent_bytes
+    }
+
+    /// Blocks in an extent.
+    pub fn extent_blocks(&self) -> usize {
+        self.extent_bytes as usize / BLOCK_BYTES
+    }
+
+    /// The disks, by id.
+    pub fn members(&self) -> Vec<Rc<Member>> {
+        self.members.borrow().clone()
+    }
+
+    /// A disk.
+    pub fn member(&self, device: DeviceId) -> Option<Rc<Member>> {
+        self.members.borrow().get(usize::from(device.0)).cloned()
+    }
+
+    /// Takes a disk out of service; true when it was in service.
+    pub fn fail(&self, device: DeviceId) -> bool {
+        self.member(device).is_some_and(|member| !member.failed.replace(true))
+    }
+
+    /// True when at least one copy can be written.
+    pub fn has_working_copy(&self, places: &[Place]) -> bool {
+        self.working(places).next().is_some()
+    }
+
+    fn working(&self, places: &[Place]) -> impl Iterator<Item = (Rc<Member>, Place)> {
+        let found = places.iter().filter_map(|place| Some((self.member(place.device)?, *place)));
+        found.filter(|(member, _)| member.works()).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Reads blocks of an extent, from its block `first` on, one for each expected checksum. A copy that is bad is
+    /// passed over; `Corrupt` when a block has no good copy, `Device` when its disks do not work.
+    pub async fn read(&self, places: &[Place], first: usize, expected: &[Checksum]) -> Result<Verified> {
+        let copies: Vec<_> = self.working(places).collect();
+        let queues: Vec<_> = copies.iter().map(|(member, _)| Some(member.queue.get())).collect();
+        let offset = (first * BLOCK_BYTES) as u64;
+        let Some(chosen) = choose_copy(&queues, offset) else {
+            return Err(Error::device(format!("no working disk holds {}", Self::name(places))));
+        };
+        let (member, place) = &copies[chosen];
+        if let Ok(data) = Self::read_copy(member, *place, first, expected.len()).await {
+            let bad = mismatches(&data, expected);
+            if bad.is_empty() {
+                return Ok(Verified { data, damaged: Vec::new() });
+            }
+            member.count_checksum_errors(bad.len());
+            return Self::patch(data, bad, &copies, chosen, first, expected).await;
+        }
+        Self::patch(Bufs::new(), (0..expected.len()).collect(), &copies, chosen, first, expected).await
+    }
+
+    /// Puts blocks that the chosen copy has wrong together from the other ones.
+    async fn patch(
+        data: Bufs,
+        bad: Vec<usize>,
+        copies: &[(Rc<Member>, Place)],
+        chosen: usize,
+        first: usize,
+        expected: &[Checksum],
+    ) -> Result<Verified> {
+        let mut blocks: Vec<Option<Bufs>> =
+            (0..expected.len()).map(|at| (!bad.contains(&at)).then(|| block_of(&data, at))).collect();
+        let mut damaged = bad.clone();
+        for at in bad {
+            for (number, (member, place)) in copies.iter().enumerate() {
+                if number == chosen || blocks[at].is_some() {
+                    continue;
+                }
+                match Self::read_copy(member, *place, first + at, 1).await {
+                    Ok(block) if mismatches(&block, &expected[at..=at]).is_empty() => blocks[at] = Some(block),
+                    Ok(_) => member.count_checksum_errors(1),
+                    Err(_) => {}
+                }
+            }
+        }
+        let mut whole = Bufs::new();
+        for (at, block) in blocks.into_iter().enumerate() {
+            let places: Vec<_> = copies.iter().map(|(_, place)| *place).collect();
+            whole.append(block.ok_or_else(|| {
+                Error::corrupt(format!("no copy of block {} of {} is good", first + at, Self::name(&places)))
+            })?);
+        }
+        damaged.sort_unstable();
+        Ok(Verified { data: whole, damaged })
+    }
+
+    /// Reads every working copy of blocks of an extent and holds each against its checksum. A copy that cannot be read
+    /// is bad as a whole.
+    pub async fn verify(&self, places: &[Place], first: usize, expected: &[Checksum]) -> Agreement {
+        let mut found = Agreement { bad: Vec::new(), lost: vec![true; expected.len()] };
+        for (member, place) in self.working(places) {
+            let bad = match Self::read_copy(&member, place, first, expected.len()).await {
+                Ok(data) => mismatches(&data, expected),
+                Err(_) => (0..expected.len()).collect(),
+            };
+            member.count_checksum_errors(bad.len());
+            for (at, lost) in found.lost.iter_mut().enumerate() {
+                *lost &= bad.contains(&at);
+            }
+            found.bad.extend(bad.into_iter().map(|at| (at, place.device)));
+        }
+        found
+    }
+
+    async fn read_copy(member: &Member, place: Place, first: usize, blocks: usize) -> Result<Bufs> {
+        let device = member.device().ok_or_else(|| Error::device("the disk is out of service"))?;
+        let offset = member.plan.extent_at(place.extent) + (first * BLOCK_BYTES) as u64;
+        member.io(device.read(offset, blocks * BLOCK_BYTES)).await
+    }
+
+    /// Writes blocks of an extent, from its block `first` on, to every working copy; returns the disks that refused.
+    pub async fn write(&self, places: &[Place], first: usize, data: &Bufs) -> Vec<Failure> {
+        let offset = (first * BLOCK_BYTES) as u64;
+        self.write_copies(places, data.clone(), |plan, place| plan.extent_at(place.extent) + offset).await
+    }
+
+    /// Writes an extent's page beside every working copy; returns the disks that refused.
+    pub async fn write_page(&self, places: &[Place], owner: PageOwner, page: &Page) -> Vec<Failure> {
+        let bytes = Bufs::from(page.encode(owner));
+        self.write_copies(places, bytes, |plan, place| plan.page_at(place.extent, page.sequence)).await
+    }
+
+    /// Does a write on every working copy at once.
+    async fn write_copies(&self, places: &[Place], data: Bufs, at: impl Fn(&Plan, Place) -> u64) -> Vec<Failure> {
+        let copies = self.working(places).map(|(member, place)| {
+            let (data, offset) = (data.clone(), at(&member.plan, place));
+            async move {
+                let device = member.device()?;
+                let refused = member.io(device.write(offset, data, false)).await.err();
+                refused.map(|error| Failure { device: member.id, error })
+            }
+        });
+        join_all(copies).await.into_iter().flatten().collect()
+    }
+
+    /// The newest page of an extent that any working copy has; `Corrupt` when none has one.
+    pub async fn read_page(&self, places: &[Place], owner: PageOwner) -> Result<Page> {
+        let mut newest: Option<Page> = None;
+        let mut reachable = false;
+        for (member, place) in self.working(places) {
+            for slot in 0..2 {
+                let Some(device) = member.device() else { continue };
+                let bytes = member.plan.page_bytes() as usize;
+                let Ok(read) = member.io(device.read(member.plan.page_at(place.extent, slot), bytes)).await else {
+                    continue;
+                };
+                reachable = true;
+                let page = Page::decode(&read.contiguous(), owner, self.extent_blocks());
+                if page
+                    .as_ref()
+                    .is_some_and(|page| newest.as_ref().is_none_or(|newest| newest.sequence < page.sequence))
+                {
+                    newest = page;
+                }
+            }
+        }
+        newest.ok_or_else(|| {
+            let name = Self::name(places);
+            if reachable {
+                Error::corrupt(format!("no checksum page of {name} is good"))
+            } else {
+                Error::device(format!("no working disk holds {name}"))
+            }
+        })
+    }
+
+    /// Makes everything written so far durable on every working disk; returns the disks that refused.
+    pub async fn flush(&self) -> Vec<Failure> {
+        let members = self.members();
+        let flushes = members.iter().filter_map(|member| {
+            let device = member.device()?;
+            Some(async move { member.io(device.flush()).await.err().map(|error| Failure { device: member.id, error }) })
+        });
+        join_all(flushes).await.into_iter().flatten().collect()
+    }
+
+    /// Gives the space of an extent back to every disk that can take it.
+    pub async fn discard(&self, places: &[Place]) {
+        for (member, place) in self.working(places) {
+            if let Some(device) = member.device().filter(|device| device.geometry().discards) {
+                // A discard is a hint: a disk that refuses it keeps the space, and nothing is lost.
+                let _ = member.io(device.discard(member.plan.extent_at(place.extent), member.plan.extent_bytes)).await;
+            }
+        }
+    }
+
+    fn name(places: &[Place]) -> String {
+        let names: Vec<_> =
+            places.iter().map(|place| format!("extent {} of disk {}", place.extent.0, place.device.0)).collect();
+        names.join(" and ")
+    }
+}
+
+fn block_of(data: &Bufs, at: usize) -> Bufs {
+    data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES)
+}
+
+/// Which blocks of `data` do not agree with their checksum.
+fn mismatches(data: &Bufs, expected: &[Checksum]) -> Vec<usize> {
+    let agrees = |at: usize| match data.parts() {
+        [only] => Checksum::of(&only[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES]) == expected[at],
+        _ => Checksum::of(&block_of(data, at).contiguous()) == expected[at],
+    };
+    (0..expected.len()).filter(|at| !agrees(*at)).collect()
+}

@@ -1,0 +1,159 @@
+//! The label (superblock) of a disk: which pool it belongs to and what lies where. Written here, read here.
+//!
+//! ```text
+//!   0  magic "kura-dsk"   8  CRC u32 (over the 4096 bytes, itself as zero)  12  version u32
+//!  16  pool UUID  32  generation u64  40  id u16  42  controllers u16  44  members u16  46  journal u8, zero u8
+//!  48  extent bytes u64  56  pages at u64  64  extents at u64  72  extents u32  76  zero u32
+//!  80  tables bytes u64  88  ring bytes u64
+//!  96  members: UUID, class u8, journal u8, zero u16, extents u32 each
+//! ```
+//! Two copies, at 0 and 4096; the generation says which one is written next and which one counts.
+
+use crate::layout::{JOURNALS_AT, Plan};
+use kura_block::{BLOCK_BYTES, Block, Buf, DeviceId, Error, Reader, Result, Writer};
+
+const MAGIC: [u8; 8] = *b"kura-dsk";
+const VERSION: u32 = 1;
+const CRC_AT: usize = 8;
+/// The most disks a pool takes: their members fit a label.
+const MEMBERS_LIMIT: usize = 128;
+
+/// What a disk is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Journals, and the fast tier.
+    Fast,
+    /// Data.
+    Slow,
+}
+
+/// The journals on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalPart {
+    /// Bytes of each of a journal's two areas for tables.
+    pub tables_bytes: u64,
+    /// Bytes of a journal's ring.
+    pub ring_bytes: u64,
+}
+
+/// A disk of the pool as every label knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabelMember {
+    /// The disk's UUID.
+    pub uuid: [u8; 16],
+    /// What it is used for.
+    pub class: Class,
+    /// True when it carries a copy of each journal.
+    pub journal: bool,
+    /// Extents on it.
+    pub extents: u32,
+}
+
+/// A disk's label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// UUID of the pool.
+    pub pool: [u8; 16],
+    /// Counts up with each change of the pool's membership.
+    pub generation: u64,
+    /// This disk's place among the members.
+    pub id: DeviceId,
+    /// Controllers of the pool: each has a journal.
+    pub controllers: u16,
+    /// What lies where on this disk.
+    pub plan: Plan,
+    /// Sizes of the journals, the same on every journal disk.
+    pub journal: JournalPart,
+    /// All disks of the pool, by id.
+    pub members: Vec<LabelMember>,
+}
+
+impl Label {
+    /// This disk's own entry.
+    pub fn own(&self) -> LabelMember {
+        self.members[usize::from(self.id.0)]
+    }
+
+    /// Where the region of a controller's journal begins on a journal disk, for regions of `region_bytes`.
+    pub fn journal_at(controller: u16, region_bytes: u64) -> u64 {
+        JOURNALS_AT + u64::from(controller) * region_bytes
+    }
+
+    fn encode(&self) -> Result<Buf> {
+        if self.members.len() > MEMBERS_LIMIT {
+            return Err(Error::full(format!("a pool takes {MEMBERS_LIMIT} disks")));
+        }
+        let own = self.own();
+        let mut out = Writer::new();
+        out.bytes(&MAGIC).u32(0).u32(VERSION).bytes(&self.pool).u64(self.generation);
+        out.u16(self.id.0).u16(self.controllers).u16(self.members.len() as u16).u8(u8::from(own.journal)).u8(0);
+        let plan = self.plan;
+        out.u64(plan.extent_bytes).u64(plan.pages_at).u64(plan.extents_at).u32(plan.extents).u32(0);
+        out.u64(self.journal.tables_bytes).u64(self.journal.ring_bytes);
+        for member in &self.members {
+            let class = match member.class {
+                Class::Fast => 0,
+                Class::Slow => 1,
+            };
+            out.bytes(&member.uuid).u8(class).u8(u8::from(member.journal)).u16(0).u32(member.extents);
+        }
+        out.pad_to(BLOCK_BYTES);
+        out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
+        Ok(Buf::copy_of(out.as_slice()))
+    }
+
+    fn decode(block: &[u8]) -> Result<Option<Self>> {
+        let mut zeroed = block.to_vec();
+        zeroed[CRC_AT..CRC_AT + 4].fill(0);
+        let mut reader = Reader::new(block);
+        if reader.array()? != MAGIC || reader.u32()? != crc32c::crc32c(&zeroed) {
+            return Ok(None);
+        }
+        let version = reader.u32()?;
+        if version != VERSION {
+            return Err(Error::invalid(format!(
+                "the disk has format {version} and this kura reads {VERSION}: use the kura that wrote it"
+            )));
+        }
+        let (pool, generation) = (reader.array()?, reader.u64()?);
+        let (id, controllers, count, _) = (DeviceId(reader.u16()?), reader.u16()?, reader.u16()?, reader.u16()?);
+        let (extent_bytes, pages_at, extents_at) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let (extents, _) = (reader.u32()?, reader.u32()?);
+        let journal = JournalPart { tables_bytes: reader.u64()?, ring_bytes: reader.u64()? };
+        let mut members = Vec::with_capacity(usize::from(count));
+        for _ in 0..count {
+            let uuid = reader.array()?;
+            let class = if reader.u8()? == 0 { Class::Fast } else { Class::Slow };
+            let journal = reader.u8()? != 0;
+            reader.u16()?;
+            members.push(LabelMember { uuid, class, journal, extents: reader.u32()? });
+        }
+        if usize::from(id.0) >= members.len() {
+            return Err(Error::corrupt(format!("the disk's label says it is disk {} of {count}", id.0)));
+        }
+        let plan = Plan { extent_bytes, pages_at, extents_at, extents };
+        Ok(Some(Self { pool, generation, id, controllers, plan, journal, members }))
+    }
+}
+
+/// The newest label of a disk; `None` where there is none.
+pub async fn read_label(device: &dyn Block) -> Result<Option<Label>> {
+    let mut newest: Option<Label> = None;
+    if device.geometry().size_bytes < 2 * BLOCK_BYTES as u64 {
+        return Ok(None);
+    }
+    for slot in 0..2 {
+        let block = device.read(slot * BLOCK_BYTES as u64, BLOCK_BYTES).await?.contiguous();
+        if let Some(label) = Label::decode(&block)?
+            && newest.as_ref().is_none_or(|newest| newest.generation < label.generation)
+        {
+            newest = Some(label);
+        }
+    }
+    Ok(newest)
+}
+
+/// Writes a label durably, leaving the one before it in the other place.
+pub async fn write_label(device: &dyn Block, label: &Label) -> Result<()> {
+    device.write(label.generation % 2 * BLOCK_BYTES as u64, label.encode()?.into(), true).await
+}

@@ -1,0 +1,97 @@
+//! The format of a checksum page: written here, read here, nowhere else.
+//!
+//! ```text
+//!  0  magic u32   4  CRC u32 (over the page, itself as zero)   8  volume u64   16  born u64
+//! 24  index u32  28  blocks u32  32  sequence u64  40  checksum u32 of each block (0: not written); zeroes to the end
+//! ```
+
+use kura_block::{BLOCK_BYTES, Buf, Checksum, Reader, Writer};
+
+const MAGIC: u32 = 0x4350_754b; // "KuPC"
+const CRC_AT: usize = 4;
+const HEADER_BYTES: usize = 40;
+
+/// Bytes a page of this many blocks takes, before it is padded to whole blocks.
+pub(crate) fn encoded_bytes(blocks: usize) -> usize {
+    HEADER_BYTES + 4 * blocks
+}
+
+/// Whose page it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageOwner {
+    /// The volume.
+    pub volume: u64,
+    /// Number of the extent in the volume.
+    pub index: u32,
+    /// LSN of the record that put this extent here: tells an extent from the one that lay here before it.
+    pub born: u64,
+}
+
+/// The checksums of an extent's blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Counts up with each time it is written.
+    pub sequence: u64,
+    checksums: Box<[u32]>,
+    written: u32,
+}
+
+impl Page {
+    /// A page of an extent in which nothing is written yet.
+    pub fn empty(blocks: usize) -> Self {
+        Self { sequence: 0, checksums: vec![0; blocks].into(), written: 0 }
+    }
+
+    /// The checksum of a block; `None` where nothing is written.
+    pub fn get(&self, block: usize) -> Option<Checksum> {
+        Checksum::from_stored(self.checksums[block])
+    }
+
+    /// Sets or clears the checksum of a block.
+    pub fn set(&mut self, block: usize, checksum: Option<Checksum>) {
+        self.written -= u32::from(self.checksums[block] != 0);
+        self.checksums[block] = checksum.map_or(0, Checksum::stored);
+        self.written += u32::from(checksum.is_some());
+    }
+
+    /// Blocks that are written.
+    pub fn written(&self) -> u32 {
+        self.written
+    }
+
+    /// Blocks in the extent.
+    pub fn blocks(&self) -> usize {
+        self.checksums.len()
+    }
+
+    /// The page as it goes to a disk.
+    pub(crate) fn encode(&self, owner: PageOwner) -> Buf {
+        let mut out = Writer::new();
+        out.u32(MAGIC).u32(0).u64(owner.volume).u64(owner.born).u32(owner.index).u32(self.checksums.len() as u32);
+        out.u64(self.sequence);
+        for checksum in &self.checksums {
+            out.u32(*checksum);
+        }
+        out.pad_to(BLOCK_BYTES);
+        out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
+        Buf::copy_of(out.as_slice())
+    }
+
+    /// Reads a page; `None` where there is none of this owner (never written, torn, an earlier owner's).
+    pub(crate) fn decode(bytes: &[u8], owner: PageOwner, blocks: usize) -> Option<Self> {
+        let mut zeroed = bytes.to_vec();
+        zeroed.get_mut(CRC_AT..CRC_AT + 4)?.fill(0);
+        let mut reader = Reader::new(bytes);
+        if reader.u32().ok()? != MAGIC || reader.u32().ok()? != crc32c::crc32c(&zeroed) {
+            return None;
+        }
+        let (volume, born, index) = (reader.u64().ok()?, reader.u64().ok()?, reader.u32().ok()?);
+        if (PageOwner { volume, index, born }) != owner || reader.u32().ok()? as usize != blocks {
+            return None;
+        }
+        let sequence = reader.u64().ok()?;
+        let checksums: Box<[u32]> = (0..blocks).map(|_| reader.u32()).collect::<Result<_, _>>().ok()?;
+        let written = checksums.iter().filter(|checksum| **checksum != 0).count() as u32;
+        Some(Self { sequence, checksums, written })
+    }
+}

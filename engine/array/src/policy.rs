@@ -1,0 +1,53 @@
+//! Which disks: decisions from facts, no I/O.
+
+use kura_block::DeviceId;
+
+/// A disk that could take a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The disk.
+    pub device: DeviceId,
+    /// Free extents on it, as far as is known here.
+    pub free: u32,
+}
+
+/// Chooses distinct disks for `copies` copies of a new extent: those with most free, the lower number first among
+/// equals, so that disks fill evenly. `None` when fewer than `copies` disks have room.
+pub fn choose_disks(copies: usize, candidates: &[Candidate]) -> Option<Vec<DeviceId>> {
+    let mut open: Vec<_> = candidates.iter().filter(|candidate| candidate.free > 0).collect();
+    open.sort_by_key(|candidate| (std::cmp::Reverse(candidate.free), candidate.device));
+    (open.len() >= copies).then(|| open[..copies].iter().map(|candidate| candidate.device).collect())
+}
+
+/// Chooses which of several copies to read: the shortest queue; among equals neighbouring megabytes alternate, so that
+/// a sequential read uses all disks. `queues` has one entry a copy, `None` for one that cannot be read.
+pub fn choose_copy(queues: &[Option<u32>], offset: u64) -> Option<usize> {
+    let first = (offset >> 20) as usize;
+    (0..queues.len())
+        .map(|turn| (first + turn) % queues.len())
+        .filter_map(|copy| queues[copy].map(|queue| (queue, copy)))
+        .min_by_key(|(queue, _)| *queue)
+        .map(|(_, copy)| copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_emptiest_disks_take_the_copies() {
+        let disks = [(0, 5), (1, 9), (2, 9), (3, 0)].map(|(id, free)| Candidate { device: DeviceId(id), free });
+        assert_eq!(choose_disks(2, &disks), Some(vec![DeviceId(1), DeviceId(2)]));
+        assert_eq!(choose_disks(3, &disks), Some(vec![DeviceId(1), DeviceId(2), DeviceId(0)]));
+        assert_eq!(choose_disks(4, &disks), None);
+    }
+
+    #[test]
+    fn the_shorter_queue_is_read_and_a_lost_copy_never() {
+        assert_eq!(choose_copy(&[Some(3), Some(1)], 0), Some(1));
+        assert_eq!(choose_copy(&[Some(1), Some(1)], 0), Some(0));
+        assert_eq!(choose_copy(&[Some(1), Some(1)], 1 << 20), Some(1));
+        assert_eq!(choose_copy(&[None, Some(7)], 0), Some(1));
+        assert_eq!(choose_copy(&[None, None], 0), None);
+    }
+}

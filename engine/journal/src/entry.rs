@@ -1,0 +1,176 @@
+//! The format of an entry: written here, read here, nowhere else.
+//!
+//! ```text
+//!  0  magic u32   4  header CRC u32 (over the header and records, itself as zero)
+//!  8  epoch u64  16  sequence u64  24  first LSN u64
+//! 32  records u32  36  header bytes u32 (with records and padding)  40  data bytes u32  44  live copies u32
+//! 48  records: body length u16, data blocks u16, CRC u32 of each data block, body
+//!     zeroes to a multiple of 4096, then the data blocks of all records in order
+//! ```
+
+use crate::Lsn;
+use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Reader, Result, Writer};
+
+const MAGIC: u32 = 0x454a_754b; // "KuJE"
+const CRC_AT: usize = 4;
+const FIXED_BYTES: usize = 48;
+/// Bytes that records may take in one entry: with the fixed part, 32 KiB.
+const RECORDS_LIMIT_BYTES: usize = 32 * 1024 - FIXED_BYTES;
+/// Data bytes in one entry at most.
+const DATA_LIMIT_BYTES: usize = 1 << 20;
+/// The largest entry, in bytes.
+pub(crate) const ENTRY_LIMIT_BYTES: u64 = (RECORDS_LIMIT_BYTES + FIXED_BYTES + DATA_LIMIT_BYTES) as u64;
+
+/// What names an entry's place in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub epoch: u64,
+    pub sequence: u64,
+    pub first_lsn: Lsn,
+    /// Bit i is set while copy i of the journal is written.
+    pub live_copies: u32,
+}
+
+/// Records gathered for one entry.
+#[derive(Default)]
+pub(crate) struct Group {
+    records: Writer,
+    data: Bufs,
+    pub count: u32,
+}
+
+impl Group {
+    /// True when a record of this size still fits.
+    pub fn takes(&self, body_bytes: usize, data_blocks: usize) -> bool {
+        self.count == 0
+            || (self.records.len() + 4 + body_bytes + 4 * data_blocks <= RECORDS_LIMIT_BYTES
+                && self.data.len() + data_blocks * BLOCK_BYTES <= DATA_LIMIT_BYTES)
+    }
+
+    /// Adds a record; `data` is whole blocks, one checksum each.
+    pub fn push(&mut self, body: &[u8], data: &Bufs, checksums: &[Checksum]) {
+        assert_eq!(data.len(), checksums.len() * BLOCK_BYTES, "one checksum a data block");
+        assert!(
+            body.len() + 4 * checksums.len() < RECORDS_LIMIT_BYTES && data.len() <= DATA_LIMIT_BYTES,
+            "a record fits an entry"
+        );
+        self.records.u16(body.len() as u16).u16(checksums.len() as u16);
+        for checksum in checksums {
+            self.records.u32(checksum.stored());
+        }
+        self.records.bytes(body);
+        self.data.append(data.clone());
+        self.count += 1;
+    }
+
+    /// Bytes the entry will take in the ring.
+    pub fn entry_bytes(&self) -> u64 {
+        ((FIXED_BYTES + self.records.len()).next_multiple_of(BLOCK_BYTES) + self.data.len()) as u64
+    }
+
+    /// The entry as it goes to the ring.
+    pub fn encode(&self, stamp: Stamp) -> Bufs {
+        let header_bytes = (FIXED_BYTES + self.records.len()).next_multiple_of(BLOCK_BYTES);
+        let mut header = Writer::new();
+        header.u32(MAGIC).u32(0).u64(stamp.epoch).u64(stamp.sequence).u64(stamp.first_lsn.0);
+        header.u32(self.count).u32(header_bytes as u32).u32(self.data.len() as u32).u32(stamp.live_copies);
+        header.bytes(self.records.as_slice()).pad_to(BLOCK_BYTES);
+        header.patch_u32(CRC_AT, crc32c::crc32c(header.as_slice()));
+        let mut entry = Bufs::from(Buf::copy_of(header.as_slice()));
+        entry.append(self.data.clone());
+        entry
+    }
+}
+
+/// A record as it was appended.
+#[derive(Debug)]
+pub struct Record {
+    /// Its number.
+    pub lsn: Lsn,
+    /// The bytes the layer above gave.
+    pub body: Vec<u8>,
+    /// Its data blocks.
+    pub data: Bufs,
+    /// One checksum a data block, verified.
+    pub checksums: Vec<Checksum>,
+}
+
+/// An entry read back.
+#[derive(Debug)]
+pub struct Entry {
+    pub(crate) stamp: Stamp,
+    pub(crate) bytes: u64,
+    /// Its records, in order.
+    pub records: Vec<Record>,
+}
+
+/// The fixed part of an entry's header, not verified yet.
+pub(crate) struct Head {
+    pub stamp: Stamp,
+    pub records: u32,
+    pub header_bytes: usize,
+    pub data_bytes: usize,
+}
+
+impl Head {
+    /// Reads the fixed part; `None` where no entry begins.
+    pub fn decode(block: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(block);
+        let mut fields = || -> Result<Option<Self>> {
+            if reader.u32()? != MAGIC {
+                return Ok(None);
+            }
+            reader.u32()?;
+            let (epoch, sequence, first_lsn) = (reader.u64()?, reader.u64()?, Lsn(reader.u64()?));
+            let (records, header_bytes) = (reader.u32()?, reader.u32()? as usize);
+            let (data_bytes, live_copies) = (reader.u32()? as usize, reader.u32()?);
+            let stamp = Stamp { epoch, sequence, first_lsn, live_copies };
+            Ok(Some(Self { stamp, records, header_bytes, data_bytes }))
+        };
+        let head = fields().ok()??;
+        let sane = head.header_bytes.is_multiple_of(BLOCK_BYTES)
+            && (BLOCK_BYTES..=FIXED_BYTES + RECORDS_LIMIT_BYTES).contains(&head.header_bytes)
+            && head.data_bytes.is_multiple_of(BLOCK_BYTES)
+            && head.data_bytes <= DATA_LIMIT_BYTES;
+        sane.then_some(head)
+    }
+
+    /// Bytes of the whole entry.
+    pub fn entry_bytes(&self) -> u64 {
+        (self.header_bytes + self.data_bytes) as u64
+    }
+
+    /// Verifies the whole entry and takes it apart; an error says what does not hold.
+    pub fn verify(self, entry: &Bufs) -> Result<Entry> {
+        let header = entry.slice(0..self.header_bytes).contiguous();
+        let mut zeroed = header.to_vec();
+        zeroed[CRC_AT..CRC_AT + 4].fill(0);
+        let stored = Reader::new(&header[CRC_AT..]).u32()?;
+        if crc32c::crc32c(&zeroed) != stored {
+            return Err(Error::corrupt("the header of a journal entry fails its checksum"));
+        }
+        let mut reader = Reader::new(&header[FIXED_BYTES..]);
+        let mut records = Vec::with_capacity(self.records as usize);
+        let mut data_at = self.header_bytes;
+        for number in 0..u64::from(self.records) {
+            let (body_bytes, blocks) = (reader.u16()? as usize, reader.u16()? as usize);
+            let data_end = data_at + blocks * BLOCK_BYTES;
+            if data_end > self.header_bytes + self.data_bytes {
+                return Err(Error::corrupt("a journal entry counts more data than it has"));
+            }
+            let data = entry.slice(data_at..data_end);
+            let mut checksums = Vec::with_capacity(blocks);
+            for block in 0..blocks {
+                let checksum = Checksum::of(&data.slice(block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES).contiguous());
+                if checksum.stored() != reader.u32()? {
+                    return Err(Error::corrupt("a data block of a journal entry fails its checksum"));
+                }
+                checksums.push(checksum);
+            }
+            let body = reader.bytes(body_bytes)?.to_vec();
+            records.push(Record { lsn: Lsn(self.stamp.first_lsn.0 + number), body, data, checksums });
+            data_at = data_end;
+        }
+        Ok(Entry { bytes: self.entry_bytes(), stamp: self.stamp, records })
+    }
+}

@@ -1,0 +1,443 @@
+//! The journal in service: appending, group commit, space, checkpoints.
+
+use crate::Lsn;
+use crate::entry::{ENTRY_LIMIT_BYTES, Group, Stamp};
+use crate::root::{Identity, ROOT_BYTES, Root, Shape, TablesRef};
+use crate::scan::JournalCopy;
+use futures::future::{join_all, select};
+use kura_block::{Buf, Bufs, Checksum, Error, Local, Result, Runtime};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// When records that nobody waits for are written.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// After this long.
+    pub linger: Duration,
+    /// Or when they are this many bytes.
+    pub batch_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { linger: Duration::from_millis(5), batch_bytes: 512 << 10 }
+    }
+}
+
+/// How full a journal is, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Of the ring.
+    pub ring_bytes: u64,
+    /// From the tail to the head, and what waits to be written.
+    pub used_bytes: u64,
+}
+
+/// A controller's journal; clones are the same journal.
+#[derive(Clone)]
+pub struct Journal {
+    inner: Rc<Inner>,
+}
+
+pub(crate) struct Inner {
+    copies: Vec<Option<JournalCopy>>,
+    shape: Shape,
+    identity: Identity,
+    limits: Limits,
+    runtime: Rc<dyn Runtime>,
+    state: RefCell<State>,
+    /// The committer has something to look at.
+    wake: Notify,
+    /// `durable`, the tail or `failed` changed.
+    progress: Notify,
+}
+
+/// An entry in the ring that is still needed.
+struct Kept {
+    first_lsn: Lsn,
+    end_lsn: Lsn,
+    sequence: u64,
+    position: u64,
+}
+
+/// Where the log stands when a scan hands over.
+pub(crate) struct Start {
+    pub root: Root,
+    pub next_lsn: Lsn,
+    pub position: u64,
+    pub sequence: u64,
+}
+
+struct State {
+    groups: VecDeque<Group>,
+    pending_bytes: u64,
+    pending_since: Duration,
+    next_lsn: Lsn,
+    /// Every record below is durable.
+    durable: Lsn,
+    /// Somebody waits for the records below to be durable.
+    wanted: Lsn,
+    position: u64,
+    sequence: u64,
+    kept: VecDeque<Kept>,
+    root: Root,
+    live_copies: u32,
+    /// No append before recovery has begun a new epoch with its first checkpoint.
+    sealed: bool,
+    closing: bool,
+    failed: Option<Error>,
+}
+
+impl State {
+    fn tail_position(&self) -> u64 {
+        self.kept.front().map_or(self.position, |kept| kept.position)
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.position - self.tail_position() + self.pending_bytes
+    }
+
+    fn alive(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl Journal {
+    pub(crate) fn start(
+        copies: Vec<Option<JournalCopy>>,
+        shape: Shape,
+        identity: Identity,
+        limits: Limits,
+        runtime: Rc<dyn Runtime>,
+        start: Start,
+    ) -> Self {
+        let live_copies =
+            copies.iter().enumerate().filter(|(_, copy)| copy.is_some()).fold(0, |set, (at, _)| set | 1 << at);
+        let state = State {
+            groups: VecDeque::new(),
+            pending_bytes: 0,
+            pending_since: Duration::ZERO,
+            next_lsn: start.next_lsn,
+            durable: start.next_lsn,
+            wanted: start.next_lsn,
+            position: start.position,
+            sequence: start.sequence,
+            kept: VecDeque::new(),
+            root: start.root,
+            live_copies,
+            sealed: true,
+            closing: false,
+            failed: None,
+        };
+        let inner = Inner {
+            copies,
+            shape,
+            identity,
+            limits,
+            runtime: Rc::clone(&runtime),
+            state: RefCell::new(state),
+            wake: Notify::new(),
+            progress: Notify::new(),
+        };
+        let journal = Self { inner: Rc::new(inner) };
+        runtime.spawn(Box::pin(Rc::clone(&journal.inner).commit_groups()));
+        journal
+    }
+
+    /// Appends a record, with the whole blocks of `data` behind it, one checksum each. It is not durable yet. Ask
+    /// [`Journal::has_room`] first for records with data.
+    pub fn append(&self, body: &[u8], data: &Bufs, checksums: &[Checksum]) -> Lsn {
+        let state = &mut *self.inner.state.borrow_mut();
+        assert!(!state.sealed, "no record is appended before recovery has begun a new epoch");
+        let fresh = !state.groups.back().is_some_and(|group| group.takes(body.len(), checksums.len()));
+        if state.groups.is_empty() {
+            state.pending_since = self.inner.runtime.now();
+        }
+        let mut before = 0;
+        if fresh {
+            state.groups.push_back(Group::default());
+        } else if let Some(group) = state.groups.back() {
+            before = group.entry_bytes();
+        }
+        let mut after = 0;
+        if let Some(group) = state.groups.back_mut() {
+            group.push(body, data, checksums);
+            after = group.entry_bytes();
+        }
+        let was_due = state.pending_bytes >= self.inner.limits.batch_bytes;
+        state.pending_bytes += after - before;
+        if fresh || (!was_due && state.pending_bytes >= self.inner.limits.batch_bytes) {
+            self.inner.wake.notify_one();
+        }
+        let lsn = state.next_lsn;
+        state.next_lsn = Lsn(lsn.0 + 1);
+        lsn
+    }
+
+    /// True when a record with this many bytes of data may be appended; a quarter of the ring stays free for the
+    /// records that emptying the write buffer needs.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        let state = self.inner.state.borrow();
+        state.used_bytes() + bytes + ENTRY_LIMIT_BYTES <= self.inner.shape.ring_bytes / 4 * 3
+    }
+
+    /// Resolves when the journal has moved on: something became durable, the tail moved, or it failed.
+    pub async fn progress(&self) {
+        self.inner.progress.notified().await;
+    }
+
+    /// The number the next record gets: every record appended so far is below.
+    pub fn next_lsn(&self) -> Lsn {
+        self.inner.state.borrow().next_lsn
+    }
+
+    /// Every record below is durable.
+    pub fn durable(&self) -> Lsn {
+        self.inner.state.borrow().durable
+    }
+
+    /// How full it is.
+    pub fn usage(&self) -> Usage {
+        Usage { ring_bytes: self.inner.shape.ring_bytes, used_bytes: self.inner.state.borrow().used_bytes() }
+    }
+
+    /// True before the first checkpoint after a scan.
+    pub fn is_sealed(&self) -> bool {
+        self.inner.state.borrow().sealed
+    }
+
+    /// The error that ended the journal, if one did.
+    pub fn alive(&self) -> Result<()> {
+        self.inner.state.borrow().alive()
+    }
+
+    /// True while copy `index` is written.
+    pub fn is_live(&self, index: usize) -> bool {
+        self.inner.state.borrow().live_copies & 1 << index != 0
+    }
+
+    /// Resolves when every record below `lsn` is durable on all live copies.
+    pub async fn commit(&self, lsn: Lsn) -> Result<()> {
+        loop {
+            let progress = self.inner.progress.notified();
+            {
+                let state = &mut *self.inner.state.borrow_mut();
+                if state.durable >= lsn {
+                    return Ok(());
+                }
+                state.alive()?;
+                if state.wanted < lsn {
+                    state.wanted = lsn;
+                    self.inner.wake.notify_one();
+                }
+            }
+            progress.await;
+        }
+    }
+
+    /// Moves the tail to `tail`: the caller vouches that all data of records below is at its place and durable. With
+    /// `tables`, they hold every record below the LSN beside them; without, the last ones stay.
+    pub async fn checkpoint(&self, tail: Lsn, tables: Option<(Vec<u8>, Lsn)>) -> Result<()> {
+        let before = self.inner.state.borrow().root.tables;
+        let tables = match tables {
+            Some((bytes, lsn)) => self.inner.write_tables(&bytes, before.area ^ 1, lsn).await?,
+            None => before,
+        };
+        self.inner.write_root(tail, tables).await?;
+        let state = &mut *self.inner.state.borrow_mut();
+        state.sealed = false;
+        while state.kept.front().is_some_and(|kept| kept.end_lsn <= tail) {
+            state.kept.pop_front();
+        }
+        self.inner.progress.notify_waiters();
+        self.inner.wake.notify_one();
+        Ok(())
+    }
+
+    /// Stops writing copy `index`; its absence is told in the next entry and root.
+    pub fn drop_copy(&self, index: usize) {
+        self.inner.kill(index, &Error::device("taken out of service"));
+    }
+
+    /// Ends the committer once everything appended is written.
+    pub async fn close(&self) -> Result<()> {
+        let end = self.next_lsn();
+        let result = if self.is_sealed() { Ok(()) } else { self.commit(end).await };
+        self.inner.state.borrow_mut().closing = true;
+        self.inner.wake.notify_one();
+        result
+    }
+}
+
+impl Inner {
+    /// The committer: one entry at a time, so that a valid entry proves all before it.
+    async fn commit_groups(self: Rc<Self>) {
+        while let Some(group) = self.next_group().await {
+            if let Err(error) = self.write_group(&group).await {
+                tracing::error!(controller = self.identity.controller, %error, "the journal failed");
+                self.state.borrow_mut().failed = Some(error);
+                self.progress.notify_waiters();
+                return;
+            }
+        }
+    }
+
+    /// Waits until records should be written: somebody waits for them, they are many, or they lingered.
+    async fn next_group(&self) -> Option<Group> {
+        loop {
+            let linger = {
+                let state = &mut *self.state.borrow_mut();
+                let due =
+                    state.wanted > state.durable || state.closing || state.pending_bytes >= self.limits.batch_bytes;
+                let waited = self.runtime.now().saturating_sub(state.pending_since);
+                if state.groups.is_empty() {
+                    if state.closing {
+                        return None;
+                    }
+                    None
+                } else if due || waited >= self.limits.linger {
+                    let group = state.groups.pop_front();
+                    state.pending_since = self.runtime.now();
+                    return group;
+                } else {
+                    Some(self.limits.linger.saturating_sub(waited))
+                }
+            };
+            match linger {
+                None => self.wake.notified().await,
+                Some(rest) => {
+                    select(std::pin::pin!(self.wake.notified()), self.runtime.sleep(rest)).await;
+                }
+            }
+        }
+    }
+
+    /// Writes one entry, and where a copy died doing so, one more that says so, before anything is acknowledged.
+    async fn write_group(&self, group: &Group) -> Result<()> {
+        let mut told = self.write_entry(group).await?;
+        while told != self.state.borrow().live_copies {
+            told = self.write_entry(&Group::default()).await?;
+        }
+        let state = &mut *self.state.borrow_mut();
+        state.alive()?;
+        state.durable = state.kept.back().map_or(state.durable, |kept| kept.end_lsn);
+        state.pending_bytes -= group.entry_bytes();
+        self.progress.notify_waiters();
+        Ok(())
+    }
+
+    /// Writes one entry to all live copies; returns the set of live copies it tells of.
+    async fn write_entry(&self, group: &Group) -> Result<u32> {
+        let bytes = group.entry_bytes();
+        let (position, stamp) = loop {
+            let progress = self.progress.notified();
+            {
+                let state = &mut *self.state.borrow_mut();
+                let position = self.shape.fit(state.position, bytes);
+                if position + bytes - state.tail_position() <= self.shape.ring_bytes {
+                    let first_lsn = state.kept.back().map_or(state.durable, |kept| kept.end_lsn).max(state.durable);
+                    let (epoch, sequence) = (state.root.epoch, state.sequence);
+                    break (position, Stamp { epoch, sequence, first_lsn, live_copies: state.live_copies });
+                }
+            }
+            progress.await;
+        };
+        let entry = group.encode(stamp);
+        self.on_live_copies(|copy| copy.device.write(copy.offset + self.shape.place(position), entry.clone(), true))
+            .await?;
+        let state = &mut *self.state.borrow_mut();
+        let end_lsn = Lsn(stamp.first_lsn.0 + u64::from(group.count));
+        state.kept.push_back(Kept { first_lsn: stamp.first_lsn, end_lsn, sequence: stamp.sequence, position });
+        state.position = position + bytes;
+        state.sequence += 1;
+        Ok(stamp.live_copies)
+    }
+
+    /// Does `work` on every live copy at once; a copy that fails is dead from then on, and with the last one the
+    /// journal.
+    async fn on_live_copies<'a>(&'a self, work: impl Fn(&'a JournalCopy) -> Local<'a, Result<()>>) -> Result<()> {
+        let live = self.state.borrow().live_copies;
+        let copies = self.copies.iter().enumerate().filter(|(index, _)| live & 1 << index != 0);
+        let work = copies.filter_map(|(index, copy)| {
+            let done = work(copy.as_ref()?);
+            Some(async move { (index, done.await) })
+        });
+        for (index, done) in join_all(work).await {
+            if let Err(error) = done {
+                self.kill(index, &error);
+            }
+        }
+        self.state.borrow().alive()
+    }
+
+    fn kill(&self, index: usize, error: &Error) {
+        let state = &mut *self.state.borrow_mut();
+        if state.live_copies & 1 << index == 0 {
+            return;
+        }
+        tracing::warn!(controller = self.identity.controller, copy = index, %error, "a journal copy is out of service");
+        state.live_copies &= !(1 << index);
+        if state.live_copies == 0 {
+            state.failed = Some(Error::device(format!(
+                "no copy of controller {}'s journal is left: {error}",
+                self.identity.controller
+            )));
+            self.progress.notify_waiters();
+        }
+    }
+
+    async fn write_tables(&self, bytes: &[u8], area: u32, lsn: Lsn) -> Result<TablesRef> {
+        const CHUNK_BYTES: usize = 1 << 20;
+        let tables = TablesRef { area, crc: crc32c::crc32c(bytes), bytes: bytes.len() as u64, lsn };
+        if tables.bytes.next_multiple_of(ROOT_BYTES) > self.shape.tables_bytes {
+            return Err(Error::full(format!(
+                "controller {}'s tables take {} bytes and its journal has room for {}: make a pool with more controllers or larger extents",
+                self.identity.controller, tables.bytes, self.shape.tables_bytes
+            )));
+        }
+        let mut padded = bytes.to_vec();
+        padded.resize(bytes.len().next_multiple_of(ROOT_BYTES as usize), 0);
+        for (number, chunk) in padded.chunks(CHUNK_BYTES).enumerate() {
+            let at = self.shape.tables_at(area) + (number * CHUNK_BYTES) as u64;
+            let chunk = Buf::copy_of(chunk);
+            self.on_live_copies(|copy| copy.device.write(copy.offset + at, chunk.clone().into(), false)).await?;
+        }
+        self.on_live_copies(|copy| copy.device.flush()).await?;
+        Ok(tables)
+    }
+
+    /// Writes the root that begins the log at `tail`; the first one after a scan begins a new epoch.
+    async fn write_root(&self, tail: Lsn, tables: TablesRef) -> Result<()> {
+        loop {
+            let root = {
+                let state = self.state.borrow();
+                let kept = state.kept.iter().find(|kept| kept.end_lsn > tail);
+                let (tail_position, tail_sequence, tail_lsn) = kept.map_or(
+                    (state.position, state.sequence, state.kept.back().map_or(state.durable, |kept| kept.end_lsn)),
+                    |kept| (kept.position, kept.sequence, kept.first_lsn),
+                );
+                Root {
+                    generation: state.root.generation + 1,
+                    epoch: state.root.epoch + u64::from(state.sealed),
+                    tail_position,
+                    tail_sequence,
+                    tail_lsn,
+                    tables,
+                    live_copies: state.live_copies,
+                }
+            };
+            let at = root.generation % 2 * ROOT_BYTES;
+            let block = root.encode(self.identity);
+            self.on_live_copies(|copy| copy.device.write(copy.offset + at, block.clone().into(), true)).await?;
+            let state = &mut *self.state.borrow_mut();
+            state.root = root;
+            state.sealed = false;
+            if state.live_copies == root.live_copies {
+                return Ok(());
+            }
+        }
+    }
+}

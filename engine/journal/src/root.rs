@@ -1,0 +1,140 @@
+//! The root of a journal: where the log begins and which tables stand before it. Written here, read here.
+//!
+//! ```text
+//!   0  magic u32  4  CRC u32 (over the 4096 bytes, itself as zero)  8  version u32  12  controller u16  14  zero u16
+//!  16  pool UUID  32  generation u64  40  epoch u64
+//!  48  tail position u64  56  tail sequence u64  64  tail LSN u64
+//!  72  tables area u32 (0 or 1)  76  tables CRC u32  80  tables bytes u64  88  tables LSN u64  96  live copies u32
+//! ```
+
+use crate::Lsn;
+use kura_block::{BLOCK_BYTES, Buf, Error, Reader, Result, Writer};
+
+const MAGIC: u32 = 0x524a_754b; // "KuJR"
+const VERSION: u32 = 1;
+const CRC_AT: usize = 4;
+/// Bytes of a root.
+pub(crate) const ROOT_BYTES: u64 = BLOCK_BYTES as u64;
+
+/// Whose journal it is: a region of another pool or controller is never taken for this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// UUID of the pool.
+    pub pool: [u8; 16],
+    /// Number of the controller.
+    pub controller: u16,
+}
+
+/// Sizes of a journal's parts, in bytes; the same on each copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Of each of the two areas for tables; a multiple of 4096.
+    pub tables_bytes: u64,
+    /// Of the ring; a multiple of 4096, at least eight of the largest entries (about 8.3 MiB).
+    pub ring_bytes: u64,
+}
+
+impl Shape {
+    /// The smallest ring.
+    pub const RING_MIN_BYTES: u64 = 8 * crate::entry::ENTRY_LIMIT_BYTES;
+
+    /// Bytes of the whole region.
+    pub fn region_bytes(&self) -> u64 {
+        self.ring_at() + self.ring_bytes
+    }
+
+    /// Where the tables area lies in the region.
+    pub(crate) fn tables_at(&self, area: u32) -> u64 {
+        2 * ROOT_BYTES + u64::from(area) * self.tables_bytes
+    }
+
+    /// Where the ring lies in the region.
+    pub(crate) fn ring_at(&self) -> u64 {
+        2 * ROOT_BYTES + 2 * self.tables_bytes
+    }
+
+    /// Where a position of the log lies in the region.
+    pub(crate) fn place(&self, position: u64) -> u64 {
+        self.ring_at() + position % self.ring_bytes
+    }
+
+    /// Where an entry of `bytes` goes when the log stands at `position`: an entry never runs over the ring's end.
+    pub(crate) fn fit(&self, position: u64, bytes: u64) -> u64 {
+        if position % self.ring_bytes + bytes <= self.ring_bytes { position } else { self.wrap(position) }
+    }
+
+    /// The next position at the ring's start.
+    pub(crate) fn wrap(&self, position: u64) -> u64 {
+        position.next_multiple_of(self.ring_bytes)
+    }
+}
+
+/// A table area's content, as a root names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TablesRef {
+    pub area: u32,
+    pub crc: u32,
+    pub bytes: u64,
+    /// The tables hold every record below this one.
+    pub lsn: Lsn,
+}
+
+/// Where the log begins, and what stands before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Root {
+    pub generation: u64,
+    pub epoch: u64,
+    pub tail_position: u64,
+    pub tail_sequence: u64,
+    pub tail_lsn: Lsn,
+    pub tables: TablesRef,
+    pub live_copies: u32,
+}
+
+impl Root {
+    pub fn encode(&self, identity: Identity) -> Buf {
+        let mut out = Writer::new();
+        out.u32(MAGIC).u32(0).u32(VERSION).u16(identity.controller).u16(0).bytes(&identity.pool);
+        out.u64(self.generation).u64(self.epoch);
+        out.u64(self.tail_position).u64(self.tail_sequence).u64(self.tail_lsn.0);
+        out.u32(self.tables.area).u32(self.tables.crc).u64(self.tables.bytes).u64(self.tables.lsn.0);
+        out.u32(self.live_copies).pad_to(BLOCK_BYTES);
+        out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
+        Buf::copy_of(out.as_slice())
+    }
+
+    /// Reads a root; `None` where there is none (never written, torn, of another journal), an error for one that a
+    /// newer kura wrote.
+    pub fn decode(block: &[u8], identity: Identity) -> Result<Option<Self>> {
+        let mut zeroed = block.to_vec();
+        zeroed[CRC_AT..CRC_AT + 4].fill(0);
+        let mut reader = Reader::new(block);
+        if reader.u32()? != MAGIC || reader.u32()? != crc32c::crc32c(&zeroed) {
+            return Ok(None);
+        }
+        let version = reader.u32()?;
+        if version != VERSION {
+            return Err(Error::invalid(format!(
+                "the journal has format {version} and this kura reads {VERSION}: use the kura that wrote it"
+            )));
+        }
+        let (controller, _) = (reader.u16()?, reader.u16()?);
+        if (Identity { pool: reader.array()?, controller }) != identity {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            generation: reader.u64()?,
+            epoch: reader.u64()?,
+            tail_position: reader.u64()?,
+            tail_sequence: reader.u64()?,
+            tail_lsn: Lsn(reader.u64()?),
+            tables: TablesRef {
+                area: reader.u32()? & 1,
+                crc: reader.u32()?,
+                bytes: reader.u64()?,
+                lsn: Lsn(reader.u64()?),
+            },
+            live_copies: reader.u32()?,
+        }))
+    }
+}

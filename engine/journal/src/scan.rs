@@ -1,0 +1,189 @@
+//! Making a journal, and reading one back after a stop or a crash.
+
+use crate::Lsn;
+use crate::entry::{Entry, Head};
+use crate::journal::{Journal, Limits, Start};
+use crate::root::{Identity, ROOT_BYTES, Root, Shape, TablesRef};
+use futures::future::try_join_all;
+use kura_block::{BLOCK_BYTES, Block, Error, Result, Runtime};
+use std::rc::Rc;
+
+/// One copy of a journal: a region of a device.
+#[derive(Clone)]
+pub struct JournalCopy {
+    /// The device it lies on.
+    pub device: Rc<dyn Block>,
+    /// Where on the device its region begins, in bytes.
+    pub offset: u64,
+}
+
+/// Makes an empty journal on all copies, with no tables.
+pub async fn format(copies: &[JournalCopy], shape: Shape, identity: Identity) -> Result<()> {
+    if shape.ring_bytes < Shape::RING_MIN_BYTES || !shape.ring_bytes.is_multiple_of(BLOCK_BYTES as u64) {
+        return Err(Error::invalid(format!(
+            "a journal of {} bytes: give it a multiple of 4096, at least {} bytes",
+            shape.ring_bytes,
+            Shape::RING_MIN_BYTES
+        )));
+    }
+    // Epochs begin at a number drawn from the pool's UUID: what an earlier pool left in the ring is foreign to this one.
+    let epoch = identity.pool.iter().take(8).fold(0, |epoch, byte| epoch << 8 | u64::from(*byte)) >> 1;
+    let root = Root {
+        generation: 1,
+        epoch,
+        tail_lsn: Lsn(1),
+        tables: TablesRef { lsn: Lsn(1), crc: crc32c::crc32c(&[]), ..TablesRef::default() },
+        live_copies: (1 << copies.len()) - 1,
+        ..Root::default()
+    };
+    let block = root.encode(identity);
+    let at = root.generation % 2 * ROOT_BYTES;
+    try_join_all(copies.iter().map(|copy| copy.device.write(copy.offset + at, block.clone().into(), true))).await?;
+    Ok(())
+}
+
+/// A journal being read back, from its tail to its end.
+pub struct Scan {
+    copies: Vec<Option<JournalCopy>>,
+    shape: Shape,
+    identity: Identity,
+    root: Root,
+    position: u64,
+    sequence: u64,
+    next_lsn: Lsn,
+    live_copies: u32,
+}
+
+impl Scan {
+    /// Finds the newest root. `copies` has every copy of the journal in its order, `None` where the device is away.
+    pub async fn open(copies: Vec<Option<JournalCopy>>, shape: Shape, identity: Identity) -> Result<Self> {
+        let mut newest: Option<Root> = None;
+        for copy in copies.iter().flatten() {
+            for slot in 0..2 {
+                // A copy that cannot be read is as good as away: the other one decides.
+                let Ok(block) = copy.device.read(copy.offset + slot * ROOT_BYTES, BLOCK_BYTES).await else { continue };
+                if let Some(root) = Root::decode(&block.contiguous(), identity)?
+                    && newest.is_none_or(|newest| newest.generation < root.generation)
+                {
+                    newest = Some(root);
+                }
+            }
+        }
+        let root = newest.ok_or_else(|| {
+            Error::corrupt(format!(
+                "no root of controller {}'s journal can be read: the pool's journal disks are damaged or away",
+                identity.controller
+            ))
+        })?;
+        Ok(Self {
+            copies,
+            shape,
+            identity,
+            root,
+            position: root.tail_position,
+            sequence: root.tail_sequence,
+            next_lsn: root.tail_lsn,
+            live_copies: root.live_copies,
+        })
+    }
+
+    /// The tables as last checkpointed (empty when never), and the LSN below which they hold every record.
+    pub async fn tables(&self) -> Result<(Vec<u8>, Lsn)> {
+        let tables = self.root.tables;
+        if tables.bytes == 0 {
+            return Ok((Vec::new(), tables.lsn));
+        }
+        let len = (tables.bytes as usize).next_multiple_of(BLOCK_BYTES);
+        for copy in self.copies.iter().flatten() {
+            let Ok(read) = copy.device.read(copy.offset + self.shape.tables_at(tables.area), len).await else {
+                continue;
+            };
+            let mut bytes = read.contiguous().to_vec();
+            bytes.truncate(tables.bytes as usize);
+            if crc32c::crc32c(&bytes) == tables.crc {
+                return Ok((bytes, tables.lsn));
+            }
+        }
+        Err(Error::corrupt(format!(
+            "controller {}'s tables fail their checksum on every journal disk: restore the pool from a copy",
+            self.identity.controller
+        )))
+    }
+
+    /// The next entry, or `None` at the log's end.
+    pub async fn next(&mut self) -> Result<Option<Entry>> {
+        for position in [self.position, self.shape.wrap(self.position)] {
+            for copy in self.copies.iter().flatten() {
+                if let Some(entry) = self.read_entry(copy, position).await {
+                    self.position = position + entry.bytes;
+                    self.sequence += 1;
+                    self.next_lsn = Lsn(self.next_lsn.0 + entry.records.len() as u64);
+                    self.live_copies = entry.stamp.live_copies;
+                    return Ok(Some(entry));
+                }
+            }
+        }
+        self.refuse_a_gap().await?;
+        Ok(None)
+    }
+
+    /// The journal, standing at the log's end. Nothing may be appended before its first checkpoint, which must give
+    /// tables and empty the log. `degraded` allows that a copy is away which may hold newer entries.
+    pub fn finish(self, limits: Limits, runtime: Rc<dyn Runtime>, degraded: bool) -> Result<Journal> {
+        for (index, copy) in self.copies.iter().enumerate() {
+            if copy.is_none() && self.live_copies & 1 << index != 0 && !degraded {
+                return Err(Error::invalid(format!(
+                    "journal copy {index} of controller {} is away and may hold newer writes than the others: \
+                     bring its disk back, or start with --degraded to go on without it",
+                    self.identity.controller
+                )));
+            }
+        }
+        let start =
+            Start { root: self.root, next_lsn: self.next_lsn, position: self.position, sequence: self.sequence };
+        Ok(Journal::start(self.copies, self.shape, self.identity, limits, runtime, start))
+    }
+
+    async fn read_entry(&self, copy: &JournalCopy, position: u64) -> Option<Entry> {
+        let place = self.shape.place(position);
+        let head = Head::decode(&copy.device.read(copy.offset + place, BLOCK_BYTES).await.ok()?.contiguous())?;
+        let fits = place + head.entry_bytes() <= self.shape.region_bytes();
+        let expected = head.stamp.epoch == self.root.epoch
+            && head.stamp.sequence == self.sequence
+            && head.stamp.first_lsn == self.next_lsn;
+        if !fits || !expected {
+            return None;
+        }
+        let entry = copy.device.read(copy.offset + place, head.entry_bytes() as usize).await.ok()?;
+        head.verify(&entry).ok()
+    }
+
+    /// An entry beyond the end proves that the one missing here was durable once: the log is damaged, not finished.
+    async fn refuse_a_gap(&self) -> Result<()> {
+        const CHUNK_BYTES: u64 = 1 << 20;
+        for copy in self.copies.iter().flatten() {
+            let mut at = 0;
+            while at < self.shape.ring_bytes {
+                let len = CHUNK_BYTES.min(self.shape.ring_bytes - at);
+                let place = copy.offset + self.shape.ring_at() + at;
+                let Ok(chunk) = copy.device.read(place, len as usize).await else {
+                    at += len;
+                    continue;
+                };
+                for block in chunk.contiguous().chunks(BLOCK_BYTES) {
+                    if Head::decode(block)
+                        .is_some_and(|head| head.stamp.epoch == self.root.epoch && head.stamp.sequence > self.sequence)
+                    {
+                        return Err(Error::corrupt(format!(
+                            "controller {}'s journal is damaged in its middle (entry {} is unreadable and later ones exist): \
+                             restore the pool from a copy",
+                            self.identity.controller, self.sequence
+                        )));
+                    }
+                }
+                at += len;
+            }
+        }
+        Ok(())
+    }
+}

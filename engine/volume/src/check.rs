@@ -1,0 +1,99 @@
+//! Checking: the tables against their rules, the disks against their checksums.
+
+use crate::store::{Inner, Store};
+use crate::tables::VolumeState;
+use kura_block::{BLOCK_BYTES, Checksum, Result};
+use std::rc::Rc;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Volumes looked at.
+    pub volumes: u64,
+    /// Blocks whose copies were all read.
+    pub blocks: u64,
+    /// Blocks written again from a good copy.
+    pub repaired: u64,
+    /// What does not hold: one line each.
+    pub violations: Vec<String>,
+}
+
+/// Blocks read at once.
+const RUN_BLOCKS: usize = 256;
+
+impl Store {
+    /// Holds the tables against their rules; with `data` also reads every copy of every written block, and writes those
+    /// again that have a bad copy and a good one.
+    pub async fn check(&self, data: bool) -> Result<Report> {
+        let inner = &self.inner;
+        let disks = inner.array.members().iter().map(|member| (member.id, member.plan.extents)).collect();
+        let volumes: Vec<_> = inner.tables.borrow().volumes.values().cloned().collect();
+        let violations = inner.tables.borrow().check(&disks);
+        let mut report = Report { volumes: volumes.len() as u64, violations, ..Report::default() };
+        if data {
+            inner.checkpoint().await?;
+            for volume in volumes {
+                inner.check_volume(&volume, &mut report).await;
+            }
+            inner.checkpoint().await?;
+        }
+        Ok(report)
+    }
+}
+
+impl Inner {
+    async fn check_volume(&self, volume: &Rc<VolumeState>, report: &mut Report) {
+        let extents = volume.map.borrow().len() as u32;
+        for index in 0..extents {
+            let Some(extent) = volume.extent(index) else { continue };
+            if !extent.is_loaded()
+                && let Err(error) = self.load(&extent).await
+            {
+                let name = volume.spec.borrow().name.clone();
+                report.violations.push(format!("volume {name} extent {index}: {error}"));
+                continue;
+            }
+            let mut at = 0;
+            while at < self.array.extent_blocks() {
+                at = self.check_run(volume, index, at, report).await;
+            }
+        }
+    }
+
+    /// Checks the written blocks from `at` on, up to the next unwritten one; returns where to go on.
+    async fn check_run(&self, volume: &Rc<VolumeState>, index: u32, at: usize, report: &mut Report) -> usize {
+        let blocks = self.array.extent_blocks();
+        let Some(extent) = volume.extent(index) else { return blocks };
+        if !extent.is_loaded() && self.load(&extent).await.is_err() {
+            return blocks;
+        }
+        let expected: Vec<Checksum> =
+            extent.with_page(|page| (at..blocks).map_while(|block| page.get(block)).take(RUN_BLOCKS).collect());
+        if expected.is_empty() {
+            return at + 1;
+        }
+        let first = u64::from(index) * blocks as u64 + at as u64;
+        let found = self.array.verify(&extent.places, at, &expected).await;
+        report.blocks += expected.len() as u64;
+        for (bad, disk) in found.bad {
+            let block = first + bad as u64;
+            let unchanged = volume.extent(index).is_some_and(|now| Rc::ptr_eq(&now, &extent))
+                && extent.is_loaded()
+                && extent.with_page(|page| page.get(at + bad) == Some(expected[bad]))
+                && !volume.dirty.borrow().contains_key(&block);
+            if !unchanged {
+                continue;
+            }
+            let name = volume.spec.borrow().name.clone();
+            if found.lost[bad] {
+                report
+                    .violations
+                    .push(format!("volume {name} block {block}: bad on disk {} and no copy is good", disk.0));
+            } else if let Ok(good) = self.array.read(&extent.places, at + bad, &expected[bad..=bad]).await {
+                let data = good.data.slice(0..BLOCK_BYTES);
+                report.repaired += u64::from(self.repair(volume, &extent, block, data, expected[bad]));
+            }
+        }
+        at + expected.len()
+    }
+}

@@ -1,0 +1,150 @@
+//! Making the journal shorter: what its tail holds is at its place, and the tables are written out.
+
+use crate::extent::Extent;
+use crate::policy::checkpoint_due;
+use crate::store::Inner;
+use futures::StreamExt;
+use futures::stream;
+use kura_array::{Failure, Page};
+use kura_block::{Kind, Result};
+use kura_journal::Lsn;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Pages written at once.
+const WIDTH: usize = 16;
+/// How long to wait before trying a checkpoint again that failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+impl Inner {
+    /// The task that makes checkpoints and gives space back, until the store stops or its journal fails.
+    pub async fn checkpoint_for_ever(self: Rc<Self>) {
+        while !self.stopping.get() {
+            self.checkpointer.notified().await;
+            let done = self.tend().await;
+            if self.stopping.get() || self.journal().alive().is_err() {
+                self.room.notify_waiters();
+                return;
+            }
+            if let Err(error) = done {
+                tracing::warn!(controller = self.id.0, %error, "a checkpoint failed and will be tried again");
+                self.stalled.replace(Some(error));
+                self.room.notify_waiters();
+                self.runtime.sleep(RETRY).await;
+                self.checkpointer.notify_one();
+            }
+        }
+    }
+
+    async fn tend(&self) -> Result<()> {
+        self.note_lost_journals().await?;
+        if !self.freed.borrow().is_empty() {
+            self.commit_all().await?;
+            self.reclaim().await?;
+        }
+        let usage = self.journal().usage();
+        let pages = self.dirty_pages.borrow().len();
+        if checkpoint_due(usage.used_bytes, usage.ring_bytes, pages, self.settings.pages) {
+            self.checkpoint().await?;
+        }
+        Ok(())
+    }
+
+    /// A disk whose journal copy failed is out of service as a whole.
+    async fn note_lost_journals(&self) -> Result<()> {
+        for (copy, disk) in self.journal_disks.iter().enumerate() {
+            if !self.journal().is_live(copy) && !self.tables.borrow().failed.contains(disk) {
+                self.fail_disk(*disk).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the journal's tail to where its head is now.
+    pub async fn checkpoint(&self) -> Result<()> {
+        let _one = self.checkpointing.lock().await;
+        let journal = self.journal();
+        let tail = journal.next_lsn();
+        journal.commit(tail).await?;
+        self.drain_below(tail).await?;
+        self.flush_disks().await?;
+        let pages = self.take_dirty_pages();
+        let reflected = journal.next_lsn();
+        let tables = self.tables_changed.replace(false).then(|| (self.tables.borrow().encode(), reflected));
+        let wrote_tables = tables.is_some();
+        let done = async {
+            journal.commit(reflected).await?;
+            self.write_pages(&pages).await?;
+            self.flush_disks().await?;
+            journal.checkpoint(tail, tables).await
+        };
+        if let Err(error) = done.await {
+            self.tables_changed.set(self.tables_changed.get() || wrote_tables);
+            for (extent, _) in pages {
+                extent.mark_dirty();
+                self.dirty_pages.borrow_mut().push(extent);
+            }
+            return Err(error);
+        }
+        self.room.notify_waiters();
+        drop(pages);
+        self.reclaim().await
+    }
+
+    /// Waits until no block in the buffer is older than `tail`.
+    async fn drain_below(&self, tail: Lsn) -> Result<()> {
+        let older = |volume: &Rc<crate::tables::VolumeState>| {
+            let dirty = volume.dirty.borrow();
+            dirty.values().filter(|entry| entry.data.is_some() && entry.lsn < tail).count() as u64
+        };
+        let left = self.tables.borrow().volumes.values().map(older).sum();
+        self.drain.set((tail, left));
+        self.destager.notify_one();
+        loop {
+            let room = self.room.notified();
+            self.journal().alive()?;
+            if self.drain.get().1 == 0 {
+                return Ok(());
+            }
+            if let Some(error) = self.stalled.borrow().clone() {
+                self.drain.set((Lsn(0), 0));
+                return Err(error);
+            }
+            room.await;
+        }
+    }
+
+    /// The pages to write out now; clean from here on.
+    pub fn take_dirty_pages(&self) -> Vec<(Rc<Extent>, Page)> {
+        let extents = std::mem::take(&mut *self.dirty_pages.borrow_mut());
+        extents.into_iter().filter_map(|extent| extent.take_dirty().map(|page| (extent, page))).collect()
+    }
+
+    /// Writes pages beside their extents, on all copies.
+    pub async fn write_pages(&self, pages: &[(Rc<Extent>, Page)]) -> Result<()> {
+        let mut writes = stream::iter(pages)
+            .map(|(extent, page)| self.array.write_page(&extent.places, extent.owner, page))
+            .buffer_unordered(WIDTH);
+        while let Some(failures) = writes.next().await {
+            self.heed(failures).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes all that was written to the disks durable.
+    pub async fn flush_disks(&self) -> Result<()> {
+        let failures = self.array.flush().await;
+        self.heed(failures).await
+    }
+
+    /// Disks that refuse go out of service; one that is only full makes the caller try again later.
+    async fn heed(&self, failures: Vec<Failure>) -> Result<()> {
+        for failure in failures {
+            if failure.error.kind() == Kind::Full {
+                return Err(failure.error);
+            }
+            self.fail_disk(failure.device).await?;
+        }
+        Ok(())
+    }
+}

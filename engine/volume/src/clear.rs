@@ -1,0 +1,108 @@
+//! Clearing: blocks that read as zeroes again, and extents that go back to the pool.
+
+use crate::extent::Extent;
+use crate::record::Record;
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use kura_block::{BLOCK_BYTES, Bufs, Result};
+use std::rc::Rc;
+
+/// What happens to the space of cleared blocks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Space {
+    /// It goes back to the pool where whole extents are empty.
+    GiveBack,
+    /// It stays allocated, and holes become allocated.
+    Keep,
+}
+
+impl Inner {
+    /// Makes bytes at any offset read as zeroes; buffered when the future resolves.
+    pub async fn clear_bytes(&self, volume: &Rc<VolumeState>, offset: u64, len: u64, space: Space) -> Result<()> {
+        let unit = BLOCK_BYTES as u64;
+        let end = offset + len;
+        let (first, last) = (offset.div_ceil(unit), end / unit);
+        if first >= last {
+            return self.write_bytes(volume, offset, &Bufs::zeroes(len as usize)).await;
+        }
+        if offset < first * unit {
+            self.write_bytes(volume, offset, &Bufs::zeroes((first * unit - offset) as usize)).await?;
+        }
+        self.clear_blocks(volume, first, last, space).await?;
+        if last * unit < end {
+            self.write_bytes(volume, last * unit, &Bufs::zeroes((end - last * unit) as usize)).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes whole blocks read as zeroes; buffered when the future resolves.
+    pub async fn clear_blocks(&self, volume: &Rc<VolumeState>, first: u64, end: u64, space: Space) -> Result<()> {
+        let blocks = self.array.extent_blocks() as u64;
+        let space = if volume.spec.borrow().thick { Space::Keep } else { space };
+        let mut at = first;
+        while at < end {
+            let index = at / blocks;
+            let piece_end = end.min((index + 1) * blocks);
+            self.clear_in_extent(volume, index as u32, at, piece_end, space).await?;
+            at = piece_end;
+        }
+        Ok(())
+    }
+
+    async fn clear_in_extent(
+        &self,
+        volume: &Rc<VolumeState>,
+        index: u32,
+        first: u64,
+        end: u64,
+        space: Space,
+    ) -> Result<()> {
+        let blocks = self.array.extent_blocks() as u64;
+        if space == Space::GiveBack {
+            let volume_end = volume.size_bytes() / BLOCK_BYTES as u64;
+            let whole = first == u64::from(index) * blocks && end == volume_end.min((u64::from(index) + 1) * blocks);
+            if volume.extent(index).is_none() || whole {
+                self.ready(volume)?;
+                self.unmap(volume, index);
+                return Ok(());
+            }
+        }
+        self.make_writable(volume, first, end).await?;
+        let Some(extent) = volume.extent(index) else { return Ok(()) };
+        let inside = (first % blocks) as usize..(first % blocks) as usize + (end - first) as usize;
+        if extent.with_page(|page| inside.clone().all(|block| page.get(block).is_none())) {
+            return Ok(());
+        }
+        self.append(&Record::Clear { volume: volume.id, first, blocks: end - first });
+        self.drop_dirty(volume, first, end);
+        self.clear_checksums(&extent, inside);
+        if space == Space::GiveBack && extent.with_page(|page| page.written() == 0) {
+            self.unmap(volume, index);
+        }
+        self.stir();
+        Ok(())
+    }
+
+    /// Clears the checksums of blocks of an extent whose page is loaded.
+    pub fn clear_checksums(&self, extent: &Rc<Extent>, inside: std::ops::Range<usize>) {
+        for block in inside {
+            let was_clean = extent.set(block, None);
+            self.page_changed(extent, was_clean);
+        }
+    }
+
+    /// Gives up all that a volume holds beyond `size_bytes`; the size itself is the caller's to change.
+    pub async fn shrink(&self, volume: &Rc<VolumeState>, size_bytes: u64) -> Result<()> {
+        let blocks = self.array.extent_blocks() as u64;
+        let (first, end) = (size_bytes / BLOCK_BYTES as u64, volume.size_bytes() / BLOCK_BYTES as u64);
+        let first_gone = first.div_ceil(blocks);
+        if first < end.min(first_gone * blocks) && volume.extent((first / blocks) as u32).is_some() {
+            let cut_end = end.min(first_gone * blocks);
+            self.clear_in_extent(volume, (first / blocks) as u32, first, cut_end, Space::Keep).await?;
+        }
+        for index in first_gone..end.div_ceil(blocks) {
+            self.unmap(volume, index as u32);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! An extent of a volume in memory: its places and, while cached, its checksum page.
+
+use kura_array::{Page, PageOwner, Places};
+use kura_block::{BLOCK_BYTES, Buf, Checksum};
+use kura_journal::Lsn;
+use std::cell::{Cell, RefCell};
+
+pub(crate) struct Extent {
+    pub owner: PageOwner,
+    pub places: Places,
+    page: RefCell<Option<Page>>,
+    /// The page differs from the one on the disks.
+    dirty: Cell<bool>,
+    /// Set by use, cleared by the hand of the cache's clock.
+    used: Cell<bool>,
+    /// Counts up whenever the page comes, goes or is written out: a page read meanwhile is out of date.
+    turns: Cell<u64>,
+}
+
+impl Extent {
+    /// An extent whose page is on the disks.
+    pub fn stored(owner: PageOwner, places: Places) -> Self {
+        Self {
+            owner,
+            places,
+            page: RefCell::new(None),
+            dirty: Cell::new(false),
+            used: Cell::new(false),
+            turns: Cell::new(0),
+        }
+    }
+
+    /// An extent in which nothing is written yet; its page must be written out.
+    pub fn empty(owner: PageOwner, places: Places, blocks: usize) -> Self {
+        let extent = Self::stored(owner, places);
+        extent.reset(blocks);
+        extent
+    }
+
+    /// Forgets every block: the page is empty and must be written out.
+    pub fn reset(&self, blocks: usize) {
+        let sequence = self.page.borrow().as_ref().map_or(0, |page| page.sequence);
+        let mut page = Page::empty(blocks);
+        page.sequence = sequence;
+        *self.page.borrow_mut() = Some(page);
+        self.dirty.set(true);
+        self.turns.set(self.turns.get() + 1);
+    }
+
+    /// True when the page is in memory.
+    pub fn is_loaded(&self) -> bool {
+        self.used.set(true);
+        self.page.borrow().is_some()
+    }
+
+    /// A mark to give back to [`Extent::install`].
+    pub fn turn(&self) -> u64 {
+        self.turns.get()
+    }
+
+    /// Takes a page read from the disks, unless the extent has moved on since `turn`.
+    pub fn install(&self, page: Page, turn: u64) {
+        if self.turns.get() == turn {
+            *self.page.borrow_mut() = Some(page);
+            self.turns.set(turn + 1);
+        }
+    }
+
+    /// Looks at the page, which must be loaded.
+    pub fn with_page<T>(&self, look: impl FnOnce(&Page) -> T) -> T {
+        let page = self.page.borrow();
+        look(page.as_ref().unwrap_or_else(|| unreachable!("the caller has loaded the page")))
+    }
+
+    /// Sets or clears the checksum of a block; the page must be loaded. True when the page was clean before.
+    pub fn set(&self, block: usize, checksum: Option<Checksum>) -> bool {
+        match &mut *self.page.borrow_mut() {
+            Some(page) => page.set(block, checksum),
+            None => unreachable!("the caller has loaded the page"),
+        }
+        !self.dirty.replace(true)
+    }
+
+    /// True when the page must be written out.
+    pub fn is_dirty(&self) -> bool {
+        self.dirty.get()
+    }
+
+    /// The page to write out now, with its next sequence number; clean from now on.
+    pub fn take_dirty(&self) -> Option<Page> {
+        if !self.dirty.replace(false) {
+            return None;
+        }
+        self.turns.set(self.turns.get() + 1);
+        let page = &mut *self.page.borrow_mut();
+        let page = page.as_mut()?;
+        page.sequence += 1;
+        Some(page.clone())
+    }
+
+    /// Marks the page as not written out after all.
+    pub fn mark_dirty(&self) {
+        self.dirty.set(true);
+    }
+
+    /// Lets a clean page go that was not used since the last call; true when it went.
+    pub fn evict(&self) -> bool {
+        if self.used.replace(false) || self.dirty.get() {
+            return false;
+        }
+        self.turns.set(self.turns.get() + 1);
+        self.page.borrow_mut().take().is_some()
+    }
+}
+
+/// A block in the write buffer.
+pub(crate) struct Dirty {
+    /// Its bytes; `None` when it was cleared while on its way to its place.
+    pub data: Option<Buf>,
+    /// The record that holds it.
+    pub lsn: Lsn,
+    /// An earlier or this version is on its way to its place.
+    pub in_flight: bool,
+}
+
+/// Bytes a block takes in the write buffer.
+pub(crate) const DIRTY_BYTES: u64 = BLOCK_BYTES as u64;

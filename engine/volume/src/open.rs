@@ -1,0 +1,289 @@
+//! Opening a store: checkpoint plus replay.
+
+use crate::destage::Cursor;
+use crate::extent::Extent;
+use crate::record::Record;
+use crate::store::{Inner, Settings, Store};
+use crate::tables::{Tables, VolumeState};
+use kura_array::{Array, PageOwner, Place, Places};
+use kura_block::{BLOCK_BYTES, ControllerId, DeviceId, Error, Kind, Result, Runtime, Shared};
+use kura_journal::{Identity, JournalCopy, Limits, Lsn, Scan, Shape};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// One copy of the journal, and the disk it lies on.
+pub struct JournalPlace {
+    /// The disk.
+    pub disk: DeviceId,
+    /// The copy; `None` when the disk is away.
+    pub copy: Option<JournalCopy>,
+}
+
+/// What a store is made of.
+pub struct Parts {
+    /// The controller.
+    pub id: ControllerId,
+    /// Its clock and tasks.
+    pub runtime: Rc<dyn Runtime>,
+    /// Control information shared with the other controllers.
+    pub shared: Rc<dyn Shared>,
+    /// The pool's disks.
+    pub array: Array,
+    /// The journal's copies, in the order of the pool's labels.
+    pub journal: Vec<JournalPlace>,
+    /// Sizes of the journal's parts.
+    pub shape: Shape,
+    /// UUID of the pool.
+    pub pool: [u8; 16],
+    /// When the journal is written.
+    pub limits: Limits,
+    /// What the store may take.
+    pub settings: Settings,
+    /// Goes on although a disk is away that may hold newer journal entries.
+    pub degraded: bool,
+}
+
+/// What recovery read again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Entries of the journal.
+    pub entries: u64,
+    /// Bytes of data in them.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// Opens a controller's volumes: reads the tables, replays the journal, brings everything to its place, and begins
+    /// to serve.
+    pub async fn recover(parts: Parts) -> Result<(Self, Replayed)> {
+        let identity = Identity { pool: parts.pool, controller: parts.id.0 };
+        let copies = parts.journal.iter().map(|place| place.copy.clone()).collect();
+        let mut scan = Scan::open(copies, parts.shape, identity).await?;
+        let (bytes, tables_lsn) = scan.tables().await?;
+        let tables = Tables::decode(&bytes, parts.array.extent_bytes())?;
+        for device in &tables.failed {
+            parts.array.fail(*device);
+        }
+        let (limits, degraded) = (parts.limits, parts.degraded);
+        let inner = Rc::new(Inner::recovering(parts, tables));
+        let mut replayed = Replayed::default();
+        while let Some(entry) = scan.next().await? {
+            replayed.entries += 1;
+            for record in entry.records {
+                replayed.bytes += record.data.len() as u64;
+                inner.replay(record, tables_lsn).await?;
+            }
+            if inner.dirty_bytes.get() > inner.settings.write_buffer_bytes {
+                inner.settle().await?;
+            }
+        }
+        let journal = scan.finish(limits, Rc::clone(&inner.runtime), degraded)?;
+        if inner.journal.set(journal).is_err() {
+            unreachable!("the journal of a store that recovers is not set yet");
+        }
+        inner.begin().await?;
+        let store = Self { inner };
+        store.inner.runtime.spawn(Box::pin(Rc::clone(&store.inner).destage_for_ever()));
+        store.inner.runtime.spawn(Box::pin(Rc::clone(&store.inner).checkpoint_for_ever()));
+        Ok((store, replayed))
+    }
+}
+
+impl Inner {
+    fn recovering(parts: Parts, tables: Tables) -> Self {
+        Self {
+            id: parts.id,
+            runtime: parts.runtime,
+            shared: parts.shared,
+            settings: parts.settings,
+            array: parts.array,
+            journal_disks: parts.journal.iter().map(|place| place.disk).collect(),
+            journal: OnceCell::new(),
+            tables: RefCell::new(tables),
+            tables_changed: Cell::new(false),
+            reserve: RefCell::default(),
+            freed: RefCell::default(),
+            dirty_bytes: Cell::new(0),
+            last_write: Cell::new(Duration::ZERO),
+            loaded: RefCell::new(VecDeque::new()),
+            dirty_pages: RefCell::default(),
+            drain: Cell::new((Lsn(0), 0)),
+            checkpointing: tokio::sync::Mutex::new(()),
+            stalled: RefCell::new(None),
+            stopping: Cell::new(false),
+            emptying: Cell::new(false),
+            destager: Notify::new(),
+            checkpointer: Notify::new(),
+            room: Notify::new(),
+            counts: Cell::default(),
+        }
+    }
+
+    /// Applies a record again. Those below `tables_lsn` are in the tables already: of them only the blocks matter, and
+    /// only where the extent that lies there now was there then.
+    async fn replay(&self, record: kura_journal::Record, tables_lsn: Lsn) -> Result<()> {
+        let known = record.lsn < tables_lsn;
+        match Record::decode(&record.body)? {
+            Record::Create { volume, spec } if !known => {
+                let state = VolumeState::new(volume, spec, self.array.extent_bytes());
+                let tables = &mut *self.tables.borrow_mut();
+                tables.next_volume = tables.next_volume.max(volume >> 16);
+                tables.volumes.insert(volume, Rc::new(state));
+            }
+            Record::Delete { volume } if !known => {
+                let removed = self.tables.borrow_mut().volumes.remove(&volume);
+                let removed = removed.ok_or_else(|| unknown(volume))?;
+                self.drop_dirty(&removed, 0, u64::MAX);
+            }
+            Record::Size { volume, bytes } if !known => {
+                let state = self.replayed_volume(volume).ok_or_else(|| unknown(volume))?;
+                state.spec.borrow_mut().size_bytes = bytes;
+                state.map.borrow_mut().resize(bytes.div_ceil(self.array.extent_bytes()) as usize, None);
+            }
+            Record::DiskFailed { device } if !known => {
+                self.tables.borrow_mut().failed.insert(device);
+                self.array.fail(device);
+            }
+            Record::Create { .. } | Record::Delete { .. } | Record::Size { .. } | Record::DiskFailed { .. } => {}
+            Record::Map { volume, index, places } => self.replay_map(volume, index, places, record.lsn, known).await?,
+            Record::Unmap { volume, index } => {
+                let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
+                let blocks = self.array.extent_blocks() as u64;
+                self.drop_dirty(&state, u64::from(index) * blocks, (u64::from(index) + 1) * blocks);
+                if !known && let Some(slot) = state.map.borrow_mut().get_mut(index as usize) {
+                    *slot = None;
+                }
+            }
+            Record::Write { volume, first } => {
+                let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
+                for (at, checksum) in record.checksums.iter().enumerate() {
+                    let block = first + at as u64;
+                    if self.replayed_extent(&state, block, record.lsn).await?.is_some() {
+                        let data = record.data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES).contiguous();
+                        self.set_checksum(&state, block, Some(*checksum));
+                        self.buffer(&state, block, data, record.lsn);
+                    }
+                }
+            }
+            Record::Clear { volume, first, blocks } => {
+                let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
+                self.drop_dirty(&state, first, first + blocks);
+                for block in first..first + blocks {
+                    if self.replayed_extent(&state, block, record.lsn).await?.is_some() {
+                        self.set_checksum(&state, block, None);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn replayed_volume(&self, volume: u64) -> Option<Rc<VolumeState>> {
+        self.tables.borrow().volumes.get(&volume).cloned()
+    }
+
+    /// The extent that held a block when the record was written, its page loaded; `None` when it is gone since.
+    async fn replayed_extent(&self, volume: &VolumeState, block: u64, lsn: Lsn) -> Result<Option<Rc<Extent>>> {
+        let Some(extent) = volume.extent((block / self.array.extent_blocks() as u64) as u32) else { return Ok(None) };
+        if extent.owner.born > lsn.0 {
+            return Ok(None);
+        }
+        if !extent.is_loaded() {
+            self.load(&extent).await?;
+        }
+        Ok(Some(extent))
+    }
+
+    /// An extent begins empty; every later record of it is replayed too. Its page may have been written since: the next
+    /// one must have a higher sequence number.
+    async fn replay_map(&self, volume: u64, index: u32, places: Places, lsn: Lsn, known: bool) -> Result<()> {
+        let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
+        let owner = PageOwner { volume, index, born: lsn.0 };
+        if known && state.extent(index).is_none_or(|extent| extent.owner != owner) {
+            return Ok(());
+        }
+        let extent = Rc::new(Extent::stored(owner, places));
+        match self.array.read_page(&extent.places, owner).await {
+            Ok(page) => extent.install(page, extent.turn()),
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Device) => {}
+            Err(error) => return Err(error),
+        }
+        extent.reset(self.array.extent_blocks());
+        self.page_changed(&extent, true);
+        self.note_loaded(&extent);
+        let blocks = self.array.extent_blocks() as u64;
+        self.drop_dirty(&state, u64::from(index) * blocks, (u64::from(index) + 1) * blocks);
+        match state.map.borrow_mut().get_mut(index as usize) {
+            Some(slot) => *slot = Some(extent),
+            None => {
+                return Err(Error::corrupt(format!(
+                    "the journal maps extent {index} beyond the end of volume {volume}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings everything in the buffer to its place.
+    async fn settle(&self) -> Result<()> {
+        let mut cursor = Cursor::default();
+        while let Some(flight) = self.next_flight(&mut cursor, Lsn(u64::MAX)) {
+            self.destage(flight).await;
+            if let Some(error) = self.stalled.borrow().clone() {
+                return Err(error.at("recovery"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends recovery: everything to its place, an empty journal in a new epoch, and what is held told to the others.
+    async fn begin(&self) -> Result<()> {
+        for member in self.array.members().iter().filter(|member| !member.works()) {
+            self.tables.borrow_mut().failed.insert(member.id);
+        }
+        self.settle().await?;
+        self.flush_disks().await?;
+        let pages = self.take_dirty_pages();
+        self.write_pages(&pages).await?;
+        self.flush_disks().await?;
+        let failed = self.tables.borrow().failed.clone();
+        let lost = |disk: &DeviceId| failed.contains(disk);
+        for (copy, _) in self.journal_disks.iter().enumerate().filter(|(_, disk)| lost(disk)) {
+            self.journal().drop_copy(copy);
+        }
+        let next = self.journal().next_lsn();
+        let tables = self.tables.borrow().encode();
+        self.journal().checkpoint(next, Some((tables, next))).await?;
+        self.tell().await
+    }
+
+    async fn tell(&self) -> Result<()> {
+        let mut held: BTreeMap<DeviceId, Vec<kura_block::ExtentId>> = BTreeMap::new();
+        let mut names = Vec::new();
+        for volume in self.tables.borrow().volumes.values() {
+            names.push(volume.spec.borrow().name.clone());
+            for Place { device, extent } in volume.map.borrow().iter().flatten().flat_map(|extent| &extent.places) {
+                held.entry(*device).or_default().push(*extent);
+            }
+        }
+        for (device, extents) in held {
+            self.shared.adopt(self.id, device, &extents).await?;
+        }
+        for name in names {
+            self.shared.take_name(self.id, &name).await?;
+        }
+        Ok(())
+    }
+}
+
+fn unknown(volume: u64) -> Error {
+    Error::corrupt(format!("the journal speaks of volume {volume}, which does not exist"))
+}
+
+/// A record of a volume that is gone: fine when the tables know, damage otherwise.
+fn missing(volume: u64, known: bool) -> Result<()> {
+    if known { Ok(()) } else { Err(unknown(volume)) }
+}

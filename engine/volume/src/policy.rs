@@ -1,0 +1,64 @@
+//! When and how hard to empty the write buffer: decisions from facts, no I/O.
+
+/// The write buffer and the journal as they stand.
+#[derive(Clone, Copy, Debug)]
+pub struct Pressure {
+    /// Bytes in the write buffer.
+    pub dirty_bytes: u64,
+    /// The most it takes.
+    pub limit_bytes: u64,
+    /// A checkpoint waits for the buffer.
+    pub urgent: bool,
+    /// No write has come for a while.
+    pub idle: bool,
+}
+
+/// Writes to the disks at once when nothing holds back.
+const WIDTH: u64 = 32;
+/// Writes at once while the clients are quiet.
+const IDLE_WIDTH: u64 = 4;
+
+/// How many writes to the disks may be under way at once. Below a quarter full the buffer only gathers (a block written
+/// again costs nothing, and neighbours join), unless nobody writes; from there the width grows with what is dirty.
+pub fn destage_width(now: Pressure) -> usize {
+    let low = now.limit_bytes / 4;
+    let width = if now.urgent {
+        WIDTH
+    } else if now.dirty_bytes <= low {
+        if now.idle { IDLE_WIDTH } else { 0 }
+    } else {
+        (IDLE_WIDTH + (now.dirty_bytes - low) * 2 * WIDTH / now.limit_bytes.max(1)).min(WIDTH)
+    };
+    width as usize
+}
+
+/// True when the journal should be made shorter: half its ring is used, or too many checksum pages wait to be written.
+pub fn checkpoint_due(used_bytes: u64, ring_bytes: u64, dirty_pages: usize, page_limit: usize) -> bool {
+    used_bytes >= ring_bytes / 2 || dirty_pages >= page_limit / 2
+}
+
+/// How many extents to lease at once: a sixteenth of what is free to one controller, so that a batch saves trips while
+/// there is plenty and the last extents are shared out one by one.
+pub fn lease_batch(free: u32) -> u32 {
+    (free / 16).clamp(1, 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_width_grows_with_what_is_dirty() {
+        let at = |dirty_bytes, urgent, idle| destage_width(Pressure { dirty_bytes, limit_bytes: 1000, urgent, idle });
+        assert_eq!(at(200, false, false), 0);
+        assert_eq!(at(200, false, true), 4);
+        assert_eq!(at(1, true, false), 32);
+        assert!(at(300, false, false) < at(500, false, false));
+        assert_eq!(at(1000, false, false), 32);
+    }
+
+    #[test]
+    fn the_last_extents_are_shared_out_one_by_one() {
+        assert_eq!([0, 1, 31, 32, 160, 1 << 20].map(lease_batch), [1, 1, 1, 2, 10, 64]);
+    }
+}

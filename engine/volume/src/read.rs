@@ -1,0 +1,173 @@
+//! Reading: from the write buffer, from the disks held against checksums, or nothing at all.
+
+use crate::extent::Extent;
+use crate::record::Record;
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Kind, Result, Run, RunKind};
+use smallvec::SmallVec;
+use std::rc::Rc;
+
+/// What comes next in a range of blocks.
+enum Segment {
+    /// Blocks that read as zeroes.
+    Zeroes(u64),
+    /// A block in the write buffer.
+    Buffered(Buf),
+    /// Blocks on the disks.
+    Stored(Rc<Extent>, SmallVec<[Checksum; 32]>),
+    /// An extent whose page must be loaded first.
+    Unloaded(Rc<Extent>),
+}
+
+/// Blocks read from the disks at once.
+const RUN_BLOCKS: usize = 256;
+/// Runs that one answer about a range lists.
+const RUNS_LIMIT: usize = 4096;
+
+impl Inner {
+    /// Reads whole blocks.
+    pub async fn read_blocks(&self, volume: &Rc<VolumeState>, first: u64, end: u64) -> Result<Bufs> {
+        let mut out = Bufs::new();
+        let mut at = first;
+        while at < end {
+            match self.segment(volume, at, end) {
+                Segment::Zeroes(blocks) => {
+                    out.append(Bufs::zeroes(Self::bytes_of(blocks) as usize));
+                    at += blocks;
+                }
+                Segment::Buffered(block) => {
+                    out.push(block);
+                    at += 1;
+                }
+                Segment::Unloaded(extent) => self.load(&extent).await?,
+                Segment::Stored(extent, checksums) => {
+                    if let Some(data) = self.read_stored(volume, &extent, at, &checksums).await? {
+                        at += checksums.len() as u64;
+                        out.append(data);
+                    }
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn segment(&self, volume: &VolumeState, at: u64, end: u64) -> Segment {
+        let blocks = self.array.extent_blocks() as u64;
+        let (index, inside) = ((at / blocks) as u32, (at % blocks) as usize);
+        let span = (end - at).min(blocks - inside as u64);
+        let Some(extent) = volume.extent(index) else { return Segment::Zeroes(span) };
+        if !extent.is_loaded() {
+            return Segment::Unloaded(extent);
+        }
+        let dirty = volume.dirty.borrow();
+        let mut buffered = dirty.range(at..at + span).filter(|(_, dirty)| dirty.data.is_some());
+        let mut clean = span;
+        if let Some((block, dirty)) = buffered.next() {
+            match &dirty.data {
+                Some(data) if *block == at => return Segment::Buffered(data.clone()),
+                _ => clean = block - at,
+            }
+        }
+        extent.with_page(|page| {
+            let inside = inside..inside + clean as usize;
+            let stored: SmallVec<_> = inside.clone().map_while(|block| page.get(block)).take(RUN_BLOCKS).collect();
+            if stored.is_empty() {
+                return Segment::Zeroes(inside.take_while(|block| page.get(*block).is_none()).count() as u64);
+            }
+            Segment::Stored(Rc::clone(&extent), stored)
+        })
+    }
+
+    /// Reads blocks from the disks; `None` when a write overtook the read, which must then look again.
+    async fn read_stored(
+        &self,
+        volume: &Rc<VolumeState>,
+        extent: &Rc<Extent>,
+        first: u64,
+        checksums: &[Checksum],
+    ) -> Result<Option<Bufs>> {
+        let inside = (first % self.array.extent_blocks() as u64) as usize;
+        match self.array.read(&extent.places, inside, checksums).await {
+            Ok(verified) => {
+                for at in verified.damaged {
+                    let block = verified.data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES);
+                    self.repair(volume, extent, first + at as u64, block, checksums[at]);
+                }
+                Ok(Some(verified.data))
+            }
+            Err(error) if error.kind() == Kind::Corrupt && self.overtaken(volume, extent, first, checksums) => Ok(None),
+            Err(error) => Err(error.at(format!("volume {} block {first}", volume.spec.borrow().name))),
+        }
+    }
+
+    /// True when a block was written, cleared or given up since its checksum was looked up.
+    fn overtaken(&self, volume: &VolumeState, extent: &Rc<Extent>, first: u64, checksums: &[Checksum]) -> bool {
+        let blocks = self.array.extent_blocks() as u64;
+        let here = volume.extent((first / blocks) as u32).is_some_and(|now| Rc::ptr_eq(&now, extent));
+        let dirty = volume.dirty.borrow().range(first..first + checksums.len() as u64).next().is_some();
+        let inside = (first % blocks) as usize;
+        !here
+            || dirty
+            || !extent.is_loaded()
+            || extent.with_page(|page| (0..checksums.len()).any(|at| page.get(inside + at) != Some(checksums[at])))
+    }
+
+    /// Writes a block again whose bytes are good and of which some copy is bad. It goes the way of every write, so that
+    /// it never overtakes one; with no room just now the next read or scrub tries again. True when it was written.
+    pub fn repair(
+        &self,
+        volume: &Rc<VolumeState>,
+        extent: &Rc<Extent>,
+        block: u64,
+        data: Bufs,
+        checksum: Checksum,
+    ) -> bool {
+        if self.overtaken(volume, extent, block, &[checksum])
+            || self.ready(volume).is_err()
+            || !self.journal().has_room(BLOCK_BYTES as u64)
+        {
+            return false;
+        }
+        tracing::warn!(volume = volume.id, block, "writing a damaged block again from a good copy");
+        let lsn = self.append_data(&Record::Write { volume: volume.id, first: block }, &data, &[checksum]);
+        self.buffer(volume, block, data.contiguous(), lsn);
+        self.stir();
+        true
+    }
+
+    /// What lies at a range of bytes, from its start on.
+    pub async fn runs(&self, volume: &Rc<VolumeState>, offset: u64, len: u64) -> Result<Vec<Run>> {
+        let unit = BLOCK_BYTES as u64;
+        let (mut at, end) = (offset, offset + len);
+        let mut runs: Vec<Run> = Vec::new();
+        while at < end && runs.len() < RUNS_LIMIT {
+            let blocks = self.array.extent_blocks() as u64;
+            let (block, extent_end) = (at / unit, (at / unit / blocks + 1) * blocks * unit);
+            let mut add = |until: u64, kind: RunKind| {
+                let len_bytes = until.min(end) - at;
+                match runs.last_mut() {
+                    Some(last) if last.kind == kind => last.len_bytes += len_bytes,
+                    _ => runs.push(Run { len_bytes, kind }),
+                }
+                until.min(end)
+            };
+            let Some(extent) = volume.extent((block / blocks) as u32) else {
+                at = add(extent_end, RunKind::Hole);
+                continue;
+            };
+            if !extent.is_loaded() {
+                self.load(&extent).await?;
+                continue;
+            }
+            let inside = (block % blocks) as usize;
+            let (written, count) = extent.with_page(|page| {
+                let written = page.get(inside).is_some();
+                let alike = (inside..page.blocks()).take_while(|block| page.get(*block).is_some() == written).count();
+                (written, alike as u64)
+            });
+            at = add((block + count) * unit, if written { RunKind::Data } else { RunKind::Zero });
+        }
+        Ok(runs)
+    }
+}

@@ -1,0 +1,140 @@
+//! The records of the journal: every change of a table, and every write. Written here, read here.
+//!
+//! ```text
+//!  1 create   volume u64, spec            2 delete   volume u64          3 size   volume u64, bytes u64
+//!  4 map      volume u64, index u32, copies u8, (disk u16, extent u32) each
+//!  5 unmap    volume u64, index u32       6 write    volume u64, first block u64   (data: whole blocks)
+//!  7 clear    volume u64, first block u64, blocks u64                    8 disk failed   disk u16
+//!  spec: name text, bytes u64, layout u8, flags u8 (1 thick, 2 read-only)
+//! ```
+
+use kura_array::{Layout, Place, Places};
+use kura_block::{BLOCK_BYTES, DeviceId, Error, ExtentId, Reader, Result, Writer};
+
+/// A volume to be made, or as it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Its name: 1 to 255 bytes.
+    pub name: String,
+    /// Size in bytes; a multiple of 4096, above zero.
+    pub size_bytes: u64,
+    /// How its extents are laid on disks.
+    pub layout: Layout,
+    /// True takes all its space at once, so that no write can meet a full pool.
+    pub thick: bool,
+    /// True refuses writes.
+    pub read_only: bool,
+}
+
+impl Spec {
+    /// The largest volume, in bytes.
+    pub const SIZE_LIMIT_BYTES: u64 = 1 << 50;
+
+    /// Refuses a name or size that cannot be.
+    pub fn check(&self) -> Result<()> {
+        let name = &self.name;
+        if name.is_empty()
+            || name.len() > 255
+            || name.chars().any(|letter| letter.is_control() || "/@".contains(letter))
+        {
+            return Err(Error::invalid(format!(
+                "volume name {name:?}: give 1 to 255 bytes without / and @ and control characters"
+            )));
+        }
+        Self::check_size(self.size_bytes)
+    }
+
+    /// Refuses a size that cannot be.
+    pub fn check_size(size_bytes: u64) -> Result<()> {
+        if size_bytes == 0 || !size_bytes.is_multiple_of(BLOCK_BYTES as u64) || size_bytes > Self::SIZE_LIMIT_BYTES {
+            return Err(Error::invalid(format!(
+                "a volume of {size_bytes} bytes: give a multiple of 4096 from 4096 to 1 PiB"
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn encode(&self, out: &mut Writer) {
+        let flags = u8::from(self.thick) | u8::from(self.read_only) << 1;
+        out.text(&self.name).u64(self.size_bytes).u8(self.layout.code()).u8(flags);
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self> {
+        let (name, size_bytes) = (reader.text()?, reader.u64()?);
+        let (layout, flags) = (Layout::from_code(reader.u8()?)?, reader.u8()?);
+        Ok(Self { name, size_bytes, layout, thick: flags & 1 != 0, read_only: flags & 2 != 0 })
+    }
+}
+
+/// A record's body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    Create { volume: u64, spec: Spec },
+    Delete { volume: u64 },
+    Size { volume: u64, bytes: u64 },
+    Map { volume: u64, index: u32, places: Places },
+    Unmap { volume: u64, index: u32 },
+    Write { volume: u64, first: u64 },
+    Clear { volume: u64, first: u64, blocks: u64 },
+    DiskFailed { device: DeviceId },
+}
+
+pub(crate) fn encode_places(places: &[Place], out: &mut Writer) {
+    out.u8(places.len() as u8);
+    for place in places {
+        out.u16(place.device.0).u32(place.extent.0);
+    }
+}
+
+pub(crate) fn decode_places(reader: &mut Reader<'_>) -> Result<Places> {
+    (0..reader.u8()?).map(|_| Ok(Place { device: DeviceId(reader.u16()?), extent: ExtentId(reader.u32()?) })).collect()
+}
+
+impl Record {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        match self {
+            Self::Create { volume, spec } => spec.encode(out.u8(1).u64(*volume)),
+            Self::Delete { volume } => {
+                out.u8(2).u64(*volume);
+            }
+            Self::Size { volume, bytes } => {
+                out.u8(3).u64(*volume).u64(*bytes);
+            }
+            Self::Map { volume, index, places } => encode_places(places, out.u8(4).u64(*volume).u32(*index)),
+            Self::Unmap { volume, index } => {
+                out.u8(5).u64(*volume).u32(*index);
+            }
+            Self::Write { volume, first } => {
+                out.u8(6).u64(*volume).u64(*first);
+            }
+            Self::Clear { volume, first, blocks } => {
+                out.u8(7).u64(*volume).u64(*first).u64(*blocks);
+            }
+            Self::DiskFailed { device } => {
+                out.u8(8).u16(device.0);
+            }
+        }
+        out.finish()
+    }
+
+    pub fn decode(body: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(body);
+        let record = match reader.u8()? {
+            1 => Self::Create { volume: reader.u64()?, spec: Spec::decode(&mut reader)? },
+            2 => Self::Delete { volume: reader.u64()? },
+            3 => Self::Size { volume: reader.u64()?, bytes: reader.u64()? },
+            4 => Self::Map { volume: reader.u64()?, index: reader.u32()?, places: decode_places(&mut reader)? },
+            5 => Self::Unmap { volume: reader.u64()?, index: reader.u32()? },
+            6 => Self::Write { volume: reader.u64()?, first: reader.u64()? },
+            7 => Self::Clear { volume: reader.u64()?, first: reader.u64()?, blocks: reader.u64()? },
+            8 => Self::DiskFailed { device: DeviceId(reader.u16()?) },
+            kind => {
+                return Err(Error::corrupt(format!(
+                    "a journal record of kind {kind} is unknown: a newer kura wrote it"
+                )));
+            }
+        };
+        if reader.is_done() { Ok(record) } else { Err(Error::corrupt("a journal record is longer than its fields")) }
+    }
+}

@@ -1,0 +1,165 @@
+//! Free extents leased in advance, and giving them back.
+
+use crate::extent::Extent;
+use crate::policy;
+use crate::record::Record;
+use crate::store::{Freed, Inner};
+use crate::tables::VolumeState;
+use kura_array::policy::{Candidate, choose_disks};
+use kura_array::{Class, PageOwner, Place, Places};
+use kura_block::{DeviceId, Error, ExtentId, Kind, Result};
+use kura_journal::Lsn;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// Extents this controller leased and does not use yet.
+#[derive(Default)]
+pub(crate) struct Reserve {
+    leased: BTreeMap<DeviceId, VecDeque<ExtentId>>,
+}
+
+impl Reserve {
+    fn len(&self, device: DeviceId) -> u32 {
+        self.leased.get(&device).map_or(0, |extents| extents.len() as u32)
+    }
+
+    fn take(&mut self, device: DeviceId) -> Option<ExtentId> {
+        self.leased.get_mut(&device)?.pop_front()
+    }
+
+    fn put(&mut self, device: DeviceId, extents: impl IntoIterator<Item = ExtentId>) {
+        self.leased.entry(device).or_default().extend(extents);
+    }
+}
+
+impl Inner {
+    /// Disks that take volumes' data: those of the slow class, or all where there are none.
+    fn data_disks(&self) -> Vec<DeviceId> {
+        let members = self.array.members();
+        let slow = members.iter().any(|member| member.class == Class::Slow);
+        let fit = members.iter().filter(|member| member.works() && (!slow || member.class == Class::Slow));
+        fit.map(|member| member.id).collect()
+    }
+
+    /// Takes places for all copies of a new extent from the reserve, leasing more where it has none.
+    async fn allocate(&self, copies: usize) -> Result<Places> {
+        match self.allocate_free(copies).await {
+            Err(error) if error.kind() == Kind::Full && !self.freed.borrow().is_empty() => {
+                self.commit_all().await?;
+                self.reclaim().await?;
+                self.allocate_free(copies).await
+            }
+            done => done,
+        }
+    }
+
+    async fn allocate_free(&self, copies: usize) -> Result<Places> {
+        let mut candidates = Vec::new();
+        for device in self.data_disks() {
+            let free = self.shared.free(device).await? + self.reserve.borrow().len(device);
+            candidates.push(Candidate { device, free });
+        }
+        let mut places = Places::new();
+        while places.len() < copies {
+            let Some(devices) = choose_disks(copies - places.len(), &candidates) else {
+                self.put_back(&places);
+                return Err(Error::full(format!(
+                    "the pool is full: {copies} disks with a free extent are needed; delete or trim something, or add a disk"
+                )));
+            };
+            for device in devices {
+                // Where another controller was quicker, the next turn chooses without this disk.
+                if let Some(extent) = self.lease_one(device).await? {
+                    places.push(Place { device, extent });
+                }
+                candidates.retain(|candidate| candidate.device != device);
+            }
+        }
+        Ok(places)
+    }
+
+    async fn lease_one(&self, device: DeviceId) -> Result<Option<ExtentId>> {
+        let kept = self.reserve.borrow_mut().take(device);
+        if kept.is_some() {
+            return Ok(kept);
+        }
+        let batch = policy::lease_batch(self.shared.free(device).await?);
+        let extents = self.shared.lease(self.id, device, batch).await?;
+        let reserve = &mut *self.reserve.borrow_mut();
+        reserve.put(device, extents);
+        Ok(reserve.take(device))
+    }
+
+    fn put_back(&self, places: &[Place]) {
+        for place in places {
+            self.reserve.borrow_mut().put(place.device, [place.extent]);
+        }
+    }
+
+    /// Allocates an extent of a volume, unless it has been meanwhile.
+    pub async fn map(&self, volume: &Rc<VolumeState>, index: u32) -> Result<()> {
+        let copies = volume.spec.borrow().layout.copies();
+        let places = self.allocate(copies).await?;
+        let open = volume.map.borrow().get(index as usize).is_some_and(Option::is_none);
+        if !open || volume.deleted.get() {
+            self.put_back(&places);
+            return Ok(());
+        }
+        let born = self.append(&Record::Map { volume: volume.id, index, places: places.clone() });
+        let owner = PageOwner { volume: volume.id, index, born: born.0 };
+        let extent = Rc::new(Extent::empty(owner, places, self.array.extent_blocks()));
+        self.page_changed(&extent, true);
+        self.note_loaded(&extent);
+        volume.map.borrow_mut()[index as usize] = Some(extent);
+        Ok(())
+    }
+
+    /// Allocates every extent of a volume from `first` on.
+    pub async fn fill(&self, volume: &Rc<VolumeState>, first: u32) -> Result<()> {
+        let extents = volume.map.borrow().len() as u32;
+        for index in first..extents {
+            self.make_room(0).await?;
+            if volume.extent(index).is_none() {
+                self.map(volume, index).await?;
+            }
+            self.stir();
+        }
+        Ok(())
+    }
+
+    /// Gives an extent of a volume up; its space goes back to the pool when that is durable.
+    pub fn unmap(&self, volume: &Rc<VolumeState>, index: u32) {
+        let taken = volume.map.borrow_mut().get_mut(index as usize).and_then(Option::take);
+        let Some(extent) = taken else { return };
+        let lsn = self.append(&Record::Unmap { volume: volume.id, index });
+        let blocks = self.array.extent_blocks() as u64;
+        self.drop_dirty(volume, u64::from(index) * blocks, (u64::from(index) + 1) * blocks);
+        self.freed.borrow_mut().push(Freed { extent, until: Lsn(lsn.0 + 1) });
+        self.checkpointer.notify_one();
+    }
+
+    /// Gives back to the pool what was given up durably and is not in use by a read or write any more.
+    pub async fn reclaim(&self) -> Result<()> {
+        let durable = self.journal().durable();
+        self.dirty_pages.borrow_mut().retain(|extent| extent.is_dirty());
+        let mut back = Vec::new();
+        self.freed.borrow_mut().retain(|freed| {
+            // The tables' page list and this list are the only holders of an extent that nothing uses.
+            let mut dirty_pages = self.dirty_pages.borrow_mut();
+            let listed = dirty_pages.iter().filter(|extent| Rc::ptr_eq(extent, &freed.extent)).count();
+            let free = freed.until <= durable && Rc::strong_count(&freed.extent) == 1 + listed;
+            if free {
+                dirty_pages.retain(|extent| !Rc::ptr_eq(extent, &freed.extent));
+                back.push(Rc::clone(&freed.extent));
+            }
+            !free
+        });
+        for extent in back {
+            self.array.discard(&extent.places).await;
+            for place in &extent.places {
+                self.shared.give_back(self.id, place.device, &[place.extent]).await?;
+            }
+        }
+        Ok(())
+    }
+}

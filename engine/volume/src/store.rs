@@ -1,0 +1,401 @@
+//! One controller's volumes, and what they share.
+
+use crate::extent::{DIRTY_BYTES, Extent};
+use crate::policy;
+use crate::record::{Record, Spec};
+use crate::reserve::Reserve;
+use crate::tables::{Tables, VolumeState};
+use crate::volume::Volume;
+use kura_array::Array;
+use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime, Shared};
+use kura_journal::{Journal, Lsn};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// What a store may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Bytes of the write buffer.
+    pub write_buffer_bytes: u64,
+    /// Checksum pages kept in memory (each 4 bytes a block of an extent).
+    pub pages: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { write_buffer_bytes: 32 << 20, pages: 4096 }
+    }
+}
+
+/// A store as it is; sizes in bytes, counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// In the write buffer, not at its place yet.
+    pub dirty_bytes: u64,
+    /// The most the write buffer takes.
+    pub dirty_limit_bytes: u64,
+    /// Of the journal.
+    pub journal_bytes: u64,
+    /// Of the journal, what a crash now would replay.
+    pub journal_used_bytes: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+}
+
+/// A volume as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeStatus {
+    /// Its number; never used again.
+    pub id: u64,
+    /// What it was made as; the size is today's.
+    pub spec: Spec,
+    /// Bytes of extents it holds, one copy counted.
+    pub allocated_bytes: u64,
+    /// Handles open.
+    pub open: u32,
+}
+
+/// An extent given up, waiting to go back to the pool.
+pub(crate) struct Freed {
+    pub extent: Rc<Extent>,
+    /// The record that gave it up is below this.
+    pub until: Lsn,
+}
+
+pub(crate) struct Inner {
+    pub id: ControllerId,
+    pub runtime: Rc<dyn Runtime>,
+    pub shared: Rc<dyn Shared>,
+    pub settings: Settings,
+    pub array: Array,
+    /// The disks that hold the journal's copies, in the copies' order.
+    pub journal_disks: Vec<DeviceId>,
+    /// Set when recovery has read the log to its end.
+    pub journal: OnceCell<Journal>,
+    pub tables: RefCell<Tables>,
+    pub tables_changed: Cell<bool>,
+    pub reserve: RefCell<Reserve>,
+    pub freed: RefCell<Vec<Freed>>,
+    pub dirty_bytes: Cell<u64>,
+    pub last_write: Cell<Duration>,
+    /// Extents whose page is in memory, in the order of the cache's clock.
+    pub loaded: RefCell<VecDeque<Weak<Extent>>>,
+    pub dirty_pages: RefCell<Vec<Rc<Extent>>>,
+    /// Blocks with a record below `.0` that a checkpoint waits for: `.1` of them.
+    pub drain: Cell<(Lsn, u64)>,
+    pub checkpointing: tokio::sync::Mutex<()>,
+    /// Why the disks take nothing just now, while that is so.
+    pub stalled: RefCell<Option<Error>>,
+    pub stopping: Cell<bool>,
+    /// The destager knows that there is something in the buffer.
+    pub emptying: Cell<bool>,
+    /// The destager has something to look at.
+    pub destager: Notify,
+    /// The checkpointer has something to look at.
+    pub checkpointer: Notify,
+    /// The write buffer has room again, or never will.
+    pub room: Notify,
+    pub counts: Cell<Status>,
+}
+
+/// One controller's volumes; clones are the same store.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) inner: Rc<Inner>,
+}
+
+impl Store {
+    /// Makes a volume; durable when the future resolves. `Exists` when the pool has one of that name.
+    pub async fn create(&self, spec: Spec) -> Result<VolumeStatus> {
+        spec.check()?;
+        let inner = &self.inner;
+        inner.shared.take_name(inner.id, &spec.name).await?;
+        let made = self.create_named(&spec).await;
+        if made.is_err() {
+            inner.shared.drop_name(&spec.name).await?;
+        }
+        made
+    }
+
+    async fn create_named(&self, spec: &Spec) -> Result<VolumeStatus> {
+        let inner = &self.inner;
+        let id = {
+            let mut tables = inner.tables.borrow_mut();
+            tables.next_volume += 1;
+            tables.next_volume << 16 | u64::from(inner.id.0)
+        };
+        let volume = Rc::new(VolumeState::new(id, spec.clone(), inner.array.extent_bytes()));
+        inner.append(&Record::Create { volume: id, spec: spec.clone() });
+        inner.tables.borrow_mut().volumes.insert(id, Rc::clone(&volume));
+        let mut made = Ok(());
+        if spec.thick {
+            made = inner.fill(&volume, 0).await;
+        }
+        if made.is_err() {
+            inner.remove(&volume);
+        }
+        inner.commit_all().await?;
+        made.map(|()| inner.status_of(&volume))
+    }
+
+    /// Deletes a volume; durable when the future resolves, its space back soon after.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        let inner = &self.inner;
+        let volume = inner.find(name)?;
+        inner.remove(&volume);
+        inner.commit_all().await?;
+        inner.shared.drop_name(name).await?;
+        inner.reclaim().await
+    }
+
+    /// Changes a volume's size; what is beyond a smaller one is gone. Durable when the future resolves.
+    pub async fn resize(&self, name: &str, size_bytes: u64) -> Result<VolumeStatus> {
+        Spec::check_size(size_bytes)?;
+        let inner = &self.inner;
+        let volume = inner.find(name)?;
+        let before = volume.size_bytes();
+        if size_bytes < before {
+            inner.shrink(&volume, size_bytes).await?;
+        }
+        let extents = size_bytes.div_ceil(inner.array.extent_bytes()) as usize;
+        inner.append(&Record::Size { volume: volume.id, bytes: size_bytes });
+        volume.spec.borrow_mut().size_bytes = size_bytes;
+        volume.map.borrow_mut().resize(extents, None);
+        if size_bytes > before && volume.spec.borrow().thick {
+            let first = (before / inner.array.extent_bytes()) as u32;
+            if let Err(error) = inner.fill(&volume, first).await {
+                inner.shrink(&volume, before).await?;
+                inner.append(&Record::Size { volume: volume.id, bytes: before });
+                volume.spec.borrow_mut().size_bytes = before;
+                volume.map.borrow_mut().truncate(before.div_ceil(inner.array.extent_bytes()) as usize);
+                inner.commit_all().await?;
+                return Err(error);
+            }
+        }
+        inner.commit_all().await?;
+        Ok(inner.status_of(&volume))
+    }
+
+    /// Opens a volume: a block device that lives until it is dropped.
+    pub fn open(&self, name: &str) -> Result<Volume> {
+        Ok(Volume::new(self.clone(), self.inner.find(name)?))
+    }
+
+    /// All volumes, by number.
+    pub fn volumes(&self) -> Vec<VolumeStatus> {
+        let tables = self.inner.tables.borrow();
+        tables.volumes.values().map(|volume| self.inner.status_of(volume)).collect()
+    }
+
+    /// The disks as this controller sees them.
+    pub fn array(&self) -> &Array {
+        &self.inner.array
+    }
+
+    /// The store as it is.
+    pub fn status(&self) -> Status {
+        let usage = self.inner.journal().usage();
+        Status {
+            dirty_bytes: self.inner.dirty_bytes.get(),
+            dirty_limit_bytes: self.inner.settings.write_buffer_bytes,
+            journal_bytes: usage.ring_bytes,
+            journal_used_bytes: usage.used_bytes,
+            ..self.inner.counts.get()
+        }
+    }
+
+    /// Takes a disk out of service; durable when the future resolves.
+    pub async fn fail_disk(&self, device: DeviceId) -> Result<()> {
+        self.inner.fail_disk(device).await
+    }
+
+    /// Disks out of service.
+    pub fn failed_disks(&self) -> Vec<DeviceId> {
+        self.inner.tables.borrow().failed.iter().copied().collect()
+    }
+
+    /// Makes everything acknowledged so far durable.
+    pub async fn flush(&self) -> Result<()> {
+        self.inner.commit_all().await
+    }
+
+    /// Writes everything to its place, makes the journal empty, and ends the store's tasks. Further writes fail.
+    pub async fn stop(&self) -> Result<()> {
+        self.inner.stopping.set(true);
+        let done = self.inner.checkpoint().await;
+        self.inner.destager.notify_one();
+        self.inner.checkpointer.notify_one();
+        self.inner.room.notify_waiters();
+        let closed = self.inner.journal().close().await;
+        done.and(closed)
+    }
+}
+
+impl Inner {
+    pub fn journal(&self) -> &Journal {
+        self.journal.get().unwrap_or_else(|| unreachable!("a store is handed out after its recovery"))
+    }
+
+    /// Appends a record without data.
+    pub fn append(&self, record: &Record) -> Lsn {
+        self.append_data(record, &Bufs::new(), &[])
+    }
+
+    /// Appends a record; all but those of data change the tables.
+    pub fn append_data(&self, record: &Record, data: &Bufs, checksums: &[Checksum]) -> Lsn {
+        if !matches!(record, Record::Write { .. } | Record::Clear { .. }) {
+            self.tables_changed.set(true);
+        }
+        self.journal().append(&record.encode(), data, checksums)
+    }
+
+    /// Resolves when all records appended so far are durable.
+    pub async fn commit_all(&self) -> Result<()> {
+        let journal = self.journal();
+        journal.commit(journal.next_lsn()).await
+    }
+
+    /// A volume by name.
+    pub fn find(&self, name: &str) -> Result<Rc<VolumeState>> {
+        let tables = self.tables.borrow();
+        let found = tables.volumes.values().find(|volume| volume.spec.borrow().name == name);
+        found.cloned().ok_or_else(|| Error::missing(format!("volume {name}: no such volume")))
+    }
+
+    pub fn status_of(&self, volume: &VolumeState) -> VolumeStatus {
+        let mapped = volume.map.borrow().iter().flatten().count() as u64;
+        VolumeStatus {
+            id: volume.id,
+            spec: volume.spec.borrow().clone(),
+            allocated_bytes: mapped * self.array.extent_bytes(),
+            open: volume.opened.get(),
+        }
+    }
+
+    /// Takes a volume out of the tables and gives up all it holds.
+    fn remove(&self, volume: &Rc<VolumeState>) {
+        let until = Lsn(self.append(&Record::Delete { volume: volume.id }).0 + 1);
+        volume.deleted.set(true);
+        let extents = std::mem::take(&mut *volume.map.borrow_mut());
+        self.freed.borrow_mut().extend(extents.into_iter().flatten().map(|extent| Freed { extent, until }));
+        self.drop_dirty(volume, 0, u64::MAX);
+        self.tables.borrow_mut().volumes.remove(&volume.id);
+    }
+
+    /// Refuses work on a volume that is gone, or by a store that stops or whose journal failed.
+    pub fn ready(&self, volume: &VolumeState) -> Result<()> {
+        if volume.deleted.get() {
+            return Err(Error::missing(format!("volume {}: deleted", volume.spec.borrow().name)));
+        }
+        if self.stopping.get() {
+            return Err(Error::retry("the server is shutting down"));
+        }
+        self.journal().alive()
+    }
+
+    /// True when the write buffer, the journal and the pages take a write of `bytes` now.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        let buffered = self.dirty_bytes.get();
+        (buffered == 0 || buffered + bytes <= self.settings.write_buffer_bytes)
+            && self.journal().has_room(bytes)
+            && self.dirty_pages.borrow().len() <= self.settings.pages
+    }
+
+    /// Waits until the write buffer, the journal and the pages take a write of `bytes`; an error when the disks take
+    /// nothing, so that a client hears of it instead of hanging.
+    pub async fn make_room(&self, bytes: u64) -> Result<()> {
+        loop {
+            let room = self.room.notified();
+            let journal = self.journal();
+            journal.alive()?;
+            if self.has_room(bytes) {
+                return Ok(());
+            }
+            if let Some(error) = self.stalled.borrow().clone() {
+                return Err(error);
+            }
+            if self.stopping.get() {
+                return Err(Error::retry("the server is shutting down"));
+            }
+            self.destager.notify_one();
+            self.checkpointer.notify_one();
+            futures::future::select(std::pin::pin!(room), std::pin::pin!(journal.progress())).await;
+        }
+    }
+
+    /// Wakes the tasks that empty the buffer and shorten the journal, when there is work for them.
+    pub fn stir(&self) {
+        self.last_write.set(self.runtime.now());
+        if !self.emptying.get() || self.dirty_bytes.get() > self.settings.write_buffer_bytes / 4 {
+            self.destager.notify_one();
+        }
+        let usage = self.journal().usage();
+        let pages = self.dirty_pages.borrow().len();
+        if policy::checkpoint_due(usage.used_bytes, usage.ring_bytes, pages, self.settings.pages) {
+            self.checkpointer.notify_one();
+        }
+    }
+
+    /// Notes that an extent's page differs from the one on the disks.
+    pub fn page_changed(&self, extent: &Rc<Extent>, was_clean: bool) {
+        if was_clean {
+            self.dirty_pages.borrow_mut().push(Rc::clone(extent));
+        }
+    }
+
+    /// Brings an extent's page into memory.
+    pub async fn load(&self, extent: &Rc<Extent>) -> Result<()> {
+        let turn = extent.turn();
+        let page = self.array.read_page(&extent.places, extent.owner).await?;
+        extent.install(page, turn);
+        self.note_loaded(extent);
+        Ok(())
+    }
+
+    /// Notes that an extent's page is in memory, and lets others go when they are too many.
+    pub fn note_loaded(&self, extent: &Rc<Extent>) {
+        let loaded = &mut *self.loaded.borrow_mut();
+        loaded.push_back(Rc::downgrade(extent));
+        // Two turns of the clock at most: the first takes the marks of use away.
+        let mut steps = 2 * loaded.len();
+        while loaded.len() > self.settings.pages && steps > 0 {
+            steps -= 1;
+            let Some(oldest) = loaded.pop_front() else { return };
+            if oldest.upgrade().is_some_and(|oldest| !oldest.evict()) {
+                loaded.push_back(oldest);
+            }
+        }
+    }
+
+    /// Takes a disk out of service, durably before anything is acknowledged without it.
+    pub async fn fail_disk(&self, device: DeviceId) -> Result<()> {
+        if self.array.member(device).is_none() {
+            return Err(Error::missing(format!("disk {}: no such disk", device.0)));
+        }
+        self.array.fail(device);
+        let fresh = self.tables.borrow_mut().failed.insert(device);
+        let Some(journal) = self.journal.get() else { return Ok(()) };
+        for (copy, _) in self.journal_disks.iter().enumerate().filter(|(_, disk)| **disk == device) {
+            journal.drop_copy(copy);
+        }
+        if fresh && !journal.is_sealed() {
+            tracing::error!(disk = device.0, controller = self.id.0, "disk out of service");
+            self.append(&Record::DiskFailed { device });
+        }
+        if journal.is_sealed() { Ok(()) } else { self.commit_all().await }
+    }
+
+    /// Bytes of `blocks` blocks.
+    pub fn bytes_of(blocks: u64) -> u64 {
+        blocks * DIRTY_BYTES
+    }
+}

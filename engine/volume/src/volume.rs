@@ -1,0 +1,118 @@
+//! A volume, opened.
+
+use crate::clear::Space;
+use crate::store::{Status, Store};
+use crate::tables::VolumeState;
+use kura_block::{BLOCK_BYTES, Block, Bufs, Error, Geometry, Local, Result, Run};
+use std::rc::Rc;
+
+/// A volume of a store, opened: a block device with any alignment. Clones and handles see the same bytes.
+pub struct Volume {
+    store: Store,
+    state: Rc<VolumeState>,
+}
+
+impl Volume {
+    pub(crate) fn new(store: Store, state: Rc<VolumeState>) -> Self {
+        state.opened.set(state.opened.get() + 1);
+        Self { store, state }
+    }
+
+    /// Refuses a change of a read-only volume.
+    fn check_writable(&self) -> Result<()> {
+        let spec = self.state.spec.borrow();
+        if spec.read_only { Err(Error::read_only(format!("volume {} is read-only", spec.name))) } else { Ok(()) }
+    }
+
+    fn count(&self, add: impl FnOnce(&mut Status)) {
+        let mut counts = self.store.inner.counts.get();
+        add(&mut counts);
+        self.store.inner.counts.set(counts);
+    }
+
+    async fn finish(&self, fua: bool) -> Result<()> {
+        if fua { self.store.inner.commit_all().await } else { Ok(()) }
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.state.opened.set(self.state.opened.get() - 1);
+    }
+}
+
+impl Block for Volume {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size_bytes: self.state.size_bytes(),
+            align_bytes: 1,
+            optimal_bytes: BLOCK_BYTES as u32,
+            rotational: false,
+            discards: true,
+        }
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Local<'_, Result<Bufs>> {
+        Box::pin(async move {
+            self.geometry().check(offset, len as u64)?;
+            if self.state.deleted.get() {
+                return Err(Error::missing("the volume is deleted"));
+            }
+            let unit = BLOCK_BYTES as u64;
+            let (first, end) = (offset / unit, (offset + len as u64).div_ceil(unit));
+            let blocks = self.store.inner.read_blocks(&self.state, first, end).await?;
+            self.count(|counts| {
+                counts.reads += 1;
+                counts.read_bytes += len as u64;
+            });
+            let skip = (offset - first * unit) as usize;
+            if skip == 0 && blocks.len() == len { Ok(blocks) } else { Ok(blocks.slice(skip..skip + len)) }
+        })
+    }
+
+    fn write(&self, offset: u64, data: Bufs, fua: bool) -> Local<'_, Result<()>> {
+        Box::pin(async move {
+            self.check_writable()?;
+            self.geometry().check(offset, data.len() as u64)?;
+            self.store.inner.write_bytes(&self.state, offset, &data).await?;
+            self.count(|counts| {
+                counts.writes += 1;
+                counts.written_bytes += data.len() as u64;
+            });
+            self.finish(fua).await
+        })
+    }
+
+    fn flush(&self) -> Local<'_, Result<()>> {
+        Box::pin(self.store.inner.commit_all())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Local<'_, Result<()>> {
+        Box::pin(async move {
+            self.check_writable()?;
+            self.geometry().check(offset, len)?;
+            let unit = BLOCK_BYTES as u64;
+            let (first, end) = (offset.div_ceil(unit), (offset + len) / unit);
+            if first < end {
+                self.store.inner.clear_blocks(&self.state, first, end, Space::GiveBack).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: bool) -> Local<'_, Result<()>> {
+        Box::pin(async move {
+            self.check_writable()?;
+            self.geometry().check(offset, len)?;
+            let space = if keep { Space::Keep } else { Space::GiveBack };
+            self.store.inner.clear_bytes(&self.state, offset, len, space).await
+        })
+    }
+
+    fn runs(&self, offset: u64, len: u64) -> Local<'_, Result<Vec<Run>>> {
+        Box::pin(async move {
+            self.geometry().check(offset, len)?;
+            self.store.inner.runs(&self.state, offset, len).await
+        })
+    }
+}

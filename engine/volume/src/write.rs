@@ -1,0 +1,204 @@
+//! Writing: into the journal and the write buffer.
+
+use crate::extent::{DIRTY_BYTES, Dirty, Extent};
+use crate::record::Record;
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use kura_block::{BLOCK_BYTES, Buf, BufMut, Bufs, Checksum, PAGE_BYTES, Result};
+use kura_journal::Lsn;
+use smallvec::SmallVec;
+use std::rc::Rc;
+
+/// Blocks in one record.
+pub(crate) const PIECE_BLOCKS: usize = 256;
+
+/// The first and last block of a write that does not cover them whole: it holds only as long as these stay as they were
+/// when it read them.
+#[derive(Default)]
+struct Edges(SmallVec<[(u64, Version); 2]>);
+
+/// What a block was when it was looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Version {
+    checksum: Option<Checksum>,
+    buffered: Option<Lsn>,
+}
+
+/// Why a write cannot go ahead yet.
+enum Wants {
+    Extent(u32),
+    Page(Rc<Extent>),
+}
+
+impl Inner {
+    /// Writes bytes at any offset; buffered when the future resolves.
+    pub async fn write_bytes(&self, volume: &Rc<VolumeState>, offset: u64, data: &Bufs) -> Result<()> {
+        let piece_bytes = (PIECE_BLOCKS * BLOCK_BYTES) as u64;
+        let end = offset + data.len() as u64;
+        let mut at = offset;
+        while at < end {
+            let piece_end = end.min((at / piece_bytes + 1) * piece_bytes);
+            let piece = data.slice((at - offset) as usize..(piece_end - offset) as usize);
+            self.write_piece(volume, at, piece).await?;
+            at = piece_end;
+        }
+        Ok(())
+    }
+
+    async fn write_piece(&self, volume: &Rc<VolumeState>, offset: u64, data: Bufs) -> Result<()> {
+        let unit = BLOCK_BYTES as u64;
+        let (first, end) = (offset / unit, (offset + data.len() as u64).div_ceil(unit));
+        let whole = offset.is_multiple_of(unit) && data.len().is_multiple_of(BLOCK_BYTES);
+        loop {
+            let (blocks, edges) = if whole {
+                (aligned(&data), Edges::default())
+            } else {
+                self.complete(volume, offset, &data, first, end).await?
+            };
+            let checksums = checksums_of(&blocks);
+            self.make_writable(volume, first, end).await?;
+            if edges.0.iter().all(|(block, version)| self.version(volume, *block) == *version) {
+                let lsn = self.append_data(&Record::Write { volume: volume.id, first }, &blocks, &checksums);
+                for (at, (checksum, block)) in checksums.iter().zip(split(&blocks)).enumerate() {
+                    self.set_checksum(volume, first + at as u64, Some(*checksum));
+                    self.buffer(volume, first + at as u64, block, lsn);
+                }
+                self.stir();
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes whole blocks of a write that covers its first or last one in part.
+    async fn complete(
+        &self,
+        volume: &Rc<VolumeState>,
+        offset: u64,
+        data: &Bufs,
+        first: u64,
+        end: u64,
+    ) -> Result<(Bufs, Edges)> {
+        let unit = BLOCK_BYTES as u64;
+        let mut whole = BufMut::room(Self::bytes_of(end - first) as usize);
+        let mut edges = Edges::default();
+        let last = end - 1;
+        let covers = |block: u64| offset <= block * unit && (block + 1) * unit <= offset + data.len() as u64;
+        let partial: SmallVec<[u64; 2]> =
+            if first == last { [first].into_iter().collect() } else { [first, last].into() };
+        for block in partial.into_iter().filter(|block| !covers(*block)) {
+            self.make_writable(volume, block, block + 1).await?;
+            edges.0.push((block, self.version(volume, block)));
+            let old = self.read_blocks(volume, block, block + 1).await?;
+            let at = Self::bytes_of(block - first) as usize;
+            old.copy_to(&mut whole[at..at + BLOCK_BYTES]);
+        }
+        let at = (offset - first * unit) as usize;
+        data.copy_to(&mut whole[at..at + data.len()]);
+        Ok((whole.freeze().into(), edges))
+    }
+
+    /// Waits until a write of these blocks can go ahead: from then to the caller's next await nothing changes.
+    pub async fn make_writable(&self, volume: &Rc<VolumeState>, first: u64, end: u64) -> Result<()> {
+        loop {
+            self.ready(volume)?;
+            volume.check_blocks(end)?;
+            match self.wants(volume, first, end) {
+                None if self.has_room(Self::bytes_of(end - first)) => return Ok(()),
+                None => self.make_room(Self::bytes_of(end - first)).await?,
+                Some(Wants::Extent(index)) => self.map(volume, index).await?,
+                Some(Wants::Page(extent)) => self.load(&extent).await?,
+            }
+        }
+    }
+
+    fn wants(&self, volume: &VolumeState, first: u64, end: u64) -> Option<Wants> {
+        let blocks = self.array.extent_blocks() as u64;
+        (first / blocks..=(end - 1) / blocks).find_map(|index| match volume.extent(index as u32) {
+            None => Some(Wants::Extent(index as u32)),
+            Some(extent) if !extent.is_loaded() => Some(Wants::Page(extent)),
+            Some(_) => None,
+        })
+    }
+
+    fn version(&self, volume: &VolumeState, block: u64) -> Version {
+        let blocks = self.array.extent_blocks() as u64;
+        let checksum = volume
+            .extent((block / blocks) as u32)
+            .filter(|extent| extent.is_loaded())
+            .and_then(|extent| extent.with_page(|page| page.get((block % blocks) as usize)));
+        let buffered = volume.dirty.borrow().get(&block).map(|dirty| dirty.lsn);
+        Version { checksum, buffered }
+    }
+
+    /// Sets or clears the checksum of a block whose extent's page is loaded.
+    pub fn set_checksum(&self, volume: &VolumeState, block: u64, checksum: Option<Checksum>) {
+        let blocks = self.array.extent_blocks() as u64;
+        if let Some(extent) = volume.extent((block / blocks) as u32) {
+            let was_clean = extent.set((block % blocks) as usize, checksum);
+            self.page_changed(&extent, was_clean);
+        }
+    }
+
+    /// Puts a block into the write buffer.
+    pub fn buffer(&self, volume: &VolumeState, block: u64, data: Buf, lsn: Lsn) {
+        let mut dirty = volume.dirty.borrow_mut();
+        let before = dirty.get(&block);
+        match before.filter(|before| before.data.is_some()) {
+            Some(before) => self.drained(before.lsn),
+            None => self.dirty_bytes.set(self.dirty_bytes.get() + DIRTY_BYTES),
+        }
+        let in_flight = before.is_some_and(|before| before.in_flight);
+        dirty.insert(block, Dirty { data: Some(data), lsn, in_flight });
+    }
+
+    /// Forgets blocks in the write buffer, from `first` to before `end`.
+    pub fn drop_dirty(&self, volume: &VolumeState, first: u64, end: u64) {
+        let mut dirty = volume.dirty.borrow_mut();
+        let blocks: Vec<u64> = dirty.range(first..end).map(|(block, _)| *block).collect();
+        for block in blocks {
+            let Some(entry) = dirty.get_mut(&block) else { continue };
+            if entry.data.take().is_some() {
+                self.dirty_bytes.set(self.dirty_bytes.get() - DIRTY_BYTES);
+                self.drained(entry.lsn);
+            }
+            if !entry.in_flight {
+                dirty.remove(&block);
+            }
+        }
+        self.room.notify_waiters();
+    }
+}
+
+impl VolumeState {
+    /// Refuses blocks beyond the volume's end: it may have become smaller since the request was checked.
+    fn check_blocks(&self, end: u64) -> Result<()> {
+        let spec = self.spec.borrow();
+        if end * DIRTY_BYTES <= spec.size_bytes {
+            return Ok(());
+        }
+        Err(kura_block::Error::invalid(format!("volume {}: block {} is beyond its end", spec.name, end - 1)))
+    }
+}
+
+/// `data`, whole blocks, with every part at a page's start in memory, as direct I/O wants.
+fn aligned(data: &Bufs) -> Bufs {
+    let fit =
+        |part: &Buf| (part.as_ptr() as usize).is_multiple_of(PAGE_BYTES) && part.len().is_multiple_of(BLOCK_BYTES);
+    if data.parts().iter().all(fit) {
+        return data.clone();
+    }
+    let mut copy = BufMut::room(data.len());
+    data.copy_to(&mut copy);
+    copy.freeze().into()
+}
+
+/// The blocks of `data`, whose parts are whole blocks.
+fn split(data: &Bufs) -> impl Iterator<Item = Buf> {
+    data.parts()
+        .iter()
+        .flat_map(|part| (0..part.len() / BLOCK_BYTES).map(|at| part.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES)))
+}
+
+fn checksums_of(data: &Bufs) -> SmallVec<[Checksum; 32]> {
+    data.parts().iter().flat_map(|part| part.chunks_exact(BLOCK_BYTES).map(Checksum::of)).collect()
+}
