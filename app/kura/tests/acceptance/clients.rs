@@ -3,6 +3,11 @@
 use crate::harness::{Home, fails, ok, tool};
 use serde_json::Value;
 
+/// Runs a script of `nbdsh` with the export's URI in it, by the Python that Debian's libnbd is for.
+fn nbdsh(uri: &str, script: &str) {
+    ok(tool("/usr/bin/python3").args(["-m", "nbd", "-c", &format!("URI = {uri:?}"), "-c", script]));
+}
+
 #[test]
 fn nbdinfo_lists_what_there_is_and_what_it_can_do() {
     let home = Home::new();
@@ -133,7 +138,7 @@ refused(lambda: h.pread(4096, 0, 1 << 15), errno.EINVAL)
 assert h.pread(1, size - 1) == b"\0"
 h.shutdown()
 "#;
-    ok(tool("nbdsh").args(["-c", &format!("URI = {:?}", home.uri("demo")), "-c", script]));
+    nbdsh(&home.uri("demo"), script);
 }
 
 #[test]
@@ -149,7 +154,7 @@ h.pwrite(b"a" * 65536, 0)
 assert g.pread(65536, 0) == b"a" * 65536
 g.flush()
 "#;
-    ok(tool("nbdsh").args(["-c", &format!("URI = {:?}", home.uri("demo")), "-c", script]));
+    nbdsh(&home.uri("demo"), script);
     server.kill();
     let _server = home.serve();
     ok(tool("qemu-io").args(["-f", "raw", "-c", "read -P 0x61 0 64k", &home.uri("demo")]));
@@ -163,6 +168,7 @@ fn a_read_only_volume_refuses_writes() {
     let uri = home.uri("sealed");
     ok(tool("nbdinfo").args(["--is", "read-only", &uri]));
     let script = r"
+import errno
 h.set_strict_mode(0)
 h.connect_uri(URI)
 for call in (lambda: h.pwrite(b'x', 0), lambda: h.trim(4096, 0), lambda: h.zero(4096, 0)):
@@ -174,5 +180,5 @@ for call in (lambda: h.pwrite(b'x', 0), lambda: h.trim(4096, 0), lambda: h.zero(
         raise AssertionError('a write to a read-only volume')
 assert h.pread(4096, 0) == bytes(4096)
 ";
-    ok(tool("nbdsh").args(["-c", &format!("import errno; URI = {uri:?}"), "-c", script]));
+    nbdsh(&uri, script);
 }
