@@ -79,3 +79,27 @@ pub(crate) fn discard_device(file: &File, offset: u64, len: u64) -> rustix::io::
     // SAFETY: BLKDISCARD reads two 64-bit numbers, the start and the length.
     unsafe { ioctl(file, Setter::<BLKDISCARD, [u64; 2]>::new([offset, len])) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    #[ignore = "needs root and loop devices"]
+    fn a_device_forgets_what_is_discarded() {
+        let directory = tempfile::tempdir().unwrap();
+        let image = crate::testing::new_file(&directory, 1 << 20);
+        std::fs::write(&image, vec![1; 1 << 20]).unwrap();
+        let device = Command::new("losetup").args(["--find", "--show"]).arg(image).output().unwrap();
+        assert!(device.status.success(), "{device:?}");
+        let device = String::from_utf8(device.stdout).unwrap();
+        let file = open(Path::new(device.trim()), Options::default()).unwrap();
+        let discarded = discard_device(&file, 4096, 8192);
+        assert!(Command::new("losetup").args(["--detach", device.trim()]).status().unwrap().success());
+        discarded.unwrap();
+        let end = std::fs::read(directory.path().join("disk")).unwrap();
+        assert!(end.iter().enumerate().all(|(at, &byte)| (byte == 0) == (4096..12288).contains(&at)));
+        assert!(discard_device(&File::open("/dev/null").unwrap(), 0, 4096).is_err());
+    }
+}
