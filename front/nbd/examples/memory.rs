@@ -1,8 +1,8 @@
 //! Serves one volume in memory, to be measured: `memory ADDRESS SIZE_MIB`.
 
-#[path = "../tests/common/memory.rs"]
+#[path = "../tests/it/memory.rs"]
 mod memory;
-#[path = "../tests/common/serve.rs"]
+#[path = "../tests/it/serve.rs"]
 mod serve;
 
 use kura_nbd::{Address, Limits, Tls};

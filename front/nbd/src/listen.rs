@@ -124,3 +124,25 @@ fn is_socket(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_apart() {
+        let cases = [
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("localhost", "localhost:10809"),
+            ("[::1]", "[::1]:10809"),
+            ("[::1]:5", "[::1]:5"),
+            ("./nbd.sock", "unix:./nbd.sock"),
+            ("/run/nbd.sock", "unix:/run/nbd.sock"),
+            ("unix:nbd.sock", "unix:nbd.sock"),
+        ];
+        for (text, expected) in cases {
+            let Ok(address) = text.parse::<Address>();
+            assert_eq!(address.to_string(), expected);
+        }
+    }
+}

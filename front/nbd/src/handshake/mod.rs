@@ -1,8 +1,6 @@
 //! The first phase: the client chooses an export and what it wants of the protocol.
 
 mod message;
-#[cfg(test)]
-mod tests;
 
 use crate::export::{Export, Exports};
 use crate::hangup::Hangup;

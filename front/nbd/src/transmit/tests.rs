@@ -1,1 +1,158 @@
+//! Both halves of a connection against streams that cut bytes anywhere.
 
+use super::input::{Incoming, Input};
+use super::output::Output;
+use crate::protocol::{Command, REQUEST_MAGIC, Request};
+use kura_block::BufMut;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A stream that moves at most so many bytes at each call, and is not ready at every zero.
+struct Choppy {
+    incoming: VecDeque<u8>,
+    sent: Vec<u8>,
+    cuts: Vec<usize>,
+    calls: usize,
+}
+
+impl Choppy {
+    fn new(incoming: Vec<u8>, cuts: Vec<usize>) -> Self {
+        Self { incoming: incoming.into(), sent: Vec::new(), cuts, calls: 0 }
+    }
+
+    /// What the next call may move.
+    fn cut(&mut self, cx: &Context<'_>) -> Poll<usize> {
+        let cut = self.cuts[self.calls % self.cuts.len()];
+        self.calls += 1;
+        if cut == 0 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(cut)
+    }
+}
+
+impl AsyncRead for Choppy {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.cut(cx).map(|cut| {
+            let len = cut.min(buf.remaining()).min(self.incoming.len());
+            let bytes: Vec<u8> = self.incoming.drain(..len).collect();
+            buf.put_slice(&bytes);
+            Ok(())
+        })
+    }
+}
+
+impl AsyncWrite for Choppy {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.cut(cx).map(|cut| {
+            let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).take(cut).collect();
+            self.sent.extend_from_slice(&bytes);
+            Ok(bytes.len())
+        })
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.cut(cx).map(|_| Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    futures::executor::block_on(future)
+}
+
+fn cuts() -> impl Strategy<Value = Vec<usize>> {
+    // One that moves something, so that there is an end.
+    prop::collection::vec(prop_oneof![Just(0usize), 1..40usize, 1..200_000usize], 1..20)
+        .prop_map(|cuts| [cuts, vec![5000]].concat())
+}
+
+fn encode(command: u16, cookie: u64, payload: &[u8]) -> Vec<u8> {
+    let len = payload.len() as u32;
+    let head = [&REQUEST_MAGIC.to_be_bytes()[..], &[0, 0], &command.to_be_bytes(), &cookie.to_be_bytes()].concat();
+    [&head[..], &[0; 8], &len.to_be_bytes(), payload].concat()
+}
+
+const PAYLOAD_LIMIT: usize = 150_000;
+
+proptest! {
+    #[test]
+    fn requests_survive_any_cut(
+        payloads in prop::collection::vec(prop_oneof![Just(None), (0..9000usize).prop_map(Some), (0..200_000usize).prop_map(Some)], 0..12),
+        cuts in cuts(),
+    ) {
+        let payload = |at: usize, len: usize| (0..len).map(|byte| (byte + at) as u8).collect::<Vec<_>>();
+        let mut bytes = Vec::new();
+        for (at, len) in payloads.iter().enumerate() {
+            match len {
+                Some(len) => bytes.extend(encode(1, at as u64, &payload(at, *len))),
+                None => bytes.extend(encode(3, at as u64, b"")),
+            }
+        }
+        let mut stream = Choppy::new(bytes, cuts);
+        let mut input = Input::new(PAYLOAD_LIMIT);
+        let mut next = || block_on(poll_fn(|cx| input.poll_next(&mut stream, cx))).unwrap();
+        for (at, len) in payloads.iter().enumerate() {
+            match (next(), len) {
+                (Incoming::Request(Request { command: Command::Flush, cookie, .. }, data), None) => {
+                    prop_assert_eq!((cookie, data.len()), (at as u64, 0));
+                }
+                (Incoming::Request(Request { command: Command::Write, cookie, .. }, data), Some(len)) => {
+                    prop_assert_eq!(cookie, at as u64);
+                    prop_assert_eq!(&*data.contiguous(), &payload(at, *len));
+                }
+                (Incoming::Oversized(request), Some(len)) => {
+                    prop_assert!(*len > PAYLOAD_LIMIT && request.cookie == at as u64);
+                }
+                _ => prop_assert!(false, "request {} came out as something else", at),
+            }
+        }
+        prop_assert!(matches!(next(), Incoming::End));
+    }
+
+    #[test]
+    fn replies_survive_any_cut(
+        turns in prop::collection::vec(prop::collection::vec((any::<bool>(), 1..3000usize), 0..200), 1..4),
+        cuts in cuts(),
+    ) {
+        let mut stream = Choppy::new(Vec::new(), cuts);
+        let mut output = Output::default();
+        let mut expected = Vec::new();
+        for turn in turns {
+            for (at, (head, len)) in turn.into_iter().enumerate() {
+                let bytes = vec![at as u8; len];
+                expected.extend_from_slice(&bytes);
+                if head {
+                    output.head(&bytes);
+                } else {
+                    output.data(BufMut::copy_of(&bytes).freeze());
+                }
+                output.end_reply();
+            }
+            // One try that may stop half way: what comes next gathers behind it.
+            let mut cx = Context::from_waker(futures::task::noop_waker_ref());
+            let _ = output.poll_send(&mut stream, &mut cx);
+            prop_assert!(stream.sent.len() + output.bytes() >= expected.len());
+        }
+        block_on(poll_fn(|cx| output.poll_send(&mut stream, cx))).unwrap();
+        prop_assert!(output.is_empty() && output.bytes() == 0 && output.replies() == 0);
+        prop_assert_eq!(stream.sent, expected);
+    }
+}

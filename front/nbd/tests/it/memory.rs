@@ -1,16 +1,19 @@
 //! A volume in memory, for tests and for measuring.
 
-use kura_block::{Block, Buf, BufMut, Bufs, Error, Geometry, Kind, Local, Result, Run, RunKind};
+use kura_block::{Block, Buf, Bufs, Error, Geometry, Kind, Local, Result, Run, RunKind};
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::time::Duration;
 
 const PAGE: u64 = 4096;
 
-/// A sparse volume in memory. Whole pages are kept as they were written, without a copy.
+/// A sparse volume in memory, one page the unit of holes.
 pub struct Memory {
     /// Its size: may change while it is served.
     pub size_bytes: Cell<u64>,
-    pages: RefCell<Vec<Option<Buf>>>,
+    bytes: RefCell<Vec<u8>>,
+    /// Which pages were written.
+    written: RefCell<Vec<bool>>,
     /// Every call takes so long.
     pub delay: Cell<Duration>,
     /// Every call fails so.
@@ -33,7 +36,8 @@ impl Memory {
     pub fn new(size_bytes: u64) -> Self {
         Self {
             size_bytes: Cell::new(size_bytes),
-            pages: RefCell::new(vec![None; size_bytes.div_ceil(PAGE) as usize]),
+            bytes: RefCell::new(vec![0; size_bytes as usize]),
+            written: RefCell::new(vec![false; size_bytes.div_ceil(PAGE) as usize]),
             delay: Cell::default(),
             failure: Cell::default(),
             synced: Cell::default(),
@@ -54,25 +58,26 @@ impl Memory {
         Ok(entered)
     }
 
-    /// The parts of a range: the page, and the range within it.
-    fn split(offset: u64, len: u64) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
-        let end = offset + len;
-        (offset / PAGE..end.div_ceil(PAGE)).map(move |page| {
-            let (from, to) = (offset.max(page * PAGE), end.min((page + 1) * PAGE));
-            (page as usize, (from - page * PAGE) as usize..(to - page * PAGE) as usize)
-        })
+    /// The runs of pages at a range that are written, or not.
+    fn split(&self, offset: u64, len: u64) -> Vec<(bool, Range<usize>)> {
+        let written = self.written.borrow();
+        let mut runs: Vec<(bool, Range<usize>)> = Vec::new();
+        let (mut at, end) = (offset, offset + len);
+        while at < end {
+            let next = end.min((at / PAGE + 1) * PAGE);
+            let kind = written[(at / PAGE) as usize];
+            match runs.last_mut() {
+                Some((last, range)) if *last == kind => range.end = next as usize,
+                _ => runs.push((kind, at as usize..next as usize)),
+            }
+            at = next;
+        }
+        runs
     }
 
-    fn erase(&self, offset: u64, len: u64) {
-        let mut pages = self.pages.borrow_mut();
-        for (page, range) in Self::split(offset, len) {
-            if range.len() as u64 == PAGE {
-                pages[page] = None;
-            } else if let Some(old) = &pages[page] {
-                let mut new = BufMut::copy_of(old);
-                new[range].fill(0);
-                pages[page] = Some(new.freeze());
-            }
+    fn mark(&self, pages: Range<u64>, written: bool) {
+        if !pages.is_empty() {
+            self.written.borrow_mut()[pages.start as usize..pages.end as usize].fill(written);
         }
     }
 }
@@ -91,19 +96,11 @@ impl Block for Memory {
     fn read(&self, offset: u64, len: usize) -> Local<'_, Result<Bufs>> {
         Box::pin(async move {
             let _entered = self.enter(offset, len as u64).await?;
-            let pages = self.pages.borrow();
+            let bytes = self.bytes.borrow();
             let mut out = Bufs::new();
-            let mut hole = 0;
-            for (page, range) in Self::split(offset, len as u64) {
-                match &pages[page] {
-                    None => hole += range.len(),
-                    Some(data) => {
-                        out.append(Bufs::zeroes(std::mem::take(&mut hole)));
-                        out.push(data.slice(range));
-                    }
-                }
+            for (written, range) in self.split(offset, len as u64) {
+                out.append(if written { Buf::copy_of(&bytes[range]).into() } else { Bufs::zeroes(range.len()) });
             }
-            out.append(Bufs::zeroes(hole));
             Ok(out)
         })
     }
@@ -111,22 +108,9 @@ impl Block for Memory {
     fn write(&self, offset: u64, data: Bufs, fua: bool) -> Local<'_, Result<()>> {
         Box::pin(async move {
             let _entered = self.enter(offset, data.len() as u64).await?;
-            let mut pages = self.pages.borrow_mut();
-            let mut at = 0;
-            for (page, range) in Self::split(offset, data.len() as u64) {
-                let piece = data.slice(at..at + range.len());
-                at += range.len();
-                pages[page] = Some(if piece.len() as u64 == PAGE {
-                    piece.contiguous()
-                } else {
-                    let mut new = match &pages[page] {
-                        Some(old) => BufMut::copy_of(old),
-                        None => BufMut::zeroed(PAGE as usize),
-                    };
-                    piece.copy_to(&mut new[range]);
-                    new.freeze()
-                });
-            }
+            let end = offset + data.len() as u64;
+            data.copy_to(&mut self.bytes.borrow_mut()[offset as usize..end as usize]);
+            self.mark(offset / PAGE..end.div_ceil(PAGE), true);
             self.synced.set(self.synced.get() + u64::from(fua));
             Ok(())
         })
@@ -147,12 +131,12 @@ impl Block for Memory {
     fn write_zeroes(&self, offset: u64, len: u64, keep: bool) -> Local<'_, Result<()>> {
         Box::pin(async move {
             let _entered = self.enter(offset, len).await?;
-            self.erase(offset, len);
+            let end = offset + len;
+            self.bytes.borrow_mut()[offset as usize..end as usize].fill(0);
             if keep {
-                let mut pages = self.pages.borrow_mut();
-                for (page, _) in Self::split(offset, len) {
-                    pages[page].get_or_insert_with(|| BufMut::zeroed(PAGE as usize).freeze());
-                }
+                self.mark(offset / PAGE..end.div_ceil(PAGE), true);
+            } else {
+                self.mark(offset.div_ceil(PAGE)..end / PAGE, false);
             }
             Ok(())
         })
@@ -161,12 +145,11 @@ impl Block for Memory {
     fn runs(&self, offset: u64, len: u64) -> Local<'_, Result<Vec<Run>>> {
         Box::pin(async move {
             let _entered = self.enter(offset, len).await?;
-            let pages = self.pages.borrow();
-            let run = |(page, range): (usize, std::ops::Range<usize>)| Run {
+            let run = |(written, range): (bool, Range<usize>)| Run {
                 len_bytes: range.len() as u64,
-                kind: if pages[page].is_some() { RunKind::Data } else { RunKind::Hole },
+                kind: if written { RunKind::Data } else { RunKind::Hole },
             };
-            Ok(Self::split(offset, len).map(run).collect())
+            Ok(self.split(offset, len).into_iter().map(run).collect())
         })
     }
 }

@@ -1,0 +1,87 @@
+//! Client and server in one thread, in virtual time, over a pipe.
+
+use crate::client::{ACK, Client, GO, SET_META_CONTEXT, STRUCTURED_REPLY, context_query, info_query};
+use crate::memory::Memory;
+use kura_block::{Block, Error, Geometry, Result};
+use kura_nbd::{Export, Exports, Hangup, Limits, Tls, handshake, transmit};
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::DuplexStream;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+
+/// Some exports: enough to negotiate about.
+#[derive(Clone)]
+pub struct Fixed(pub Vec<Export>);
+
+impl Exports for Fixed {
+    async fn list(&self) -> Result<Vec<Export>> {
+        Ok(self.0.clone())
+    }
+
+    async fn find(&self, name: &str) -> Result<Export> {
+        let found = self.0.iter().find(|export| export.name == name).cloned();
+        found.ok_or_else(|| Error::missing(format!("volume {name}: no such volume")))
+    }
+}
+
+/// An export of `size_bytes`.
+pub fn export(name: &str, size_bytes: u64) -> Export {
+    let geometry = Geometry { size_bytes, ..Memory::new(0).geometry() };
+    Export { name: name.to_owned(), description: format!("the {name}"), read_only: false, geometry }
+}
+
+/// Runs a test in virtual time, on a thread with tasks of its own.
+pub fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let limit = Duration::from_hours(1);
+    let test = async { tokio::time::timeout(limit, test).await.expect("the test hangs") };
+    runtime.expect("a runtime").block_on(LocalSet::new().run_until(test))
+}
+
+/// A server of one connection.
+pub struct Served {
+    pub volume: Rc<Memory>,
+    pub stop: watch::Sender<bool>,
+    pub server: JoinHandle<std::result::Result<(), Hangup>>,
+}
+
+/// What is different from a writable volume of 1 MiB with simple replies.
+#[derive(Clone, Copy, Default)]
+pub struct Setup {
+    pub read_only: bool,
+    pub structured: bool,
+    pub limits: Limits,
+}
+
+pub const SIZE: u64 = 1 << 20;
+
+/// What fits into the pipe to the server, and back.
+pub const PIPE_BYTES: usize = 256 << 10;
+
+/// A client connected to a volume, past the handshake.
+pub async fn connect(setup: Setup) -> (Client<DuplexStream>, Served) {
+    let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+    let volume = Rc::new(Memory::new(SIZE));
+    let (stop, mut stopped) = watch::channel(false);
+    let server = spawn_local({
+        let volume = Rc::clone(&volume);
+        async move {
+            let exports = Fixed(vec![Export { read_only: setup.read_only, ..export("disk", SIZE) }]);
+            let session = handshake(theirs, &exports, &Tls::Off, &setup.limits).await?.expect("a session");
+            let stop = async move {
+                let _ = stopped.wait_for(|stopped| *stopped).await;
+            };
+            transmit(session, volume, &setup.limits, stop).await
+        }
+    });
+    let mut client = Client::greet(ours, 3).await.expect("a greeting");
+    if setup.structured {
+        assert_eq!(client.verdict(STRUCTURED_REPLY, b"").await.expect("a reply"), ACK);
+        let query = context_query("disk", &["base:allocation"]);
+        assert_eq!(client.verdict(SET_META_CONTEXT, &query).await.expect("a reply"), ACK);
+    }
+    assert_eq!(client.verdict(GO, &info_query("disk", &[])).await.expect("a reply"), ACK);
+    (client, Served { volume, stop, server })
+}
