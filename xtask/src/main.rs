@@ -1,4 +1,4 @@
-//! One entry for every habit: `cargo xtask test|bench|lint|ci`.
+//! One entry for every habit: `cargo xtask test|setup|bench|lint|ci`.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // A developer's tool talks to the terminal.
 
 mod bench;
@@ -22,6 +22,8 @@ struct Cli {
 enum Habit {
     /// Run every test, fast ones first; on Debian as root, install the clients they use.
     Test(test::Args),
+    /// Install and build what the tests and benches use; `test` does it by itself.
+    Setup,
     /// Measure kura beside its peers.
     Bench(bench::Args),
     /// Check formatting, clippy, licences, the dependency table and the tidiness of files.
@@ -33,6 +35,7 @@ enum Habit {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().habit {
         Habit::Test(args) => test::run(&args),
+        Habit::Setup => test::setup().map(drop),
         Habit::Bench(args) => bench::run(&args),
         Habit::Lint => lint::run(),
         Habit::Ci => {

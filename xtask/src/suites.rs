@@ -60,9 +60,7 @@ pub fn ensure() -> Result<PathBuf> {
     if PROGRAMS.iter().map(|program| program.name).chain(recordings).all(is_here) {
         return Ok(folder);
     }
-    let sources = shell::target("suites/sources")?;
-    let nbd = fetch(&sources, "nbd")?;
-    let libnbd = fetch(&sources, "libnbd")?;
+    let [nbd, libnbd] = fetch(&shell::target("suites/sources")?, ["nbd", "libnbd"])?;
     for program in PROGRAMS {
         build(program, if program.package == "nbd" { &nbd } else { &libnbd }, &folder)?;
     }
@@ -72,42 +70,43 @@ pub fn ensure() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Fetches and unpacks a source package, with a list of its own: the machine's apt is not touched.
-fn fetch(sources: &Path, package: &str) -> Result<PathBuf> {
-    if let Some(unpacked) = unpacked(sources, package)? {
-        return Ok(unpacked);
+/// Fetches and unpacks source packages, with an apt configuration of our own: the machine's is not touched.
+fn fetch<const N: usize>(folder: &Path, packages: [&str; N]) -> Result<[PathBuf; N]> {
+    if packages.iter().any(|package| unpacked(folder, package).is_err()) {
+        let (list, configuration) = (folder.join("sources.list"), folder.join("apt.conf"));
+        std::fs::write(&list, source_line(Path::new("/etc/apt"))?)?;
+        std::fs::create_dir_all(folder.join("apt/lists/partial"))?;
+        let options = format!(
+            "Dir::Etc::SourceList \"{}\";\nDir::Etc::SourceParts \"/dev/null\";\n\
+             Dir::State::Lists \"{folder}/apt/lists\";\nDir::Cache \"{folder}/apt\";\nAPT::Sandbox::User \"root\";\n",
+            list.display(),
+            folder = folder.display()
+        );
+        std::fs::write(&configuration, options)?;
+        let apt = |args: &[&str]| {
+            let mut command = shell::command("apt-get", ["--quiet=2"]);
+            shell::run(command.args(args).env("APT_CONFIG", &configuration).current_dir(folder))
+        };
+        apt(&["update"])?;
+        apt(&[&["source"], packages.as_slice()].concat())?;
     }
-    let list = sources.join("sources.list");
-    let first = !list.exists();
-    std::fs::write(&list, source_line(Path::new("/etc/apt"))?)?;
-    std::fs::create_dir_all(sources.join("apt/lists/partial"))?;
-    let apt = |args: &[&str]| {
-        let options = [
-            format!("Dir::Etc::SourceList={}", list.display()),
-            "Dir::Etc::SourceParts=/dev/null".into(),
-            format!("Dir::State::Lists={}", sources.join("apt/lists").display()),
-            format!("Dir::Cache={}", sources.join("apt").display()),
-            "APT::Sandbox::User=root".into(),
-        ];
-        let mut command = shell::command("apt-get", options.iter().flat_map(|option| ["-o", option]));
-        shell::run(command.args(args).current_dir(sources))
-    };
-    if first {
-        apt(&["--quiet=2", "update"])?;
+    let mut folders = packages.map(|_| PathBuf::new());
+    for (at, package) in folders.iter_mut().zip(packages) {
+        *at = unpacked(folder, package)?;
     }
-    apt(&["--quiet=2", "source", package])?;
-    unpacked(sources, package)?.with_context(|| format!("apt-get source {package} left no folder {package}-VERSION"))
+    Ok(folders)
 }
 
-fn unpacked(sources: &Path, package: &str) -> Result<Option<PathBuf>> {
+/// The folder a source package was unpacked to.
+fn unpacked(folder: &Path, package: &str) -> Result<PathBuf> {
     let prefix = format!("{package}-");
-    for entry in std::fs::read_dir(sources)? {
+    for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with(&prefix) && entry.file_type()?.is_dir() {
-            return Ok(Some(entry.path()));
+            return Ok(entry.path());
         }
     }
-    Ok(None)
+    bail!("there is no folder {package}-VERSION in {}", folder.display())
 }
 
 /// The line for source packages that goes with the machine's own line for Debian's packages.

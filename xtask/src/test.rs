@@ -2,6 +2,7 @@
 
 use crate::{needs, shell, suites};
 use anyhow::Result;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// What to test.
@@ -18,8 +19,7 @@ pub fn run(args: &Args) -> Result<()> {
     group("the rooms", || shell::run(&mut shell::cargo(["test", "--workspace", "--exclude", "kura"])))?;
     group("the binary", || shell::run(&mut shell::cargo(["test", "--package", "kura", "--bins"])))?;
     if !args.quick {
-        group("what the acceptance tests use", needs::ensure)?;
-        let suites = suites::ensure()?;
+        let suites = group("what the acceptance tests use", setup)?;
         group("the binary under real clients", || {
             let mut acceptance = shell::cargo(["test", "--package", "kura", "--test", "acceptance"]);
             shell::run(acceptance.env(suites::FOLDER_VARIABLE, suites))
@@ -29,10 +29,16 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn group(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+/// Brings in the clients and peers, and returns the folder of the test programs that were built.
+pub fn setup() -> Result<PathBuf> {
+    needs::ensure()?;
+    suites::ensure()
+}
+
+fn group<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let start = Instant::now();
     println!("== {name}");
-    work()?;
+    let done = work()?;
     println!("== {name}: {}", shell::elapsed(start.elapsed()));
-    Ok(())
+    Ok(done)
 }

@@ -40,7 +40,7 @@ impl Kura {
         let disk_bytes = size_bytes + size_bytes / 8 + (1 << 30);
         shell::output(Command::new("fallocate").arg("--length").arg(disk_bytes.to_string()).arg(&disk))?;
         let config = data.join("kura.toml");
-        std::fs::write(&config, format!("[pool]\ndisks = [{{ path = {:?}, class = \"fast\" }}]\n", disk.display()))?;
+        std::fs::write(&config, format!("[pool]\ndisks = [{{ path = {:?}, class = \"slow\" }}]\n", disk.display()))?;
         let mut command = serve(binary, data);
         let server = Process::start(command.arg("--config").arg(&config), &data.join("nbd.sock"))?;
         Ok(Self { binary: binary.to_path_buf(), data: data.to_path_buf(), server: server.into() })

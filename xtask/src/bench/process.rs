@@ -2,6 +2,7 @@
 
 use crate::shell;
 use anyhow::{Context, Result, bail};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -22,7 +23,7 @@ impl Process {
         let ticks = shell::output(Command::new("getconf").arg("CLK_TCK"))?;
         let mut process = Self { child, ticks_per_second: ticks.trim().parse().context("getconf CLK_TCK")? };
         let start = Instant::now();
-        while UnixStream::connect(socket).is_err() {
+        while greet(socket).is_err() {
             if let Some(status) = process.child.try_wait()? {
                 bail!("{name} ended at once: {status}");
             }
@@ -64,6 +65,15 @@ impl Process {
         }
         Ok(())
     }
+}
+
+/// Meets the NBD server on `socket` and takes leave as the protocol has it.
+fn greet(socket: &Path) -> std::io::Result<()> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.read_exact(&mut [0; 18])?;
+    // The client's flags: fixed newstyle. Then the option ABORT without data.
+    stream.write_all(b"\0\0\0\x01IHAVEOPT\0\0\0\x02\0\0\0\0")?;
+    stream.read_exact(&mut [0; 20])
 }
 
 impl Drop for Process {
