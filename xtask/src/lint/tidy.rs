@@ -22,7 +22,7 @@ pub fn complaints(path: &str, text: &str) -> Vec<String> {
     if lines > FILE_LINES {
         complaints.push(format!("{path}: {lines} lines, {FILE_LINES} at most: split it by subject"));
     }
-    complaints.extend(long_functions(text).into_iter().map(|(at, lines)| {
+    complaints.extend(long_functions(product(path, text)).into_iter().map(|(at, lines)| {
         format!("{path}:{at}: a function of {lines} lines, {FUNCTION_LINES} at most: give its steps names")
     }));
     complaints
@@ -54,6 +54,12 @@ fn is_unsafe(path: &str, line: &str) -> bool {
 fn code(line: &str) -> String {
     let line = line.split("//").next().unwrap_or_default();
     line.split('"').step_by(2).collect::<Vec<_>>().join("\"\"")
+}
+
+/// The part of a file that is no test: a test may hold a long table of cases.
+fn product<'a>(path: &str, text: &'a str) -> &'a str {
+    let is_test = path.ends_with("/tests.rs") || path.contains("/tests/");
+    if is_test { "" } else { text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default() }
 }
 
 /// Line number and length of each function that is too long. Trusts rustfmt: a function ends at the first line that
@@ -117,6 +123,9 @@ mod tests {
         assert!(complaints("a.rs", &body(&"        // why\n\n".repeat(100))).is_empty());
         let complaints = complaints("a.rs", &body(&"        x();\n".repeat(at_most + 1)));
         assert!(complaints.len() == 1 && complaints[0].starts_with("a.rs:2:"), "{complaints:?}");
+        let long = body(&"        x();\n".repeat(at_most + 1));
+        assert!(super::complaints("a/tests.rs", &long).is_empty());
+        assert!(super::complaints("a.rs", &format!("#[cfg(test)]\nmod tests {{\n{long}}}\n")).is_empty());
     }
 
     #[test]
