@@ -42,7 +42,7 @@ impl Turn {
 
 impl Wake for Turn {
     fn wake(self: Arc<Self>) {
-        if !self.over.load(Ordering::Relaxed) && !self.queued.swap(true, Ordering::Relaxed) {
+        if !self.queued.swap(true, Ordering::Relaxed) {
             let ready = Arc::clone(&self.ready);
             ready.with(|queue| queue.push_back(self));
         }

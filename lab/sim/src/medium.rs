@@ -447,11 +447,13 @@ impl Medium {
         self.state.borrow().content.as_ref().map(look)
     }
 
-    /// One line an operation that is not answered.
+    /// One line an operation that is not answered, of the oldest few.
     pub(crate) fn describe_pending(&self, text: &mut String) {
         let state = self.state.borrow();
-        for (_, op) in state.ops.iter().filter(|(_, op)| op.answer.is_none()) {
-            let stuck = if state.stuck.is_empty() { "" } else { ", the disk is stalled" };
+        let mut pending: Vec<&Op> = state.ops.iter().map(|(_, op)| op).filter(|op| op.answer.is_none()).collect();
+        pending.sort_unstable_by_key(|op| op.number);
+        let stuck = if state.stuck.is_empty() { "" } else { ", the disk is stalled" };
+        for op in pending.iter().take(8) {
             let _ =
                 write!(text, "\n  disk {} ({}): operation {} is not answered{stuck}", self.id, self.name, op.number);
         }

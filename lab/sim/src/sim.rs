@@ -154,9 +154,6 @@ impl Runtime for SimRuntime {
     }
 
     fn sleep(&self, delay: Duration) -> Local<'static, ()> {
-        if self.incarnation != self.world.incarnation() {
-            return Box::pin(std::future::pending());
-        }
         let at_ns = self.world.now_ns().saturating_add(nanos(delay));
         let key = self.world.agenda.borrow_mut().sleep_until(at_ns);
         Box::pin(Sleep { world: Rc::clone(&self.world), incarnation: self.incarnation, key })

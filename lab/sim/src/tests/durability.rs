@@ -237,6 +237,24 @@ fn every_way_a_crash_can_go_is_met() {
 }
 
 #[test]
+fn a_write_in_flight_at_a_crash_is_there_or_not_or_torn() {
+    for cache in [Cache::Off, Cache::Volatile { limit_bytes: 1 << 20 }] {
+        let outcomes: BTreeSet<Vec<u32>> = (0..2000)
+            .map(|seed| {
+                let sim = Sim::new(seed);
+                let disk = sim.disk("d", spec(cache, Discard::Zeroes));
+                sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(1)], ..FaultPlan::default() });
+                let block = disk.open();
+                let outcome = sim.run_until_crash_or(block.write(0, bytes_of(1, 4), true));
+                assert!(matches!(outcome, Outcome::Crashed));
+                sim.block_on(versions(&disk.open()))[..4].to_vec()
+            })
+            .collect();
+        assert_eq!(outcomes.len(), 16, "every part of four sectors: {outcomes:?}");
+    }
+}
+
+#[test]
 fn a_disk_whose_atom_is_a_block_never_tears_one() {
     let whole = |seed| {
         after_a_crash(seed, |sim| {

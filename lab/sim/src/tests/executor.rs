@@ -54,6 +54,23 @@ fn tasks_take_turns_in_the_order_in_which_they_were_woken() {
 }
 
 #[test]
+fn a_task_woken_twice_has_one_turn() {
+    let (sim, polls) = (Sim::new(1), Rc::new(Cell::new(0)));
+    let runtime = sim.runtime();
+    let counter = Rc::clone(&polls);
+    runtime.spawn(Box::pin(poll_fn(move |context: &mut Context<'_>| {
+        counter.set(counter.get() + 1);
+        if counter.get() == 1 {
+            context.waker().wake_by_ref();
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    })));
+    sim.block_on(runtime.sleep(MS));
+    assert_eq!(polls.get(), 2);
+}
+
+#[test]
 fn sleeps_end_by_time_then_by_the_order_in_which_they_began() {
     let (sim, log) = (Sim::new(1), Log::default());
     let runtime = sim.runtime();

@@ -78,6 +78,17 @@ fn a_torn_write_is_acknowledged_and_partly_there() {
 }
 
 #[test]
+fn a_torn_write_of_two_sectors_is_always_torn() {
+    for seed in 0..50 {
+        let (sim, disk) = filled(seed);
+        plan(&sim, When::Op(1), FaultKind::TornWrite);
+        sim.block_on(disk.open().write(0, Buf::copy_of(&[99; 1024]).into(), false)).unwrap();
+        let bytes = disk.at_rest(0, 1024);
+        assert_ne!(bytes[0], bytes[512], "seed {seed}");
+    }
+}
+
+#[test]
 fn a_misdirected_write_lands_elsewhere() {
     for seed in 0..50 {
         let (sim, disk) = filled(seed);
@@ -150,6 +161,20 @@ fn bit_rot_inverts_so_many_bits_of_its_place() {
             disk.at_rest((page * PAGE) as u64, PAGE).iter().map(|byte| (byte ^ (page as u8 + 1)).count_ones()).sum();
         assert_eq!(flipped, 5);
     }
+}
+
+#[test]
+fn the_cache_hides_bit_rot_until_it_is_written_to_rest() {
+    let sim = Sim::new(1);
+    let disk = sim.disk("d", DiskSpec::nvme(1 << 20));
+    write(&sim, &disk, 0, 7).unwrap();
+    disk.inject(FaultKind::BitRot(Place::Range(0..4096), 3));
+    assert_eq!(read(&sim, &disk, 0).unwrap(), [7; PAGE], "read from the cache");
+    let block = disk.open();
+    sim.block_on(block.write(0, of(8), true)).unwrap();
+    assert_eq!(read(&sim, &disk, 0).unwrap(), [8; PAGE], "written over");
+    disk.inject(FaultKind::BitRot(Place::Range(0..4096), 3));
+    assert_ne!(read(&sim, &disk, 0).unwrap(), [8; PAGE], "nothing is in the cache");
 }
 
 #[test]
@@ -268,6 +293,33 @@ fn every_crash_point_is_reached_once() {
     let begin = sim.now();
     assert_eq!(work(&sim, &disk), Outcome::Crashed);
     assert_eq!(sim.now().saturating_sub(begin), 3 * MS + MS / 2);
+}
+
+#[test]
+fn a_run_that_ends_in_the_moment_of_the_crash_has_crashed() {
+    let (sim, disk) = filled(1);
+    sim.set_plan(&FaultPlan { faults: vec![], crashes: vec![CrashPoint::Op(1)] });
+    let block = disk.open();
+    let outcome = sim.run_until_crash_or(async {
+        let _ = futures::poll!(block.flush());
+    });
+    assert_eq!(outcome, Outcome::Crashed);
+}
+
+#[test]
+fn a_new_plan_takes_the_place_of_the_old_one() {
+    let (sim, disk) = filled(1);
+    let mut old = FaultPlan { faults: vec![], crashes: vec![CrashPoint::Op(5), CrashPoint::After(9 * MS)] };
+    for when in [When::Op(2), When::After(2 * MS)] {
+        old.faults.push(Fault { disk: "d".into(), when, what: FaultKind::Dead });
+    }
+    sim.set_plan(&old);
+    read(&sim, &disk, 0).unwrap();
+    sim.set_plan(&FaultPlan::default());
+    for page in 0..20 {
+        read(&sim, &disk, page).unwrap();
+    }
+    assert!(sim.strikes().is_empty());
 }
 
 fn shape() -> PlanShape {

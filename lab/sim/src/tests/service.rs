@@ -117,6 +117,15 @@ fn enough_cylinder_skew_saves_the_turn() {
 }
 
 #[test]
+fn a_head_switch_longer_than_the_skew_costs_a_turn() {
+    let whole = Io { kind: crate::IoKind::Read, offset_bytes: 0, len_bytes: RotatingSpec::paper().track_bytes() * 2 };
+    for (head_switch_ns, turns) in [(1_599_600, 2), (1_599_601, 3)] {
+        let spec = RotatingSpec { head_switch_ns, ..RotatingSpec::paper() };
+        assert_eq!(Rotating::new(spec).service_ns(&whole, 0), turns * 13_330_000 + 6 * 266_600);
+    }
+}
+
+#[test]
 fn todays_disks_read_on_at_their_speed_and_seek_in_their_time() {
     for (spec, bytes_per_s, seek_ms) in
         [(RotatingSpec::hdd_7200(4 << 40), 176e6, 7.6), (RotatingSpec::hdd_10k(600 << 30), 117e6, 4.6)]
@@ -226,6 +235,16 @@ fn an_ssd_is_bound_by_latency_then_by_channels_then_by_its_link() {
 }
 
 #[test]
+fn reads_and_writes_of_an_ssd_pass_different_links() {
+    let mut ssd = Ssd::new(SsdSpec::nvme());
+    let write = Io { kind: crate::IoKind::Write, offset_bytes: 0, len_bytes: 1_500_000_000 };
+    let read = Io { kind: crate::IoKind::Read, offset_bytes: 0, len_bytes: 3_000 };
+    assert_eq!(ssd.service_ns(&write, 0), 1_000_015_000);
+    assert_eq!(ssd.service_ns(&read, 0), 81_000);
+    assert_eq!(ssd.service_ns(&read, 0), 82_000);
+}
+
+#[test]
 fn counters_tell_what_was_done_and_how_long_it_took() {
     let sim = Sim::new(1);
     let disk = sim.disk("d", DiskSpec::new(1 << 20, Server(1_000_000)));
@@ -242,4 +261,17 @@ fn counters_tell_what_was_done_and_how_long_it_took() {
     assert_eq!((counters.read_bytes, counters.written_bytes), (4096, 8192));
     assert_eq!((counters.busy_ns, counters.service_ns, counters.wait_ns), (3_000_000, 3_000_000, 3_000_000));
     assert_eq!((counters.queue, counters.queue_max), (0, 3));
+}
+
+#[test]
+fn jitter_moves_service_times_by_its_part_at_most() {
+    let service_ns = |seed| {
+        let sim = Sim::new(seed);
+        let block = sim.disk("d", DiskSpec { jitter: 0.2, ..DiskSpec::new(1 << 20, Server(1_000_000)) }).open();
+        sim.block_on(block.flush()).unwrap();
+        sim.now().as_nanos()
+    };
+    let times: Vec<u128> = (0..200).map(service_ns).collect();
+    let (least, most) = times.iter().fold((u128::MAX, 0), |(least, most), time| (least.min(*time), most.max(*time)));
+    assert!((800_000..820_000).contains(&least) && (1_180_000..=1_200_000).contains(&most), "{least} {most}");
 }
