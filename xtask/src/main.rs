@@ -35,7 +35,7 @@ enum Habit {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().habit {
         Habit::Test(args) => test::run(&args),
-        Habit::Setup => test::setup().map(drop),
+        Habit::Setup => test::setup(),
         Habit::Bench(args) => bench::run(&args),
         Habit::Lint => lint::run(),
         Habit::Ci => {

@@ -8,9 +8,6 @@ use crate::shell;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
-/// The environment variable that tells the acceptance tests where the programs are.
-pub const FOLDER_VARIABLE: &str = "KURA_TEST_SUITES";
-
 /// The Debian release whose source packages are built: newer ones only when we choose to.
 const RELEASE: &str = "trixie";
 
@@ -52,13 +49,13 @@ const fn libnbd(name: &'static str, sources: &'static [&'static str]) -> Program
     Program { name, package: "libnbd", sources, flags: &["-Icommon/include", "-pthread"], libraries: &["libnbd"] }
 }
 
-/// Builds what is not there yet and returns the folder the programs are in.
-pub fn ensure() -> Result<PathBuf> {
+/// Builds what is not there yet, where `app/kura/tests/acceptance/suites.rs` looks for it.
+pub fn ensure() -> Result<()> {
     let folder = shell::target("suites")?;
     let is_here = |name: &str| folder.join(name).exists();
     let recordings = RECORDINGS.iter().map(|path| file_name(path));
     if PROGRAMS.iter().map(|program| program.name).chain(recordings).all(is_here) {
-        return Ok(folder);
+        return Ok(());
     }
     let [nbd, libnbd] = fetch(&shell::target("suites/sources")?, ["nbd", "libnbd"])?;
     for program in PROGRAMS {
@@ -67,7 +64,7 @@ pub fn ensure() -> Result<PathBuf> {
     for path in RECORDINGS {
         std::fs::copy(nbd.join(path), folder.join(file_name(path))).with_context(|| format!("copying nbd's {path}"))?;
     }
-    Ok(folder)
+    Ok(())
 }
 
 /// Fetches and unpacks source packages, with an apt configuration of our own: the machine's is not touched.

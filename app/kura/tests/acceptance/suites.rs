@@ -1,15 +1,16 @@
 //! nbd's and libnbd's own test programs that apply to any server, built by `cargo xtask test` from their sources.
 
 use crate::harness::{Home, Server, ok, tool};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const MIB: u64 = 1 << 20;
 
-/// The folder `cargo xtask test` built the programs in.
+/// The folder the programs were built in.
 fn folder() -> PathBuf {
-    let folder = std::env::var_os("KURA_TEST_SUITES");
-    folder.map(PathBuf::from).expect("KURA_TEST_SUITES is not set: `cargo xtask test` builds the programs and sets it")
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("suites");
+    assert!(folder.is_dir(), "there is no {}: `cargo xtask setup` builds the programs", folder.display());
+    folder
 }
 
 fn program(name: &str) -> Command {
