@@ -136,24 +136,39 @@ impl Label {
     }
 }
 
-/// The newest label of a disk; `None` where there is none.
+/// The newest label of a disk; `None` where there is none. An error only when neither copy can be read.
 pub async fn read_label(device: &dyn Block) -> Result<Option<Label>> {
     let mut newest: Option<Label> = None;
     if device.geometry().size_bytes < 2 * BLOCK_BYTES as u64 {
         return Ok(None);
     }
+    let mut unreadable = Vec::new();
     for slot in 0..2 {
-        let block = device.read(slot * BLOCK_BYTES as u64, BLOCK_BYTES).await?.contiguous();
+        let block = match device.read(slot * BLOCK_BYTES as u64, BLOCK_BYTES).await {
+            Ok(block) => block.contiguous(),
+            Err(error) => {
+                unreadable.push(error);
+                continue;
+            }
+        };
         if let Some(label) = Label::decode(&block)?
             && newest.as_ref().is_none_or(|newest| newest.generation < label.generation)
         {
             newest = Some(label);
         }
     }
-    Ok(newest)
+    match unreadable.pop() {
+        Some(error) if newest.is_none() => Err(error),
+        _ => Ok(newest),
+    }
 }
 
-/// Writes a label durably, leaving the one before it in the other place.
+/// Writes a label durably, leaving the one before it in the other place; the first one goes to both.
 pub async fn write_label(device: &dyn Block, label: &Label) -> Result<()> {
-    device.write(label.generation % 2 * BLOCK_BYTES as u64, label.encode()?.into(), true).await
+    let block = label.encode()?;
+    let slot = |generation: u64| generation % 2 * BLOCK_BYTES as u64;
+    if label.generation == 1 {
+        device.write(slot(0), block.clone().into(), true).await?;
+    }
+    device.write(slot(label.generation), block.into(), true).await
 }

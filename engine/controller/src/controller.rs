@@ -8,6 +8,7 @@ use kura_journal::Limits;
 use kura_volume::{Parts, Replayed, Settings, Store, VolumeStatus};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Opens a disk by its path, for this controller's thread.
 pub type Opener = Box<dyn Fn(&str) -> Result<Rc<dyn Block>>>;
@@ -27,7 +28,7 @@ pub struct Config {
 pub struct Controller {
     id: ControllerId,
     runtime: Rc<dyn Runtime>,
-    shared: Rc<dyn Shared>,
+    shared: Arc<dyn Shared>,
     store: Store,
     opener: Opener,
     replayed: Replayed,
@@ -48,7 +49,7 @@ impl Controller {
         paths: &[String],
         opener: Opener,
         runtime: Rc<dyn Runtime>,
-        shared: Rc<dyn Shared>,
+        shared: Arc<dyn Shared>,
         config: Config,
     ) -> Result<Rc<Self>> {
         let mut found = Vec::new();
@@ -74,7 +75,7 @@ impl Controller {
         let parts = Parts {
             id,
             runtime: Rc::clone(&runtime),
-            shared: Rc::clone(&shared),
+            shared: Arc::clone(&shared),
             array: Array::new(members, pool.label.plan.extent_bytes),
             journal: pool.journal(id.0),
             shape: pool.shape(),

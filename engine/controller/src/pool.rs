@@ -125,12 +125,19 @@ pub(crate) struct Assembled {
 pub(crate) async fn assemble(found: Vec<Found>) -> Result<Assembled> {
     let mut labels: BTreeMap<DeviceId, (Label, Found)> = BTreeMap::new();
     let mut newest: Option<Label> = None;
+    let mut strangers = Vec::new();
     for (path, device) in found {
-        let label = read_label(&*device).await.map_err(|error| error.at(&path))?;
-        let Some(label) = label else {
-            return Err(Error::invalid(format!(
-                "{path}: no kura label: it is not a disk of a pool; make one with `kura pool create`"
-            )));
+        let label = match read_label(&*device).await {
+            Ok(Some(label)) => label,
+            Ok(None) => {
+                let why = "no kura label: it is not a disk of a pool; make one with `kura pool create`";
+                strangers.push(Error::invalid(format!("{path}: {why}")));
+                continue;
+            }
+            Err(error) => {
+                strangers.push(error.at(&path));
+                continue;
+            }
         };
         if newest.as_ref().is_some_and(|newest| newest.pool != label.pool) {
             return Err(Error::invalid(format!(
@@ -145,6 +152,11 @@ pub(crate) async fn assemble(found: Vec<Found>) -> Result<Assembled> {
                 "{path}: is the same disk of the pool as {other}: name each disk once"
             )));
         }
+    }
+    // A disk without a readable label may be a damaged member, as long as one is away.
+    let away = newest.as_ref().map_or(0, |newest| newest.members.len().saturating_sub(labels.len()));
+    if strangers.len() > away {
+        return Err(strangers.swap_remove(0));
     }
     let label = newest.ok_or_else(|| Error::invalid("a pool without disks: give at least one"))?;
     let mut assembled = Assembled { found: Vec::new(), plans: Vec::new(), label };

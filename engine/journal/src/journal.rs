@@ -199,6 +199,11 @@ impl Journal {
         self.inner.state.borrow().durable
     }
 
+    /// Records below are never replayed again.
+    pub fn tail(&self) -> Lsn {
+        self.inner.state.borrow().root.tail_lsn
+    }
+
     /// How full it is.
     pub fn usage(&self) -> Usage {
         Usage { ring_bytes: self.inner.shape.ring_bytes, used_bytes: self.inner.state.borrow().used_bytes() }

@@ -3,8 +3,8 @@
 use crate::extent::Extent;
 use crate::policy::checkpoint_due;
 use crate::store::Inner;
-use futures::StreamExt;
-use futures::stream;
+use futures::future::select;
+use futures::{StreamExt, stream};
 use kura_array::{Failure, Page};
 use kura_block::{Kind, Result};
 use kura_journal::Lsn;
@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// Pages written at once.
 const WIDTH: usize = 16;
+/// Space given up goes back to the pool after this long at the latest.
+const GIVE_BACK: Duration = Duration::from_secs(1);
 /// How long to wait before trying a checkpoint again that failed.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -20,7 +22,12 @@ impl Inner {
     /// The task that makes checkpoints and gives space back, until the store stops or its journal fails.
     pub async fn checkpoint_for_ever(self: Rc<Self>) {
         while !self.stopping.get() {
-            self.checkpointer.notified().await;
+            let news = std::pin::pin!(self.checkpointer.notified());
+            if self.freed.borrow().is_empty() {
+                news.await;
+            } else {
+                select(news, self.runtime.sleep(GIVE_BACK)).await;
+            }
             let done = self.tend().await;
             if self.stopping.get() || self.journal().alive().is_err() {
                 self.room.notify_waiters();
@@ -38,13 +45,13 @@ impl Inner {
 
     async fn tend(&self) -> Result<()> {
         self.note_lost_journals().await?;
-        if !self.freed.borrow().is_empty() {
-            self.commit_all().await?;
-            self.reclaim().await?;
-        }
         let usage = self.journal().usage();
         let pages = self.dirty_pages.borrow().len();
-        if checkpoint_due(usage.used_bytes, usage.ring_bytes, pages, self.settings.pages) {
+        let freed = self.freed.borrow().len();
+        let waited = self.runtime.now().saturating_sub(self.last_checkpoint.get());
+        if checkpoint_due(usage.used_bytes, usage.ring_bytes, pages, self.settings.pages)
+            || freed > 0 && waited >= GIVE_BACK
+        {
             self.checkpoint().await?;
         }
         Ok(())
@@ -63,6 +70,7 @@ impl Inner {
     /// Moves the journal's tail to where its head is now.
     pub async fn checkpoint(&self) -> Result<()> {
         let _one = self.checkpointing.lock().await;
+        self.last_checkpoint.set(self.runtime.now());
         let journal = self.journal();
         let tail = journal.next_lsn();
         journal.commit(tail).await?;
@@ -78,16 +86,13 @@ impl Inner {
             self.flush_disks().await?;
             journal.checkpoint(tail, tables).await
         };
-        if let Err(error) = done.await {
-            self.tables_changed.set(self.tables_changed.get() || wrote_tables);
-            for (extent, _) in pages {
-                extent.mark_dirty();
-                self.dirty_pages.borrow_mut().push(extent);
-            }
-            return Err(error);
+        let done = done.await;
+        if done.is_err() && wrote_tables {
+            self.tables_changed.set(true);
         }
+        self.pages_left(pages, done.is_ok());
+        done?;
         self.room.notify_waiters();
-        drop(pages);
         self.reclaim().await
     }
 
@@ -118,6 +123,14 @@ impl Inner {
     pub fn take_dirty_pages(&self) -> Vec<(Rc<Extent>, Page)> {
         let extents = std::mem::take(&mut *self.dirty_pages.borrow_mut());
         extents.into_iter().filter_map(|extent| extent.take_dirty().map(|page| (extent, page))).collect()
+    }
+
+    /// Notes that pages are on the disks, or that they must be written again.
+    pub fn pages_left(&self, pages: Vec<(Rc<Extent>, Page)>, written: bool) {
+        for (extent, _) in pages {
+            let dirty_again = extent.left(written);
+            self.page_changed(&extent, dirty_again);
+        }
     }
 
     /// Writes pages beside their extents, on all copies.

@@ -11,6 +11,8 @@ pub(crate) struct Extent {
     page: RefCell<Option<Page>>,
     /// The page differs from the one on the disks.
     dirty: Cell<bool>,
+    /// The page is being written out: until it is there the disks have an older one.
+    leaving: Cell<bool>,
     /// Set by use, cleared by the hand of the cache's clock.
     used: Cell<bool>,
     /// Counts up whenever the page comes, goes or is written out: a page read meanwhile is out of date.
@@ -25,6 +27,7 @@ impl Extent {
             places,
             page: RefCell::new(None),
             dirty: Cell::new(false),
+            leaving: Cell::new(false),
             used: Cell::new(false),
             turns: Cell::new(0),
         }
@@ -86,11 +89,12 @@ impl Extent {
         self.dirty.get()
     }
 
-    /// The page to write out now, with its next sequence number; clean from now on.
+    /// The page to write out now, with its next sequence number. The caller says [`Extent::left`] when that is done.
     pub fn take_dirty(&self) -> Option<Page> {
         if !self.dirty.replace(false) {
             return None;
         }
+        self.leaving.set(true);
         self.turns.set(self.turns.get() + 1);
         let page = &mut *self.page.borrow_mut();
         let page = page.as_mut()?;
@@ -98,18 +102,20 @@ impl Extent {
         Some(page.clone())
     }
 
-    /// Marks the page as not written out after all.
-    pub fn mark_dirty(&self) {
-        self.dirty.set(true);
+    /// The page taken last is on the disks, or, unless `written`, must be written again. True when that makes it dirty.
+    pub fn left(&self, written: bool) -> bool {
+        self.leaving.set(false);
+        !written && !self.dirty.replace(true)
     }
 
-    /// Lets a clean page go that was not used since the last call; true when it went.
+    /// Lets the page go if the disks have it and it was not used since the last call; true when it is gone.
     pub fn evict(&self) -> bool {
-        if self.used.replace(false) || self.dirty.get() {
+        if self.used.replace(false) || self.dirty.get() || self.leaving.get() {
             return false;
         }
         self.turns.set(self.turns.get() + 1);
-        self.page.borrow_mut().take().is_some()
+        self.page.borrow_mut().take();
+        true
     }
 }
 

@@ -17,8 +17,8 @@
 //! 2. A block goes to its place only after its record is durable, and never while an earlier version is on its way
 //!    there: after a crash a place holds a version that is durable in the journal or behind its tail.
 //! 3. A checksum page goes to a disk only after every record it reflects is durable.
-//! 4. An extent given up goes back to the pool only when that record is durable, and when no read or write of it is
-//!    under way.
+//! 4. An extent given up goes back to the pool only when the journal's tail has passed that record, so that no replay
+//!    writes there, and when no read or write of it is under way.
 //! 5. Replaying any part of the log again, in order, ends in the same state: records name logical blocks.
 //! 6. A read returns bytes that agree with their checksum, or an error.
 

@@ -11,6 +11,7 @@ use kura_journal::{Identity, JournalCopy, Limits, Lsn, Scan, Shape};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -29,7 +30,7 @@ pub struct Parts {
     /// Its clock and tasks.
     pub runtime: Rc<dyn Runtime>,
     /// Control information shared with the other controllers.
-    pub shared: Rc<dyn Shared>,
+    pub shared: Arc<dyn Shared>,
     /// The pool's disks.
     pub array: Array,
     /// The journal's copies, in the order of the pool's labels.
@@ -108,6 +109,7 @@ impl Inner {
             freed: RefCell::default(),
             dirty_bytes: Cell::new(0),
             last_write: Cell::new(Duration::ZERO),
+            last_checkpoint: Cell::new(Duration::ZERO),
             loaded: RefCell::new(VecDeque::new()),
             dirty_pages: RefCell::default(),
             drain: Cell::new((Lsn(0), 0)),
@@ -257,6 +259,7 @@ impl Inner {
         let next = self.journal().next_lsn();
         let tables = self.tables.borrow().encode();
         self.journal().checkpoint(next, Some((tables, next))).await?;
+        self.pages_left(pages, true);
         self.tell().await
     }
 

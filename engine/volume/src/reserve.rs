@@ -45,8 +45,7 @@ impl Inner {
     async fn allocate(&self, copies: usize) -> Result<Places> {
         match self.allocate_free(copies).await {
             Err(error) if error.kind() == Kind::Full && !self.freed.borrow().is_empty() => {
-                self.commit_all().await?;
-                self.reclaim().await?;
+                self.checkpoint().await?;
                 self.allocate_free(copies).await
             }
             done => done,
@@ -127,7 +126,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives an extent of a volume up; its space goes back to the pool when that is durable.
+    /// Gives an extent of a volume up; its space goes back to the pool at the next checkpoint.
     pub fn unmap(&self, volume: &Rc<VolumeState>, index: u32) {
         let taken = volume.map.borrow_mut().get_mut(index as usize).and_then(Option::take);
         let Some(extent) = taken else { return };
@@ -138,16 +137,17 @@ impl Inner {
         self.checkpointer.notify_one();
     }
 
-    /// Gives back to the pool what was given up durably and is not in use by a read or write any more.
+    /// Gives back to the pool what was given up behind the journal's tail, so that no replay writes there any more, and
+    /// is not in use by a read or write.
     pub async fn reclaim(&self) -> Result<()> {
-        let durable = self.journal().durable();
+        let tail = self.journal().tail();
         self.dirty_pages.borrow_mut().retain(|extent| extent.is_dirty());
         let mut back = Vec::new();
         self.freed.borrow_mut().retain(|freed| {
             // The tables' page list and this list are the only holders of an extent that nothing uses.
             let mut dirty_pages = self.dirty_pages.borrow_mut();
             let listed = dirty_pages.iter().filter(|extent| Rc::ptr_eq(extent, &freed.extent)).count();
-            let free = freed.until <= durable && Rc::strong_count(&freed.extent) == 1 + listed;
+            let free = freed.until <= tail && Rc::strong_count(&freed.extent) == 1 + listed;
             if free {
                 dirty_pages.retain(|extent| !Rc::ptr_eq(extent, &freed.extent));
                 back.push(Rc::clone(&freed.extent));

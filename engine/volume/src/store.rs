@@ -12,6 +12,7 @@ use kura_journal::{Journal, Lsn};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -74,7 +75,7 @@ pub(crate) struct Freed {
 pub(crate) struct Inner {
     pub id: ControllerId,
     pub runtime: Rc<dyn Runtime>,
-    pub shared: Rc<dyn Shared>,
+    pub shared: Arc<dyn Shared>,
     pub settings: Settings,
     pub array: Array,
     /// The disks that hold the journal's copies, in the copies' order.
@@ -87,6 +88,7 @@ pub(crate) struct Inner {
     pub freed: RefCell<Vec<Freed>>,
     pub dirty_bytes: Cell<u64>,
     pub last_write: Cell<Duration>,
+    pub last_checkpoint: Cell<Duration>,
     /// Extents whose page is in memory, in the order of the cache's clock.
     pub loaded: RefCell<VecDeque<Weak<Extent>>>,
     pub dirty_pages: RefCell<Vec<Rc<Extent>>>,
@@ -154,7 +156,8 @@ impl Store {
         inner.remove(&volume);
         inner.commit_all().await?;
         inner.shared.drop_name(name).await?;
-        inner.reclaim().await
+        inner.checkpointer.notify_one();
+        Ok(())
     }
 
     /// Changes a volume's size; what is beyond a smaller one is gone. Durable when the future resolves.
@@ -361,19 +364,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Notes that an extent's page is in memory, and lets others go when they are too many.
+    /// Notes that an extent's page is in memory, and lets others go when they are too many. One turn of the clock at
+    /// most: a page that was looked at since the last turn stays, so that whoever needs several has them all in the end.
     pub fn note_loaded(&self, extent: &Rc<Extent>) {
         let loaded = &mut *self.loaded.borrow_mut();
-        loaded.push_back(Rc::downgrade(extent));
-        // Two turns of the clock at most: the first takes the marks of use away.
-        let mut steps = 2 * loaded.len();
-        while loaded.len() > self.settings.pages && steps > 0 {
+        let mut steps = loaded.len();
+        while loaded.len() >= self.settings.pages && steps > 0 {
             steps -= 1;
-            let Some(oldest) = loaded.pop_front() else { return };
+            let Some(oldest) = loaded.pop_front() else { break };
             if oldest.upgrade().is_some_and(|oldest| !oldest.evict()) {
                 loaded.push_back(oldest);
             }
         }
+        loaded.push_back(Rc::downgrade(extent));
     }
 
     /// Takes a disk out of service, durably before anything is acknowledged without it.

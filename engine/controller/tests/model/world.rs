@@ -1,0 +1,309 @@
+//! A node of two controllers on five simulated disks, random work on it, and the comparison with the model.
+
+use super::reference::{BLOCK, Reference, Versions, Volume};
+use kura_block::{Block, Buf, Bufs, ControllerId};
+use kura_controller::{
+    Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, PoolSpec, Settings, VolumeSpec, format,
+};
+use kura_shared::InProcess;
+use kura_sim::{DiskSpec, Outcome, Sim, SimDisk};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+const CONTROLLERS: u16 = 2;
+const EXTENT: u64 = 64 << 10;
+
+pub struct World {
+    pub sim: Sim,
+    pub rng: ChaCha8Rng,
+    pub reference: Reference,
+    disks: Vec<SimDisk>,
+    names: u32,
+}
+
+/// What one step does to a volume.
+#[derive(Clone, Debug)]
+enum Action {
+    Write { offset: usize, data: Vec<u8>, fua: bool },
+    Zero { offset: usize, len: usize, keep: bool },
+    Discard { offset: usize, len: usize },
+    Read { offset: usize, len: usize },
+    Flush,
+}
+
+impl World {
+    pub fn new(seed: u64) -> Self {
+        let sim = Sim::new(seed);
+        let spec = |mib: u64| DiskSpec { jitter: 0.5, ..DiskSpec::nvme(mib << 20) };
+        let disk = |name: &str, mib| sim.disk(name, spec(mib));
+        let disks = vec![disk("fast0", 26), disk("fast1", 26), disk("slow0", 8), disk("slow1", 8), disk("slow2", 8)];
+        let world = Self { rng: sim.rng("model"), reference: Reference::default(), names: 0, sim, disks };
+        let new: Vec<_> = world
+            .disks
+            .iter()
+            .enumerate()
+            .map(|(id, disk)| NewDisk {
+                path: disk.name().into(),
+                device: disk.open(),
+                class: if id < 2 { DiskClass::Fast } else { DiskClass::Slow },
+                uuid: [id as u8 + 1; 16],
+            })
+            .collect();
+        let pool = PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: CONTROLLERS, journal_bytes: 9 << 20 };
+        world.sim.block_on(format(&new, &pool)).unwrap();
+        world
+    }
+
+    pub fn disk_names(&self) -> Vec<String> {
+        self.disks.iter().map(|disk| disk.name().to_owned()).collect()
+    }
+
+    async fn open(seed: u64, disks: &[SimDisk], runtime: Rc<dyn kura_block::Runtime>) -> Vec<Rc<Controller>> {
+        let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
+        let config = Config {
+            settings: Settings { write_buffer_bytes: 256 << 10, pages: 8 },
+            journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+            degraded: false,
+        };
+        let shared = Arc::new(InProcess::new());
+        let mut controllers = Vec::new();
+        for id in 0..CONTROLLERS {
+            let mut degraded = false;
+            let controller = loop {
+                let disks = disks.to_vec();
+                let opener: kura_controller::Opener = Box::new(move |path| {
+                    let disk = disks.iter().find(|disk| disk.name() == path);
+                    Ok(disk.map(|disk| disk.open() as Rc<dyn Block>).unwrap())
+                });
+                let shared = Arc::clone(&shared);
+                let config = Config { degraded, ..config };
+                match Controller::open(ControllerId(id), &paths, opener, Rc::clone(&runtime), shared, config).await {
+                    Ok(controller) => break controller,
+                    // One disk at most is faulty here: the others have everything.
+                    Err(error) if !degraded && error.to_string().contains("--degraded") => degraded = true,
+                    Err(error) => panic!("seed {seed}: controller {id} does not open: {error}"),
+                }
+            };
+            controllers.push(controller);
+        }
+        controllers
+    }
+
+    /// Starts the node, compares it with the model, and does so many steps of random work.
+    pub fn incarnation(&mut self, steps: u32) -> Outcome<()> {
+        let runtime = self.sim.runtime();
+        let (disks, seed) = (self.disks.clone(), self.sim.seed());
+        let (rng, reference, names) =
+            (&mut self.rng, RefCell::new(std::mem::take(&mut self.reference)), &mut self.names);
+        let outcome = self.sim.run_until_crash_or(async {
+            let controllers = Self::open(seed, &disks, runtime).await;
+            compare(&controllers, &reference, seed).await;
+            for _ in 0..steps {
+                step(&controllers, &reference, rng, names, seed).await;
+            }
+            if steps > 0 && rng.random_bool(0.3) {
+                check(&controllers, seed).await;
+            }
+            if rng.random_bool(0.3) {
+                for controller in &controllers {
+                    controller.store().stop().await.unwrap();
+                }
+            }
+        });
+        self.reference = reference.into_inner();
+        if outcome == Outcome::Done(()) {
+            // Stopped or not, what ran is gone before the next incarnation opens the disks.
+            self.sim.crash();
+        }
+        outcome
+    }
+
+    /// Starts the node once more, reads everything, and checks everything.
+    pub fn last_check(&mut self) {
+        let (disks, seed, runtime) = (self.disks.clone(), self.sim.seed(), self.sim.runtime());
+        let reference = RefCell::new(std::mem::take(&mut self.reference));
+        self.sim.block_on(async {
+            let controllers = Self::open(seed, &disks, runtime).await;
+            compare(&controllers, &reference, seed).await;
+            check(&controllers, seed).await;
+            for controller in &controllers {
+                controller.store().stop().await.unwrap();
+            }
+        });
+    }
+}
+
+async fn check(controllers: &[Rc<Controller>], seed: u64) {
+    for controller in controllers {
+        let report = controller.store().check(true).await.unwrap();
+        assert!(report.violations.is_empty(), "seed {seed}: {:#?}", report.violations);
+    }
+}
+
+/// Holds every volume against the model; what a power cut left open is settled by what is found.
+async fn compare(controllers: &[Rc<Controller>], reference: &RefCell<Reference>, seed: u64) {
+    let mut found = std::collections::BTreeSet::new();
+    for controller in controllers {
+        for volume in controller.volumes() {
+            let (name, size) = (volume.spec.name, volume.spec.size_bytes as usize);
+            let device = controller.open_volume(&name).unwrap();
+            let read = device.read(0, size).await.unwrap_or_else(|error| panic!("seed {seed}: {name}: {error}"));
+            let adopted = reference.borrow_mut().adopt(&name, &read.contiguous());
+            adopted.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            found.insert(name);
+        }
+    }
+    let reference = &mut *reference.borrow_mut();
+    for (name, volume) in &reference.volumes {
+        let may_lack = volume.deleting || !volume.durable;
+        assert!(found.contains(name) || may_lack, "seed {seed}: volume {name} is gone");
+    }
+    reference.volumes.retain(|name, _| found.contains(name));
+    for volume in reference.volumes.values_mut() {
+        volume.durable = true;
+        volume.deleting = false;
+    }
+}
+
+async fn step(
+    controllers: &[Rc<Controller>],
+    reference: &RefCell<Reference>,
+    rng: &mut ChaCha8Rng,
+    names: &mut u32,
+    seed: u64,
+) {
+    let volumes: Vec<String> = reference.borrow().volumes.keys().cloned().collect();
+    if volumes.len() < 2 || (volumes.len() < 4 && rng.random_bool(0.05)) {
+        *names += 1;
+        create(&controllers[*names as usize % controllers.len()], reference, rng, format!("v{names}")).await;
+        return;
+    }
+    let name = &volumes[rng.random_range(0..volumes.len())];
+    let owner =
+        |name: &str| controllers.iter().find(|one| one.volumes().iter().any(|volume| volume.spec.name == *name));
+    let owner = owner(name).unwrap_or_else(|| panic!("seed {seed}: nobody owns {name}"));
+    if rng.random_bool(0.03) {
+        reference.borrow_mut().volumes.get_mut(name).unwrap().deleting = true;
+        owner.store().delete(name).await.unwrap();
+        reference.borrow_mut().volumes.remove(name);
+        return;
+    }
+    let device = owner.open_volume(name).unwrap();
+    let size = device.geometry().size_bytes as usize;
+    // Work of one step is under way at once and does not overlap: each piece keeps to its own part of the volume.
+    let parts = rng.random_range(1..=4);
+    let part = size / parts / BLOCK * BLOCK;
+    let actions: Vec<Action> = (0..parts).map(|at| action(rng, at * part, part)).collect();
+    let work = actions.into_iter().map(|action| act(&*device, name, reference, action, seed));
+    futures::future::join_all(work).await;
+    if rng.random_bool(0.1) {
+        resize(owner, reference, rng, name).await;
+    }
+}
+
+async fn create(controller: &Rc<Controller>, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, name: String) {
+    let blocks = rng.random_range(8..200);
+    let spec = VolumeSpec {
+        name: name.clone(),
+        size_bytes: (blocks * BLOCK) as u64,
+        layout: Layout::Mirror,
+        thick: rng.random_bool(0.2),
+        read_only: false,
+    };
+    let volume = Volume { blocks: vec![Versions::default(); blocks], ..Volume::default() };
+    reference.borrow_mut().volumes.insert(name.clone(), volume);
+    controller.store().create(spec).await.unwrap();
+    reference.borrow_mut().volumes.get_mut(&name).unwrap().durable = true;
+}
+
+/// Grows a volume, or cuts it; a power cut in the middle may leave either size.
+async fn resize(controller: &Rc<Controller>, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, name: &str) {
+    controller.store().flush().await.unwrap();
+    let acknowledged = reference.borrow().acknowledged(name);
+    reference.borrow_mut().flushed(name, &acknowledged);
+    let blocks = rng.random_range(8..200);
+    let before = acknowledged.len();
+    if blocks < before {
+        // What is cut off may be gone although the old size is still there.
+        let cut = vec![0; (before - blocks) * BLOCK];
+        reference.borrow_mut().write(name, blocks * BLOCK, &cut);
+    }
+    reference.borrow_mut().volumes.get_mut(name).unwrap().resizing = Some(blocks);
+    controller.store().resize(name, (blocks * BLOCK) as u64).await.unwrap();
+    let reference = &mut *reference.borrow_mut();
+    let volume = reference.volumes.get_mut(name).unwrap();
+    volume.blocks.resize(blocks, Versions::default());
+    volume.resizing = None;
+}
+
+fn action(rng: &mut ChaCha8Rng, from: usize, len: usize) -> Action {
+    let blocks = len / BLOCK;
+    let first = rng.random_range(0..blocks);
+    let count = rng.random_range(1..=(blocks - first).min(40));
+    let (mut offset, mut len) = (from + first * BLOCK, count * BLOCK);
+    if rng.random_bool(0.3) {
+        let (head, tail) = (rng.random_range(0..BLOCK), rng.random_range(0..BLOCK));
+        if head + tail < len {
+            (offset, len) = (offset + head, len - head - tail);
+        }
+    }
+    match rng.random_range(0..12) {
+        0..=5 => {
+            let mut data = vec![0; len];
+            rng.fill(&mut data[..]);
+            Action::Write { offset, data, fua: rng.random_bool(0.2) }
+        }
+        6..=7 => Action::Read { offset, len },
+        8 => Action::Zero { offset, len, keep: rng.random_bool(0.5) },
+        9 => Action::Discard { offset: offset / BLOCK * BLOCK, len: len / BLOCK * BLOCK },
+        _ => Action::Flush,
+    }
+}
+
+async fn act(device: &dyn Block, name: &str, reference: &RefCell<Reference>, action: Action, seed: u64) {
+    let acknowledge = |offset: usize, len: usize, durable: bool| {
+        let (first, end) = (offset / BLOCK, (offset + len).div_ceil(BLOCK));
+        reference.borrow_mut().acknowledge(name, first, end, durable);
+    };
+    let done = match action {
+        Action::Write { offset, data, fua } => {
+            reference.borrow_mut().write(name, offset, &data);
+            let done = device.write(offset as u64, Bufs::from(Buf::copy_of(&data)), fua).await;
+            acknowledge(offset, data.len(), fua && done.is_ok());
+            done
+        }
+        Action::Zero { offset, len, keep } => {
+            reference.borrow_mut().write(name, offset, &vec![0; len]);
+            let done = device.write_zeroes(offset as u64, len as u64, keep).await;
+            acknowledge(offset, len, false);
+            done
+        }
+        Action::Discard { offset, len } => {
+            reference.borrow_mut().write(name, offset, &vec![0; len]);
+            let done = device.discard(offset as u64, len as u64).await;
+            acknowledge(offset, len, false);
+            done
+        }
+        Action::Read { offset, len } => match device.read(offset as u64, len).await {
+            Ok(bytes) => {
+                let expected = reference.borrow().bytes(name, offset, len);
+                assert!(*bytes.contiguous() == expected[..], "seed {seed}: {name} reads wrong at {offset}+{len}");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        },
+        Action::Flush => {
+            let acknowledged = reference.borrow().acknowledged(name);
+            let done = device.flush().await;
+            reference.borrow_mut().flushed(name, &acknowledged);
+            done
+        }
+    };
+    if let Err(error) = done {
+        panic!("seed {seed}: {name}: {error}");
+    }
+}
