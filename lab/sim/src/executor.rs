@@ -2,7 +2,7 @@
 
 use kura_block::Local;
 use slab::Slab;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,7 +64,6 @@ struct Task {
 pub(crate) struct Executor {
     tasks: RefCell<Slab<Task>>,
     ready: Arc<Ready>,
-    closed: Cell<bool>,
 }
 
 impl Executor {
@@ -81,11 +80,8 @@ impl Executor {
         self.turn(MAIN)
     }
 
-    /// Adds a task at the end of the queue; while tasks are being dropped by a crash, drops it.
+    /// Adds a task at the end of the queue.
     pub(crate) fn spawn(&self, future: Local<'static, ()>) {
-        if self.closed.get() {
-            return;
-        }
         let mut tasks = self.tasks.borrow_mut();
         let entry = tasks.vacant_entry();
         let turn = self.turn(entry.key());
@@ -125,9 +121,8 @@ impl Executor {
         self.tasks.borrow().len()
     }
 
-    /// Drops every task, as a power cut does. Their destructors may wake and spawn: both are without effect.
+    /// Drops every task, as a power cut does. Their destructors may wake each other, to no effect; they may not spawn.
     pub(crate) fn clear(&self) {
-        self.closed.set(true);
         let tasks = std::mem::take(&mut *self.tasks.borrow_mut());
         for (_, task) in tasks {
             task.turn.end();
@@ -135,6 +130,5 @@ impl Executor {
         }
         let queue = self.ready.with(std::mem::take);
         drop(queue);
-        self.closed.set(false);
     }
 }

@@ -112,7 +112,7 @@ pub struct PlanShape {
 }
 
 impl FaultKind {
-    /// Every kind, with durations of 100 ms to 1 s.
+    /// Every kind; what lasts for a while lasts half a second.
     pub fn all() -> Vec<Self> {
         let lasts = Duration::from_millis(500);
         vec![

@@ -41,7 +41,7 @@
 //!    refused; reads refused until rewritten; bits that rot at rest; a disk that is slow, stalled, full or dead. Faults
 //!    outlast crashes. Each that strikes is noted in [`Sim::strikes`].
 //! 7. **Not simulated**: networks, processor time, several machines with crashes of their own, reordering by the device's
-//!    scheduler, wear, garbage collection in flash, read-ahead in the device.
+//!    scheduler, wear, garbage collection in flash, zones and read-ahead of disks that turn.
 
 mod agenda;
 mod content;
@@ -63,5 +63,6 @@ pub use disk::{Cache, Discard, DiskSpec, SimBlock, SimDisk};
 pub use fault::{CrashPoint, Fault, FaultKind, FaultPlan, Place, PlanShape, Strike, When};
 pub use medium::Counters;
 pub use model::{Constant, Io, IoKind, ServiceModel, Ssd, SsdSpec};
+pub use rand_chacha::ChaCha8Rng;
 pub use rotating::{Rotating, RotatingSpec};
 pub use sim::{Outcome, Sim, SimRuntime};

@@ -160,6 +160,7 @@ impl Runtime for SimRuntime {
     }
 
     fn spawn(&self, task: Local<'static, ()>) {
+        // Destructors of what a crash drops may come here too.
         if self.incarnation == self.world.incarnation() {
             self.world.executor.spawn(task);
         }

@@ -255,6 +255,43 @@ fn a_write_in_flight_at_a_crash_is_there_or_not_or_torn() {
 }
 
 #[test]
+fn overlapping_writes_in_flight_at_a_crash_have_no_order() {
+    let last = |seed| {
+        let sim = Sim::new(seed);
+        let disk = sim.disk("d", spec(Cache::Off, Discard::Zeroes));
+        sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(2)], ..FaultPlan::default() });
+        let block = disk.open();
+        let writes = [1, 2].map(|version| block.write(0, bytes_of(version, 1), false));
+        assert!(matches!(sim.run_until_crash_or(join_all(writes)), Outcome::Crashed));
+        sim.block_on(versions(&disk.open()))[0]
+    };
+    let count = |version| (0..600).filter(|seed| last(*seed) == version).count();
+    let (first, second) = (count(1), count(2));
+    assert!(first > 150 && second > 150, "{first} {second}");
+}
+
+#[test]
+fn many_unflushed_writes_are_now_and_then_all_kept_and_all_lost() {
+    let kept = |seed| {
+        let sim = Sim::new(seed);
+        let disk = sim.disk("d", spec(Cache::Volatile { limit_bytes: 1 << 20 }, Discard::Zeroes));
+        let block = disk.open();
+        sim.block_on(async {
+            for sector in 0..30 {
+                block.write(sector * 512, bytes_of(1, 1), false).await.unwrap();
+            }
+        });
+        sim.crash();
+        sim.block_on(versions(&disk.open())).iter().sum::<u32>()
+    };
+    let kept: Vec<u32> = (0..100).map(kept).collect();
+    for count in [0, 30] {
+        assert!(kept.contains(&count), "{kept:?}");
+    }
+    assert!(kept.iter().filter(|kept| (1..30).contains(*kept)).count() > 50);
+}
+
+#[test]
 fn a_disk_whose_atom_is_a_block_never_tears_one() {
     let whole = |seed| {
         after_a_crash(seed, |sim| {

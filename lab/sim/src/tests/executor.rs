@@ -186,6 +186,7 @@ fn a_crash_drops_every_task_and_its_sleeps() {
     runtime.spawn(Box::pin(Careless { runtime: Rc::clone(&runtime), drops: Rc::clone(&drops) }));
     let ticker = Rc::clone(&runtime);
     runtime.spawn(Box::pin(async move { ticker.sleep(Duration::from_secs(5)).await }));
+    let old_sleep = runtime.sleep(Duration::ZERO);
     sim.block_on(runtime.sleep(MS));
     sim.crash();
     assert_eq!(drops.get(), 100, "what a destructor spawns is dropped at once");
@@ -199,6 +200,30 @@ fn a_crash_drops_every_task_and_its_sleeps() {
     sim.block_on(next.sleep(MS));
     assert!(!ran.get());
     assert_eq!(sim.now(), 2 * MS, "the dead incarnation's sleeps are gone");
+    sim.block_on(async { assert!(futures::poll!(old_sleep).is_pending()) });
+}
+
+#[test]
+fn a_waker_of_a_dead_task_wakes_nobody() {
+    let sim = Sim::new(1);
+    let waker = Rc::new(RefCell::new(None));
+    let kept = Rc::clone(&waker);
+    let wait = |polls: Rc<Cell<u32>>, kept: Rc<RefCell<Option<std::task::Waker>>>| -> Local<'static, ()> {
+        Box::pin(poll_fn(move |context: &mut Context<'_>| {
+            polls.set(polls.get() + 1);
+            *kept.borrow_mut() = Some(context.waker().clone());
+            Poll::Pending
+        }))
+    };
+    sim.runtime().spawn(wait(Rc::default(), kept));
+    sim.block_on(sim.runtime().sleep(MS));
+    sim.crash();
+    let (polls, runtime) = (Rc::new(Cell::new(0)), sim.runtime());
+    runtime.spawn(wait(Rc::clone(&polls), Rc::default()));
+    sim.block_on(runtime.sleep(MS));
+    waker.take().unwrap().wake();
+    sim.block_on(runtime.sleep(MS));
+    assert_eq!(polls.get(), 1, "its place is another task's now");
 }
 
 #[test]

@@ -232,6 +232,23 @@ fn a_dead_disk_fails_everything_and_comes_back_with_what_it_held() {
 }
 
 #[test]
+fn what_was_in_flight_as_a_disk_died_never_happened() {
+    for seed in 0..20 {
+        let (sim, disk) = filled(seed);
+        sim.set_plan(&FaultPlan { faults: vec![], crashes: vec![CrashPoint::After(MS / 2)] });
+        let (block, dying) = (disk.open(), disk.clone());
+        let outcome = sim.run_until_crash_or(async move {
+            let mut write = block.write(0, of(99), false);
+            assert!(futures::poll!(&mut write).is_pending());
+            dying.inject(FaultKind::Dead);
+            write.await
+        });
+        assert!(matches!(outcome, Outcome::Crashed));
+        assert!(changed(&disk).is_empty());
+    }
+}
+
+#[test]
 fn a_full_disk_takes_rewrites_only() {
     let (sim, disk) = filled(1);
     let block = disk.open();
