@@ -1,1 +1,167 @@
-//! (to come)
+//! The array alone, on simulated disks.
+
+use crate::{
+    Array, Class, JournalPart, Label, LabelMember, Layout, Member, Page, PageOwner, Place, Places, Plan, read_label,
+    write_label,
+};
+use kura_block::{BLOCK_BYTES, Block, Buf, Bufs, Checksum, DeviceId, ExtentId, Kind};
+use kura_sim::{DiskSpec, FaultKind, Place as Where, Sim, SimDisk};
+use proptest::prelude::*;
+
+const EXTENT: u64 = 64 << 10;
+const OWNER: PageOwner = PageOwner { volume: 7, index: 2, born: 11 };
+
+struct Rig {
+    sim: Sim,
+    disks: Vec<SimDisk>,
+    array: Array,
+    places: Places,
+}
+
+/// Two disks, and an extent mirrored on them.
+fn rig() -> Rig {
+    let sim = Sim::new(1);
+    let disks: Vec<_> = (0..2).map(|at| sim.disk(&format!("disk{at}"), DiskSpec::nvme(8 << 20))).collect();
+    let plan = Plan::of(8 << 20, EXTENT, 0).unwrap();
+    let members = disks.iter().enumerate();
+    let members = members.map(|(id, disk)| Member::new(DeviceId(id as u16), Class::Slow, plan, Some(disk.open())));
+    let array = Array::new(members.collect(), EXTENT);
+    let places =
+        (0..2).map(|device| Place { device: DeviceId(device), extent: ExtentId(3 + u32::from(device)) }).collect();
+    Rig { sim, disks, array, places }
+}
+
+fn blocks(count: usize) -> (Bufs, Vec<Checksum>) {
+    let bytes: Vec<u8> = (0..count * BLOCK_BYTES).map(|at| (at / 97) as u8).collect();
+    let checksums = bytes.chunks(BLOCK_BYTES).map(Checksum::of).collect();
+    (Bufs::from(Buf::copy_of(&bytes)), checksums)
+}
+
+#[test]
+fn a_rotten_copy_is_passed_over_and_named() {
+    let rig = rig();
+    let (data, checksums) = blocks(4);
+    rig.sim.block_on(async {
+        assert!(rig.array.write(&rig.places, 1, &data).await.is_empty());
+        assert!(rig.array.flush().await.is_empty());
+        let plan = rig.array.members()[0].plan;
+        let at = plan.extent_at(ExtentId(3)) + 2 * BLOCK_BYTES as u64;
+        rig.disks[0].inject(FaultKind::BitRot(Where::Range(at..at + 4096), 3));
+        let read = rig.array.read(&rig.places, 1, &checksums).await.unwrap();
+        assert_eq!(*read.data.contiguous(), *data.contiguous());
+        assert_eq!(read.damaged, [1]);
+        assert_eq!(rig.array.members()[0].counters().checksum_errors, 1);
+        let found = rig.array.verify(&rig.places, 1, &checksums).await;
+        assert_eq!((found.bad, found.lost), (vec![(1, DeviceId(0))], vec![false; 4]));
+    });
+}
+
+#[test]
+fn without_a_good_copy_a_read_is_an_error() {
+    let rig = rig();
+    let (data, checksums) = blocks(1);
+    rig.sim.block_on(async {
+        rig.array.write(&rig.places, 0, &data).await;
+        rig.array.flush().await;
+        for (disk, place) in rig.disks.iter().zip(&rig.places) {
+            let at = rig.array.members()[0].plan.extent_at(place.extent);
+            disk.inject(FaultKind::BitRot(Where::Range(at..at + 4096), 1));
+        }
+        let read = rig.array.read(&rig.places, 0, &checksums).await;
+        assert_eq!(read.unwrap_err().kind(), Kind::Corrupt);
+        rig.array.fail(DeviceId(0));
+        rig.array.fail(DeviceId(1));
+        let read = rig.array.read(&rig.places, 0, &checksums).await;
+        assert_eq!(read.unwrap_err().kind(), Kind::Device);
+    });
+}
+
+#[test]
+fn a_dead_disk_is_named_and_the_other_copy_serves() {
+    let rig = rig();
+    let (data, checksums) = blocks(3);
+    rig.sim.block_on(async {
+        rig.disks[1].inject(FaultKind::Dead);
+        let failures = rig.array.write(&rig.places, 0, &data).await;
+        assert_eq!(failures.iter().map(|failure| failure.device).collect::<Vec<_>>(), [DeviceId(1)]);
+        assert!(rig.array.fail(DeviceId(1)) && !rig.array.fail(DeviceId(1)));
+        let read = rig.array.read(&rig.places, 0, &checksums).await.unwrap();
+        assert_eq!(*read.data.contiguous(), *data.contiguous());
+        assert!(rig.array.write(&rig.places, 0, &data).await.is_empty(), "a disk out of service is not asked");
+    });
+}
+
+#[test]
+fn of_two_pages_the_newer_good_one_counts() {
+    let rig = rig();
+    rig.sim.block_on(async {
+        assert_eq!(rig.array.read_page(&rig.places, OWNER).await.unwrap_err().kind(), Kind::Corrupt);
+        let mut page = Page::empty(16);
+        for sequence in 1..=3 {
+            page.sequence = sequence;
+            page.set(sequence as usize, Some(Checksum::of(b"x")));
+            rig.array.write_page(&rig.places, OWNER, &page).await;
+            rig.array.flush().await;
+            assert_eq!(rig.array.read_page(&rig.places, OWNER).await.unwrap(), page);
+        }
+        let earlier = PageOwner { born: 10, ..OWNER };
+        assert_eq!(rig.array.read_page(&rig.places, earlier).await.unwrap_err().kind(), Kind::Corrupt);
+        // The newest page rots on both disks: the one before it is still there.
+        for (disk, place) in rig.disks.iter().zip(&rig.places) {
+            let at = rig.array.members()[0].plan.page_at(place.extent, 3);
+            disk.inject(FaultKind::BitRot(Where::Range(at..at + 4096), 1));
+        }
+        assert_eq!(rig.array.read_page(&rig.places, OWNER).await.unwrap().sequence, 2);
+    });
+}
+
+#[test]
+fn labels_come_back_and_the_newer_good_one_counts() {
+    let sim = Sim::new(1);
+    let disk = sim.disk("disk", DiskSpec::nvme(8 << 20));
+    let member = |id| LabelMember { uuid: [id; 16], class: Class::Slow, journal: id == 0, extents: 5 };
+    let mut label = Label {
+        pool: [1; 16],
+        generation: 1,
+        id: DeviceId(1),
+        controllers: 2,
+        plan: Plan::of(8 << 20, EXTENT, 0).unwrap(),
+        journal: JournalPart { tables_bytes: 1, ring_bytes: 2 },
+        members: vec![member(0), member(1)],
+    };
+    sim.block_on(async {
+        let device = disk.open();
+        assert_eq!(read_label(&*device).await.unwrap(), None);
+        write_label(&*device, &label).await.unwrap();
+        assert_eq!(read_label(&*device).await.unwrap(), Some(label.clone()));
+        label.generation = 2;
+        label.members.push(member(2));
+        write_label(&*device, &label).await.unwrap();
+        assert_eq!(read_label(&*device).await.unwrap(), Some(label.clone()));
+        device.write(0, Buf::copy_of(&[9; 4096]).into(), true).await.unwrap();
+        assert_eq!(read_label(&*device).await.unwrap().map(|label| label.generation), Some(1));
+    });
+}
+
+#[test]
+fn layouts_have_codes_and_copies() {
+    for layout in [Layout::None, Layout::Mirror] {
+        assert_eq!(Layout::from_code(layout.code()).unwrap(), layout);
+    }
+    assert_eq!([Layout::None.copies(), Layout::Mirror.copies()], [1, 2]);
+    assert_eq!(Layout::from_code(200).unwrap_err().kind(), Kind::Corrupt);
+}
+
+proptest! {
+    /// Whatever the sizes, the parts of a disk follow each other and end on it.
+    #[test]
+    fn the_parts_of_a_disk_do_not_overlap(size in 0u64..1 << 44, power in 16u32..=26, journals in 0u64..1 << 32) {
+        let plan = Plan::of(size, 1 << power, journals).unwrap();
+        if plan.extents > 0 {
+            let last = ExtentId(plan.extents - 1);
+            prop_assert!(plan.pages_at >= (1 << 20) + journals);
+            prop_assert!(plan.page_at(last, 1) + plan.page_bytes() <= plan.extents_at);
+            prop_assert!(plan.extent_at(last) + plan.extent_bytes <= size);
+        }
+    }
+}
