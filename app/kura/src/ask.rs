@@ -1,12 +1,12 @@
 //! The commands that ask a server.
 
-use crate::cli::{Command, Common, ControllerCommand, DiskCommand, Layout, PoolCommand, VolumeCommand};
+use crate::cli::{Class, Command, Common, ControllerCommand, DiskCommand, Layout, PoolCommand, VolumeCommand};
 use crate::show::{self, Out};
 use crate::size::Size;
 use crate::tls;
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use kura_admin::{CheckRequest, CheckResult, Client, NewVolume, ResizeVolume, ServerUri, Token, Volume};
+use kura_admin::{CheckRequest, CheckResult, Client, NewDisk, NewVolume, ResizeVolume, ServerUri, Token, Volume};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,7 +23,12 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
         Command::Controller(ControllerCommand::List) => {
             out.show(client.controllers().await?.as_slice(), show::controllers)?;
         }
-        Command::Serve(_) | Command::Config(_) | Command::Completions { .. } => bail!("not a command for a server"),
+        Command::Serve(_)
+        | Command::Pool(PoolCommand::Create(_))
+        | Command::Config(_)
+        | Command::Completions { .. } => {
+            unreachable!("main does these without a server")
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -53,6 +58,17 @@ fn client(common: &Common) -> Result<Client> {
 async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
     match command {
         DiskCommand::List => out.show(client.disks().await?.as_slice(), show::disks),
+        DiskCommand::Add { path, class, size, force } => {
+            let class = match class {
+                Class::Fast => kura_admin::DiskClass::Fast,
+                Class::Slow => kura_admin::DiskClass::Slow,
+            };
+            // The server may run in another directory.
+            let path = std::path::absolute(path)?.display().to_string();
+            let new = NewDisk { path, class, size_bytes: size.map(|size| size.0), force };
+            let disk = client.add_disk(&new).await?;
+            out.show(&disk, |disk| format!("disk {} ({}) adds {}", disk.id, disk.path, Size(disk.data_bytes)))
+        }
         DiskCommand::Fail { disk: id, dry_run } => {
             if !dry_run {
                 client.fail_disk(id).await?;

@@ -6,6 +6,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use kura_admin::ServerUri;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Volumes over NBD, on the disks you have.
 ///
@@ -96,6 +97,9 @@ pub struct Serve {
     /// From which level on is logged: error, warn, info, debug, trace [default: info]
     #[arg(long, env = "KURA_LOG", value_name = "LEVEL")]
     log: Option<Level>,
+    /// Start although a disk is away that may hold newer writes than the others: these writes are lost
+    #[arg(long, env = "KURA_DEGRADED")]
+    pub degraded: bool,
 }
 
 impl Serve {
@@ -108,8 +112,57 @@ impl Serve {
 /// Commands on the pool.
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
+    /// Make a data directory with a pool of the disks you name; `kura serve` then serves it
+    #[command(after_help = "For example: kura pool create --fast /dev/nvme0n1 --slow /dev/sda --slow /srv/kura0=100G")]
+    Create(PoolCreate),
     /// Show the pool and its disks
     Status,
+}
+
+/// What a pool is made of.
+#[derive(Debug, Args)]
+pub struct PoolCreate {
+    /// A disk for journals, or PATH=SIZE to make a sparse file; two are mirrored
+    #[arg(long, value_name = "PATH[=SIZE]")]
+    pub fast: Vec<DiskArg>,
+    /// A disk for data, or PATH=SIZE to make a sparse file
+    #[arg(long, required = true, value_name = "PATH[=SIZE]")]
+    pub slow: Vec<DiskArg>,
+    /// The data directory; it must not exist, or be empty
+    #[arg(long, env = "KURA_DATA", default_value = "kura-data", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+    /// Controllers, each a thread [default: one a core]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub controllers: Option<u16>,
+    /// Bytes in an extent, the unit in which volumes take space
+    #[arg(long, default_value = "4M", value_name = "SIZE")]
+    pub extent: Size,
+    /// Bytes of each controller's journal
+    #[arg(long, default_value = "128M", value_name = "SIZE")]
+    pub journal: Size,
+    /// Take disks that are not blank: what they hold is lost
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// A disk on the command line: `PATH`, or `PATH=SIZE`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiskArg {
+    /// Its path.
+    pub path: PathBuf,
+    /// Size of the sparse file to be made.
+    pub size: Option<Size>,
+}
+
+impl FromStr for DiskArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.rsplit_once('=') {
+            None => Ok(Self { path: text.into(), size: None }),
+            Some((path, size)) => Ok(Self { path: path.into(), size: Some(size.parse()?) }),
+        }
+    }
 }
 
 /// Commands on disks.
@@ -117,6 +170,20 @@ pub enum PoolCommand {
 pub enum DiskCommand {
     /// List the pool's disks
     List,
+    /// Add a disk to the pool; everything on it is lost
+    Add {
+        /// A block device or a file, as the server sees it
+        path: PathBuf,
+        /// What it is to be used for
+        #[arg(long, value_enum)]
+        class: Class,
+        /// Make a sparse file of this size, such as 100G
+        #[arg(long)]
+        size: Option<Size>,
+        /// Take it even though it is not blank
+        #[arg(long)]
+        force: bool,
+    },
     /// Mark a disk as failed: it is not used until it is replaced
     Fail {
         /// The disk's number, as listed
@@ -184,6 +251,15 @@ pub enum VolumeCommand {
     },
 }
 
+/// What a disk is used for.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Class {
+    /// Journals
+    Fast,
+    /// Data
+    Slow,
+}
+
 /// How a volume's data is laid on disks.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Layout {
@@ -239,6 +315,12 @@ mod tests {
             ("volume resize a 20G --shrink --dry-run", true),
             ("volume resize a", false),
             ("volume delete a --force --dry-run", true),
+            ("pool create --slow a", true),
+            ("pool create --fast a --fast b --slow c=10G --slow d --force --controllers 4", true),
+            ("pool create --fast a", false),
+            ("pool create --slow a=b", false),
+            ("disk add /dev/sda --class slow --force", true),
+            ("disk add /dev/sda", false),
             ("disk fail 3", true),
             ("disk fail three", false),
             ("disk fail 70000", false),

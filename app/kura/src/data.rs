@@ -4,15 +4,15 @@
 //!   DIR/lock        held by the server that runs, and says which process that is
 //!   DIR/version     what made the directory; written when it is whole
 //!   DIR/admin.sock  DIR/nbd.sock  the doors of this machine
+//!   DIR/disks.json  where the pool's disks are
 //!   DIR/disks/      the default pool's sparse files
 //! ```
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use kura_disk::Lock;
+use std::fs::{DirBuilder, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// What this program writes and reads.
@@ -24,8 +24,7 @@ const UNFINISHED: &str = "kura data 1, being made\n";
 pub struct DataDir {
     path: PathBuf,
     is_new: bool,
-    /// Released with the process, however it ends.
-    _lock: File,
+    _lock: Lock,
 }
 
 impl DataDir {
@@ -34,10 +33,11 @@ impl DataDir {
         // What is stored is nobody else's to read.
         DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| path.display().to_string())?;
         let path = path.canonicalize().with_context(|| path.display().to_string())?;
-        let lock = lock(&path)?;
+        let lock = Lock::directory(&path)?;
         let is_new = is_new(&path)?;
         if is_new {
             write_version(&path, UNFINISHED)?;
+            discard_remains(&path)?;
         }
         Ok(Self { path, is_new, _lock: lock })
     }
@@ -65,29 +65,6 @@ impl DataDir {
     }
 }
 
-fn lock(path: &Path) -> Result<File> {
-    let name = path.join("lock");
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&name);
-    let mut file = file.with_context(|| name.display().to_string())?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
-            let mut holder = String::new();
-            file.read_to_string(&mut holder)?;
-            bail!(
-                "{} is in use by process {}: stop that server, or choose another directory with --data",
-                path.display(),
-                holder.trim()
-            );
-        }
-        Err(errno) => return Err(errno).with_context(|| format!("{}: cannot be locked", name.display())),
-    }
-    file.set_len(0)?;
-    file.rewind()?;
-    writeln!(file, "{}", std::process::id())?;
-    Ok(file)
-}
-
 /// True when there is nothing in the directory that a server finished making.
 fn is_new(path: &Path) -> Result<bool> {
     let name = path.join("version");
@@ -104,7 +81,8 @@ fn is_new(path: &Path) -> Result<bool> {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             for entry in std::fs::read_dir(path)? {
                 let entry = entry?.file_name();
-                if entry != "lock" && entry != "version.new" {
+                // Of ours, and of a file system that is mounted here.
+                if !["lock", "version.new", "lost+found"].iter().any(|name| entry == *name) {
                     bail!(
                         "{} is no data directory: it holds {} and no version file; choose an empty directory with --data",
                         path.display(),
@@ -116,6 +94,18 @@ fn is_new(path: &Path) -> Result<bool> {
         }
         Err(error) => Err(error).with_context(|| name.display().to_string()),
     }
+}
+
+/// Removes what a server left that did not finish making the directory: nobody has seen it.
+fn discard_remains(path: &Path) -> Result<()> {
+    let (disks, book) = (path.join("disks"), path.join("disks.json"));
+    for removed in [std::fs::remove_dir_all(&disks), std::fs::remove_file(&book)] {
+        match removed {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).context(path.display().to_string()),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Replaces the version file by one that says `version`, durably and all at once.
@@ -147,7 +137,9 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("a/b");
         assert!(DataDir::open(&path).unwrap().is_new());
+        std::fs::create_dir(path.join("disks")).unwrap();
         let mut again = DataDir::open(&path).unwrap();
+        assert!(!path.join("disks").exists(), "what the first began is gone");
         assert!(again.is_new(), "the first was not finished");
         again.finish().unwrap();
         assert!(!again.is_new());
@@ -160,7 +152,7 @@ mod tests {
         let path = tempfile::tempdir().unwrap();
         let first = DataDir::open(path.path()).unwrap();
         let refused = refusal(path.path());
-        assert!(refused.contains(&format!("is in use by process {}: stop", std::process::id())), "{refused}");
+        assert!(refused.contains(&format!("is in use by process {} ", std::process::id())), "{refused}");
         drop(first);
         assert_eq!(refusal(path.path()), "");
     }

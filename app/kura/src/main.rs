@@ -7,16 +7,26 @@ mod ask;
 mod cli;
 mod config;
 mod data;
+mod disks;
+mod greeting;
 mod logs;
+mod nbd;
+mod node;
+mod serve;
 mod show;
 mod size;
 mod tls;
 
 use anyhow::{Error, Result};
 use clap::{CommandFactory, Parser};
-use cli::{Cli, Command, ConfigCommand};
+use cli::{Cli, Command, ConfigCommand, DiskArg, PoolCommand, PoolCreate};
 use config::{Config, Flags};
+use data::DataDir;
+use disks::{Book, Planned};
 use kura_admin::{ClientError, Problem, ServerUri};
+use kura_controller::DiskClass;
+use node::{Shape, make_pool};
+use show::Out;
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,7 +35,8 @@ fn main() -> ExitCode {
     let Cli { common, command } = Cli::parse();
     let json = common.json;
     let done = match command {
-        Command::Serve(_) => Ok(ExitCode::SUCCESS),
+        Command::Serve(serve) => serve::serve(serve),
+        Command::Pool(PoolCommand::Create(create)) => create_pool(create, common.out()),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file, &common),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "kura", &mut stdout());
@@ -49,6 +60,23 @@ fn check_config(file: &Path, common: &cli::Common) -> Result<ExitCode> {
     common
         .out()
         .show(&serde_json::json!({ "file": file, "valid": true }), |_| format!("{}: all is well", file.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn create_pool(create: PoolCreate, out: Out) -> Result<ExitCode> {
+    let mut data = DataDir::open(&create.data)?;
+    anyhow::ensure!(data.is_new(), "{} holds a pool already: name another --data", data.path().display());
+    let disk = |class| move |disk: DiskArg| Planned { path: disk.path, class, size: disk.size };
+    let fast = create.fast.into_iter().map(disk(DiskClass::Fast));
+    let planned: Vec<Planned> = fast.chain(create.slow.into_iter().map(disk(DiskClass::Slow))).collect();
+    let shape =
+        Shape { controllers: create.controllers, extent_bytes: create.extent.0, journal_bytes: create.journal.0 };
+    make_pool(&planned, shape, create.force, &Book::open(&data)?)?;
+    data.finish()?;
+    out.show(&serde_json::json!({ "data": data.path(), "disks": planned.len() }), |_| {
+        let data = data.path().display();
+        format!("a pool of {} disks is made in {data}: serve it with `kura serve --data {data}`", planned.len())
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

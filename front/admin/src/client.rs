@@ -1,8 +1,8 @@
 //! The client: typed requests over a Unix socket, HTTP or HTTPS.
 
 use crate::{
-    CheckRequest, Controller, Disk, Job, JobState, NewVolume, Pool, Problem, ProblemKind, ResizeVolume, Status, Token,
-    Volume,
+    CheckRequest, Controller, Disk, Job, JobState, NewDisk, NewVolume, Pool, Problem, ProblemKind, ResizeVolume,
+    Status, Token, Volume,
 };
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -146,6 +146,11 @@ impl Client {
     /// The pool's disks, by number.
     pub async fn disks(&self) -> Result<Vec<Disk>> {
         self.get("/api/v1/disks").await
+    }
+
+    /// Adds a disk to the pool; everything on it is lost.
+    pub async fn add_disk(&self, new: &NewDisk) -> Result<Disk> {
+        self.send(Method::POST, "/api/v1/disks", new).await
     }
 
     /// Marks a disk as failed.

@@ -56,6 +56,15 @@ impl From<engine::DiskClass> for DiskClass {
     }
 }
 
+impl From<DiskClass> for engine::DiskClass {
+    fn from(class: DiskClass) -> Self {
+        match class {
+            DiskClass::Fast => Self::Fast,
+            DiskClass::Slow => Self::Slow,
+        }
+    }
+}
+
 impl From<engine::DiskState> for DiskState {
     fn from(state: engine::DiskState) -> Self {
         match state {

@@ -29,8 +29,8 @@ pub use client::{Client, ClientError, ServerUri};
 pub use guard::Token;
 pub use problem::{Problem, ProblemKind};
 pub use resources::{
-    CheckRequest, CheckResult, Controller, Disk, DiskClass, DiskState, Health, Job, JobState, Layout, NewVolume, Pool,
-    ResizeVolume, Status, Timestamp, Volume,
+    CheckRequest, CheckResult, Controller, Disk, DiskClass, DiskState, Health, Job, JobState, Layout, NewDisk,
+    NewVolume, Pool, ResizeVolume, Status, Timestamp, Volume,
 };
-pub use routes::{Admin, router};
+pub use routes::{Admin, Disks, router};
 pub use server::{Access, Listener, serve};

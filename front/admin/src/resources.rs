@@ -151,6 +151,22 @@ pub struct Disk {
     pub checksum_errors: u64,
 }
 
+/// A disk that joins the pool; everything on it is lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewDisk {
+    /// A block device or a file, as the server sees it.
+    pub path: String,
+    /// What it is to be used for.
+    pub class: DiskClass,
+    /// Size in bytes of the sparse file to be made; absent when the path names what there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// True takes it even though it is not blank.
+    #[serde(default)]
+    pub force: bool,
+}
+
 /// Whether everything is as it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -217,7 +233,7 @@ pub struct Status {
     pub started_at: Timestamp,
     /// The data directory.
     pub data: String,
-    /// Where volumes are reached: NBD URIs, to which a volume's name is added.
+    /// Where volumes are reached: NBD URIs, in which `{volume}` stands for a volume's name.
     pub nbd: Vec<String>,
     /// Whether all is well.
     pub health: Health,

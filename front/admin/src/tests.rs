@@ -1,6 +1,8 @@
 //! The door from outside: its routes, its guards, its listeners and its client.
 
-use crate::{Access, Admin, Client, ClientError, Listener, Problem, ProblemKind, ServerUri, Timestamp, Token};
+use crate::{
+    Access, Admin, Client, ClientError, Disks, Listener, NewDisk, Problem, ProblemKind, ServerUri, Timestamp, Token,
+};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
@@ -14,9 +16,10 @@ use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tower::ServiceExt;
+use uuid::Uuid;
 
 /// Every route, as described to clients: removing or renaming one breaks them.
-const ROUTES: [&str; 16] = [
+const ROUTES: [&str; 17] = [
     "DELETE /api/v1/volumes/{name}",
     "GET /api/v1/controllers",
     "GET /api/v1/disks",
@@ -31,9 +34,27 @@ const ROUTES: [&str; 16] = [
     "GET /metrics",
     "PATCH /api/v1/volumes/{name}",
     "POST /api/v1/check",
+    "POST /api/v1/disks",
     "POST /api/v1/disks/{id}/fail",
     "POST /api/v1/volumes",
 ];
+
+/// A machine without disks.
+struct NoDisks;
+
+impl Disks for NoDisks {
+    fn last_path(&self, _disk: Uuid) -> Option<String> {
+        None
+    }
+
+    fn prepare(&self, new: &NewDisk) -> kura_block::Result<String> {
+        Err(kura_block::Error::invalid(format!("{}: there is no such disk", new.path)))
+    }
+
+    fn remember(&self, _disk: Uuid, _path: &str) -> kura_block::Result<()> {
+        Ok(())
+    }
+}
 
 /// The routes over a node without controllers: enough for everything that does not reach one.
 fn routes() -> Router {
@@ -43,6 +64,7 @@ fn routes() -> Router {
         version: "1.2.3".to_owned(),
         data: "/data".to_owned(),
         nbd: vec![],
+        disks: Arc::new(NoDisks),
         started_at: Timestamp::now(),
     })
 }
@@ -93,6 +115,8 @@ async fn what_cannot_be_served_is_a_problem_with_its_status() {
         ("GET", "/api/v1/jobs/7/events", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
         ("GET", "/api/v1/jobs/seven", "", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
         ("POST", "/api/v1/disks/70000/fail", "", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
+        ("POST", "/api/v1/disks", r#"{"path":"x","class":"slow"}"#, StatusCode::BAD_REQUEST, ProblemKind::Invalid),
+        ("GET", "/api/v1/pool", "", StatusCode::SERVICE_UNAVAILABLE, ProblemKind::Retry),
         ("PUT", "/api/v1/volumes", "", StatusCode::METHOD_NOT_ALLOWED, ProblemKind::Invalid),
         ("POST", "/api/v1/volumes", "{", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
         ("POST", "/api/v1/volumes", r#"{"name":"a"}"#, StatusCode::BAD_REQUEST, ProblemKind::Invalid),

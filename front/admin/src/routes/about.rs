@@ -36,7 +36,7 @@ pub(super) async fn status(State(door): Shared) -> Result<Json<Status>, Problem>
 impl Door {
     async fn status(&self) -> Result<Status, Problem> {
         let admin = &self.admin;
-        let pool = crate::Pool::from(admin.node.pool().await?);
+        let pool = self.pool().await?;
         let controllers = admin.node.controllers().await?;
         let volumes = admin.node.volumes().await?;
         let problems = pool.problems();

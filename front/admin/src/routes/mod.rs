@@ -6,16 +6,18 @@ mod pool;
 mod volumes;
 
 use crate::jobs::Jobs;
-use crate::{Problem, ProblemKind, Timestamp};
+use crate::{NewDisk, Problem, ProblemKind, Timestamp};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::get;
+use kura_block::Result;
 use kura_controller::Node;
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::sync::Arc;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use uuid::Uuid;
 
 /// A request's body is a few numbers and a name.
 const BODY_BYTES: usize = 64 * 1024;
@@ -31,10 +33,24 @@ pub struct Admin {
     pub version: String,
     /// The data directory.
     pub data: String,
-    /// Where volumes are reached: NBD URIs, to which a volume's name is added.
+    /// Where volumes are reached: NBD URIs, in which `{volume}` stands for a volume's name.
     pub nbd: Vec<String>,
+    /// What this machine knows of disks.
+    pub disks: Arc<dyn Disks>,
     /// When this server started.
     pub started_at: Timestamp,
+}
+
+/// What the machine knows of disks. These calls may block.
+pub trait Disks: Send + Sync + 'static {
+    /// Where the disk was found last: names one that is away.
+    fn last_path(&self, disk: Uuid) -> Option<String>;
+
+    /// Makes sure that the pool may take a disk, and returns the path to open it by. `Invalid` when it is not blank.
+    fn prepare(&self, new: &NewDisk) -> Result<String>;
+
+    /// Notes, durably, that the disk is at `path`, so that the next start finds it.
+    fn remember(&self, disk: Uuid, path: &str) -> Result<()>;
 }
 
 struct Door {
@@ -65,7 +81,7 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(volumes::list, volumes::create))
         .routes(routes!(volumes::show, volumes::resize, volumes::delete))
         .routes(routes!(pool::pool))
-        .routes(routes!(pool::disks))
+        .routes(routes!(pool::disks, pool::add_disk))
         .routes(routes!(pool::fail_disk))
         .routes(routes!(pool::controllers))
         .routes(routes!(jobs::check))

@@ -1,12 +1,15 @@
 //! The pool, its disks and controllers.
 
-use super::Shared;
-use crate::{Controller, Disk, Pool, Problem};
+use super::{Disks, Door, Shared};
+use crate::{Controller, Disk, DiskState, NewDisk, Pool, Problem};
 use axum::Json;
-use axum::extract::rejection::PathRejection;
+use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use kura_block::DeviceId;
+use axum::response::IntoResponse;
+use kura_block::{DeviceId, Error};
+use std::sync::Arc;
+use uuid::Uuid;
 
 /// The pool and its disks.
 #[utoipa::path(get, path = "/api/v1/pool", tag = "pool", responses(
@@ -14,7 +17,7 @@ use kura_block::DeviceId;
     (status = "default", description = "What went wrong", body = Problem),
 ))]
 pub(super) async fn pool(State(door): Shared) -> Result<Json<Pool>, Problem> {
-    Ok(Json(door.admin.node.pool().await?.into()))
+    Ok(Json(door.pool().await?))
 }
 
 /// The pool's disks, by number.
@@ -23,7 +26,25 @@ pub(super) async fn pool(State(door): Shared) -> Result<Json<Pool>, Problem> {
     (status = "default", description = "What went wrong", body = Problem),
 ))]
 pub(super) async fn disks(State(door): Shared) -> Result<Json<Vec<Disk>>, Problem> {
-    Ok(Json(Pool::from(door.admin.node.pool().await?).disks))
+    Ok(Json(door.pool().await?.disks))
+}
+
+/// Adds a disk to the pool. Everything on it is lost.
+#[utoipa::path(post, path = "/api/v1/disks", tag = "pool", request_body = NewDisk, responses(
+    (status = 201, description = "The disk, in use", body = Disk),
+    (status = "default", description = "What went wrong", body = Problem),
+))]
+pub(super) async fn add_disk(
+    State(door): Shared,
+    new: Result<Json<NewDisk>, JsonRejection>,
+) -> Result<impl IntoResponse, Problem> {
+    let (new, uuid) = (new?.0, Uuid::new_v4());
+    let class = new.class.into();
+    let path = door.ask_host(move |host| host.prepare(&new)).await?;
+    let disk = Disk::from(door.admin.node.add_disk(path.clone(), class, *uuid.as_bytes()).await?);
+    tracing::info!(disk = disk.id, path, "disk added");
+    door.ask_host(move |host| host.remember(uuid, &path)).await?;
+    Ok((StatusCode::CREATED, Json(disk)))
 }
 
 /// Marks a disk as failed: it is not used until it is replaced.
@@ -51,4 +72,27 @@ pub(super) async fn fail_disk(
 pub(super) async fn controllers(State(door): Shared) -> Result<Json<Vec<Controller>>, Problem> {
     let controllers = door.admin.node.controllers().await?;
     Ok(Json(controllers.into_iter().map(Controller::from).collect()))
+}
+
+impl Door {
+    /// The pool, in which a disk that is away is named by where it was last.
+    pub(super) async fn pool(&self) -> Result<Pool, Problem> {
+        let mut pool = Pool::from(self.admin.node.pool().await?);
+        for disk in pool.disks.iter_mut().filter(|disk| disk.state == DiskState::Missing) {
+            if let Some(path) = self.admin.disks.last_path(disk.uuid) {
+                disk.path = path;
+            }
+        }
+        Ok(pool)
+    }
+
+    /// Does what may block aside.
+    async fn ask_host<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&dyn Disks) -> kura_block::Result<T> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let host = Arc::clone(&self.admin.disks);
+        let answer = tokio::task::spawn_blocking(move || ask(&*host)).await;
+        Ok(answer.map_err(|_| Error::retry("the server is stopping"))??)
+    }
 }

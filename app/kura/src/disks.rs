@@ -1,0 +1,218 @@
+//! Where the pool's disks are: the files and devices it is made of, and a book in the data directory that remembers
+//! their paths from start to start.
+//!
+//! A disk is known by the UUID in its label; the book only says where to look, and names a disk that is away.
+
+use crate::config;
+use crate::data::DataDir;
+use crate::size::Size;
+use kura_admin::NewDisk;
+use kura_block::{Error, Result};
+use kura_controller::{DiskClass, DiskState, PoolInfo};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf, absolute};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use uuid::Uuid;
+
+/// A disk that holds something in its beginning is not taken without `force`; most file systems, partition tables and
+/// labels begin there.
+const BLANK_BYTES: usize = 1 << 20;
+
+/// The default pool: sparse files, in the data directory.
+const FAST: (u32, Size) = (2, Size(512 << 20));
+const SLOW: (u32, Size) = (6, Size(4 << 30));
+
+/// A disk to be made part of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// Its path.
+    pub path: PathBuf,
+    /// What it is to be used for.
+    pub class: DiskClass,
+    /// Size of the sparse file to be made where the path names nothing.
+    pub size: Option<Size>,
+}
+
+/// The disks a new pool is made of: those configured, or the default files in `data`.
+pub fn planned(data: &DataDir, configured: &[config::Disk]) -> Vec<Planned> {
+    if !configured.is_empty() {
+        return configured.iter().map(Planned::from).collect();
+    }
+    let files = |name: &'static str, class, (count, size)| {
+        let path = move |number| data.join("disks").join(format!("{name}{number}"));
+        (0..count).map(move |number| Planned { path: path(number), class, size: Some(size) })
+    };
+    files("fast", DiskClass::Fast, FAST).chain(files("slow", DiskClass::Slow, SLOW)).collect()
+}
+
+impl From<&config::Disk> for Planned {
+    fn from(disk: &config::Disk) -> Self {
+        let class = match disk.class {
+            config::Class::Fast => DiskClass::Fast,
+            config::Class::Slow => DiskClass::Slow,
+        };
+        Self { path: disk.path.get_ref().clone(), class, size: disk.size.as_ref().map(|size| *size.get_ref()) }
+    }
+}
+
+/// Makes sure that `path` may be labelled: makes a sparse file of `size` where it names nothing, refuses it where it is
+/// in use or, without `force`, not blank.
+pub fn prepare(path: &Path, size: Option<Size>, force: bool) -> Result<PathBuf> {
+    let refused = |error: std::io::Error| Error::invalid(format!("{}: {error}", path.display()));
+    let path = absolute(path).map_err(refused)?;
+    match (path.try_exists().map_err(refused)?, size) {
+        (false, Some(size)) => {
+            kura_disk::create_sparse(&path, size.0)?;
+            return Ok(path);
+        }
+        (false, None) => {
+            let text = "there is no such disk: mend the path, or give a size to make a file";
+            return Err(Error::missing(format!("{}: {text}", path.display())));
+        }
+        (true, _) => {}
+    }
+    kura_disk::probe(&path)?;
+    drop(kura_disk::Lock::device(&path)?);
+    let mut start = Vec::new();
+    File::open(&path).and_then(|file| file.take(BLANK_BYTES as u64).read_to_end(&mut start)).map_err(refused)?;
+    if !force && start.iter().any(|&byte| byte != 0) {
+        let text = "is not blank; if what it holds may go, say --force, or wipe its first megabyte";
+        return Err(Error::invalid(format!("{} {text}", path.display())));
+    }
+    Ok(path)
+}
+
+/// The disks of an opened pool that were found, and where.
+pub fn found(pool: &PoolInfo) -> Vec<(Uuid, String)> {
+    let here = pool.disks.iter().filter(|disk| disk.state != DiskState::Missing);
+    here.map(|disk| (Uuid::from_bytes(disk.uuid), disk.path.clone())).collect()
+}
+
+/// The paths by which the pool's disks are known, kept in `DIR/disks.json`.
+pub struct Book {
+    file: PathBuf,
+    paths: Mutex<BTreeMap<Uuid, String>>,
+}
+
+impl Book {
+    /// The book in the data directory; an empty one where there is none.
+    pub fn open(data: &DataDir) -> anyhow::Result<Self> {
+        use anyhow::Context;
+        let file = data.join("disks.json");
+        let paths = match std::fs::read(&file) {
+            Ok(text) => serde_json::from_slice(&text).with_context(|| {
+                format!("{}: mend it, or remove it and list the disks in pool.disks", file.display())
+            })?,
+            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => return Err(error).with_context(|| file.display().to_string()),
+        };
+        Ok(Self { file, paths: Mutex::new(paths) })
+    }
+
+    /// Where to look for the pool's disks: where they were, and where the configuration says.
+    pub fn candidates(&self, configured: &[config::Disk]) -> Vec<String> {
+        let configured = configured.iter().filter_map(|disk| absolute(disk.path.get_ref()).ok());
+        let remembered = self.paths().values().map(PathBuf::from).collect::<Vec<_>>();
+        let mut seen = BTreeMap::new();
+        for path in configured.chain(remembered) {
+            // Two names of one file are one disk.
+            let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+            seen.entry(real).or_insert_with(|| path.display().to_string());
+        }
+        seen.into_values().collect()
+    }
+
+    /// Notes where disks are now.
+    pub fn note(&self, disks: impl IntoIterator<Item = (Uuid, String)>) -> Result<()> {
+        let mut paths = self.paths();
+        let before = paths.clone();
+        paths.extend(disks);
+        if *paths == before { Ok(()) } else { self.write(&paths) }
+    }
+
+    fn paths(&self) -> MutexGuard<'_, BTreeMap<Uuid, String>> {
+        // A map is whole even if its holder panicked.
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, paths: &BTreeMap<Uuid, String>) -> Result<()> {
+        let failed =
+            |error: std::io::Error| Error::device(format!("{}: cannot be written: {error}", self.file.display()));
+        let text = serde_json::to_vec_pretty(paths).map_err(|error| failed(error.into()))?;
+        let fresh = self.file.with_extension("new");
+        let replace = || {
+            let mut file = File::create(&fresh)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            std::fs::rename(&fresh, &self.file)?;
+            File::open(self.file.parent().unwrap_or(Path::new(".")))?.sync_all()
+        };
+        replace().map_err(failed)
+    }
+}
+
+impl kura_admin::Disks for Book {
+    fn last_path(&self, disk: Uuid) -> Option<String> {
+        self.paths().get(&disk).cloned()
+    }
+
+    fn prepare(&self, new: &NewDisk) -> Result<String> {
+        let path = prepare(Path::new(&new.path), new.size_bytes.map(Size), new.force)?;
+        path.into_os_string().into_string().map_err(|path| Error::invalid(format!("{}: not UTF-8", path.display())))
+    }
+
+    fn remember(&self, disk: Uuid, path: &str) -> Result<()> {
+        self.note([(disk, path.to_owned())])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kura_admin::Disks;
+
+    #[test]
+    fn a_disk_is_taken_when_it_is_blank() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        let missing = prepare(&path, None, false).unwrap_err();
+        assert_eq!(missing.kind(), kura_block::Kind::Missing);
+        assert_eq!(prepare(&path, Some(Size(4 << 20)), false).unwrap(), path);
+        assert_eq!(path.metadata().unwrap().len(), 4 << 20);
+        prepare(&path, None, false).unwrap();
+
+        std::fs::write(&path, [&[0; 4096][..], b"mine"].concat()).unwrap();
+        let full = prepare(&path, None, false).unwrap_err();
+        assert!(full.to_string().contains("is not blank"), "{full}");
+        prepare(&path, None, true).unwrap();
+
+        let held = kura_disk::Lock::device(&path).unwrap();
+        assert_eq!(prepare(&path, None, true).unwrap_err().kind(), kura_block::Kind::Busy);
+        drop(held);
+        assert!(prepare(directory.path(), None, true).is_err(), "a directory is no disk");
+    }
+
+    #[test]
+    fn the_book_remembers_and_the_configuration_adds() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = DataDir::open(directory.path()).unwrap();
+        let book = Book::open(&data).unwrap();
+        assert!(book.candidates(&[]).is_empty());
+        let (one, two) = (directory.path().join("one"), directory.path().join("two"));
+        std::fs::write(&one, "").unwrap();
+        std::os::unix::fs::symlink(&one, &two).unwrap();
+        book.remember(Uuid::from_u128(1), one.to_str().unwrap()).unwrap();
+        let again = Book::open(&data).unwrap();
+        assert_eq!(again.last_path(Uuid::from_u128(1)).as_deref(), one.to_str());
+
+        let config = format!(
+            "pool.disks = [{{ path = '{}', class = 'slow' }}, {{ path = '/dev/x', class = 'fast' }}]",
+            two.display()
+        );
+        let config: config::Config = toml::from_str(&config).unwrap();
+        let candidates = again.candidates(&config.pool.disks);
+        assert_eq!(candidates, ["/dev/x", two.to_str().unwrap()], "a link to a disk that is known is that disk");
+    }
+}

@@ -1,0 +1,76 @@
+//! What a start says: where the volumes are, and what to try.
+
+use crate::size::Size;
+use kura_controller::Replayed;
+use std::fmt;
+use std::path::Path;
+
+/// What a start says; less than a screen.
+pub struct Greeting<'a> {
+    /// The data directory.
+    pub data: &'a Path,
+    /// What the start read again.
+    pub replayed: Replayed,
+    /// The volumes' names.
+    pub volumes: Vec<&'a str>,
+    /// NBD URIs, in which `{volume}` stands for a volume's name.
+    pub nbd: &'a [String],
+    /// The REST door's URL.
+    pub admin: Option<&'a str>,
+}
+
+impl fmt::Display for Greeting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "kura {} on {}", env!("CARGO_PKG_VERSION"), self.data.display())?;
+        let Replayed { entries, bytes } = self.replayed;
+        if entries > 0 {
+            writeln!(
+                f,
+                "replayed {entries} journal entries with {} of data: the last server did not stop by itself",
+                Size(bytes)
+            )?;
+        }
+        let known = self.volumes.iter().find(|name| **name == "demo").or(self.volumes.first());
+        let uris: Vec<_> = self.nbd.iter().map(|uri| uri.replace("{volume}", known.unwrap_or(&"VOLUME"))).collect();
+        writeln!(f)?;
+        uris.iter().try_for_each(|uri| writeln!(f, "  volume  {uri}"))?;
+        self.admin.iter().try_for_each(|url| writeln!(f, "  REST    {url}/api/v1/openapi.json"))?;
+        // The commands find the socket by themselves where this server's directory is the default one.
+        let default = Path::new("kura-data").canonicalize().is_ok_and(|path| path == self.data);
+        let server =
+            if default { String::new() } else { format!(" --server {}", self.data.join("admin.sock").display()) };
+        writeln!(f, "\n  try     kura status{server}")?;
+        writeln!(f, "          kura volume create vm1 --size 10G{server}")?;
+        match (known, uris.first()) {
+            (Some(_), Some(uri)) => writeln!(f, "          nbdinfo '{uri}'"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_uris_can_be_used_as_they_stand() {
+        let mut greeting = Greeting {
+            data: Path::new("/srv/kura"),
+            replayed: Replayed::default(),
+            volumes: vec!["a", "demo"],
+            nbd: &["nbd://127.0.0.1:10809/{volume}".to_owned()],
+            admin: Some("http://127.0.0.1:7400"),
+        };
+        let text = greeting.to_string();
+        for part in
+            ["nbd://127.0.0.1:10809/demo", "kura status --server /srv/kura/admin.sock", "http://127.0.0.1:7400/api"]
+        {
+            assert!(text.contains(part), "no {part} in:\n{text}");
+        }
+        assert!(!text.contains("replayed") && text.lines().count() <= 24);
+        greeting.replayed = Replayed { entries: 3, bytes: 8192 };
+        assert!(greeting.to_string().contains("replayed 3 journal entries with 8K"));
+        greeting.volumes.clear();
+        assert!(greeting.to_string().contains("10809/VOLUME"));
+    }
+}

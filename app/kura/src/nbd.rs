@@ -1,0 +1,150 @@
+//! The NBD door in front of a node: negotiates on the main thread, serves each client on its volume's.
+
+use crate::config;
+use anyhow::Result;
+use kura_block::Geometry;
+use kura_controller::{Node, VolumeInfo};
+use kura_nbd::{Address, Export, Exports, Limits, Listener, Server, Session, Socket, Tls, TlsKeys, transmit};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// A stopping server gives requests in flight this long.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// The addresses a server listens at, each with its encryption.
+pub struct Doors {
+    listeners: Vec<(Listener, Tls)>,
+    limits: Limits,
+}
+
+impl Doors {
+    /// Listens as `nbd` says, and on the Unix socket.
+    pub async fn open(nbd: &config::Nbd, unix: PathBuf) -> Result<Self> {
+        let mut listeners = vec![(Listener::bind(&Address::Unix(unix)).await?, Tls::Off)];
+        if let config::Listen::At(address) = nbd.listen.get_ref() {
+            let listener = Listener::bind(&Address::Tcp(address.to_string())).await?;
+            listeners.push((listener, tls(nbd)?));
+        }
+        let limits = Limits {
+            connections: *nbd.connections.get_ref(),
+            payload_bytes: nbd.request_bytes.get_ref().0 as u32,
+            requests: *nbd.in_flight.get_ref(),
+            drain_timeout: DRAIN,
+            ..Limits::default()
+        };
+        Ok(Self { listeners, limits })
+    }
+
+    /// URIs of the volumes, in which `{volume}` stands for a volume's name.
+    pub fn uris(&self) -> Vec<String> {
+        let uri = |(listener, tls): &(Listener, Tls)| match (listener.address(), tls) {
+            (Address::Unix(path), _) => format!("nbd+unix:///{{volume}}?socket={}", escaped(&path.to_string_lossy())),
+            (Address::Tcp(address), Tls::Required(_)) => format!("nbds://{address}/{{volume}}"),
+            (Address::Tcp(address), _) => format!("nbd://{address}/{{volume}}"),
+        };
+        self.listeners.iter().rev().map(uri).collect()
+    }
+
+    /// Serves the volumes of `node` until `stop` says true, and every client has left or was sent away.
+    pub async fn serve(self, node: Node, stop: watch::Receiver<bool>) {
+        let server = Server::new(Volumes(node.clone()), self.limits);
+        // Each client holds a clone of `here`: when all are dropped, all have left.
+        let (here, mut left) = mpsc::channel::<()>(1);
+        let begin = {
+            let (limits, stop) = (self.limits, stop.clone());
+            move |session: Session<Socket>| {
+                let (node, stop, here) = (node.clone(), stop.clone(), here.clone());
+                tokio::spawn(async move {
+                    attend(node, session, limits, stop).await;
+                    drop(here);
+                });
+            }
+        };
+        let listening = self
+            .listeners
+            .into_iter()
+            .map(|(listener, tls)| server.serve(listener, tls, begin.clone(), stopped(stop.clone())));
+        futures::future::join_all(listening).await;
+        drop(begin);
+        left.recv().await;
+    }
+}
+
+fn tls(nbd: &config::Nbd) -> Result<Tls> {
+    let Some(tls) = &nbd.tls else { return Ok(Tls::Off) };
+    let authority = tls.client_ca.as_ref().map(|ca| ca.get_ref().as_path());
+    let keys = TlsKeys::load(tls.cert.get_ref(), tls.key.get_ref(), authority)?;
+    // Where clients must show a certificate, none may go without TLS.
+    Ok(if authority.is_some() { Tls::Required(keys) } else { Tls::Offered(keys) })
+}
+
+/// A path as the query of a URI has it.
+fn escaped(path: &str) -> String {
+    use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+    const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'&').add(b'#').add(b'+').add(b'?').add(b'"');
+    utf8_percent_encode(path, RESERVED).to_string()
+}
+
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    // An error says that the sender is gone: a stop as well.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Brings a client to the thread that owns its volume, and serves it there.
+async fn attend(node: Node, session: Session<Socket>, limits: Limits, stop: watch::Receiver<bool>) {
+    let (peer, name) = (session.peer().to_owned(), session.export().name.clone());
+    let served = match node.find(&name).await {
+        Err(error) => Err(error),
+        // The client has what it needs; a clone of the node kept here would hold a stop up.
+        Ok((door, _)) => {
+            drop(node);
+            let volume = name.clone();
+            let serve = door.call(move |controller| {
+                Box::pin(async move {
+                    let volume = controller.open_volume(&volume)?;
+                    Ok(transmit(session, volume, &limits, stopped(stop)).await)
+                })
+            });
+            serve.await.flatten()
+        }
+    };
+    match served {
+        Ok(Ok(())) => tracing::debug!(%peer, volume = name, "NBD client left"),
+        Ok(Err(hangup)) => tracing::info!(%peer, volume = name, %hangup, "NBD client dropped"),
+        Err(error) => tracing::warn!(%peer, volume = name, %error, "NBD client not served"),
+    }
+}
+
+/// The node's volumes as exports.
+struct Volumes(Node);
+
+impl Exports for Volumes {
+    async fn list(&self) -> kura_block::Result<Vec<Export>> {
+        Ok(self.0.volumes().await?.into_iter().map(export).collect())
+    }
+
+    async fn find(&self, name: &str) -> kura_block::Result<Export> {
+        Ok(export(self.0.find(name).await?.1))
+    }
+}
+
+fn export(volume: VolumeInfo) -> Export {
+    let geometry = Geometry {
+        size_bytes: volume.spec.size_bytes,
+        align_bytes: 1,
+        optimal_bytes: kura_block::BLOCK_BYTES as u32,
+        rotational: false,
+        discards: true,
+    };
+    Export { name: volume.spec.name, description: String::new(), read_only: volume.spec.read_only, geometry }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_path_in_a_uri_is_escaped() {
+        assert_eq!(super::escaped("/srv/a b/nbd.sock"), "/srv/a%20b/nbd.sock");
+        assert_eq!(super::escaped("/srv/50%&more"), "/srv/50%25%26more");
+    }
+}

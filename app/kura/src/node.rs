@@ -1,0 +1,160 @@
+//! Composes a node: makes its pool once, and runs a thread for each of its controllers.
+//!
+//! ```text
+//!   thread 0: runtime, ring, disks ── Controller 0 ── Door 0 ─┐
+//!   thread 1: runtime, ring, disks ── Controller 1 ── Door 1 ─┴── Node ──> the doors in front
+//! ```
+
+use crate::config;
+use crate::disks::{Book, Planned, prepare};
+use anyhow::{Context, Result, ensure};
+use kura_block::{Block, ControllerId, Runtime};
+use kura_controller::{Config, Controller, Door, NewDisk, Node, Opener, PoolSpec, Replayed, Settings, door};
+use kura_disk::{Disk, Lock, Options};
+use kura_shared::InProcess;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use uuid::Uuid;
+
+/// What a new pool is made as; it keeps this for ever.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Controllers; one a core unless it is said.
+    pub controllers: Option<u16>,
+    /// Bytes in an extent.
+    pub extent_bytes: u64,
+    /// Bytes of each controller's journal.
+    pub journal_bytes: u64,
+}
+
+impl From<&config::Pool> for Shape {
+    fn from(pool: &config::Pool) -> Self {
+        Self {
+            controllers: pool.controllers.as_ref().map(|controllers| *controllers.get_ref()),
+            extent_bytes: pool.extent.get_ref().0,
+            journal_bytes: pool.journal.get_ref().0,
+        }
+    }
+}
+
+/// A node whose controllers run.
+pub struct Running {
+    /// The node.
+    pub node: Node,
+    /// What its controllers read again when they started.
+    pub replayed: Replayed,
+    threads: Vec<JoinHandle<()>>,
+    _locks: Vec<Lock>,
+}
+
+/// Makes a pool of these disks, and the sparse files among them, and notes in `book` where they are. Disks that are not
+/// blank are taken only with `force`.
+pub fn make_pool(planned: &[Planned], shape: Shape, force: bool, book: &Book) -> Result<()> {
+    let mut members = Vec::new();
+    for disk in planned {
+        if let Some(parent) = disk.path.parent().filter(|_| disk.size.is_some()) {
+            std::fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+        }
+        let path = prepare(&disk.path, disk.size, force)?;
+        let path = path.to_str().with_context(|| format!("{}: not UTF-8", path.display()))?.to_owned();
+        members.push((Uuid::new_v4(), path, disk.class));
+    }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let spec = PoolSpec {
+        uuid: *Uuid::new_v4().as_bytes(),
+        extent_bytes: shape.extent_bytes,
+        controllers: shape.controllers.unwrap_or(cores.min(usize::from(u16::MAX)) as u16),
+        journal_bytes: shape.journal_bytes,
+    };
+    kura_disk::run(|_| async {
+        let mut disks = Vec::new();
+        for (uuid, path, class) in &members {
+            disks.push(NewDisk { path: path.clone(), device: open(path)?, class: *class, uuid: *uuid.as_bytes() });
+        }
+        kura_controller::format(&disks, &spec).await
+    })??;
+    let paths = members.into_iter().map(|(uuid, path, _)| (uuid, path));
+    Ok(book.note(paths)?)
+}
+
+fn open(path: &str) -> kura_block::Result<Rc<dyn Block>> {
+    Ok(Rc::new(Disk::open(path, Options::default())?))
+}
+
+fn opener() -> Opener {
+    Box::new(open)
+}
+
+impl Running {
+    /// Runs the controllers of the pool on the disks at `paths`. None serves before all have recovered.
+    pub fn start(paths: Vec<String>, config: Config) -> Result<Self> {
+        let locks = paths.iter().filter(|path| Path::new(path).exists()).map(Lock::device);
+        let locks = locks.collect::<kura_block::Result<Vec<_>>>()?;
+        let count = kura_disk::run(async |_| Controller::count(&paths, &opener()).await)??;
+        let shared = Arc::new(InProcess::new());
+        let (opened, answers) = mpsc::channel();
+        let mut threads = Vec::new();
+        for id in 0..count {
+            let (paths, shared, opened) = (paths.clone(), Arc::clone(&shared), opened.clone());
+            let thread = std::thread::Builder::new().name(format!("controller-{id}"));
+            threads.push(thread.spawn(move || control(ControllerId(id), &paths, shared, config, &opened))?);
+        }
+        drop(opened);
+        let mut doors = answers.iter().take(usize::from(count)).collect::<kura_block::Result<Vec<Opened>>>()?;
+        ensure!(doors.len() == usize::from(count), "a controller ended before it was open");
+        doors.sort_by_key(|opened| opened.id.0);
+        let replayed = doors.iter().fold(Replayed::default(), |sum, opened| Replayed {
+            entries: sum.entries + opened.replayed.entries,
+            bytes: sum.bytes + opened.replayed.bytes,
+        });
+        let node = Node::new(doors.into_iter().map(|opened| opened.door).collect());
+        Ok(Self { node, replayed, threads, _locks: locks })
+    }
+
+    /// Ends the threads; the node must have been stopped, and all its clones be gone.
+    pub fn join(self) {
+        drop(self.node);
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a controller's thread panicked");
+            }
+        }
+    }
+}
+
+/// What a controller that opened says.
+struct Opened {
+    id: ControllerId,
+    door: Door,
+    replayed: Replayed,
+}
+
+/// A controller's thread, until its doors are gone.
+fn control(
+    id: ControllerId,
+    paths: &[String],
+    shared: Arc<InProcess>,
+    config: Config,
+    opened: &mpsc::Sender<kura_block::Result<Opened>>,
+) {
+    let ended = kura_disk::run(async |runtime| {
+        let runtime: Rc<dyn Runtime> = runtime;
+        let controller = Controller::open(id, paths, opener(), runtime, shared, config).await?;
+        let (door, inbox) = door();
+        // A start that failed elsewhere no longer listens: the door is dropped, and this thread ends.
+        let _ = opened.send(Ok(Opened { id, door, replayed: controller.replayed() }));
+        inbox.serve(controller).await;
+        Ok(())
+    });
+    if let Err(error) = ended.flatten() {
+        let _ = opened.send(Err(error));
+    }
+}
+
+/// What the controllers may take.
+pub fn limits(pool: &config::Pool, degraded: bool) -> Config {
+    let settings = Settings { write_buffer_bytes: pool.write_buffer.get_ref().0, ..Settings::default() };
+    Config { settings, degraded, ..Config::default() }
+}

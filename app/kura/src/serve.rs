@@ -1,0 +1,190 @@
+//! `kura serve`: from the configuration to `ready`, and from a signal to the end.
+
+use crate::cli::Serve;
+use crate::config::{self, Config, Listen};
+use crate::data::DataDir;
+use crate::disks::{Book, found, planned};
+use crate::greeting::Greeting;
+use crate::nbd;
+use crate::node::{Running, limits, make_pool};
+use crate::show::print;
+use crate::{logs, tls};
+use anyhow::{Context, Result};
+use kura_admin::{Access, Admin, Listener, Timestamp, Token};
+use kura_controller::{Layout, VolumeSpec};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use std::fs::Permissions;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{interval, timeout};
+
+/// The longest a stop may take; then it ends as a crash does, and the next start recovers.
+const STOP: Duration = Duration::from_secs(9);
+/// Histograms are folded this often, so that they stay small when nobody scrapes.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// Bounds of latency histograms, in seconds.
+const LATENCIES_S: [f64; 14] =
+    [20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 500e-3, 2.0];
+
+/// Serves until a signal says to stop.
+pub fn serve(serve: Serve) -> Result<ExitCode> {
+    let (file, degraded) = (serve.config.clone(), serve.degraded);
+    let config = Config::load(file.as_deref(), serve.flags())?;
+    logs::start(&config.log)?;
+    let buckets = Matcher::Suffix("_seconds".to_owned());
+    let metrics = PrometheusBuilder::new().set_buckets_for_metric(buckets, &LATENCIES_S)?.install_recorder()?;
+    let mut data = DataDir::open(&config.data)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let doors = runtime.block_on(Doors::open(&config, &data))?;
+    let (running, book) = start(&config, &data, degraded)?;
+    runtime.block_on(async {
+        if data.is_new() {
+            make_demo(&config, &running).await?;
+            data.finish()?;
+        }
+        doors.serve(&data, running, book, metrics).await
+    })
+}
+
+/// Makes the pool where the data directory is new, and runs its controllers.
+fn start(config: &Config, data: &DataDir, degraded: bool) -> Result<(Running, Book)> {
+    let book = Book::open(data)?;
+    if data.is_new() {
+        make_pool(&planned(data, &config.pool.disks), (&config.pool).into(), false, &book)?;
+    }
+    let paths = book.candidates(&config.pool.disks);
+    Ok((Running::start(paths, limits(&config.pool, degraded))?, book))
+}
+
+async fn make_demo(config: &Config, running: &Running) -> Result<()> {
+    if config.demo.0 == 0 {
+        return Ok(());
+    }
+    let layout = if running.node.pool().await?.disks.len() > 1 { Layout::Mirror } else { Layout::None };
+    let spec =
+        VolumeSpec { name: "demo".to_owned(), size_bytes: config.demo.0, layout, thick: false, read_only: false };
+    running.node.create_volume(spec).await?;
+    Ok(())
+}
+
+/// What a server listens on; open before the node runs, so that a port in use is told at once.
+struct Doors {
+    nbd: nbd::Doors,
+    admin: Vec<(Listener, Access)>,
+    admin_url: Option<String>,
+}
+
+impl Doors {
+    async fn open(config: &Config, data: &DataDir) -> Result<Self> {
+        let unix = config.nbd.unix.clone().unwrap_or_else(|| data.join("nbd.sock"));
+        let nbd = nbd::Doors::open(&config.nbd, unix).await?;
+        let mut admin = vec![(Listener::Unix(admin_socket(&data.join("admin.sock"))?), Access::Reach)];
+        let mut admin_url = None;
+        if let Listen::At(address) = *config.admin.listen.get_ref() {
+            let (listener, access, url) = admin_port(&config.admin, address).await?;
+            admin.push((listener, access));
+            admin_url = Some(url);
+        }
+        Ok(Self { nbd, admin, admin_url })
+    }
+
+    /// Serves until a signal says to stop.
+    async fn serve(self, data: &DataDir, running: Running, book: Book, metrics: PrometheusHandle) -> Result<ExitCode> {
+        let mut signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        book.note(found(&running.node.pool().await?))?;
+        let admin = Admin {
+            node: running.node.clone(),
+            metrics: metrics.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            data: data.path().display().to_string(),
+            nbd: self.nbd.uris(),
+            disks: Arc::new(book),
+            started_at: Timestamp::now(),
+        };
+        let volumes = running.node.volumes().await?;
+        let greeting = Greeting {
+            data: data.path(),
+            replayed: running.replayed,
+            volumes: volumes.iter().map(|volume| volume.spec.name.as_str()).collect(),
+            nbd: &admin.nbd,
+            admin: self.admin_url.as_deref(),
+        };
+        let greeting = greeting.to_string();
+        let (stop, stopping) = watch::channel(false);
+        let mut doors = JoinSet::new();
+        let routes = kura_admin::router(admin);
+        for (listener, access) in self.admin {
+            doors.spawn(kura_admin::serve(listener, access, routes.clone(), stopping.clone()));
+        }
+        drop(routes);
+        doors.spawn(self.nbd.serve(running.node.clone(), stopping));
+        let upkeep = tokio::spawn(async move {
+            let mut ticks = interval(UPKEEP);
+            loop {
+                ticks.tick().await;
+                metrics.run_upkeep();
+            }
+        });
+        print(&format!("{greeting}\nready"))?;
+        // Without systemd there is nobody to tell.
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        tokio::select! {
+            _ = signals.0.recv() => tracing::info!("SIGTERM: stopping"),
+            _ = signals.1.recv() => tracing::info!("SIGINT: stopping"),
+        }
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        upkeep.abort();
+        tokio::select! {
+            stopped = timeout(STOP, wind_down(stop, doors, &running)) => {
+                stopped.context("not stopped in time: the next start recovers what was acknowledged")??;
+            }
+            // Asked again: at once, then.
+            _ = signals.0.recv() => std::process::exit(1),
+            _ = signals.1.recv() => std::process::exit(1),
+        }
+        running.join();
+        tracing::info!("stopped");
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Closes the doors, then stops the node.
+async fn wind_down(stop: watch::Sender<bool>, mut doors: JoinSet<()>, running: &Running) -> Result<()> {
+    stop.send_replace(true);
+    while doors.join_next().await.is_some() {}
+    Ok(running.node.stop().await?)
+}
+
+fn admin_socket(path: &Path) -> Result<UnixListener> {
+    let refused = || format!("{}: cannot be listened at; a shorter --data may help", path.display());
+    // The data directory is locked: whoever listened there is gone.
+    if path.exists() {
+        std::fs::remove_file(path).with_context(refused)?;
+    }
+    let listener = UnixListener::bind(path).with_context(refused)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).with_context(refused)?;
+    Ok(listener)
+}
+
+async fn admin_port(admin: &config::Admin, address: SocketAddr) -> Result<(Listener, Access, String)> {
+    let tcp = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("admin address {address}: cannot be listened at; choose another with --admin"))?;
+    let at = tcp.local_addr()?;
+    let access = admin.token.as_ref().map_or(Access::ThisMachine, |token| Access::Token(Token::new(token.get_ref())));
+    Ok(match &admin.tls {
+        Some(tls) => {
+            let identity = tls::identity(tls.cert.get_ref(), tls.key.get_ref())?;
+            (Listener::Tls(tcp, identity), access, format!("https://{at}"))
+        }
+        None => (Listener::Tcp(tcp), access, format!("http://{at}")),
+    })
+}
