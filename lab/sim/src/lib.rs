@@ -24,24 +24,24 @@
 //! # The model
 //!
 //! 1. **One thread, one order.** Tasks are polled in the order in which they were woken; time advances, to the
-//!    nanosecond, only while every task waits; events of one moment happen in the order in which they were entered. Work
-//!    of the processor takes no time.
-//! 2. **All chance comes from one seed**, through generators with names. One seed twice gives the same operations at the
-//!    same times ([`Sim::digest`]), the same bytes ([`SimDisk::digest`]) and the same end ([`Sim::now`]).
-//! 3. **A device serves first come, first served**, on as many channels as its [`ServiceModel`] has. An operation is
-//!    issued when its future is first polled and takes effect, all at once, when its service ends, whether or not anyone
-//!    still waits. There are no interrupts, buses or controllers above the device.
-//! 4. **A volatile cache decides what a crash leaves, not how long a write takes.** Writes, discards and zeroes without FUA
-//!    are acknowledged into it; a flush, FUA, or a full cache puts them to rest.
-//! 5. **A crash** drops every task. Each write that is not at rest (unflushed, or in flight) is kept, lost or torn in
-//!    atoms, by the seed: a prefix of it stays, or any part. Where writes overlap, each atom ends as one of them or as it
-//!    was. Now and then all are kept, or all lost. What is at rest stays. Time stands; the world goes on with the next
-//!    incarnation.
-//! 6. **Faults come from a [`FaultPlan`]**, each at an operation, at a time or by chance: writes lost, torn, misdirected or
-//!    refused; reads refused until rewritten; bits that rot at rest; a disk that is slow, stalled, full or dead. Faults
-//!    outlast crashes. Each that strikes is noted in [`Sim::strikes`].
-//! 7. **Not simulated**: networks, processor time, several machines with crashes of their own, reordering by the device's
-//!    scheduler, wear, garbage collection in flash, zones and read-ahead of disks that turn.
+//!    nanosecond, only while every task waits; events of one moment happen in the order in which they were entered.
+//!    Work of the processor takes no time.
+//! 2. **All chance comes from one seed**, through generators with names. One seed twice gives the same operations
+//!    at the same times ([`Sim::digest`]), the same bytes ([`SimDisk::digest`]) and the same end ([`Sim::now`]).
+//! 3. **A device serves first come, first served**, on as many channels as its [`ServiceModel`] has. An operation
+//!    is issued when its future is first polled and takes effect, all at once, when its service ends, whether or
+//!    not anyone still waits. There are no interrupts, buses or controllers above the device.
+//! 4. **A volatile cache decides what a crash leaves, not how long a write takes.** Writes, discards and zeroes
+//!    without FUA are acknowledged into it; a flush, FUA, or a full cache puts them to rest.
+//! 5. **A crash** drops every task. Each write that is not at rest (unflushed, or in flight) is kept, lost or torn
+//!    in atoms, by the seed: a prefix of it stays, or any part. Where writes overlap, each atom ends as one of them
+//!    or as it was. Now and then all are kept, or all lost. What is at rest stays. Time stands; the world goes on
+//!    with the next incarnation.
+//! 6. **Faults come from a [`FaultPlan`]**, each at an operation, at a time or by chance: writes lost, torn,
+//!    misdirected or refused; reads refused until rewritten; bits that rot at rest; a disk that is slow, stalled,
+//!    full or dead. Faults outlast crashes. Each that strikes is noted in [`Sim::strikes`].
+//! 7. **Not simulated**: networks, processor time, several machines with crashes of their own, reordering by the
+//!    device's scheduler, wear, garbage collection in flash, zones and read-ahead of disks that turn.
 
 mod agenda;
 mod content;

@@ -41,8 +41,8 @@ pub struct RotatingSpec {
 const NS_PER_MS: f64 = 1e6;
 
 impl RotatingSpec {
-    /// The paper's disk of 850 MB. The paper gives one skew, used here between cylinders too (less than a seek takes, so
-    /// that reading on into the next cylinder costs a turn), and no time for a head switch.
+    /// The paper's disk of 850 MB. The paper gives one skew, used here between cylinders too (less than a seek takes,
+    /// so that reading on into the next cylinder costs a turn), and no time for a head switch.
     pub fn paper() -> Self {
         Self {
             cylinders: 4350,
@@ -64,8 +64,8 @@ impl RotatingSpec {
         Self { tracks_per_cylinder: 3, ..Self::paper() }
     }
 
-    /// Today's disk of 7,200 revolutions a minute: 197 MB/s along a track, a mean seek of 7.6 ms. `size_bytes` is rounded
-    /// up to whole cylinders.
+    /// Today's disk of 7,200 revolutions a minute: 197 MB/s along a track, a mean seek of 7.6 ms. `size_bytes` is
+    /// rounded up to whole cylinders.
     pub fn hdd_7200(size_bytes: u64) -> Self {
         Self {
             tracks_per_cylinder: 8,

@@ -40,7 +40,8 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let range = (0..SECTORS, 1..=20_usize).prop_map(|(at, sectors)| (at, sectors.min(SECTORS - at)));
     let step = prop_oneof![
-        6 => (range.clone(), prop::bool::weighted(0.2)).prop_map(|((at, sectors), fua)| Step::Write { at, sectors, fua }),
+        6 => (range.clone(), prop::bool::weighted(0.2))
+            .prop_map(|((at, sectors), fua)| Step::Write { at, sectors, fua }),
         1 => range.clone().prop_map(|(at, sectors)| Step::Zeroes { at, sectors }),
         1 => range.prop_map(|(at, sectors)| Step::Discard { at, sectors }),
         2 => Just(Step::Flush),
@@ -189,11 +190,13 @@ proptest! {
             };
             prop_assert!(version == 0 || covers(version), "sector {} has {}", sector, version);
             // What was promised on this sector is there, unless something that was not before it came over it.
-            let promised = acknowledged.borrow().iter().copied().filter(|version| covers(*version) && (off || writes[*version as usize - 1].2)).max();
+            let durable = |version: u32| off || writes[version as usize - 1].2;
+            let acknowledged = acknowledged.borrow();
+            let promised = acknowledged.iter().copied().filter(|version| covers(*version) && durable(*version)).max();
             if let Some(promised) = promised {
                 prop_assert!(version != 0, "sector {} lost {}", sector, promised);
                 let same_chain = (version - 1) / 4 == (promised - 1) / 4;
-                prop_assert!(!same_chain || version >= promised, "sector {} fell from {} to {}", sector, promised, version);
+                prop_assert!(!same_chain || version >= promised, "sector {}: {} after {}", sector, version, promised);
             }
         }
     }
