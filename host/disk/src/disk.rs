@@ -7,7 +7,7 @@ use crate::probe::{Probe, ProbeKind, probe_file};
 use crate::ring::Ring;
 use crate::runtime::this_ring;
 use kura_block::{Block, BufMut, Bufs, Error, Geometry, Local, PAGE_BYTES, Result};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -178,14 +178,16 @@ impl Disk {
         if self.probe.kind == ProbeKind::BlockDevice {
             return Ok(());
         }
-        let stat =
-            rustix::fs::fstat(&self.file).map_err(|errno| error(self.path.display(), "cannot look at it", errno))?;
-        if stat.st_nlink == 0 {
+        // Not `fstat`: a file whose times were asked for gets new ones with its next write, which the next flush would
+        // have to make durable.
+        let wanted = StatxFlags::NLINK | StatxFlags::SIZE;
+        let stat = rustix::fs::statx(&self.file, "", AtFlags::EMPTY_PATH, wanted);
+        let stat = stat.map_err(|errno| error(self.path.display(), "cannot look at it", errno))?;
+        if stat.stx_nlink == 0 {
             let what = "the file was deleted while in use: what was written is lost, replace the device";
             return Err(Error::device(format!("{}: {what}", self.path.display())));
         }
-        let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
-        if size_bytes < self.geometry.size_bytes { Err(self.shrunk(size_bytes)) } else { Ok(()) }
+        if stat.stx_size < self.geometry.size_bytes { Err(self.shrunk(stat.stx_size)) } else { Ok(()) }
     }
 
     fn shrunk(&self, end: u64) -> Error {

@@ -31,8 +31,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Submission queue entries: how many operations one system call can take.
-const SUBMISSIONS: u32 = 256;
+/// Submission queue entries: the most that one system call takes.
+const SUBMISSIONS: u32 = 64;
+/// So many queued operations are submitted at once instead of at the end of the round: the device works on the first
+/// while tasks still prepare the next. At 16 requests in flight this is worth a sixth more a second than one batch a
+/// round, for half a microsecond of processor time each; smaller batches cost more than they bring.
+const BATCH: usize = 4;
 /// Completion queue entries: how many operations may be with the kernel.
 const COMPLETIONS: u32 = 4096;
 /// Parts of one vectored write; the kernel takes no more.
@@ -196,8 +200,9 @@ impl Ring {
     }
 }
 
-/// The best ring this kernel has: completions are worked off when this thread asks for them instead of by interrupting
-/// it (Linux 6.1), else a plain one.
+/// A ring of which one thread makes all calls, and whose completions wait for that thread to enter the kernel instead of
+/// interrupting it (Linux 6.0); else a plain one. `DEFER_TASKRUN` would put completions off further, but costs a system
+/// call a batch to fetch them and is noticed through an eventfd only: measured, it brought nothing.
 fn build() -> std::io::Result<IoUring> {
     let best = IoUring::builder()
         .setup_cqsize(COMPLETIONS)
@@ -214,12 +219,16 @@ fn build() -> std::io::Result<IoUring> {
 }
 
 impl Inner {
-    /// Queues an operation, to be submitted at the next turn.
+    /// Queues an operation, to be submitted at the next turn or with the batch it fills.
     fn queue(&mut self, entry: Entry) {
         if !self.backlog.is_empty() || !self.push(&entry) {
             self.backlog.push_back(entry);
         }
-        self.wake_turner();
+        if self.uring.submission().len() >= BATCH {
+            self.submit();
+        } else {
+            self.wake_turner();
+        }
     }
 
     fn wake_turner(&mut self) {
