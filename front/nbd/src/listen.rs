@@ -4,6 +4,7 @@ use crate::socket::Socket;
 use kura_block::{Error, Result};
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
@@ -28,17 +29,20 @@ impl FromStr for Address {
         Ok(match text.strip_prefix("unix:") {
             Some(path) => Self::Unix(path.into()),
             None if text.contains('/') => Self::Unix(text.into()),
-            None if has_port(text) => Self::Tcp(text.to_owned()),
-            None => Self::Tcp(format!("{text}:{DEFAULT_PORT}")),
+            None => Self::tcp(text),
         })
     }
 }
 
-/// True for `host:1`, `[::1]:1` and `127.0.0.1:1`, not for `host`, `[::1]` and `::1`.
-fn has_port(text: &str) -> bool {
-    match text.rsplit_once(':') {
-        Some((host, _)) => !host.contains(':') || (host.starts_with('[') && host.ends_with(']')),
-        None => false,
+impl Address {
+    /// A host with or without a port; an IPv6 address may stand in brackets, and must with a port behind it.
+    fn tcp(text: &str) -> Self {
+        let host = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        Self::Tcp(match host.parse::<IpAddr>() {
+            Ok(ip) => SocketAddr::new(ip, DEFAULT_PORT).to_string(),
+            Err(_) if text.contains(':') => text.to_owned(),
+            Err(_) => format!("{text}:{DEFAULT_PORT}"),
+        })
     }
 }
 
@@ -135,6 +139,8 @@ mod tests {
             ("127.0.0.1:1", "127.0.0.1:1"),
             ("localhost", "localhost:10809"),
             ("[::1]", "[::1]:10809"),
+            ("::1", "[::1]:10809"),
+            ("10.0.0.1", "10.0.0.1:10809"),
             ("[::1]:5", "[::1]:5"),
             ("./nbd.sock", "unix:./nbd.sock"),
             ("/run/nbd.sock", "unix:/run/nbd.sock"),

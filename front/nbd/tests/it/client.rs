@@ -175,7 +175,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
                 assert!(text > 0 && std::str::from_utf8(&payload[6..]).is_ok(), "an error says something");
                 u32::from_be_bytes(payload[..4].try_into().expect("four bytes"))
             }
-            other => panic!("not an answer to this: {other:?}"),
+            other @ Reply::Chunk { .. } => panic!("not an answer to this: {other:?}"),
         })
     }
 

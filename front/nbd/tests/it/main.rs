@@ -1,7 +1,15 @@
 //! The room through its door: in one thread and virtual time, and with real sockets and clients.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests fail like tests")]
 
+mod certificates;
 mod client;
+mod clients;
+mod fuzz;
+mod fuzz_body;
+mod hostile;
 mod local;
 mod memory;
 mod negotiation;
+mod serve;
+mod tls;
 mod transmission;

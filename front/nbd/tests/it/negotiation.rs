@@ -145,9 +145,9 @@ fn export_name_ends_the_negotiation_with_or_without_padding() {
 #[test]
 fn export_name_of_what_is_not_there_ends_the_connection() {
     run(async {
-        for name in [&b"cloud"[..], b"\xff", &[b'n'; 70_000]] {
+        for name in [b"cloud".to_vec(), b"\xff".to_vec(), vec![b'n'; 70_000]] {
             let (mut client, server) = connected(two()).await;
-            client.send(&option(EXPORT_NAME, name)).await.unwrap();
+            client.send(&option(EXPORT_NAME, &name)).await.unwrap();
             assert_eq!(client.rest().await.unwrap(), b"");
             assert!(matches!(server.await.unwrap(), Err(Hangup::Violation(_))));
         }

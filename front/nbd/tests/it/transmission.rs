@@ -51,7 +51,7 @@ fn holes_are_told_and_not_sent() {
         let (kinds, data) = client.read_chunks(0, 0, 256 << 10).await.unwrap();
         assert_eq!(kinds, [2, 1, 2]);
         assert!(data[64 << 10..72 << 10].iter().all(|&byte| byte == 5));
-        assert_eq!(data.iter().filter(|&&byte| byte == 0).count(), (256 << 10) - 8192);
+        assert!(data[..64 << 10].iter().chain(&data[72 << 10..]).all(|&byte| byte == 0));
         assert_eq!(client.read_chunks(0, 0, 4096).await.unwrap(), (vec![2], vec![0; 4096]));
         // Not to be fragmented: one chunk of data, whatever lies there.
         let (kinds, whole) = client.read_chunks(DF, 0, 256 << 10).await.unwrap();
@@ -294,7 +294,7 @@ fn a_client_that_does_not_read_stops_being_read() {
         for cookie in 0..40 {
             client.send(&request(READ, 0, cookie, 0, 100_000)).await.unwrap();
         }
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         assert!(!served.server.is_finished());
         for cookie in 0..40 {
             let (reply, data) = client.reply(100_000).await.unwrap();

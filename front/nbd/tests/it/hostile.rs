@@ -1,0 +1,138 @@
+//! Bad clients, bad addresses, and an end, with real sockets.
+
+use crate::client::*;
+use crate::serve::{Running, Volume, serve};
+use kura_block::Kind;
+use kura_nbd::{Address, Limits, Tls};
+use rand::{Rng, SeedableRng};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const DISK: Volume = Volume { name: "disk", size_bytes: 1 << 20, read_only: false };
+
+fn server(limits: Limits) -> (Running, TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nbd.sock");
+    let running = serve(&Address::Unix(path.clone()), &[DISK], Tls::Off, limits).unwrap();
+    (running, folder, path)
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A client past its handshake.
+async fn connect(path: &std::path::Path) -> Client<tokio::net::UnixStream> {
+    let stream = tokio::net::UnixStream::connect(path).await.unwrap();
+    let mut client = Client::greet(stream, 3).await.unwrap();
+    assert_eq!(client.verdict(GO, &info_query("disk", &[])).await.unwrap(), ACK);
+    client
+}
+
+/// What a bad client sends; then it leaves without a word.
+fn misbehaviours() -> Vec<Vec<u8>> {
+    let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(1);
+    let mut garbage = vec![0; 100_000];
+    random.fill_bytes(&mut garbage);
+    let flags = 3u32.to_be_bytes().to_vec();
+    let go = [flags.clone(), option(GO, &info_query("disk", &[]))].concat();
+    let request_of = |bytes: &[u8]| [&go[..], bytes].concat();
+    vec![
+        vec![],
+        garbage.clone(),
+        [flags.clone(), garbage.clone()].concat(),
+        [flags, option(GO, &vec![0; 200_000])].concat(),
+        go.clone(),
+        request_of(&garbage),
+        request_of(&request(WRITE, 0, 1, 0, 100_000)),
+        request_of(&[&request(WRITE, 0, 1, 0, 1 << 20)[..], &garbage[..50_000]].concat()),
+        request_of(&[&request(WRITE, 0, 1, 0, u32::MAX)[..], &garbage].concat()),
+        request_of(&request(READ, 0, 1, 0, 1 << 20).repeat(100)),
+        request_of(&request(READ, 0, 1, 0, 1)[..20]),
+        request_of(&request(DISC, 0, 0, 0, 0)),
+    ]
+}
+
+#[test]
+fn bad_clients_harm_nobody_and_leave_nothing_behind() {
+    // Three places for hundreds of clients: each must give its own back.
+    let limits = Limits { connections: 3, ..Limits::default() };
+    let (_running, _folder, path) = server(limits);
+    runtime().block_on(async {
+        let mut good = connect(&path).await;
+        assert_eq!(good.write(0, 0, b"kept").await.unwrap(), 0);
+        for round in 0..20 {
+            for bytes in misbehaviours() {
+                let mut bad = UnixStream::connect(&path).unwrap();
+                bad.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+                // The server may hang up before it has heard all.
+                let _ = bad.write_all(&bytes);
+                if round % 2 == 0 {
+                    bad.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+                    let _ = bad.read(&mut [0; 100]);
+                }
+            }
+            assert_eq!(good.read(0, 4).await.unwrap().unwrap(), b"kept");
+        }
+        let mut new = connect(&path).await;
+        assert_eq!(new.read(0, 4).await.unwrap().unwrap(), b"kept");
+    });
+}
+
+#[test]
+fn clients_beyond_the_limit_wait_for_a_place() {
+    let (_running, _folder, path) = server(Limits { connections: 1, ..Limits::default() });
+    runtime().block_on(async {
+        let first = connect(&path).await;
+        let second = connect(&path);
+        tokio::pin!(second);
+        assert!(tokio::time::timeout(Duration::from_millis(100), &mut second).await.is_err());
+        drop(first);
+        tokio::time::timeout(Duration::from_secs(5), second).await.expect("a place was given up");
+    });
+}
+
+#[test]
+fn a_socket_left_behind_is_replaced_and_one_in_use_is_not() {
+    let (running, folder, path) = server(Limits::default());
+    let again = serve(&Address::Unix(path.clone()), &[DISK], Tls::Off, Limits::default());
+    assert_eq!(again.err().expect("a refusal").kind(), Kind::Busy);
+    drop(running);
+    assert!(!path.exists(), "a server that stops takes its socket away");
+
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "one that crashed does not");
+    drop(serve(&Address::Unix(path), &[DISK], Tls::Off, Limits::default()).unwrap());
+
+    let file = folder.path().join("file");
+    std::fs::write(&file, "precious").unwrap();
+    assert!(serve(&Address::Unix(file.clone()), &[DISK], Tls::Off, Limits::default()).is_err());
+    assert_eq!(std::fs::read(file).unwrap(), b"precious");
+}
+
+#[test]
+fn port_zero_takes_a_free_port_and_says_which() {
+    let any = Address::Tcp("127.0.0.1:0".to_owned());
+    let running = serve(&any, &[DISK], Tls::Off, Limits::default()).unwrap();
+    assert!(!running.address.to_string().ends_with(":0"));
+    let taken = serve(&running.address, &[DISK], Tls::Off, Limits::default());
+    assert_eq!(taken.err().expect("a refusal").kind(), Kind::Busy);
+    let nowhere = serve(&Address::Tcp("no.such.host.invalid:1".to_owned()), &[DISK], Tls::Off, Limits::default());
+    assert_eq!(nowhere.err().expect("a refusal").kind(), Kind::Invalid);
+}
+
+#[test]
+fn a_server_stops_though_clients_do_nothing() {
+    let (running, _folder, path) = server(Limits::default());
+    runtime().block_on(async {
+        let mut idle = connect(&path).await;
+        let negotiating = tokio::net::UnixStream::connect(&path).await.unwrap();
+        let begun = Instant::now();
+        drop(running);
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        assert_eq!(idle.rest().await.unwrap(), b"");
+        drop(negotiating);
+    });
+}
