@@ -142,8 +142,8 @@ impl Tables {
                     }
                 }
             }
-            for block in volume.dirty.borrow().keys() {
-                if block * crate::extent::DIRTY_BYTES >= spec.size_bytes {
+            for (block, entry) in volume.dirty.borrow().iter() {
+                if entry.data.is_some() && block * crate::extent::DIRTY_BYTES >= spec.size_bytes {
                     violations
                         .push(format!("volume {}: block {block} in the write buffer is beyond the end", spec.name));
                 }
