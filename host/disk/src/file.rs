@@ -28,9 +28,12 @@ pub fn create_sparse(path: impl AsRef<Path>, size_bytes: u64) -> Result<()> {
     synced.map_err(|e| io_error(parent.display(), "cannot make the directory durable", &e))
 }
 
-/// Fills `range` of a file or block device with zeroes, durably, so that later writes there change no metadata: space
-/// that is only reserved (`fallocate`) must be marked as written by its first write, and waits for the file system's
-/// journal to do so. `Full` when there is not that much space. The bounds are multiples of 4096.
+/// Fills `range` of a file or block device with zeroes, durably. `Full` when there is not that much space. The bounds are
+/// multiples of 4096.
+///
+/// Space that is only reserved (`fallocate`) must be marked as written by its first write, which makes metadata durable
+/// too: a durable write of 8 KiB (`RWF_DSYNC`) took 550 us there and 110 us in space written before, on ext4 with a
+/// journal (190 and 130 us without; the fastest tenth, on a busy machine).
 pub fn preallocate(path: impl AsRef<Path>, range: Range<u64>) -> Result<()> {
     let path = path.as_ref();
     let len = range.end.saturating_sub(range.start);
