@@ -79,16 +79,13 @@ fn is_new(path: &Path) -> Result<bool> {
             VERSION.trim()
         ),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            for entry in std::fs::read_dir(path)? {
-                let entry = entry?.file_name();
-                // Of ours, and of a file system that is mounted here.
-                if !["lock", "version.new", "lost+found"].iter().any(|name| entry == *name) {
-                    bail!(
-                        "{} is no data directory: it holds {} and no version file; choose an empty directory with --data",
-                        path.display(),
-                        entry.display()
-                    );
-                }
+            // A configuration, a mounted file system's own folder: fine. Disks of a pool, and nothing that tells of them: not.
+            if let Some(ours) = ["disks", "disks.json"].iter().find(|name| path.join(name).exists()) {
+                bail!(
+                    "{} holds {ours} and no version file: it is not whole; put the file back, or choose another directory \
+                     with --data",
+                    path.display()
+                );
             }
             Ok(true)
         }
@@ -166,9 +163,9 @@ mod tests {
         assert_eq!(std::fs::read_to_string(path.path().join("version")).unwrap(), "kura data 9\n");
 
         let path = tempfile::tempdir().unwrap();
-        std::fs::write(path.path().join("letters"), "dear").unwrap();
+        std::fs::create_dir(path.path().join("disks")).unwrap();
         let refused = refusal(path.path());
-        assert!(refused.contains("is no data directory: it holds letters"), "{refused}");
-        assert!(!path.path().join("version").exists());
+        assert!(refused.contains("holds disks and no version file"), "{refused}");
+        assert!(path.path().join("disks").exists());
     }
 }

@@ -15,6 +15,8 @@ mod node;
 mod serve;
 mod show;
 mod size;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 use anyhow::{Error, Result};

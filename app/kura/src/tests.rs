@@ -1,0 +1,181 @@
+//! The REST door and its client over a real node, on small files.
+
+use crate::data::DataDir;
+use crate::disks::{Book, Planned, found};
+use crate::node::{Running, Shape, make_pool};
+use crate::size::Size;
+use kura_admin::{
+    Access, Admin, CheckRequest, Client, ClientError, DiskClass, DiskState, Health, JobState, Layout, Listener,
+    NewDisk, NewVolume, ProblemKind, ResizeVolume, ServerUri, Timestamp,
+};
+use kura_block::BufMut;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+const MIB: u64 = 1 << 20;
+const SHAPE: Shape = Shape { controllers: Some(2), extent_bytes: MIB, journal_bytes: 16 * MIB };
+
+/// A pool of two fast and three slow files.
+fn made() -> (TempDir, DataDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut data = DataDir::open(&directory.path().join("data")).unwrap();
+    let disk = |name: &str, class, size_mib| Planned {
+        path: directory.path().join(name),
+        class,
+        size: Some(Size(size_mib * MIB)),
+    };
+    let mut planned: Vec<Planned> =
+        ["fast0", "fast1"].map(|name| disk(name, kura_controller::DiskClass::Fast, 64)).to_vec();
+    planned.extend(["slow0", "slow1", "slow2"].map(|name| disk(name, kura_controller::DiskClass::Slow, 64)));
+    aside(|| make_pool(&planned, SHAPE, false, &Book::open(&data).unwrap())).unwrap();
+    data.finish().unwrap();
+    (directory, data)
+}
+
+/// Controllers run on threads of their own, and not within another runtime.
+fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+}
+
+struct Served {
+    client: Client,
+    running: Running,
+    stop: watch::Sender<bool>,
+    door: JoinHandle<()>,
+}
+
+async fn serve(data: &DataDir) -> Served {
+    let book = Book::open(data).unwrap();
+    let running = aside(|| Running::start(book.candidates(&[]), kura_controller::Config::default())).unwrap();
+    book.note(found(&running.node.pool().await.unwrap())).unwrap();
+    let admin = Admin {
+        node: running.node.clone(),
+        metrics: PrometheusBuilder::new().build_recorder().handle(),
+        version: "1.2.3".to_owned(),
+        data: data.path().display().to_string(),
+        nbd: vec![],
+        disks: Arc::new(book),
+        started_at: Timestamp::now(),
+    };
+    let socket = data.join("admin.sock");
+    let _ = std::fs::remove_file(&socket);
+    let listener = Listener::Unix(UnixListener::bind(&socket).unwrap());
+    let (stop, stopping) = watch::channel(false);
+    let door = tokio::spawn(kura_admin::serve(listener, Access::Reach, kura_admin::router(admin), stopping));
+    Served { client: Client::new(ServerUri::Unix(socket), None, None), running, stop, door }
+}
+
+impl Served {
+    async fn stop(self) {
+        self.stop.send(true).unwrap();
+        self.door.await.unwrap();
+        self.running.node.stop().await.unwrap();
+        self.running.join();
+    }
+
+    /// Writes a megabyte at the volume's start, on the thread that owns it.
+    async fn write(&self, name: &'static str) {
+        let (door, _) = self.running.node.find(name).await.unwrap();
+        let written = door.call(move |controller| {
+            Box::pin(async move {
+                let mut data = BufMut::zeroed(MIB as usize);
+                data.fill(7);
+                controller.open_volume(name)?.write(0, data.freeze().into(), true).await
+            })
+        });
+        written.await.unwrap().unwrap();
+    }
+}
+
+fn volume(name: &str, size_mib: u64) -> NewVolume {
+    let (name, size_bytes) = (name.to_owned(), size_mib * MIB);
+    NewVolume { name, size_bytes, layout: Layout::Mirror, thick: false, read_only: false }
+}
+
+fn kind<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> ProblemKind {
+    match answer {
+        Err(ClientError::Refused(problem)) => problem.kind,
+        other => panic!("no refusal: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn volumes_live_through_their_door_and_through_a_restart() {
+    let (_directory, data) = made();
+    let served = serve(&data).await;
+    let client = &served.client;
+    let made = client.create_volume(&volume("a b", 8)).await.unwrap();
+    assert_eq!((made.name.as_str(), made.size_bytes, made.layout, made.clients), ("a b", 8 * MIB, Layout::Mirror, 0));
+    assert_eq!(kind(client.create_volume(&volume("a b", 8)).await), ProblemKind::Exists);
+    assert_eq!(kind(client.create_volume(&NewVolume { size_bytes: 5, ..volume("c", 0) }).await), ProblemKind::Invalid);
+    let large = NewVolume { thick: true, ..volume("large", 1 << 10) };
+    assert_eq!(kind(client.create_volume(&large).await), ProblemKind::Full);
+    let other = client.create_volume(&volume("c", 4)).await.unwrap();
+    assert_ne!(other.controller, made.controller, "volumes are spread over controllers");
+
+    let to = |size_mib: u64, shrink| ResizeVolume { size_bytes: size_mib * MIB, shrink };
+    assert_eq!(client.resize_volume("a b", to(16, false)).await.unwrap().size_bytes, 16 * MIB);
+    assert_eq!(kind(client.resize_volume("a b", to(4, false)).await), ProblemKind::Invalid);
+    assert_eq!(client.resize_volume("a b", to(4, true)).await.unwrap().size_bytes, 4 * MIB);
+    assert_eq!(kind(client.resize_volume("d", to(4, true)).await), ProblemKind::Missing);
+
+    served.write("c").await;
+    client.delete_volume("a b", false).await.unwrap();
+    assert_eq!(kind(client.volume("a b").await), ProblemKind::Missing);
+    served.stop().await;
+
+    let served = serve(&data).await;
+    let volumes = served.client.volumes().await.unwrap();
+    assert_eq!(volumes.iter().map(|volume| volume.name.as_str()).collect::<Vec<_>>(), ["c"]);
+    assert_eq!((volumes[0].allocated_bytes, volumes[0].raw_bytes), (MIB, 2 * MIB));
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_check_is_a_job_that_is_followed_to_its_end() {
+    let (_directory, data) = made();
+    let served = serve(&data).await;
+    served.client.create_volume(&volume("a", 8)).await.unwrap();
+    served.write("a").await;
+    let job = served.client.check(CheckRequest { data: true }).await.unwrap();
+    let mut seen = 0;
+    let ended = served.client.follow(job.id, |_| seen += 1).await.unwrap();
+    let result = ended.result.unwrap();
+    assert_eq!((ended.state, ended.id, seen > 0), (JobState::Done, job.id, true));
+    assert_eq!((result.volumes, result.blocks, result.violations), (1, MIB / 4096, vec![]));
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn disks_join_fail_and_are_missed_by_name() {
+    let (directory, data) = made();
+    let served = serve(&data).await;
+    let client = &served.client;
+    let path = directory.path().join("slow3").display().to_string();
+    let new = NewDisk { path: path.clone(), class: DiskClass::Slow, size_bytes: Some(64 * MIB), force: false };
+    let missing = NewDisk { size_bytes: None, ..new.clone() };
+    assert_eq!(kind(client.add_disk(&missing).await), ProblemKind::Missing);
+    let before = client.pool().await.unwrap().data_bytes;
+    let added = client.add_disk(&new).await.unwrap();
+    assert_eq!((added.id, added.state, added.path.as_str()), (5, DiskState::Healthy, path.as_str()));
+    assert_eq!(client.pool().await.unwrap().data_bytes, before + added.data_bytes);
+
+    client.fail_disk(3).await.unwrap();
+    assert_eq!(kind(client.fail_disk(9).await), ProblemKind::Missing);
+    let status = client.status().await.unwrap();
+    assert_eq!(status.health, Health::Degraded);
+    assert!(status.problems[0].contains("slow1"), "{:?}", status.problems);
+    served.stop().await;
+
+    std::fs::remove_file(Path::new(&path)).unwrap();
+    let served = serve(&data).await;
+    let disks = served.client.disks().await.unwrap();
+    assert_eq!((disks[5].state, disks[5].path.as_str()), (DiskState::Missing, path.as_str()), "named by where it was");
+    assert_eq!(disks[3].state, DiskState::Failed, "a disk stays failed");
+    served.stop().await;
+}
