@@ -1,6 +1,6 @@
 //! The second phase: requests and replies, on the thread that owns the volume.
 //!
-//! A connection is one task. It asks [`Connection::next`] for an action, applies it, and asks again:
+//! A connection is one task. A turn of it asks [`Connection::next`] for an action, applies it, and asks again:
 //!
 //! ```text
 //!   socket ──> Input ──request──> Working ──(ready at once, or later through `working`)──> Replies ──> Output ──> socket
@@ -29,10 +29,11 @@ use kura_block::{Block, Bufs};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::coop;
 use tokio::time::Sleep;
 use work::{Answered, Failure, Terms, Working};
 
@@ -54,12 +55,7 @@ where
 {
     let mut connection = Connection::new(session, &*volume, limits);
     let mut stop = pin!(stop);
-    loop {
-        match poll_fn(|cx| connection.next(stop.as_mut(), cx)).await {
-            Action::Finish => break,
-            action => connection.apply(action),
-        }
-    }
+    poll_fn(|cx| connection.turn(stop.as_mut(), cx)).await;
     connection.close().await
 }
 
@@ -137,8 +133,27 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
         }
     }
 
+    /// Acts until there is nothing to do; ready at the end of the connection.
+    fn turn(&mut self, stop: Pin<&mut impl Future<Output = ()>>, cx: &mut Context<'_>) -> Poll<()> {
+        // What ends a connection comes first: a client that never pauses cannot put it off.
+        if self.phase == Phase::Open && stop.poll(cx).is_ready() {
+            self.apply(Action::Stop);
+        }
+        loop {
+            if self.phase != Phase::Open && self.poll_deadline(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            match ready!(self.next(cx)) {
+                Action::Finish => return Poll::Ready(()),
+                action => self.apply(action),
+            }
+        }
+    }
+
     /// Chooses what to do: first what is ready, then what arrived, then what waits to be sent.
-    fn next(&mut self, stop: Pin<&mut impl Future<Output = ()>>, cx: &mut Context<'_>) -> Poll<Action> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Poll<Action> {
+        // Volumes that answer at once must not keep the thread from its other tasks.
+        ready!(coop::poll_proceed(cx)).made_progress();
         loop {
             if let Poll::Ready(Some(answered)) = self.working.poll_next_unpin(cx) {
                 self.working_bytes -= answered.request.data_bytes();
@@ -179,22 +194,18 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
             } else if self.phase != Phase::Open && self.working.is_empty() {
                 return Poll::Ready(Action::Finish);
             }
-            return self.poll_end(stop, cx);
+            return Poll::Pending;
         }
     }
 
-    /// What ends a connection that has nothing to do.
-    fn poll_end(&mut self, stop: Pin<&mut impl Future<Output = ()>>, cx: &mut Context<'_>) -> Poll<Action> {
-        if self.phase == Phase::Open {
-            return stop.poll(cx).map(|()| Action::Stop);
-        }
+    /// Ready when a connection that is ending took too long.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let limit = self.limits.drain_timeout;
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
-        deadline.as_mut().poll(cx).map(|()| {
-            self.heard = false;
-            self.hangup.get_or_insert(Hangup::Slow { what: "take the last replies", limit });
-            Action::Finish
-        })
+        ready!(deadline.as_mut().poll(cx));
+        self.heard = false;
+        self.hangup.get_or_insert(Hangup::Slow { what: "take the last replies", limit });
+        Poll::Ready(())
     }
 
     /// True while the connection may have one more request in flight.

@@ -136,3 +136,27 @@ fn a_server_stops_though_clients_do_nothing() {
         drop(negotiating);
     });
 }
+
+#[test]
+fn a_client_that_never_pauses_cannot_put_off_the_end() {
+    let limits = Limits { drain_timeout: Duration::from_millis(300), ..Limits::default() };
+    let (running, _folder, path) = server(limits);
+    let stream = runtime().block_on(async { connect(&path).await.stream.into_std().unwrap() });
+    stream.set_nonblocking(false).unwrap();
+    let flood = std::thread::spawn({
+        let mut stream = stream.try_clone().unwrap();
+        let requests = request(READ, 0, 1, 0, 16).repeat(1000);
+        move || while stream.write_all(&requests).is_ok() {}
+    });
+    let drain = std::thread::spawn({
+        let mut stream = stream;
+        let mut scrap = vec![0; 1 << 20];
+        move || while stream.read(&mut scrap).is_ok_and(|len| len > 0) {}
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    let begun = Instant::now();
+    drop(running);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    flood.join().unwrap();
+    drain.join().unwrap();
+}
