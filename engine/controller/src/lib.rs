@@ -24,4 +24,4 @@ pub use kura_array::{Class as DiskClass, Layout};
 pub use kura_journal::Limits as JournalLimits;
 pub use kura_volume::{Replayed, Settings, Spec as VolumeSpec};
 pub use node::Node;
-pub use pool::{NewDisk, PoolSpec, format};
+pub use pool::{NewDisk, PoolSpec, format, journal_ranges};

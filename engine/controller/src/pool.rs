@@ -6,6 +6,7 @@ use kura_block::{Block, DeviceId, Error, Result};
 use kura_journal::{Identity, JournalCopy, Shape};
 use kura_volume::JournalPlace;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// A disk that joins a pool.
@@ -39,6 +40,15 @@ const JOURNAL_COPIES: usize = 2;
 const TABLES_MIN_BYTES: u64 = 1 << 20;
 /// Bytes in the tables for an extent of a mirrored volume, doubled for a pool that grows.
 const TABLES_EXTENT_BYTES: u64 = 2 * 25;
+
+/// Where the journals of a pool will lie: ranges of bytes on `disks`, by their number. A caller whose disks are files
+/// does well to fill them with zeroes first: a journal that must not wait for a file system's metadata is several times
+/// as fast.
+pub fn journal_ranges(disks: &[NewDisk], spec: &PoolSpec) -> Vec<(usize, Range<u64>)> {
+    let region_bytes = shape_for(disks, spec).region_bytes();
+    let range = Label::journal_at(0, region_bytes)..Label::journal_at(spec.controllers, region_bytes);
+    journal_disks(disks).into_iter().map(|disk| (disk, range.clone())).collect()
+}
 
 /// Makes a pool: everything on the disks is lost. The journals lie on the first two fast disks, or on the first two
 /// where there is no fast one.
