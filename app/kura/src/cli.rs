@@ -12,7 +12,7 @@ use std::str::FromStr;
 ///
 /// `kura serve` starts a server with nothing to configure; the other commands ask it.
 #[derive(Debug, Parser)]
-#[command(name = "kura", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "kura", version, max_term_width = 100)]
 pub struct Cli {
     /// What is asked of which server, and how it is shown.
     #[command(flatten)]
@@ -56,19 +56,19 @@ pub enum Command {
         #[arg(long)]
         tables: bool,
     },
-    /// The pool
+    /// Make or show the pool
     #[command(subcommand)]
     Pool(PoolCommand),
-    /// The pool's disks
+    /// List, add or fail the pool's disks
     #[command(subcommand)]
     Disk(DiskCommand),
-    /// Volumes, each an NBD export of its name
+    /// Make, list, resize or delete volumes, each an NBD export of its name
     #[command(subcommand)]
     Volume(VolumeCommand),
-    /// The controllers, which own volumes
+    /// List the controllers, which own volumes
     #[command(subcommand)]
     Controller(ControllerCommand),
-    /// The configuration file
+    /// Check a configuration file
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Print the completions of a shell
@@ -138,7 +138,7 @@ pub struct PoolCreate {
     #[arg(long, default_value = "4M", value_name = "SIZE")]
     pub extent: Size,
     /// Bytes of each controller's journal
-    #[arg(long, default_value = "128M", value_name = "SIZE")]
+    #[arg(long, default_value = "64M", value_name = "SIZE")]
     pub journal: Size,
     /// Take disks that are not blank: what they hold is lost
     #[arg(long)]

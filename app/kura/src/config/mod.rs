@@ -112,7 +112,7 @@ pub struct AdminTls {
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pool {
-    /// Controllers, each a thread; one a core unless it is said.
+    /// Controllers, each a thread; one a core unless it is said. A new pool keeps their number for ever.
     pub controllers: Option<Spanned<u16>>,
     /// Bytes in an extent, the unit in which volumes take space. A new pool keeps it for ever.
     pub extent: Spanned<Size>,
@@ -260,8 +260,8 @@ impl Default for Pool {
         Self {
             controllers: None,
             extent: unplaced(Size(4 << 20)),
-            journal: unplaced(Size(128 << 20)),
-            write_buffer: unplaced(Size(64 << 20)),
+            journal: unplaced(Size(64 << 20)),
+            write_buffer: unplaced(Size(32 << 20)),
             disks: vec![],
         }
     }

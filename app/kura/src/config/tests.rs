@@ -150,7 +150,7 @@ fn the_sample_says_the_defaults() {
 
 #[test]
 fn what_the_sample_only_mentions_is_valid_as_well() {
-    let is_value = |line: &str| line.contains(" = ") || line.starts_with("[") || line == "]";
+    let is_value = |line: &str| line.contains(" = ") || line.starts_with('[') || line == "]";
     let mentioned = |line: &str| line.strip_prefix("# ").filter(|rest| is_value(rest.trim_start())).map(str::to_owned);
     let whole: Vec<String> = SAMPLE.lines().map(|line| mentioned(line).unwrap_or_else(|| line.to_owned())).collect();
     let config: Config = toml::from_str(&whole.join("\n")).unwrap();
