@@ -28,7 +28,7 @@ impl Default for Limits {
             connections: 1024,
             handshake_timeout: Duration::from_secs(30),
             option_bytes: 64 << 10,
-            payload_bytes: 32 << 20,
+            payload_bytes: 64 << 20,
             requests: 256,
             bytes_in_flight: 64 << 20,
             drain_timeout: Duration::from_secs(5),

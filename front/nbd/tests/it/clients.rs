@@ -15,6 +15,11 @@ const VOLUMES: [Volume; 2] = [
     Volume { name: "tape", size_bytes: MIB, read_only: true },
 ];
 
+/// Payloads smaller than the default, which libnbd would refuse itself.
+fn limits() -> Limits {
+    Limits { payload_bytes: 32 << 20, ..Limits::default() }
+}
+
 struct Served {
     _running: Running,
     folder: TempDir,
@@ -25,13 +30,13 @@ impl Served {
     fn unix(volumes: &[Volume]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let address = Address::Unix(folder.path().join("nbd.sock"));
-        let running = serve(&address, volumes, Tls::Off, Limits::default()).unwrap();
+        let running = serve(&address, volumes, Tls::Off, limits()).unwrap();
         Self { _running: running, folder, address }
     }
 
     fn tcp(tls: Tls) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let running = serve(&Address::Tcp("127.0.0.1:0".into()), &VOLUMES, tls, Limits::default()).unwrap();
+        let running = serve(&Address::Tcp("127.0.0.1:0".into()), &VOLUMES, tls, limits()).unwrap();
         let address = running.address.clone();
         Self { _running: running, folder, address }
     }

@@ -66,7 +66,7 @@ fn info_tells_what_was_asked_for() {
         let full = client.option(INFO, &info_query("tape", &[1, 2, 3, 99])).await.unwrap();
         // HAS_FLAGS, READ_ONLY, FLUSH, FUA, DF, MULTI_CONN, CACHE
         let flags = 0b0101_1000_1111u16;
-        let sizes: Vec<u8> = [1u32, 4096, 32 << 20].iter().flat_map(|size| size.to_be_bytes()).collect();
+        let sizes: Vec<u8> = [1u32, 4096, 64 << 20].iter().flat_map(|size| size.to_be_bytes()).collect();
         let expected: [(u16, &[u8]); 4] = [(0, &size_and(4096, flags)), (1, b"tape"), (2, b"the tape"), (3, &sizes)];
         assert_eq!(facts(&full), expected);
         assert_eq!(client.verdict(INFO, &info_query("cloud", &[])).await.unwrap(), UNKNOWN);
