@@ -30,13 +30,13 @@ pub struct Identity {
 pub struct Shape {
     /// Of each of the two areas for tables; a multiple of 4096.
     pub tables_bytes: u64,
-    /// Of the ring; a multiple of 4096, at least eight of the largest entries (about 8.3 MiB).
+    /// Of the ring; a multiple of 4096, at least four of the largest entries (about 4.2 MiB).
     pub ring_bytes: u64,
 }
 
 impl Shape {
     /// The smallest ring.
-    pub const RING_MIN_BYTES: u64 = 8 * crate::entry::ENTRY_LIMIT_BYTES;
+    pub const RING_MIN_BYTES: u64 = 4 * crate::entry::ENTRY_LIMIT_BYTES;
 
     /// Bytes of the whole region.
     pub fn region_bytes(&self) -> u64 {

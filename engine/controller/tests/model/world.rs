@@ -40,7 +40,7 @@ impl World {
         let sim = Sim::new(seed);
         let spec = |mib: u64| DiskSpec { jitter: 0.5, ..DiskSpec::nvme(mib << 20) };
         let disk = |name: &str, mib| sim.disk(name, spec(mib));
-        let disks = vec![disk("fast0", 26), disk("fast1", 26), disk("slow0", 8), disk("slow1", 8), disk("slow2", 8)];
+        let disks = vec![disk("fast0", 18), disk("fast1", 18), disk("slow0", 8), disk("slow1", 8), disk("slow2", 8)];
         let world = Self { rng: sim.rng("model"), reference: Reference::default(), names: 0, sim, disks };
         let new: Vec<_> = world
             .disks
@@ -53,7 +53,7 @@ impl World {
                 uuid: [id as u8 + 1; 16],
             })
             .collect();
-        let pool = PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: CONTROLLERS, journal_bytes: 9 << 20 };
+        let pool = PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
         world.sim.block_on(format(&new, &pool)).unwrap();
         world
     }
