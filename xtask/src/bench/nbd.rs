@@ -97,7 +97,9 @@ pub fn run(args: &Args) -> Result<()> {
         Some(dir) => dir.clone(),
         None => shell::target("bench")?,
     })?;
-    let sides = prepare(args, folder.path())?;
+    // Before anything else runs: compiling takes both the processor and the page cache.
+    let binary = (args.wants_side("kura") || args.wants_side("kura-zeroes")).then(kura::build).transpose()?;
+    let sides = prepare(args, binary.as_deref(), folder.path())?;
     let mut samples = Samples::default();
     for round in 0..args.rounds {
         for work in &works {
@@ -116,8 +118,8 @@ pub fn run(args: &Args) -> Result<()> {
     let mut verdicts: Vec<Verdict> = AIMS.iter().filter_map(|aim| aim.judge(&samples)).collect();
     let names: Vec<&str> = sides.iter().map(|side| side.name).collect();
     drop(sides);
-    if args.wants_side("kura") {
-        verdicts.extend(of_the_default_server(folder.path())?);
+    if let Some(binary) = &binary {
+        verdicts.extend(of_the_default_server(binary, folder.path())?);
     }
     println!("{}\n", machine::line(&facts));
     println!(
@@ -145,8 +147,8 @@ impl Args {
     }
 }
 
-/// Starts the sides, each with a file of its own, every byte of which is allocated and written.
-fn prepare(args: &Args, folder: &Path) -> Result<Vec<Side>> {
+/// Starts the sides, kura where there is a binary of it, each with a file of its own, every byte of which is allocated and written.
+fn prepare(args: &Args, binary: Option<&Path>, folder: &Path) -> Result<Vec<Side>> {
     let size = args.size_bytes();
     let file = |name: &str| -> Result<PathBuf> {
         let path = folder.join(format!("{name}.raw"));
@@ -165,8 +167,8 @@ fn prepare(args: &Args, folder: &Path) -> Result<Vec<Side>> {
             _ => {}
         }
     }
-    if args.wants_side("kura") || args.wants_side("kura-zeroes") {
-        let kura = Kura::start(&kura::build()?, &folder.join("kura"), size)?;
+    if let Some(binary) = binary {
+        let kura = Kura::start(binary, &folder.join("kura"), size)?;
         let all = kura.sides(size)?;
         sides.extend(all.into_iter().filter(|side| args.wants_side(side.name)));
     }
@@ -179,8 +181,8 @@ fn prepare(args: &Args, folder: &Path) -> Result<Vec<Side>> {
 }
 
 /// What the server takes to start and to hold, as a user meets it first: nothing configured.
-fn of_the_default_server(folder: &Path) -> Result<Vec<Verdict>> {
-    let start = kura::default_start(&kura::build()?, &folder.join("default"))?;
+fn of_the_default_server(binary: &Path, folder: &Path) -> Result<Vec<Verdict>> {
+    let start = kura::default_start(binary, &folder.join("default"))?;
     let at_rest = format!("{:.0} MiB at rest, {:.0} MiB after", start.memory_at_rest_mib, start.memory_after_mib);
     Ok(vec![
         Verdict {

@@ -99,9 +99,9 @@ impl Aim {
 }
 
 /// One row a work: operations a second (or MB/s for large blocks), p50/p99 and CPU of each side, and the ratios of
-/// `ours` to the others.
+/// `ours` to the sides that are not ours.
 pub fn table(samples: &Samples, works: &[Work], sides: &[&'static str], ours: &'static str) -> String {
-    let peers: Vec<&str> = sides.iter().copied().filter(|side| *side != ours).collect();
+    let peers: Vec<&str> = sides.iter().copied().filter(|side| !side.starts_with(ours)).collect();
     let names = sides.iter().map(ToString::to_string).chain(peers.iter().map(|peer| format!("{ours} / {peer}")));
     let mut text = row("", names);
     text += &row("---", (0..sides.len() + peers.len()).map(|_| "---".into()));
