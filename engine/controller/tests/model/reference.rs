@@ -63,11 +63,14 @@ impl Reference {
     pub fn bytes(&self, name: &str, offset: usize, len: usize) -> Vec<u8> {
         let volume = &self.volumes[name];
         let mut out = vec![0; len];
-        for (at, byte) in out.iter_mut().enumerate() {
-            let place = offset + at;
-            if let Some(block) = volume.blocks[place / BLOCK].now() {
-                *byte = block[place % BLOCK];
+        let mut at = 0;
+        while at < len {
+            let (block, inside) = ((offset + at) / BLOCK, (offset + at) % BLOCK);
+            let count = (BLOCK - inside).min(len - at);
+            if let Some(bytes) = volume.blocks[block].now() {
+                out[at..at + count].copy_from_slice(&bytes[inside..inside + count]);
             }
+            at += count;
         }
         out
     }

@@ -7,7 +7,7 @@ use kura_controller::{
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, Outcome, Sim, SimDisk};
-use rand::RngExt;
+use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -254,7 +254,7 @@ fn action(rng: &mut ChaCha8Rng, from: usize, len: usize) -> Action {
     match rng.random_range(0..12) {
         0..=5 => {
             let mut data = vec![0; len];
-            rng.fill(&mut data[..]);
+            rng.fill_bytes(&mut data);
             Action::Write { offset, data, fua: rng.random_bool(0.2) }
         }
         6..=7 => Action::Read { offset, len },
