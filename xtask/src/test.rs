@@ -18,6 +18,10 @@ pub fn run(args: &Args) -> Result<()> {
     group("the rooms", || shell::run(&mut shell::cargo(["test", "--workspace", "--exclude", "kura"])))?;
     group("the binary", || shell::run(&mut shell::cargo(["test", "--package", "kura", "--bins"])))?;
     if !args.quick {
+        group("ten thousand seeds of crashes and faults", || {
+            let model = ["test", "--package", "kura-controller", "--test", "model"];
+            shell::run(shell::cargo(model).env("KURA_SEEDS", "10000"))
+        })?;
         group("what the acceptance tests use", setup)?;
         group("the binary under real clients", || {
             shell::run(&mut shell::cargo(["test", "--package", "kura", "--test", "acceptance"]))
