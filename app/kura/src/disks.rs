@@ -9,6 +9,7 @@ use crate::size::Size;
 use kura_admin::NewDisk;
 use kura_block::{Error, Result};
 use kura_controller::{DiskClass, DiskState, PoolInfo};
+use kura_disk::Lock;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -74,7 +75,7 @@ pub fn prepare(path: &Path, size: Option<Size>, force: bool) -> Result<PathBuf> 
         (true, _) => {}
     }
     kura_disk::probe(&path)?;
-    drop(kura_disk::Lock::device(&path)?);
+    drop(Lock::device(&path)?);
     let mut start = Vec::new();
     File::open(&path).and_then(|file| file.take(BLANK_BYTES as u64).read_to_end(&mut start)).map_err(refused)?;
     if !force && start.iter().any(|&byte| byte != 0) {
@@ -94,6 +95,8 @@ pub fn found(pool: &PoolInfo) -> Vec<(Uuid, String)> {
 pub struct Book {
     file: PathBuf,
     paths: Mutex<BTreeMap<Uuid, String>>,
+    /// Locks on the disks that were added since the start.
+    added: Mutex<BTreeMap<PathBuf, Lock>>,
 }
 
 impl Book {
@@ -108,7 +111,7 @@ impl Book {
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(error).with_context(|| file.display().to_string()),
         };
-        Ok(Self { file, paths: Mutex::new(paths) })
+        Ok(Self { file, paths: Mutex::new(paths), added: Mutex::default() })
     }
 
     /// Where to look for the pool's disks: where they were, and where the configuration says.
@@ -159,7 +162,11 @@ impl kura_admin::Disks for Book {
     }
 
     fn prepare(&self, new: &NewDisk) -> Result<String> {
+        let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where an earlier try failed after this.
+        added.remove(Path::new(&new.path));
         let path = prepare(Path::new(&new.path), new.size_bytes.map(Size), new.force)?;
+        added.insert(path.clone(), Lock::device(&path)?);
         path.into_os_string().into_string().map_err(|path| Error::invalid(format!("{}: not UTF-8", path.display())))
     }
 
@@ -188,7 +195,7 @@ mod tests {
         assert!(full.to_string().contains("is not blank"), "{full}");
         prepare(&path, None, true).unwrap();
 
-        let held = kura_disk::Lock::device(&path).unwrap();
+        let held = Lock::device(&path).unwrap();
         assert_eq!(prepare(&path, None, true).unwrap_err().kind(), kura_block::Kind::Busy);
         drop(held);
         assert!(prepare(directory.path(), None, true).is_err(), "a directory is no disk");

@@ -9,7 +9,9 @@ use crate::config;
 use crate::disks::{Book, Planned, prepare};
 use anyhow::{Context, Result, ensure};
 use kura_block::{Block, ControllerId, Error, Runtime};
-use kura_controller::{Config, Controller, DiskClass, Door, NewDisk, Node, Opener, PoolSpec, Replayed, Settings, door, journal_ranges};
+use kura_controller::{
+    Config, Controller, DiskClass, Door, NewDisk, Node, Opener, PoolSpec, Replayed, Settings, door, journal_ranges,
+};
 use kura_disk::{Disk, Lock, Options, ProbeKind};
 use kura_shared::InProcess;
 use std::path::Path;

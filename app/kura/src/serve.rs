@@ -84,7 +84,7 @@ struct Doors {
 
 impl Doors {
     async fn open(config: &Config, data: &DataDir) -> Result<Self> {
-        let unix = config.nbd.unix.clone().unwrap_or_else(|| data.join("nbd.sock"));
+        let unix = config.nbd.unix.as_ref().map_or_else(|| Ok(data.join("nbd.sock")), std::path::absolute)?;
         let nbd = nbd::Doors::open(&config.nbd, unix).await?;
         let mut admin = vec![(Listener::Unix(admin_socket(&data.join("admin.sock"))?), Access::Reach)];
         let mut admin_url = None;

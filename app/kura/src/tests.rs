@@ -164,6 +164,11 @@ async fn disks_join_fail_and_are_missed_by_name() {
     let added = client.add_disk(&new).await.unwrap();
     assert_eq!((added.id, added.state, added.path.as_str()), (5, DiskState::Healthy, path.as_str()));
     assert_eq!(client.pool().await.unwrap().data_bytes, before + added.data_bytes);
+    assert_eq!(
+        kind(client.add_disk(&NewDisk { force: true, ..missing }).await),
+        ProblemKind::Invalid,
+        "it is a member"
+    );
 
     client.fail_disk(3).await.unwrap();
     assert_eq!(kind(client.fail_disk(9).await), ProblemKind::Missing);

@@ -17,11 +17,36 @@ struct Pages(Box<[Page]>);
 
 /// Classes are powers of two of pages: 4 KiB ... 1 MiB. Larger memory goes straight back to the allocator.
 const CLASSES: usize = 9;
-/// What one class may keep on one thread's free list, in bytes.
-const KEEP_BYTES: usize = 1 << 20;
+/// What one thread's free list may keep, in bytes.
+const KEEP_BYTES: usize = 8 << 20;
+
+/// A thread's free list, by class.
+struct Free {
+    lists: [Vec<Box<[Page]>>; CLASSES],
+    bytes: usize,
+}
+
+impl Free {
+    fn take(&mut self, class: usize) -> Option<Box<[Page]>> {
+        let memory = self.lists.get_mut(class)?.pop()?;
+        self.bytes -= memory.len() * PAGE_BYTES;
+        Some(memory)
+    }
+
+    fn put(&mut self, memory: Box<[Page]>) {
+        let bytes = memory.len() * PAGE_BYTES;
+        if memory.len().is_power_of_two()
+            && self.bytes + bytes <= KEEP_BYTES
+            && let Some(list) = self.lists.get_mut(memory.len().trailing_zeros() as usize)
+        {
+            self.bytes += bytes;
+            list.push(memory);
+        }
+    }
+}
 
 thread_local! {
-    static FREE: RefCell<[Vec<Box<[Page]>>; CLASSES]> = const { RefCell::new([const { Vec::new() }; CLASSES]) };
+    static FREE: RefCell<Free> = const { RefCell::new(Free { lists: [const { Vec::new() }; CLASSES], bytes: 0 }) };
 }
 
 impl Pages {
@@ -29,7 +54,7 @@ impl Pages {
     fn room(bytes: usize) -> Self {
         let pages = bytes.div_ceil(PAGE_BYTES).max(1).next_power_of_two();
         let class = pages.trailing_zeros() as usize;
-        let kept = FREE.with_borrow_mut(|free| free.get_mut(class).and_then(Vec::pop));
+        let kept = FREE.with_borrow_mut(|free| free.take(class));
         Self(kept.unwrap_or_else(|| Self::fresh(pages)))
     }
 
@@ -56,18 +81,8 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.0);
-        if !memory.len().is_power_of_two() {
-            return;
-        }
-        let class = memory.len().trailing_zeros() as usize;
         // At thread exit the list may be gone already: then the memory just goes back to the allocator.
-        let _ = FREE.try_with(|free| {
-            if let Some(list) = free.borrow_mut().get_mut(class)
-                && (list.len() + 1) * memory.len() * PAGE_BYTES <= KEEP_BYTES
-            {
-                list.push(memory);
-            }
-        });
+        let _ = FREE.try_with(|free| free.borrow_mut().put(memory));
     }
 }
 
