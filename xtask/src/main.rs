@@ -9,6 +9,7 @@ mod suites;
 mod test;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
 /// kura's habits, one entry for each.
 #[derive(Parser)]
@@ -32,11 +33,21 @@ enum Habit {
     Ci,
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().habit {
-        Habit::Test(args) => test::run(&args),
+fn main() -> ExitCode {
+    match run(&Cli::parse().habit) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(habit: &Habit) -> anyhow::Result<()> {
+    match habit {
+        Habit::Test(args) => test::run(args),
         Habit::Setup => test::setup(),
-        Habit::Bench(args) => bench::run(&args),
+        Habit::Bench(args) => bench::run(args),
         Habit::Lint => lint::run(),
         Habit::Ci => {
             lint::run()?;
