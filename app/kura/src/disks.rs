@@ -162,10 +162,11 @@ impl kura_admin::Disks for Book {
     }
 
     fn prepare(&self, new: &NewDisk) -> Result<String> {
+        let path = absolute(&new.path).map_err(|error| Error::invalid(format!("{}: {error}", new.path)))?;
         let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
-        // Where an earlier try failed after this.
-        added.remove(Path::new(&new.path));
-        let path = prepare(Path::new(&new.path), new.size_bytes.map(Size), new.force)?;
+        // Held where an earlier try failed after this.
+        added.remove(&path);
+        let path = prepare(&path, new.size_bytes.map(Size), new.force)?;
         added.insert(path.clone(), Lock::device(&path)?);
         path.into_os_string().into_string().map_err(|path| Error::invalid(format!("{}: not UTF-8", path.display())))
     }
