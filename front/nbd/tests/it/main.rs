@@ -9,6 +9,7 @@ mod fuzz_body;
 mod hostile;
 mod local;
 mod memory;
+mod meters;
 mod negotiation;
 mod serve;
 mod tls;
