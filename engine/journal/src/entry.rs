@@ -4,7 +4,8 @@
 //!  0  magic u32   4  header CRC u32 (over the header and records, itself as zero)
 //!  8  epoch u64  16  sequence u64  24  first LSN u64
 //! 32  records u32  36  header bytes u32 (with records and padding)  40  data bytes u32  44  live copies u32
-//! 48  records: body length u16, data blocks u16, CRC u32 of each data block, body
+//! 48  durable sequence u64: when this was written, every entry below was durable
+//! 56  records: body length u16, data blocks u16, CRC u32 of each data block, body
 //!     zeroes to a multiple of 4096, then the data blocks of all records in order
 //! ```
 
@@ -13,7 +14,7 @@ use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Reader, Result, Writer
 
 const MAGIC: u32 = 0x454a_754b; // "KuJE"
 const CRC_AT: usize = 4;
-const FIXED_BYTES: usize = 48;
+const FIXED_BYTES: usize = 56;
 /// Bytes that records may take in one entry: with the fixed part, 32 KiB.
 const RECORDS_LIMIT_BYTES: usize = 32 * 1024 - FIXED_BYTES;
 /// Data bytes in one entry at most.
@@ -29,6 +30,8 @@ pub(crate) struct Stamp {
     pub first_lsn: Lsn,
     /// Bit i is set while copy i of the journal is written.
     pub live_copies: u32,
+    /// Every entry below this sequence number was durable when this one was written.
+    pub durable_sequence: u64,
 }
 
 /// Records gathered for one entry.
@@ -74,6 +77,7 @@ impl Group {
         let mut header = Writer::new();
         header.u32(MAGIC).u32(0).u64(stamp.epoch).u64(stamp.sequence).u64(stamp.first_lsn.0);
         header.u32(self.count).u32(header_bytes as u32).u32(self.data.len() as u32).u32(stamp.live_copies);
+        header.u64(stamp.durable_sequence);
         header.bytes(self.records.as_slice()).pad_to(BLOCK_BYTES);
         header.patch_u32(CRC_AT, crc32c::crc32c(header.as_slice()));
         let mut entry = Bufs::from(Buf::copy_of(header.as_slice()));
@@ -123,8 +127,8 @@ impl Head {
             reader.u32()?;
             let (epoch, sequence, first_lsn) = (reader.u64()?, reader.u64()?, Lsn(reader.u64()?));
             let (records, header_bytes) = (reader.u32()?, reader.u32()? as usize);
-            let (data_bytes, live_copies) = (reader.u32()? as usize, reader.u32()?);
-            let stamp = Stamp { epoch, sequence, first_lsn, live_copies };
+            let (data_bytes, live_copies, durable_sequence) = (reader.u32()? as usize, reader.u32()?, reader.u64()?);
+            let stamp = Stamp { epoch, sequence, first_lsn, live_copies, durable_sequence };
             Ok(Some(Self { stamp, records, header_bytes, data_bytes }))
         };
         let head = fields().ok()??;

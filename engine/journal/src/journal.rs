@@ -76,10 +76,21 @@ struct State {
     pending_bytes: u64,
     pending_since: Duration,
     next_lsn: Lsn,
+    /// Every record below is written.
+    written: Lsn,
+    /// Bytes written since the copies were last flushed, and when the first of them was.
+    unflushed_bytes: u64,
+    unflushed_since: Duration,
     /// Every record below is durable.
     durable: Lsn,
+    /// Every entry below is durable.
+    durable_sequence: u64,
     /// Somebody waits for the records below to be durable.
     wanted: Lsn,
+    /// The least of what is waited for.
+    wanted_first: Option<Lsn>,
+    /// The live copies that the last entry told of.
+    told: u32,
     position: u64,
     sequence: u64,
     kept: VecDeque<Kept>,
@@ -91,7 +102,62 @@ struct State {
     failed: Option<Error>,
 }
 
+/// What the committer does next.
+enum Step {
+    /// Writes an entry; with `durable`, it is durable together with all before it.
+    Write { group: Group, durable: bool },
+    /// Makes what was written durable.
+    Flush,
+    /// Ends.
+    End,
+}
+
+/// Unflushed bytes after which the copies are flushed although nobody waits.
+const FLUSH_BYTES: u64 = 4 << 20;
+/// And how long anything stays unflushed.
+const FLUSH_AFTER: Duration = Duration::from_millis(20);
+
 impl State {
+    /// What to do now, or how long to wait when nothing new comes.
+    fn step(&mut self, now: Duration, limits: Limits) -> std::result::Result<Step, Option<Duration>> {
+        let awaited = |upto: Lsn| self.wanted_first.is_some_and(|first| first <= upto);
+        let unflushed = self.written > self.durable;
+        let exposed = now.saturating_sub(self.unflushed_since);
+        let much = self.unflushed_bytes >= FLUSH_BYTES || exposed >= FLUSH_AFTER;
+        if unflushed && (awaited(self.written) || much) {
+            return Ok(Step::Flush);
+        }
+        if self.groups.is_empty() {
+            return match (self.closing, unflushed) {
+                (true, true) => Ok(Step::Flush),
+                (true, false) => Ok(Step::End),
+                (false, true) => Err(Some(FLUSH_AFTER.saturating_sub(exposed))),
+                (false, false) => Err(None),
+            };
+        }
+        let waited = now.saturating_sub(self.pending_since);
+        let due = self.wanted > self.written || self.closing || self.pending_bytes >= limits.batch_bytes;
+        if !due && waited < limits.linger {
+            return Err(Some(limits.linger.saturating_sub(waited)));
+        }
+        let group = self.groups.pop_front().unwrap_or_default();
+        self.pending_since = now;
+        // The last group that somebody waits for, with nothing unflushed before it, needs no flush of its own.
+        let durable =
+            !unflushed && self.wanted_first.is_some_and(|first| first.0 <= self.written.0 + u64::from(group.count));
+        Ok(Step::Write { group, durable })
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp {
+            epoch: self.root.epoch,
+            sequence: self.sequence,
+            first_lsn: self.written,
+            live_copies: self.live_copies,
+            durable_sequence: self.durable_sequence,
+        }
+    }
+
     fn tail_position(&self) -> u64 {
         self.kept.front().map_or(self.position, |kept| kept.position)
     }
@@ -121,8 +187,14 @@ impl Journal {
             pending_bytes: 0,
             pending_since: Duration::ZERO,
             next_lsn: start.next_lsn,
+            written: start.next_lsn,
+            unflushed_bytes: 0,
+            unflushed_since: Duration::ZERO,
             durable: start.next_lsn,
+            durable_sequence: start.sequence,
             wanted: start.next_lsn,
+            wanted_first: None,
+            told: live_copies,
             position: start.position,
             sequence: start.sequence,
             kept: VecDeque::new(),
@@ -236,6 +308,7 @@ impl Journal {
                 state.alive()?;
                 if state.wanted < lsn {
                     state.wanted = lsn;
+                    state.wanted_first.get_or_insert(lsn);
                     self.inner.wake.notify_one();
                 }
             }
@@ -278,10 +351,15 @@ impl Journal {
 }
 
 impl Inner {
-    /// The committer: one entry at a time, so that a valid entry proves all before it.
+    /// The committer: one entry at a time, and a flush when somebody waits or much is unflushed.
     async fn commit_groups(self: Rc<Self>) {
-        while let Some(group) = self.next_group().await {
-            if let Err(error) = self.write_group(&group).await {
+        loop {
+            let done = match self.next_step().await {
+                Step::Write { group, durable } => self.write_group(&group, durable).await,
+                Step::Flush => self.flush_entries().await,
+                Step::End => return,
+            };
+            if let Err(error) = done {
                 tracing::error!(controller = self.identity.controller, %error, "the journal failed");
                 self.state.borrow_mut().failed = Some(error);
                 self.progress.notify_waiters();
@@ -290,25 +368,14 @@ impl Inner {
         }
     }
 
-    /// Waits until records should be written: somebody waits for them, they are many, or they lingered.
-    async fn next_group(&self) -> Option<Group> {
+    /// Waits until there is something to do.
+    async fn next_step(&self) -> Step {
         loop {
             let linger = {
                 let state = &mut *self.state.borrow_mut();
-                let due =
-                    state.wanted > state.durable || state.closing || state.pending_bytes >= self.limits.batch_bytes;
-                let waited = self.runtime.now().saturating_sub(state.pending_since);
-                if state.groups.is_empty() {
-                    if state.closing {
-                        return None;
-                    }
-                    None
-                } else if due || waited >= self.limits.linger {
-                    let group = state.groups.pop_front();
-                    state.pending_since = self.runtime.now();
-                    return group;
-                } else {
-                    Some(self.limits.linger.saturating_sub(waited))
+                match state.step(self.runtime.now(), self.limits) {
+                    Ok(step) => return step,
+                    Err(linger) => linger,
                 }
             };
             match linger {
@@ -320,22 +387,49 @@ impl Inner {
         }
     }
 
-    /// Writes one entry, and where a copy died doing so, one more that says so, before anything is acknowledged.
-    async fn write_group(&self, group: &Group) -> Result<()> {
-        let mut told = self.write_entry(group).await?;
-        while told != self.state.borrow().live_copies {
-            told = self.write_entry(&Group::default()).await?;
+    async fn write_group(&self, group: &Group, durable: bool) -> Result<()> {
+        self.write_entry(group, durable).await?;
+        let (bytes, written) = {
+            let state = &mut *self.state.borrow_mut();
+            state.pending_bytes -= group.entry_bytes();
+            (group.entry_bytes(), (state.written, state.sequence))
+        };
+        if durable {
+            return self.made_durable(written).await;
+        }
+        let state = &mut *self.state.borrow_mut();
+        if state.unflushed_bytes == 0 {
+            state.unflushed_since = self.runtime.now();
+        }
+        state.unflushed_bytes += bytes;
+        Ok(())
+    }
+
+    async fn flush_entries(&self) -> Result<()> {
+        let written = {
+            let state = &mut *self.state.borrow_mut();
+            state.unflushed_bytes = 0;
+            (state.written, state.sequence)
+        };
+        self.on_live_copies(|copy| copy.device.flush()).await?;
+        self.made_durable(written).await
+    }
+
+    /// Lets what was written up to here count as durable; where a copy died meanwhile, only after the others say so.
+    async fn made_durable(&self, (lsn, sequence): (Lsn, u64)) -> Result<()> {
+        while self.state.borrow().told != self.state.borrow().live_copies {
+            self.write_entry(&Group::default(), true).await?;
         }
         let state = &mut *self.state.borrow_mut();
         state.alive()?;
-        state.durable = state.kept.back().map_or(state.durable, |kept| kept.end_lsn);
-        state.pending_bytes -= group.entry_bytes();
+        (state.durable, state.durable_sequence) = (lsn, sequence);
+        state.wanted_first = Some(state.wanted).filter(|wanted| *wanted > lsn);
         self.progress.notify_waiters();
         Ok(())
     }
 
-    /// Writes one entry to all live copies; returns the set of live copies it tells of.
-    async fn write_entry(&self, group: &Group) -> Result<u32> {
+    /// Writes one entry to all live copies.
+    async fn write_entry(&self, group: &Group, durable: bool) -> Result<()> {
         let bytes = group.entry_bytes();
         let (position, stamp) = loop {
             let progress = self.progress.notified();
@@ -343,22 +437,22 @@ impl Inner {
                 let state = &mut *self.state.borrow_mut();
                 let position = self.shape.fit(state.position, bytes);
                 if position + bytes - state.tail_position() <= self.shape.ring_bytes {
-                    let first_lsn = state.kept.back().map_or(state.durable, |kept| kept.end_lsn).max(state.durable);
-                    let (epoch, sequence) = (state.root.epoch, state.sequence);
-                    break (position, Stamp { epoch, sequence, first_lsn, live_copies: state.live_copies });
+                    break (position, state.stamp());
                 }
             }
             progress.await;
         };
         let entry = group.encode(stamp);
-        self.on_live_copies(|copy| copy.device.write(copy.offset + self.shape.place(position), entry.clone(), true))
-            .await?;
+        let place = self.shape.place(position);
+        self.on_live_copies(|copy| copy.device.write(copy.offset + place, entry.clone(), durable)).await?;
         let state = &mut *self.state.borrow_mut();
         let end_lsn = Lsn(stamp.first_lsn.0 + u64::from(group.count));
         state.kept.push_back(Kept { first_lsn: stamp.first_lsn, end_lsn, sequence: stamp.sequence, position });
         state.position = position + bytes;
         state.sequence += 1;
-        Ok(stamp.live_copies)
+        state.written = end_lsn;
+        state.told = stamp.live_copies;
+        Ok(())
     }
 
     /// Does `work` on every live copy at once; a copy that fails is dead from then on, and with the last one the
@@ -420,10 +514,10 @@ impl Inner {
             let root = {
                 let state = self.state.borrow();
                 let kept = state.kept.iter().find(|kept| kept.end_lsn > tail);
-                let (tail_position, tail_sequence, tail_lsn) = kept.map_or(
-                    (state.position, state.sequence, state.kept.back().map_or(state.durable, |kept| kept.end_lsn)),
-                    |kept| (kept.position, kept.sequence, kept.first_lsn),
-                );
+                let (tail_position, tail_sequence, tail_lsn) = kept
+                    .map_or((state.position, state.sequence, state.written), |kept| {
+                        (kept.position, kept.sequence, kept.first_lsn)
+                    });
                 Root {
                     generation: state.root.generation + 1,
                     epoch: state.root.epoch + u64::from(state.sealed),

@@ -14,14 +14,15 @@
 //! ```
 //!
 //! What must hold:
-//! 1. An entry is written only after the one before it is durable: a valid entry proves all before it.
+//! 1. An entry counts as durable only when it and all before it are, on every live copy. Each says below which one that
+//!    was so when it was written. Entries that nobody waits for are made durable many at a time.
 //! 2. What lies behind the tail is never needed again: its data is at its place, its tables are checkpointed.
 //! 3. A root is written only after all it speaks of (tables, data, checksum pages) is durable.
 //! 4. Entries carry the epoch of their root; each recovery begins a new epoch before anything is appended, so a stale
 //!    entry is never taken for a new one.
 //! 5. A copy that failed is named dead in an entry on the others before anything is acknowledged without it; a journal
 //!    whose newest copy may be away does not open unasked.
-//! 6. An entry that is damaged in the middle of the log is told apart from its end: later entries of the epoch exist.
+//! 6. An entry that is damaged is told apart from the log's end: a later one says that it was durable.
 //!
 //! The formats are in `docs/format.md`; the modules `entry` and `root` are their only writers and readers.
 

@@ -158,7 +158,7 @@ impl Scan {
         head.verify(&entry).ok()
     }
 
-    /// An entry beyond the end proves that the one missing here was durable once: the log is damaged, not finished.
+    /// An entry that says the one missing here was durable proves that the log is damaged, not finished.
     async fn refuse_a_gap(&self) -> Result<()> {
         const CHUNK_BYTES: u64 = 1 << 20;
         for copy in self.copies.iter().flatten() {
@@ -171,11 +171,11 @@ impl Scan {
                     continue;
                 };
                 for block in chunk.contiguous().chunks(BLOCK_BYTES) {
-                    if Head::decode(block)
-                        .is_some_and(|head| head.stamp.epoch == self.root.epoch && head.stamp.sequence > self.sequence)
-                    {
+                    if Head::decode(block).is_some_and(|head| {
+                        head.stamp.epoch == self.root.epoch && head.stamp.durable_sequence > self.sequence
+                    }) {
                         return Err(Error::corrupt(format!(
-                            "controller {}'s journal is damaged in its middle (entry {} is unreadable and later ones exist): \
+                            "controller {}'s journal is damaged in its middle (entry {} is unreadable and was durable): \
                              restore the pool from a copy",
                             self.identity.controller, self.sequence
                         )));

@@ -90,6 +90,16 @@ impl Disk {
     }
 
     async fn write_all(&self, offset: u64, data: Bufs, durable: bool) -> Result<()> {
+        if durable && !self.probe.forces_unit_access {
+            // `RWF_DSYNC` would end in the same flush, but on a kernel thread that waits its turn behind all others:
+            // on a busy machine a tenth as fast.
+            self.write_some(offset, data, false).await?;
+            return self.sync().await;
+        }
+        self.write_some(offset, data, durable).await
+    }
+
+    async fn write_some(&self, offset: u64, data: Bufs, durable: bool) -> Result<()> {
         let len = data.len();
         let data = self.aligned(data);
         let mut done = 0;

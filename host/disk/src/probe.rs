@@ -29,6 +29,8 @@ pub struct Probe {
     pub rotational: bool,
     /// True when space can be given back.
     pub discards: bool,
+    /// True when the device makes a single write durable without flushing all of its cache, or has no volatile cache.
+    pub forces_unit_access: bool,
     /// File or block device.
     pub kind: ProbeKind,
 }
@@ -74,6 +76,8 @@ pub(crate) fn probe_file(path: &Path, file: &File) -> Result<Probe> {
         memory_align_bytes: if stat.stx_dio_mem_align > 0 { stat.stx_dio_mem_align } else { logical_block_bytes },
         rotational: queue.number("rotational") == Some(1),
         discards: kind == ProbeKind::File || queue.number("discard_max_bytes").is_some_and(|bytes| bytes > 0),
+        forces_unit_access: queue.number("fua") == Some(1)
+            || queue.text("write_cache").as_deref() == Some("write through"),
         kind,
     })
 }
@@ -89,7 +93,11 @@ impl Queue {
         Self(device.join(if is_partition { "../queue" } else { "queue" }))
     }
 
+    fn text(&self, name: &str) -> Option<String> {
+        Some(std::fs::read_to_string(self.0.join(name)).ok()?.trim().to_owned())
+    }
+
     fn number(&self, name: &str) -> Option<u64> {
-        std::fs::read_to_string(self.0.join(name)).ok()?.trim().parse().ok()
+        self.text(name)?.parse().ok()
     }
 }
