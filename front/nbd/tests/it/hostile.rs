@@ -25,6 +25,11 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// A client past its handshake.
 async fn connect(path: &std::path::Path) -> Client<tokio::net::UnixStream> {
+    let limit = Duration::from_secs(20);
+    tokio::time::timeout(limit, connect_unhurried(path)).await.expect("the server takes clients")
+}
+
+async fn connect_unhurried(path: &std::path::Path) -> Client<tokio::net::UnixStream> {
     let stream = tokio::net::UnixStream::connect(path).await.unwrap();
     let mut client = Client::greet(stream, 3).await.unwrap();
     assert_eq!(client.verdict(GO, &info_query("disk", &[])).await.unwrap(), ACK);
