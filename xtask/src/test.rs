@@ -1,23 +1,31 @@
 //! `cargo xtask test`: from a clean clone on a new Debian machine to every test run, fast ones first.
 
 use crate::{needs, shell, suites};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use std::time::Instant;
 
 /// What to test.
 #[derive(clap::Args, Default)]
 pub struct Args {
-    /// Run only the tests of the rooms, without real clients.
+    /// Run only what needs neither root nor other programs: the tests of the rooms.
     #[arg(long)]
     quick: bool,
 }
 
 /// Runs the tests, each group after what is faster than it.
 pub fn run(args: &Args) -> Result<()> {
+    if !args.quick && !shell::is_root() {
+        bail!(
+            "the full test mounts file systems on loop devices: run it as root, or give --quick for what needs no root"
+        );
+    }
     let start = Instant::now();
     group("the rooms", || shell::run(&mut shell::cargo(["test", "--workspace", "--exclude", "kura"])))?;
     group("the binary", || shell::run(&mut shell::cargo(["test", "--package", "kura", "--bins"])))?;
     if !args.quick {
+        group("what wants root", || {
+            shell::run(&mut shell::cargo(["test", "--package", "kura-disk", "--", "--ignored"]))
+        })?;
         group("ten thousand seeds of crashes and faults", || {
             let model = ["test", "--package", "kura-controller", "--test", "model"];
             shell::run(shell::cargo(model).env("KURA_SEEDS", "10000"))
