@@ -260,6 +260,7 @@ fn fio_verifies_random_writes_over_four_connections() {
         "--verify=crc32c",
         "--do_verify=1",
         "--verify_fatal=1",
+        "--verify_state_save=0",
         "--fsync=64",
     ]);
 }
