@@ -142,25 +142,6 @@ h.shutdown()
 }
 
 #[test]
-fn a_flush_on_one_connection_covers_the_other() {
-    let home = Home::new();
-    let mut server = home.serve();
-    let script = r#"
-g = nbd.NBD()
-h.connect_uri(URI)
-g.connect_uri(URI)
-assert h.can_multi_conn()
-h.pwrite(b"a" * 65536, 0)
-assert g.pread(65536, 0) == b"a" * 65536
-g.flush()
-"#;
-    nbdsh(&home.uri("demo"), script);
-    server.kill();
-    let _server = home.serve();
-    ok(tool("qemu-io").args(["-f", "raw", "-c", "read -P 0x61 0 64k", &home.uri("demo")]));
-}
-
-#[test]
 fn a_read_only_volume_refuses_writes() {
     let home = Home::new();
     let _server = home.serve();
