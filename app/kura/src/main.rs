@@ -33,6 +33,10 @@ use std::io::{ErrorKind, Write, stderr, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 
+/// Aligned buffers of one page each take twice their size from the C library's allocator, and this one is quicker.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let Cli { common, command } = Cli::parse();
     let json = common.json;

@@ -8,11 +8,11 @@
 use crate::config;
 use crate::disks::{Book, Planned, prepare};
 use anyhow::{Context, Result, ensure};
-use kura_block::{Block, ControllerId, Error, Runtime};
+use kura_block::{Block, ControllerId, Runtime};
 use kura_controller::{
-    Config, Controller, DiskClass, Door, NewDisk, Node, Opener, PoolSpec, Replayed, Settings, door, journal_ranges,
+    Config, Controller, Door, NewDisk, Node, Opener, PoolSpec, Replayed, Settings, door, journal_ranges,
 };
-use kura_disk::{Disk, Lock, Options, ProbeKind};
+use kura_disk::{Disk, Lock, Options};
 use kura_shared::InProcess;
 use std::path::Path;
 use std::rc::Rc;
@@ -70,15 +70,12 @@ pub fn make_pool(planned: &[Planned], shape: Shape, force: bool, book: &Book) ->
         controllers: shape.controllers.unwrap_or(cores.min(usize::from(u16::MAX)) as u16),
         journal_bytes: shape.journal_bytes,
     };
-    fill_journals(&members, &spec)?;
     kura_disk::run(|_| async {
         let mut disks = Vec::new();
         for (uuid, path, class) in &members {
             disks.push(NewDisk { path: path.clone(), device: open(path)?, class: *class, uuid: *uuid.as_bytes() });
         }
-        for (disk, range) in journal_ranges(&disks, &spec) {
-            kura_disk::preallocate(&disks[disk].path, range)?;
-        }
+        fill_journals(&disks, &spec)?;
         kura_controller::format(&disks, &spec).await
     })??;
     let paths = members.into_iter().map(|(uuid, path, _)| (uuid, path));
@@ -86,35 +83,22 @@ pub fn make_pool(planned: &[Planned], shape: Shape, force: bool, book: &Book) ->
 }
 
 /// Fills the files in which journals will lie with zeroes there: a write to a block that the file system has given
-/// already changes no metadata, and is durable thirty times sooner.
-fn fill_journals(members: &[(Uuid, String, DiskClass)], spec: &PoolSpec) -> Result<()> {
-    let mut files = Vec::new();
-    let mut sum_bytes = 0;
-    for (_, path, class) in members {
-        let probe = kura_disk::probe(path)?;
-        sum_bytes += probe.size_bytes;
-        files.push((path, *class, probe));
-    }
-    // Beside its ring, a journal has two areas for tables, of some 50 bytes an extent: this is ample.
-    let tables_bytes = (sum_bytes / spec.extent_bytes * 64).max(2 << 20);
-    let journals_bytes = u64::from(spec.controllers) * (spec.journal_bytes + 2 * tables_bytes);
-    // They lie on the first two fast disks, or on the first two where there is no fast one.
-    if files.iter().any(|(_, class, _)| *class == DiskClass::Fast) {
-        files.retain(|(_, class, _)| *class == DiskClass::Fast);
-    }
+/// already changes no metadata, and is durable several times sooner.
+fn fill_journals(disks: &[NewDisk], spec: &PoolSpec) -> kura_block::Result<()> {
+    let mut ranges = journal_ranges(disks, spec);
+    ranges.retain(|(disk, _)| Path::new(&disks[*disk].path).is_file());
     std::thread::scope(|scope| {
-        let fills = files.into_iter().take(2).filter(|(_, _, probe)| probe.kind == ProbeKind::File);
-        let fills = fills.map(|(path, _, probe)| {
-            let end = (journals_bytes + (2 << 20)).next_multiple_of(4096).min(probe.size_bytes / 4096 * 4096);
-            scope.spawn(move || kura_disk::preallocate(path, 0..end))
-        });
         // All at work before the first is waited for.
-        let fills: Vec<_> = fills.collect();
-        fills
+        let fills: Vec<_> = ranges
             .into_iter()
-            .try_for_each(|fill| fill.join().unwrap_or_else(|_| Err(Error::device("filling a file panicked"))))
-    })?;
-    Ok(())
+            .map(|(disk, range)| {
+                let path = disks[disk].path.clone();
+                scope.spawn(move || kura_disk::preallocate(path, range))
+            })
+            .collect();
+        let failed = || Err(kura_block::Error::device("filling a file panicked"));
+        fills.into_iter().try_for_each(|fill| fill.join().unwrap_or_else(|_| failed()))
+    })
 }
 
 fn open(path: &str) -> kura_block::Result<Rc<dyn Block>> {

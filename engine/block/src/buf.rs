@@ -18,7 +18,7 @@ struct Pages(Box<[Page]>);
 /// Classes are powers of two of pages: 4 KiB ... 1 MiB. Larger memory goes straight back to the allocator.
 const CLASSES: usize = 9;
 /// What one thread's free list may keep, in bytes.
-const KEEP_BYTES: usize = 8 << 20;
+const KEEP_BYTES: usize = 4 << 20;
 
 /// A thread's free list, by class.
 struct Free {

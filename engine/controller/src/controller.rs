@@ -166,25 +166,25 @@ impl Controller {
         }
     }
 
-    /// The pool as this controller sees it.
+    /// The pool as this controller sees it: free is what nobody leased, and what this controller leased in advance.
     pub async fn pool(&self) -> Result<PoolInfo> {
-        let members = self.store.array().members();
         let mut disks = Vec::new();
-        for member in &members {
+        for member in self.store.array().members() {
             let free = self.shared.free(member.id).await?;
-            disks.push(self.describe_disk(member, free));
+            disks.push(self.describe_disk(&member, free + self.store.leased(member.id)));
         }
-        let healthy = disks.iter().filter(|disk| disk.state == DiskState::Healthy);
+        let taking = disks.iter().filter(|disk| disk.takes_data);
         let (data_bytes, free_bytes) =
-            healthy.fold((0, 0), |(data, free), disk| (data + disk.data_bytes, free + disk.free_bytes));
+            taking.fold((0, 0), |(data, free), disk| (data + disk.data_bytes, free + disk.free_bytes));
         let pool = self.pool.borrow();
-        Ok(PoolInfo {
-            uuid: pool.label.pool,
-            extent_bytes: pool.label.plan.extent_bytes,
-            data_bytes,
-            free_bytes,
-            disks,
-        })
+        let (uuid, extent_bytes) = (pool.label.pool, pool.label.plan.extent_bytes);
+        Ok(PoolInfo { uuid, extent_bytes, data_bytes, free_bytes, disks })
+    }
+
+    /// Bytes leased in advance on each disk, by id.
+    pub(crate) fn leased_bytes(&self) -> Vec<u64> {
+        let members = self.store.array().members();
+        members.iter().map(|member| u64::from(self.store.leased(member.id)) * member.plan.extent_bytes).collect()
     }
 
     fn describe_disk(&self, member: &Member, free: u32) -> DiskInfo {
@@ -206,6 +206,7 @@ impl Controller {
             size_bytes: found.map_or(0, |(_, device)| device.geometry().size_bytes),
             data_bytes: u64::from(member.plan.extents) * member.plan.extent_bytes,
             free_bytes: u64::from(free) * member.plan.extent_bytes,
+            takes_data: self.store.data_disks().contains(&member.id),
             journals: if label.journal { pool.label.controllers } else { 0 },
             io_errors: counters.io_errors,
             checksum_errors: counters.checksum_errors,

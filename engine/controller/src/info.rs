@@ -50,8 +50,10 @@ pub struct DiskInfo {
     pub size_bytes: u64,
     /// Bytes for volumes' data on it.
     pub data_bytes: u64,
-    /// Bytes of `data_bytes` that nobody holds.
+    /// Bytes of `data_bytes` that hold nothing.
     pub free_bytes: u64,
+    /// True when it takes volumes' data now.
+    pub takes_data: bool,
     /// Journals that lie on it.
     pub journals: u16,
     /// I/O errors since the start.
@@ -67,9 +69,9 @@ pub struct PoolInfo {
     pub uuid: [u8; 16],
     /// Bytes in an extent.
     pub extent_bytes: u64,
-    /// Raw bytes for volumes' data on healthy disks.
+    /// Raw bytes for volumes' data on the disks that take it.
     pub data_bytes: u64,
-    /// Raw bytes of these that nobody holds.
+    /// Raw bytes of these that hold nothing.
     pub free_bytes: u64,
     /// Its disks, by number.
     pub disks: Vec<DiskInfo>,

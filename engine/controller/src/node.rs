@@ -92,12 +92,17 @@ impl Node {
 
     /// The pool and its disks: errors summed over the controllers, a disk failed when one of them says so.
     pub async fn pool(&self) -> Result<PoolInfo> {
-        let mut views = self.ask_all(|controller| Box::pin(async move { controller.pool().await })).await?.into_iter();
-        let mut pool = views.next().ok_or_else(|| Error::retry("no controller serves"))?;
-        for view in views {
-            for (disk, other) in pool.disks.iter_mut().zip(view.disks) {
+        let ask = |controller: Rc<Controller>| -> Local<'static, Result<(PoolInfo, Vec<u64>)>> {
+            Box::pin(async move { Ok((controller.pool().await?, controller.leased_bytes())) })
+        };
+        let mut views = self.ask_all(ask).await?.into_iter();
+        let (mut pool, _) = views.next().ok_or_else(|| Error::retry("no controller serves"))?;
+        for (view, leased) in views {
+            for ((disk, other), leased_bytes) in pool.disks.iter_mut().zip(view.disks).zip(leased) {
                 disk.io_errors += other.io_errors;
                 disk.checksum_errors += other.checksum_errors;
+                disk.free_bytes += leased_bytes;
+                pool.free_bytes += if disk.takes_data { leased_bytes } else { 0 };
                 if other.state != DiskState::Healthy {
                     disk.state = other.state;
                 }

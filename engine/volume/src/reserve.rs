@@ -19,7 +19,7 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    fn len(&self, device: DeviceId) -> u32 {
+    pub fn len(&self, device: DeviceId) -> u32 {
         self.leased.get(&device).map_or(0, |extents| extents.len() as u32)
     }
 
@@ -34,7 +34,7 @@ impl Reserve {
 
 impl Inner {
     /// Disks that take volumes' data: those of the slow class, or all where there are none.
-    fn data_disks(&self) -> Vec<DeviceId> {
+    pub fn data_disks(&self) -> Vec<DeviceId> {
         let members = self.array.members();
         let slow = members.iter().any(|member| member.class == Class::Slow);
         let fit = members.iter().filter(|member| member.works() && (!slow || member.class == Class::Slow));

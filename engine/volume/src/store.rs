@@ -27,7 +27,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { write_buffer_bytes: 32 << 20, pages: 4096 }
+        Self { write_buffer_bytes: 24 << 20, pages: 4096 }
     }
 }
 
@@ -219,6 +219,16 @@ impl Store {
     /// Takes a disk out of service; durable when the future resolves.
     pub async fn fail_disk(&self, device: DeviceId) -> Result<()> {
         self.inner.fail_disk(device).await
+    }
+
+    /// Disks that take volumes' data: those of the slow class, or all where there are none; only working ones.
+    pub fn data_disks(&self) -> Vec<DeviceId> {
+        self.inner.data_disks()
+    }
+
+    /// Extents of a disk that this controller leased and does not use yet.
+    pub fn leased(&self, device: DeviceId) -> u32 {
+        self.inner.reserve.borrow().len(device)
     }
 
     /// Disks out of service.

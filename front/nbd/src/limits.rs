@@ -30,7 +30,7 @@ impl Default for Limits {
             option_bytes: 64 << 10,
             payload_bytes: 64 << 20,
             requests: 256,
-            bytes_in_flight: 64 << 20,
+            bytes_in_flight: 16 << 20,
             drain_timeout: Duration::from_secs(5),
         }
     }

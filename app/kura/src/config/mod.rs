@@ -242,7 +242,7 @@ impl Default for Nbd {
             listen: unplaced(local(10809)),
             unix: None,
             tls: None,
-            request_bytes: unplaced(Size(32 << 20)),
+            request_bytes: unplaced(Size(64 << 20)),
             in_flight: unplaced(256),
             connections: unplaced(1024),
         }
@@ -261,7 +261,7 @@ impl Default for Pool {
             controllers: None,
             extent: unplaced(Size(4 << 20)),
             journal: unplaced(Size(64 << 20)),
-            write_buffer: unplaced(Size(32 << 20)),
+            write_buffer: unplaced(Size(24 << 20)),
             disks: vec![],
         }
     }
