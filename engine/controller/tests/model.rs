@@ -10,6 +10,12 @@
 //! `KURA_SEEDS` says how many seeds are tried (300 unless it is set; `cargo xtask test` sets 10,000) and `KURA_SEED`
 //! names the first one.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test breaks by panicking, and shows the seed that broke it"
+)]
+
 mod model {
     pub mod reference;
     pub mod world;
@@ -20,6 +26,7 @@ use model::world::World;
 use std::time::Duration;
 
 /// The seeds to try, or one in `share` of them.
+#[allow(clippy::disallowed_methods, reason = "how many seeds is for who runs the test to say")]
 fn seeds(share: u64) -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text: String| text.parse().ok());
     let first: u64 = number("KURA_SEED").unwrap_or(0);
