@@ -3,14 +3,22 @@
 use crate::Lsn;
 use crate::entry::{ENTRY_LIMIT_BYTES, Group, Stamp};
 use crate::root::{Identity, ROOT_BYTES, Root, Shape, TablesRef};
-use crate::scan::JournalCopy;
 use futures::future::{join_all, select};
-use kura_block::{Buf, Bufs, Checksum, Error, Local, Result, Runtime};
+use kura_block::{Block, Buf, Bufs, Checksum, Error, Local, Result, Runtime};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::Notify;
+
+/// One copy of a journal: a region of a device.
+#[derive(Clone)]
+pub struct JournalCopy {
+    /// The device it lies on.
+    pub device: Rc<dyn Block>,
+    /// Where on the device its region begins, in bytes.
+    pub offset: u64,
+}
 
 /// When records that nobody waits for are written.
 #[derive(Clone, Copy, Debug)]

@@ -34,9 +34,9 @@ mod scan;
 mod tests;
 
 pub use entry::{Entry, Record};
-pub use journal::{Journal, Limits, Usage};
+pub use journal::{Journal, JournalCopy, Limits, Usage};
 pub use root::{Identity, Shape};
-pub use scan::{JournalCopy, Scan, format};
+pub use scan::{Scan, format};
 
 /// Number of a record: counts up by one a record, for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,20 +2,11 @@
 
 use crate::Lsn;
 use crate::entry::{Entry, Head};
-use crate::journal::{Journal, Limits, Start};
+use crate::journal::{Journal, JournalCopy, Limits, Start};
 use crate::root::{Identity, ROOT_BYTES, Root, Shape, TablesRef};
 use futures::future::try_join_all;
-use kura_block::{BLOCK_BYTES, Block, Error, Result, Runtime};
+use kura_block::{BLOCK_BYTES, Error, Result, Runtime};
 use std::rc::Rc;
-
-/// One copy of a journal: a region of a device.
-#[derive(Clone)]
-pub struct JournalCopy {
-    /// The device it lies on.
-    pub device: Rc<dyn Block>,
-    /// Where on the device its region begins, in bytes.
-    pub offset: u64,
-}
 
 /// Makes an empty journal on all copies, with no tables.
 pub async fn format(copies: &[JournalCopy], shape: Shape, identity: Identity) -> Result<()> {

@@ -5,7 +5,6 @@ use crate::policy;
 use crate::record::{Record, Spec};
 use crate::reserve::Reserve;
 use crate::tables::{Tables, VolumeState};
-use crate::volume::Volume;
 use kura_array::Array;
 use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime, Shared};
 use kura_journal::{Journal, Lsn};
@@ -186,11 +185,6 @@ impl Store {
         }
         inner.commit_all().await?;
         Ok(inner.status_of(&volume))
-    }
-
-    /// Opens a volume: a block device that lives until it is dropped.
-    pub fn open(&self, name: &str) -> Result<Volume> {
-        Ok(Volume::new(self.clone(), self.inner.find(name)?))
     }
 
     /// All volumes, by number.

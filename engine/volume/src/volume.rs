@@ -12,12 +12,16 @@ pub struct Volume {
     state: Rc<VolumeState>,
 }
 
-impl Volume {
-    pub(crate) fn new(store: Store, state: Rc<VolumeState>) -> Self {
+impl Store {
+    /// Opens a volume: a block device that lives until it is dropped.
+    pub fn open(&self, name: &str) -> Result<Volume> {
+        let state = self.inner.find(name)?;
         state.opened.set(state.opened.get() + 1);
-        Self { store, state }
+        Ok(Volume { store: self.clone(), state })
     }
+}
 
+impl Volume {
     /// Refuses a change of a read-only volume.
     fn check_writable(&self) -> Result<()> {
         let spec = self.state.spec.borrow();
