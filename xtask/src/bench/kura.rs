@@ -37,10 +37,11 @@ impl Kura {
         std::fs::create_dir_all(data)?;
         let disk = data.join("disk.raw");
         // Room for the labels, the journals and the tables beside the data.
-        let disk_bytes = size_bytes + size_bytes / 8 + (1 << 30);
+        let disk_bytes = size_bytes + size_bytes / 8 + (2 << 30);
         shell::output(Command::new("fallocate").arg("--length").arg(disk_bytes.to_string()).arg(&disk))?;
         let config = data.join("kura.toml");
-        std::fs::write(&config, format!("[pool]\ndisks = [{{ path = {:?}, class = \"slow\" }}]\n", disk.display()))?;
+        // A journal as one gives a disk that is not a toy: the default is made for the demo's small files.
+        std::fs::write(&config, format!("[pool]\njournal = \"512M\"\ndisks = [{{ path = {:?}, class = \"slow\" }}]\n", disk.display()))?;
         let mut command = serve(binary, data);
         let server = Process::start(command.arg("--config").arg(&config), &data.join("nbd.sock"))?;
         Ok(Self { binary: binary.to_path_buf(), data: data.to_path_buf(), server: server.into() })
