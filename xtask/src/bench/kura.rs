@@ -41,7 +41,10 @@ impl Kura {
         shell::output(Command::new("fallocate").arg("--length").arg(disk_bytes.to_string()).arg(&disk))?;
         let config = data.join("kura.toml");
         // A journal as one gives a disk that is not a toy: the default is made for the demo's small files.
-        std::fs::write(&config, format!("[pool]\njournal = \"512M\"\ndisks = [{{ path = {:?}, class = \"slow\" }}]\n", disk.display()))?;
+        std::fs::write(
+            &config,
+            format!("[pool]\njournal = \"512M\"\ndisks = [{{ path = {:?}, class = \"slow\" }}]\n", disk.display()),
+        )?;
         let mut command = serve(binary, data);
         let server = Process::start(command.arg("--config").arg(&config), &data.join("nbd.sock"))?;
         Ok(Self { binary: binary.to_path_buf(), data: data.to_path_buf(), server: server.into() })
