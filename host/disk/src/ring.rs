@@ -15,7 +15,7 @@
 #![allow(unsafe_code)] // the submission queue takes raw pointers: the first rule above is what makes them valid
 
 use crate::errno::io_error;
-use io_uring::squeue::Entry;
+use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, opcode};
 use kura_block::{BufMut, Bufs, Result};
@@ -127,30 +127,40 @@ impl Ring {
         data: Bufs,
         dsync: bool,
     ) -> rustix::io::Result<usize> {
-        let fd = Fd(file.as_raw_fd());
-        let flags = if dsync { libc::RWF_DSYNC } else { 0 };
-        let (entry, parts) = match data.parts() {
-            [only] => {
-                let len = u32::try_from(only.len()).unwrap_or(u32::MAX);
-                (opcode::Write::new(fd, only.as_ptr(), len).offset(offset).rw_flags(flags).build(), Box::default())
-            }
-            many => {
-                let parts: Box<[libc::iovec]> = many
-                    .iter()
-                    .take(MAX_PARTS)
-                    .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() })
-                    .collect();
-                let entry = opcode::Writev::new(fd, parts.as_ptr(), parts.len() as u32).offset(offset).rw_flags(flags);
-                (entry.build(), parts)
-            }
-        };
+        let (entry, parts) = write_entry(file, offset, &data, if dsync { libc::RWF_DSYNC } else { 0 });
         self.start(file, entry, Memory::Write(data, parts)).await.0
+    }
+
+    /// Writes the first parts of `data` at `offset` and makes the file's data durable, in one trip to the kernel; resolves
+    /// to the bytes written and what came of the second. A write that falls short takes the second with it: it is
+    /// then `CANCELED`.
+    pub(crate) async fn write_and_sync(
+        &self,
+        file: &Rc<File>,
+        offset: u64,
+        data: Bufs,
+    ) -> (rustix::io::Result<usize>, rustix::io::Result<usize>) {
+        if !self.inner.borrow_mut().has_room_for_two() {
+            let written = self.write(file, offset, data, false).await;
+            return (written, self.sync_data(file).await);
+        }
+        let (write, sync) = self.start_pair(file, offset, data);
+        (write.await.0, sync.await.0)
+    }
+
+    /// Starts a write and a sync in a chain, for which there is room.
+    fn start_pair(&self, file: &Rc<File>, offset: u64, data: Bufs) -> (Op<'_>, Op<'_>) {
+        let (write, parts) = write_entry(file, offset, &data, 0);
+        let mut inner = self.inner.borrow_mut();
+        let (first, second) = (inner.slot(file, Memory::Write(data, parts)), inner.slot(file, Memory::None));
+        let write = write.flags(Flags::IO_LINK).user_data(first as u64);
+        inner.queue_pair(&[write, sync_entry(file).user_data(second as u64)]);
+        (Op { ring: self, key: Some(first) }, Op { ring: self, key: Some(second) })
     }
 
     /// Makes the file's data durable, and as much of its metadata as reading it back needs.
     pub(crate) async fn sync_data(&self, file: &Rc<File>) -> rustix::io::Result<usize> {
-        let entry = opcode::Fsync::new(Fd(file.as_raw_fd())).flags(FsyncFlags::DATASYNC).build();
-        self.start(file, entry, Memory::None).await.0
+        self.start(file, sync_entry(file), Memory::None).await.0
     }
 
     /// `fallocate(2)` with `mode`.
@@ -167,8 +177,7 @@ impl Ring {
 
     fn start(&self, file: &Rc<File>, entry: Entry, memory: Memory) -> Op<'_> {
         let mut inner = self.inner.borrow_mut();
-        let slot = Slot { state: State::Waiting(None), memory, _file: Rc::clone(file) };
-        let key = inner.slots.insert(slot);
+        let key = inner.slot(file, memory);
         inner.queue(entry.user_data(key as u64));
         Op { ring: self, key: Some(key) }
     }
@@ -218,17 +227,75 @@ fn build() -> std::io::Result<IoUring> {
     }
 }
 
-impl Inner {
-    /// Queues an operation, to be submitted at the next turn or with the batch it fills.
-    fn queue(&mut self, entry: Entry) {
-        if !self.backlog.is_empty() || !self.push(&entry) {
-            self.backlog.push_back(entry);
+/// A write of the first parts of `data`; the places of the parts must live as long as the operation.
+fn write_entry(file: &File, offset: u64, data: &Bufs, flags: i32) -> (Entry, Box<[libc::iovec]>) {
+    let fd = Fd(file.as_raw_fd());
+    match data.parts() {
+        [only] => {
+            let len = u32::try_from(only.len()).unwrap_or(u32::MAX);
+            (opcode::Write::new(fd, only.as_ptr(), len).offset(offset).rw_flags(flags).build(), Box::default())
         }
+        many => {
+            let parts: Box<[libc::iovec]> = many
+                .iter()
+                .take(MAX_PARTS)
+                .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() })
+                .collect();
+            let entry = opcode::Writev::new(fd, parts.as_ptr(), parts.len() as u32).offset(offset).rw_flags(flags);
+            (entry.build(), parts)
+        }
+    }
+}
+
+fn sync_entry(file: &File) -> Entry {
+    opcode::Fsync::new(Fd(file.as_raw_fd())).flags(FsyncFlags::DATASYNC).build()
+}
+
+impl Inner {
+    /// A slot for an operation that is about to be queued; its number is the operation's.
+    fn slot(&mut self, file: &Rc<File>, memory: Memory) -> usize {
+        self.slots.insert(Slot { state: State::Waiting(None), memory, _file: Rc::clone(file) })
+    }
+
+    /// True when two operations can be queued side by side: a chain must not be taken apart.
+    fn has_room_for_two(&mut self) -> bool {
+        if !self.backlog.is_empty() || self.in_flight + 2 > COMPLETIONS as usize {
+            return false;
+        }
+        let free = |inner: &mut Self| {
+            let submission = inner.uring.submission();
+            submission.capacity() - submission.len()
+        };
+        if free(self) < 2 {
+            self.submit();
+        }
+        free(self) >= 2
+    }
+
+    /// Queues a chain of two, for which [`Inner::has_room_for_two`] found room.
+    fn queue_pair(&mut self, pair: &[Entry; 2]) {
+        // SAFETY: the memory and the file that the entries point to are in `slots` until their completions are reaped.
+        let pushed = unsafe { self.uring.submission().push_multiple(pair) };
+        assert!(pushed.is_ok(), "there was room for two");
+        self.in_flight += 2;
+        self.submit_or_wait();
+    }
+
+    /// Submits a batch that is full; a smaller one goes at the next turn.
+    fn submit_or_wait(&mut self) {
         if self.uring.submission().len() >= BATCH {
             self.submit();
         } else {
             self.wake_turner();
         }
+    }
+
+    /// Queues an operation, to be submitted at the next turn or with the batch it fills.
+    fn queue(&mut self, entry: Entry) {
+        if !self.backlog.is_empty() || !self.push(&entry) {
+            self.backlog.push_back(entry);
+        }
+        self.submit_or_wait();
     }
 
     fn wake_turner(&mut self) {
