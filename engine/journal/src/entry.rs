@@ -144,13 +144,18 @@ impl Head {
         (self.header_bytes + self.data_bytes) as u64
     }
 
+    /// True when `header`, all of the entry's header, agrees with its checksum: what it says can be believed.
+    pub fn holds(header: &[u8]) -> bool {
+        let mut zeroed = header.to_vec();
+        zeroed[CRC_AT..CRC_AT + 4].fill(0);
+        let stored = Reader::new(&header[CRC_AT..]).u32();
+        stored.is_ok_and(|stored| stored == crc32c::crc32c(&zeroed))
+    }
+
     /// Verifies the whole entry and takes it apart; an error says what does not hold.
     pub fn verify(self, entry: &Bufs) -> Result<Entry> {
         let header = entry.slice(0..self.header_bytes).contiguous();
-        let mut zeroed = header.to_vec();
-        zeroed[CRC_AT..CRC_AT + 4].fill(0);
-        let stored = Reader::new(&header[CRC_AT..]).u32()?;
-        if crc32c::crc32c(&zeroed) != stored {
+        if !Self::holds(&header) {
             return Err(Error::corrupt("the header of a journal entry fails its checksum"));
         }
         let mut reader = Reader::new(&header[FIXED_BYTES..]);

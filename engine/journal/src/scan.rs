@@ -157,14 +157,10 @@ impl Scan {
             while at < self.shape.ring_bytes {
                 let len = CHUNK_BYTES.min(self.shape.ring_bytes - at);
                 let place = copy.offset + self.shape.ring_at() + at;
-                let Ok(chunk) = copy.device.read(place, len as usize).await else {
-                    at += len;
-                    continue;
-                };
-                for block in chunk.contiguous().chunks(BLOCK_BYTES) {
-                    if Head::decode(block).is_some_and(|head| {
-                        head.stamp.epoch == self.root.epoch && head.stamp.durable_sequence > self.sequence
-                    }) {
+                at += len;
+                let Ok(chunk) = copy.device.read(place, len as usize).await else { continue };
+                for (number, block) in chunk.contiguous().chunks(BLOCK_BYTES).enumerate() {
+                    if self.claims_more(copy, place + (number * BLOCK_BYTES) as u64, block).await {
                         return Err(Error::corrupt(format!(
                             "controller {}'s journal is damaged in its middle (entry {} is unreadable and was durable): \
                              restore the pool from a copy",
@@ -172,9 +168,19 @@ impl Scan {
                         )));
                     }
                 }
-                at += len;
             }
         }
         Ok(())
+    }
+
+    /// True when the header that begins with `block` says, believably, that the entry missing here was durable.
+    async fn claims_more(&self, copy: &JournalCopy, place: u64, block: &[u8]) -> bool {
+        let Some(head) = Head::decode(block) else { return false };
+        if head.stamp.epoch != self.root.epoch || head.stamp.durable_sequence <= self.sequence {
+            return false;
+        }
+        let fits = place + head.header_bytes as u64 <= copy.offset + self.shape.region_bytes();
+        let header = copy.device.read(place, if fits { head.header_bytes } else { BLOCK_BYTES }).await;
+        fits && header.is_ok_and(|header| Head::holds(&header.contiguous()))
     }
 }

@@ -145,8 +145,8 @@ impl Disk {
     fn problem(&self) -> Option<String> {
         let Self { id, path, .. } = self;
         match self.state {
-            DiskState::Missing => Some(format!("disk {id} ({path}) is missing: its data has one copy less")),
-            DiskState::Failed => Some(format!("disk {id} ({path}) has failed: its data has one copy less")),
+            DiskState::Missing => Some(format!("disk {id} ({path}) is missing: what lies on it has one copy less")),
+            DiskState::Failed => Some(format!("disk {id} ({path}) has failed: what lies on it has one copy less")),
             DiskState::Healthy if self.checksum_errors > 0 => {
                 Some(format!("disk {id} ({path}) returned {} blocks with wrong checksums", self.checksum_errors))
             }
