@@ -1,0 +1,1 @@
+//! Generated loads with stated properties.

@@ -1,0 +1,1 @@
+//! A trace through a node on simulated disks, in virtual time.
