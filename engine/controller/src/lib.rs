@@ -16,6 +16,7 @@ mod door;
 mod info;
 mod node;
 mod pool;
+mod recording;
 
 pub use controller::{Config, Controller, Opener};
 pub use door::{Door, Inbox, door};
@@ -25,3 +26,4 @@ pub use kura_journal::Limits as JournalLimits;
 pub use kura_volume::{Replayed, Settings, Spec as VolumeSpec};
 pub use node::Node;
 pub use pool::{NewDisk, PoolSpec, format, journal_ranges};
+pub use recording::{Entry as RecordedRequest, Op as RecordedOp, RecordingInfo};

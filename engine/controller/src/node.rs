@@ -22,7 +22,7 @@ impl Node {
     }
 
     /// Asks every controller at once.
-    async fn ask_all<T: Send + 'static>(
+    pub(crate) async fn ask_all<T: Send + 'static>(
         &self,
         ask: impl Fn(Rc<Controller>) -> Local<'static, Result<T>> + Clone + Send + 'static,
     ) -> Result<Vec<T>> {
@@ -87,7 +87,10 @@ impl Node {
             )));
         }
         let name = name.to_owned();
-        door.call(move |controller| Box::pin(async move { controller.store().delete(&name).await })).await?
+        let recorded =
+            door.call(move |controller| Box::pin(async move { controller.delete_volume(&name).await })).await??;
+        drop(recorded);
+        Ok(())
     }
 
     /// The pool and its disks: errors summed over the controllers, a disk failed when one of them says so.
