@@ -26,4 +26,4 @@ pub use kura_journal::Limits as JournalLimits;
 pub use kura_volume::{Replayed, Settings, Spec as VolumeSpec};
 pub use node::Node;
 pub use pool::{NewDisk, PoolSpec, format, journal_ranges};
-pub use recording::{Entry as RecordedRequest, Op as RecordedOp, RecordingInfo};
+pub use recording::{Entry as RecordedRequest, Op as RecordedOp, RecordedRequests, RecordingInfo};

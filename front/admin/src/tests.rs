@@ -19,17 +19,21 @@ use tower::ServiceExt;
 use uuid::Uuid;
 
 /// Every route, as described to clients: removing or renaming one breaks them.
-const ROUTES: [&str; 17] = [
+const ROUTES: [&str; 23] = [
     "DELETE /api/v1/volumes/{name}",
+    "DELETE /api/v1/volumes/{name}/recording",
     "GET /api/v1/controllers",
     "GET /api/v1/disks",
     "GET /api/v1/jobs",
     "GET /api/v1/jobs/{id}",
     "GET /api/v1/jobs/{id}/events",
     "GET /api/v1/pool",
+    "GET /api/v1/recordings",
     "GET /api/v1/status",
     "GET /api/v1/volumes",
     "GET /api/v1/volumes/{name}",
+    "GET /api/v1/volumes/{name}/recording",
+    "GET /api/v1/volumes/{name}/recording/requests",
     "GET /healthz",
     "GET /metrics",
     "PATCH /api/v1/volumes/{name}",
@@ -37,6 +41,8 @@ const ROUTES: [&str; 17] = [
     "POST /api/v1/disks",
     "POST /api/v1/disks/{id}/fail",
     "POST /api/v1/volumes",
+    "POST /api/v1/volumes/{name}/recording",
+    "POST /api/v1/volumes/{name}/recording/stop",
 ];
 
 /// A machine without disks.
@@ -128,6 +134,9 @@ async fn what_cannot_be_served_is_a_problem_with_its_status() {
             ProblemKind::Invalid,
         ),
         ("POST", "/api/v1/volumes", r#"{"name":"a","size_bytes":-1}"#, StatusCode::BAD_REQUEST, ProblemKind::Invalid),
+        ("GET", "/api/v1/volumes/a/recording", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
+        ("GET", "/api/v1/volumes/a/recording/requests", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
+        ("POST", "/api/v1/volumes/a/recording", r#"{"memory":1}"#, StatusCode::BAD_REQUEST, ProblemKind::Invalid),
         ("DELETE", "/api/v1/volumes/a?force=maybe", "", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
     ];
     for (method, path, body, status, kind) in cases {

@@ -18,7 +18,7 @@ pub(crate) use layer::{Recorder, Tap};
 pub(crate) use ring::Ring;
 pub use ring::{Entry, Op};
 
-use crate::{Controller, Node};
+use crate::{Controller, Door, Node};
 use kura_block::{Error, Local, Result};
 use layer::Recording;
 use std::rc::Rc;
@@ -52,6 +52,41 @@ impl Recording {
             requests: ring.next(),
             overwritten: ring.oldest(),
         }
+    }
+}
+
+/// The requests of a recording, read in pieces that keep the controller for microseconds only.
+pub struct RecordedRequests {
+    door: Door,
+    recording: RecordingInfo,
+    next: u64,
+}
+
+/// Requests in a piece.
+const PIECE: usize = 4096;
+
+impl RecordedRequests {
+    /// The recording as it was when reading began; what arrives later is not read.
+    pub fn recording(&self) -> &RecordingInfo {
+        &self.recording
+    }
+
+    /// More requests, in the order in which they arrived, with the number of the first, counted from the recording's
+    /// first; none at the end. Where the recording overwrites what was not read yet, numbers are missing.
+    pub async fn next(&mut self) -> Result<Option<(u64, Vec<Entry>)>> {
+        let (volume, begun) = (self.recording.volume.clone(), self.recording.time_of_day);
+        let (from, end) = (self.next, self.recording.requests);
+        let work = move |controller: Rc<Controller>| -> Local<'static, Result<(u64, Vec<Entry>)>> {
+            let recording = controller.find_recording(&volume).and_then(|recording| {
+                // Another one may have begun since.
+                if recording.time_of_day == begun { Ok(recording) } else { Err(nothing_recorded(&volume)) }
+            });
+            let piece = recording.map(|recording| recording.ring.borrow().copy(from..end, PIECE));
+            Box::pin(std::future::ready(piece))
+        };
+        let (first, requests) = self.door.call(work).await??;
+        self.next = first + requests.len() as u64;
+        Ok(if requests.is_empty() { None } else { Some((first, requests)) })
     }
 }
 
@@ -105,12 +140,6 @@ impl Controller {
         Some(recording.ring.take())
     }
 
-    /// At most `count` of a recording's requests, from number `from` on, or from the oldest one that is there; with the
-    /// number of the first. They are counted from 0, in the order in which they arrived.
-    pub fn recorded(&self, volume: &str, from: u64, count: usize) -> Result<(u64, Vec<Entry>)> {
-        Ok(self.find_recording(volume)?.ring.borrow().copy(from, count))
-    }
-
     fn find_recording(&self, volume: &str) -> Result<Rc<Recording>> {
         let tap = self.taps().borrow().get(volume).cloned();
         tap.and_then(|tap| tap.recording()).ok_or_else(|| nothing_recorded(volume))
@@ -141,6 +170,13 @@ impl Node {
     /// The recording of a volume.
     pub async fn recording(&self, volume: &str) -> Result<RecordingInfo> {
         self.ask_owner(volume, Controller::recording).await
+    }
+
+    /// The requests of a recording that are there now.
+    pub async fn recorded(&self, volume: &str) -> Result<RecordedRequests> {
+        let (door, _) = self.find(volume).await?;
+        let recording = self.recording(volume).await?;
+        Ok(RecordedRequests { door, next: recording.overwritten, recording })
     }
 
     /// Ends a recording; what it holds stays.

@@ -1,6 +1,7 @@
 //! The newest requests of a volume, in memory of a fixed size.
 
 use kura_block::{Error, Result};
+use std::ops::Range;
 use std::time::Duration;
 
 /// What a request did.
@@ -62,7 +63,7 @@ impl Ring {
         let mut entries = Vec::new();
         entries
             .try_reserve_exact(capacity as usize)
-            .map_err(|_| Error::full(format!("no memory for a recording of {memory_bytes} bytes: give it less")))?;
+            .map_err(|_| Error::invalid(format!("no memory for a recording of {memory_bytes} bytes: give it less")))?;
         Ok(Self { entries, capacity, next: 0 })
     }
 
@@ -104,11 +105,11 @@ impl Ring {
         self.capacity * ENTRY_BYTES
     }
 
-    /// At most `count` entries that are here, from `number` on, or from the oldest one where that is gone; with the
-    /// number of the first.
-    pub fn copy(&self, number: u64, count: usize) -> (u64, Vec<Entry>) {
-        let first = number.max(self.oldest());
-        let end = self.next.min(first.saturating_add(count as u64));
+    /// At most `count` of the entries in `range` that are here, from its first one on, or from the oldest where that is
+    /// gone; with the number of the first.
+    pub fn copy(&self, range: Range<u64>, count: usize) -> (u64, Vec<Entry>) {
+        let first = range.start.max(self.oldest());
+        let end = range.end.min(self.next).min(first.saturating_add(count as u64));
         (first, (first..end).map(|number| self.entries[(number % self.capacity) as usize]).collect())
     }
 }
@@ -142,20 +143,21 @@ mod tests {
             let ring = filled(count);
             let oldest = count.saturating_sub(CAPACITY);
             assert_eq!((ring.oldest(), ring.next()), (oldest, count));
-            assert_eq!(ring.copy(0, usize::MAX), (oldest, (oldest..count).map(entry).collect()), "{count}");
+            assert_eq!(ring.copy(0..u64::MAX, usize::MAX), (oldest, (oldest..count).map(entry).collect()), "{count}");
         }
     }
 
     #[test]
     fn it_is_read_in_pieces_and_a_reader_that_falls_behind_sees_the_gap() {
         let mut ring = filled(10);
-        assert_eq!(ring.copy(0, 4), (0, (0..4).map(entry).collect()));
-        assert_eq!(ring.copy(4, 100), (4, (4..10).map(entry).collect()));
-        assert_eq!(ring.copy(10, 100), (10, vec![]));
+        assert_eq!(ring.copy(0..8, 4), (0, (0..4).map(entry).collect()));
+        assert_eq!(ring.copy(4..100, 100), (4, (4..10).map(entry).collect()));
+        assert_eq!(ring.copy(10..100, 100), (10, vec![]));
         for number in 10..CAPACITY + 20 {
             ring.push(entry(number));
         }
-        assert_eq!(ring.copy(4, 2), (20, vec![entry(20), entry(21)]));
+        assert_eq!(ring.copy(4..99, 2), (20, vec![entry(20), entry(21)]));
+        assert_eq!(ring.copy(4..10, 9), (20, vec![]));
     }
 
     #[test]
@@ -164,15 +166,15 @@ mod tests {
         for (number, expected) in [(1, None), (2, Some(7)), (CAPACITY + 1, Some(7)), (CAPACITY + 2, None)] {
             ring.answer(number, |_| 7);
             let changed: Vec<_> =
-                ring.copy(0, usize::MAX).1.into_iter().filter(|entry| entry.response_ns > 0).collect();
+                ring.copy(0..u64::MAX, usize::MAX).1.into_iter().filter(|entry| entry.response_ns > 0).collect();
             let numbers: Vec<_> = changed.iter().map(|entry| entry.at_ns).collect();
             assert_eq!(numbers.contains(&number), expected.is_some(), "{number}: {changed:?}");
         }
         let mut taken = std::mem::take(&mut ring);
         ring.answer(2, |_| 9);
-        assert_eq!(ring.copy(0, usize::MAX), (0, vec![]));
+        assert_eq!(ring.copy(0..u64::MAX, usize::MAX), (0, vec![]));
         taken.answer(3, |entry| entry.at_ns + 1);
-        assert_eq!(taken.copy(3, 1).1[0].response_ns, 4);
+        assert_eq!(taken.copy(3..4, 9).1[0].response_ns, 4);
     }
 
     #[test]

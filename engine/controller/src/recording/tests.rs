@@ -1,8 +1,8 @@
 //! What clients of a volume do, and what is recorded of it.
 
 use super::ring::{ENTRY_BYTES, MEMORY_MIN_BYTES};
-use super::{Entry, Op};
-use crate::{Config, Controller, DiskClass, Layout, NewDisk, Opener, PoolSpec, VolumeSpec, format};
+use super::{Entry, Op, PIECE};
+use crate::{Config, Controller, DiskClass, Layout, NewDisk, Node, Opener, PoolSpec, VolumeSpec, door, format};
 use kura_block::{Block, Buf, ControllerId, Kind, Local};
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, Sim, SimDisk};
@@ -42,6 +42,11 @@ fn data(len: u64) -> kura_block::Bufs {
     Buf::copy_of(&vec![7; len as usize]).into()
 }
 
+/// What is recorded of `a`, and the number of the first.
+fn recorded(controller: &Controller) -> (u64, Vec<Entry>) {
+    controller.find_recording("a").unwrap().ring.borrow().copy(0..u64::MAX, usize::MAX)
+}
+
 /// What each entry says but its times.
 fn requests(entries: &[Entry]) -> Vec<(Op, u64, u32)> {
     entries.iter().map(|entry| (entry.op, entry.offset_bytes, entry.len_bytes)).collect()
@@ -69,7 +74,7 @@ fn what_a_client_does_is_recorded_in_order_even_one_who_was_there_before() {
             other.runs(0, 1 << 20).await.unwrap();
             client.read(1 << 20, 1).await.unwrap_err();
 
-            let (first, entries) = controller.recorded("a", 0, 100).unwrap();
+            let (first, entries) = recorded(&controller);
             let expected = [
                 (Op::Write, 8 * KIB, 4 << 10),
                 (Op::Write, 100, 50),
@@ -97,7 +102,7 @@ fn a_request_in_flight_is_there_and_is_told_its_time_when_it_is_answered() {
             let client = controller.open_volume("a").unwrap();
             controller.record("a", MEMORY_MIN_BYTES, NOON).unwrap();
             let write = client.write(0, data(4 * KIB), true);
-            let entry = || controller.recorded("a", 0, 2).unwrap().1;
+            let entry = || recorded(&controller).1;
             assert_eq!((entry().len(), entry()[0].response_ns), (1, 0));
             let stopped = controller.stop_recording("a").unwrap();
             assert!(!stopped.running && stopped.requests == 1);
@@ -124,7 +129,7 @@ fn the_newest_stay_when_memory_is_full() {
             }
             let info = controller.recording("a").unwrap();
             assert_eq!((info.requests, info.overwritten, info.memory_bytes), (capacity + 100, 100, MEMORY_MIN_BYTES));
-            let (first, entries) = controller.recorded("a", 0, usize::MAX).unwrap();
+            let (first, entries) = recorded(&controller);
             let offsets: Vec<_> = entries.iter().map(|entry| entry.offset_bytes).collect();
             assert_eq!((first, offsets), (100, (100..capacity + 100).collect()));
         })
@@ -159,12 +164,54 @@ fn a_recording_begins_once_and_goes_with_its_volume() {
             controller.record("a", MEMORY_MIN_BYTES, NOON).unwrap();
             let next = client.write(4 * KIB, data(4 * KIB), true);
             write.await.unwrap();
-            assert_eq!(controller.recorded("a", 0, 9).unwrap().1[0].response_ns, 0);
+            assert_eq!(recorded(&controller).1[0].response_ns, 0);
             next.await.unwrap();
 
             assert!(controller.delete_volume("a").await.unwrap().is_some());
             client.flush().await.ok();
             assert_eq!(controller.recording("a").map_err(kind), Err(Kind::Missing));
+        })
+    });
+}
+
+#[test]
+fn a_recording_is_read_in_pieces_while_it_goes_on() {
+    run(|controller| {
+        Box::pin(async move {
+            let (door, inbox) = door();
+            controller.runtime().spawn(Box::pin(inbox.serve(Rc::clone(&controller))));
+            let node = Node::new(vec![door]);
+            let client = controller.open_volume("a").unwrap();
+            node.record("a", 2 * PIECE as u64 * ENTRY_BYTES, NOON).await.unwrap();
+            let read = async |from: u64, to: u64| {
+                for at in from..to {
+                    client.read(at, 1).await.unwrap();
+                }
+            };
+            let piece = PIECE as u64;
+            read(0, 2 * piece + 10).await;
+            let mut reader = node.recorded("a").await.unwrap();
+            assert_eq!((reader.recording().requests, reader.recording().overwritten), (2 * piece + 10, 10));
+            let (first, entries) = reader.next().await.unwrap().unwrap();
+            assert_eq!((first, entries.len()), (10, PIECE));
+            // What is overwritten before it is read is missing, and what came later is not read.
+            read(2 * piece + 10, 3 * piece + 30).await;
+            let (first, entries) = reader.next().await.unwrap().unwrap();
+            let offsets: Vec<_> = entries.iter().map(|entry| entry.offset_bytes).collect();
+            assert_eq!((first, offsets), (piece + 30, (piece + 30..2 * piece + 10).collect()));
+            assert!(reader.next().await.unwrap().is_none());
+
+            // A reader does not go on in another recording.
+            let mut reader = node.recorded("a").await.unwrap();
+            reader.next().await.unwrap().unwrap();
+            node.delete_recording("a").await.unwrap();
+            node.record("a", MEMORY_MIN_BYTES, NOON + Duration::from_secs(1)).await.unwrap();
+            assert_eq!(reader.next().await.err().map(|error| error.kind()), Some(Kind::Missing));
+            assert_eq!(node.recordings().await.unwrap().len(), 1);
+            assert_eq!(
+                node.record("c", MEMORY_MIN_BYTES, NOON).await.err().map(|error| error.kind()),
+                Some(Kind::Missing)
+            );
         })
     });
 }
