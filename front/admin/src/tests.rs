@@ -252,3 +252,37 @@ async fn an_open_port_is_closed_to_other_sites() {
     tokio::io::AsyncReadExt::read_to_string(&mut rebound, &mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("\"kind\":\"forbidden\""), "{answer}");
 }
+
+#[tokio::test]
+async fn recorded_requests_come_in_pieces_of_any_size_and_a_broken_answer_is_told() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let line = |number: u64| {
+        format!(r#"{{"number":{number},"at_ns":5,"op":"flush","offset_bytes":0,"len_bytes":0,"response_ns":1}}"#)
+    };
+    let pieces = [line(0), "\n".into(), line(1) + "\n" + &line(2)[..9], line(2)[9..].to_owned() + "\n" + &line(3)];
+    for (end, whole) in [("0\r\n\r\n", true), ("", false)] {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at: ServerUri = format!("http://{}", tcp.local_addr().unwrap()).parse().unwrap();
+        let pieces = pieces.clone();
+        tokio::spawn(async move {
+            let (mut stream, _) = tcp.accept().await.unwrap();
+            // The request is short: one read has it all.
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+            for piece in pieces {
+                stream.write_all(format!("{:x}\r\n{piece}\r\n", piece.len()).as_bytes()).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            stream.write_all(end.as_bytes()).await.unwrap();
+        });
+        let mut requests = Client::new(at, None, None).recorded("a").await.unwrap();
+        for number in 0..3 {
+            assert_eq!(requests.next().await.unwrap().map(|request| request.number), Some(number));
+        }
+        match requests.next().await {
+            Ok(None) if whole => {}
+            Err(ClientError::BrokeOff { .. }) if !whole => {}
+            other => panic!("at the end {end:?}: {other:?}"),
+        }
+    }
+}

@@ -78,13 +78,13 @@ impl<B: Block> Recorder<B> {
         Self { below, tap }
     }
 
-    /// Notes a request, which `work` carries out when it is polled.
+    /// Notes a request, which `work` carries out when it is polled. What has a range and covers nothing is no request.
     fn note<'a, T: 'a>(
         &self,
         (op, offset_bytes, len_bytes): (Op, u64, u64),
         work: Local<'a, Result<T>>,
     ) -> Local<'a, Result<T>> {
-        let Some(recording) = self.tap.running() else { return work };
+        let Some(recording) = self.tap.running().filter(|_| op == Op::Flush || len_bytes > 0) else { return work };
         let number = recording.arrived(op, offset_bytes, len_bytes);
         Box::pin(async move {
             let answer = work.await;
@@ -106,7 +106,7 @@ impl<B: Block> Block for Recorder<B> {
     fn write(&self, offset: u64, data: Bufs, fua: bool) -> Local<'_, Result<()>> {
         let len = data.len() as u64;
         // A write of nothing that must be durable is a flush.
-        let what = if len == 0 { (Op::Flush, 0, 0) } else { (Op::Write, offset, len) };
+        let what = if len == 0 && fua { (Op::Flush, 0, 0) } else { (Op::Write, offset, len) };
         self.note(what, self.below.write(offset, data, fua))
     }
 

@@ -70,6 +70,8 @@ fn what_a_client_does_is_recorded_in_order_even_one_who_was_there_before() {
             other.discard(64 * KIB, 16 * KIB).await.unwrap();
             other.flush().await.unwrap();
             other.write(0, data(0), true).await.unwrap();
+            other.write(0, data(0), false).await.unwrap();
+            other.discard(0, 0).await.unwrap();
             controller.open_volume("b").unwrap().flush().await.unwrap();
             other.runs(0, 1 << 20).await.unwrap();
             client.read(1 << 20, 1).await.unwrap_err();
