@@ -45,8 +45,15 @@ impl Figure {
 
     /// A layer: a dashed line of what a paper or a theory says.
     pub fn line(field: &str, label: &str) -> Json {
-        json!({ "mark": { "type": "line", "strokeDash": [6, 4], "strokeWidth": 2 }, "encoding": {
+        json!({ "mark": { "type": "line", "interpolate": "monotone", "strokeDash": [6, 4], "strokeWidth": 2 }, "encoding": {
             "y": { "field": field, "type": "quantitative" }, "color": Self::named(label, Self::PAPER),
+        }})
+    }
+
+    /// A layer: a curve of what we measured, to lie under a dashed line.
+    pub fn curve(field: &str, label: &str) -> Json {
+        json!({ "mark": { "type": "line", "strokeWidth": 4, "opacity": 0.7 }, "encoding": {
+            "y": { "field": field, "type": "quantitative" }, "color": Self::named(label, Self::OURS),
         }})
     }
 
@@ -85,11 +92,11 @@ fn looks() -> Json {
             "labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "currentColor",
             "tickColor": "currentColor", "gridColor": "currentColor", "gridOpacity": 0.12, "domainOpacity": 0.5,
             "tickOpacity": 0.5, "labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal",
-            "titlePadding": 8,
+            "titlePadding": 8, "labelOverlap": "greedy", "tickCount": 8,
         },
         "legend": {
             "labelColor": "currentColor", "titleColor": "currentColor", "labelFontSize": 12, "titleFontSize": 12,
-            "titleFontWeight": "normal", "orient": "top",
+            "titleFontWeight": "normal", "orient": "top", "labelLimit": 0,
         },
         "header": { "labelColor": "currentColor", "titleColor": "currentColor", "labelFontSize": 12 },
         "title": { "color": "currentColor", "fontSize": 12, "fontWeight": "normal", "anchor": "start" },
