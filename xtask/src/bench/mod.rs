@@ -6,7 +6,7 @@
 //! file under `target/bench/`.
 
 mod fio;
-mod kura;
+pub mod kura;
 mod machine;
 mod nbd;
 mod process;

@@ -1,14 +1,14 @@
-//! A PostgreSQL of our own: its data in one folder, its log of changes in another, nothing of it the machine's.
+//! A Postgres of our own: its data in one folder, its log of changes in another, nothing of it the machine's.
 
+use super::Scale;
 use super::janitor::{Janitor, quoted};
 use crate::shell;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
 
 /// Whom Debian's package makes to run it: it refuses to be root's.
 const USER: &str = "postgres";
@@ -19,7 +19,7 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 pub const MIX: [(&str, u32); 5] =
     [("new_order", 10), ("payment", 10), ("order_status", 1), ("delivery", 1), ("stock_level", 1)];
 
-/// A cluster, in PostgreSQL's sense of the word: one server's databases.
+/// A cluster, in Postgres's sense of the word: one server's databases.
 pub struct Postgres {
     programs: PathBuf,
     pub version: String,
@@ -37,14 +37,15 @@ impl Postgres {
             shell::output(Command::new("chown").arg(USER).arg(folder))?;
         }
         let wal = format!("--waldir={}", postgres.home.join("wal").display());
-        let options = ["--auth=trust", "--no-sync", "--no-instructions", "--encoding=UTF8", "--locale=C", &wal, "--pgdata"];
+        let options =
+            ["--auth=trust", "--no-sync", "--no-instructions", "--encoding=UTF8", "--locale=C", &wal, "--pgdata"];
         shell::output(postgres.as_user("initdb").args(options).arg(&postgres.data))?;
         let pg_ctl = quoted(&postgres.programs.join("pg_ctl"));
         let data = quoted(&postgres.data);
         // It may be stopped already.
         janitor.at_end(&format!("cd /; runuser -u {USER} -- {pg_ctl} stop -s -m immediate -D {data} 2>/dev/null"))?;
         let version = shell::output(Command::new(postgres.programs.join("postgres")).arg("--version"))?;
-        // Past the kernel's page cache where it can be; where it cannot, `Forgetful` has to do.
+        // Past the kernel's page cache where it can be; where it cannot, being `forgetful` has to do.
         let version = format!("{}{}", version.trim(), if major >= 16 { ", direct I/O" } else { "" });
         Ok(Self { version, ..postgres })
     }
@@ -67,12 +68,16 @@ impl Postgres {
         let options: Vec<String> = settings.map(|setting| format!("-c '{setting}'")).collect();
         let log = self.home.join("log");
         let mut command = self.as_user("pg_ctl");
-        command.args(["start", "-s", "-w", "-t", "120", "-o", &options.join(" "), "-D"]).arg(&self.data).arg("-l").arg(&log);
+        command
+            .args(["start", "-s", "-w", "-t", "120", "-o", &options.join(" "), "-D"])
+            .arg(&self.data)
+            .arg("-l")
+            .arg(&log);
         // Its server keeps what it inherits open: not our terminal.
-        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-        let status = command.stdin(std::process::Stdio::null()).status().context("pg_ctl")?;
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let status = command.stdin(Stdio::null()).status().context("pg_ctl")?;
         let last = || std::fs::read_to_string(&log).unwrap_or_default().lines().last().unwrap_or_default().to_string();
-        anyhow::ensure!(status.success(), "PostgreSQL did not start: {}", last());
+        ensure!(status.success(), "PostgreSQL did not start: {}", last());
         Ok(())
     }
 
@@ -102,14 +107,15 @@ impl Postgres {
         pages.parse().with_context(|| format!("pg_stat_database says {pages:?}"))
     }
 
-    /// Runs the mix for so long, and returns how many transactions it came to.
-    pub fn work(&self, warehouses: u32, clients: u32, time: Duration) -> Result<u64> {
+    /// Runs the mix for so long, at a rate or as fast as it can, and returns how many transactions it came to.
+    pub fn work(&self, scale: &Scale, time: Duration, rate: Option<u32>) -> Result<u64> {
         let mut command = self.client("pgbench");
-        command.args(["--no-vacuum", "--jobs=2", "--max-tries=100"]).arg(format!("--client={clients}"));
+        command.args(["--no-vacuum", "--jobs=2", "--max-tries=100"]).arg(format!("--client={}", scale.clients));
         command.arg(format!("--time={}", time.as_secs().max(1)));
+        command.args(rate.map(|rate| format!("--rate={rate}")));
         for (name, weight) in MIX {
             let script = self.home.join(format!("{name}.sql"));
-            std::fs::write(&script, format!("select {name}({warehouses});\n"))?;
+            std::fs::write(&script, format!("select {name}({});\n", scale.warehouses))?;
             command.arg(format!("--file={}@{weight}", script.display()));
         }
         let said = shell::output(command.arg("postgres"))?;
@@ -119,7 +125,7 @@ impl Postgres {
                 .with_context(|| format!("pgbench does not say {label:?}"))
         };
         let failed = number("number of failed transactions:")?;
-        anyhow::ensure!(failed == 0, "{failed} transactions failed");
+        ensure!(failed == 0, "{failed} transactions failed");
         number("number of transactions actually processed:")
     }
 
@@ -148,39 +154,58 @@ fn newest() -> Result<(u32, PathBuf)> {
     versions.max().with_context(|| format!("no server in {VERSIONS}: install Debian's package postgresql"))
 }
 
-/// Makes the kernel forget the pages of a database's files, ten times a second.
+/// Work that is done over and over beside the transactions, until it is stopped.
+pub struct Beside<'scope> {
+    stop: mpsc::Sender<()>,
+    thread: ScopedJoinHandle<'scope, Result<u32>>,
+}
+
+impl<'scope> Beside<'scope> {
+    fn every<'env>(
+        time: Duration,
+        scope: &'scope Scope<'scope, 'env>,
+        work: impl Fn() -> Result<()> + Send + 'scope,
+    ) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let thread = scope.spawn(move || {
+            let (start, mut times) = (Instant::now(), 0);
+            let until = |times| (time * times).saturating_sub(start.elapsed());
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(until(times + 1)) {
+                work()?;
+                times += 1;
+            }
+            Ok(times)
+        });
+        Self { stop, thread }
+    }
+
+    /// Ends it; tells how often the work was done.
+    pub fn stop(self) -> Result<u32> {
+        drop(self.stop);
+        self.thread.join().map_err(|_| anyhow!("work beside the transactions panicked"))?
+    }
+}
+
+/// Makes the kernel forget the pages of the database's files, ten times a second.
 ///
 /// The database has a cache of its own, and what misses it shall reach the volume: what the kernel still keeps is
 /// what was read or written within a tenth of a second.
-pub struct Forgetful {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+pub fn forgetful<'scope>(postgres: &'scope Postgres, scope: &'scope Scope<'scope, '_>) -> Beside<'scope> {
+    let base = postgres.data.join("base");
+    Beside::every(Duration::from_millis(100), scope, move || {
+        // A file that is just being removed needs no forgetting.
+        let _ = forget(&base);
+        Ok(())
+    })
 }
 
-impl Forgetful {
-    /// Forgets the files of every database of `postgres` until dropped.
-    pub fn of(postgres: &Postgres) -> Self {
-        let (stop, base) = (Arc::new(AtomicBool::new(false)), postgres.data.join("base"));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                // A file that is just being removed needs no forgetting.
-                let _ = forget(&base);
-                std::thread::sleep(Duration::from_millis(100));
-            }
-        });
-        Self { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Forgetful {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It has nothing to say.
-            let _ = thread.join();
-        }
-    }
+/// Has the database write out all that is dirty, as fast as it can, at intervals.
+pub fn checkpoints<'scope>(
+    postgres: &'scope Postgres,
+    interval: Duration,
+    scope: &'scope Scope<'scope, '_>,
+) -> Beside<'scope> {
+    Beside::every(interval, scope, move || postgres.sql("checkpoint", &[]).map(drop))
 }
 
 fn forget(folder: &Path) -> Result<()> {

@@ -61,11 +61,10 @@ impl Volume {
         std::fs::write(&config, format!("[pool]\njournal = \"512M\"\n{disks}\n"))?;
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--data").arg(&self.data).arg("--config").arg(&config);
-        let log = std::fs::File::create(self.data.join("kura.log"))?;
-        janitor.serve(command.args(["--nbd", "127.0.0.1:0", "--admin", "off"]).stderr(log))?;
-        let is_ready = || self.kura(&["status"]).is_ok();
-        eventually("kura serve answers", is_ready)
-            .with_context(|| std::fs::read_to_string(self.data.join("kura.log")).unwrap_or_default().trim().to_string())
+        let log = self.data.join("kura.log");
+        command.args(["--nbd", "127.0.0.1:0", "--admin", "off"]).stderr(std::fs::File::create(&log)?);
+        janitor.serve(&mut command)?;
+        eventually("kura serve answers", &log, || self.kura(&["status"]).is_ok())
     }
 
     /// Makes a block device of the volume.
@@ -73,10 +72,11 @@ impl Volume {
         let fuse = home.join("fuse");
         std::fs::create_dir(&fuse)?;
         let uri = format!("nbd+unix:///{VOLUME}?socket={}", self.data.join("nbd.sock").display());
-        janitor.serve(Command::new("nbdfuse").arg(&fuse).arg(uri))?;
+        let log = home.join("nbdfuse.log");
+        janitor.serve(Command::new("nbdfuse").arg(&fuse).arg(uri).stderr(std::fs::File::create(&log)?))?;
         janitor.at_end(&format!("fusermount3 -u {}", quoted(&fuse)))?;
         let file = fuse.join("nbd");
-        eventually("nbdfuse shows the volume", || file.exists())?;
+        eventually("nbdfuse shows the volume", &log, || file.exists())?;
         let losetup = ["--direct-io=on", "--find", "--show"];
         let device = shell::output(shell::command("losetup", losetup).arg(file))?.trim().to_string();
         janitor.at_end(&format!("losetup --detach {device}"))?;
@@ -98,7 +98,11 @@ impl Volume {
         let said = self.kura(&["trace", "export", VOLUME, "--format", "msr", "-o", &path, "--json"])?;
         self.kura(&["trace", "delete", VOLUME])?;
         let said: Value = serde_json::from_str(&said).context("what kura trace export --json says")?;
-        ensure!(said["overwritten"] == 0, "the recording had no room for {} requests: fewer --minutes", said["overwritten"]);
+        ensure!(
+            said["overwritten"] == 0,
+            "the recording had no room for {} requests: fewer --minutes",
+            said["overwritten"]
+        );
         let recorded = count(&plain, said["left_out"].as_u64().unwrap_or_default())?;
         shell::output(Command::new("gzip").args(["--no-name", "--force"]).arg(&plain))?;
         // The target may be on another file system.
@@ -130,10 +134,12 @@ fn count(trace: &Path, left_out: u64) -> Result<Recorded> {
     Ok(recorded)
 }
 
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
+/// Waits for a server, whose complaints are in `log`.
+fn eventually(what: &str, log: &Path, mut condition: impl FnMut() -> bool) -> Result<()> {
     let start = Instant::now();
     while !condition() {
-        ensure!(start.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
+        let complaint = || std::fs::read_to_string(log).unwrap_or_default().trim().to_string();
+        ensure!(start.elapsed() < Duration::from_secs(30), "not within 30 s: {what}: {}", complaint());
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
