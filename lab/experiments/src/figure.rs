@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// The file's name, without its extension.
-    pub name: &'static str,
+    pub name: String,
     /// One line above it.
     pub title: String,
     /// What it shows, in words, for who cannot see it and for who does not know what to look for.
@@ -33,7 +33,7 @@ impl Figure {
         if let (Some(spec), Json::Object(drawing)) = (spec.as_object_mut(), drawing) {
             spec.extend(drawing);
         }
-        Ok(Self { name: table.name, title, caption, spec })
+        Ok(Self { name: table.name.clone(), title, caption, spec })
     }
 
     /// A drawing of layers over common axes.

@@ -73,7 +73,7 @@ fn head(sections: &[Section]) -> Markup {
 fn tally(outcome: &Outcome) -> Markup {
     let (holding, all) = (outcome.holding(), outcome.criteria.len());
     let class = if holding == all { "holds" } else { "fails" };
-    html! { span class={ "tally " (class) } { (holding) "/" (all) " hold" } }
+    html! { @if all > 0 { span class={ "tally " (class) } { (holding) "/" (all) " hold" } } }
 }
 
 fn experiment(section: &Section) -> Markup {
