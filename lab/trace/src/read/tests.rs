@@ -365,6 +365,35 @@ fn some_requests() -> impl Strategy<Value = Vec<Request>> {
     })
 }
 
+#[test]
+fn what_is_written_looks_as_blkparse_prints_it() {
+    let mut text = Vec::new();
+    write_blkparse(kernel_requests().into_iter().take(4).map(Ok), "kura", &mut text).expect("memory takes it");
+    let expected = "  8,0    0        1     0.000000000     0  Q   R 2048 + 8 [kura]
+  8,0    0        2     0.000000000     0  D   R 2048 + 8 [kura]
+  8,0    0        3     0.000500200     0  C   R 2048 + 8 [0]
+  8,0    0        4     0.000600000     0  Q   W 4096 + 16 [kura]
+  8,0    0        5     0.000600000     0  D   W 4096 + 16 [kura]
+  8,0    0        6     0.001000000     0  C   W 4096 + 16 [0]
+  8,0    0        7     0.001100000     0  Q FWS [kura]
+  8,0    0        8     0.001100000     0  D  FN [kura]
+  8,0    0        9     0.001200000     0  C FWS 0 [0]
+  8,0    0       10     0.001300000     0  Q   D 9000 + 2048 [kura]
+  8,0    0       11     0.001300000     0  D   D 9000 + 2048 [kura]
+  8,0    0       12     0.001400000     0  C   D 9000 + 2048 [0]
+";
+    assert_eq!(String::from_utf8(text).expect("text"), expected);
+}
+
+#[test]
+fn progress_is_in_bytes_of_the_files() {
+    let folder = Folder::new();
+    let compressed = gzip(MSR.as_bytes());
+    let mut reader = open(&folder.file("trace", &compressed)).expect("opens");
+    assert_eq!(reader.by_ref().count(), 3);
+    assert_eq!(reader.progress(), (compressed.len() as u64, compressed.len() as u64));
+}
+
 proptest! {
     #[test]
     fn msr_comes_back_as_it_was_written(requests in some_requests()) {
