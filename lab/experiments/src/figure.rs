@@ -26,11 +26,14 @@ impl Figure {
             "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
             "description": caption,
             "data": { "values": table.csv()?, "format": { "type": "csv" } },
-            "width": "container",
-            "height": 260,
             "config": looks(),
         });
         if let (Some(spec), Json::Object(drawing)) = (spec.as_object_mut(), drawing) {
+            // Panels have a size of their own.
+            if !drawing.contains_key("facet") {
+                spec.insert("width".into(), "container".into());
+                spec.insert("height".into(), 260.into());
+            }
             spec.extend(drawing);
         }
         Ok(Self { name: table.name.clone(), title, caption, spec })
@@ -52,7 +55,7 @@ impl Figure {
 
     /// A layer: a curve of what we measured, to lie under a dashed line.
     pub fn curve(field: &str, label: &str) -> Json {
-        json!({ "mark": { "type": "line", "strokeWidth": 4, "opacity": 0.7 }, "encoding": {
+        json!({ "mark": { "type": "line", "strokeWidth": 7, "opacity": 0.4 }, "encoding": {
             "y": { "field": field, "type": "quantitative" }, "color": Self::named(label, Self::OURS),
         }})
     }

@@ -219,7 +219,7 @@ fn distances(results: &[(Point<Recording>, Data)]) -> Result<(Table, Figure)> {
     let drawing = json!({ "mark": { "type": "line", "strokeWidth": 3, "interpolate": "step-after" }, "encoding": {
         "x": Figure::axis("reads_between", "reads from a block's read to its write"),
         "y": Figure::axis("share", "share of writes"),
-        "color": { "field": "recording", "type": "nominal", "title": null },
+        "color": { "field": "recording", "type": "nominal", "title": null, "sort": null },
     }});
     let figure = Figure::of(&table, title, caption, drawing)?;
     Ok((table, figure))

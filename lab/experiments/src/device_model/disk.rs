@@ -235,7 +235,8 @@ pub fn judge_rotation(rotation: &Rotation, findings: &mut Findings) -> Result<()
         "color": Figure::named("ours: the simulated disk", Figure::OURS),
     }});
     let drawing = Figure::layers(
-        Figure::axis("from_ms", "wait, ms"),
+        json!({ "field": "from_ms", "type": "quantitative", "title": "wait, ms",
+            "scale": { "nice": false, "padding": 0 } }),
         Figure::axis("measured_share", "share of reads"),
         vec![bars, Figure::line("uniform_share", "paper: uniform over the turn of Table 4")],
     );

@@ -186,7 +186,7 @@ impl Drawn<'_> {
             json!({
                 "mark": "bar",
                 "encoding": {
-                    "x": { "field": "to_kib", "type": "ordinal", "title": "up to so many KiB", "axis": { "labelAngle": 0 } },
+                    "x": { "field": "to_kib", "type": "ordinal", "title": "up to so many KiB", "sort": null, "axis": { "labelAngle": 0 } },
                     "xOffset": { "field": "kind" },
                     "y": Figure::axis("share", "share of requests"),
                     "color": { "field": "kind", "type": "nominal", "title": null },
