@@ -243,6 +243,22 @@ fn merged_and_split_requests_find_their_completions() {
 }
 
 #[test]
+fn who_never_completes_holds_up_no_more_than_a_bounded_queue() {
+    let mut trace = String::new();
+    let mut line = |us: u64, event: &str, op: &str, sector: u64| {
+        let (seconds, us) = (us / 1_000_000, us % 1_000_000);
+        writeln!(trace, "  8,0  0  1  {seconds}.{us:06}000  1  {event}  {op} {sector} + 8 [a]")
+            .expect("memory takes it");
+    };
+    (0..6000).for_each(|index| line(index, "Q", "R", index * 8));
+    // By now the first have been given out; the last still wait.
+    line(6000, "C", "R", 0);
+    line(6000, "C", "R", 5999 * 8);
+    let responses: Vec<u64> = read(trace).expect("sound").iter().map(|request| request.response_ns).collect();
+    assert_eq!((responses.len(), responses[0], responses[5999]), (6000, 0, 1000));
+}
+
+#[test]
 fn disorder_is_mended_where_recorders_cause_it_and_refused_elsewhere() {
     let events = |times_us: &[u64]| {
         times_us.iter().fold(String::new(), |mut text, time_us| {
