@@ -374,7 +374,7 @@ pub struct LabRun {
     /// All that is random follows from it
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// A trace, for experiments that take some
+    /// A trace, or a generated load such as load:zipf,theta=1.2, for experiments that take some
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub trace: Vec<PathBuf>,
     /// The report's folder
