@@ -120,6 +120,7 @@ impl Inner {
             destager: Notify::new(),
             checkpointer: Notify::new(),
             room: Notify::new(),
+            turn: tokio::sync::Mutex::new(()),
             counts: Cell::default(),
         }
     }
