@@ -43,10 +43,10 @@ fn run(command: LabRun, out: Out) -> Result<()> {
         again: command.again,
     };
     let outcomes = kura_experiments::run(&experiments, &options, &Bar::new(out)?)?;
-    let page = kura_experiments::report(&options.out)?;
     for outcome in &outcomes {
         out.show(outcome, verdicts)?;
     }
+    let page = kura_experiments::report(&options.out)?;
     if let Out::Text = out {
         print(&format!("the report is {}", page.display()))?;
     }
