@@ -102,9 +102,24 @@ where
     let needed_bytes = survey.end_bytes.max(1).next_multiple_of(BLOCK_BYTES as u64);
     let node = spec.start(options, options.size_bytes.unwrap_or(needed_bytes))?;
     check_room(&node, spec, options, survey)?;
+    drive(&node, spec, options, survey, requests, progress)
+}
+
+/// Replays on a node that runs.
+pub(crate) fn drive<E>(
+    node: &Node,
+    spec: &NodeSpec,
+    options: &Options,
+    survey: &Survey,
+    requests: impl Iterator<Item = Result<Request, E>> + Send + 'static,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Summary, Error>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
     let run = Run::new(Rc::clone(&node.volume), Rc::clone(&node.runtime), options.verify);
     let reporter = Reporter::new(&run, progress);
-    let prefill_bytes = node.sim.block_on(prefill::fill(&node, &run, survey, options.prefill, &reporter))?;
+    let prefill_bytes = node.sim.block_on(prefill::fill(node, &run, survey, options.prefill, &reporter))?;
     let requests = RefCell::new(Ahead::of(requests)?);
     node.disks.iter().for_each(kura_sim::SimDisk::reset_counters);
     reporter.begin(Phase::Replay, survey.requests);
@@ -116,10 +131,10 @@ where
             Pace::Closed { depth } => pacer.closed(depth).await,
         }
     })?;
-    let mut summary = summarize(spec, options, survey, &node, &run, run.last_answer().saturating_sub(since));
+    let mut summary = summarize(spec, options, survey, node, &run, run.last_answer().saturating_sub(since));
     summary.prefill_bytes = prefill_bytes;
     if let Some(ledger) = &run.ledger {
-        node.sim.block_on(read_back(&node, &run, &reporter))?;
+        node.sim.block_on(read_back(node, &run, &reporter))?;
         summary.verify = Some(ledger.borrow().found());
     }
     Ok(summary)
@@ -194,8 +209,11 @@ async fn read_back(node: &Node, run: &Run, reporter: &Reporter<'_>) -> kura_bloc
     let ranges = run.ledger.as_ref().map_or_else(Vec::new, |ledger| ledger.borrow().ranges(1 << 20));
     reporter.begin(Phase::ReadBack, ranges.iter().map(|range| range.end - range.start).sum());
     for range in ranges {
-        run.read(range.start, (range.end - range.start) as usize).await?;
-        reporter.advance(range.end - range.start);
+        let len_bytes = range.end - range.start;
+        if let (Err(error), Some(ledger)) = (run.read(range.start, len_bytes as usize).await, &run.ledger) {
+            ledger.borrow_mut().lost(range, &error);
+        }
+        reporter.advance(len_bytes);
     }
     Ok(())
 }

@@ -167,7 +167,7 @@ pub struct ControllerSummary {
 pub struct VerifySummary {
     /// Bytes of answers that were held against what was written.
     pub checked_bytes: u64,
-    /// Blocks that were not what was written.
+    /// Blocks that were not what was written, and ranges that could not be read back.
     pub mismatches: u64,
     /// The first of them.
     pub first_mismatch: Option<String>,
