@@ -47,7 +47,7 @@ fn show(command: &LabReplay, anatomy: &Anatomy, summary: &Summary, out: Out) -> 
     }
     match out {
         Out::Json => print(&serde_json::to_string_pretty(&result)?),
-        Out::Text => print(&format!("{anatomy}\n\n{}", text(summary))),
+        Out::Text => print(&format!("{anatomy}\n{}", text(summary))),
         Out::Quiet => Ok(()),
     }
 }

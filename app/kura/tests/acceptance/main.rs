@@ -9,6 +9,7 @@ mod clients;
 mod crash;
 mod filesystem;
 mod harness;
+mod lab_replay;
 mod lab_report;
 mod nbd;
 mod serving;
