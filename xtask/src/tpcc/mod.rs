@@ -57,7 +57,7 @@ impl Scale {
             buffers_mb: 4 * args.warehouses,
             clients: 8,
             // Well below what the volume can do: the clients say when accesses come, not the disk.
-            transactions_per_s: 45,
+            transactions_per_s: 70,
             warm_up: seconds(30),
             run: seconds(60 * u64::from(args.minutes)),
             // The paper's 12 min were about one turn of its cache: so are these.
@@ -157,7 +157,7 @@ fn trace(
     postgres: &Postgres,
 ) -> Result<Trace> {
     println!("tracing for {}", shell::elapsed(scale.run));
-    postgres.start(&[
+    let mut settings = vec![
         format!("shared_buffers={}MB", scale.buffers_mb),
         // None but ours.
         "checkpoint_timeout=1d".into(),
@@ -170,7 +170,9 @@ fn trace(
         // One process for each client.
         "max_parallel_workers_per_gather=0".into(),
         "jit=off".into(),
-    ])?;
+    ];
+    settings.extend(postgres.direct());
+    postgres.start(&settings)?;
     let trace = std::thread::scope(|scope| {
         let forgetful = postgres::forgetful(postgres, scope);
         postgres.work(scale, scale.warm_up, None)?;

@@ -22,6 +22,7 @@ pub const MIX: [(&str, u32); 5] =
 /// A cluster, in Postgres's sense of the word: one server's databases.
 pub struct Postgres {
     programs: PathBuf,
+    major: u32,
     pub version: String,
     data: PathBuf,
     home: PathBuf,
@@ -31,7 +32,8 @@ impl Postgres {
     /// A new one with its data in `data`, and everything else in `home`. It is stopped at the end.
     pub fn new(data: &Path, home: &Path, janitor: &mut Janitor) -> Result<Self> {
         let (major, programs) = newest()?;
-        let postgres = Self { programs, version: String::new(), data: data.to_path_buf(), home: home.join("postgres") };
+        let postgres =
+            Self { programs, major, version: String::new(), data: data.to_path_buf(), home: home.join("postgres") };
         for folder in [&postgres.data, &postgres.home] {
             std::fs::create_dir(folder)?;
             shell::output(Command::new("chown").arg(USER).arg(folder))?;
@@ -44,9 +46,8 @@ impl Postgres {
         let data = quoted(&postgres.data);
         // It may be stopped already.
         janitor.at_end(&format!("cd /; runuser -u {USER} -- {pg_ctl} stop -s -m immediate -D {data} 2>/dev/null"))?;
-        let version = shell::output(Command::new(postgres.programs.join("postgres")).arg("--version"))?;
-        // Past the kernel's page cache where it can be; where it cannot, being `forgetful` has to do.
-        let version = format!("{}{}", version.trim(), if major >= 16 { ", direct I/O" } else { "" });
+        let version =
+            shell::output(Command::new(postgres.programs.join("postgres")).arg("--version"))?.trim().to_string();
         Ok(Self { version, ..postgres })
     }
 
@@ -63,8 +64,7 @@ impl Postgres {
             "full_page_writes=off",
             "max_wal_size=100GB",
         ];
-        let direct = self.version.ends_with("direct I/O").then_some("debug_io_direct=data");
-        let settings = always.into_iter().chain(direct).chain(settings.iter().map(String::as_str));
+        let settings = always.into_iter().chain(settings.iter().map(String::as_str));
         let options: Vec<String> = settings.map(|setting| format!("-c '{setting}'")).collect();
         let log = self.home.join("log");
         let mut command = self.as_user("pg_ctl");
@@ -79,6 +79,12 @@ impl Postgres {
         let last = || std::fs::read_to_string(&log).unwrap_or_default().lines().last().unwrap_or_default().to_string();
         ensure!(status.success(), "PostgreSQL did not start: {}", last());
         Ok(())
+    }
+
+    /// The setting that takes it past the kernel's page cache, from the version on that has it; before it, being
+    /// [`forgetful`] has to do.
+    pub fn direct(&self) -> Option<String> {
+        (self.major >= 16).then(|| "debug_io_direct=data".to_string())
     }
 
     /// Writes out everything and stops.
@@ -101,8 +107,6 @@ impl Postgres {
 
     /// Pages it asked the operating system for so far.
     pub fn pages_read(&self) -> Result<u64> {
-        let query = "select pg_stat_force_next_flush()";
-        let _ = self.sql(query, &[]);
         let pages = self.sql("select sum(blks_read)::bigint from pg_stat_database", &[])?;
         pages.parse().with_context(|| format!("pg_stat_database says {pages:?}"))
     }
