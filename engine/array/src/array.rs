@@ -314,10 +314,15 @@ impl Array {
 
     /// Makes everything written so far durable on every working disk; returns the disks that refused.
     pub async fn flush(&self) -> Vec<Failure> {
-        let members = self.members();
-        let flushes = members.iter().filter_map(|member| {
+        let disks: Vec<_> = self.members().iter().map(|member| member.id).collect();
+        self.flush_disks(&disks).await
+    }
+
+    /// Makes everything written so far durable on those of `disks` that work; returns the disks that refused.
+    pub async fn flush_disks(&self, disks: &[DeviceId]) -> Vec<Failure> {
+        let flushes = disks.iter().filter_map(|disk| self.member(*disk)).map(|member| async move {
             let device = member.device()?;
-            Some(async move { member.io(device.flush()).await.err().map(|error| Failure { device: member.id, error }) })
+            member.io(device.flush()).await.err().map(|error| Failure { device: member.id, error })
         });
         join_all(flushes).await.into_iter().flatten().collect()
     }

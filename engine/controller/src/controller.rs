@@ -249,7 +249,7 @@ impl Controller {
         let label = read_label(&*device).await?.ok_or_else(|| Error::corrupt(format!("{path}: its label is gone")))?;
         let (id, own) = (label.id, label.own());
         self.shared.add_device(id, label.plan.extents).await?;
-        self.store.array().add(Member::new(id, own.class, label.plan, Some(Rc::clone(&device))));
+        self.store.add_disk(Member::new(id, own.class, label.plan, Some(Rc::clone(&device))));
         {
             let pool = &mut *self.pool.borrow_mut();
             pool.found.push(Some((path.into(), device)));

@@ -16,8 +16,11 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node of these controllers, in the order of their numbers.
+    /// A node of these controllers, in the order of their numbers. All are open: from here on they may rebuild.
     pub fn new(doors: Vec<Door>) -> Self {
+        for door in &doors {
+            door.send(|controller| controller.store().begin_rebuilding());
+        }
         Self { doors: doors.into() }
     }
 

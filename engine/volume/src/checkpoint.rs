@@ -136,7 +136,7 @@ impl Inner {
     /// Writes pages beside their extents, on all copies.
     pub async fn write_pages(&self, pages: &[(Rc<Extent>, Page)]) -> Result<()> {
         let mut writes = stream::iter(pages)
-            .map(|(extent, page)| self.array.write_page(&extent.places, extent.owner, page))
+            .map(|(extent, page)| async move { self.array.write_page(&extent.places(), extent.owner, page).await })
             .buffer_unordered(WIDTH);
         while let Some(failures) = writes.next().await {
             self.heed(failures).await?;
@@ -151,7 +151,7 @@ impl Inner {
     }
 
     /// Disks that refuse go out of service; one that is only full makes the caller try again later.
-    async fn heed(&self, failures: Vec<Failure>) -> Result<()> {
+    pub async fn heed(&self, failures: Vec<Failure>) -> Result<()> {
         for failure in failures {
             if failure.error.kind() == Kind::Full {
                 return Err(failure.error);

@@ -2,6 +2,7 @@
 
 use crate::extent::{DIRTY_BYTES, Extent};
 use crate::policy;
+use crate::rebuild::Held;
 use crate::record::{Record, Spec};
 use crate::reserve::Reserve;
 use crate::tables::{Tables, VolumeState};
@@ -22,11 +23,13 @@ pub struct Settings {
     pub write_buffer_bytes: u64,
     /// Checksum pages kept in memory (each 4 bytes a block of an extent).
     pub pages: usize,
+    /// The most bytes a second that a rebuild copies; 0 is no limit.
+    pub rebuild_bytes_per_s: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { write_buffer_bytes: 24 << 20, pages: 4096 }
+        Self { write_buffer_bytes: 24 << 20, pages: 4096, rebuild_bytes_per_s: 0 }
     }
 }
 
@@ -103,6 +106,10 @@ pub(crate) struct Inner {
     pub destager: Notify,
     /// The checkpointer has something to look at.
     pub checkpointer: Notify,
+    /// The rebuilder has something to look at.
+    pub rebuilder: Notify,
+    /// Why the last move of a rebuild did not succeed, while that is so.
+    pub rebuild_stalled: RefCell<Option<Error>>,
     /// The write buffer has room again, or never will.
     pub room: Notify,
     pub counts: Cell<Status>,
@@ -225,6 +232,38 @@ impl Store {
         self.inner.reserve.borrow().len(device)
     }
 
+    /// A disk gives what it holds to the others and takes nothing new; durable when the future resolves.
+    pub async fn leave_disk(&self, device: DeviceId) -> Result<()> {
+        self.inner.leave_disk(device).await
+    }
+
+    /// What lies on each disk that holds something.
+    pub fn held(&self) -> std::collections::BTreeMap<DeviceId, Held> {
+        self.inner.held()
+    }
+
+    /// Why a rebuild does not go on, while that is so.
+    pub fn rebuild_stalled(&self) -> Option<Error> {
+        self.inner.rebuild_stalled.borrow().clone()
+    }
+
+    /// Takes another disk into service; what waits for room goes on.
+    pub fn add_disk(&self, member: kura_array::Member) {
+        self.inner.array.add(member);
+        self.inner.rebuilder.notify_one();
+    }
+
+    /// Begins to rebuild, whenever there is a need: only once every controller has told what it holds, since a rebuild
+    /// leases extents.
+    pub fn begin_rebuilding(&self) {
+        self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).rebuild_for_ever()));
+    }
+
+    /// Disks that are being emptied.
+    pub fn leaving_disks(&self) -> Vec<DeviceId> {
+        self.inner.tables.borrow().leaving.iter().copied().collect()
+    }
+
     /// Disks out of service.
     pub fn failed_disks(&self) -> Vec<DeviceId> {
         self.inner.tables.borrow().failed.iter().copied().collect()
@@ -241,6 +280,7 @@ impl Store {
         let done = self.inner.checkpoint().await;
         self.inner.destager.notify_one();
         self.inner.checkpointer.notify_one();
+        self.inner.rebuilder.notify_one();
         self.inner.room.notify_waiters();
         let closed = self.inner.journal().close().await;
         done.and(closed)
@@ -362,7 +402,7 @@ impl Inner {
     /// Brings an extent's page into memory.
     pub async fn load(&self, extent: &Rc<Extent>) -> Result<()> {
         let turn = extent.turn();
-        let page = self.array.read_page(&extent.places, extent.owner).await?;
+        let page = self.array.read_page(&extent.places(), extent.owner).await?;
         extent.install(page, turn);
         self.note_loaded(extent);
         Ok(())
@@ -390,6 +430,7 @@ impl Inner {
         }
         self.array.fail(device);
         let fresh = self.tables.borrow_mut().failed.insert(device);
+        self.rebuilder.notify_one();
         let Some(journal) = self.journal.get() else { return Ok(()) };
         for (copy, _) in self.journal_disks.iter().enumerate().filter(|(_, disk)| **disk == device) {
             journal.drop_copy(copy);
