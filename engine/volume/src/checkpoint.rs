@@ -59,9 +59,11 @@ impl Inner {
 
     /// A disk whose journal copy failed is out of service as a whole.
     async fn note_lost_journals(&self) -> Result<()> {
-        for (copy, disk) in self.journal_disks.iter().enumerate() {
-            if !self.journal().is_live(copy) && !self.tables.borrow().failed.contains(disk) {
-                self.fail_disk(*disk).await?;
+        let disks = self.journal_disks.borrow().clone();
+        for (copy, disk) in disks {
+            let used = self.journal().is_live(copy) || self.journal().is_joining(copy);
+            if !used && !self.tables.borrow().failed.contains(&disk) {
+                self.fail_disk(disk).await?;
             }
         }
         Ok(())

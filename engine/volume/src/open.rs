@@ -17,6 +17,8 @@ use tokio::sync::Notify;
 
 /// One copy of the journal, and the disk it lies on.
 pub struct JournalPlace {
+    /// The copy's number.
+    pub index: usize,
     /// The disk.
     pub disk: DeviceId,
     /// The copy; `None` when the disk is away.
@@ -33,7 +35,7 @@ pub struct Parts {
     pub shared: Arc<dyn Shared>,
     /// The pool's disks.
     pub array: Array,
-    /// The journal's copies, in the order of the pool's labels.
+    /// The journal's copies.
     pub journal: Vec<JournalPlace>,
     /// Sizes of the journal's parts.
     pub shape: Shape,
@@ -64,7 +66,10 @@ impl Store {
     /// to serve.
     pub async fn recover(parts: Parts) -> Result<(Self, Replayed)> {
         let identity = Identity { pool: parts.pool, controller: parts.id.0 };
-        let copies = parts.journal.iter().map(|place| place.copy.clone()).collect();
+        let mut copies = vec![None; parts.journal.iter().map(|place| place.index + 1).max().unwrap_or(0)];
+        for place in &parts.journal {
+            copies[place.index].clone_from(&place.copy);
+        }
         let mut scan = Scan::open(copies, parts.shape, identity).await?;
         let (bytes, tables_lsn) = scan.tables().await?;
         let tables = Tables::decode(&bytes, parts.array.extent_bytes())?;
@@ -105,7 +110,7 @@ impl Inner {
             shared: parts.shared,
             settings: parts.settings,
             array: parts.array,
-            journal_disks: parts.journal.iter().map(|place| place.disk).collect(),
+            journal_disks: RefCell::new(parts.journal.iter().map(|place| (place.index, place.disk)).collect()),
             journal: OnceCell::new(),
             tables: RefCell::new(tables),
             tables_changed: Cell::new(false),
@@ -300,8 +305,8 @@ impl Inner {
         self.flush_disks().await?;
         let failed = self.tables.borrow().failed.clone();
         let lost = |disk: &DeviceId| failed.contains(disk);
-        for (copy, _) in self.journal_disks.iter().enumerate().filter(|(_, disk)| lost(disk)) {
-            self.journal().drop_copy(copy);
+        for (copy, _) in self.journal_disks.borrow().iter().filter(|(_, disk)| lost(disk)) {
+            self.journal().drop_copy(*copy);
         }
         let next = self.journal().next_lsn();
         let tables = self.tables.borrow().encode();

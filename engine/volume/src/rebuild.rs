@@ -98,21 +98,26 @@ impl Inner {
         counts.reads + counts.writes
     }
 
-    /// Copies on each disk, and on those out of service the ones that have no other.
-    pub fn held(&self) -> BTreeMap<DeviceId, Held> {
-        let mut held: BTreeMap<DeviceId, Held> = BTreeMap::new();
-        for volume in self.tables.borrow().volumes.values() {
+    /// What still lies on disks that are failed or leaving.
+    pub fn unwanted(&self) -> BTreeMap<DeviceId, Held> {
+        let tables = self.tables.borrow();
+        let mut unwanted: BTreeMap<_, _> =
+            tables.failed.union(&tables.leaving).map(|disk| (*disk, Held::default())).collect();
+        if unwanted.is_empty() {
+            return unwanted;
+        }
+        for volume in tables.volumes.values() {
             for extent in volume.map.borrow().iter().flatten() {
                 let places = extent.places();
-                let lost = !self.array.has_working_copy(&places);
-                for place in places {
-                    let held = held.entry(place.device).or_default();
-                    held.copies += 1;
-                    held.lost += u64::from(lost);
+                for place in &places {
+                    if let Some(held) = unwanted.get_mut(&place.device) {
+                        held.copies += 1;
+                        held.lost += u64::from(!self.array.has_working_copy(&places));
+                    }
                 }
             }
         }
-        held
+        unwanted
     }
 
     /// A disk gives what it holds to the others and takes nothing new; durable when the future resolves.
@@ -266,11 +271,11 @@ impl Inner {
     }
 }
 
-/// What lies on a disk.
+/// What lies on a disk that is failed or leaving.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Copies of extents.
     pub copies: u64,
-    /// Of these, those of extents without any copy on a working disk.
+    /// Of these, copies of extents of which no copy on a working disk is left.
     pub lost: u64,
 }

@@ -1,6 +1,7 @@
 //! One controller's volumes, and what they share.
 
 use crate::extent::{DIRTY_BYTES, Extent};
+use crate::open::JournalPlace;
 use crate::policy;
 use crate::rebuild::Held;
 use crate::record::{Record, Spec};
@@ -10,11 +11,14 @@ use kura_array::Array;
 use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime, Shared};
 use kura_journal::{Journal, Lsn};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
+
+/// Between the checkpoints that bring a new copy of the journal up.
+const JOIN_STEP: Duration = Duration::from_millis(5);
 
 /// What a store may take.
 #[derive(Clone, Copy, Debug)]
@@ -80,8 +84,8 @@ pub(crate) struct Inner {
     pub shared: Arc<dyn Shared>,
     pub settings: Settings,
     pub array: Array,
-    /// The disks that hold the journal's copies, in the copies' order.
-    pub journal_disks: Vec<DeviceId>,
+    /// The disks that hold the journal's copies, by the copies' numbers.
+    pub journal_disks: RefCell<BTreeMap<usize, DeviceId>>,
     /// Set when recovery has read the log to its end.
     pub journal: OnceCell<Journal>,
     pub tables: RefCell<Tables>,
@@ -237,9 +241,9 @@ impl Store {
         self.inner.leave_disk(device).await
     }
 
-    /// What lies on each disk that holds something.
-    pub fn held(&self) -> std::collections::BTreeMap<DeviceId, Held> {
-        self.inner.held()
+    /// What still lies on disks that are failed or leaving, which are all listed.
+    pub fn unwanted(&self) -> BTreeMap<DeviceId, Held> {
+        self.inner.unwanted()
     }
 
     /// Why a rebuild does not go on, while that is so.
@@ -251,6 +255,37 @@ impl Store {
     pub fn add_disk(&self, member: kura_array::Member) {
         self.inner.array.add(member);
         self.inner.rebuilder.notify_one();
+    }
+
+    /// Gives the journal another copy, on `place.disk`, unless it has that one; when the future resolves, it counts.
+    pub async fn join_journal(&self, place: JournalPlace) -> Result<()> {
+        let inner = &self.inner;
+        let JournalPlace { index, disk, copy } = place;
+        if inner.journal().is_live(index) {
+            return Ok(());
+        }
+        let copy = copy.ok_or_else(|| Error::device(format!("disk {}: is away", disk.0)))?;
+        inner.journal_disks.borrow_mut().insert(index, disk);
+        inner.journal().join(index, copy);
+        while inner.journal().is_joining(index) {
+            inner.tables_changed.set(true);
+            inner.checkpoint().await?;
+            inner.runtime.sleep(JOIN_STEP).await;
+        }
+        if inner.journal().is_live(index) {
+            return Ok(());
+        }
+        Err(Error::device(format!("disk {}: took no journal", disk.0)))
+    }
+
+    /// The journal has no copy on a disk any more; durable when the future resolves. Another copy must be live.
+    pub async fn leave_journal(&self, disk: DeviceId) -> Result<()> {
+        let inner = &self.inner;
+        let index = inner.journal_disks.borrow().iter().find(|(_, carrier)| **carrier == disk).map(|(index, _)| *index);
+        let Some(index) = index else { return Ok(()) };
+        inner.journal_disks.borrow_mut().remove(&index);
+        inner.journal().drop_copy(index);
+        inner.checkpoint().await
     }
 
     /// Begins to rebuild, whenever there is a need: only once every controller has told what it holds, since a rebuild
@@ -432,8 +467,8 @@ impl Inner {
         let fresh = self.tables.borrow_mut().failed.insert(device);
         self.rebuilder.notify_one();
         let Some(journal) = self.journal.get() else { return Ok(()) };
-        for (copy, _) in self.journal_disks.iter().enumerate().filter(|(_, disk)| **disk == device) {
-            journal.drop_copy(copy);
+        for (copy, _) in self.journal_disks.borrow().iter().filter(|(_, disk)| **disk == device) {
+            journal.drop_copy(*copy);
         }
         if fresh && !journal.is_sealed() {
             tracing::error!(disk = device.0, controller = self.id.0, "disk out of service");

@@ -179,10 +179,8 @@ impl World {
         let runtime = self.sim.runtime();
         self.sim.block_on(async {
             let controllers = Self::open(seed, &disks, runtime).await;
-            let unwanted: Vec<DeviceId> = controllers
-                .iter()
-                .flat_map(|controller| [controller.store().failed_disks(), controller.store().leaving_disks()].concat())
-                .collect();
+            let unwanted: Vec<DeviceId> =
+                controllers.iter().flat_map(|controller| controller.store().unwanted().into_keys()).collect();
             let good: Vec<_> = (2..disks.len()).filter(|id| !unwanted.contains(&DeviceId(*id as u16))).collect();
             disks[good[rng.random_range(0..good.len())]].inject(FaultKind::Dead);
             compare(&controllers, &reference, seed).await;
@@ -195,14 +193,12 @@ impl World {
 async fn rebuilt(controller: &Controller, runtime: &dyn kura_block::Runtime, seed: u64) {
     let store = controller.store();
     for _ in 0..10_000 {
-        let unwanted = [store.failed_disks(), store.leaving_disks()].concat();
-        let held = store.held();
-        if unwanted.iter().all(|disk| held.get(disk).is_none_or(|held| held.copies == 0)) {
+        if store.unwanted().values().all(|held| held.copies == 0) {
             return;
         }
         runtime.sleep(Duration::from_millis(10)).await;
     }
-    panic!("seed {seed}: no rebuild: {:?} {:?}", store.held(), store.rebuild_stalled());
+    panic!("seed {seed}: no rebuild: {:?} {:?}", store.unwanted(), store.rebuild_stalled());
 }
 
 async fn check(controllers: &[Rc<Controller>], seed: u64) {
