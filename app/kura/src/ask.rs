@@ -3,7 +3,7 @@
 use crate::cli::{Class, Command, Common, ControllerCommand, DiskCommand, Layout, PoolCommand, VolumeCommand};
 use crate::show::{self, Out};
 use crate::size::Size;
-use crate::tls;
+use crate::{tls, trace};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use kura_admin::{CheckRequest, CheckResult, Client, NewDisk, NewVolume, ResizeVolume, ServerUri, Token, Volume};
@@ -23,6 +23,7 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
         Command::Controller(ControllerCommand::List) => {
             out.show(client.controllers().await?.as_slice(), show::controllers)?;
         }
+        Command::Trace(command) => trace::trace(&client, out, command).await?,
         Command::Serve(_)
         | Command::Pool(PoolCommand::Create(_))
         | Command::Config(_)

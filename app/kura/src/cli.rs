@@ -5,6 +5,7 @@ use crate::size::Size;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use kura_admin::ServerUri;
+use serde::Serialize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -68,6 +69,9 @@ pub enum Command {
     /// List the controllers, which own volumes
     #[command(subcommand)]
     Controller(ControllerCommand),
+    /// Record what clients ask of a volume, and export it as a trace
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Check a configuration file
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -276,6 +280,54 @@ pub enum ControllerCommand {
     List,
 }
 
+/// Commands on recordings of volumes' requests.
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Record every request of a volume, also of clients that are connected already
+    #[command(after_help = "The newest requests are kept, 32 bytes each, in the server's memory: until the recording \
+                            or the volume is deleted, or the server ends.")]
+    Record {
+        /// The volume's name
+        volume: String,
+        /// Memory for the newest requests, from 64K to 4G
+        #[arg(long, default_value = "32M", value_name = "SIZE")]
+        memory: Size,
+    },
+    /// List the recordings
+    List,
+    /// Stop a recording; what it holds stays
+    Stop {
+        /// The volume's name
+        volume: String,
+    },
+    /// Write a recording as a trace, while it goes on or when it is stopped
+    Export {
+        /// The volume's name
+        volume: String,
+        /// What to write it as
+        #[arg(long, value_enum, default_value_t = TraceFormat::Blkparse)]
+        format: TraceFormat,
+        /// Write to this file, whole or not at all, instead of to standard output
+        #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        output: Option<PathBuf>,
+    },
+    /// Delete a recording
+    Delete {
+        /// The volume's name
+        volume: String,
+    },
+}
+
+/// What a trace is written as.
+#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum TraceFormat {
+    /// The CSV of the MSR Cambridge traces: reads and writes, in bytes
+    Msr,
+    /// The text of blkparse: all requests, in sectors of 512 bytes
+    Blkparse,
+}
+
 /// Commands on the configuration file.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -328,6 +380,14 @@ mod tests {
             ("serve --nbd 127.0.0.1:0 --admin off --log debug --data d", true),
             ("serve --nbd nowhere", false),
             ("serve --log loud", false),
+            ("trace record a --memory 1G", true),
+            ("trace record", false),
+            ("trace list", true),
+            ("trace stop a", true),
+            ("trace export a", true),
+            ("trace export a --format msr -o a.csv", true),
+            ("trace export a --format pdf", false),
+            ("trace delete a", true),
             ("config check kura.toml", true),
             ("config check", false),
             ("completions bash", true),

@@ -18,6 +18,7 @@ mod size;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod trace;
 
 use anyhow::{Error, Result};
 use clap::{CommandFactory, Parser};

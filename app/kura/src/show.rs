@@ -3,7 +3,10 @@
 use crate::size::Size;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
-use kura_admin::{CheckResult, Controller, Disk, DiskClass, DiskState, Health, Layout, Pool, Status, Volume};
+use kura_admin::{
+    CheckResult, Controller, Disk, DiskClass, DiskState, Health, Layout, Pool, Recording, RecordingState, Status,
+    Volume,
+};
 use serde::Serialize;
 use std::io::{ErrorKind, Write, stdout};
 use std::time::Duration;
@@ -93,6 +96,30 @@ fn volume_row(volume: &Volume) -> Vec<String> {
         if volume.read_only { "read-only" } else { "read-write" }.to_owned(),
         volume.controller.to_string(),
         volume.clients.to_string(),
+    ]
+}
+
+/// Recordings, a line each.
+pub fn recordings(recordings: &[Recording]) -> String {
+    if recordings.is_empty() {
+        return "no recordings: begin one with `kura trace record VOLUME`".to_owned();
+    }
+    let header = ["VOLUME", "STATE", "STARTED", "REQUESTS>", "OVERWRITTEN>", "MEMORY>"];
+    table(&header, recordings.iter().map(recording_row))
+}
+
+fn recording_row(recording: &Recording) -> Vec<String> {
+    let state = match recording.state {
+        RecordingState::Recording => "recording",
+        RecordingState::Stopped => "stopped",
+    };
+    vec![
+        recording.volume.clone(),
+        state.to_owned(),
+        recording.started_at.to_string(),
+        recording.requests.to_string(),
+        recording.overwritten.to_string(),
+        size(recording.memory_bytes),
     ]
 }
 

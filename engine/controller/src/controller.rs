@@ -2,11 +2,13 @@
 
 use crate::info::{ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
 use crate::pool::{Found, assemble};
+use crate::recording::{Recorder, Ring, Tap};
 use kura_array::{Array, Label, Member, read_label};
 use kura_block::{Block, ControllerId, DeviceId, Error, Result, Runtime, Shared};
 use kura_journal::Limits;
 use kura_volume::{Held, Parts, Replayed, Settings, Store, VolumeStatus};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -33,6 +35,8 @@ pub struct Controller {
     pub(crate) opener: Opener,
     replayed: Replayed,
     pub(crate) pool: RefCell<PoolFacts>,
+    /// Where the clients of a volume find its recording, by the volume's name.
+    taps: RefCell<BTreeMap<String, Rc<Tap>>>,
 }
 
 /// What the labels say, and where the disks are.
@@ -86,7 +90,7 @@ impl Controller {
         };
         let (store, replayed) = Store::recover(parts).await?;
         let pool = RefCell::new(PoolFacts { label: pool.label, found: pool.found });
-        Ok(Rc::new(Self { id, runtime, shared, store, opener, replayed, pool }))
+        Ok(Rc::new(Self { id, runtime, shared, store, opener, replayed, pool, taps: RefCell::default() }))
     }
 
     /// Controllers of the pool that the disks at `paths` make up.
@@ -127,7 +131,25 @@ impl Controller {
 
     /// Opens a volume this controller owns, to be served to a client: `Missing` when it owns none of that name.
     pub fn open_volume(&self, name: &str) -> Result<Rc<dyn Block>> {
-        Ok(Rc::new(self.store.open(name)?))
+        let volume = self.store.open(name)?;
+        Ok(Rc::new(Recorder::new(volume, self.tap(name))))
+    }
+
+    /// Deletes a volume and its recording, whose memory is the caller's to give back.
+    pub(crate) async fn delete_volume(&self, name: &str) -> Result<Option<Ring>> {
+        self.store.delete(name).await?;
+        let ring = self.drop_recording(name);
+        self.taps.borrow_mut().remove(name);
+        Ok(ring)
+    }
+
+    /// Where the clients of a volume find its recording.
+    pub(crate) fn tap(&self, volume: &str) -> Rc<Tap> {
+        Rc::clone(self.taps.borrow_mut().entry(volume.to_owned()).or_default())
+    }
+
+    pub(crate) fn taps(&self) -> &RefCell<BTreeMap<String, Rc<Tap>>> {
+        &self.taps
     }
 
     /// All its volumes, by number.

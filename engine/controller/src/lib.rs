@@ -17,6 +17,7 @@ mod info;
 mod membership;
 mod node;
 mod pool;
+mod recording;
 
 pub use controller::{Config, Controller, Opener};
 pub use door::{Door, Inbox, door};
@@ -26,3 +27,4 @@ pub use kura_journal::Limits as JournalLimits;
 pub use kura_volume::{Replayed, Settings, Spec as VolumeSpec};
 pub use node::Node;
 pub use pool::{NewDisk, PoolSpec, format, journal_ranges};
+pub use recording::{Entry as RecordedRequest, Op as RecordedOp, RecordedRequests, RecordingInfo};

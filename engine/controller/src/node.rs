@@ -89,7 +89,10 @@ impl Node {
             )));
         }
         let name = name.to_owned();
-        door.call(move |controller| Box::pin(async move { controller.store().delete(&name).await })).await?
+        let recorded =
+            door.call(move |controller| Box::pin(async move { controller.delete_volume(&name).await })).await??;
+        drop(recorded);
+        Ok(())
     }
 
     /// The pool and its disks: errors and what they hold summed over the controllers, a disk failed when one of them

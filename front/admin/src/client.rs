@@ -1,8 +1,9 @@
 //! The client: typed requests over a Unix socket, HTTP or HTTPS.
 
+use crate::lines::Lines;
 use crate::{
-    CheckRequest, Controller, Disk, Job, JobState, NewDisk, NewVolume, Pool, Problem, ProblemKind, ResizeVolume,
-    Status, Token, Volume,
+    CheckRequest, Controller, Disk, Job, JobState, NewDisk, NewRecording, NewVolume, Pool, Problem, ProblemKind,
+    RecordedRequest, Recording, ResizeVolume, Status, Token, Volume,
 };
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -78,6 +79,14 @@ pub enum ClientError {
     /// The server refused.
     #[error(transparent)]
     Refused(#[from] Problem),
+    /// An answer did not come to its end.
+    #[error("the answer of {server} broke off ({cause}): does it still run?")]
+    BrokeOff {
+        /// Where it was asked.
+        server: ServerUri,
+        /// What was met.
+        cause: hyper::Error,
+    },
     /// What listens there does not speak as a server of kura does.
     #[error("{server} does not answer as a kura server does: {what}")]
     Garbled {
@@ -171,22 +180,49 @@ impl Client {
 
     /// Follows a job to its end: `seen` is told of each change, the last one is returned.
     pub async fn follow(&self, id: u64, mut seen: impl FnMut(&Job)) -> Result<Job> {
-        let mut body = self.request(Method::GET, &format!("/api/v1/jobs/{id}/events"), None).await?.into_body();
-        let mut text = Vec::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| self.garbled(error))?;
-            text.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
-            while let Some(end) = text.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = text.drain(..=end).collect();
-                let Some(data) = line.strip_prefix(b"data: ") else { continue };
-                let job: Job = serde_json::from_slice(data).map_err(|error| self.garbled(error))?;
-                seen(&job);
-                if job.state != JobState::Running {
-                    return Ok(job);
-                }
+        let answer = self.request(Method::GET, &format!("/api/v1/jobs/{id}/events"), None).await?;
+        let mut lines = Lines::new(answer.into_body());
+        while let Some(line) = lines.next().await.map_err(|cause| self.broke_off(cause))? {
+            let Some(data) = line.strip_prefix(b"data: ") else { continue };
+            let job: Job = serde_json::from_slice(data).map_err(|error| self.garbled(error))?;
+            seen(&job);
+            if job.state != JobState::Running {
+                return Ok(job);
             }
         }
         Err(Problem::new(ProblemKind::Retry, format!("job {id}: the server stopped before it ended")).into())
+    }
+
+    /// All recordings, by volume.
+    pub async fn recordings(&self) -> Result<Vec<Recording>> {
+        self.get("/api/v1/recordings").await
+    }
+
+    /// Begins to record a volume's requests.
+    pub async fn record(&self, volume: &str, new: NewRecording) -> Result<Recording> {
+        self.send(Method::POST, &recording_path(volume), &new).await
+    }
+
+    /// The recording of a volume.
+    pub async fn recording(&self, volume: &str) -> Result<Recording> {
+        self.get(&recording_path(volume)).await
+    }
+
+    /// Ends a recording; what it holds stays.
+    pub async fn stop_recording(&self, volume: &str) -> Result<Recording> {
+        self.parsed(self.request(Method::POST, &format!("{}/stop", recording_path(volume)), None).await?).await
+    }
+
+    /// Deletes a recording.
+    pub async fn delete_recording(&self, volume: &str) -> Result<()> {
+        self.request(Method::DELETE, &recording_path(volume), None).await?;
+        Ok(())
+    }
+
+    /// The requests of a recording that are there now, in the order in which they arrived.
+    pub async fn recorded(&self, volume: &str) -> Result<RecordedRequests> {
+        let answer = self.request(Method::GET, &format!("{}/requests", recording_path(volume)), None).await?;
+        Ok(RecordedRequests { client: self.clone(), lines: Lines::new(answer.into_body()) })
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
@@ -256,13 +292,35 @@ impl Client {
         }
     }
 
+    fn broke_off(&self, cause: hyper::Error) -> ClientError {
+        ClientError::BrokeOff { server: self.server.clone(), cause }
+    }
+
     fn garbled(&self, what: impl std::fmt::Display) -> ClientError {
         ClientError::Garbled { server: self.server.clone(), what: what.to_string() }
     }
 }
 
+/// Requests of a recording, as they come from the server.
+pub struct RecordedRequests {
+    client: Client,
+    lines: Lines,
+}
+
+impl RecordedRequests {
+    /// The next one; none at the end.
+    pub async fn next(&mut self) -> Result<Option<RecordedRequest>> {
+        let line = self.lines.next().await.map_err(|cause| self.client.broke_off(cause))?;
+        line.map(|line| serde_json::from_slice(line).map_err(|error| self.client.garbled(error))).transpose()
+    }
+}
+
 fn volume_path(name: &str) -> String {
     format!("/api/v1/volumes/{}", utf8_percent_encode(name, NON_ALPHANUMERIC))
+}
+
+fn recording_path(volume: &str) -> String {
+    format!("{}/recording", volume_path(volume))
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
 //! From the engine's words to the wire's, and back.
 
-use crate::resources::{CheckResult, Controller, Disk, DiskClass, DiskState, Health, Layout, NewVolume, Pool, Volume};
+use crate::resources::{
+    CheckResult, Controller, Disk, DiskClass, DiskState, Health, Layout, NewVolume, Pool, RecordedOp, RecordedRequest,
+    Recording, RecordingState, Timestamp, Volume,
+};
 use kura_controller as engine;
+use std::time::SystemTime;
 use uuid::Uuid;
 
 impl From<engine::Layout> for Layout {
@@ -131,6 +135,33 @@ impl From<engine::CheckReport> for CheckResult {
     fn from(report: engine::CheckReport) -> Self {
         let engine::CheckReport { volumes, blocks, repaired, violations } = report;
         Self { volumes, blocks, repaired, violations }
+    }
+}
+
+impl From<engine::RecordingInfo> for Recording {
+    fn from(info: engine::RecordingInfo) -> Self {
+        Self {
+            volume: info.volume,
+            state: if info.running { RecordingState::Recording } else { RecordingState::Stopped },
+            started_at: Timestamp(SystemTime::UNIX_EPOCH + info.time_of_day),
+            memory_bytes: info.memory_bytes,
+            requests: info.requests,
+            overwritten: info.overwritten,
+        }
+    }
+}
+
+impl RecordedRequest {
+    /// Request `number` of a recording.
+    pub(crate) fn new(number: u64, request: engine::RecordedRequest) -> Self {
+        let engine::RecordedRequest { at_ns, offset_bytes, response_ns, len_bytes, op } = request;
+        let op = match op {
+            engine::RecordedOp::Read => RecordedOp::Read,
+            engine::RecordedOp::Write => RecordedOp::Write,
+            engine::RecordedOp::Discard => RecordedOp::Discard,
+            engine::RecordedOp::Flush => RecordedOp::Flush,
+        };
+        Self { number, at_ns, op, offset_bytes, len_bytes, response_ns }
     }
 }
 

@@ -16,6 +16,7 @@ mod client;
 mod convert;
 mod guard;
 mod jobs;
+mod lines;
 mod metrics;
 mod problem;
 mod resources;
@@ -25,12 +26,13 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Client, ClientError, ServerUri};
+pub use client::{Client, ClientError, RecordedRequests, ServerUri};
 pub use guard::Token;
 pub use problem::{Problem, ProblemKind};
 pub use resources::{
     CheckRequest, CheckResult, Controller, Disk, DiskClass, DiskState, Health, Job, JobState, Layout, NewDisk,
-    NewVolume, Pool, ResizeVolume, Status, Timestamp, Volume,
+    NewRecording, NewVolume, Pool, RecordedOp, RecordedRequest, Recording, RecordingState, ResizeVolume, Status,
+    Timestamp, Volume,
 };
 pub use routes::{Admin, Disks, router};
 pub use server::{Access, Listener, serve};

@@ -303,3 +303,79 @@ pub struct Job {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
 }
+
+/// Whether a recording goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecordingState {
+    /// Requests are recorded.
+    Recording,
+    /// It has ended; what it holds stays.
+    Stopped,
+}
+
+/// A recording of a volume's requests, in the server's memory. It is gone when it or its volume is deleted, and when the
+/// server ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Recording {
+    /// The volume's name.
+    pub volume: String,
+    /// Whether it goes on.
+    pub state: RecordingState,
+    /// When it began.
+    #[schema(value_type = String, format = DateTime)]
+    pub started_at: Timestamp,
+    /// Bytes of memory it may take, at 32 bytes a request.
+    pub memory_bytes: u64,
+    /// Requests it has seen.
+    pub requests: u64,
+    /// The oldest of these, which newer ones have overwritten.
+    pub overwritten: u64,
+}
+
+/// A recording to be begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewRecording {
+    /// Bytes of memory it may take, at 32 bytes a request: from 64 KiB to 4 GiB. The newest requests stay.
+    #[serde(default = "recording_memory_bytes")]
+    #[schema(default = recording_memory_bytes)]
+    pub memory_bytes: u64,
+}
+
+/// Room for a million requests.
+fn recording_memory_bytes() -> u64 {
+    32 << 20
+}
+
+/// What a recorded request did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecordedOp {
+    /// Bytes were read.
+    Read,
+    /// Bytes, or zeroes, were written.
+    Write,
+    /// Space was given back.
+    Discard,
+    /// What was acknowledged became durable.
+    Flush,
+}
+
+/// A recorded request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RecordedRequest {
+    /// Its number, counted from 0 when the recording began, in the order of arrival. Where numbers are missing, requests
+    /// were overwritten.
+    pub number: u64,
+    /// When it arrived, in nanoseconds since the recording began.
+    pub at_ns: u64,
+    /// What it did.
+    pub op: RecordedOp,
+    /// Where it begins, in bytes; 0 for a flush.
+    pub offset_bytes: u64,
+    /// How many bytes it covers; 0 for a flush.
+    pub len_bytes: u32,
+    /// How long it took, in nanoseconds; 0 when it was not answered yet.
+    pub response_ns: u64,
+}

@@ -19,17 +19,21 @@ use tower::ServiceExt;
 use uuid::Uuid;
 
 /// Every route, as described to clients: removing or renaming one breaks them.
-const ROUTES: [&str; 17] = [
+const ROUTES: [&str; 23] = [
     "DELETE /api/v1/volumes/{name}",
+    "DELETE /api/v1/volumes/{name}/recording",
     "GET /api/v1/controllers",
     "GET /api/v1/disks",
     "GET /api/v1/jobs",
     "GET /api/v1/jobs/{id}",
     "GET /api/v1/jobs/{id}/events",
     "GET /api/v1/pool",
+    "GET /api/v1/recordings",
     "GET /api/v1/status",
     "GET /api/v1/volumes",
     "GET /api/v1/volumes/{name}",
+    "GET /api/v1/volumes/{name}/recording",
+    "GET /api/v1/volumes/{name}/recording/requests",
     "GET /healthz",
     "GET /metrics",
     "PATCH /api/v1/volumes/{name}",
@@ -37,6 +41,8 @@ const ROUTES: [&str; 17] = [
     "POST /api/v1/disks",
     "POST /api/v1/disks/{id}/fail",
     "POST /api/v1/volumes",
+    "POST /api/v1/volumes/{name}/recording",
+    "POST /api/v1/volumes/{name}/recording/stop",
 ];
 
 /// A machine without disks.
@@ -128,6 +134,9 @@ async fn what_cannot_be_served_is_a_problem_with_its_status() {
             ProblemKind::Invalid,
         ),
         ("POST", "/api/v1/volumes", r#"{"name":"a","size_bytes":-1}"#, StatusCode::BAD_REQUEST, ProblemKind::Invalid),
+        ("GET", "/api/v1/volumes/a/recording", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
+        ("GET", "/api/v1/volumes/a/recording/requests", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
+        ("POST", "/api/v1/volumes/a/recording", r#"{"memory":1}"#, StatusCode::BAD_REQUEST, ProblemKind::Invalid),
         ("DELETE", "/api/v1/volumes/a?force=maybe", "", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
     ];
     for (method, path, body, status, kind) in cases {
@@ -242,4 +251,38 @@ async fn an_open_port_is_closed_to_other_sites() {
     let mut answer = String::new();
     tokio::io::AsyncReadExt::read_to_string(&mut rebound, &mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("\"kind\":\"forbidden\""), "{answer}");
+}
+
+#[tokio::test]
+async fn recorded_requests_come_in_pieces_of_any_size_and_a_broken_answer_is_told() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let line = |number: u64| {
+        format!(r#"{{"number":{number},"at_ns":5,"op":"flush","offset_bytes":0,"len_bytes":0,"response_ns":1}}"#)
+    };
+    let pieces = [line(0), "\n".into(), line(1) + "\n" + &line(2)[..9], line(2)[9..].to_owned() + "\n" + &line(3)];
+    for (end, whole) in [("0\r\n\r\n", true), ("", false)] {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at: ServerUri = format!("http://{}", tcp.local_addr().unwrap()).parse().unwrap();
+        let pieces = pieces.clone();
+        tokio::spawn(async move {
+            let (mut stream, _) = tcp.accept().await.unwrap();
+            // The request is short: one read has it all.
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+            for piece in pieces {
+                stream.write_all(format!("{:x}\r\n{piece}\r\n", piece.len()).as_bytes()).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            stream.write_all(end.as_bytes()).await.unwrap();
+        });
+        let mut requests = Client::new(at, None, None).recorded("a").await.unwrap();
+        for number in 0..3 {
+            assert_eq!(requests.next().await.unwrap().map(|request| request.number), Some(number));
+        }
+        match requests.next().await {
+            Ok(None) if whole => {}
+            Err(ClientError::BrokeOff { .. }) if !whole => {}
+            other => panic!("at the end {end:?}: {other:?}"),
+        }
+    }
 }

@@ -88,7 +88,7 @@ impl DiskSpec {
 
     /// A disk on which every operation takes `service`.
     pub fn constant(size_bytes: u64, service: Duration) -> Self {
-        Self::new(size_bytes, Constant { service_ns: crate::world::nanos(service) })
+        Self::new(size_bytes, Constant { service_ns: crate::world::nanos(service), channels: usize::MAX })
     }
 
     /// A data-centre `NVMe` device.
@@ -171,6 +171,11 @@ impl SimDisk {
     /// Lets a fault strike now; one that needs an operation takes the next one it can concern.
     pub fn inject(&self, what: FaultKind) {
         self.medium.arm(&self.world, When::After(Duration::ZERO), what);
+    }
+
+    /// Counts from now on: what was counted so far is forgotten, operations under way are not.
+    pub fn reset_counters(&self) {
+        self.medium.reset_counters(&self.world);
     }
 
     /// Ends being dead, stalled, slow or full; the disk comes back with what it held.

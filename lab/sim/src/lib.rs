@@ -51,6 +51,7 @@ mod fault;
 mod medium;
 mod model;
 mod pages;
+mod preset;
 mod rotating;
 mod sim;
 #[cfg(test)]
@@ -63,6 +64,7 @@ pub use disk::{Cache, Discard, DiskSpec, SimBlock, SimDisk};
 pub use fault::{CrashPoint, Fault, FaultKind, FaultPlan, Place, PlanShape, Strike, When};
 pub use medium::Counters;
 pub use model::{Constant, Io, IoKind, ServiceModel, Ssd, SsdSpec};
+pub use preset::Model;
 pub use rand_chacha::ChaCha8Rng;
 pub use rotating::{Rotating, RotatingSpec};
 pub use sim::{Outcome, Sim, SimRuntime};

@@ -442,6 +442,13 @@ impl Medium {
         Counters { busy_ns: state.counters.busy_ns + running_ns, ..state.counters }
     }
 
+    pub(crate) fn reset_counters(&self, world: &World) {
+        let state = &mut *self.state.borrow_mut();
+        let queue = state.counters.queue;
+        state.counters = Counters { queue, queue_max: queue, ..Counters::default() };
+        state.busy_since_ns = world.now_ns();
+    }
+
     /// Something of the content, or `None` where none is kept.
     pub(crate) fn with_content<T>(&self, look: impl FnOnce(&Content) -> T) -> Option<T> {
         self.state.borrow().content.as_ref().map(look)

@@ -1,5 +1,7 @@
 //! How long devices take.
 
+use serde::{Deserialize, Serialize};
+
 /// What an operation is, to a service-time model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoKind {
@@ -39,16 +41,29 @@ pub trait ServiceModel {
     fn service_ns(&mut self, io: &Io, start_ns: u64) -> u64;
 }
 
-/// Every operation takes the same time, whatever else goes on.
-#[derive(Clone, Copy, Debug)]
+/// Every operation takes the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Constant {
     /// Nanoseconds of any operation.
     pub service_ns: u64,
+    /// Operations served at the same time; without bound unless it is said.
+    #[serde(default = "unbounded", skip_serializing_if = "is_unbounded")]
+    pub channels: usize,
+}
+
+const fn unbounded() -> usize {
+    usize::MAX
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_unbounded(channels: &usize) -> bool {
+    *channels == unbounded()
 }
 
 impl ServiceModel for Constant {
     fn channels(&self) -> usize {
-        usize::MAX
+        self.channels
     }
 
     fn service_ns(&mut self, _: &Io, _: u64) -> u64 {
@@ -72,7 +87,8 @@ pub struct Ssd {
 }
 
 /// What a solid-state device is like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SsdSpec {
     /// Operations served at the same time.
     pub channels: usize,

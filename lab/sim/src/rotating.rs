@@ -1,6 +1,7 @@
 //! A disk that turns: the disk model of the hot mirroring paper (Table 4), with its numbers as parameters.
 
 use crate::model::{Io, IoKind, ServiceModel};
+use serde::{Deserialize, Serialize};
 
 /// What a disk that turns is like. All its tracks hold the same number of sectors (no zones).
 ///
@@ -12,9 +13,11 @@ use crate::model::{Io, IoKind, ServiceModel};
 ///   track 0   | 0| 1| 2| 3| 4| 5| 6| 7| 8| 9|      ten sectors a track, a skew of two
 ///   track 1   |18|19|10|11|12|13|14|15|16|17|
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RotatingSpec {
     /// Cylinders.
+    #[serde(default)]
     pub cylinders: u64,
     /// Tracks a cylinder, one a head.
     pub tracks_per_cylinder: u64,
@@ -41,8 +44,9 @@ pub struct RotatingSpec {
 const NS_PER_MS: f64 = 1e6;
 
 impl RotatingSpec {
-    /// The paper's disk of 850 MB. The paper gives one skew, used here between cylinders too (less than a seek takes,
-    /// so that reading on into the next cylinder costs a turn), and no time for a head switch.
+    /// The paper's disk of 850 MB. The paper gives a skew between tracks and no time for a head switch. It gives none
+    /// between cylinders: here that is the least that covers the seek of one cylinder (11.3 sectors), as a drive is made,
+    /// so that reading on into the next cylinder costs no turn.
     pub fn paper() -> Self {
         Self {
             cylinders: 4350,
@@ -55,7 +59,7 @@ impl RotatingSpec {
             seek_root_ms: 0.13,
             head_switch_ns: 0,
             track_skew: 6,
-            cylinder_skew: 6,
+            cylinder_skew: 12,
         }
     }
 
@@ -96,8 +100,32 @@ impl RotatingSpec {
 
     /// As many cylinders as `size_bytes` need, one at least.
     fn sized(self, size_bytes: u64) -> Self {
-        let cylinder_bytes = self.tracks_per_cylinder * self.sectors_per_track * u64::from(self.sector_bytes);
-        Self { cylinders: size_bytes.div_ceil(cylinder_bytes).max(1), ..self }
+        Self { cylinders: 1, ..self }.holding(size_bytes)
+    }
+
+    /// The same disk, with more cylinders where `size_bytes` need them.
+    pub(crate) fn holding(self, size_bytes: u64) -> Self {
+        let cylinder_bytes = self.tracks_per_cylinder * self.track_bytes();
+        Self { cylinders: self.cylinders.max(size_bytes.div_ceil(cylinder_bytes)).max(1), ..self }
+    }
+
+    /// What is wrong with these numbers, when no disk can have them.
+    pub(crate) fn wrong(&self) -> Option<&'static str> {
+        let within = |number: u64, most: u64| (1..=most).contains(&number);
+        let seeks = [self.seek_fixed_ms, self.seek_linear_ms, self.seek_root_ms];
+        if !(512..=4096).contains(&self.sector_bytes) || !self.sector_bytes.is_power_of_two() {
+            Some("sector_bytes must be 512, 1024, 2048 or 4096")
+        } else if !within(self.tracks_per_cylinder, 1 << 10) || !within(self.sectors_per_track, 1 << 20) {
+            Some("tracks_per_cylinder must be from 1 to 1024, and sectors_per_track from 1 to 1048576")
+        } else if !within(self.revolution_ns, 60_000_000_000) || self.head_switch_ns > 60_000_000_000 {
+            Some("revolution_ns and head_switch_ns must be a minute at most, and a revolution takes time")
+        } else if self.cylinders > 1 << 32 || self.track_skew.max(self.cylinder_skew) >= self.sectors_per_track {
+            Some("a skew must be less than a track, and cylinders fewer than 4294967296")
+        } else if seeks.iter().any(|ms| !(0.0..=60_000.0).contains(ms)) {
+            Some("a seek takes from 0 ms to a minute")
+        } else {
+            None
+        }
     }
 
     /// Seeks that reach from one edge to the other in `fixed + linear + root` milliseconds, whatever the cylinders.

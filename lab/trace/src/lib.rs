@@ -1,5 +1,16 @@
 //! Traces of block requests: the forms they come in, read and written, and their anatomy.
 
+mod adapt;
+mod blocks;
+mod error;
+mod fit;
+mod read;
 mod request;
+mod write;
 
+pub use adapt::{Accelerated, Adapt, Fitted, Window};
+pub use error::TraceError;
+pub use fit::{Fit, Fitter};
+pub use read::{Format, Reader, open, open_as};
 pub use request::{Op, Request};
+pub use write::{Written, write_blkparse, write_msr};

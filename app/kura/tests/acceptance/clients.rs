@@ -4,7 +4,7 @@ use crate::harness::{Home, fails, ok, tool};
 use serde_json::Value;
 
 /// Runs a script of `nbdsh` with the export's URI in it, by the Python that Debian's libnbd is for.
-fn nbdsh(uri: &str, script: &str) {
+pub fn nbdsh(uri: &str, script: &str) {
     ok(tool("/usr/bin/python3").args(["-m", "nbd", "-c", &format!("URI = {uri:?}"), "-c", script]));
 }
 

@@ -13,3 +13,4 @@ mod nbd;
 mod serving;
 mod suites;
 mod tls;
+mod trace;

@@ -3,6 +3,7 @@
 mod about;
 mod jobs;
 mod pool;
+mod recordings;
 mod volumes;
 
 use crate::jobs::Jobs;
@@ -67,6 +68,7 @@ type Shared = State<Arc<Door>>;
         (name = "node", description = "The node as a whole"),
         (name = "volumes", description = "Volumes, each an NBD export of its name"),
         (name = "pool", description = "The pool and its disks"),
+        (name = "recordings", description = "Recordings of volumes' requests: traces of live volumes"),
         (name = "jobs", description = "Long work"),
     )
 )]
@@ -84,6 +86,10 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(pool::disks, pool::add_disk))
         .routes(routes!(pool::fail_disk))
         .routes(routes!(pool::controllers))
+        .routes(routes!(recordings::list))
+        .routes(routes!(recordings::begin, recordings::show, recordings::delete))
+        .routes(routes!(recordings::stop))
+        .routes(routes!(recordings::requests))
         .routes(routes!(jobs::check))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::show))

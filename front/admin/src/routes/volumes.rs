@@ -10,7 +10,7 @@ use axum::response::IntoResponse;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-type Name = Result<Path<String>, PathRejection>;
+pub(super) type Name = Result<Path<String>, PathRejection>;
 
 /// All volumes, by name.
 #[utoipa::path(get, path = "/api/v1/volumes", tag = "volumes", operation_id = "list_volumes", responses(

@@ -90,30 +90,31 @@ fn the_rotational_latency_is_even_over_the_turn() {
 }
 
 #[test]
-fn reading_on_costs_the_skew_a_track_and_a_turn_a_cylinder() {
+fn reading_on_costs_a_skew_a_track_and_a_skew_a_cylinder() {
     let spec = RotatingSpec::paper();
-    let (track_ns, skew_ns) = (13_330_000, 6 * 266_600);
-    let mut disk = Rotating::new(spec);
+    let (track_ns, sector_ns) = (13_330_000, 266_600);
     let read = |disk: &mut Rotating, first_track: u64, tracks: u64, start_ns| {
         let (offset_bytes, len_bytes) = (first_track * spec.track_bytes(), tracks * spec.track_bytes());
         disk.service_ns(&Io { kind: crate::IoKind::Read, offset_bytes, len_bytes }, start_ns)
     };
+    let mut disk = Rotating::new(spec);
     assert_eq!(read(&mut disk, 0, 1, 0), track_ns);
-    assert_eq!(read(&mut disk, 0, 2, 0), 2 * track_ns + skew_ns);
-    // The seek of one cylinder takes 3.0 ms, more than the skew of 1.6 ms.
-    assert_eq!(read(&mut disk, 0, 4, 0), 5 * track_ns + 3 * skew_ns);
+    assert_eq!(read(&mut disk, 0, 2, 0), 2 * track_ns + 6 * sector_ns);
+    // The seek of one cylinder takes 3.0 ms, the skew of 12 sectors 3.2 ms.
+    let four_ns = 4 * track_ns + (6 + 12 + 6) * sector_ns;
+    assert_eq!(read(&mut disk, 0, 4, 0), four_ns);
     // Track by track, each asked for when the one before it ends, is as fast as all at once.
     let mut disk = Rotating::new(spec);
-    let end_ns = (0..4).fold(0, |now_ns, track| now_ns + read(&mut disk, track, 1, now_ns));
-    assert_eq!(end_ns, 5 * track_ns + 3 * skew_ns);
+    assert_eq!((0..4).fold(0, |now_ns, track| now_ns + read(&mut disk, track, 1, now_ns)), four_ns);
 }
 
 #[test]
-fn enough_cylinder_skew_saves_the_turn() {
-    let spec = RotatingSpec { cylinder_skew: 12, ..RotatingSpec::paper() };
-    let mut disk = Rotating::new(spec);
-    let whole = Io { kind: crate::IoKind::Read, offset_bytes: 0, len_bytes: spec.track_bytes() * 4 };
-    assert_eq!(disk.service_ns(&whole, 0), 4 * 13_330_000 + (6 + 12 + 6) * 266_600);
+fn a_cylinder_skew_below_the_seek_costs_a_turn() {
+    let whole = Io { kind: crate::IoKind::Read, offset_bytes: 0, len_bytes: RotatingSpec::paper().track_bytes() * 4 };
+    for (cylinder_skew, turns) in [(11, 5), (12, 4)] {
+        let spec = RotatingSpec { cylinder_skew, ..RotatingSpec::paper() };
+        assert_eq!(Rotating::new(spec).service_ns(&whole, 0), turns * 13_330_000 + (12 + cylinder_skew) * 266_600);
+    }
 }
 
 #[test]

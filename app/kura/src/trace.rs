@@ -1,0 +1,212 @@
+//! Recordings of volumes' requests, and their export as traces.
+
+use crate::cli::{TraceCommand, TraceFormat};
+use crate::show::{self, Out};
+use anyhow::{Context, Result, bail, ensure};
+use kura_admin::{Client, NewRecording, RecordedOp, RecordedRequest, RecordedRequests};
+use kura_trace::{Op, Request, TraceError, Written, write_blkparse, write_msr};
+use serde::Serialize;
+use std::io::{ErrorKind, Write, stderr, stdout};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use tempfile::NamedTempFile;
+use tokio::sync::mpsc;
+
+/// Carries out a command on recordings.
+pub async fn trace(client: &Client, out: Out, command: TraceCommand) -> Result<()> {
+    match command {
+        TraceCommand::Record { volume, memory } => {
+            let recording = client.record(&volume, NewRecording { memory_bytes: memory.0 }).await?;
+            out.show(&recording, |recording| {
+                let newest = recording.memory_bytes / 32;
+                format!("volume {volume} is recorded: its newest {newest} requests, in the server's memory")
+            })
+        }
+        TraceCommand::List => out.show(client.recordings().await?.as_slice(), show::recordings),
+        TraceCommand::Stop { volume } => out.show(&client.stop_recording(&volume).await?, |recording| {
+            format!("the recording of volume {volume} is stopped after {} requests", recording.requests)
+        }),
+        TraceCommand::Delete { volume } => {
+            let recording = client.recording(&volume).await?;
+            client.delete_recording(&volume).await?;
+            out.show(&recording, |recording| {
+                let kept = recording.requests - recording.overwritten;
+                format!("the recording of volume {volume} is deleted; it held {kept} requests")
+            })
+        }
+        TraceCommand::Export { volume, format, output } => {
+            let exported = match output {
+                Some(file) => to_file(client, volume, format, file).await?,
+                None => to_stdout(client, volume, format, out).await?,
+            };
+            if !matches!(out, Out::Quiet) {
+                exported.warn();
+            }
+            if exported.file.is_none() {
+                return Ok(());
+            }
+            out.show(&exported, Exported::to_string)
+        }
+    }
+}
+
+/// What an export came to.
+#[derive(Serialize)]
+struct Exported {
+    volume: String,
+    format: TraceFormat,
+    /// None is standard output.
+    file: Option<PathBuf>,
+    /// Requests in the trace.
+    requests: u64,
+    /// Requests that the recording had overwritten.
+    overwritten: u64,
+    /// Requests that the format has no word for.
+    left_out: u64,
+}
+
+impl Exported {
+    fn to_string(&self) -> String {
+        let Self { volume, requests, file, .. } = self;
+        let file = file.as_deref().unwrap_or(Path::new("-")).display();
+        format!("{requests} requests of volume {volume} are in {file}")
+    }
+
+    /// Says what the trace lacks, beside it.
+    fn warn(&self) {
+        let Self { volume, overwritten, left_out, .. } = self;
+        // Nobody to tell is nobody to tell.
+        if *overwritten > 0 {
+            let why = "newer requests overwrote them; `kura trace record --memory` makes room for more";
+            let _ = writeln!(stderr(), "kura: the oldest {overwritten} requests of volume {volume} are lost: {why}");
+        }
+        if *left_out > 0 {
+            let why = "MSR traces have reads and writes only; --format blkparse has them";
+            let _ = writeln!(stderr(), "kura: {left_out} flushes and discards are left out: {why}");
+        }
+    }
+}
+
+/// Exports to a file, whole or not at all.
+async fn to_file(client: &Client, volume: String, format: TraceFormat, file: PathBuf) -> Result<Exported> {
+    let at = || file.display().to_string();
+    let replaceable = file.symlink_metadata().map_or(true, |metadata| metadata.is_file());
+    ensure!(replaceable, "{}: is not a file: name another, or leave -o away and redirect", at());
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    // As any new file: the umask takes its part.
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    let new = builder.prefix(".kura-trace-").permissions(permissions).tempfile_in(folder).with_context(at)?;
+    let (exported, new) = export(client, volume, format, new).await?;
+    new.as_file().sync_all().with_context(at)?;
+    NamedTempFile::persist(new, &file).with_context(at)?;
+    Ok(Exported { file: Some(file), ..exported })
+}
+
+async fn to_stdout(client: &Client, volume: String, format: TraceFormat, out: Out) -> Result<Exported> {
+    if matches!(out, Out::Json) {
+        bail!("--json tells what an export came to, and the trace itself is no JSON: name a file for it with -o");
+    }
+    Ok(export(client, volume, format, Pipe(stdout())).await?.0)
+}
+
+/// Writes what there is of a recording to `to`, and gives it back.
+async fn export<W: Write + Send + 'static>(
+    client: &Client,
+    volume: String,
+    format: TraceFormat,
+    mut to: W,
+) -> Result<(Exported, W)> {
+    let recording = client.recording(&volume).await?;
+    let mut recorded = client.recorded(&volume).await?;
+    let first = recorded.next().await?;
+    let first = first.with_context(|| format!("volume {volume}: no request is recorded yet"))?;
+    let begin = recording.started_at.0 + Duration::from_nanos(first.at_ns);
+    // The writers take requests one after another and the client waits for them: each has a thread.
+    let (sender, mut requests) = mpsc::channel(1024);
+    let host = volume.clone();
+    let writing = tokio::task::spawn_blocking(move || {
+        let requests = std::iter::from_fn(|| requests.blocking_recv().map(Ok::<Request, TraceError>));
+        let written = match format {
+            TraceFormat::Msr => write_msr(requests, &host, file_time(begin), &mut to),
+            TraceFormat::Blkparse => write_blkparse(requests, "kura", &mut to),
+        };
+        (written, to)
+    });
+    let overwritten = send(first, &mut recorded, sender).await;
+    let (written, to) = writing.await.context("the trace could not be written")?;
+    // Where both went wrong, the writer's end was what ended the sending.
+    let Written { requests, left_out } = written?;
+    Ok((Exported { volume, format, file: None, requests, overwritten: overwritten?, left_out }, to))
+}
+
+/// Sends requests, the first at time 0, and returns how many are missing.
+async fn send(
+    first: RecordedRequest,
+    recorded: &mut RecordedRequests,
+    to: mpsc::Sender<Request>,
+) -> Result<u64, kura_admin::ClientError> {
+    let (mut sent, mut next) = (0, Some(first));
+    let mut seen = 0;
+    while let Some(request) = next {
+        let RecordedRequest { number, at_ns, op, offset_bytes, len_bytes, response_ns } = request;
+        let op = match op {
+            RecordedOp::Read => Op::Read,
+            RecordedOp::Write => Op::Write,
+            RecordedOp::Discard => Op::Discard,
+            RecordedOp::Flush => Op::Flush,
+        };
+        let request = Request { at_ns: at_ns - first.at_ns, op, offset_bytes, len_bytes, response_ns };
+        if to.send(request).await.is_err() {
+            // The writer has failed, and says why.
+            break;
+        }
+        (sent, seen) = (sent + 1, number + 1);
+        next = recorded.next().await?;
+    }
+    Ok(seen - sent)
+}
+
+/// A time in ticks of 100 ns since the beginning of 1601.
+fn file_time(time: SystemTime) -> u64 {
+    const UNIX_EPOCH_TICKS: u128 = 116_444_736_000_000_000;
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    (UNIX_EPOCH_TICKS + since.as_nanos() / 100) as u64
+}
+
+/// An output whose reader may go away: it wants no more, then.
+struct Pipe<W>(W);
+
+impl<W: Write> Write for Pipe<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self.0.write(bytes) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(bytes.len()),
+            done => done,
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self.0.flush() {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            done => done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kura_admin::Timestamp;
+
+    #[test]
+    fn times_of_day_are_file_times() {
+        let at = |text: &str| file_time(humantime_time(text));
+        assert_eq!(at("1970-01-01T00:00:00Z"), 116_444_736_000_000_000);
+        assert_eq!(at("2007-02-22T17:07:52.301Z"), 128_166_376_723_010_000);
+    }
+
+    fn humantime_time(text: &str) -> SystemTime {
+        let timestamp: Timestamp = serde_json::from_value(text.into()).expect("a time");
+        timestamp.0
+    }
+}

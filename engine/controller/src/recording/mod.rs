@@ -1,0 +1,210 @@
+//! Recording what clients ask of a volume, while they ask it.
+//!
+//! ```text
+//!   client ──> Recorder ──> Volume          a request passes as it is, or leaves an entry
+//!                 │ Tap                     one a volume: reaches the clients that are there already
+//!              Recording ── Ring            the newest entries, overwritten by newer ones; copied out in pieces
+//! ```
+//!
+//! All of it is on the controller's thread: an entry costs two looks at the clock and no lock. A recording lives in
+//! memory, until it is deleted, its volume is, or the server ends.
+
+mod layer;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use layer::{Recorder, Tap};
+pub(crate) use ring::Ring;
+pub use ring::{Entry, Op};
+
+use crate::{Controller, Door, Node};
+use kura_block::{Error, Local, Result};
+use layer::Recording;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A recording as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordingInfo {
+    /// The volume's name.
+    pub volume: String,
+    /// True as long as requests are recorded.
+    pub running: bool,
+    /// When it began, since the beginning of 1970, as whoever began it said.
+    pub time_of_day: Duration,
+    /// Bytes of memory it may take.
+    pub memory_bytes: u64,
+    /// Requests it has seen.
+    pub requests: u64,
+    /// The oldest of them, which newer ones have overwritten.
+    pub overwritten: u64,
+}
+
+impl Recording {
+    fn describe(&self, volume: &str) -> RecordingInfo {
+        let ring = self.ring.borrow();
+        RecordingInfo {
+            volume: volume.to_owned(),
+            running: self.running.get(),
+            time_of_day: self.time_of_day,
+            memory_bytes: ring.memory_bytes(),
+            requests: ring.next(),
+            overwritten: ring.oldest(),
+        }
+    }
+}
+
+/// The requests of a recording, read in pieces that keep the controller for microseconds only.
+pub struct RecordedRequests {
+    door: Door,
+    recording: RecordingInfo,
+    next: u64,
+}
+
+/// Requests in a piece.
+const PIECE: usize = 4096;
+
+impl RecordedRequests {
+    /// The recording as it was when reading began; what arrives later is not read.
+    pub fn recording(&self) -> &RecordingInfo {
+        &self.recording
+    }
+
+    /// More requests, in the order in which they arrived, with the number of the first, counted from the recording's
+    /// first; none at the end. Where the recording overwrites what was not read yet, numbers are missing.
+    pub async fn next(&mut self) -> Result<Option<(u64, Vec<Entry>)>> {
+        let (volume, begun) = (self.recording.volume.clone(), self.recording.time_of_day);
+        let (from, end) = (self.next, self.recording.requests);
+        let work = move |controller: Rc<Controller>| -> Local<'static, Result<(u64, Vec<Entry>)>> {
+            let recording = controller.find_recording(&volume).and_then(|recording| {
+                // Another one may have begun since.
+                if recording.time_of_day == begun { Ok(recording) } else { Err(nothing_recorded(&volume)) }
+            });
+            let piece = recording.map(|recording| recording.ring.borrow().copy(from..end, PIECE));
+            Box::pin(std::future::ready(piece))
+        };
+        let (first, requests) = self.door.call(work).await??;
+        self.next = first + requests.len() as u64;
+        Ok(if requests.is_empty() { None } else { Some((first, requests)) })
+    }
+}
+
+impl Controller {
+    /// Begins to record a volume's requests. `time_of_day` is the present, since the beginning of 1970: the engine
+    /// does not know it.
+    pub fn record(&self, volume: &str, memory_bytes: u64, time_of_day: Duration) -> Result<RecordingInfo> {
+        // Refuses a volume that is not here.
+        self.store().open(volume)?;
+        let tap = self.tap(volume);
+        if let Some(there) = tap.recording() {
+            let text = if there.running.get() {
+                format!("volume {volume}: it is being recorded already: `kura trace stop {volume}` stops that")
+            } else {
+                format!("volume {volume}: a recording of it is kept: `kura trace delete {volume}` drops it")
+            };
+            return Err(Error::exists(text));
+        }
+        let recording = Recording::new(Rc::clone(self.runtime()), memory_bytes, time_of_day)?;
+        let recording = Rc::new(recording);
+        tap.set(Some(Rc::clone(&recording)));
+        Ok(recording.describe(volume))
+    }
+
+    /// Its recordings, by volume.
+    pub fn recordings(&self) -> Vec<RecordingInfo> {
+        let taps = self.taps().borrow();
+        taps.iter().filter_map(|(volume, tap)| Some(tap.recording()?.describe(volume))).collect()
+    }
+
+    /// The recording of a volume.
+    pub fn recording(&self, volume: &str) -> Result<RecordingInfo> {
+        Ok(self.find_recording(volume)?.describe(volume))
+    }
+
+    /// Ends a recording; what it holds stays.
+    pub fn stop_recording(&self, volume: &str) -> Result<RecordingInfo> {
+        let recording = self.find_recording(volume)?;
+        recording.running.set(false);
+        Ok(recording.describe(volume))
+    }
+
+    /// Ends the recording of a volume, if there is one, and takes its memory off this thread: giving much of it back
+    /// takes a while.
+    pub(crate) fn drop_recording(&self, volume: &str) -> Option<Ring> {
+        let tap = self.taps().borrow().get(volume).cloned()?;
+        let recording = tap.recording()?;
+        recording.running.set(false);
+        tap.set(None);
+        // Requests in flight may hold the recording, not its memory.
+        Some(recording.ring.take())
+    }
+
+    fn find_recording(&self, volume: &str) -> Result<Rc<Recording>> {
+        let tap = self.taps().borrow().get(volume).cloned();
+        tap.and_then(|tap| tap.recording()).ok_or_else(|| nothing_recorded(volume))
+    }
+}
+
+fn nothing_recorded(volume: &str) -> Error {
+    Error::missing(format!("volume {volume}: nothing is recorded; `kura trace record {volume}` begins"))
+}
+
+impl Node {
+    /// Begins to record a volume's requests, of which the newest are kept in `memory_bytes` of memory. `time_of_day` is
+    /// the present, since the beginning of 1970.
+    pub async fn record(&self, volume: &str, memory_bytes: u64, time_of_day: Duration) -> Result<RecordingInfo> {
+        self.ask_owner(volume, move |controller, volume| controller.record(volume, memory_bytes, time_of_day)).await
+    }
+
+    /// All recordings, by volume.
+    pub async fn recordings(&self) -> Result<Vec<RecordingInfo>> {
+        let ask = |controller: Rc<Controller>| -> Local<'static, Result<Vec<RecordingInfo>>> {
+            Box::pin(std::future::ready(Ok(controller.recordings())))
+        };
+        let mut recordings: Vec<_> = self.ask_all(ask).await?.into_iter().flatten().collect();
+        recordings.sort_by(|one, other| one.volume.cmp(&other.volume));
+        Ok(recordings)
+    }
+
+    /// The recording of a volume.
+    pub async fn recording(&self, volume: &str) -> Result<RecordingInfo> {
+        self.ask_owner(volume, Controller::recording).await
+    }
+
+    /// The requests of a recording that are there now.
+    pub async fn recorded(&self, volume: &str) -> Result<RecordedRequests> {
+        let (door, _) = self.find(volume).await?;
+        let recording = self.recording(volume).await?;
+        Ok(RecordedRequests { door, next: recording.overwritten, recording })
+    }
+
+    /// Ends a recording; what it holds stays.
+    pub async fn stop_recording(&self, volume: &str) -> Result<RecordingInfo> {
+        self.ask_owner(volume, Controller::stop_recording).await
+    }
+
+    /// Drops a recording.
+    pub async fn delete_recording(&self, volume: &str) -> Result<()> {
+        let recorded = self
+            .ask_owner(volume, |controller, volume| {
+                controller.drop_recording(volume).ok_or_else(|| nothing_recorded(volume))
+            })
+            .await?;
+        drop(recorded);
+        Ok(())
+    }
+
+    /// Asks the controller that owns the volume.
+    async fn ask_owner<T: Send + 'static>(
+        &self,
+        volume: &str,
+        ask: impl FnOnce(&Controller, &str) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (door, volume) = self.find(volume).await?;
+        let work = move |controller: Rc<Controller>| -> Local<'static, Result<T>> {
+            Box::pin(std::future::ready(ask(&controller, &volume.spec.name)))
+        };
+        door.call(work).await?
+    }
+}

@@ -1,0 +1,45 @@
+//! Fixes the commit that the results name. A source tarball has none: "unknown".
+#![allow(clippy::print_stdout)] // Cargo listens.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What results depend on; that something else is edited does not make them doubtful.
+const SOURCES: &[&str] = &["engine", "host", "lab", "Cargo.toml", "Cargo.lock"];
+
+fn main() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for source in SOURCES {
+        println!("cargo::rerun-if-changed={}", root.join(source).display());
+    }
+    // Grows with each commit, whatever the branch.
+    let log = git(&root, &["rev-parse", "--git-path", "logs/HEAD"]).map(|path| root.join(path));
+    if let Some(log) = log.filter(|log| log.exists()) {
+        println!("cargo::rerun-if-changed={}", log.display());
+    }
+    println!("cargo::rustc-env=KURA_COMMIT={}", commit(&root).unwrap_or_else(|| "unknown".to_owned()));
+}
+
+/// The commit's name, with a mark of what differs from it: two trees that differ otherwise have other marks.
+fn commit(root: &Path) -> Option<String> {
+    // A tarball may lie in somebody else's checkout.
+    let checkout = PathBuf::from(git(root, &["rev-parse", "--show-toplevel"])?);
+    if checkout.canonicalize().ok()? != root.canonicalize().ok()? {
+        return None;
+    }
+    let head = git(root, &["rev-parse", "--short=12", "HEAD"])?;
+    let status = git(root, &[&["status", "--porcelain", "--"], SOURCES].concat())?;
+    if status.is_empty() {
+        return Some(head);
+    }
+    let mut hasher = DefaultHasher::new();
+    status.hash(&mut hasher);
+    git(root, &[&["diff", "--binary", "HEAD", "--"], SOURCES].concat())?.hash(&mut hasher);
+    Some(format!("{head}-dirty-{:08x}", hasher.finish() as u32))
+}
+
+fn git(root: &Path, args: &[&str]) -> Option<String> {
+    let output = Command::new("git").arg("-C").arg(root).args(args).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+}

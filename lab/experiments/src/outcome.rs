@@ -1,0 +1,146 @@
+//! The results of an experiment as files: a folder of CSV, Vega-Lite and one JSON object that says what they are.
+
+use crate::experiment::{About, Scale, Setting};
+use crate::files;
+use crate::findings::{Criterion, Findings};
+use crate::machine::{COMMIT, Machine};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use std::path::Path;
+
+/// The JSON object of a finished experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The experiment's name.
+    pub experiment: String,
+    /// The paper and figure it is about, or "beyond".
+    pub paper: String,
+    /// What it shows.
+    pub shows: String,
+    /// The command that made it.
+    pub command: String,
+    /// All that is random follows from it.
+    pub seed: u64,
+    /// How much was done.
+    pub scale: Scale,
+    /// The program that made it.
+    pub commit: String,
+    /// The machine that made it.
+    pub machine: Machine,
+    /// What each point was made with, by the point's name.
+    pub configuration: serde_json::Map<String, Json>,
+    /// Verdicts.
+    pub criteria: Vec<Criterion>,
+    /// Tables among the files.
+    pub tables: Vec<Shown>,
+    /// Figures among the files.
+    pub figures: Vec<Shown>,
+    /// All files, in the report's folder.
+    pub files: Vec<String>,
+}
+
+/// A table or a figure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Its file, in the report's folder.
+    pub file: String,
+    /// One line above it.
+    pub title: String,
+    /// What it shows, in words; empty for a table.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub caption: String,
+}
+
+/// The file of the JSON object, in the experiment's folder.
+const FILE: &str = "result.json";
+
+impl Outcome {
+    /// Writes what the experiment found into its folder; the object last, so that what it names is there.
+    pub fn write(
+        out: &Path,
+        about: About,
+        setting: &Setting,
+        configuration: serde_json::Map<String, Json>,
+        findings: Findings,
+    ) -> Result<Self> {
+        let file = |name: &str, extension: &str| format!("{}/{name}.{extension}", about.name);
+        let tables = findings.tables.iter().map(|table| Shown {
+            file: file(table.name, "csv"),
+            title: table.title.clone(),
+            caption: String::new(),
+        });
+        let figures = findings.figures.iter().map(|figure| Shown {
+            file: file(figure.name, "vl.json"),
+            title: figure.title.clone(),
+            caption: figure.caption.clone(),
+        });
+        let (tables, figures): (Vec<_>, Vec<_>) = (tables.collect(), figures.collect());
+        let files = tables.iter().chain(&figures).map(|shown| shown.file.clone()).collect();
+        let outcome = Self {
+            experiment: about.name.to_owned(),
+            paper: about.paper.to_owned(),
+            shows: about.shows.to_owned(),
+            command: command(about.name, setting),
+            seed: setting.seed,
+            scale: setting.scale,
+            commit: COMMIT.to_owned(),
+            machine: Machine::this(),
+            configuration,
+            criteria: findings.criteria,
+            tables,
+            figures,
+            files,
+        };
+        outcome.replace_older(out);
+        for (table, shown) in findings.tables.iter().zip(&outcome.tables) {
+            files::write(&out.join(&shown.file), table.csv()?.as_bytes())?;
+        }
+        for (figure, shown) in findings.figures.iter().zip(&outcome.figures) {
+            files::write(&out.join(&shown.file), &serde_json::to_vec(&figure.spec)?)?;
+        }
+        let object = serde_json::to_string_pretty(&outcome)?;
+        files::write(&out.join(about.name).join(FILE), object.as_bytes())?;
+        Ok(outcome)
+    }
+
+    /// Removes the object of an earlier run and those of its files that this run does not write.
+    fn replace_older(&self, out: &Path) {
+        let folder = out.join(&self.experiment);
+        if let Ok(older) = Self::read(&folder.join(FILE)) {
+            let gone = older.files.iter().filter(|file| !self.files.contains(file));
+            // Only the experiment's own: a file may have been edited by anyone.
+            let own = gone.filter_map(|file| Path::new(file).file_name());
+            own.for_each(|file| drop(std::fs::remove_file(folder.join(file))));
+        }
+        drop(std::fs::remove_file(folder.join(FILE)));
+    }
+
+    fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        serde_json::from_slice(&text)
+            .with_context(|| format!("{} is not a result; run the experiment again", path.display()))
+    }
+
+    /// Every finished experiment in the report's folder, by name.
+    pub fn all(out: &Path) -> Result<Vec<Self>> {
+        let folders = std::fs::read_dir(out).with_context(|| format!("reading {}", out.display()))?;
+        let folders = folders.map(|entry| entry.map(|entry| entry.path().join(FILE)));
+        let mut paths = folders.collect::<Result<Vec<_>, _>>()?;
+        paths.retain(|path| path.is_file());
+        paths.sort();
+        paths.iter().map(|path| Self::read(path)).collect()
+    }
+
+    /// How many criteria hold.
+    pub fn holding(&self) -> usize {
+        self.criteria.iter().filter(|criterion| criterion.holds).count()
+    }
+}
+
+/// The command that does the same again.
+fn command(name: &str, setting: &Setting) -> String {
+    let Setting { scale, seed, traces } = setting;
+    let traces = traces.iter().map(|path| format!(" --trace {}", path.display()));
+    format!("kura lab run {name} --{scale} --seed {seed}{}", traces.collect::<String>())
+}

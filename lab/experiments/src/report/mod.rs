@@ -1,0 +1,50 @@
+//! The report: one page of all results in a folder, whole in one file.
+
+mod page;
+
+use crate::files;
+use crate::outcome::Outcome;
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+
+/// Makes `index.html` of the results in the folder, and returns its path.
+pub fn report(out: &Path) -> Result<PathBuf> {
+    let empty =
+        || format!("{}: no results here: make some with `kura lab run NAME`, or name another --out", out.display());
+    if !out.is_dir() {
+        bail!(empty());
+    }
+    let outcomes = Outcome::all(out)?;
+    ensure!(!outcomes.is_empty(), empty());
+    let sections = outcomes.into_iter().map(|outcome| Section::read(out, outcome)).collect::<Result<Vec<_>>>()?;
+    let path = out.join("index.html");
+    files::write(&path, page::page(&sections).into_string().as_bytes())?;
+    Ok(path)
+}
+
+/// An experiment's results with what its files hold.
+struct Section {
+    outcome: Outcome,
+    /// Rows of each table, the names of the columns first.
+    tables: Vec<Vec<Vec<String>>>,
+    /// Vega-Lite of each figure.
+    specs: Vec<String>,
+}
+
+impl Section {
+    fn read(out: &Path, outcome: Outcome) -> Result<Self> {
+        let text = |file: &str| {
+            let path = out.join(file);
+            std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+        };
+        let tables = outcome.tables.iter().map(|table| {
+            let text = text(&table.file)?;
+            let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
+            let rows = reader.records().map(|record| Ok(record?.iter().map(str::to_owned).collect()));
+            rows.collect::<Result<_>>().with_context(|| format!("reading {}", table.file))
+        });
+        let tables = tables.collect::<Result<_>>()?;
+        let specs = outcome.figures.iter().map(|figure| text(&figure.file)).collect::<Result<_>>()?;
+        Ok(Self { outcome, tables, specs })
+    }
+}

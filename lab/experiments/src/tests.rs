@@ -1,0 +1,240 @@
+//! The frame, with an experiment that counts how often its points are done.
+
+use crate::plan::Listed;
+use crate::{About, Criterion, Experiment, Figure, Findings, Options, Outcome, Point, Progress, Scale, Setting, Table};
+use crate::{Watch, report, run};
+use anyhow::{Result, ensure};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tempfile::TempDir;
+
+/// Roots of numbers, each a point.
+#[derive(Default)]
+struct Roots {
+    /// Added to every point's configuration.
+    offset: u64,
+    /// The point of this number fails.
+    fails: Option<u64>,
+    done: AtomicUsize,
+}
+
+impl Experiment for Roots {
+    type Config = u64;
+    type Data = f64;
+
+    fn about(&self) -> About {
+        About { name: "roots", paper: "999 Fig. 1", shows: "Roots grow ever slower." }
+    }
+
+    fn points(&self, _: &Setting) -> Result<Vec<Point<u64>>> {
+        Ok((0..7).map(|n| Point { name: format!("of-{n}"), config: n + self.offset }).collect())
+    }
+
+    fn run(&self, point: &Point<u64>, setting: &Setting, progress: &Progress<'_>) -> Result<f64> {
+        ensure!(Some(point.config) != self.fails, "it cannot be drawn");
+        progress.at(0.5);
+        self.done.fetch_add(1, Ordering::Relaxed);
+        Ok((point.config as f64).sqrt() + setting.seed as f64 / 3.0)
+    }
+
+    fn judge(&self, _: &Setting, results: &[(Point<u64>, f64)]) -> Result<Findings> {
+        let mut table = Table::new("roots", "Roots, <all> of them", &["number", "root", "word"]);
+        for (point, root) in results {
+            table.row([point.config.into(), (*root).into(), "a, \"b\"\n</script>".into()]);
+        }
+        let drawing = json!({ "mark": "line" });
+        let figure = Figure::of(&table, "Roots", "They grow.", drawing)?;
+        let criteria = vec![
+            Criterion::within("root of 4", 2.0, results[4].1, 0.01),
+            Criterion::at_most("root of 5", results[5].1, 1.0),
+        ];
+        Ok(Findings { tables: vec![table], figures: vec![figure], criteria })
+    }
+}
+
+/// Keeps the farthest that was told, in thousandths of a point.
+#[derive(Default)]
+struct Watched(AtomicU64);
+
+impl Watch for Watched {
+    fn begins(&self, _: &str, _: usize) {}
+
+    fn is_at(&self, points: f64) {
+        self.0.fetch_max((points * 1000.0) as u64, Ordering::Relaxed);
+    }
+
+    fn ends(&self) {}
+}
+
+fn options(out: &Path) -> Options {
+    Options { setting: Setting::default(), out: out.to_owned(), jobs: 2, again: false }
+}
+
+fn done(roots: &Roots, options: &Options) -> Result<Outcome> {
+    Ok(run(&[roots as &dyn Listed], options, &Watched::default())?.remove(0))
+}
+
+/// How many points were done, not found, by the one run of `roots`.
+fn points_done(roots: &Roots, options: &Options) -> usize {
+    done(roots, options).unwrap();
+    roots.done.load(Ordering::Relaxed)
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn csv(out: &Path) -> String {
+    std::fs::read_to_string(out.join("roots/roots.csv")).unwrap()
+}
+
+#[test]
+fn a_run_that_was_cut_off_goes_on_where_it_was() {
+    let out = folder();
+    let options = Options { jobs: 1, ..options(out.path()) };
+    let cut = Roots { fails: Some(4), ..Roots::default() };
+    let error = format!("{:#}", done(&cut, &options).unwrap_err());
+    assert_eq!(error, "roots, point of-4: it cannot be drawn");
+    assert!(!out.path().join("roots/result.json").exists(), "a run that failed left a result");
+
+    assert_eq!(points_done(&Roots::default(), &options), 3);
+    let whole = folder();
+    assert_eq!(points_done(&Roots::default(), &Options { out: whole.path().to_owned(), ..options }), 7);
+    assert_eq!(csv(out.path()), csv(whole.path()));
+}
+
+#[test]
+fn a_point_that_was_cut_off_while_it_was_saved_is_done_again() {
+    let out = folder();
+    let options = options(out.path());
+    points_done(&Roots::default(), &options);
+    let point = out.path().join("roots/points/of-3.json");
+    let saved = std::fs::read(&point).unwrap();
+    for torn in [&saved[..saved.len() / 2], b"", b"[]"] {
+        std::fs::write(&point, torn).unwrap();
+        assert_eq!(points_done(&Roots::default(), &options), 1);
+        assert_eq!(std::fs::read(&point).unwrap(), saved);
+    }
+    let left: Vec<PathBuf> = std::fs::read_dir(point.parent().unwrap()).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(left.len(), 7, "{left:?}");
+}
+
+#[test]
+fn a_saved_point_counts_only_where_all_agrees() {
+    let out = folder();
+    let usual = options(out.path());
+    points_done(&Roots::default(), &usual);
+    assert_eq!(points_done(&Roots::default(), &usual), 0);
+    assert_eq!(points_done(&Roots::default(), &Options { again: true, ..usual.clone() }), 7);
+    let with = |setting| Options { setting, ..usual.clone() };
+    assert_eq!(points_done(&Roots::default(), &with(Setting { seed: 1, ..Setting::default() })), 7);
+    assert_eq!(points_done(&Roots::default(), &with(Setting { scale: Scale::Full, ..Setting::default() })), 7);
+    assert_eq!(points_done(&Roots { offset: 1, ..Roots::default() }, &usual), 7);
+    let point = out.path().join("roots/points/of-3.json");
+    let saved = std::fs::read_to_string(&point).unwrap();
+    std::fs::write(&point, saved.replace(crate::COMMIT, "0123456789ab")).unwrap();
+    assert_eq!(points_done(&Roots { offset: 1, ..Roots::default() }, &usual), 1);
+}
+
+#[test]
+fn one_job_and_many_give_the_same_bytes() {
+    let outs = [1, 2, 5].map(|jobs| {
+        let out = folder();
+        points_done(&Roots::default(), &Options { jobs, ..options(out.path()) });
+        (csv(out.path()), std::fs::read(out.path().join("roots/result.json")).unwrap())
+    });
+    assert!(outs.iter().all(|out| *out == outs[0]));
+}
+
+#[test]
+fn progress_ends_with_all_points() {
+    let (out, watched) = (folder(), Watched::default());
+    run(&[&Roots::default()], &options(out.path()), &watched).unwrap();
+    assert_eq!(watched.0.load(Ordering::Relaxed), 7000);
+}
+
+#[test]
+fn results_have_their_form() {
+    let out = folder();
+    let outcome = done(&Roots::default(), &options(out.path())).unwrap();
+    assert_eq!(csv(out.path()).lines().take(2).collect::<Vec<_>>(), ["number,root,word", "0,0,\"a, \"\"b\"\""]);
+    assert!(csv(out.path()).contains("\n2,1.41421,"));
+    let json = serde_json::to_value(&outcome).unwrap();
+    let keys = ["experiment", "seed", "scale", "commit", "machine", "criteria", "files"];
+    assert!(keys.iter().all(|key| json.get(key).is_some()), "{json}");
+    let criteria = json!([
+        { "name": "root of 4", "paper": 2.0, "ours": 2.0, "bound": "within 0.01", "holds": true },
+        { "name": "root of 5", "paper": null, "ours": 2.23607, "bound": "at most 1", "holds": false },
+    ]);
+    assert_eq!(json["criteria"], criteria);
+    assert_eq!(json["files"], json!(["roots/roots.csv", "roots/roots.vl.json"]));
+    assert_eq!(json["command"], "kura lab run roots --quick --seed 0");
+    assert_eq!(json["configuration"]["of-6"], 6);
+    assert_eq!(Outcome::all(out.path()).unwrap(), [outcome]);
+}
+
+#[test]
+fn a_result_takes_the_place_of_the_one_before_it() {
+    let out = folder();
+    let outcome = done(&Roots::default(), &options(out.path())).unwrap();
+    // As an older program may have left it, with a file of its own and one that is not its own.
+    let older = Outcome { files: vec!["roots/old.csv".to_owned(), "../escape.csv".to_owned()], ..outcome };
+    let object = serde_json::to_vec(&older).unwrap();
+    std::fs::write(out.path().join("roots/result.json"), object).unwrap();
+    std::fs::write(out.path().join("roots/old.csv"), "").unwrap();
+    let escape = out.path().join("escape.csv");
+    std::fs::write(&escape, "").unwrap();
+    done(&Roots::default(), &options(out.path())).unwrap();
+    assert!(!out.path().join("roots/old.csv").exists() && escape.exists());
+}
+
+#[test]
+fn the_report_shows_every_criterion_figure_and_table() {
+    let out = folder();
+    done(&Roots::default(), &options(out.path())).unwrap();
+    let page = std::fs::read_to_string(report(out.path()).unwrap()).unwrap();
+    for text in ["1 of 2", "root of 4", "root of 5", "does not hold", "Ours falls short", "They grow.", "--seed 0"] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(page.contains("Roots, &lt;all&gt; of them"));
+    assert!(!page.contains("\"b\"\n</script>") && page.contains("\\n\\u003c/script>"), "data end the script");
+    assert!(!page.contains("sourceMappingURL"));
+}
+
+#[test]
+fn a_folder_without_results_is_told_in_one_line() {
+    let out = folder();
+    for path in [out.path().to_owned(), out.path().join("nowhere")] {
+        let error = format!("{:#}", report(&path).unwrap_err());
+        assert!(error.contains("no results here") && error.lines().count() == 1, "{error}");
+    }
+    std::fs::create_dir(out.path().join("roots")).unwrap();
+    std::fs::write(out.path().join("roots/result.json"), "{}").unwrap();
+    let error = format!("{:#}", report(out.path()).unwrap_err());
+    assert!(error.contains("roots/result.json is not a result"), "{error}");
+}
+
+#[test]
+fn data_that_json_cannot_hold_are_refused() {
+    struct Nothing;
+    impl Experiment for Nothing {
+        type Config = ();
+        type Data = f64;
+        fn about(&self) -> About {
+            About { name: "nothing", paper: "beyond", shows: "Nothing." }
+        }
+        fn points(&self, _: &Setting) -> Result<Vec<Point<()>>> {
+            Ok(vec![Point { name: "one".to_owned(), config: () }])
+        }
+        fn run(&self, _: &Point<()>, _: &Setting, _: &Progress<'_>) -> Result<f64> {
+            Ok(f64::NAN)
+        }
+        fn judge(&self, _: &Setting, _: &[(Point<()>, f64)]) -> Result<Findings> {
+            Ok(Findings::default())
+        }
+    }
+    let out = folder();
+    let error = format!("{:#}", run(&[&Nothing], &options(out.path()), &Watched::default()).unwrap_err());
+    assert!(error.starts_with("nothing, point one: its data cannot be read back"), "{error}");
+}

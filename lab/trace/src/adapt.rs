@@ -1,0 +1,96 @@
+//! What is done to the requests of a trace on their way into a replay.
+
+use crate::error::{Complaint, TraceError};
+use crate::fit::Fitter;
+use crate::request::Request;
+
+/// Adapters of requests, which come in order of time.
+pub trait Adapt: Iterator<Item = Result<Request, TraceError>> + Sized {
+    /// The requests that arrive from `from_ns` on, for `for_ns`; times then count from `from_ns`.
+    fn window(self, from_ns: u64, for_ns: u64) -> Window<Self> {
+        Window { requests: self, from_ns, until_ns: from_ns.saturating_add(for_ns), over: false }
+    }
+
+    /// The requests with `factor` times as many arrivals a second (0.5: half as many). Refused: a factor that is not a
+    /// number above 0.
+    fn accelerated(self, factor: f64) -> Result<Accelerated<Self>, TraceError> {
+        if factor.is_finite() && factor > 0.0 {
+            return Ok(Accelerated { requests: self, factor });
+        }
+        Err(Complaint::new(format!("an acceleration of {factor}"), "give a number above 0").nowhere())
+    }
+
+    /// The requests at places that a volume has.
+    fn fitted(self, fitter: Fitter) -> Fitted<Self> {
+        Fitted { requests: self, fitter, number: 0, failed: false }
+    }
+}
+
+impl<I: Iterator<Item = Result<Request, TraceError>>> Adapt for I {}
+
+/// See [`Adapt::window`].
+pub struct Window<I> {
+    requests: I,
+    from_ns: u64,
+    until_ns: u64,
+    over: bool,
+}
+
+impl<I: Adapt> Iterator for Window<I> {
+    type Item = Result<Request, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.over {
+            match self.requests.next()? {
+                Ok(request) if request.at_ns < self.from_ns => {}
+                Ok(request) if request.at_ns < self.until_ns => {
+                    return Some(Ok(Request { at_ns: request.at_ns - self.from_ns, ..request }));
+                }
+                Ok(_) => self.over = true,
+                error => return Some(error),
+            }
+        }
+        None
+    }
+}
+
+/// See [`Adapt::accelerated`].
+pub struct Accelerated<I> {
+    requests: I,
+    factor: f64,
+}
+
+impl<I: Adapt> Iterator for Accelerated<I> {
+    type Item = Result<Request, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.requests.next()?;
+        // Converting saturates, and 2^53 ns (104 days) are exact to the nanosecond.
+        let at_ns = |request: &Request| (request.at_ns as f64 / self.factor) as u64;
+        Some(next.map(|request| Request { at_ns: at_ns(&request), ..request }))
+    }
+}
+
+/// See [`Adapt::fitted`].
+pub struct Fitted<I> {
+    requests: I,
+    fitter: Fitter,
+    /// Requests so far.
+    number: u64,
+    failed: bool,
+}
+
+impl<I: Adapt> Iterator for Fitted<I> {
+    type Item = Result<Request, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        self.number += 1;
+        let next = self.requests.next()?;
+        let fitted = next.and_then(|request| self.fitter.fit(request).map_err(|c| c.at_request(self.number)));
+        self.failed = fitted.is_err();
+        Some(fitted)
+    }
+}

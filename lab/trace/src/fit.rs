@@ -1,0 +1,159 @@
+//! Addresses of a trace, fitted to a volume of another size.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::blocks::{BlockSet, Ranks};
+use crate::error::{Complaint, TraceError};
+use crate::request::{Op, Request};
+
+/// Alignment is kept to pages of this size: an address moves by a multiple of it.
+const PAGE_BYTES: u64 = 4096;
+/// Compacted regions. What lies close together stays so within them.
+const REGION_BYTES: u64 = 1 << 20;
+
+/// How addresses of a trace become addresses of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Fit {
+    /// As they are; a request beyond the end is refused.
+    #[default]
+    None,
+    /// Modulo the volume's size. A request that would cross the end is moved back to end there.
+    Wrap,
+    /// Linearly, the trace's whole span onto the whole volume, larger or smaller; alignment to 4 KiB is kept.
+    Scale,
+    /// The regions of 1 MiB that the trace touches, packed from the volume's start in their order.
+    Compact,
+}
+
+impl Fit {
+    const ALL: [Fit; 4] = [Fit::None, Fit::Wrap, Fit::Scale, Fit::Compact];
+
+    fn name(self) -> &'static str {
+        match self {
+            Fit::None => "none",
+            Fit::Wrap => "wrap",
+            Fit::Scale => "scale",
+            Fit::Compact => "compact",
+        }
+    }
+}
+
+impl fmt::Display for Fit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Fit {
+    type Err = TraceError;
+
+    fn from_str(name: &str) -> Result<Fit, TraceError> {
+        Fit::ALL.into_iter().find(|fit| fit.name() == name).ok_or_else(|| {
+            let what = format!("'{}' is no way to fit addresses", name.escape_debug());
+            Complaint::new(what, "none, wrap, scale and compact are").nowhere()
+        })
+    }
+}
+
+/// Moves requests to places that a volume has.
+pub struct Fitter {
+    volume_bytes: u64,
+    how: How,
+}
+
+enum How {
+    None,
+    Wrap,
+    Scale { span_bytes: u64 },
+    Compact(Ranks),
+}
+
+impl Fitter {
+    /// Fits to a volume of `volume_bytes`. `first_pass` opens the requests that will be fitted; it is called where all
+    /// of them must be seen first (scale, compact).
+    ///
+    /// Refused: a volume too small for what is to be packed into it, and what the first pass refuses.
+    pub fn new<I: Iterator<Item = Result<Request, TraceError>>>(
+        fit: Fit,
+        volume_bytes: u64,
+        first_pass: impl FnOnce() -> Result<I, TraceError>,
+    ) -> Result<Fitter, TraceError> {
+        let how = match fit {
+            Fit::None => How::None,
+            Fit::Wrap => How::Wrap,
+            Fit::Scale => How::Scale { span_bytes: span_bytes(first_pass()?)? },
+            Fit::Compact => How::Compact(touched(first_pass()?, volume_bytes)?),
+        };
+        Ok(Fitter { volume_bytes, how })
+    }
+
+    pub(crate) fn fit(&self, request: Request) -> Result<Request, Complaint> {
+        if request.op == Op::Flush {
+            return Ok(request);
+        }
+        let Request { op, offset_bytes, len_bytes, .. } = request;
+        let Some(last) = self.volume_bytes.checked_sub(u64::from(len_bytes)) else {
+            let what = format!("a {op} of {len_bytes} bytes for a volume of {} bytes", self.volume_bytes);
+            return Err(Complaint::new(what, "take a larger volume"));
+        };
+        let fitted = match &self.how {
+            How::None if offset_bytes > last => {
+                let (end, volume) = (request.end_bytes(), self.volume_bytes);
+                let what = format!("a {op} at {offset_bytes} ends at {end}, beyond the volume's {volume} bytes");
+                return Err(Complaint::new(what, "take a larger volume, or fit by wrap, scale or compact"));
+            }
+            How::None => offset_bytes,
+            How::Wrap => (offset_bytes % self.volume_bytes).min(last),
+            How::Scale { span_bytes } => scaled(offset_bytes, *span_bytes, self.volume_bytes, last),
+            How::Compact(ranks) => packed(offset_bytes, ranks).ok_or_else(|| {
+                let what = format!("a {op} at {offset_bytes} that the first pass did not see");
+                Complaint::new(what, "leave the trace alone while it is replayed")
+            })?,
+        };
+        Ok(Request { offset_bytes: fitted, ..request })
+    }
+}
+
+/// A page of the volume for a page of the trace, and the same place in it, at most `last`.
+fn scaled(offset: u64, span: u64, volume: u64, last: u64) -> u64 {
+    let (page, within) = (offset / PAGE_BYTES, offset % PAGE_BYTES);
+    let scaled = u128::from(page * PAGE_BYTES) * u128::from(volume) / u128::from(span);
+    let scaled = u64::try_from(scaled).unwrap_or(u64::MAX).min(last);
+    // The last place that keeps the alignment; where the volume has none, any.
+    let highest = last.checked_sub(within).map(|room| room / PAGE_BYTES * PAGE_BYTES + within);
+    highest.map_or(last, |highest| (scaled / PAGE_BYTES * PAGE_BYTES + within).min(highest))
+}
+
+fn packed(offset: u64, ranks: &Ranks) -> Option<u64> {
+    let rank = ranks.rank(offset)?;
+    Some(rank * ranks.block_bytes + offset % ranks.block_bytes)
+}
+
+fn span_bytes(requests: impl Iterator<Item = Result<Request, TraceError>>) -> Result<u64, TraceError> {
+    let mut span = 1;
+    for request in requests {
+        span = span.max(request?.end_bytes());
+    }
+    Ok(span)
+}
+
+fn touched(
+    requests: impl Iterator<Item = Result<Request, TraceError>>,
+    volume_bytes: u64,
+) -> Result<Ranks, TraceError> {
+    let mut regions = BlockSet::new(REGION_BYTES);
+    for request in requests {
+        let request = request?;
+        if request.len_bytes > 0 {
+            regions.add(request.offset_bytes..=request.end_bytes() - 1);
+        }
+    }
+    let ranks = regions.ranks();
+    let packed_bytes = u128::from(ranks.len()) * u128::from(ranks.block_bytes);
+    if packed_bytes > u128::from(volume_bytes) {
+        let what = format!("the regions the trace touches take {packed_bytes} bytes, the volume has {volume_bytes}");
+        return Err(Complaint::new(what, "take a larger volume, or fit by wrap or scale").nowhere());
+    }
+    Ok(ranks)
+}
