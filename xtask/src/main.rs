@@ -1,4 +1,4 @@
-//! One entry for every habit: `cargo xtask test|setup|bench|lint|ci`.
+//! One entry for every habit: `cargo xtask test|setup|bench|tpcc-trace|lint|ci`.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // A developer's tool talks to the terminal.
 
 mod bench;
@@ -7,6 +7,7 @@ mod needs;
 mod shell;
 mod suites;
 mod test;
+mod tpcc;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ enum Habit {
     Setup,
     /// Measure kura beside its peers.
     Bench(bench::Args),
+    /// Trace what a Postgres under TPC-C's transactions asks of a volume, with checkpoints and without.
+    TpccTrace(tpcc::Args),
     /// Check formatting, clippy, licences, the dependency table and the tidiness of files.
     Lint,
     /// Do what a change must pass: lint, then test.
@@ -48,6 +51,7 @@ fn run(habit: &Habit) -> anyhow::Result<()> {
         Habit::Test(args) => test::run(args),
         Habit::Setup => test::setup(),
         Habit::Bench(args) => bench::run(args),
+        Habit::TpccTrace(args) => tpcc::run(args),
         Habit::Lint => lint::run(),
         Habit::Ci => {
             lint::run()?;

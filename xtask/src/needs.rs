@@ -36,14 +36,34 @@ const NEEDS: &[Need] = &[
     need("pkg-config", "pkg-config"),
 ];
 
-/// Brings in what is missing, or says what to install.
+/// What `tpcc-trace` takes.
+const DATABASE: &[Need] = &[
+    need("e2fsprogs", "mkfs.ext4"),
+    need("fuse3", "fusermount3"),
+    need("libnbd-bin", "nbdfuse"),
+    need("mount", "losetup"),
+    // Comes with every version of the server, unlike the programs, which lie in a folder for each version.
+    need("postgresql", "pg_ctlcluster"),
+];
+
+/// Brings in what the tests and benches use.
 pub fn ensure() -> Result<()> {
-    let missing: Vec<&str> = NEEDS.iter().filter(|need| !is_here(need.probe)).map(|need| need.package).collect();
+    bring(NEEDS)
+}
+
+/// Brings in what `tpcc-trace` uses: a database server is not what everyone who runs the tests wants.
+pub fn ensure_database() -> Result<()> {
+    bring(DATABASE)
+}
+
+/// Brings in what is missing, or says what to install.
+fn bring(needs: &[Need]) -> Result<()> {
+    let missing: Vec<&str> = needs.iter().filter(|need| !is_here(need.probe)).map(|need| need.package).collect();
     if missing.is_empty() {
         return Ok(());
     }
     if !shell::is_root() || !shell::has_program("apt-get") {
-        bail!("the tests use programs that are not here; install them: apt-get install {}", missing.join(" "));
+        bail!("programs are used that are not here; install them: apt-get install {}", missing.join(" "));
     }
     let install = || {
         let mut command = shell::command("apt-get", ["install", "--yes", "--no-install-recommends"]);

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: from a clean clone on a new Debian machine to every test run, fast ones first.
 
-use crate::{needs, shell, suites};
+use crate::{needs, shell, suites, tpcc};
 use anyhow::{Result, bail};
 use std::time::Instant;
 
@@ -33,6 +33,10 @@ pub fn run(args: &Args) -> Result<()> {
         group("what the acceptance tests use", setup)?;
         group("the binary under real clients", || {
             shell::run(&mut shell::cargo(["test", "--package", "kura", "--test", "acceptance"]))
+        })?;
+        group("a database on a volume, traced", || {
+            let out = tempfile::tempdir()?;
+            tpcc::run(&tpcc::Args::quick(out.path().to_path_buf()))
         })?;
     }
     println!("all tests passed in {}", shell::elapsed(start.elapsed()));

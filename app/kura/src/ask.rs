@@ -27,6 +27,7 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
         Command::Serve(_)
         | Command::Pool(PoolCommand::Create(_))
         | Command::Config(_)
+        | Command::Lab(_)
         | Command::Completions { .. } => {
             unreachable!("main does these without a server")
         }

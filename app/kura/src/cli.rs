@@ -72,6 +72,9 @@ pub enum Command {
     /// Record what clients ask of a volume, and export it as a trace
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Run the papers' experiments on simulated disks, and make a report of them
+    #[command(subcommand)]
+    Lab(LabCommand),
     /// Check a configuration file
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -328,6 +331,52 @@ pub enum TraceFormat {
     Blkparse,
 }
 
+/// Commands of the lab; they need no server.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// List the experiments
+    List,
+    /// Run experiments: tables, figures and verdicts, and a page of them
+    #[command(after_help = "What is done is saved point by point: a run that was cut off goes on where it was. The \
+                            command succeeds when the run finished, whatever the verdicts.")]
+    Run(LabRun),
+    /// Make the page of what was run: index.html, which needs no network and no server
+    Report {
+        /// The report's folder
+        #[arg(long, default_value = "lab-report", value_name = "DIR", value_hint = ValueHint::DirPath)]
+        out: PathBuf,
+    },
+}
+
+/// Which experiments are run, and how.
+#[derive(Debug, Args)]
+pub struct LabRun {
+    /// The experiments, as `kura lab list` names them
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Finish each experiment within ten minutes on two cores (the default)
+    #[arg(long)]
+    quick: bool,
+    /// Do as much as the papers did
+    #[arg(long, conflicts_with = "quick")]
+    pub full: bool,
+    /// All that is random follows from it
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// A trace, for experiments that take some
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub trace: Vec<PathBuf>,
+    /// The report's folder
+    #[arg(long, default_value = "lab-report", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub out: PathBuf,
+    /// Points of an experiment that are done at the same time [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub jobs: Option<u16>,
+    /// Do also what is saved from an earlier run
+    #[arg(long)]
+    pub again: bool,
+}
+
 /// Commands on the configuration file.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -388,6 +437,12 @@ mod tests {
             ("trace export a --format msr -o a.csv", true),
             ("trace export a --format pdf", false),
             ("trace delete a", true),
+            ("lab list", true),
+            ("lab run", false),
+            ("lab run a b --quick --seed 3 --trace c --trace d --out e --jobs 2 --again --json", true),
+            ("lab run a --quick --full", false),
+            ("lab run a --jobs 0", false),
+            ("lab report --out d", true),
             ("config check kura.toml", true),
             ("config check", false),
             ("completions bash", true),

@@ -9,6 +9,7 @@ mod config;
 mod data;
 mod disks;
 mod greeting;
+mod lab;
 mod logs;
 mod nbd;
 mod node;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve::serve(serve),
         Command::Pool(PoolCommand::Create(create)) => create_pool(create, common.out()),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file, &common),
+        Command::Lab(command) => lab::lab(command, common.out()),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "kura", &mut stdout());
             Ok(ExitCode::SUCCESS)

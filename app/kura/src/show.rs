@@ -42,7 +42,7 @@ pub fn print(text: &str) -> Result<()> {
 }
 
 /// A table without lines: a row of names, then rows of values. Columns whose name ends in `>` are aligned right.
-fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(header.iter().map(|name| name.trim_end_matches('>')));

@@ -2,14 +2,16 @@
 
 use crate::cli::{TraceCommand, TraceFormat};
 use crate::show::{self, Out};
+use crate::size::Size;
 use anyhow::{Context, Result, bail, ensure};
 use kura_admin::{Client, NewRecording, RecordedOp, RecordedRequest, RecordedRequests};
 use kura_trace::{Op, Request, TraceError, Written, write_blkparse, write_msr};
 use serde::Serialize;
+use std::fs::Permissions;
 use std::io::{ErrorKind, Write, stderr, stdout};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
-use tempfile::NamedTempFile;
 use tokio::sync::mpsc;
 
 /// Carries out a command on recordings.
@@ -18,8 +20,7 @@ pub async fn trace(client: &Client, out: Out, command: TraceCommand) -> Result<(
         TraceCommand::Record { volume, memory } => {
             let recording = client.record(&volume, NewRecording { memory_bytes: memory.0 }).await?;
             out.show(&recording, |recording| {
-                let newest = recording.memory_bytes / 32;
-                format!("volume {volume} is recorded: its newest {newest} requests, in the server's memory")
+                format!("volume {volume} is recorded, in {} of the server's memory", Size(recording.memory_bytes))
             })
         }
         TraceCommand::List => out.show(client.recordings().await?.as_slice(), show::recordings),
@@ -34,18 +35,20 @@ pub async fn trace(client: &Client, out: Out, command: TraceCommand) -> Result<(
                 format!("the recording of volume {volume} is deleted; it held {kept} requests")
             })
         }
-        TraceCommand::Export { volume, format, output } => {
-            let exported = match output {
-                Some(file) => to_file(client, volume, format, file).await?,
-                None => to_stdout(client, volume, format, out).await?,
-            };
-            if !matches!(out, Out::Quiet) {
-                exported.warn();
+        TraceCommand::Export { volume, format, output: None } => {
+            if matches!(out, Out::Json) {
+                bail!("--json tells what an export came to, and a trace is no JSON: name a file for it with -o");
             }
-            if exported.file.is_none() {
-                return Ok(());
-            }
-            out.show(&exported, Exported::to_string)
+            let (exported, _) = export(client, volume, format, Pipe(stdout())).await?;
+            exported.warn(out);
+            Ok(())
+        }
+        TraceCommand::Export { volume, format, output: Some(file) } => {
+            let exported = to_file(client, volume, format, &file).await?;
+            exported.warn(out);
+            out.show(&exported, |Exported { volume, requests, .. }| {
+                format!("{requests} requests of volume {volume} are in {}", file.display())
+            })
         }
     }
 }
@@ -55,8 +58,6 @@ pub async fn trace(client: &Client, out: Out, command: TraceCommand) -> Result<(
 struct Exported {
     volume: String,
     format: TraceFormat,
-    /// None is standard output.
-    file: Option<PathBuf>,
     /// Requests in the trace.
     requests: u64,
     /// Requests that the recording had overwritten.
@@ -66,48 +67,38 @@ struct Exported {
 }
 
 impl Exported {
-    fn to_string(&self) -> String {
-        let Self { volume, requests, file, .. } = self;
-        let file = file.as_deref().unwrap_or(Path::new("-")).display();
-        format!("{requests} requests of volume {volume} are in {file}")
-    }
-
     /// Says what the trace lacks, beside it.
-    fn warn(&self) {
+    fn warn(&self, out: Out) {
         let Self { volume, overwritten, left_out, .. } = self;
-        // Nobody to tell is nobody to tell.
+        let tell = |what: String| {
+            // Nobody to tell is nobody to tell.
+            let _ = if matches!(out, Out::Quiet) { Ok(()) } else { writeln!(stderr(), "kura: {what}") };
+        };
         if *overwritten > 0 {
-            let why = "newer requests overwrote them; `kura trace record --memory` makes room for more";
-            let _ = writeln!(stderr(), "kura: the oldest {overwritten} requests of volume {volume} are lost: {why}");
+            let why = "newer ones overwrote them; `kura trace record --memory` makes room for more";
+            tell(format!("the oldest {overwritten} requests of volume {volume} are lost: {why}"));
         }
         if *left_out > 0 {
             let why = "MSR traces have reads and writes only; --format blkparse has them";
-            let _ = writeln!(stderr(), "kura: {left_out} flushes and discards are left out: {why}");
+            tell(format!("{left_out} flushes and discards are left out: {why}"));
         }
     }
 }
 
 /// Exports to a file, whole or not at all.
-async fn to_file(client: &Client, volume: String, format: TraceFormat, file: PathBuf) -> Result<Exported> {
+async fn to_file(client: &Client, volume: String, format: TraceFormat, file: &Path) -> Result<Exported> {
     let at = || file.display().to_string();
     let replaceable = file.symlink_metadata().map_or(true, |metadata| metadata.is_file());
     ensure!(replaceable, "{}: is not a file: name another, or leave -o away and redirect", at());
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
     // As any new file: the umask takes its part.
-    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-    let new = builder.prefix(".kura-trace-").permissions(permissions).tempfile_in(folder).with_context(at)?;
+    let permissions = Permissions::from_mode(0o666);
+    let mut new = tempfile::Builder::new();
+    let new = new.prefix(".kura-trace-").permissions(permissions).tempfile_in(folder).with_context(at)?;
     let (exported, new) = export(client, volume, format, new).await?;
     new.as_file().sync_all().with_context(at)?;
-    NamedTempFile::persist(new, &file).with_context(at)?;
-    Ok(Exported { file: Some(file), ..exported })
-}
-
-async fn to_stdout(client: &Client, volume: String, format: TraceFormat, out: Out) -> Result<Exported> {
-    if matches!(out, Out::Json) {
-        bail!("--json tells what an export came to, and the trace itself is no JSON: name a file for it with -o");
-    }
-    Ok(export(client, volume, format, Pipe(stdout())).await?.0)
+    new.persist(file).with_context(at)?;
+    Ok(exported)
 }
 
 /// Writes what there is of a recording to `to`, and gives it back.
@@ -135,9 +126,8 @@ async fn export<W: Write + Send + 'static>(
     });
     let overwritten = send(first, &mut recorded, sender).await;
     let (written, to) = writing.await.context("the trace could not be written")?;
-    // Where both went wrong, the writer's end was what ended the sending.
-    let Written { requests, left_out } = written?;
-    Ok((Exported { volume, format, file: None, requests, overwritten: overwritten?, left_out }, to))
+    let (Written { requests, left_out }, overwritten) = (written?, overwritten?);
+    Ok((Exported { volume, format, requests, overwritten, left_out }, to))
 }
 
 /// Sends requests, the first at time 0, and returns how many are missing.
@@ -146,8 +136,7 @@ async fn send(
     recorded: &mut RecordedRequests,
     to: mpsc::Sender<Request>,
 ) -> Result<u64, kura_admin::ClientError> {
-    let (mut sent, mut next) = (0, Some(first));
-    let mut seen = 0;
+    let (mut sent, mut seen, mut next) = (0, 0, Some(first));
     while let Some(request) = next {
         let RecordedRequest { number, at_ns, op, offset_bytes, len_bytes, response_ns } = request;
         let op = match op {

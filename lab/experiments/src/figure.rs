@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// The file's name, without its extension.
-    pub name: &'static str,
+    pub name: String,
     /// One line above it.
     pub title: String,
     /// What it shows, in words, for who cannot see it and for who does not know what to look for.
@@ -26,14 +26,17 @@ impl Figure {
             "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
             "description": caption,
             "data": { "values": table.csv()?, "format": { "type": "csv" } },
-            "width": "container",
-            "height": 260,
             "config": looks(),
         });
         if let (Some(spec), Json::Object(drawing)) = (spec.as_object_mut(), drawing) {
+            // Panels have a size of their own.
+            if !drawing.contains_key("facet") {
+                spec.insert("width".into(), "container".into());
+                spec.insert("height".into(), 260.into());
+            }
             spec.extend(drawing);
         }
-        Ok(Self { name: table.name, title, caption, spec })
+        Ok(Self { name: table.name.clone(), title, caption, spec })
     }
 
     /// A drawing of layers over common axes.
@@ -45,8 +48,15 @@ impl Figure {
 
     /// A layer: a dashed line of what a paper or a theory says.
     pub fn line(field: &str, label: &str) -> Json {
-        json!({ "mark": { "type": "line", "strokeDash": [6, 4], "strokeWidth": 2 }, "encoding": {
+        json!({ "mark": { "type": "line", "interpolate": "monotone", "strokeDash": [6, 4], "strokeWidth": 2 }, "encoding": {
             "y": { "field": field, "type": "quantitative" }, "color": Self::named(label, Self::PAPER),
+        }})
+    }
+
+    /// A layer: a curve of what we measured, to lie under a dashed line.
+    pub fn curve(field: &str, label: &str) -> Json {
+        json!({ "mark": { "type": "line", "strokeWidth": 7, "opacity": 0.4 }, "encoding": {
+            "y": { "field": field, "type": "quantitative" }, "color": Self::named(label, Self::OURS),
         }})
     }
 
@@ -85,11 +95,11 @@ fn looks() -> Json {
             "labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "currentColor",
             "tickColor": "currentColor", "gridColor": "currentColor", "gridOpacity": 0.12, "domainOpacity": 0.5,
             "tickOpacity": 0.5, "labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal",
-            "titlePadding": 8,
+            "titlePadding": 8, "labelOverlap": "greedy", "tickCount": 8,
         },
         "legend": {
             "labelColor": "currentColor", "titleColor": "currentColor", "labelFontSize": 12, "titleFontSize": 12,
-            "titleFontWeight": "normal", "orient": "top",
+            "titleFontWeight": "normal", "orient": "top", "labelLimit": 0,
         },
         "header": { "labelColor": "currentColor", "titleColor": "currentColor", "labelFontSize": 12 },
         "title": { "color": "currentColor", "fontSize": 12, "fontWeight": "normal", "anchor": "start" },

@@ -121,25 +121,27 @@ impl Criterion {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
     /// The file's name, without its extension.
-    pub name: &'static str,
+    pub name: String,
     /// One line above it.
     pub title: String,
     /// Names of the columns, with their units: `seek_ms`.
-    pub columns: Vec<&'static str>,
+    pub columns: Vec<String>,
     /// Rows as long as `columns`.
     pub rows: Vec<Vec<Value>>,
 }
 
 impl Table {
     /// A table without rows.
-    pub fn new(name: &'static str, title: impl Into<String>, columns: &[&'static str]) -> Self {
-        Self { name, title: title.into(), columns: columns.to_vec(), rows: Vec::new() }
+    pub fn new(name: impl Into<String>, title: impl Into<String>, columns: &[&str]) -> Self {
+        let columns = columns.iter().map(|&column| column.to_owned()).collect();
+        Self { name: name.into(), title: title.into(), columns, rows: Vec::new() }
     }
 
     /// Adds a row, one value a column.
-    pub fn row<const N: usize>(&mut self, row: [Value; N]) {
-        assert!(N == self.columns.len(), "table {}: a row of {N} for {} columns", self.name, self.columns.len());
-        self.rows.push(row.into());
+    pub fn row(&mut self, row: impl Into<Vec<Value>>) {
+        let (row, columns) = (row.into(), self.columns.len());
+        assert!(row.len() == columns, "table {}: a row of {} for {columns} columns", self.name, row.len());
+        self.rows.push(row);
     }
 
     /// The table as CSV, a line of names first.

@@ -62,6 +62,7 @@
 //! # assert!(Experiment::about(&Squares).name == "squares");
 //! ```
 
+mod array_load;
 mod device_model;
 mod experiment;
 mod figure;
@@ -69,13 +70,16 @@ mod files;
 mod findings;
 mod machine;
 mod outcome;
+mod places;
 mod plan;
 mod registry;
 mod report;
 mod run;
 mod saved;
+mod source;
 #[cfg(test)]
 mod tests;
+mod trace_anatomy;
 
 pub use experiment::{About, Experiment, Point, Progress, Scale, Setting};
 pub use figure::Figure;

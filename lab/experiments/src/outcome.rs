@@ -66,12 +66,12 @@ impl Outcome {
     ) -> Result<Self> {
         let file = |name: &str, extension: &str| format!("{}/{name}.{extension}", about.name);
         let tables = findings.tables.iter().map(|table| Shown {
-            file: file(table.name, "csv"),
+            file: file(&table.name, "csv"),
             title: table.title.clone(),
             caption: String::new(),
         });
         let figures = findings.figures.iter().map(|figure| Shown {
-            file: file(figure.name, "vl.json"),
+            file: file(&figure.name, "vl.json"),
             title: figure.title.clone(),
             caption: figure.caption.clone(),
         });

@@ -5,7 +5,8 @@ use crate::plan::Listed;
 use anyhow::{Result, bail};
 
 /// Every experiment, in the order of the list.
-const ALL: &[&dyn Listed] = &[&crate::device_model::DeviceModel::TRUE];
+const ALL: &[&dyn Listed] =
+    &[&crate::device_model::DeviceModel::TRUE, &crate::trace_anatomy::TraceAnatomy, &crate::array_load::ArrayLoad];
 
 /// What every experiment is about.
 pub fn list() -> Vec<About> {

@@ -33,7 +33,8 @@ impl Change {
     }
 }
 
-/// 4 KiB pages by number; an absent page is zeroes. Whole pages share the memory they were written from.
+/// 4 KiB pages by number; an absent page is zeroes. Whole pages share the memory they were written from, and zeroes,
+/// however they were written, take none: what a long replay writes is zeroes.
 #[derive(Default)]
 pub(crate) struct Pages(BTreeMap<u64, Buf>);
 
@@ -95,10 +96,12 @@ impl Pages {
     fn put_bytes(&mut self, below: Option<&Pages>, offset: u64, bytes: &Buf) {
         for chunk in chunks(offset, bytes.len() as u64) {
             let piece = bytes.slice(chunk.from..chunk.from + chunk.len);
-            if chunk.len == PAGE_BYTES {
-                self.0.insert(chunk.page, piece);
-            } else {
+            if chunk.len < PAGE_BYTES {
                 self.patch(below, chunk, &piece);
+            } else if is_zero(&piece) {
+                self.clear_page(below, chunk.page);
+            } else {
+                self.0.insert(chunk.page, piece);
             }
         }
     }
@@ -129,6 +132,15 @@ impl Pages {
                 present.extend(below.present(whole));
                 self.0.extend(present.into_iter().map(|page| (page, zero_page())));
             }
+        }
+    }
+
+    /// Makes a page zeroes: absent, except in a layer on top of another, which shows every page written to it.
+    fn clear_page(&mut self, below: Option<&Pages>, page: u64) {
+        if below.is_some() {
+            self.0.insert(page, zero_page());
+        } else {
+            self.0.remove(&page);
         }
     }
 
@@ -170,6 +182,11 @@ impl Pages {
         }
         hash.digest()
     }
+}
+
+/// Looked at in lines, so that bytes which are not zeroes mostly end it at the first.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(64).all(|line| line.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
 /// The part of a byte range in one page.

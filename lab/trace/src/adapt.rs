@@ -94,3 +94,34 @@ impl<I: Adapt> Iterator for Fitted<I> {
         Some(fitted)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Op;
+
+    fn at(times: &[u64]) -> impl Iterator<Item = Result<Request, TraceError>> {
+        let request = |at_ns| Request { at_ns, op: Op::Read, offset_bytes: 0, len_bytes: 512, response_ns: 0 };
+        times.iter().copied().map(move |at_ns| Ok(request(at_ns)))
+    }
+
+    fn times(requests: impl Adapt) -> Vec<u64> {
+        requests.map(|request| request.expect("sound").at_ns).collect()
+    }
+
+    #[test]
+    fn a_window_counts_from_its_begin() {
+        assert_eq!(times(at(&[0, 10, 15, 20, 30]).window(10, 10)), [0, 5]);
+        assert_eq!(times(at(&[0, 10, 30]).window(10, u64::MAX)), [0, 20]);
+    }
+
+    #[test]
+    fn acceleration_divides_times() {
+        assert_eq!(times(at(&[0, 10, 30]).accelerated(2.0).expect("allowed")), [0, 5, 15]);
+        assert_eq!(times(at(&[0, 10, 30]).accelerated(0.5).expect("allowed")), [0, 20, 60]);
+        for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let error = at(&[]).accelerated(factor).err().expect("refused").to_string();
+            assert!(error.ends_with("give a number above 0"), "{error}");
+        }
+    }
+}

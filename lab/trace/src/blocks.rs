@@ -127,3 +127,52 @@ fn halved(word: u64) -> u64 {
     let pairs = word | word >> 1;
     (0..32).fold(0, |halved, bit| halved | (pairs >> (2 * bit) & 1) << bit)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Ranges of bytes, near and far.
+    fn ranges() -> impl Strategy<Value = Vec<(u64, u64)>> {
+        let begin = prop_oneof![0..1u64 << 16, 0..1u64 << 40];
+        prop::collection::vec((begin, 1..20_000u64), 1..30)
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_is_the_blocks_that_were_touched(ranges in ranges()) {
+            let mut set = BlockSet::new(512);
+            let mut model = BTreeSet::new();
+            for (begin, len) in ranges {
+                set.add(begin..=begin + len - 1);
+                model.extend(begin / 512..=(begin + len - 1) / 512);
+            }
+            prop_assert_eq!(set.len(), model.len() as u64);
+            let ranks = set.ranks();
+            prop_assert_eq!(ranks.len(), model.len() as u64);
+            for (rank, block) in model.iter().enumerate() {
+                prop_assert_eq!(ranks.rank(block * 512 + 17), Some(rank as u64));
+                let next = ranks.rank((block + 1) * 512);
+                prop_assert_eq!(next.is_some(), model.contains(&(block + 1)));
+            }
+        }
+
+        #[test]
+        fn a_set_in_bounds_is_the_same_set_in_larger_blocks(ranges in ranges()) {
+            let mut bounded = BlockSet::with_most_chunks(512, 2);
+            for (begin, len) in &ranges {
+                bounded.add(*begin..=begin + len - 1);
+            }
+            let mut large = BlockSet::new(bounded.block_bytes());
+            for (begin, len) in &ranges {
+                large.add(*begin..=begin + len - 1);
+            }
+            prop_assert!(bounded.chunks.len() <= 2);
+            prop_assert_eq!(bounded.chunks, large.chunks);
+        }
+    }
+}

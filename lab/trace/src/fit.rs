@@ -157,3 +157,101 @@ fn touched(
     }
     Ok(ranks)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::adapt::Adapt;
+
+    type List = Vec<Request>;
+
+    fn requests() -> impl Strategy<Value = List> {
+        let begin = prop_oneof![0..1u64 << 22, 0..1u64 << 44];
+        let one = (begin, 1..1u32 << 17).prop_map(|(offset_bytes, len_bytes)| Request {
+            at_ns: 0,
+            op: Op::Write,
+            offset_bytes,
+            len_bytes,
+            response_ns: 0,
+        });
+        prop::collection::vec(one, 1..40)
+    }
+
+    fn fit(list: &List, fit: Fit, volume_bytes: u64) -> Result<List, TraceError> {
+        let all = || list.iter().copied().map(Ok);
+        let fitter = Fitter::new(fit, volume_bytes, || Ok(all()))?;
+        all().fitted(fitter).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn fitted_requests_lie_in_the_volume_and_keep_their_length(
+            list in requests(), how in 0..4usize, volume in 1u64 << 17..1 << 45,
+        ) {
+            if let Ok(fitted) = fit(&list, Fit::ALL[how], volume) {
+                prop_assert!(fitted.iter().all(|request| request.end_bytes() <= volume));
+                let lengths = |list: &List| list.iter().map(|request| request.len_bytes).collect::<Vec<_>>();
+                prop_assert_eq!(lengths(&fitted), lengths(&list));
+            } else {
+                prop_assert!(matches!(Fit::ALL[how], Fit::None | Fit::Compact), "the others fit every volume");
+            }
+        }
+
+        #[test]
+        fn what_fits_stays_where_it_is(list in requests()) {
+            for how in [Fit::None, Fit::Wrap] {
+                prop_assert_eq!(&fit(&list, how, 1 << 45).expect("room enough"), &list);
+            }
+        }
+
+        #[test]
+        fn scaling_keeps_alignment_and_order(list in requests(), volume in 1u64 << 20..1 << 46) {
+            let fitted = fit(&list, Fit::Scale, volume).expect("fits every volume");
+            let pairs: BTreeMap<u64, u64> =
+                list.iter().zip(&fitted).map(|(from, to)| (from.offset_bytes / 4096, to.offset_bytes / 4096)).collect();
+            // Only where a request would cross the end does its length move it.
+            let bound = (volume - (1 << 17)) / 4096 - 1;
+            prop_assert!(pairs.values().filter(|page| **page < bound).is_sorted());
+            for (from, to) in list.iter().zip(&fitted) {
+                prop_assert_eq!(from.offset_bytes % 4096, to.offset_bytes % 4096);
+            }
+        }
+
+        #[test]
+        fn compaction_keeps_order_and_distances_within_regions(list in requests()) {
+            let fitted = fit(&list, Fit::Compact, 1 << 45).expect("room enough");
+            // Every region touched by 1 MiB, and no more.
+            prop_assert!(fitted.iter().all(|request| request.end_bytes() <= (2 * list.len() as u64) << 20));
+            for (a, to_a) in list.iter().zip(&fitted) {
+                for (b, to_b) in list.iter().zip(&fitted) {
+                    let (from, to) = (a.offset_bytes.cmp(&b.offset_bytes), to_a.offset_bytes.cmp(&to_b.offset_bytes));
+                    prop_assert_eq!(from, to);
+                    if a.offset_bytes >> 20 == b.offset_bytes >> 20 {
+                        let distance = |a: &Request, b: &Request| a.offset_bytes.abs_diff(b.offset_bytes);
+                        prop_assert_eq!(distance(a, b), distance(to_a, to_b));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_its_place() {
+        let write = |offset_bytes| Request { at_ns: 0, op: Op::Write, offset_bytes, len_bytes: 4096, response_ns: 0 };
+        let list = vec![write(0), write(1 << 30)];
+        let said = |how, volume| fit(&list, how, volume).expect_err("refused").to_string();
+        assert_eq!(
+            said(Fit::None, 1 << 30),
+            "request 2: a write at 1073741824 ends at 1073745920, beyond the volume's 1073741824 bytes; \
+             take a larger volume, or fit by wrap, scale or compact"
+        );
+        assert!(said(Fit::Compact, 1 << 20).starts_with("the regions the trace touches take 2097152 bytes"));
+        assert!(said(Fit::Wrap, 512).starts_with("request 1: a write of 4096 bytes for a volume of 512 bytes; "));
+        assert_eq!("scale".parse(), Ok(Fit::Scale));
+        assert!("fold".parse::<Fit>().expect_err("unknown").to_string().contains("none, wrap, scale and compact"));
+    }
+}

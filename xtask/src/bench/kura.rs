@@ -53,16 +53,17 @@ impl Kura {
     /// A volume that takes all its space at once, and a thin one in which nothing is ever written.
     pub fn sides(&self, size_bytes: u64) -> Result<Vec<Side>> {
         let size = size_bytes.to_string();
-        self.volume(&["create", "bench", "--size", &size, "--layout", "none", "--thick"])?;
-        self.volume(&["create", "zeroes", "--size", &size, "--layout", "none", "--thin"])?;
+        self.ask(&["volume", "create", "bench", "--size", &size, "--layout", "none", "--thick"])?;
+        self.ask(&["volume", "create", "zeroes", "--size", &size, "--layout", "none", "--thin"])?;
         let socket = self.data.join("nbd.sock");
         let side = |name, export| Side { name, target: uri(export, &socket), server: Some(Rc::clone(&self.server)) };
         Ok(vec![side("kura", "bench"), side("kura-zeroes", "zeroes")])
     }
 
-    fn volume(&self, args: &[&str]) -> Result<()> {
+    /// Runs a command of `kura` on this server.
+    pub fn ask(&self, args: &[&str]) -> Result<()> {
         let mut command = Command::new(&self.binary);
-        command.arg("volume").args(args).arg("--server").arg(self.data.join("admin.sock"));
+        command.args(args).arg("--server").arg(self.data.join("admin.sock"));
         shell::output(&mut command).map(drop)
     }
 }

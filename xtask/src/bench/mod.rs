@@ -6,12 +6,13 @@
 //! file under `target/bench/`.
 
 mod fio;
-mod kura;
+pub mod kura;
 mod machine;
 mod nbd;
 mod process;
 mod report;
 mod side;
+mod trace;
 
 use anyhow::Result;
 
@@ -26,11 +27,14 @@ pub struct Args {
 enum Name {
     /// Volumes over NBD beside the raw file, qemu-nbd and nbdkit.
     Nbd(nbd::Args),
+    /// A volume while its requests are recorded beside the same volume while they are not.
+    Trace(trace::Args),
 }
 
 /// Runs the bench.
 pub fn run(args: &Args) -> Result<()> {
     match &args.name {
         Name::Nbd(args) => nbd::run(args),
+        Name::Trace(args) => trace::run(args),
     }
 }

@@ -52,7 +52,7 @@ impl Samples {
 }
 
 /// The middle of the values: of an even number the mean of the two in the middle, of none NaN.
-fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;

@@ -110,7 +110,11 @@ impl Ring {
     pub fn copy(&self, range: Range<u64>, count: usize) -> (u64, Vec<Entry>) {
         let first = range.start.max(self.oldest());
         let end = range.end.min(self.next).min(first.saturating_add(count as u64));
-        (first, (first..end).map(|number| self.entries[(number % self.capacity) as usize]).collect())
+        if end <= first {
+            return (first, Vec::new());
+        }
+        let (after, from) = self.entries.split_at((first % self.capacity) as usize);
+        (first, from.iter().chain(after).take((end - first) as usize).copied().collect())
     }
 }
 

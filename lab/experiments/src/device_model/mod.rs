@@ -99,7 +99,7 @@ impl Experiment for DeviceModel {
             point("rotation", Config::Rotation { disk, reads: setting.scaled(40_000, 400_000) }),
             point("transfer", Config::Transfer { disk, tracks: setting.scaled(400, 8_700) }),
         ];
-        let arrivals = setting.scaled(200_000, 2_000_000);
+        let arrivals = setting.scaled(400_000, 4_000_000);
         for server in [Server::Constant { channels: self.channels }, Server::Disk(disk)] {
             points.extend(server.arrivals_per_s().iter().map(|&arrivals_per_s| Point {
                 name: format!("{}-{arrivals_per_s}", server.queue()),

@@ -232,9 +232,9 @@ pub fn judge(queues: &[(Server, Load, Queue)], findings: &mut Findings) -> Resul
             (queue.service_s * 1000.0).into(),
         ]);
     }
-    let what = format!("farthest mean wait from {name}, in standard errors");
+    let what = format!("farthest wait from {name}, in standard errors");
     findings.criteria.push(Criterion::at_most(what, farthest, 4.0));
-    let what = format!("largest standard error of a mean wait beside {name}, part of the wait");
+    let what = format!("largest standard error of a wait in {name}, part of it");
     findings.criteria.push(Criterion::at_most(what, roughest, 0.05));
     let whiskers = json!({ "mark": { "type": "rule", "color": Figure::OURS }, "encoding": {
         "y": { "field": "low_ms", "type": "quantitative" }, "y2": { "field": "high_ms" },

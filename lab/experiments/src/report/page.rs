@@ -1,7 +1,7 @@
 //! The page: its style, its scripts and its data are in it, so that it can be moved, sent and kept.
 
 use super::Section;
-use crate::findings::Criterion;
+use crate::findings::{Criterion, Value};
 use crate::outcome::{Outcome, Shown};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -13,6 +13,12 @@ const LIBRARIES: [&str; 3] = [
     include_str!("../../assets/vega-lite.min.js"),
     include_str!("../../assets/vega-embed.min.js"),
 ];
+/// The papers, by the numbers that experiments call them; each comes with its first experiment.
+const PAPERS: [(&str, &str); 1] = [(
+    "003",
+    "Mogi and Kitsuregawa, Performance Analysis of Hot Mirroring Using Disk Access Traces in a Transaction Processing \
+     Environment, University of Tokyo.",
+)];
 /// Rows of a table that the page shows; the file has them all.
 const ROWS: usize = 60;
 
@@ -57,6 +63,11 @@ fn head(sections: &[Section]) -> Markup {
                 "What a paper or a theory says is marked " span.paper { "like this" } " and was not measured by us: \
                 grey in tables, grey and dashed in figures. All else was measured by the program named in each section."
             }
+            @for (number, paper) in PAPERS {
+                @if sections.iter().any(|section| section.outcome.paper.starts_with(number)) {
+                    p { span.paper { (number) } " is " (paper) }
+                }
+            }
             nav aria-label="Experiments" {
                 ul { @for Section { outcome, .. } in sections {
                     li {
@@ -73,7 +84,7 @@ fn head(sections: &[Section]) -> Markup {
 fn tally(outcome: &Outcome) -> Markup {
     let (holding, all) = (outcome.holding(), outcome.criteria.len());
     let class = if holding == all { "holds" } else { "fails" };
-    html! { span class={ "tally " (class) } { (holding) "/" (all) " hold" } }
+    html! { @if all > 0 { span class={ "tally " (class) } { (holding) "/" (all) " hold" } } }
 }
 
 fn experiment(section: &Section) -> Markup {
@@ -93,6 +104,7 @@ fn experiment(section: &Section) -> Markup {
 }
 
 fn criteria(criteria: &[Criterion]) -> Markup {
+    let words = |of: fn(&Criterion) -> Option<&Value>| criteria.iter().any(|it| matches!(of(it), Some(Value::Text(_))));
     let short: Vec<&str> = criteria.iter().filter(|it| !it.holds).map(|it| it.name.as_str()).collect();
     html! {
         @if !criteria.is_empty() {
@@ -101,15 +113,15 @@ fn criteria(criteria: &[Criterion]) -> Markup {
                 caption { "Criteria" }
                 thead { tr {
                     th scope="col" { "criterion" }
-                    th.number.paper scope="col" { "paper" }
-                    th.number scope="col" { "ours" }
+                    th.paper.number[!words(|it| it.paper.as_ref())] scope="col" { "paper" }
+                    th.number[!words(|it| Some(&it.ours))] scope="col" { "ours" }
                     th scope="col" { "bound" }
                     th scope="col" { "verdict" }
                 } }
                 tbody { @for it in criteria { tr {
                     th scope="row" { (it.name) }
-                    td.number.paper { @if let Some(paper) = &it.paper { (paper) } @else { "\u{2013}" } }
-                    td.number { (it.ours) }
+                    td.paper.number[!matches!(it.paper, Some(Value::Text(_)))] { @if let Some(paper) = &it.paper { (paper) } @else { "\u{2013}" } }
+                    td.number[!matches!(it.ours, Value::Text(_))] { (it.ours) }
                     td { (it.bound) }
                     td class=(if it.holds { "holds" } else { "fails" }) {
                         (if it.holds { "\u{2713} holds" } else { "\u{2717} does not hold" })

@@ -6,7 +6,7 @@
 //! ```
 //! Q is when a request arrived, C when it completed. A summary may follow the events.
 
-use super::events::{Event, OneDevice, SECTOR_BYTES, Stage};
+use super::events::{DISORDER_NS, Event, OneDevice, SECTOR_BYTES, Stage};
 use super::source::Source;
 use super::text::{decimal, fields, number};
 use super::window::Parser;
@@ -49,6 +49,10 @@ impl Parser for Blkparse {
 
     fn progress(&self) -> (u64, u64) {
         self.source.progress()
+    }
+
+    fn tolerance_ns(&self) -> u64 {
+        DISORDER_NS
     }
 
     fn how_to_sort(&self) -> &'static str {

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::events::{Event, OneDevice, Stage};
+use super::events::{DISORDER_NS, Event, OneDevice, Stage};
 use super::source::Source;
 use super::window::Parser;
 use crate::error::{Complaint, TraceError};
@@ -89,6 +89,10 @@ impl Parser for Blktrace {
             let (taken, len) = file.source.progress();
             (done + taken, all + len)
         })
+    }
+
+    fn tolerance_ns(&self) -> u64 {
+        DISORDER_NS
     }
 
     fn how_to_sort(&self) -> &'static str {

@@ -9,6 +9,9 @@ use crate::request::{Op, Request};
 /// Bytes of a sector of the block layer.
 pub const SECTOR_BYTES: u64 = 512;
 
+/// By how much events may be out of order: each processor has a buffer and a clock of its own.
+pub const DISORDER_NS: u64 = 10_000_000;
+
 /// How many requests may wait for their completion to be read. Who waits longer is given out without a response time.
 const MOST_WAITING: usize = 4096;
 

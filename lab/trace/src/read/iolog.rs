@@ -70,8 +70,12 @@ impl Parser for Iolog {
         self.source.progress()
     }
 
+    fn tolerance_ns(&self) -> u64 {
+        0
+    }
+
     fn how_to_sort(&self) -> &'static str {
-        "sort the file by its first column (sort -n), below its head"
+        "sort what is below its head by time (sort -s -n -k1,1)"
     }
 }
 

@@ -56,8 +56,9 @@ impl fmt::Display for Format {
     }
 }
 
-/// The requests of a trace, in order of time, the first at 0. Memory is bounded: requests that are out of order by at
-/// most 1024 are put in order, and one that comes later than that is refused, with its place.
+/// The requests of a trace, in order of time, the first at 0, in bounded memory. Kernel events that are out of order by
+/// at most 10 ms (and 1024 events) are put in order; a request that is before the one above it is refused otherwise,
+/// with its place.
 ///
 /// After an error, nothing more comes.
 pub struct Reader {

@@ -47,8 +47,12 @@ impl Parser for Msr {
         self.source.progress()
     }
 
+    fn tolerance_ns(&self) -> u64 {
+        0
+    }
+
     fn how_to_sort(&self) -> &'static str {
-        "sort the file by its first column (sort -n)"
+        "sort the file by time (sort -s -n -t, -k1,1)"
     }
 }
 

@@ -10,7 +10,6 @@ use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::window::HELD_BACK;
 use crate::{Format, Op, Request, TraceError, open, open_as, write_blkparse, write_msr};
 
 /// A folder whose files are traces.
@@ -112,7 +111,7 @@ struct Records {
 }
 
 impl Records {
-    fn add(&mut self, time: u64, sector: u64, bytes: u32, what: u16, categories: u16, pdu: &[u8]) {
+    fn add(&mut self, time: u64, (sector, bytes): (u64, u32), (what, categories): (u16, u16), pdu: &[u8]) {
         let mut head = Vec::new();
         let mut word = |value: u64, len: usize| {
             let bytes = value.to_be_bytes();
@@ -133,18 +132,18 @@ fn recording(big_endian: bool) -> (Vec<u8>, Vec<u8>) {
     let [r, w, flush, sync, discard, fua, notify] = [1, 2, 4, 8, 1 << 13, 1 << 15, 1 << 10];
     let mut cpu0 = Records { bytes: Vec::new(), big_endian };
     let mut cpu1 = Records { bytes: Vec::new(), big_endian };
-    cpu0.add(1_000_000, 0, 0, 0, notify, b"kura\0\0\0\0");
-    cpu0.add(2_000_000, 2048, 4096, 1, r, &[]);
-    cpu0.add(2_000_200, 2048, 4096, 7, r, &[]);
-    cpu1.add(2_500_200, 2048, 4096, 8, r, &[]);
-    cpu1.add(2_600_000, 4096, 8192, 1, w | sync, &[]);
-    cpu0.add(3_000_000, 4096, 8192, 8, w | sync, &[]);
-    cpu0.add(3_100_000, 0, 0, 1, w | sync | flush, &[]);
-    cpu0.add(3_200_000, 0, 0, 8, w | sync | flush, &[]);
-    cpu0.add(3_300_000, 9000, 1 << 20, 1, w | discard | sync, &[]);
-    cpu0.add(3_400_000, 9000, 1 << 20, 8, w | discard | sync, &[]);
-    cpu0.add(3_500_000, 9000, 4096, 1, w | sync | flush | fua, &[]);
-    cpu0.add(3_700_000, 0, 0, 2, notify, b"hello message");
+    cpu0.add(1_000_000, (0, 0), (0, notify), b"kura\0\0\0\0");
+    cpu0.add(2_000_000, (2048, 4096), (1, r), &[]);
+    cpu0.add(2_000_200, (2048, 4096), (7, r), &[]);
+    cpu1.add(2_500_200, (2048, 4096), (8, r), &[]);
+    cpu1.add(2_600_000, (4096, 8192), (1, w | sync), &[]);
+    cpu0.add(3_000_000, (4096, 8192), (8, w | sync), &[]);
+    cpu0.add(3_100_000, (0, 0), (1, w | sync | flush), &[]);
+    cpu0.add(3_200_000, (0, 0), (8, w | sync | flush), &[]);
+    cpu0.add(3_300_000, (9000, 1 << 20), (1, w | discard | sync), &[]);
+    cpu0.add(3_400_000, (9000, 1 << 20), (8, w | discard | sync), &[]);
+    cpu0.add(3_500_000, (9000, 4096), (1, w | sync | flush | fua), &[]);
+    cpu0.add(3_700_000, (0, 0), (2, notify), b"hello message");
     (cpu0.bytes, cpu1.bytes)
 }
 
@@ -234,21 +233,30 @@ fn merged_and_split_requests_find_their_completions() {
 }
 
 #[test]
-fn a_little_disorder_is_mended_and_much_is_refused() {
-    let lines = |times: &[u64]| {
-        times.iter().fold(String::new(), |mut text, time| {
-            writeln!(text, "{time},h,0,Read,4096,4096,0").expect("memory takes it");
+fn disorder_is_mended_where_recorders_cause_it_and_refused_elsewhere() {
+    let events = |times_us: &[u64]| {
+        times_us.iter().fold(String::new(), |mut text, time_us| {
+            let (seconds, us) = (time_us / 1_000_000, time_us % 1_000_000);
+            writeln!(text, "  8,0  0  1  {seconds}.{us:06}000  1  Q  R 0 + 8 [a]").expect("memory takes it");
             text
         })
     };
-    let mut times: Vec<u64> = (1000..1000 + 2 * HELD_BACK as u64).collect();
-    times.insert(HELD_BACK, 999);
-    let found = read(lines(&times)).expect("within bounds");
+    let mut times: Vec<u64> = (0..5000).map(|index| 100_000 + index * 100).collect();
+    times.swap(3000, 3099);
+    let found = read(events(&times)).expect("9.9 ms are borne");
     assert!(found.is_sorted_by_key(|request| request.at_ns) && found.len() == times.len());
-    times.insert(2 * HELD_BACK, 998);
-    let message = refusal(lines(&times));
-    assert!(message.starts_with(&format!("trace:{}: out of order", 2 * HELD_BACK + 1)), "{message}");
-    assert!(message.contains("sort -n"), "{message}");
+    times.swap(4000, 4101);
+    let message = refusal(events(&times));
+    assert!(message.starts_with("trace:4102: out of order: this is 0.010100000 s before"), "{message}");
+    // More than a thousand in that time.
+    let mut dense: Vec<u64> = (0..5000).map(|index| 100_000 + index).collect();
+    dense.swap(1000, 3000);
+    assert!(refusal(events(&dense)).contains("out of order"));
+
+    let unsorted = MSR.replace("128166372016382155", "128166372003061628");
+    let message = refusal(unsorted);
+    assert!(message.starts_with("trace:2: out of order: this is 0.000000100 s before"), "{message}");
+    assert!(message.contains("sort -s -n"), "{message}");
 }
 
 #[test]
@@ -357,6 +365,35 @@ fn some_requests() -> impl Strategy<Value = Vec<Request>> {
     })
 }
 
+#[test]
+fn what_is_written_looks_as_blkparse_prints_it() {
+    let mut text = Vec::new();
+    write_blkparse(kernel_requests().into_iter().take(4).map(Ok), "kura", &mut text).expect("memory takes it");
+    let expected = "  8,0    0        1     0.000000000     0  Q   R 2048 + 8 [kura]
+  8,0    0        2     0.000000000     0  D   R 2048 + 8 [kura]
+  8,0    0        3     0.000500200     0  C   R 2048 + 8 [0]
+  8,0    0        4     0.000600000     0  Q   W 4096 + 16 [kura]
+  8,0    0        5     0.000600000     0  D   W 4096 + 16 [kura]
+  8,0    0        6     0.001000000     0  C   W 4096 + 16 [0]
+  8,0    0        7     0.001100000     0  Q FWS [kura]
+  8,0    0        8     0.001100000     0  D  FN [kura]
+  8,0    0        9     0.001200000     0  C FWS 0 [0]
+  8,0    0       10     0.001300000     0  Q   D 9000 + 2048 [kura]
+  8,0    0       11     0.001300000     0  D   D 9000 + 2048 [kura]
+  8,0    0       12     0.001400000     0  C   D 9000 + 2048 [0]
+";
+    assert_eq!(String::from_utf8(text).expect("text"), expected);
+}
+
+#[test]
+fn progress_is_in_bytes_of_the_files() {
+    let folder = Folder::new();
+    let compressed = gzip(MSR.as_bytes());
+    let mut reader = open(&folder.file("trace", &compressed)).expect("opens");
+    assert_eq!(reader.by_ref().count(), 3);
+    assert_eq!(reader.progress(), (compressed.len() as u64, compressed.len() as u64));
+}
+
 proptest! {
     #[test]
     fn msr_comes_back_as_it_was_written(requests in some_requests()) {
@@ -405,7 +442,7 @@ proptest! {
         let path = folder.file("trace", [&begin[..cut.min(begin.len())], &bytes].concat());
         for reader in [open(&path), open_as(&path, format)].into_iter().flatten() {
             for request in reader.flatten() {
-                prop_assert!(request.end_bytes() <= i64::MAX as u64);
+                prop_assert!(i64::try_from(request.end_bytes()).is_ok());
             }
         }
     }

@@ -27,6 +27,24 @@ pub fn decimal(field: &[u8]) -> Option<u64> {
 }
 
 /// The fields of a line that blanks separate.
-pub fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|field| !field.is_empty())
+pub fn fields(line: &[u8]) -> Fields<'_> {
+    Fields { rest: line }
+}
+
+/// See [`fields`].
+pub struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+        let begin = self.rest.iter().position(|byte| !is_blank(byte))?;
+        let rest = &self.rest[begin..];
+        let end = rest.iter().position(is_blank).unwrap_or(rest.len());
+        self.rest = &rest[end..];
+        Some(&rest[..end])
+    }
 }

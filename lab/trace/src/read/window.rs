@@ -1,4 +1,4 @@
-//! Order of time, restored within bounds.
+//! Order of time, kept or restored within bounds.
 
 use std::collections::VecDeque;
 
@@ -18,13 +18,15 @@ pub trait Parser: Send {
     /// Bytes read so far, and bytes in all, as they are stored.
     fn progress(&self) -> (u64, u64);
 
+    /// By how much an item may be out of order and is put in order; beyond that it is refused.
+    fn tolerance_ns(&self) -> u64;
+
     /// How a user puts a file of this form in order.
     fn how_to_sort(&self) -> &'static str;
 }
 
-/// How many items are held back to be put in order. Recorders with a buffer for each processor, and those that stamp a
-/// request when it begins and write it down when it ends, are out of order by no more than what is in flight.
-pub const HELD_BACK: usize = 1024;
+/// How many items are held back at most to be put in order.
+const MOST_HELD: usize = 1024;
 
 /// What happened at a time.
 pub trait Timed {
@@ -40,24 +42,28 @@ impl Timed for Request {
 /// Items in order of time; of one time, in the order in which they came.
 pub struct Ordered<T> {
     parser: Box<dyn Parser<Item = T>>,
+    tolerance_ns: u64,
     held: VecDeque<T>,
     /// The time of the last item given out.
     given_ns: u64,
+    /// The latest time seen.
+    latest_ns: u64,
     at_end: bool,
 }
 
 impl<T: Timed> Ordered<T> {
     pub fn new(parser: Box<dyn Parser<Item = T>>) -> Ordered<T> {
-        Ordered { parser, held: VecDeque::with_capacity(HELD_BACK + 1), given_ns: 0, at_end: false }
+        let tolerance_ns = parser.tolerance_ns();
+        Ordered { parser, tolerance_ns, held: VecDeque::new(), given_ns: 0, latest_ns: 0, at_end: false }
     }
 
     pub fn progress(&self) -> (u64, u64) {
         self.parser.progress()
     }
 
-    /// The next item; `None` after the last one. Refused: an item that belongs before one that was given out.
+    /// The next item; `None` after the last one. Refused: an item that is too far out of order.
     pub fn next(&mut self) -> Result<Option<T>, TraceError> {
-        while !self.at_end && self.held.len() <= HELD_BACK {
+        while !self.at_end && !self.is_ripe() {
             match self.parser.next()? {
                 Some(item) => self.hold(item)?,
                 None => self.at_end = true,
@@ -68,15 +74,21 @@ impl<T: Timed> Ordered<T> {
         Ok(item)
     }
 
+    /// Whether nothing may come before what is held first.
+    fn is_ripe(&self) -> bool {
+        let settled = |first: &T| self.latest_ns - first.at_ns() >= self.tolerance_ns;
+        self.held.len() > MOST_HELD || self.held.front().is_some_and(settled)
+    }
+
     fn hold(&mut self, item: T) -> Result<(), TraceError> {
         let at_ns = item.at_ns();
-        if at_ns < self.given_ns {
-            let seconds = (self.given_ns - at_ns) as f64 / 1e9;
-            let what =
-                format!("out of order: this is {seconds:.6} s before what stands {HELD_BACK} and more before it");
+        if at_ns < self.given_ns || at_ns.saturating_add(self.tolerance_ns) < self.latest_ns {
+            let seconds = (self.latest_ns - at_ns) as f64 / 1e9;
+            let what = format!("out of order: this is {seconds:.9} s before one that stands above it");
             return Err(self.parser.complain(Complaint::new(what, self.parser.how_to_sort())));
         }
-        if self.held.back().is_none_or(|last| last.at_ns() <= at_ns) {
+        if at_ns >= self.latest_ns {
+            self.latest_ns = at_ns;
             self.held.push_back(item);
         } else {
             let place = self.held.partition_point(|other| other.at_ns() <= at_ns);

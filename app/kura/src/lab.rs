@@ -1,0 +1,111 @@
+//! `kura lab`: the papers' experiments, on simulated disks, without a server.
+
+use crate::cli::{LabCommand, LabRun};
+use crate::show::{Out, print, table};
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use kura_experiments::{About, Options, Outcome, Scale, Setting, Watch};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Carries a command of the lab out.
+pub fn lab(command: LabCommand, out: Out) -> Result<ExitCode> {
+    match command {
+        LabCommand::List => out.show(&kura_experiments::list(), |list| experiments(list))?,
+        LabCommand::Run(command) => run(command, out)?,
+        LabCommand::Report { out: folder } => {
+            let page = kura_experiments::report(&folder)?;
+            out.show(&serde_json::json!({ "report": page }), |_| format!("the report is {}", page.display()))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn experiments(list: &[About]) -> String {
+    let row = |about: &About| vec![about.name.to_owned(), about.paper.to_owned(), about.shows.to_owned()];
+    table(&["NAME", "PAPER", "WHAT IT SHOWS"], list.iter().map(row))
+}
+
+fn run(command: LabRun, out: Out) -> Result<()> {
+    let experiments = kura_experiments::named(&command.names)?;
+    let scale = if command.full { Scale::Full } else { Scale::Quick };
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let options = Options {
+        setting: Setting { scale, seed: command.seed, traces: command.trace },
+        out: command.out,
+        jobs: command.jobs.map_or_else(cores, usize::from),
+        again: command.again,
+    };
+    let outcomes = kura_experiments::run(&experiments, &options, &Bar::new(out)?)?;
+    let page = kura_experiments::report(&options.out)?;
+    for outcome in &outcomes {
+        out.show(outcome, verdicts)?;
+    }
+    if let Out::Text = out {
+        print(&format!("the report is {}", page.display()))?;
+    }
+    Ok(())
+}
+
+fn verdicts(outcome: &Outcome) -> String {
+    let row = |it: &kura_experiments::Criterion| {
+        vec![
+            it.name.clone(),
+            it.paper.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+            it.ours.to_string(),
+            it.bound.clone(),
+            if it.holds { "holds" } else { "does not hold" }.to_owned(),
+        ]
+    };
+    let table = table(&["CRITERION", "PAPER>", "OURS>", "BOUND", "VERDICT"], outcome.criteria.iter().map(row));
+    let (holding, all) = (outcome.holding(), outcome.criteria.len());
+    format!("{} ({}): {holding} of {all} criteria hold\n\n{table}", outcome.experiment, outcome.paper)
+}
+
+/// A bar a running experiment, with the time left, on standard error where that is a terminal.
+struct Bar {
+    style: ProgressStyle,
+    is_quiet: bool,
+    running: Mutex<ProgressBar>,
+}
+
+/// The bar counts thousandths of points.
+const STEPS: f64 = 1000.0;
+
+impl Bar {
+    fn new(out: Out) -> Result<Self> {
+        let template = "{prefix} {wide_bar} {msg} points, {elapsed} so far, {eta} left";
+        let style = ProgressStyle::with_template(template)?;
+        Ok(Self { style, is_quiet: matches!(out, Out::Quiet), running: Mutex::new(ProgressBar::hidden()) })
+    }
+
+    fn with(&self, change: impl FnOnce(&mut ProgressBar)) {
+        // A thread that panicked while it drew has spoilt nothing but the picture.
+        change(&mut self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    }
+}
+
+impl Watch for Bar {
+    fn begins(&self, experiment: &str, points: usize) {
+        if !self.is_quiet {
+            let bar = ProgressBar::new((points as f64 * STEPS) as u64).with_style(self.style.clone());
+            bar.set_prefix(experiment.to_owned());
+            bar.set_message(format!("0/{points}"));
+            bar.enable_steady_tick(Duration::from_millis(500));
+            self.with(|running| *running = bar);
+        }
+    }
+
+    fn is_at(&self, points: f64) {
+        self.with(|bar| {
+            let all = bar.length().unwrap_or(0) / STEPS as u64;
+            bar.set_position((points * STEPS) as u64);
+            bar.set_message(format!("{}/{all}", points as u64));
+        });
+    }
+
+    fn ends(&self) {
+        self.with(|bar| bar.finish_and_clear());
+    }
+}

@@ -1,0 +1,226 @@
+//! `array-load`: what the disk accesses of a database under TPC-C's transactions are like (003 section 2.2, Figs. 2-4).
+
+mod shape;
+#[cfg(test)]
+mod tests;
+
+use crate::experiment::{About, Experiment, Point, Progress, Setting};
+use crate::figure::Figure;
+use crate::findings::{Criterion, Findings, Table};
+use crate::places::Places;
+use crate::source::Source;
+use anyhow::{Result, bail};
+use kura_trace::{Anatomy, Op, Scope};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// Two recordings of a database, without and with checkpoints.
+pub struct ArrayLoad;
+
+/// What the figures are of where no trace was given.
+const LOADS: [&str; 2] = ["load:tpcc-like", "load:tpcc-like,checkpoint=12"];
+
+/// Requests of which Fig. 2 shows the places.
+const PLACES_REQUESTS: usize = 250_000;
+
+/// A recording, and what a block of it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct Recording {
+    source: Source,
+    block_bytes: u64,
+    has_checkpoints: bool,
+}
+
+/// What a recording is like.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Data {
+    places: Places,
+    /// The share of requests in the busiest tenth of the regions of 1 MiB.
+    busiest_tenth: f64,
+    /// Blocks by how often they were read and written: reads, writes, blocks.
+    frequencies: Vec<[u64; 3]>,
+    /// Read accesses from a block's last read to its write, with the share of writes at that distance or less.
+    distances: Vec<(u64, f64)>,
+}
+
+impl Experiment for ArrayLoad {
+    type Config = Recording;
+    type Data = Data;
+
+    fn about(&self) -> About {
+        About {
+            name: "array-load",
+            paper: "003 Figs. 2-4",
+            shows: "Places, frequencies and read-write distances of a database's disk accesses: --trace without \
+                    checkpoints, --trace with them; without traces, of generated loads.",
+        }
+    }
+
+    fn points(&self, setting: &Setting) -> Result<Vec<Point<Recording>>> {
+        let (sources, block_bytes) = match setting.traces.as_slice() {
+            // The paper's page.
+            [] => (LOADS.map(|load| Source::load(&format!("{load},seed={}", setting.seed))), 2048),
+            [without, with] => ([Source::of(without), Source::of(with)], 4096),
+            other => bail!(
+                "it wants two traces, first one without checkpoints, then one with them (`cargo xtask tpcc-trace` \
+                 records such), or none for generated loads: {} given",
+                other.len()
+            ),
+        };
+        let named = ["without-checkpoints", "with-checkpoints"].into_iter().zip([false, true]).zip(sources);
+        let points = named.map(|((name, has_checkpoints), source)| {
+            Ok(Point { name: name.to_owned(), config: Recording { source: source?, block_bytes, has_checkpoints } })
+        });
+        points.collect()
+    }
+
+    fn run(&self, point: &Point<Recording>, _: &Setting, progress: &Progress<'_>) -> Result<Data> {
+        let Recording { source, block_bytes, .. } = &point.config;
+        // As many as the paper looked at.
+        let scope = Scope { block_bytes: *block_bytes, ..Scope::default() };
+        let mut accesses = 0;
+        let enough = |request: &Result<kura_trace::Request, _>| {
+            let before: u64 = accesses;
+            if let Ok(request) = request {
+                accesses += u64::from(request.len_bytes).div_ceil(*block_bytes);
+            }
+            before < scope.frequency_accesses
+        };
+        let whole = Anatomy::of(source.requests()?.take_while(enough), &scope)?;
+        progress.at(0.7);
+        let moves_data = |request: &Result<kura_trace::Request, _>| {
+            request.as_ref().map_or(true, |request| matches!(request.op, Op::Read | Op::Write))
+        };
+        let begin = Anatomy::of(source.requests()?.filter(moves_data).take(PLACES_REQUESTS), &scope)?;
+        let fine = whole.concentration.iter().min_by_key(|concentration| concentration.region_bytes);
+        let distances = whole.read_to_write.distances.iter();
+        let frequencies = whole.frequencies.iter();
+        Ok(Data {
+            places: Places::of(&begin.places),
+            busiest_tenth: fine.map_or(0.0, |concentration| concentration.busiest_10_percent_share),
+            frequencies: frequencies.map(|it| [u64::from(it.reads), u64::from(it.writes), it.blocks]).collect(),
+            distances: distances.map(|it| (it.reads_between, it.share)).collect(),
+        })
+    }
+
+    fn judge(&self, _: &Setting, results: &[(Point<Recording>, Data)]) -> Result<Findings> {
+        let [without, with] = results else { bail!("it is about two recordings: {} given", results.len()) };
+        let mut findings = Findings { criteria: criteria(&without.1, &with.1), ..Findings::default() };
+        let mut add = |(table, figure)| {
+            findings.tables.push(table);
+            findings.figures.push(figure);
+        };
+        for (point, data) in results {
+            let kind = kind(&point.config);
+            let title = format!("Fig. 2: places over time, {kind} ({})", point.config.source.title());
+            let caption = "Each cell is a span of time and of addresses, the stronger the more requests begin in it. \
+                           The paper: areas of high and of low frequency are clearly apart; with checkpoints writes come \
+                           and go, without them they are even.";
+            add(data.places.drawn(&format!("places-{}", point.name), &title, caption)?);
+        }
+        for (point, data) in results {
+            add(frequencies(point, data)?);
+        }
+        add(distances(results)?);
+        Ok(findings)
+    }
+}
+
+fn kind(recording: &Recording) -> &'static str {
+    if recording.has_checkpoints { "with checkpoints" } else { "without checkpoints" }
+}
+
+/// What the paper says of its figures, each held against the data. It gives no numbers: the bounds are ours.
+fn criteria(without: &Data, with: &Data) -> Vec<Criterion> {
+    let mut criteria = Vec::new();
+    for (data, kind) in [(without, "without"), (with, "with")] {
+        let name = format!("requests in the busiest tenth of the space, {kind} checkpoints");
+        criteria.push(Criterion::at_least(name, data.busiest_tenth, 0.8).against("hot and cold areas clearly apart"));
+        let name = format!("accesses to blocks both read and written, {kind} checkpoints");
+        let ours = shape::read_and_written(&data.frequencies);
+        criteria.push(Criterion::at_least(name, ours, 0.5).against("many blocks are read, modified and written"));
+    }
+    let (reads, writes) = shape::busiest(&without.frequencies);
+    criteria.push(Criterion {
+        name: "blocks that take the most accesses, without checkpoints".to_owned(),
+        paper: Some("read once, written once".into()),
+        ours: format!("read {reads}, written {writes} times").into(),
+        bound: "as in the paper".to_owned(),
+        holds: (reads, writes) == (1, 1),
+    });
+    let rise = shape::steepest_doubling(&without.distances);
+    criteria.push(
+        Criterion::at_least("writes within one doubling of the distance, without checkpoints", rise.share, 0.5)
+            .against("many writes at a typical distance"),
+    );
+    let early = shape::share_before(&with.distances, rise.from) - shape::share_before(&without.distances, rise.from);
+    criteria.push(
+        Criterion::at_least("writes before that rise, with checkpoints less without", early, 0.1)
+            .against("a considerable part is written before the rise"),
+    );
+    let often = shape::often_written(&with.frequencies) - shape::often_written(&without.frequencies);
+    criteria.push(
+        Criterion::number("accesses to blocks written over 4 times, with less without", often, "above 0", often > 0.0)
+            .against("with checkpoints more blocks are written many times"),
+    );
+    let [even, waves] = [without, with].map(|data| shape::periodicity(&writes_over_time(&data.places)));
+    criteria.push(
+        Criterion::at_least("periodicity of writes (autocorrelation), with checkpoints", waves, 0.3)
+            .against("writes are periodic"),
+    );
+    criteria.push(
+        Criterion::at_most("periodicity of writes (autocorrelation), without checkpoints", even, 0.3)
+            .against("writes are even over time"),
+    );
+    criteria
+}
+
+fn writes_over_time(places: &Places) -> Vec<f64> {
+    let mut writes: Vec<f64> = places.over_time().iter().map(|[_, writes]| *writes as f64).collect();
+    // The last column is cut where the recording ends.
+    writes.pop();
+    writes
+}
+
+fn frequencies(point: &Point<Recording>, data: &Data) -> Result<(Table, Figure)> {
+    let title = format!("Fig. 3: accesses by how often their block is read and written, {}", kind(&point.config));
+    let mut table = Table::new(format!("frequencies-{}", point.name), title.clone(), &["reads", "writes", "share"]);
+    for (reads, writes, share) in shape::by_class(&data.frequencies) {
+        table.row([reads.into(), writes.into(), share.into()]);
+    }
+    let caption = "The share of the accesses that go to blocks read and written so often, over a million accesses. The \
+                   paper: blocks read once and written once take the most, and many are read and written some times; \
+                   checkpoints add blocks that are written often.";
+    let class = |field: &str, title: &str, sort: &str| {
+        json!({ "field": field, "type": "ordinal", "title": title, "sort": shape::class_names_in(sort),
+            "axis": { "labelAngle": 0 } })
+    };
+    let drawing = json!({ "mark": { "type": "rect", "tooltip": true }, "encoding": {
+        "x": class("reads", "reads of the block", "rising"), "y": class("writes", "writes of the block", "falling"),
+        "color": { "value": Figure::OURS },
+        "opacity": { "field": "share", "type": "quantitative", "title": "share of the accesses",
+            "scale": { "range": [0.05, 1] } },
+    }});
+    let figure = Figure::of(&table, title, caption, drawing)?;
+    Ok((table, figure))
+}
+
+fn distances(results: &[(Point<Recording>, Data)]) -> Result<(Table, Figure)> {
+    let title = "Fig. 4: from a block's read to its write";
+    let mut table = Table::new("distances", title, &["reads_between", "share", "recording"]);
+    for (point, data) in results {
+        for &(reads, share) in &data.distances {
+            table.row([reads.into(), share.into(), kind(&point.config).into()]);
+        }
+    }
+    let caption = "The share of writes whose block was last read so many reads ago or fewer, over half a million \
+                   accesses. The paper: without checkpoints the curve rises steeply at the distance at which the buffer \
+                   cache gives a block up; with checkpoints a considerable part is written before that.";
+    let drawing = json!({ "mark": { "type": "line", "strokeWidth": 3, "interpolate": "step-after" }, "encoding": {
+        "x": Figure::axis("reads_between", "reads from a block's read to its write"),
+        "y": Figure::axis("share", "share of writes"),
+        "color": { "field": "recording", "type": "nominal", "title": null, "sort": null },
+    }});
+    let figure = Figure::of(&table, title, caption, drawing)?;
+    Ok((table, figure))
+}

@@ -1,0 +1,38 @@
+//! What ends a replay.
+
+use std::time::Duration;
+
+/// Why there is no summary: one line each.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The trace cannot be read on.
+    #[error("{0}")]
+    Trace(Box<dyn std::error::Error + Send + Sync>),
+    /// The node cannot be made, or does not do its work.
+    #[error("{0}")]
+    Node(#[from] kura_block::Error),
+    /// The volume has no place on the disks.
+    #[error(
+        "the trace touches {needed_bytes} bytes of the volume, in extents, and the disks have room for {room_bytes}: \
+         give larger disks, or fit the trace into a smaller volume"
+    )]
+    NoRoom {
+        /// Bytes of extents that the trace touches.
+        needed_bytes: u64,
+        /// Bytes that the disks hold in this layout.
+        room_bytes: u64,
+    },
+    /// More requests wait than are kept.
+    #[error(
+        "overloaded: {:.3} s into the trace {waiting} requests wait and {done} are done: slow the trace down, cut a window, \
+         or replay it in closed loop", at.as_secs_f64()
+    )]
+    Overloaded {
+        /// Time of the trace.
+        at: Duration,
+        /// Requests issued and not answered.
+        waiting: u64,
+        /// Requests answered.
+        done: u64,
+    },
+}

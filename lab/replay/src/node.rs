@@ -1,0 +1,146 @@
+//! The node: what it is made of, and the pool and volume on simulated disks.
+
+use crate::error::Error;
+use crate::options::Options;
+use kura_block::{Block, ControllerId, Runtime};
+use kura_controller::{Config, Controller, DiskClass, Layout, NewDisk, Opener, PoolSpec, Settings, VolumeSpec, format};
+use kura_shared::InProcess;
+use kura_sim::{Cache, DiskSpec, Model, Sim, SimDisk};
+use serde::{Deserialize, Serialize};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a node is made of. Sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeSpec {
+    /// Controllers, each with its journal; the first owns the volume.
+    pub controllers: u16,
+    /// Of an extent: a power of two from 64 KiB to 64 MiB.
+    pub extent_bytes: u64,
+    /// Of each controller's journal.
+    pub journal_bytes: u64,
+    /// The most a controller keeps in memory of writes that are not at their place.
+    pub write_buffer_bytes: u64,
+    /// The disks, in order.
+    pub disks: Vec<NodeDisk>,
+}
+
+/// A disk of a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeDisk {
+    /// Its name, which no other disk has.
+    pub name: String,
+    /// What it is used for.
+    #[serde(with = "ClassName")]
+    pub class: DiskClass,
+    /// Its size.
+    pub size_bytes: u64,
+    /// How it behaves.
+    pub model: Model,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "DiskClass", rename_all = "lowercase")]
+enum ClassName {
+    Fast,
+    Slow,
+}
+
+/// A node that runs.
+pub(crate) struct Node {
+    pub(crate) sim: Sim,
+    pub(crate) runtime: Rc<dyn Runtime>,
+    pub(crate) disks: Vec<SimDisk>,
+    pub(crate) controllers: Vec<Rc<Controller>>,
+    pub(crate) volume: Rc<dyn Block>,
+    pub(crate) volume_bytes: u64,
+}
+
+/// The volume's name.
+const NAME: &str = "replay";
+/// How often it is looked whether the node is quiet.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl NodeSpec {
+    /// Makes the pool, starts its controllers, and makes a volume of `volume_bytes`.
+    pub(crate) fn start(&self, options: &Options, volume_bytes: u64) -> Result<Node, Error> {
+        let sim = Sim::new(options.seed);
+        sim.set_limit(Duration::MAX);
+        // Nothing cuts the power here: what a volatile cache would lose need not be kept apart.
+        let disks = self
+            .disks
+            .iter()
+            .map(|disk| sim.disk(&disk.name, DiskSpec { cache: Cache::Off, ..disk.model.disk(disk.size_bytes) }));
+        let disks: Vec<SimDisk> = disks.collect();
+        let runtime: Rc<dyn Runtime> = sim.runtime();
+        let (controllers, volume) = sim.block_on(async {
+            self.format(&disks).await?;
+            let controllers = self.open(&disks, &runtime).await?;
+            let Some(owner) = controllers.first() else {
+                return Err(kura_block::Error::invalid("a pool without controllers: give at least one"));
+            };
+            let (name, layout) = (NAME.to_owned(), options.layout);
+            let spec = VolumeSpec { name, size_bytes: volume_bytes, layout, thick: false, read_only: false };
+            owner.store().create(spec).await?;
+            let volume = owner.open_volume(NAME)?;
+            Ok((controllers, volume))
+        })?;
+        Ok(Node { sim, runtime, disks, controllers, volume, volume_bytes })
+    }
+
+    async fn format(&self, disks: &[SimDisk]) -> kura_block::Result<()> {
+        let new = self.disks.iter().zip(disks).enumerate().map(|(number, (spec, disk))| NewDisk {
+            path: spec.name.clone(),
+            device: disk.open(),
+            class: spec.class,
+            uuid: (number as u128 + 1).to_be_bytes(),
+        });
+        let pool = PoolSpec {
+            uuid: [0xa5; 16],
+            extent_bytes: self.extent_bytes,
+            controllers: self.controllers,
+            journal_bytes: self.journal_bytes,
+        };
+        format(&new.collect::<Vec<_>>(), &pool).await
+    }
+
+    async fn open(&self, disks: &[SimDisk], runtime: &Rc<dyn Runtime>) -> kura_block::Result<Vec<Rc<Controller>>> {
+        let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
+        let settings = Settings { write_buffer_bytes: self.write_buffer_bytes, ..Settings::default() };
+        let config = Config { settings, ..Config::default() };
+        let shared = Arc::new(InProcess::new());
+        let mut controllers = Vec::new();
+        for id in 0..self.controllers {
+            let disks = disks.to_vec();
+            let opener: Opener = Box::new(move |path| {
+                let disk = disks.iter().find(|disk| disk.name() == path);
+                let missing = || kura_block::Error::missing(format!("{path}: no such disk"));
+                disk.map(|disk| disk.open() as Rc<dyn Block>).ok_or_else(missing)
+            });
+            let (id, runtime, shared) = (ControllerId(id), Rc::clone(runtime), Arc::clone(&shared));
+            controllers.push(Controller::open(id, &paths, opener, runtime, shared, config).await?);
+        }
+        Ok(controllers)
+    }
+}
+
+impl Node {
+    /// Bytes of data that the disks hold in this layout.
+    pub(crate) fn room_bytes(&self, layout: Layout) -> Result<u64, Error> {
+        let pool = self.sim.block_on(self.controllers[0].pool())?;
+        Ok(pool.data_bytes / layout.copies() as u64)
+    }
+
+    /// Waits until everything written is at its place and the disks rest.
+    pub(crate) async fn settle(&self) -> kura_block::Result<()> {
+        loop {
+            self.volume.flush().await?;
+            let buffered = self.controllers.iter().any(|controller| controller.store().status().dirty_bytes > 0);
+            if !buffered && self.disks.iter().all(|disk| disk.counters().queue == 0) {
+                return Ok(());
+            }
+            self.runtime.sleep(LOOK).await;
+        }
+    }
+}

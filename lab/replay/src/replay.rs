@@ -1,0 +1,283 @@
+//! A replay from its beginning to its summary.
+
+use crate::ahead::Ahead;
+use crate::error::Error;
+use crate::node::{Node, NodeSpec};
+use crate::options::{Options, Pace, Prefill};
+use crate::prefill;
+use crate::run::Run;
+use crate::summary::{ControllerSummary, DiskSummary, LoadSummary, Summary, VolumeSummary};
+use crate::survey::Survey;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use kura_block::BLOCK_BYTES;
+use kura_trace::Request;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What a replay is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Writing what will be read; counts bytes.
+    Prefill,
+    /// The trace; counts requests.
+    Replay,
+    /// Reading everything back; counts bytes.
+    ReadBack,
+}
+
+/// How far a replay has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What it is at.
+    pub phase: Phase,
+    /// Done of that.
+    pub done: u64,
+    /// All of that.
+    pub total: u64,
+    /// Virtual time since the phase began.
+    pub elapsed: Duration,
+}
+
+/// Tells progress, not too often.
+pub(crate) struct Reporter<'a> {
+    tell: RefCell<&'a mut dyn FnMut(Progress)>,
+    run: Rc<Run>,
+    phase: Cell<Phase>,
+    since: Cell<Duration>,
+    done: Cell<u64>,
+    total: Cell<u64>,
+    told: Cell<u64>,
+}
+
+impl<'a> Reporter<'a> {
+    fn new(run: &Rc<Run>, tell: &'a mut dyn FnMut(Progress)) -> Self {
+        Self {
+            tell: RefCell::new(tell),
+            run: Rc::clone(run),
+            phase: Cell::new(Phase::Prefill),
+            since: Cell::default(),
+            done: Cell::new(0),
+            total: Cell::new(0),
+            told: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn begin(&self, phase: Phase, total: u64) {
+        self.phase.set(phase);
+        self.since.set(self.run.now());
+        self.total.set(total);
+        self.done.set(0);
+        self.tell();
+    }
+
+    pub(crate) fn advance(&self, done: u64) {
+        self.done.set(self.done.get() + done);
+        // Some five hundred times a phase.
+        if self.done.get() - self.told.get() > self.total.get() / 512 {
+            self.tell();
+        }
+    }
+
+    fn tell(&self) {
+        self.told.set(self.done.get());
+        let elapsed = self.run.now().saturating_sub(self.since.get());
+        let (phase, done, total) = (self.phase.get(), self.done.get(), self.total.get());
+        (self.tell.borrow_mut())(Progress { phase, done, total, elapsed });
+    }
+}
+
+/// Replays `requests`, of which `survey` is the survey, on a node of `spec`. `progress` is told how far it is.
+pub fn replay<E>(
+    spec: &NodeSpec,
+    options: &Options,
+    survey: &Survey,
+    requests: impl Iterator<Item = Result<Request, E>> + Send + 'static,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Summary, Error>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let needed_bytes = survey.end_bytes.max(1).next_multiple_of(BLOCK_BYTES as u64);
+    let node = spec.start(options, options.size_bytes.unwrap_or(needed_bytes))?;
+    check_room(&node, spec, options, survey)?;
+    let run = Run::new(Rc::clone(&node.volume), Rc::clone(&node.runtime), options.verify);
+    let reporter = Reporter::new(&run, progress);
+    let prefill_bytes = node.sim.block_on(prefill::fill(&node, &run, survey, options.prefill, &reporter))?;
+    let requests = RefCell::new(Ahead::of(requests)?);
+    node.disks.iter().for_each(kura_sim::SimDisk::reset_counters);
+    reporter.begin(Phase::Replay, survey.requests);
+    let since = run.now();
+    let pacer = Pacer { run: &run, requests, reporter: &reporter };
+    node.sim.block_on(async {
+        match options.pace {
+            Pace::Open => pacer.open(options.in_flight_limit).await,
+            Pace::Closed { depth } => pacer.closed(depth).await,
+        }
+    })?;
+    let mut summary = summarize(spec, options, survey, &node, &run, run.last_answer().saturating_sub(since));
+    summary.prefill_bytes = prefill_bytes;
+    if let Some(ledger) = &run.ledger {
+        node.sim.block_on(read_back(&node, &run, &reporter))?;
+        summary.verify = Some(ledger.borrow().found());
+    }
+    Ok(summary)
+}
+
+/// Refuses a trace that will not fit.
+fn check_room(node: &Node, spec: &NodeSpec, options: &Options, survey: &Survey) -> Result<(), Error> {
+    let needed_bytes = match options.prefill {
+        Prefill::All => node.volume_bytes.next_multiple_of(spec.extent_bytes),
+        prefill => survey.extents_bytes(spec.extent_bytes, prefill == Prefill::Read),
+    };
+    let room_bytes = node.room_bytes(options.layout)?;
+    if needed_bytes > room_bytes { Err(Error::NoRoom { needed_bytes, room_bytes }) } else { Ok(()) }
+}
+
+/// Issues requests when it is time.
+struct Pacer<'a, E> {
+    run: &'a Rc<Run>,
+    requests: RefCell<Ahead<E>>,
+    reporter: &'a Reporter<'a>,
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> Pacer<'_, E> {
+    fn next(&self) -> Result<Option<Request>, Error> {
+        self.requests.borrow_mut().next()
+    }
+
+    async fn open(&self, in_flight_limit: u64) -> Result<(), Error> {
+        let begin = self.run.now();
+        let mut first_ns = None;
+        while let Some(request) = self.next()? {
+            let at = Duration::from_nanos(request.at_ns.saturating_sub(*first_ns.get_or_insert(request.at_ns)));
+            let early = (begin + at).saturating_sub(self.run.now());
+            if !early.is_zero() {
+                self.run.sleep(early).await;
+            }
+            let (waiting, done) = {
+                let tally = self.run.tally.borrow();
+                (tally.in_flight, tally.done)
+            };
+            if waiting >= in_flight_limit {
+                return Err(Error::Overloaded { at, waiting, done });
+            }
+            self.run.begin(request);
+            self.reporter.advance(1);
+        }
+        self.run.finished().await;
+        Ok(())
+    }
+
+    async fn closed(&self, depth: usize) -> Result<(), Error> {
+        let mut workers: FuturesUnordered<_> = (0..depth.max(1)).map(|_| self.one_by_one()).collect();
+        while let Some(done) = workers.next().await {
+            done?;
+        }
+        Ok(())
+    }
+
+    async fn one_by_one(&self) -> Result<(), Error> {
+        while let Some(request) = self.next()? {
+            self.run.tally.borrow_mut().begin();
+            self.run.serve(request).await;
+            self.reporter.advance(1);
+        }
+        Ok(())
+    }
+}
+
+/// Reads everything that was ever written, from the disks.
+async fn read_back(node: &Node, run: &Run, reporter: &Reporter<'_>) -> kura_block::Result<()> {
+    node.settle().await?;
+    let ranges = run.ledger.as_ref().map_or_else(Vec::new, |ledger| ledger.borrow().ranges(1 << 20));
+    reporter.begin(Phase::ReadBack, ranges.iter().map(|range| range.end - range.start).sum());
+    for range in ranges {
+        run.read(range.start, (range.end - range.start) as usize).await?;
+        reporter.advance(range.end - range.start);
+    }
+    Ok(())
+}
+
+fn summarize(
+    spec: &NodeSpec,
+    options: &Options,
+    survey: &Survey,
+    node: &Node,
+    run: &Run,
+    elapsed: Duration,
+) -> Summary {
+    let tally = run.tally.borrow();
+    let per_s = |amount: u64| amount as f64 / elapsed.as_secs_f64().max(1e-9);
+    let allocated = node.controllers.iter().flat_map(|controller| controller.volumes());
+    Summary {
+        seed: options.seed,
+        node: spec.clone(),
+        volume: VolumeSummary {
+            size_bytes: node.volume_bytes,
+            layout: options.layout,
+            allocated_bytes: allocated.map(|volume| volume.allocated_bytes).sum(),
+        },
+        load: LoadSummary {
+            requests: survey.requests,
+            reads: survey.reads,
+            writes: survey.writes,
+            discards: survey.discards,
+            flushes: survey.flushes,
+            read_bytes: survey.read_bytes,
+            written_bytes: survey.written_bytes,
+            span_ns: survey.span_ns,
+        },
+        pace: options.pace,
+        prefill: options.prefill,
+        prefill_bytes: 0,
+        elapsed_ns: elapsed.as_nanos() as u64,
+        iops: per_s(tally.reads.count() + tally.writes.count() + tally.others.count()),
+        read_bytes_per_s: per_s(tally.reads.bytes()),
+        written_bytes_per_s: per_s(tally.writes.bytes()),
+        read: tally.reads.response(),
+        write: tally.writes.response(),
+        other: tally.others.response(),
+        in_flight_max: tally.in_flight_max,
+        errors: tally.errors.clone(),
+        first_error: tally.first_error.clone(),
+        disks: node.disks.iter().map(|disk| of_disk(disk, elapsed)).collect(),
+        controllers: node.controllers.iter().map(|controller| of_controller(controller)).collect(),
+        verify: None,
+        digest: format!("{:016x}", node.sim.digest()),
+    }
+}
+
+fn of_disk(disk: &kura_sim::SimDisk, elapsed: Duration) -> DiskSummary {
+    let counters = disk.counters();
+    let share = |ns: u64| ns as f64 / (elapsed.as_nanos() as f64).max(1.0);
+    DiskSummary {
+        name: disk.name().to_owned(),
+        reads: counters.reads,
+        writes: counters.writes,
+        flushes: counters.flushes,
+        discards: counters.discards,
+        read_bytes: counters.read_bytes,
+        written_bytes: counters.written_bytes,
+        errors: counters.errors,
+        busy: share(counters.busy_ns),
+        // Little's law: time spent there, summed over the operations.
+        queue_mean: share(counters.wait_ns + counters.service_ns),
+        queue_max: counters.queue_max,
+    }
+}
+
+fn of_controller(controller: &kura_controller::Controller) -> ControllerSummary {
+    let info = controller.info();
+    ControllerSummary {
+        id: info.id,
+        reads: info.reads,
+        writes: info.writes,
+        read_bytes: info.read_bytes,
+        written_bytes: info.written_bytes,
+        dirty_bytes: info.dirty_bytes,
+        journal_used_bytes: info.journal_used_bytes,
+        journal_bytes: info.journal_bytes,
+    }
+}

@@ -1,0 +1,100 @@
+//! What there is to know of a load before it is replayed.
+
+use crate::footprint::Footprint;
+use kura_block::BLOCK_BYTES;
+use kura_trace::{Op, Request};
+use std::ops::Range;
+
+/// One pass over the requests: their number, where they end, what they read and write. In bounded memory.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// Requests.
+    pub requests: u64,
+    /// Reads among them.
+    pub reads: u64,
+    /// Writes among them.
+    pub writes: u64,
+    /// Discards among them.
+    pub discards: u64,
+    /// Flushes among them.
+    pub flushes: u64,
+    /// Bytes that are read.
+    pub read_bytes: u64,
+    /// Bytes that are written.
+    pub written_bytes: u64,
+    /// From the first request to the last, in nanoseconds.
+    pub span_ns: u64,
+    /// The first byte behind all requests.
+    pub end_bytes: u64,
+    first_ns: Option<u64>,
+    read: Footprint,
+    written: Footprint,
+}
+
+impl Default for Survey {
+    fn default() -> Self {
+        Self {
+            requests: 0,
+            reads: 0,
+            writes: 0,
+            discards: 0,
+            flushes: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+            span_ns: 0,
+            end_bytes: 0,
+            first_ns: None,
+            read: Footprint::new(BLOCK_BYTES as u64),
+            written: Footprint::new(BLOCK_BYTES as u64),
+        }
+    }
+}
+
+impl Survey {
+    /// The survey of these requests, or the first error among them.
+    pub fn of<E>(requests: impl IntoIterator<Item = Result<Request, E>>) -> Result<Self, E> {
+        let mut survey = Self::default();
+        for request in requests {
+            survey.note(&request?);
+        }
+        Ok(survey)
+    }
+
+    /// Adds a request.
+    pub fn note(&mut self, request: &Request) {
+        let (bytes, range) = (u64::from(request.len_bytes), request.offset_bytes..request.end_bytes());
+        self.requests += 1;
+        let first_ns = *self.first_ns.get_or_insert(request.at_ns);
+        self.span_ns = self.span_ns.max(request.at_ns.saturating_sub(first_ns));
+        self.end_bytes = self.end_bytes.max(range.end);
+        match request.op {
+            Op::Read => {
+                self.reads += 1;
+                self.read_bytes += bytes;
+                self.read.add(range);
+            }
+            Op::Write => {
+                self.writes += 1;
+                self.written_bytes += bytes;
+                self.written.add(range);
+            }
+            Op::Discard => self.discards += 1,
+            Op::Flush => self.flushes += 1,
+        }
+    }
+
+    /// What the requests read, as ranges of bytes.
+    pub(crate) fn read_ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.read.ranges()
+    }
+
+    /// Bytes of the extents that the requests write, and, with `reads`, of those they read.
+    pub(crate) fn extents_bytes(&self, extent_bytes: u64, reads: bool) -> u64 {
+        let mut extents = Footprint::new(extent_bytes);
+        self.written.ranges().for_each(|range| extents.add(range));
+        if reads {
+            self.read.ranges().for_each(|range| extents.add(range));
+        }
+        extents.bytes()
+    }
+}

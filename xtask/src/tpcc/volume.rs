@@ -1,0 +1,146 @@
+//! A file system on a volume of kura, whose requests are recorded.
+//!
+//! ```text
+//!  ext4 ── loop device ── nbdfuse ── kura serve ── a file
+//!     past the page cache from the loop device on: what ext4 asks for, the volume is asked for
+//! ```
+
+use super::janitor::{Janitor, folder, quoted};
+use crate::shell;
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const VOLUME: &str = "tpcc";
+/// Requests of which a recording has room, in bytes: 32 a request.
+const RECORDING: &str = "1G";
+
+/// A mounted volume.
+pub struct Volume {
+    binary: PathBuf,
+    data: PathBuf,
+    /// Where the file system is.
+    pub mount: PathBuf,
+}
+
+/// What a recorded trace holds.
+pub struct Recorded {
+    pub reads: u64,
+    pub writes: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    /// Flushes and discards, for which the form has no word.
+    pub left_out: u64,
+}
+
+impl Volume {
+    /// Serves a volume of `size_bytes` from a sparse file, and mounts it in `home`; all of it is undone at the end.
+    pub fn new(binary: &Path, size_bytes: u64, home: &Path, janitor: &mut Janitor) -> Result<Self> {
+        let data = folder(janitor, &shell::target("tpcc")?)?;
+        let volume = Self { binary: binary.to_path_buf(), data, mount: home.join("mount") };
+        volume.serve(size_bytes, janitor)?;
+        volume.kura(&["volume", "create", VOLUME, "--size", &size_bytes.to_string(), "--layout", "none", "--thin"])?;
+        let device = volume.attach(home, janitor)?;
+        // Without a journal, which would write what the database did not; without lazy work behind our back.
+        let options = ["-q", "-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0"];
+        shell::output(shell::command("mkfs.ext4", options).arg(&device))?;
+        std::fs::create_dir(&volume.mount)?;
+        shell::output(shell::command("mount", ["-t", "ext4", "-o", "noatime", &device]).arg(&volume.mount))?;
+        janitor.at_end(&format!("umount {}", quoted(&volume.mount)))?;
+        Ok(volume)
+    }
+
+    fn serve(&self, size_bytes: u64, janitor: &mut Janitor) -> Result<()> {
+        let (disk, config) = (self.data.join("disk.raw"), self.data.join("kura.toml"));
+        // Room for the labels, the journals and the tables beside the data.
+        std::fs::File::create(&disk)?.set_len(size_bytes + size_bytes / 8 + (2 << 30))?;
+        let disks = format!("disks = [{{ path = {:?}, class = \"slow\" }}]", disk.display());
+        std::fs::write(&config, format!("[pool]\njournal = \"512M\"\n{disks}\n"))?;
+        let mut command = Command::new(&self.binary);
+        command.arg("serve").arg("--data").arg(&self.data).arg("--config").arg(&config);
+        let log = self.data.join("kura.log");
+        command.args(["--nbd", "127.0.0.1:0", "--admin", "off"]).stderr(std::fs::File::create(&log)?);
+        janitor.serve(&mut command)?;
+        eventually("kura serve answers", &log, || self.kura(&["status"]).is_ok())
+    }
+
+    /// Makes a block device of the volume.
+    fn attach(&self, home: &Path, janitor: &mut Janitor) -> Result<String> {
+        let fuse = home.join("fuse");
+        std::fs::create_dir(&fuse)?;
+        let uri = format!("nbd+unix:///{VOLUME}?socket={}", self.data.join("nbd.sock").display());
+        let log = home.join("nbdfuse.log");
+        janitor.serve(Command::new("nbdfuse").arg(&fuse).arg(uri).stderr(std::fs::File::create(&log)?))?;
+        janitor.at_end(&format!("fusermount3 -u {}", quoted(&fuse)))?;
+        let file = fuse.join("nbd");
+        eventually("nbdfuse shows the volume", &log, || file.exists())?;
+        let losetup = ["--direct-io=on", "--find", "--show"];
+        let device = shell::output(shell::command("losetup", losetup).arg(file))?.trim().to_string();
+        janitor.at_end(&format!("losetup --detach {device}"))?;
+        // A page of the database at a time: 16 sectors, and nothing read ahead.
+        shell::output(&mut shell::command("blockdev", ["--setra", "16", &device]))?;
+        Ok(device)
+    }
+
+    /// Begins to record the volume's requests.
+    pub fn record(&self) -> Result<()> {
+        self.kura(&["trace", "record", VOLUME, "--memory", RECORDING]).map(drop)
+    }
+
+    /// Ends the recording and writes it as a gzip of MSR's form to `file`.
+    pub fn export(&self, file: &Path) -> Result<Recorded> {
+        self.kura(&["trace", "stop", VOLUME])?;
+        let plain = self.data.join("trace.csv");
+        let path = plain.display().to_string();
+        let said = self.kura(&["trace", "export", VOLUME, "--format", "msr", "-o", &path, "--json"])?;
+        self.kura(&["trace", "delete", VOLUME])?;
+        let said: Value = serde_json::from_str(&said).context("what kura trace export --json says")?;
+        ensure!(
+            said["overwritten"] == 0,
+            "the recording had no room for {} requests: fewer --minutes",
+            said["overwritten"]
+        );
+        let recorded = count(&plain, said["left_out"].as_u64().unwrap_or_default())?;
+        shell::output(Command::new("gzip").args(["--no-name", "--force"]).arg(&plain))?;
+        // The target may be on another file system.
+        std::fs::copy(plain.with_extension("csv.gz"), file).with_context(|| file.display().to_string())?;
+        Ok(recorded)
+    }
+
+    fn kura(&self, args: &[&str]) -> Result<String> {
+        shell::output(Command::new(&self.binary).args(args).arg("--server").arg(self.data.join("admin.sock")))
+    }
+}
+
+/// Counts the requests of a trace in MSR's form.
+fn count(trace: &Path, left_out: u64) -> Result<Recorded> {
+    let mut recorded = Recorded { reads: 0, writes: 0, read_bytes: 0, written_bytes: 0, left_out };
+    for line in BufReader::new(std::fs::File::open(trace)?).lines() {
+        let line = line?;
+        let fields: Vec<&str> = line.split(',').collect();
+        let [_, _, _, op, _, bytes, _] = fields[..] else {
+            bail!("{}: no line of a trace: {line}", trace.display());
+        };
+        let bytes: u64 = bytes.parse().with_context(|| line.clone())?;
+        let (count, sum) = match op {
+            "Read" => (&mut recorded.reads, &mut recorded.read_bytes),
+            _ => (&mut recorded.writes, &mut recorded.written_bytes),
+        };
+        (*count, *sum) = (*count + 1, *sum + bytes);
+    }
+    Ok(recorded)
+}
+
+/// Waits for a server, whose complaints are in `log`.
+fn eventually(what: &str, log: &Path, mut condition: impl FnMut() -> bool) -> Result<()> {
+    let start = Instant::now();
+    while !condition() {
+        let complaint = || std::fs::read_to_string(log).unwrap_or_default().trim().to_string();
+        ensure!(start.elapsed() < Duration::from_secs(30), "not within 30 s: {what}: {}", complaint());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
