@@ -40,6 +40,7 @@ const ROUTES: [&str; 23] = [
     "POST /api/v1/check",
     "POST /api/v1/disks",
     "POST /api/v1/disks/{id}/fail",
+    "POST /api/v1/disks/{id}/remove",
     "POST /api/v1/volumes",
     "POST /api/v1/volumes/{name}/recording",
     "POST /api/v1/volumes/{name}/recording/stop",
