@@ -125,7 +125,8 @@ fn recording_row(recording: &Recording) -> Vec<String> {
 
 /// Disks, a line each.
 pub fn disks(disks: &[Disk]) -> String {
-    let header = ["ID>", "CLASS", "STATE", "SIZE>", "DATA>", "FREE>", "TO MOVE>", "JOURNALS>", "ERRORS>", "BAD SUMS>", "PATH"];
+    let header =
+        ["ID>", "CLASS", "STATE", "SIZE>", "DATA>", "FREE>", "TO MOVE>", "JOURNALS>", "ERRORS>", "BAD SUMS>", "PATH"];
     table(&header, disks.iter().map(disk_row))
 }
 

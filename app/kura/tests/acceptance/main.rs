@@ -10,6 +10,7 @@ mod crash;
 mod filesystem;
 mod harness;
 mod nbd;
+mod rebuild;
 mod serving;
 mod suites;
 mod tls;
