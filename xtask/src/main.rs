@@ -1,7 +1,8 @@
-//! One entry for every habit: `cargo xtask test|setup|bench|tpcc-trace|lint|ci`.
+//! One entry for every habit: `cargo xtask test|setup|bench|tpcc-trace|figures|lint|ci`.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // A developer's tool talks to the terminal.
 
 mod bench;
+mod figures;
 mod lint;
 mod needs;
 mod shell;
@@ -30,6 +31,8 @@ enum Habit {
     Bench(bench::Args),
     /// Trace what a Postgres under TPC-C's transactions asks of a volume, with checkpoints and without.
     TpccTrace(tpcc::Args),
+    /// Draw a report's figures as SVG, or make the docs' pictures anew.
+    Figures(figures::Args),
     /// Check formatting, clippy, licences, the dependency table and the tidiness of files.
     Lint,
     /// Do what a change must pass: lint, then test.
@@ -52,6 +55,7 @@ fn run(habit: &Habit) -> anyhow::Result<()> {
         Habit::Setup => test::setup(),
         Habit::Bench(args) => bench::run(args),
         Habit::TpccTrace(args) => tpcc::run(args),
+        Habit::Figures(args) => figures::run(args),
         Habit::Lint => lint::run(),
         Habit::Ci => {
             lint::run()?;

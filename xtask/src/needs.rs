@@ -17,6 +17,7 @@ const fn need(package: &'static str, probe: &'static str) -> Need {
 
 /// Clients and file systems the acceptance tests drive the server with, and peers the benches compare it with.
 const NEEDS: &[Need] = &[
+    need("chromium", "chromium"),
     need("e2fsprogs", "mkfs.ext4"),
     need("fio", "fio"),
     need("fuse3", "fusermount3"),

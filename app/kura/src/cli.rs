@@ -5,9 +5,13 @@ use crate::size::Size;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use kura_admin::ServerUri;
+use kura_controller::DiskClass;
+use kura_sim::Model;
+use kura_trace::Fit;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Volumes over NBD, on the disks you have.
 ///
@@ -368,6 +372,13 @@ pub enum LabCommand {
     #[command(after_help = "What is done is saved point by point: a run that was cut off goes on where it was. The \
                             command succeeds when the run finished, whatever the verdicts.")]
     Run(LabRun),
+    /// Replay a trace on a node of simulated disks, in virtual time
+    #[command(
+        after_help = "The node is the one that `kura serve` would make of the same configuration, with a model in \
+                            place of each disk: nvme where it is fast, hdd-7200 where it is slow, unless the \
+                            configuration or --model names another one. The same command gives the same result."
+    )]
+    Replay(Box<LabReplay>),
     /// Make the page of what was run: index.html, which needs no network and no server
     Report {
         /// The report's folder
@@ -391,7 +402,7 @@ pub struct LabRun {
     /// All that is random follows from it
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// A trace, for experiments that take some
+    /// A trace, or a generated load such as load:zipf,theta=1.2, for experiments that take some
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub trace: Vec<PathBuf>,
     /// The report's folder
@@ -403,6 +414,88 @@ pub struct LabRun {
     /// Do also what is saved from an earlier run
     #[arg(long)]
     pub again: bool,
+}
+
+/// What is replayed, and on what.
+#[derive(Debug, Args)]
+pub struct LabReplay {
+    /// A trace (MSR Cambridge CSV, blkparse, blktrace or fio iolog; also gzip or zstd of it), or a generated load, such
+    /// as load:zipf,rate=500,seconds=60
+    #[arg(value_name = "TRACE", value_hint = ValueHint::FilePath)]
+    pub trace: String,
+    /// The configuration of the node; a default one without it
+    #[arg(long, env = "KURA_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// The model of all disks of a class: nvme, sata-ssd, hdd-7200, hdd-10k or mogi1996
+    #[arg(long, value_name = "CLASS=MODEL")]
+    pub model: Vec<ModelArg>,
+    /// Let requests arrive so many times as fast
+    #[arg(long, default_value_t = 1.0, value_name = "X")]
+    pub accelerate: f64,
+    /// Leave out what comes before, such as 90s or 1h30m
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub from: Option<Duration>,
+    /// Leave out what comes after so much
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub lasts: Option<Duration>,
+    /// Keep so many requests under way, whatever their times
+    #[arg(long, value_name = "DEPTH", conflicts_with = "accelerate", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub closed_loop: Option<u32>,
+    /// Move addresses to fit the volume: none, wrap, scale, or compact
+    #[arg(long, default_value_t = Fit::None, value_name = "HOW")]
+    pub fit: Fit,
+    /// Size of the volume [default: what the trace needs; with --fit wrap or scale, what the disks hold]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Size>,
+    /// How the volume's data is laid on disks
+    #[arg(long, value_enum, default_value_t = Layout::Mirror)]
+    pub layout: Layout,
+    /// What is written before the trace begins; reads of what never was written touch no disk
+    #[arg(long, value_enum, default_value_t = Prefill::Read)]
+    pub prefill: Prefill,
+    /// Keep contents, check every read against what was written, and read all of it back at the end
+    #[arg(long)]
+    pub verify: bool,
+    /// All that is random follows from it
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// Write the result as JSON to a file, too
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+}
+
+/// What is written before a trace begins.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Prefill {
+    /// Nothing
+    None,
+    /// What the trace reads
+    Read,
+    /// The whole volume
+    All,
+}
+
+/// A model on the command line: `CLASS=MODEL`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ModelArg {
+    /// The disks it is for.
+    pub class: DiskClass,
+    /// The model.
+    pub model: Model,
+}
+
+impl FromStr for ModelArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (class, model) = text.split_once('=').ok_or("write CLASS=MODEL, as in slow=sata-ssd")?;
+        let class = match class {
+            "fast" => DiskClass::Fast,
+            "slow" => DiskClass::Slow,
+            _ => return Err(format!("no such class of disks: {class}; fast and slow are")),
+        };
+        Ok(Self { class, model: model.parse()? })
+    }
 }
 
 /// Commands on the configuration file.
@@ -475,6 +568,16 @@ mod tests {
             ("lab run a --quick --full", false),
             ("lab run a --jobs 0", false),
             ("lab report --out d", true),
+            ("lab replay", false),
+            ("lab replay a --from 90s --for 1h30m --accelerate 2 --fit scale --size 10G -o b --json", true),
+            ("lab replay a --closed-loop 32 --layout none --prefill all --verify --seed 3", true),
+            ("lab replay a --closed-loop 32 --accelerate 2", false),
+            ("lab replay a --closed-loop 0", false),
+            ("lab replay a --model slow=sata-ssd --model fast=nvme", true),
+            ("lab replay a --model slow=floppy", false),
+            ("lab replay a --model sata-ssd", false),
+            ("lab replay a --fit squeeze", false),
+            ("lab replay a --from soon", false),
             ("config check kura.toml", true),
             ("config check", false),
             ("completions bash", true),

@@ -38,23 +38,30 @@ pub struct Planned {
 
 /// The disks a new pool is made of: those configured, or the default files in `data`.
 pub fn planned(data: &DataDir, configured: &[config::Disk]) -> Vec<Planned> {
-    if !configured.is_empty() {
-        return configured.iter().map(Planned::from).collect();
+    if configured.is_empty() {
+        let file = |(name, class, size)| Planned { path: data.join("disks").join(name), class, size: Some(size) };
+        return default_disks().map(file).collect();
     }
-    let files = |name: &'static str, class, (count, size)| {
-        let path = move |number| data.join("disks").join(format!("{name}{number}"));
-        (0..count).map(move |number| Planned { path: path(number), class, size: Some(size) })
-    };
-    files("fast", DiskClass::Fast, FAST).chain(files("slow", DiskClass::Slow, SLOW)).collect()
+    let planned = configured.iter().filter_map(|disk| {
+        Some(Planned { path: disk.path()?.to_owned(), class: (*disk.class.get_ref()).into(), size: disk.size() })
+    });
+    planned.collect()
 }
 
-impl From<&config::Disk> for Planned {
-    fn from(disk: &config::Disk) -> Self {
-        let class = match disk.class {
-            config::Class::Fast => DiskClass::Fast,
-            config::Class::Slow => DiskClass::Slow,
-        };
-        Self { path: disk.path.get_ref().clone(), class, size: disk.size.as_ref().map(|size| *size.get_ref()) }
+/// The disks of a configuration that lists none: their names, what they are used for, and their sizes.
+pub fn default_disks() -> impl Iterator<Item = (String, DiskClass, Size)> {
+    let disks = |name: &'static str, class, (count, size)| {
+        (0..count).map(move |number| (format!("{name}{number}"), class, size))
+    };
+    disks("fast", DiskClass::Fast, FAST).chain(disks("slow", DiskClass::Slow, SLOW))
+}
+
+impl From<config::Class> for DiskClass {
+    fn from(class: config::Class) -> Self {
+        match class {
+            config::Class::Fast => Self::Fast,
+            config::Class::Slow => Self::Slow,
+        }
     }
 }
 
@@ -116,7 +123,7 @@ impl Book {
 
     /// Where to look for the pool's disks: where they were, and where the configuration says.
     pub fn candidates(&self, configured: &[config::Disk]) -> Vec<String> {
-        let configured = configured.iter().filter_map(|disk| absolute(disk.path.get_ref()).ok());
+        let configured = configured.iter().filter_map(|disk| absolute(disk.path()?).ok());
         let remembered = self.paths().values().map(PathBuf::from).collect::<Vec<_>>();
         let mut seen = BTreeMap::new();
         for path in configured.chain(remembered) {

@@ -1,4 +1,8 @@
-//! `kura lab`: the papers' experiments, on simulated disks, without a server.
+//! `kura lab`: the papers' experiments and any trace, on simulated disks, without a server.
+
+mod node;
+mod replay;
+mod summary;
 
 use crate::cli::{LabCommand, LabRun};
 use crate::show::{Out, print, table};
@@ -14,6 +18,7 @@ pub fn lab(command: LabCommand, out: Out) -> Result<ExitCode> {
     match command {
         LabCommand::List => out.show(&kura_experiments::list(), |list| experiments(list))?,
         LabCommand::Run(command) => run(command, out)?,
+        LabCommand::Replay(command) => return replay::replay(&command, out),
         LabCommand::Report { out: folder } => {
             let page = kura_experiments::report(&folder)?;
             out.show(&serde_json::json!({ "report": page }), |_| format!("the report is {}", page.display()))?;
@@ -38,10 +43,10 @@ fn run(command: LabRun, out: Out) -> Result<()> {
         again: command.again,
     };
     let outcomes = kura_experiments::run(&experiments, &options, &Bar::new(out)?)?;
-    let page = kura_experiments::report(&options.out)?;
     for outcome in &outcomes {
         out.show(outcome, verdicts)?;
     }
+    let page = kura_experiments::report(&options.out)?;
     if let Out::Text = out {
         print(&format!("the report is {}", page.display()))?;
     }

@@ -357,9 +357,9 @@ fn block_of(data: &Bufs, at: usize) -> Bufs {
 
 /// Which blocks of `data` do not agree with their checksum.
 fn mismatches(data: &Bufs, expected: &[Checksum]) -> Vec<usize> {
-    let agrees = |at: usize| match data.parts() {
-        [only] => Checksum::of(&only[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES]) == expected[at],
-        _ => Checksum::of(&block_of(data, at).contiguous()) == expected[at],
-    };
-    (0..expected.len()).filter(|at| !agrees(*at)).collect()
+    let in_blocks = data.parts().iter().all(|part| part.len().is_multiple_of(BLOCK_BYTES));
+    let data = if in_blocks { data.clone() } else { data.contiguous().into() };
+    let blocks = data.parts().iter().flat_map(|part| part.chunks_exact(BLOCK_BYTES));
+    let wrong = blocks.zip(expected).enumerate().filter(|(_, (block, expected))| Checksum::of(block) != **expected);
+    wrong.map(|(at, _)| at).collect()
 }

@@ -66,7 +66,7 @@ impl Page {
 
     /// The page as it goes to a disk.
     pub(crate) fn encode(&self, owner: PageOwner) -> Buf {
-        let mut out = Writer::new();
+        let mut out = Writer::with_room(encoded_bytes(self.checksums.len()).next_multiple_of(BLOCK_BYTES));
         out.u32(MAGIC).u32(0).u64(owner.volume).u64(owner.born).u32(owner.index).u32(self.checksums.len() as u32);
         out.u64(self.sequence);
         for checksum in &self.checksums {

@@ -157,6 +157,11 @@ impl Buf {
         ZEROES.with(|zeroes| zeroes.slice(0..len.min(ZEROES_BYTES)))
     }
 
+    /// True for bytes of the buffer that [`crate::Bufs::zeroes`] lends, which are zeroes without a look.
+    pub fn is_lent_zeroes(&self) -> bool {
+        ZEROES.with(|zeroes| Arc::ptr_eq(&zeroes.pages, &self.pages))
+    }
+
     /// A buffer holding a copy of `bytes`.
     pub fn copy_of(bytes: &[u8]) -> Self {
         BufMut::copy_of(bytes).freeze()

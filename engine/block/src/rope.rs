@@ -140,7 +140,8 @@ mod tests {
     fn zeroes_take_no_memory_of_their_own() {
         let zeroes = Bufs::zeroes(1 << 20);
         assert_eq!(zeroes.len(), 1 << 20);
-        assert!(zeroes.parts().iter().all(|part| part.iter().all(|&byte| byte == 0)));
+        assert!(zeroes.parts().iter().all(|part| part.iter().all(|&byte| byte == 0) && part.is_lent_zeroes()));
+        assert!(!Buf::copy_of(&[0; 4096]).is_lent_zeroes());
     }
 
     #[test]

@@ -131,6 +131,7 @@ impl Inner {
             rebuilder: Notify::new(),
             rebuild_stalled: RefCell::new(None),
             room: Notify::new(),
+            turn: tokio::sync::Mutex::new(()),
             counts: Cell::default(),
         }
     }

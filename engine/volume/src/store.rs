@@ -116,6 +116,8 @@ pub(crate) struct Inner {
     pub rebuild_stalled: RefCell<Option<Error>>,
     /// The write buffer has room again, or never will.
     pub room: Notify,
+    /// Held by the writer that is the next to get room: those behind it are not woken in vain.
+    pub turn: tokio::sync::Mutex<()>,
     pub counts: Cell<Status>,
 }
 
@@ -394,7 +396,11 @@ impl Inner {
 
     /// Waits until the write buffer, the journal and the pages take a write of `bytes`; an error when the disks take
     /// nothing, so that a client hears of it instead of hanging.
+    ///
+    /// Writers get room in the order in which they asked for it, one after the other: what is made room for one is not
+    /// looked at by thousands.
     pub async fn make_room(&self, bytes: u64) -> Result<()> {
+        let _turn = self.turn.lock().await;
         loop {
             let room = self.room.notified();
             let journal = self.journal();

@@ -69,7 +69,7 @@ impl Inner {
         }
     }
 
-    /// Makes whole blocks of a write that covers its first or last one in part.
+    /// Makes whole blocks of a write that covers its first or last one in part; those between stay where they are.
     async fn complete(
         &self,
         volume: &Rc<VolumeState>,
@@ -79,22 +79,42 @@ impl Inner {
         end: u64,
     ) -> Result<(Bufs, Edges)> {
         let unit = BLOCK_BYTES as u64;
-        let mut whole = BufMut::room(Self::bytes_of(end - first) as usize);
-        let mut edges = Edges::default();
-        let last = end - 1;
-        let covers = |block: u64| offset <= block * unit && (block + 1) * unit <= offset + data.len() as u64;
-        let partial: SmallVec<[u64; 2]> =
-            if first == last { [first].into_iter().collect() } else { [first, last].into() };
-        for block in partial.into_iter().filter(|block| !covers(*block)) {
-            self.make_writable(volume, block, block + 1).await?;
-            edges.0.push((block, self.version(volume, block)));
-            let old = self.read_blocks(volume, block, block + 1).await?;
-            let at = Self::bytes_of(block - first) as usize;
-            old.copy_to(&mut whole[at..at + BLOCK_BYTES]);
+        let data_end = offset + data.len() as u64;
+        let covers = |block: u64| offset <= block * unit && (block + 1) * unit <= data_end;
+        let (mut whole, mut edges) = (Bufs::new(), Edges::default());
+        if !covers(first) {
+            whole.append(self.complete_block(volume, offset, data, first, &mut edges).await?);
         }
-        let at = (offset - first * unit) as usize;
-        data.copy_to(&mut whole[at..at + data.len()]);
-        Ok((whole.freeze().into(), edges))
+        let (from, to) = (offset.next_multiple_of(unit), data_end / unit * unit);
+        if from < to {
+            whole.append(data.slice((from - offset) as usize..(to - offset) as usize));
+        }
+        let last = end - 1;
+        if last > first && !covers(last) {
+            whole.append(self.complete_block(volume, offset, data, last, &mut edges).await?);
+        }
+        Ok((aligned(&whole), edges))
+    }
+
+    /// A block as a write leaves it that covers a part of it.
+    async fn complete_block(
+        &self,
+        volume: &Rc<VolumeState>,
+        offset: u64,
+        data: &Bufs,
+        block: u64,
+        edges: &mut Edges,
+    ) -> Result<Bufs> {
+        let unit = BLOCK_BYTES as u64;
+        self.make_writable(volume, block, block + 1).await?;
+        edges.0.push((block, self.version(volume, block)));
+        let mut whole = BufMut::room(BLOCK_BYTES);
+        self.read_blocks(volume, block, block + 1).await?.copy_to(&mut whole);
+        let start = block * unit;
+        let (from, to) = (offset.max(start), (offset + data.len() as u64).min(start + unit));
+        let new = data.slice((from - offset) as usize..(to - offset) as usize);
+        new.copy_to(&mut whole[(from - start) as usize..(to - start) as usize]);
+        Ok(whole.freeze().into())
     }
 
     /// Waits until a write of these blocks can go ahead: from then to the caller's next await nothing changes.

@@ -99,7 +99,7 @@ fn looks() -> Json {
         },
         "legend": {
             "labelColor": "currentColor", "titleColor": "currentColor", "labelFontSize": 12, "titleFontSize": 12,
-            "titleFontWeight": "normal", "orient": "top", "labelLimit": 0,
+            "titleFontWeight": "normal", "orient": "top", "labelLimit": 0, "symbolBaseFillColor": "currentColor",
         },
         "header": { "labelColor": "currentColor", "titleColor": "currentColor", "labelFontSize": 12 },
         "title": { "color": "currentColor", "fontSize": 12, "fontWeight": "normal", "anchor": "start" },

@@ -117,6 +117,9 @@ impl Criterion {
     }
 }
 
+/// What the name of a column begins with that a paper or a theory gives; the page marks it.
+pub const PAPER_COLUMNS: [&str; 3] = ["paper", "theory", "formula"];
+
 /// A table: a CSV file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
@@ -124,7 +127,7 @@ pub struct Table {
     pub name: String,
     /// One line above it.
     pub title: String,
-    /// Names of the columns, with their units: `seek_ms`.
+    /// Names of the columns, with their units: `seek_ms`. What is not measured by us says so: [`PAPER_COLUMNS`].
     pub columns: Vec<String>,
     /// Rows as long as `columns`.
     pub rows: Vec<Vec<Value>>,

@@ -22,6 +22,17 @@ pub enum Error {
         /// Bytes that the disks hold in this layout.
         room_bytes: u64,
     },
+    /// A volume that no table could map.
+    #[error(
+        "the trace reaches to byte {end_bytes}, and a volume of the lab has {most_bytes} bytes at most: fit the trace into a \
+         smaller volume, such as by compact"
+    )]
+    TooFar {
+        /// The first byte behind all requests.
+        end_bytes: u64,
+        /// The largest volume.
+        most_bytes: u64,
+    },
     /// More requests wait than are kept.
     #[error(
         "overloaded: {:.3} s into the trace {waiting} requests wait and {done} are done: slow the trace down, cut a window, \

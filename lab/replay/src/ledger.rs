@@ -133,6 +133,14 @@ impl Ledger {
         }
     }
 
+    /// What was written to `range` cannot be read.
+    pub(crate) fn lost(&mut self, range: Range<u64>, error: &kura_block::Error) {
+        self.found.mismatches += 1;
+        self.found
+            .first_mismatch
+            .get_or_insert_with(|| format!("{}+{} cannot be read: {error}", range.start, range.end - range.start));
+    }
+
     /// Everything that was ever written, as ranges of at most `most_bytes`, in order.
     pub(crate) fn ranges(&self, most_bytes: u64) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();

@@ -30,6 +30,8 @@ mod run;
 mod summary;
 mod survey;
 mod tally;
+#[cfg(test)]
+mod tests;
 
 pub use error::Error;
 pub use node::{NodeDisk, NodeSpec};

@@ -63,6 +63,12 @@ const NAME: &str = "replay";
 const LOOK: Duration = Duration::from_millis(100);
 
 impl NodeSpec {
+    /// Bytes of data that the disks hold in a layout.
+    pub fn room_bytes(&self, layout: Layout) -> Result<u64, Error> {
+        let options = Options { layout, ..Options::default() };
+        self.start(&options, kura_block::BLOCK_BYTES as u64)?.room_bytes(layout)
+    }
+
     /// Makes the pool, starts its controllers, and makes a volume of `volume_bytes`.
     pub(crate) fn start(&self, options: &Options, volume_bytes: u64) -> Result<Node, Error> {
         let sim = Sim::new(options.seed);
@@ -129,7 +135,7 @@ impl Node {
     /// Bytes of data that the disks hold in this layout.
     pub(crate) fn room_bytes(&self, layout: Layout) -> Result<u64, Error> {
         let pool = self.sim.block_on(self.controllers[0].pool())?;
-        Ok(pool.data_bytes / layout.copies() as u64)
+        Ok(pool.data_bytes / layout.copies() as u64 / pool.extent_bytes * pool.extent_bytes)
     }
 
     /// Waits until everything written is at its place and the disks rest.

@@ -11,10 +11,14 @@ use crate::survey::Survey;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use kura_block::BLOCK_BYTES;
+use kura_controller::{Controller, ControllerInfo};
 use kura_trace::Request;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
+
+/// Extents of a volume: its map takes eight bytes for each, touched or not.
+const EXTENTS_LIMIT: u64 = 1 << 24;
 
 /// What a replay is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,14 +103,34 @@ pub fn replay<E>(
 where
     E: std::error::Error + Send + Sync + 'static,
 {
-    let needed_bytes = survey.end_bytes.max(1).next_multiple_of(BLOCK_BYTES as u64);
-    let node = spec.start(options, options.size_bytes.unwrap_or(needed_bytes))?;
+    let end_bytes = options.size_bytes.unwrap_or(survey.end_bytes.max(1));
+    let most_bytes = spec.extent_bytes.saturating_mul(EXTENTS_LIMIT);
+    if end_bytes > most_bytes {
+        return Err(Error::TooFar { end_bytes, most_bytes });
+    }
+    let node = spec.start(options, end_bytes.next_multiple_of(BLOCK_BYTES as u64))?;
     check_room(&node, spec, options, survey)?;
+    drive(&node, spec, options, survey, requests, progress)
+}
+
+/// Replays on a node that runs.
+pub(crate) fn drive<E>(
+    node: &Node,
+    spec: &NodeSpec,
+    options: &Options,
+    survey: &Survey,
+    requests: impl Iterator<Item = Result<Request, E>> + Send + 'static,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Summary, Error>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
     let run = Run::new(Rc::clone(&node.volume), Rc::clone(&node.runtime), options.verify);
     let reporter = Reporter::new(&run, progress);
-    let prefill_bytes = node.sim.block_on(prefill::fill(&node, &run, survey, options.prefill, &reporter))?;
+    let prefill_bytes = node.sim.block_on(prefill::fill(node, &run, survey, options.prefill, &reporter))?;
     let requests = RefCell::new(Ahead::of(requests)?);
     node.disks.iter().for_each(kura_sim::SimDisk::reset_counters);
+    let before: Vec<_> = node.controllers.iter().map(|controller| controller.info()).collect();
     reporter.begin(Phase::Replay, survey.requests);
     let since = run.now();
     let pacer = Pacer { run: &run, requests, reporter: &reporter };
@@ -116,10 +140,12 @@ where
             Pace::Closed { depth } => pacer.closed(depth).await,
         }
     })?;
-    let mut summary = summarize(spec, options, survey, &node, &run, run.last_answer().saturating_sub(since));
+    let mut summary = summarize(spec, options, survey, node, &run, run.last_answer().saturating_sub(since));
     summary.prefill_bytes = prefill_bytes;
+    summary.controllers =
+        node.controllers.iter().zip(&before).map(|(now, before)| of_controller(now, before)).collect();
     if let Some(ledger) = &run.ledger {
-        node.sim.block_on(read_back(&node, &run, &reporter))?;
+        node.sim.block_on(read_back(node, &run, &reporter))?;
         summary.verify = Some(ledger.borrow().found());
     }
     Ok(summary)
@@ -194,8 +220,11 @@ async fn read_back(node: &Node, run: &Run, reporter: &Reporter<'_>) -> kura_bloc
     let ranges = run.ledger.as_ref().map_or_else(Vec::new, |ledger| ledger.borrow().ranges(1 << 20));
     reporter.begin(Phase::ReadBack, ranges.iter().map(|range| range.end - range.start).sum());
     for range in ranges {
-        run.read(range.start, (range.end - range.start) as usize).await?;
-        reporter.advance(range.end - range.start);
+        let len_bytes = range.end - range.start;
+        if let (Err(error), Some(ledger)) = (run.read(range.start, len_bytes as usize).await, &run.ledger) {
+            ledger.borrow_mut().lost(range, &error);
+        }
+        reporter.advance(len_bytes);
     }
     Ok(())
 }
@@ -243,7 +272,7 @@ fn summarize(
         errors: tally.errors.clone(),
         first_error: tally.first_error.clone(),
         disks: node.disks.iter().map(|disk| of_disk(disk, elapsed)).collect(),
-        controllers: node.controllers.iter().map(|controller| of_controller(controller)).collect(),
+        controllers: Vec::new(),
         verify: None,
         digest: format!("{:016x}", node.sim.digest()),
     }
@@ -268,14 +297,14 @@ fn of_disk(disk: &kura_sim::SimDisk, elapsed: Duration) -> DiskSummary {
     }
 }
 
-fn of_controller(controller: &kura_controller::Controller) -> ControllerSummary {
+fn of_controller(controller: &Controller, before: &ControllerInfo) -> ControllerSummary {
     let info = controller.info();
     ControllerSummary {
         id: info.id,
-        reads: info.reads,
-        writes: info.writes,
-        read_bytes: info.read_bytes,
-        written_bytes: info.written_bytes,
+        reads: info.reads - before.reads,
+        writes: info.writes - before.writes,
+        read_bytes: info.read_bytes - before.read_bytes,
+        written_bytes: info.written_bytes - before.written_bytes,
         dirty_bytes: info.dirty_bytes,
         journal_used_bytes: info.journal_used_bytes,
         journal_bytes: info.journal_bytes,

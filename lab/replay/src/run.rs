@@ -2,7 +2,7 @@
 
 use crate::ledger::Ledger;
 use crate::tally::Tally;
-use kura_block::{Block, Bufs, Result, Runtime};
+use kura_block::{Block, Bufs, PAGE_BYTES, Result, Runtime};
 use kura_trace::{Op, Request};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -146,7 +146,9 @@ impl Run {
     /// Writes bytes of their own where they are checked, and zeroes elsewhere.
     pub(crate) async fn write(&self, offset: u64, len: usize) -> Result<()> {
         let Some(ledger) = &self.ledger else {
-            return self.volume.write(offset, Bufs::zeroes(len), false).await;
+            // Where a block begins a page of memory begins: nothing is copied to get there.
+            let skip = offset as usize % PAGE_BYTES;
+            return self.volume.write(offset, Bufs::zeroes(skip + len).slice(skip..skip + len), false).await;
         };
         let (change, bytes) = ledger.borrow_mut().write(offset..offset + len as u64);
         let done = self.volume.write(offset, bytes, false).await;

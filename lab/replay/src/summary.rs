@@ -45,7 +45,7 @@ pub struct Summary {
     pub first_error: Option<String>,
     /// What each disk did from the first request to the last answer.
     pub disks: Vec<DiskSummary>,
-    /// Each controller as it was at the last answer.
+    /// What each controller did, and how it stood at the last answer.
     pub controllers: Vec<ControllerSummary>,
     /// What checking the contents found; none where they were not checked.
     pub verify: Option<VerifySummary>,
@@ -141,7 +141,7 @@ pub struct DiskSummary {
     pub queue_max: usize,
 }
 
-/// What a controller did since its start, and how it stood at the end.
+/// What a controller did from the first request to the last answer, and how it stood then.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ControllerSummary {
     /// Its number.
@@ -167,7 +167,7 @@ pub struct ControllerSummary {
 pub struct VerifySummary {
     /// Bytes of answers that were held against what was written.
     pub checked_bytes: u64,
-    /// Blocks that were not what was written.
+    /// Blocks that were not what was written, and ranges that could not be read back.
     pub mismatches: u64,
     /// The first of them.
     pub first_mismatch: Option<String>,

@@ -94,6 +94,9 @@ impl Pages {
     }
 
     fn put_bytes(&mut self, below: Option<&Pages>, offset: u64, bytes: &Buf) {
+        if below.is_none() && bytes.is_lent_zeroes() {
+            return self.put_zeroes(None, offset, bytes.len() as u64);
+        }
         for chunk in chunks(offset, bytes.len() as u64) {
             let piece = bytes.slice(chunk.from..chunk.from + chunk.len);
             if chunk.len < PAGE_BYTES {
@@ -161,13 +164,22 @@ impl Pages {
     /// The bytes at the range, seen through `above` where it has the page.
     pub(crate) fn read(&self, above: &Pages, offset: u64, len: usize) -> Bufs {
         let mut bytes = Bufs::new();
+        let pages = page_numbers(offset, len as u64);
+        if self.present(pages.clone()).chain(above.present(pages)).next().is_none() {
+            return Bufs::zeroes(len);
+        }
+        let mut zeroes = 0;
         for chunk in chunks(offset, len as u64) {
             let page = if above.is_empty() { None } else { above.get(chunk.page) };
             match page.or_else(|| self.get(chunk.page)) {
-                Some(page) => bytes.push(page.slice(chunk.within..chunk.within + chunk.len)),
-                None => bytes.append(Bufs::zeroes(chunk.len)),
+                Some(page) => {
+                    bytes.append(Bufs::zeroes(std::mem::take(&mut zeroes)));
+                    bytes.push(page.slice(chunk.within..chunk.within + chunk.len));
+                }
+                None => zeroes += chunk.len,
             }
         }
+        bytes.append(Bufs::zeroes(zeroes));
         bytes
     }
 

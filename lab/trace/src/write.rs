@@ -18,7 +18,7 @@ pub struct Written {
 }
 
 /// Writes requests, which come in order of time, as the CSV of the MSR Cambridge traces: times in ticks of 100 ns,
-/// rounded down, the first request's at `begin_ticks` (Windows file time). It has words for reads and writes only;
+/// rounded down, the trace's begin at `begin_ticks` (Windows file time: since 1601). It has words for reads and writes only;
 /// others are left out. A comma in `host` would be one too many and is written as a dash.
 pub fn write_msr(
     requests: impl IntoIterator<Item = Result<Request, TraceError>>,

@@ -22,6 +22,7 @@ const RECORDING: &str = "1G";
 pub struct Volume {
     binary: PathBuf,
     data: PathBuf,
+    device: String,
     /// Where the file system is.
     pub mount: PathBuf,
 }
@@ -40,15 +41,15 @@ impl Volume {
     /// Serves a volume of `size_bytes` from a sparse file, and mounts it in `home`; all of it is undone at the end.
     pub fn new(binary: &Path, size_bytes: u64, home: &Path, janitor: &mut Janitor) -> Result<Self> {
         let data = folder(janitor, &shell::target("tpcc")?)?;
-        let volume = Self { binary: binary.to_path_buf(), data, mount: home.join("mount") };
+        let mut volume = Self { binary: binary.to_path_buf(), data, device: String::new(), mount: home.join("mount") };
         volume.serve(size_bytes, janitor)?;
         volume.kura(&["volume", "create", VOLUME, "--size", &size_bytes.to_string(), "--layout", "none", "--thin"])?;
-        let device = volume.attach(home, janitor)?;
+        volume.device = volume.attach(home, janitor)?;
         // Without a journal, which would write what the database did not; without lazy work behind our back.
         let options = ["-q", "-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0"];
-        shell::output(shell::command("mkfs.ext4", options).arg(&device))?;
+        shell::output(shell::command("mkfs.ext4", options).arg(&volume.device))?;
         std::fs::create_dir(&volume.mount)?;
-        shell::output(shell::command("mount", ["-t", "ext4", "-o", "noatime", &device]).arg(&volume.mount))?;
+        shell::output(shell::command("mount", ["-t", "ext4", "-o", "noatime", &volume.device]).arg(&volume.mount))?;
         janitor.at_end(&format!("umount {}", quoted(&volume.mount)))?;
         Ok(volume)
     }
@@ -80,13 +81,13 @@ impl Volume {
         let losetup = ["--direct-io=on", "--find", "--show"];
         let device = shell::output(shell::command("losetup", losetup).arg(file))?.trim().to_string();
         janitor.at_end(&format!("losetup --detach {device}"))?;
-        // A page of the database at a time: 16 sectors, and nothing read ahead.
-        shell::output(&mut shell::command("blockdev", ["--setra", "16", &device]))?;
         Ok(device)
     }
 
-    /// Begins to record the volume's requests.
+    /// Begins to record the volume's requests, of which none is the kernel's idea: from now on it reads nothing ahead,
+    /// only a page of the database (16 sectors) at a time.
     pub fn record(&self) -> Result<()> {
+        shell::output(&mut shell::command("blockdev", ["--setra", "16", &self.device]))?;
         self.kura(&["trace", "record", VOLUME, "--memory", RECORDING]).map(drop)
     }
 

@@ -1,6 +1,6 @@
 //! What a configuration must hold beyond its syntax. Pure but for looking whether files are there.
 
-use super::{Admin, Config, Disk, Finding, Listen, Nbd, Pool};
+use super::{Admin, Config, Disk, Finding, Listen, Nbd, Pool, Purpose};
 use crate::size::Size;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,15 +26,18 @@ fn is_local(address: SocketAddr) -> bool {
 
 impl Config {
     /// All that is wrong.
-    pub(super) fn check(&self) -> Vec<Finding> {
+    pub(super) fn check(&self, purpose: Purpose) -> Vec<Finding> {
         let mut findings = vec![];
+        self.pool.check(purpose, &mut findings);
+        if purpose == Purpose::Lab {
+            return findings;
+        }
         if self.data.exists() && !self.data.is_dir() {
             let text = format!("{} is not a directory: name one, or a path that is free", self.data.display());
             findings.push(Finding::new("data", 0..0, text));
         }
         self.nbd.check(&mut findings);
         self.admin.check(&mut findings);
-        self.pool.check(&mut findings);
         findings
     }
 }
@@ -95,7 +98,7 @@ impl Admin {
 }
 
 impl Pool {
-    fn check(&self, findings: &mut Vec<Finding>) {
+    fn check(&self, purpose: Purpose, findings: &mut Vec<Finding>) {
         if let Some(controllers) = &self.controllers {
             let count = u64::from(*controllers.get_ref());
             within("pool.controllers", count, controllers.span(), CONTROLLERS, findings);
@@ -109,34 +112,68 @@ impl Pool {
         within_bytes("pool.write_buffer", &self.write_buffer, WRITE_BUFFER_BYTES, findings);
         let mut seen = BTreeMap::<PathBuf, usize>::new();
         for (index, disk) in self.disks.iter().enumerate() {
-            let path = disk.path.get_ref();
-            // Two names of one file are one disk.
-            let real = path.canonicalize().unwrap_or_else(|_| path.clone());
-            if let Some(first) = seen.insert(real, index) {
-                let text = format!("{} is listed twice, first as disk {first}: remove one", path.display());
-                findings.push(Finding::new("pool.disks", disk.path.span(), text));
+            if let Some(path) = &disk.path {
+                // Two names of one file are one disk.
+                let real = path.get_ref().canonicalize().unwrap_or_else(|_| path.get_ref().clone());
+                if let Some(first) = seen.insert(real, index) {
+                    let text =
+                        format!("{} is listed twice, first as disk {first}: remove one", path.get_ref().display());
+                    findings.push(Finding::new("pool.disks", path.span(), text));
+                }
             }
-            disk.check(findings);
+            let wrong = disk.check(purpose);
+            findings.extend(wrong.map(|(span, text)| Finding::new("pool.disks", span, text)));
         }
     }
 }
 
 impl Disk {
-    fn check(&self, findings: &mut Vec<Finding>) {
-        let path = self.path.get_ref();
+    /// What is wrong with it, and where.
+    fn check(&self, purpose: Purpose) -> Option<(Range<usize>, String)> {
+        match (&self.path, &self.model) {
+            (Some(_), Some(model)) => Some((model.span(), "a disk has a path or a model: remove one".to_owned())),
+            (None, None) => {
+                let text = "a disk has a path, or for `kura lab replay` a model: add one";
+                Some((self.class.span(), text.to_owned()))
+            }
+            (Some(path), None) => {
+                let wrong = match purpose {
+                    Purpose::Serve => self.not_served(path.get_ref()),
+                    Purpose::Lab if self.size.is_some() || path.get_ref().exists() => None,
+                    Purpose::Lab => {
+                        Some(format!("there is no {}: add size = \"...\" for its model", path.get_ref().display()))
+                    }
+                };
+                wrong.map(|text| (path.span(), text))
+            }
+            (None, Some(model)) => {
+                let wrong = match purpose {
+                    Purpose::Serve => {
+                        "a model is no disk to serve from: name a path, or use the file with `kura lab replay`"
+                            .to_owned()
+                    }
+                    Purpose::Lab if self.size.is_some() || model.get_ref().size_bytes().is_some() => return None,
+                    Purpose::Lab => format!("{} has no size of its own: add size = \"...\"", model.get_ref()),
+                };
+                Some((model.span(), wrong))
+            }
+        }
+    }
+
+    /// Why the disk at `path` cannot be served.
+    fn not_served(&self, path: &Path) -> Option<String> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let text = if path.is_dir() {
-            format!("{} is a directory: name a block device or a file", path.display())
+        if path.is_dir() {
+            Some(format!("{} is a directory: name a block device or a file", path.display()))
         } else if path.exists() {
-            return;
+            None
         } else if !parent.is_dir() {
-            format!("there is no directory {}: make it, or name another path", parent.display())
+            Some(format!("there is no directory {}: make it, or name another path", parent.display()))
         } else if self.size.is_none() {
-            format!("there is no {}: mend the path, or add size = \"...\" to make a file", path.display())
+            Some(format!("there is no {}: mend the path, or add size = \"...\" to make a file", path.display()))
         } else {
-            return;
-        };
-        findings.push(Finding::new("pool.disks", self.path.span(), text));
+            None
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod tests;
 pub use finding::{Finding, Findings};
 
 use crate::size::Size;
+use kura_sim::Model;
 use serde::{Deserialize, Deserializer, de};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -126,16 +127,30 @@ pub struct Pool {
     pub disks: Vec<Disk>,
 }
 
-/// A disk of the pool.
+/// A disk of the pool: of a path, or of a model.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
     /// A block device, or a file.
-    pub path: Spanned<PathBuf>,
+    pub path: Option<Spanned<PathBuf>>,
+    /// How it behaves, for `kura lab replay`.
+    pub model: Option<Spanned<Model>>,
     /// What it is used for.
-    pub class: Class,
-    /// Size of the sparse file that is made where the path names nothing.
+    pub class: Spanned<Class>,
+    /// Size of the sparse file that is made where the path names nothing, or of the model.
     pub size: Option<Spanned<Size>>,
+}
+
+impl Disk {
+    /// Its path; none where it is a model.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_ref().map(|path| path.get_ref().as_path())
+    }
+
+    /// Its size, where it says one.
+    pub fn size(&self) -> Option<Size> {
+        self.size.as_ref().map(|size| *size.get_ref())
+    }
 }
 
 /// What a disk is used for.
@@ -161,6 +176,15 @@ pub enum Listen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Level(String);
 
+/// What a configuration is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A server on this machine.
+    Serve,
+    /// A node in the lab: nothing but the pool counts, and its disks need not be here.
+    Lab,
+}
+
 /// What the command line and the environment say.
 #[derive(Debug, Default)]
 pub struct Flags {
@@ -177,6 +201,11 @@ pub struct Flags {
 impl Config {
     /// The configuration in `file`, or the default one, under `flags`; all that is wrong with it otherwise.
     pub fn load(file: Option<&Path>, flags: Flags) -> Result<Self, Findings> {
+        Self::load_for(Purpose::Serve, file, flags)
+    }
+
+    /// The same for this purpose.
+    pub fn load_for(purpose: Purpose, file: Option<&Path>, flags: Flags) -> Result<Self, Findings> {
         let (mut config, text) = match file {
             None => (Self::default(), String::new()),
             Some(path) => {
@@ -185,7 +214,7 @@ impl Config {
             }
         };
         config.apply(flags);
-        let findings = Findings::new(file, &text, config.check());
+        let findings = Findings::new(file, &text, config.check(purpose));
         if findings.is_empty() { Ok(config) } else { Err(findings) }
     }
 

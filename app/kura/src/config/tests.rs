@@ -94,6 +94,27 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
             "[[pool.disks]]\npath = 'DIR'\nclass = 'slow'",
             "2:8: pool.disks[0].path: DIR is a directory: name a block device or a file",
         ),
+        (
+            "[pool]\ndisks = [{ model = 'nvme', class = 'fast', size = '1G' }]",
+            "2:20: pool.disks[0].model: a model is no disk to serve from: name a path, or use the file with `kura lab replay`",
+        ),
+        (
+            "[pool]\ndisks = [{ model = 'floppy', class = 'fast' }]",
+            "2:20: pool.disks[0].model: no such disk model: floppy; here may stand nvme, sata-ssd, hdd-7200, hdd-10k, \
+             mogi1996, or a table of numbers: constant, ssd or rotating",
+        ),
+        (
+            "[pool]\ndisks = [{ model = { constant = { service_ns = 5, chanels = 1 } }, class = 'fast' }]",
+            "2:51: pool.disks[0].model.constant.chanels: no such key: chanels; did you mean channels?",
+        ),
+        (
+            "[pool]\ndisks = [{ class = 'fast' }]",
+            "2:20: pool.disks[0].class: a disk has a path, or for `kura lab replay` a model: add one",
+        ),
+        (
+            "[pool]\ndisks = [{ model = 'nvme', path = 'DIR/disk0', class = 'fast' }]",
+            "2:20: pool.disks[0].model: a disk has a path or a model: remove one",
+        ),
         ("data = ", "1:8: string values must be quoted, expected literal string"),
         ("data = 'a'\ndata = 'b'", "2:1: data: duplicate key"),
     ];
@@ -110,6 +131,31 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_lab_wants_sizes_and_nothing_of_this_machine() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("kura.toml");
+    let found = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let loaded = Config::load_for(Purpose::Lab, Some(&file), Flags::default());
+        loaded.err().map(|findings| findings.to_string()).unwrap_or_default()
+    };
+    let elsewhere = "[nbd]\nlisten = '0.0.0.0:1'\n[[pool.disks]]\npath = '/nowhere/disk'\nclass = 'slow'\nsize = '1G'";
+    assert_eq!(found(elsewhere), "");
+    assert_eq!(found("[[pool.disks]]\nmodel = 'mogi1996'\nclass = 'slow'"), "");
+    let cases = [
+        (
+            "path = '/nowhere/disk'",
+            "2:8: pool.disks[0].path: there is no /nowhere/disk: add size = \"...\" for its model",
+        ),
+        ("model = 'nvme'", "2:9: pool.disks[0].model: nvme has no size of its own: add size = \"...\""),
+    ];
+    for (disk, expected) in cases {
+        let found = found(&format!("[[pool.disks]]\n{disk}\nclass = 'slow'"));
+        assert_eq!(found, format!("{}:{expected}", file.display()));
+    }
 }
 
 #[test]
@@ -156,6 +202,6 @@ fn what_the_sample_only_mentions_is_valid_as_well() {
     let config: Config = toml::from_str(&whole.join("\n")).unwrap();
     assert!(config.nbd.tls.is_some_and(|tls| tls.client_ca.is_some()));
     assert!(config.admin.tls.is_some() && config.admin.token.is_some());
-    assert_eq!(config.pool.disks.len(), 4);
+    assert_eq!(config.pool.disks.len(), 6);
     assert!(config.nbd.unix.is_some() && config.pool.controllers.is_some());
 }

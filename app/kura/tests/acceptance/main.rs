@@ -9,6 +9,8 @@ mod clients;
 mod crash;
 mod filesystem;
 mod harness;
+mod lab_replay;
+mod lab_report;
 mod nbd;
 mod rebuild;
 mod serving;

@@ -181,7 +181,7 @@ pub fn transfer(spec: RotatingSpec, tracks: u64) -> Result<Transfer> {
 const NS_PER_MS: f64 = 1e6;
 
 pub fn judge_seeks(seeks: &[Seek], findings: &mut Findings) -> Result<()> {
-    let mut table = Table::new("seek", "Seek time over distance", &["distance_cylinders", "formula_ms", "measured_ms"]);
+    let mut table = Table::new("seek", "Seek time over distance", &["distance_cylinders", "paper_ms", "measured_ms"]);
     let mut farthest_ns: f64 = 0.0;
     for seek in seeks {
         let (formula_ms, measured_ms) = (table4::seek_ms(seek.cylinders as f64), seek.seek_ns as f64 / NS_PER_MS);
@@ -204,7 +204,7 @@ pub fn judge_seeks(seeks: &[Seek], findings: &mut Findings) -> Result<()> {
         Figure::axis("measured_ms", "seek, ms"),
         vec![
             Figure::curve("measured_ms", "ours: the simulated disk"),
-            Figure::line("formula_ms", "paper: the formula of Table 4"),
+            Figure::line("paper_ms", "paper: the formula of Table 4"),
         ],
     );
     findings.figures.push(Figure::of(&table, title, caption, drawing)?);
@@ -214,7 +214,7 @@ pub fn judge_seeks(seeks: &[Seek], findings: &mut Findings) -> Result<()> {
 
 pub fn judge_rotation(rotation: &Rotation, findings: &mut Findings) -> Result<()> {
     let title = "The wait for a sector to come round";
-    let mut table = Table::new("rotation", title, &["from_ms", "to_ms", "measured_share", "uniform_share"]);
+    let mut table = Table::new("rotation", title, &["from_ms", "to_ms", "measured_share", "paper_share"]);
     let bin_ms = table4::REVOLUTION_MS / BINS as f64;
     for (bin, &waits) in rotation.bins.iter().enumerate() {
         let from_ms = bin as f64 * bin_ms;
@@ -238,7 +238,7 @@ pub fn judge_rotation(rotation: &Rotation, findings: &mut Findings) -> Result<()
         json!({ "field": "from_ms", "type": "quantitative", "title": "wait, ms",
             "scale": { "nice": false, "padding": 0 } }),
         Figure::axis("measured_share", "share of reads"),
-        vec![bars, Figure::line("uniform_share", "paper: uniform over the turn of Table 4")],
+        vec![bars, Figure::line("paper_share", "paper: uniform over the turn of Table 4")],
     );
     findings.figures.push(Figure::of(&table, title, caption, drawing)?);
     findings.tables.push(table);

@@ -1,7 +1,7 @@
 //! The page: its style, its scripts and its data are in it, so that it can be moved, sent and kept.
 
 use super::Section;
-use crate::findings::{Criterion, Value};
+use crate::findings::{Criterion, PAPER_COLUMNS, Value};
 use crate::outcome::{Outcome, Shown};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -155,9 +155,8 @@ fn name(file: &str) -> &str {
 fn table(shown: &Shown, rows: &[Vec<String>]) -> Markup {
     let [columns, rows @ ..] = rows else { return html! {} };
     let is_number = |cell: &str| cell.parse::<f64>().is_ok();
-    // A column of the paper's or of a formula says so in its name.
     let class = |column: usize, cell: &str| {
-        let paper = ["paper", "formula", "theory", "uniform"].iter().any(|word| columns[column].contains(word));
+        let paper = PAPER_COLUMNS.iter().any(|start| columns[column].starts_with(start));
         format!("{} {}", if is_number(cell) { "number" } else { "" }, if paper { "paper" } else { "" })
     };
     html! {
@@ -181,16 +180,12 @@ fn table(shown: &Shown, rows: &[Vec<String>]) -> Markup {
 
 fn made(outcome: &Outcome) -> Markup {
     html! {
-        details.made {
-            summary { "How it was made" }
-            dl {
-                dt { "command" } dd { code { (outcome.command) } }
-                dt { "seed" } dd { (outcome.seed) }
-                dt { "scale" } dd { (outcome.scale) }
-                dt { "commit" } dd { code { (outcome.commit) } }
-                dt { "machine" } dd { (outcome.machine) }
-                dt { "files" } dd { @for file in &outcome.files { a href=(file) { (file) } " " } }
-            }
+        dl {
+            dt { "command" } dd { code { (outcome.command) } }
+            dt { "seed, scale" } dd { (outcome.seed) ", " (outcome.scale) }
+            dt { "commit" } dd { code { (outcome.commit) } }
+            dt { "machine" } dd { (outcome.machine) }
+            dt { "files" } dd { @for file in &outcome.files { a href=(file) { (file) } " " } }
         }
     }
 }

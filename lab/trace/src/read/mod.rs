@@ -87,11 +87,6 @@ pub fn open(path: &Path) -> Result<Reader, TraceError> {
     Reader::new(source, path, format)
 }
 
-/// Opens a trace whose form is known.
-pub fn open_as(path: &Path, format: Format) -> Result<Reader, TraceError> {
-    Reader::new(first_file(path)?, path, format)
-}
-
 fn first_file(path: &Path) -> Result<Source, TraceError> {
     let per_cpu = if path.exists() { Vec::new() } else { blktrace::files_of(path) };
     Source::open(per_cpu.first().map_or(path, |first| first.as_path()))

@@ -172,14 +172,19 @@ impl Source {
         }
     }
 
+    /// A complaint about what lies behind the bytes that could be read.
     fn unreadable(&self, error: &std::io::Error) -> TraceError {
-        let whole = self.byte + (self.end - self.begin) as u64;
-        let (what, remedy) = if error.kind() == ErrorKind::UnexpectedEof {
-            ("the compressed stream is cut".to_string(), "copy the trace again")
+        let what = if error.kind() == ErrorKind::UnexpectedEof {
+            "the compressed stream is cut".to_string()
         } else {
-            (format!("the file cannot be read on: {error}"), "copy the trace again")
+            format!("the file cannot be read on: {error}")
         };
-        Complaint::new(format!("{what} after {whole} decompressed bytes"), remedy).of_file(&self.path)
+        let complaint = Complaint::new(what, "copy the trace again");
+        // More is read only when what is there is less than a line, or than a record.
+        match self.line {
+            0 => complaint.at_byte(&self.path, self.byte + (self.end - self.begin) as u64),
+            line => complaint.at_line(&self.path, line + 1),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use crate::{Format, Op, Request, TraceError, open, open_as, write_blkparse, write_msr};
+use crate::{Format, Op, Request, TraceError, open, write_blkparse, write_msr};
 
 /// A folder whose files are traces.
 struct Folder(TempDir);
@@ -168,8 +168,18 @@ fn compression_is_known_by_content() {
     for compressed in [members, frames] {
         assert_eq!(read(&compressed).expect("sound"), msr_requests());
         let cut = refusal(&compressed[..compressed.len() - 5]);
-        assert!(cut.contains("the compressed stream is cut after"), "{cut}");
+        assert!(cut.starts_with("trace: byte ") && cut.contains("the compressed stream is cut; "), "{cut}");
     }
+    // Lines that were read whole before; incompressible, so that more than one chunk comes before the cut.
+    let long: String = (0..40_000u64).fold(String::new(), |mut text, index| {
+        let offset = index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1;
+        writeln!(text, "{index},h,0,Read,{offset},512,0").expect("memory takes it");
+        text
+    });
+    let compressed = gzip(long.as_bytes());
+    let cut = refusal(&compressed[..compressed.len() / 2]);
+    let line: u64 = cut.split(':').nth(1).and_then(|line| line.parse().ok()).expect("a line");
+    assert!((10_000..30_000).contains(&line) && cut.contains("the compressed stream is cut; "), "{cut}");
     assert!(refusal(b"\xfd7zXZ\0...").starts_with("trace: this is xz; "));
 }
 
@@ -230,6 +240,22 @@ fn merged_and_split_requests_find_their_completions() {
     let responses: Vec<u64> = read(trace).expect("sound").iter().map(|request| request.response_ns).collect();
     // Both merged ones end with what they became; the split one with its last part; the overwrite with its own.
     assert_eq!(responses, [10_000, 9_000, 28_000, 37_000]);
+}
+
+#[test]
+fn who_never_completes_holds_up_no_more_than_a_bounded_queue() {
+    let mut trace = String::new();
+    let mut line = |us: u64, event: &str, op: &str, sector: u64| {
+        let (seconds, us) = (us / 1_000_000, us % 1_000_000);
+        writeln!(trace, "  8,0  0  1  {seconds}.{us:06}000  1  {event}  {op} {sector} + 8 [a]")
+            .expect("memory takes it");
+    };
+    (0..6000).for_each(|index| line(index, "Q", "R", index * 8));
+    // By now the first have been given out; the last still wait.
+    line(6000, "C", "R", 0);
+    line(6000, "C", "R", 5999 * 8);
+    let responses: Vec<u64> = read(trace).expect("sound").iter().map(|request| request.response_ns).collect();
+    assert_eq!((responses.len(), responses[0], responses[5999]), (6000, 0, 1000));
 }
 
 #[test]
@@ -438,12 +464,9 @@ proptest! {
             Format::Blktrace => recording(cut % 2 == 0).0,
             Format::Iolog => "fio version 3 iolog\n1 f read 0 4096\n".into(),
         };
-        let folder = Folder::new();
-        let path = folder.file("trace", [&begin[..cut.min(begin.len())], &bytes].concat());
-        for reader in [open(&path), open_as(&path, format)].into_iter().flatten() {
-            for request in reader.flatten() {
-                prop_assert!(i64::try_from(request.end_bytes()).is_ok());
-            }
+        let read = read([&begin[..cut.min(begin.len())], &bytes].concat());
+        for request in read.into_iter().flatten() {
+            prop_assert!(i64::try_from(request.end_bytes()).is_ok());
         }
     }
 

@@ -1,0 +1,191 @@
+//! `kura lab replay`: a trace, adapted, through a node of simulated disks.
+
+use super::node::node;
+use super::summary::text;
+use crate::cli::{self, LabReplay};
+use crate::config::{Config, Flags, Purpose};
+use crate::show::{Out, print};
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use kura_controller::Layout;
+use kura_replay::{NodeSpec, Options, Pace, Phase, Prefill, Progress, Summary, Survey};
+use kura_trace::{Adapt, Anatomy, Fit, Fitter, Request, Scope, TraceError};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+type Requests = Box<dyn Iterator<Item = std::result::Result<Request, TraceError>> + Send>;
+
+/// Replays a trace and shows what came of it.
+pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
+    let config = Config::load_for(Purpose::Lab, command.config.as_deref(), Flags::default())?;
+    let spec = node(&config.pool, &command.model)?;
+    let source = Source::of(command)?;
+    let (options, adapted) = adapt(command, &spec, &source)?;
+    // The report reads the trace on a thread of its own, beside the survey and the replay.
+    let report = source.clone();
+    let report = std::thread::spawn(move || Anatomy::of(report.requests()?, &Scope::default()));
+    let survey = Survey::of(adapted.requests()?)?;
+    if survey.requests == 0 {
+        bail!("{}: no request is left to replay: widen the window, or name another trace", command.trace);
+    }
+    let bar = Bar::new(out)?;
+    let done = kura_replay::replay(&spec, &options, &survey, adapted.requests()?, &mut |progress| bar.show(progress));
+    bar.0.finish_and_clear();
+    let summary = done.with_context(|| command.trace.clone())?;
+    let Ok(anatomy) = report.join() else { bail!("{}: looking at the trace failed", command.trace) };
+    show(command, &anatomy?, &summary, out)?;
+    Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn show(command: &LabReplay, anatomy: &Anatomy, summary: &Summary, out: Out) -> Result<()> {
+    let result = json!({ "trace": described(anatomy)?, "replay": summary });
+    if let Some(path) = &command.output {
+        save(path, &result).with_context(|| format!("{}: cannot be written", path.display()))?;
+    }
+    match out {
+        Out::Json => print(&serde_json::to_string_pretty(&result)?),
+        Out::Text => print(&format!("{anatomy}\n{}", text(summary))),
+        Out::Quiet => Ok(()),
+    }
+}
+
+/// The anatomy without what only figures are drawn of; the experiment trace-anatomy has that.
+fn described(anatomy: &Anatomy) -> Result<Value> {
+    let mut described = serde_json::to_value(anatomy)?;
+    if let Value::Object(fields) = &mut described {
+        fields.retain(|name, _| !["places", "frequencies", "read_to_write"].contains(&name.as_str()));
+    }
+    Ok(described)
+}
+
+/// Writes a file whole or not at all.
+fn save(path: &Path, result: &Value) -> Result<()> {
+    let mut name = path.file_name().context("not a file's name")?.to_owned();
+    name.push(".new");
+    let written = path.with_file_name(name);
+    let write = || -> Result<()> {
+        let mut file = std::fs::File::create(&written)?;
+        serde_json::to_writer_pretty(&mut file, result)?;
+        file.write_all(b"\n")?;
+        Ok(std::fs::rename(&written, path)?)
+    };
+    write().inspect_err(|_| {
+        let _ = std::fs::remove_file(&written);
+    })
+}
+
+/// Where requests come from, and the window of them.
+#[derive(Clone)]
+struct Source {
+    kind: Kind,
+    from_ns: u64,
+    for_ns: u64,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Trace(std::path::PathBuf),
+    Load(Box<kura_load::Spec>),
+}
+
+impl Source {
+    fn of(command: &LabReplay) -> Result<Self> {
+        let kind = match command.trace.strip_prefix(kura_load::PREFIX) {
+            Some(load) => Kind::Load(Box::new(load.parse().with_context(|| command.trace.clone())?)),
+            None => Kind::Trace(command.trace.clone().into()),
+        };
+        let ns = |time: Option<Duration>, without| time.map_or(without, |time| time.as_nanos() as u64);
+        Ok(Self { kind, from_ns: ns(command.from, 0), for_ns: ns(command.lasts, u64::MAX) })
+    }
+
+    /// The requests in the window, from their beginning.
+    fn requests(&self) -> std::result::Result<Requests, TraceError> {
+        let all: Requests = match &self.kind {
+            Kind::Trace(path) => Box::new(kura_trace::open(path)?),
+            Kind::Load(load) => Box::new(load.requests().map(Ok)),
+        };
+        Ok(match (self.from_ns, self.for_ns) {
+            (0, u64::MAX) => all,
+            (from_ns, for_ns) => Box::new(all.window(from_ns, for_ns)),
+        })
+    }
+}
+
+/// A source whose requests are made to fit.
+struct Adapted<'a> {
+    source: &'a Source,
+    accelerate: f64,
+    fit: Fit,
+    volume_bytes: Option<u64>,
+}
+
+impl Adapted<'_> {
+    fn requests(&self) -> std::result::Result<Requests, TraceError> {
+        let mut requests = self.source.requests()?;
+        // Times are compared to the bit: untouched unless a factor was asked for.
+        if self.accelerate.to_bits() != 1.0_f64.to_bits() {
+            requests = Box::new(requests.accelerated(self.accelerate)?);
+        }
+        let Some(volume_bytes) = self.volume_bytes else { return Ok(requests) };
+        let fitter = Fitter::new(self.fit, volume_bytes, || self.source.requests())?;
+        Ok(Box::new(requests.fitted(fitter)))
+    }
+}
+
+/// How the trace is replayed, and its requests made ready for that.
+fn adapt<'a>(command: &LabReplay, spec: &NodeSpec, source: &'a Source) -> Result<(Options, Adapted<'a>)> {
+    let layout = match command.layout {
+        cli::Layout::Mirror => Layout::Mirror,
+        cli::Layout::None => Layout::None,
+    };
+    let size_bytes = command.size.map(|size| size.0);
+    let volume_bytes = match command.fit {
+        Fit::None => size_bytes,
+        Fit::Wrap | Fit::Scale => Some(size_bytes.map_or_else(|| spec.room_bytes(layout), Ok)?),
+        Fit::Compact => Some(size_bytes.unwrap_or(u64::MAX)),
+    };
+    let options = Options {
+        seed: command.seed,
+        pace: command.closed_loop.map_or(Pace::Open, |depth| Pace::Closed { depth: depth as usize }),
+        prefill: match command.prefill {
+            cli::Prefill::None => Prefill::None,
+            cli::Prefill::Read => Prefill::Read,
+            cli::Prefill::All => Prefill::All,
+        },
+        size_bytes: volume_bytes.filter(|bytes| *bytes < u64::MAX),
+        layout,
+        verify: command.verify,
+        ..Options::default()
+    };
+    Ok((options, Adapted { source, accelerate: command.accelerate, fit: command.fit, volume_bytes }))
+}
+
+/// A bar on standard error, where that is a terminal.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new(out: Out) -> Result<Self> {
+        let bar = if matches!(out, Out::Quiet) { ProgressBar::hidden() } else { ProgressBar::no_length() };
+        let style = ProgressStyle::with_template("{prefix} {wide_bar} {msg}, {eta} left")?;
+        Ok(Self(bar.with_style(style)))
+    }
+
+    fn show(&self, progress: Progress) {
+        let (prefix, unit) = match progress.phase {
+            Phase::Prefill => ("prefill", "bytes"),
+            Phase::Replay => ("replay", "requests"),
+            Phase::ReadBack => ("read back", "bytes"),
+        };
+        if self.0.prefix() != prefix {
+            self.0.set_prefix(prefix);
+            self.0.reset();
+        }
+        self.0.set_length(progress.total);
+        self.0.set_position(progress.done);
+        let elapsed_s = progress.elapsed.as_secs_f64();
+        self.0.set_message(format!("{} of {} {unit}, virtual time {elapsed_s:.1} s", progress.done, progress.total));
+    }
+}

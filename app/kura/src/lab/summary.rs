@@ -1,0 +1,131 @@
+//! A replay's summary for people.
+
+use crate::show::table;
+use crate::size::Size;
+use kura_replay::{DiskSummary, Pace, Prefill, Response, Summary};
+
+/// The summary in under a screen for a dozen disks.
+pub fn text(summary: &Summary) -> String {
+    let mut parts = vec![facts(summary), responses(summary), disks(&summary.disks), controllers(summary)];
+    parts.extend(verdicts(summary));
+    parts.join("\n")
+}
+
+fn facts(summary: &Summary) -> String {
+    let load = &summary.load;
+    let pace = match summary.pace {
+        Pace::Open => format!("at its times, at most {} under way", summary.in_flight_max),
+        Pace::Closed { depth } => format!("{depth} at a time"),
+    };
+    let prefill = match summary.prefill {
+        Prefill::None => "nothing written before".to_owned(),
+        Prefill::Read | Prefill::All => format!("{} written before", Size(summary.prefill_bytes)),
+    };
+    let layout = format!("{:?}", summary.volume.layout).to_lowercase();
+    let (size, allocated) = (Size(summary.volume.size_bytes), Size(summary.volume.allocated_bytes));
+    let rows = [
+        ("replayed", format!("{} requests {pace}, in {}", load.requests, time(summary.elapsed_ns))),
+        ("volume", format!("{size}, layout {layout}, {allocated} allocated, {prefill}")),
+        (
+            "throughput",
+            format!(
+                "{:.1} requests/s, {:.2} MB/s read, {:.2} MB/s written",
+                summary.iops,
+                summary.read_bytes_per_s / 1e6,
+                summary.written_bytes_per_s / 1e6
+            ),
+        ),
+    ];
+    let lines = rows.map(|(name, value)| format!("{name:<12}{value}"));
+    lines.join("\n") + "\n"
+}
+
+fn responses(summary: &Summary) -> String {
+    let header = ["RESPONSE", "COUNT>", "MEAN>", "P50>", "P90>", "P95>", "P99>", "P99.9>", "MAX>"];
+    let row = |name: &str, response: &Response| {
+        let Response { count, mean_ns, p50_ns, p90_ns, p95_ns, p99_ns, p999_ns, max_ns } = *response;
+        let times = [mean_ns, p50_ns, p90_ns, p95_ns, p99_ns, p999_ns, max_ns];
+        [name.to_owned(), count.to_string()].into_iter().chain(times.map(time)).collect()
+    };
+    let kinds = [("read", &summary.read), ("write", &summary.write), ("other", &summary.other)];
+    table(&header, kinds.iter().filter_map(|(name, response)| response.as_ref().map(|response| row(name, response))))
+}
+
+fn disks(disks: &[DiskSummary]) -> String {
+    let header = ["DISK", "READS>", "WRITES>", "READ>", "WRITTEN>", "BUSY>", "MEAN QUEUE>", "MAX QUEUE>"];
+    let row = |disk: &DiskSummary| {
+        vec![
+            disk.name.clone(),
+            disk.reads.to_string(),
+            disk.writes.to_string(),
+            Size(disk.read_bytes).to_string(),
+            Size(disk.written_bytes).to_string(),
+            format!("{:.1}%", disk.busy * 100.0),
+            format!("{:.3}", disk.queue_mean),
+            disk.queue_max.to_string(),
+        ]
+    };
+    table(&header, disks.iter().map(row))
+}
+
+fn controllers(summary: &Summary) -> String {
+    let header = ["CONTROLLER", "READS>", "WRITES>", "READ>", "WRITTEN>", "BUFFERED>", "JOURNAL USED>", "JOURNAL>"];
+    let row = |controller: &kura_replay::ControllerSummary| {
+        vec![
+            controller.id.to_string(),
+            controller.reads.to_string(),
+            controller.writes.to_string(),
+            Size(controller.read_bytes).to_string(),
+            Size(controller.written_bytes).to_string(),
+            Size(controller.dirty_bytes).to_string(),
+            Size(controller.journal_used_bytes).to_string(),
+            Size(controller.journal_bytes).to_string(),
+        ]
+    };
+    table(&header, summary.controllers.iter().map(row))
+}
+
+/// What went wrong, and what was checked.
+fn verdicts(summary: &Summary) -> Option<String> {
+    let mut lines: Vec<String> =
+        summary.errors.iter().map(|(kind, count)| format!("{count} requests failed: {kind}")).collect();
+    lines.extend(summary.first_error.iter().map(|error| format!("the first of them: {error}")));
+    if let Some(verify) = &summary.verify {
+        let checked = Size(verify.checked_bytes);
+        lines.push(match &verify.first_mismatch {
+            None => format!("{checked} of answers checked: all is as it was written"),
+            Some(first) => format!("{checked} of answers checked: {} blocks are wrong; {first}", verify.mismatches),
+        });
+    }
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// A time in the unit that suits it, to three digits or so.
+fn time(ns: u64) -> String {
+    let ns_f = ns as f64;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", ns_f / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", ns_f / 1e6),
+        _ => format!("{:.2} s", ns_f / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::time;
+
+    #[test]
+    fn times_have_the_unit_that_suits_them() {
+        let cases = [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_500, "1.5 us"),
+            (13_330_000, "13.33 ms"),
+            (7_200_000_000_000, "7200.00 s"),
+        ];
+        for (ns, text) in cases {
+            assert_eq!(time(ns), text);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! `kura lab replay`: traces through a node of models, as a user runs it.
+
+use crate::harness::{Home, fails};
+use serde_json::Value;
+use std::fmt::Write;
+use std::fs;
+
+/// A trace in MSR Cambridge form: a request each 2 ms, every third a read of what was written, over 64 MiB.
+fn trace(requests: u64) -> String {
+    (0..requests).fold(String::new(), |mut text, at| {
+        let kind = if at % 3 == 2 { "Read" } else { "Write" };
+        let offset = (at / 3 * 7919) % 16384 * 4096 + at % 3 / 2 * 512;
+        let ticks = 128_166_372_000_000_000 + at * 20_000;
+        let _ = writeln!(text, "{ticks},host,0,{kind},{offset},{},0", 4096 * (1 + at % 4));
+        text
+    })
+}
+
+fn home() -> Home {
+    let home = Home::new();
+    fs::write(home.path("t.csv"), trace(600)).expect("a trace");
+    home
+}
+
+/// What `kura lab replay` says of the trace with these arguments.
+fn replayed(home: &Home, args: &[&str]) -> Value {
+    let text = home.ok(&[&["lab", "replay", "t.csv", "--json"], args].concat());
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}:\n{text}"))
+}
+
+#[test]
+fn a_trace_replays_on_the_default_node_twice_the_same() {
+    let home = home();
+    let text = home.ok(&["lab", "replay", "t.csv"]);
+    for word in ["600 requests", "read-modify", "RESPONSE", "P99.9", "slow5", "JOURNAL"] {
+        assert!(text.contains(word), "no {word} in:\n{text}");
+    }
+    assert_eq!(home.ok(&["lab", "replay", "t.csv"]), text);
+    let first = home.ok(&["lab", "replay", "t.csv", "--json", "-o", "one.json"]);
+    assert_eq!(home.ok(&["lab", "replay", "t.csv", "--json", "-o", "other.json"]), first);
+    let saved = fs::read_to_string(home.path("one.json")).expect("the summary");
+    assert_eq!(saved, first);
+    assert_eq!(fs::read_to_string(home.path("other.json")).expect("the summary"), saved);
+
+    let result: Value = serde_json::from_str(&first).expect("JSON");
+    let replay = &result["replay"];
+    assert_eq!(replay["load"]["reads"], 200);
+    assert_eq!(replay["write"]["count"], 400);
+    assert_eq!(replay["node"]["disks"].as_array().map(Vec::len), Some(8));
+    assert_eq!(
+        (&replay["node"]["disks"][0]["model"], &replay["node"]["disks"][7]["model"]),
+        (&"nvme".into(), &"hdd-7200".into())
+    );
+    let elapsed_ms = replay["elapsed_ns"].as_u64().map(|ns| ns / 1_000_000);
+    assert!(elapsed_ms >= Some(1198) && elapsed_ms < Some(2000), "the last arrives at 1198 ms: {elapsed_ms:?}");
+    assert_eq!(result["trace"]["requests"], 600);
+    assert!(!home.data().exists(), "no server, no data");
+}
+
+#[test]
+fn the_flags_say_what_is_replayed() {
+    let home = home();
+    let whole = replayed(&home, &[]);
+    let window = replayed(&home, &["--from", "200ms", "--for", "100ms"]);
+    assert_eq!(window["replay"]["load"]["requests"], 50);
+    let fast = replayed(&home, &["--accelerate", "4"]);
+    assert_eq!(
+        fast["replay"]["load"]["span_ns"].as_u64(),
+        whole["replay"]["load"]["span_ns"].as_u64().map(|ns| ns / 4)
+    );
+    let closed = replayed(&home, &["--closed-loop", "16", "--layout", "none", "--model", "slow=sata-ssd"]);
+    assert_eq!(closed["replay"]["in_flight_max"], 16);
+    assert_eq!(closed["replay"]["volume"]["layout"], "none");
+    let read_mean_ns = |result: &Value| result["replay"]["read"]["mean_ns"].as_u64().expect("a mean");
+    assert!(read_mean_ns(&closed) < read_mean_ns(&whole) / 10, "a disk that turns takes longer");
+    let unread = replayed(&home, &["--prefill", "none"]);
+    assert_eq!(unread["replay"]["prefill_bytes"], 0);
+    let fitted = replayed(&home, &["--fit", "scale", "--size", "16M"]);
+    assert_eq!(fitted["replay"]["volume"]["size_bytes"], 16 << 20);
+    let verified = replayed(&home, &["--verify"]);
+    assert_eq!(verified["replay"]["verify"]["mismatches"], 0);
+    assert!(verified["replay"]["verify"]["checked_bytes"].as_u64() > Some(4 << 20));
+    assert_eq!(verified["replay"]["digest"], whole["replay"]["digest"], "to check takes no virtual time");
+}
+
+#[test]
+fn the_node_is_that_of_a_configuration() {
+    let home = home();
+    let disks = "{ model = 'nvme', class = 'fast', size = '256M' }, { path = '/nowhere/disk', class = 'slow', size = '1G' }, \
+                 { model = { constant = { service_ns = 5_000_000, channels = 1 } }, class = 'slow', size = '1G' }";
+    fs::write(home.path("kura.toml"), format!("[pool]\ncontrollers = 2\ndisks = [{disks}]\n"))
+        .expect("a configuration");
+    let result = replayed(&home, &["--config", "kura.toml"]);
+    let node = &result["replay"]["node"];
+    assert_eq!((&node["controllers"], &node["disks"][1]["model"]), (&2.into(), &"hdd-7200".into()));
+    assert_eq!(node["disks"][2]["model"]["constant"]["service_ns"], 5_000_000);
+    let refused = fails(&mut home.kura(&["serve", "--config", "kura.toml"]));
+    assert!(refused.contains("kura.toml:3:") && refused.contains("kura lab replay"), "{refused}");
+}
+
+#[test]
+fn a_generated_load_stands_for_a_trace() {
+    let home = Home::new();
+    let load = "load:zipf,size=1G,rate=500,seconds=5,seed=3";
+    let text = home.ok(&["lab", "replay", load, "--model", "slow=nvme", "--json"]);
+    assert_eq!(home.ok(&["lab", "replay", load, "--model", "slow=nvme", "--json"]), text);
+    let result: Value = serde_json::from_str(&text).expect("JSON");
+    assert!((2000..3000).contains(&result["replay"]["load"]["requests"].as_u64().expect("a number")), "{text}");
+}
+
+#[test]
+fn bad_input_is_one_line_and_nothing_is_left() {
+    let home = home();
+    let line = |at: u64, offset: u64| format!("{},h,0,Read,{offset},4096,0\n", 1_000_000 + at);
+    let unsorted: String = (0..3000).map(|at| line(90_000 - at * 10, 0)).collect();
+    let files = [
+        ("empty.csv", String::new()),
+        ("words.txt", "no trace at all\n".to_owned()),
+        ("cut.csv", format!("{}1000002,h,0,Read", line(1, 0))),
+        ("unsorted.csv", unsorted),
+        ("huge.csv", line(1, u64::MAX - 8191)),
+        ("wide.csv", line(1, 1 << 50)),
+    ];
+    for (name, text) in files {
+        fs::write(home.path(name), text).expect("a file");
+    }
+    let cases: [(&[&str], &[&str]); 12] = [
+        (&["empty.csv"], &["empty.csv"]),
+        (&["words.txt"], &["words.txt"]),
+        (&["cut.csv"], &["cut.csv:2"]),
+        (&["unsorted.csv"], &["unsorted.csv:"]),
+        (&["huge.csv"], &["huge.csv"]),
+        (&["wide.csv"], &["wide.csv", "compact"]),
+        (&["nowhere.csv"], &["nowhere.csv"]),
+        (&["load:nothing"], &["load:nothing"]),
+        (&["t.csv", "--from", "1h"], &["t.csv", "window"]),
+        (&["t.csv", "--size", "1M"], &["request", "larger volume"]),
+        (&["t.csv", "--accelerate", "0"], &["acceleration"]),
+        (&["t.csv", "--config", "nowhere.toml"], &["nowhere.toml"]),
+    ];
+    for (args, words) in cases {
+        let complaint = fails(&mut home.kura(&[&["lab", "replay", "-o", "out.json"], args].concat()));
+        assert_eq!(complaint.lines().count(), 1, "{args:?}: {complaint}");
+        assert!(words.iter().all(|word| complaint.contains(word)), "{args:?}: {complaint}");
+        assert!(!complaint.contains("panicked"), "{args:?}: {complaint}");
+    }
+    let left = fs::read_dir(home.path(".")).expect("the folder").filter_map(Result::ok);
+    let left: Vec<_> =
+        left.map(|entry| entry.file_name()).filter(|name| name.to_string_lossy().contains("out")).collect();
+    assert!(left.is_empty(), "half-written: {left:?}");
+    let status = home.kura(&["lab", "replay", "t.csv", "--fit", "squeeze"]).status().expect("kura");
+    assert_eq!(status.code(), Some(2), "a usage error");
+    let status = home.kura(&["lab", "replay", "t.csv", "-o", "no/such/folder/out.json"]).status().expect("kura");
+    assert_eq!(status.code(), Some(1), "a result that cannot be written");
+}

@@ -1,0 +1,222 @@
+//! Whole replays of small loads on small nodes.
+
+use crate::replay::drive;
+use crate::{Error, NodeDisk, NodeSpec, Options, Pace, Prefill, Summary, Survey, replay};
+use kura_controller::{DiskClass, Layout};
+use kura_sim::{Constant, Fault, FaultKind, FaultPlan, Model, Place, RotatingSpec, When};
+use kura_trace::{Op, Request};
+use proptest::prelude::*;
+use std::convert::Infallible;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+fn disk(name: &str, class: DiskClass, model: Model) -> NodeDisk {
+    NodeDisk { name: name.to_owned(), class, size_bytes: 64 * MIB, model }
+}
+
+fn node(slow: Model) -> NodeSpec {
+    NodeSpec {
+        controllers: 1,
+        extent_bytes: 256 << 10,
+        journal_bytes: 16 * MIB,
+        write_buffer_bytes: 4 * MIB,
+        disks: vec![
+            disk("fast0", DiskClass::Fast, Model::Nvme),
+            disk("fast1", DiskClass::Fast, Model::Nvme),
+            disk("slow0", DiskClass::Slow, slow),
+            disk("slow1", DiskClass::Slow, slow),
+        ],
+    }
+}
+
+fn request(at_ns: u64, op: Op, offset_bytes: u64, len_bytes: u32) -> Request {
+    Request { at_ns, op, offset_bytes, len_bytes, response_ns: 0 }
+}
+
+fn run(spec: &NodeSpec, options: &Options, requests: &[Request]) -> Result<Summary, Error> {
+    let given = requests.to_vec();
+    let survey = Survey::of(given.iter().map(|request| Ok::<_, Infallible>(*request))).unwrap();
+    replay(spec, options, &survey, given.into_iter().map(Ok::<_, Infallible>), &mut |_| {})
+}
+
+/// Requests of all kinds, aligned and not, on 2 MiB, some at the same time.
+fn requests() -> impl Strategy<Value = Vec<Request>> {
+    let op = prop_oneof![4 => Just(Op::Write), 3 => Just(Op::Read), 1 => Just(Op::Discard), 1 => Just(Op::Flush)];
+    let one = (op, 0_u64..3_000_000, 0_u64..2 * MIB, 1_u32..40_000, any::<bool>());
+    prop::collection::vec(one, 1..150).prop_map(|drawn| {
+        let mut at_ns = 0;
+        let place = |(op, gap_ns, offset, len, aligned): (Op, u64, u64, u32, bool)| {
+            at_ns += if gap_ns < 1_000_000 { 0 } else { gap_ns };
+            match op {
+                Op::Flush => request(at_ns, op, 0, 0),
+                _ if aligned => request(at_ns, op, offset / 4096 * 4096, len.next_multiple_of(4096)),
+                _ => request(at_ns, op, offset, len),
+            }
+        };
+        drawn.into_iter().map(place).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn the_same_replay_twice_is_the_same_and_verify_changes_no_time(requests in requests(), depth in 0_usize..9) {
+        let pace = if depth == 0 { Pace::Open } else { Pace::Closed { depth } };
+        let options = Options { pace, ..Options::default() };
+        let spec = node(Model::Hdd10k);
+        let first = run(&spec, &options, &requests).unwrap();
+        let again = run(&spec, &options, &requests).unwrap();
+        prop_assert_eq!(serde_json::to_string(&first).unwrap(), serde_json::to_string(&again).unwrap());
+
+        let checked = run(&spec, &Options { verify: true, ..options }, &requests).unwrap();
+        prop_assert!(checked.is_good(), "{:?}", checked.verify);
+        prop_assert_eq!(Summary { verify: None, ..checked }, first);
+    }
+}
+
+#[test]
+fn an_open_loop_waits_for_nobody() {
+    // One disk, one operation at a time, 10 ms each; a read a millisecond.
+    let slow = Model::Constant(Constant { service_ns: 10_000_000, channels: 1 });
+    let spec = NodeSpec { disks: vec![disk("slow0", DiskClass::Slow, slow)], ..node(slow) };
+    let options = Options { layout: Layout::None, ..Options::default() };
+    let reads: Vec<Request> = (0..50).map(|at| request(at * 1_000_000, Op::Read, at * 8192, 4096)).collect();
+    let summary = run(&spec, &options, &reads).unwrap();
+    assert_eq!(summary.elapsed_ns, 500_000_000, "one after the other");
+    // The nth, from 0, comes at n ms and is answered at 10 (n + 1) ms.
+    let read = summary.read.unwrap();
+    assert_eq!((read.count, read.mean_ns), (50, 230_500_000));
+    assert_eq!(summary.in_flight_max, 46, "at 49 ms four are answered");
+    assert_eq!((summary.disks[0].queue_max, summary.disks[0].reads), (46, 50));
+}
+
+#[test]
+fn a_closed_loop_keeps_its_depth() {
+    let slow = Model::Constant(Constant { service_ns: 1_000_000, channels: 4 });
+    let spec = NodeSpec { disks: vec![disk("slow0", DiskClass::Slow, slow)], ..node(slow) };
+    // An hour between them that nobody waits.
+    let reads: Vec<Request> = (0..80).map(|at| request(at * 3_600_000_000_000, Op::Read, at * 8192, 4096)).collect();
+    for (depth, elapsed_ns) in [(1, 80_000_000), (4, 20_000_000), (8, 20_000_000)] {
+        let options = Options { layout: Layout::None, pace: Pace::Closed { depth }, ..Options::default() };
+        let summary = run(&spec, &options, &reads).unwrap();
+        assert_eq!((summary.in_flight_max, summary.elapsed_ns), (depth as u64, elapsed_ns), "depth {depth}");
+    }
+}
+
+/// Reads by a Poisson process on one server that takes the same time for each: the mean wait is known.
+#[test]
+fn reads_of_one_disk_queue_as_m_d_1() {
+    let service_ns = 1_000_000_u64;
+    let slow = Model::Constant(Constant { service_ns, channels: 1 });
+    let spec = NodeSpec { disks: vec![disk("slow0", DiskClass::Slow, slow)], ..node(slow) };
+    let options = Options { layout: Layout::None, ..Options::default() };
+    for load in [0.3, 0.7] {
+        let mut rng = kura_sim::Sim::new(5).rng("arrivals");
+        let mut at_ns = 0.0;
+        let mut arrive = || {
+            let chance = f64::from(rand::Rng::next_u32(&mut rng)) / 2.0_f64.powi(32);
+            at_ns -= (1.0 - chance).ln() * service_ns as f64 / load;
+            at_ns as u64
+        };
+        let reads: Vec<Request> = (0..40_000).map(|at| request(arrive(), Op::Read, at % 4096 * 4096, 4096)).collect();
+        let summary = run(&spec, &options, &reads).unwrap();
+        let expected_ns = service_ns as f64 * (1.0 + load / (2.0 * (1.0 - load)));
+        let mean_ns = summary.read.unwrap().mean_ns as f64;
+        assert!((mean_ns / expected_ns - 1.0).abs() < 0.03, "load {load}: {mean_ns} ns, expected {expected_ns} ns");
+        assert!((summary.disks[0].busy - load).abs() < 0.02, "load {load}: busy {}", summary.disks[0].busy);
+    }
+}
+
+#[test]
+fn prefill_decides_whether_reads_touch_a_disk() {
+    let spec = node(Model::SataSsd);
+    let read = [request(0, Op::Read, MIB, 8192)];
+    let with =
+        |prefill| run(&spec, &Options { prefill, size_bytes: Some(4 * MIB), ..Options::default() }, &read).unwrap();
+    let reads = |summary: &Summary| summary.disks.iter().map(|disk| disk.reads).sum::<u64>();
+    for (prefill, bytes, touched) in [(Prefill::None, 0, 0), (Prefill::Read, 8192, 1), (Prefill::All, 4 * MIB, 1)] {
+        let summary = with(prefill);
+        assert_eq!((summary.prefill_bytes, reads(&summary)), (bytes, touched), "{prefill:?}");
+        assert_eq!(summary.read.unwrap().max_ns > 0, touched > 0, "{prefill:?}");
+    }
+}
+
+#[test]
+fn what_goes_beyond_the_volume_fails_and_is_told() {
+    let options = Options { size_bytes: Some(MIB), ..Options::default() };
+    let summary = run(&node(Model::Nvme), &options, &[request(0, Op::Write, MIB - 4096, 8192)]).unwrap();
+    assert_eq!(summary.errors.get("invalid"), Some(&1));
+    assert!(!summary.is_good() && summary.first_error.is_some());
+}
+
+#[test]
+fn a_trace_that_does_not_fit_the_disks_is_refused() {
+    let writes: Vec<Request> = (0..400).map(|at| request(at, Op::Write, at * MIB, 4096)).collect();
+    let error = run(&node(Model::Nvme), &Options::default(), &writes).unwrap_err();
+    assert!(matches!(error, Error::NoRoom { needed_bytes: 104_857_600, .. }), "{error}");
+}
+
+#[test]
+fn a_wild_address_is_refused_before_anything_is_made() {
+    for offset in [1 << 45, u64::MAX - 4096] {
+        let error = run(&node(Model::Nvme), &Options::default(), &[request(0, Op::Read, offset, 4096)]).unwrap_err();
+        assert!(matches!(error, Error::TooFar { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_hopeless_overload_ends() {
+    let spec = node(Model::Rotating(RotatingSpec { cylinders: 0, ..RotatingSpec::paper() }));
+    let options = Options { in_flight_limit: 1000, ..Options::default() };
+    let reads: Vec<Request> = (0..5000).map(|at| request(at * 1000, Op::Read, at * 4096, 4096)).collect();
+    let error = run(&spec, &options, &reads).unwrap_err();
+    assert!(matches!(error, Error::Overloaded { waiting: 1000, .. }), "{error}");
+    assert!(error.to_string().contains("0.001 s into the trace"), "{error}");
+}
+
+#[test]
+fn thousands_of_writers_that_wait_for_room_are_served_in_turn() {
+    let options = Options { verify: true, ..Options::default() };
+    let writes: Vec<Request> = (0..20_000).map(|at| request(0, Op::Write, at * 7919 % 4096 * 4096, 4096)).collect();
+    let summary = run(&node(Model::SataSsd), &options, &writes).unwrap();
+    assert!(summary.is_good(), "{:?}", summary.verify);
+    assert!(summary.in_flight_max > 15_000, "{}", summary.in_flight_max);
+}
+
+/// Bits of the only copy rot while the trace runs.
+#[test]
+fn a_disk_that_loses_what_it_held_is_told() {
+    let disks = vec![disk("fast0", DiskClass::Fast, Model::Nvme), disk("slow0", DiskClass::Slow, Model::SataSsd)];
+    let spec = NodeSpec { disks, ..node(Model::SataSsd) };
+    let options = Options { layout: Layout::None, verify: true, ..Options::default() };
+    let mut requests: Vec<Request> = (0..256).map(|at| request(at, Op::Write, at * 4096, 4096)).collect();
+    requests.push(request(10_000_000_000, Op::Read, 8 * MIB - 4096, 4096));
+    let survey = Survey::of(requests.iter().map(|request| Ok::<_, Infallible>(*request))).unwrap();
+    for (bits, is_good) in [(0, true), (1, false)] {
+        let node = spec.start(&options, 8 * MIB).unwrap();
+        let rot = |_| Fault {
+            disk: "slow0".to_owned(),
+            when: When::After(Duration::from_secs(5)),
+            what: FaultKind::BitRot(Place::AnyPage, 1),
+        };
+        // Some of so many pages are data, whichever else hold something.
+        node.sim.set_plan(&FaultPlan { faults: (0..bits * 20).map(rot).collect(), crashes: vec![] });
+        let given = requests.clone().into_iter().map(Ok::<_, Infallible>);
+        let summary = drive(&node, &spec, &options, &survey, given, &mut |_| {}).unwrap();
+        assert_eq!(summary.is_good(), is_good, "{:?}", summary.verify);
+    }
+}
+
+#[test]
+fn an_error_of_the_source_ends_the_replay() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("trace.csv:3: no number")]
+    struct Broken;
+    let good = request(0, Op::Write, 0, 4096);
+    let survey = Survey::of([Ok::<_, Infallible>(good)]).unwrap();
+    let requests = vec![Ok(good), Err(Broken)];
+    let done = replay(&node(Model::Nvme), &Options::default(), &survey, requests.into_iter(), &mut |_| {});
+    assert_eq!(done.unwrap_err().to_string(), "trace.csv:3: no number");
+}

@@ -1,0 +1,71 @@
+//! `cargo xtask figures`: a report's figures as static SVG, and the pictures that the docs show.
+
+use crate::{needs, shell};
+use anyhow::{Context, Result};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// Whose figures.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A report's folder: draw each of its figures as SVG, beside its data. Without it: make the docs' pictures anew.
+    report: Option<PathBuf>,
+}
+
+/// Draws the figures.
+pub fn run(args: &Args) -> Result<()> {
+    needs::ensure()?;
+    match &args.report {
+        Some(report) => to_svg(report),
+        None => docs(),
+    }
+}
+
+/// What draws: a Python package that works without a network once it is here.
+const DRAWER: &str = "vl-convert-python==1.9.0.post1";
+
+fn to_svg(report: &Path) -> Result<()> {
+    let folder = shell::target("figures/python")?;
+    if !folder.join("bin/python").exists() {
+        shell::run(shell::command("python3", ["-m", "venv"]).arg(&folder))?;
+    }
+    let python = |args: &[&OsStr]| shell::run(&mut shell::command(&folder.join("bin/python").to_string_lossy(), args));
+    python(&["-m", "pip", "install", "--quiet", DRAWER].map(OsStr::new))?;
+    let program = shell::root().join("xtask/src/figures/to_svg.py");
+    python(&[program.as_os_str(), std::path::absolute(report)?.as_os_str()])
+}
+
+/// Experiments the docs show, and the figures of them.
+const EXPERIMENTS: &[&str] = &["device-model", "array-load"];
+const FIGURES: &[&str] = &["device-model/mg1", "array-load/distances"];
+
+/// Runs the experiments, and makes of them `docs/figures/` and a picture of the report.
+fn docs() -> Result<()> {
+    let report = shell::target("figures/lab-report")?;
+    let kura = shell::target("release")?.join("kura");
+    shell::run(&mut shell::cargo(["build", "--release", "--package", "kura"]))?;
+    let kura = |args: &[&str]| shell::run(shell::command(&kura.to_string_lossy(), args).arg("--out").arg(&report));
+    kura(&[&["lab", "run"], EXPERIMENTS].concat())?;
+    to_svg(&report)?;
+    let folder = shell::root().join("docs/figures");
+    std::fs::create_dir_all(&folder)?;
+    for figure in FIGURES {
+        let from = report.join(figure).with_extension("svg");
+        let to = folder.join(format!("{}.svg", figure.replace('/', "-")));
+        std::fs::copy(&from, &to).with_context(|| format!("copying {}", from.display()))?;
+    }
+    picture(&report.join("index.html"), &shell::root().join("docs/lab-report.png"))
+}
+
+/// A picture of a page's beginning, as a browser shows it.
+fn picture(page: &Path, to: &Path) -> Result<()> {
+    let mut chromium = shell::command("chromium", ["--headless", "--disable-gpu", "--disable-dev-shm-usage"]);
+    if shell::is_root() {
+        chromium.arg("--no-sandbox");
+    }
+    chromium.args(["--hide-scrollbars", "--window-size=1100,1500", "--virtual-time-budget=60000"]);
+    chromium.arg(format!("--screenshot={}", to.display()));
+    shell::output(chromium.arg(format!("file://{}", page.display())))?;
+    println!("{}", to.display());
+    Ok(())
+}
