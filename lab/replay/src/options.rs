@@ -56,7 +56,7 @@ impl Default for Options {
             size_bytes: None,
             layout: Layout::Mirror,
             verify: false,
-            in_flight_limit: 1 << 20,
+            in_flight_limit: 1 << 18,
         }
     }
 }
