@@ -5,8 +5,8 @@ use crate::show::{self, Out};
 use crate::size::Size;
 use crate::{tls, trace};
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
-use kura_admin::{CheckRequest, CheckResult, Client, NewDisk, NewVolume, ResizeVolume, ServerUri, Token, Volume};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kura_admin::{CheckRequest, CheckResult, Client, Disk, NewDisk, NewVolume, ResizeVolume, ServerUri, Token, Volume};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -71,23 +71,70 @@ async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
             let disk = client.add_disk(&new).await?;
             out.show(&disk, |disk| format!("disk {} ({}) adds {}", disk.id, disk.path, Size(disk.data_bytes)))
         }
+        DiskCommand::Remove { disk, no_wait, dry_run } => remove(client, out, disk, !no_wait, dry_run).await,
+        DiskCommand::Replace { disk: id, path, size, force, no_wait } => {
+            let class = known_disk(client, id).await?.class;
+            let path = std::path::absolute(path)?.display().to_string();
+            client.add_disk(&NewDisk { path, class, size_bytes: size.map(|size| size.0), force }).await?;
+            remove(client, out, id, !no_wait, false).await
+        }
         DiskCommand::Fail { disk: id, dry_run } => {
             if !dry_run {
                 client.fail_disk(id).await?;
             }
-            let disks = client.disks().await?;
-            let disk = disks.into_iter().find(|disk| disk.id == id);
-            let disk = disk.with_context(|| format!("disk {id}: no such disk; `kura disk list` lists them"))?;
+            let disk = known_disk(client, id).await?;
             out.show(&disk, |disk| {
                 let path = &disk.path;
                 if dry_run {
-                    format!("would fail disk {id} ({path}): its data would have one copy less")
+                    format!("would fail disk {id} ({path}): its data would have one copy less until it is copied anew")
                 } else {
-                    format!("disk {id} ({path}) is failed: it is not used until it is replaced")
+                    format!("disk {id} ({path}) is failed: what it held is copied anew to the others")
                 }
             })
         }
     }
+}
+
+async fn known_disk(client: &Client, id: u16) -> Result<Disk> {
+    let disk = client.disks().await?.into_iter().find(|disk| disk.id == id);
+    disk.with_context(|| format!("disk {id}: no such disk; `kura disk list` lists them"))
+}
+
+/// Lets a disk leave, and waits until it has.
+async fn remove(client: &Client, out: Out, id: u16, wait: bool, dry_run: bool) -> Result<()> {
+    const LOOK: Duration = Duration::from_millis(200);
+    let disk = known_disk(client, id).await?;
+    let used = if disk.unwanted_bytes > 0 { disk.unwanted_bytes } else { disk.data_bytes - disk.free_bytes };
+    if dry_run {
+        return out.show(&disk, |disk| {
+            format!("would move at most {} off disk {id} ({}), and forget it", Size(used), disk.path)
+        });
+    }
+    client.remove_disk(id).await?;
+    let path = &disk.path;
+    if !wait {
+        return out.show(&disk, |_| format!("disk {id} ({path}) leaves; `kura disk list` tells how far it is"));
+    }
+    let bar = ProgressBar::new(0).with_message(format!("moving what disk {id} holds"));
+    bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}, {eta} left")?);
+    if matches!(out, Out::Quiet) {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    while let Some(now) = client.disks().await?.into_iter().find(|disk| disk.id == id) {
+        if now.lost_bytes > 0 && now.unwanted_bytes == now.lost_bytes {
+            bar.finish_and_clear();
+            bail!(
+                "disk {id} ({path}) had the only copy of {}: bring it back, or delete the volumes that lay on it; it stays \
+                 in the pool until then",
+                Size(now.lost_bytes)
+            );
+        }
+        bar.set_length(bar.length().unwrap_or(0).max(now.unwanted_bytes));
+        bar.set_position(bar.length().unwrap_or(0) - now.unwanted_bytes);
+        tokio::time::sleep(LOOK).await;
+    }
+    bar.finish_and_clear();
+    out.show(&disk, |_| format!("disk {id} ({path}) has left the pool"))
 }
 
 async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()> {

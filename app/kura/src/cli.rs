@@ -64,7 +64,7 @@ pub enum Command {
     /// Make or show the pool
     #[command(subcommand)]
     Pool(PoolCommand),
-    /// List, add or fail the pool's disks
+    /// List, add, replace, remove or fail the pool's disks
     #[command(subcommand)]
     Disk(DiskCommand),
     /// Make, list, resize or delete volumes, each an NBD export of its name
@@ -195,13 +195,41 @@ pub enum DiskCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Mark a disk as failed: it is not used until it is replaced
+    /// Mark a disk as failed: it is not used any more, and copies of what it held are made on the others
     Fail {
         /// The disk's number, as listed
         disk: u16,
         /// Only say what would happen
         #[arg(long)]
         dry_run: bool,
+    },
+    /// Let a disk leave the pool: what it holds moves to the others first
+    #[command(after_help = "The disk may be working, failed or missing. It goes on after a restart of the server.")]
+    Remove {
+        /// The disk's number, as listed
+        disk: u16,
+        /// Do not wait for the end
+        #[arg(long)]
+        no_wait: bool,
+        /// Only say what would happen
+        #[arg(long, conflicts_with = "no_wait")]
+        dry_run: bool,
+    },
+    /// Add a disk to the pool and let another one of its class leave
+    Replace {
+        /// The number of the disk that leaves, as listed
+        disk: u16,
+        /// The new one: a block device or a file, as the server sees it
+        path: PathBuf,
+        /// Make a sparse file of this size, such as 100G
+        #[arg(long)]
+        size: Option<Size>,
+        /// Take the new one even though it is not blank
+        #[arg(long)]
+        force: bool,
+        /// Do not wait for the end
+        #[arg(long)]
+        no_wait: bool,
     },
 }
 
@@ -516,6 +544,10 @@ mod tests {
             ("disk add /dev/sda --class slow --force", true),
             ("disk add /dev/sda", false),
             ("disk fail 3", true),
+            ("disk remove 3 --dry-run", true),
+            ("disk remove 3 --dry-run --no-wait", false),
+            ("disk replace 3 /dev/sdb --force", true),
+            ("disk replace 3", false),
             ("disk fail three", false),
             ("disk fail 70000", false),
             ("check --tables", true),

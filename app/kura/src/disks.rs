@@ -142,6 +142,14 @@ impl Book {
         if *paths == before { Ok(()) } else { self.write(&paths) }
     }
 
+    /// Forgets a disk that has left the pool, and lets others have it.
+    pub fn forget(&self, disk: Uuid) -> Result<()> {
+        let mut paths = self.paths();
+        let Some(path) = paths.remove(&disk) else { return Ok(()) };
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).remove(Path::new(&path));
+        self.write(&paths)
+    }
+
     fn paths(&self) -> MutexGuard<'_, BTreeMap<Uuid, String>> {
         // A map is whole even if its holder panicked.
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)

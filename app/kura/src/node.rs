@@ -177,6 +177,10 @@ fn control(
 
 /// What the controllers may take.
 pub fn limits(pool: &config::Pool, degraded: bool) -> Config {
-    let settings = Settings { write_buffer_bytes: pool.write_buffer.get_ref().0, ..Settings::default() };
+    let settings = Settings {
+        write_buffer_bytes: pool.write_buffer.get_ref().0,
+        rebuild_bytes_per_s: pool.rebuild_rate.0,
+        ..Settings::default()
+    };
     Config { settings, degraded, ..Config::default() }
 }

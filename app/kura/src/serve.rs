@@ -11,7 +11,7 @@ use crate::show::print;
 use crate::{logs, tls};
 use anyhow::{Context, Result};
 use kura_admin::{Access, Admin, Listener, Timestamp, Token};
-use kura_controller::{Layout, VolumeSpec};
+use kura_controller::{Layout, Node, VolumeSpec};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::fs::Permissions;
 use std::net::SocketAddr;
@@ -25,9 +25,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
+use uuid::Uuid;
 
 /// The longest a stop may take; then it ends as a crash does, and the next start recovers.
 const STOP: Duration = Duration::from_secs(9);
+/// Disks that are failed or leaving are looked after this often.
+const TEND: Duration = Duration::from_secs(1);
 /// Histograms are folded this often, so that they stay small when nobody scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Bounds of latency histograms, in seconds.
@@ -99,6 +102,7 @@ impl Doors {
     /// Serves until a signal says to stop.
     async fn serve(self, data: &DataDir, running: Running, book: Book, metrics: PrometheusHandle) -> Result<ExitCode> {
         let mut signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let book = Arc::new(book);
         book.note(found(&running.node.pool().await?))?;
         let admin = Admin {
             node: running.node.clone(),
@@ -106,7 +110,7 @@ impl Doors {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             data: data.path().display().to_string(),
             nbd: self.nbd.uris(),
-            disks: Arc::new(book),
+            disks: Arc::<Book>::clone(&book),
             started_at: Timestamp::now(),
         };
         let volumes = running.node.volumes().await?;
@@ -125,6 +129,7 @@ impl Doors {
             doors.spawn(kura_admin::serve(listener, access, routes.clone(), stopping.clone()));
         }
         drop(routes);
+        let tending = stopping.clone();
         doors.spawn(self.nbd.serve(running.node.clone(), stopping));
         let upkeep = tokio::spawn(async move {
             let mut ticks = interval(UPKEEP);
@@ -133,6 +138,7 @@ impl Doors {
                 metrics.run_upkeep();
             }
         });
+        doors.spawn(tend(running.node.clone(), book, tending));
         print(&format!("{greeting}\nready"))?;
         // Without systemd there is nobody to tell.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -153,6 +159,30 @@ impl Doors {
         running.join();
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Does what is next for disks that are failed or leaving, until the server stops.
+async fn tend(node: Node, book: Arc<Book>, mut stopping: watch::Receiver<bool>) {
+    let mut ticks = interval(TEND);
+    loop {
+        tokio::select! {
+            _ = stopping.changed() => return,
+            _ = ticks.tick() => {}
+        }
+        let forgotten = match node.tend().await {
+            Ok(forgotten) => forgotten,
+            Err(error) => {
+                tracing::warn!(%error, "a disk that is failed or leaving could not be tended; trying again");
+                continue;
+            }
+        };
+        for disk in forgotten {
+            tracing::info!(disk = %Uuid::from_bytes(disk), "disk has left the pool");
+            if let Err(error) = book.forget(Uuid::from_bytes(disk)) {
+                tracing::warn!(%error, "a disk that has left is still in the book");
+            }
+        }
     }
 }
 

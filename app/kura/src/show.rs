@@ -125,7 +125,8 @@ fn recording_row(recording: &Recording) -> Vec<String> {
 
 /// Disks, a line each.
 pub fn disks(disks: &[Disk]) -> String {
-    let header = ["ID>", "CLASS", "STATE", "SIZE>", "DATA>", "FREE>", "JOURNALS>", "ERRORS>", "BAD SUMS>", "PATH"];
+    let header =
+        ["ID>", "CLASS", "STATE", "SIZE>", "DATA>", "FREE>", "TO MOVE>", "JOURNALS>", "ERRORS>", "BAD SUMS>", "PATH"];
     table(&header, disks.iter().map(disk_row))
 }
 
@@ -138,6 +139,7 @@ fn disk_row(disk: &Disk) -> Vec<String> {
         DiskState::Healthy => "healthy",
         DiskState::Failed => "failed",
         DiskState::Missing => "missing",
+        DiskState::Leaving => "leaving",
     };
     vec![
         disk.id.to_string(),
@@ -146,6 +148,7 @@ fn disk_row(disk: &Disk) -> Vec<String> {
         size(disk.size_bytes),
         size(disk.data_bytes),
         size(disk.free_bytes),
+        size(disk.unwanted_bytes),
         disk.journals.to_string(),
         disk.io_errors.to_string(),
         disk.checksum_errors.to_string(),

@@ -26,7 +26,7 @@ pub struct Member {
     pub class: Class,
     /// What lies where on it.
     pub plan: Plan,
-    device: Option<Rc<dyn Block>>,
+    device: RefCell<Option<Rc<dyn Block>>>,
     failed: Cell<bool>,
     queue: Cell<u32>,
     counters: Cell<Counters>,
@@ -36,6 +36,7 @@ impl Member {
     /// A disk; `device` is `None` when it is away.
     pub fn new(id: DeviceId, class: Class, plan: Plan, device: Option<Rc<dyn Block>>) -> Self {
         let failed = Cell::new(device.is_none());
+        let device = RefCell::new(device);
         Self { id, class, plan, device, failed, queue: Cell::new(0), counters: Cell::default() }
     }
 
@@ -46,7 +47,7 @@ impl Member {
 
     /// True when it was not found.
     pub fn is_away(&self) -> bool {
-        self.device.is_none()
+        self.device.borrow().is_none()
     }
 
     /// Errors met on it.
@@ -54,8 +55,14 @@ impl Member {
         self.counters.get()
     }
 
-    fn device(&self) -> Option<&Rc<dyn Block>> {
-        self.device.as_ref().filter(|_| self.works())
+    /// Closes it: it has left the pool.
+    pub fn let_go(&self) {
+        self.failed.set(true);
+        self.device.borrow_mut().take();
+    }
+
+    fn device(&self) -> Option<Rc<dyn Block>> {
+        self.device.borrow().clone().filter(|_| self.works())
     }
 
     fn count_io_error(&self) {
@@ -314,10 +321,15 @@ impl Array {
 
     /// Makes everything written so far durable on every working disk; returns the disks that refused.
     pub async fn flush(&self) -> Vec<Failure> {
-        let members = self.members();
-        let flushes = members.iter().filter_map(|member| {
+        let disks: Vec<_> = self.members().iter().map(|member| member.id).collect();
+        self.flush_disks(&disks).await
+    }
+
+    /// Makes everything written so far durable on those of `disks` that work; returns the disks that refused.
+    pub async fn flush_disks(&self, disks: &[DeviceId]) -> Vec<Failure> {
+        let flushes = disks.iter().filter_map(|disk| self.member(*disk)).map(|member| async move {
             let device = member.device()?;
-            Some(async move { member.io(device.flush()).await.err().map(|error| Failure { device: member.id, error }) })
+            member.io(device.flush()).await.err().map(|error| Failure { device: member.id, error })
         });
         join_all(flushes).await.into_iter().flatten().collect()
     }

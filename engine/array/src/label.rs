@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   0  magic "kura-dsk"   8  CRC u32 (over the 4096 bytes, itself as zero)  12  version u32
-//!  16  pool UUID  32  generation u64  40  id u16  42  controllers u16  44  members u16  46  journal u8, zero u8
+//!  16  pool UUID  32  generation u64  40  id u16  42  controllers u16  44  members u16  46  zero u16
 //!  48  extent bytes u64  56  pages at u64  64  extents at u64  72  extents u32  76  zero u32
 //!  80  tables bytes u64  88  ring bytes u64
-//!  96  members: UUID, class u8, journal u8, zero u16, extents u32 each
+//!  96  members: UUID, class u8, journal u8 (0 none, 1 + copy), gone u8, zero u8, extents u32 each
 //! ```
 //! Two copies, at 0 and 4096; the generation says which one is written next and which one counts.
 
@@ -13,7 +13,7 @@ use crate::layout::{JOURNALS_AT, Plan};
 use kura_block::{BLOCK_BYTES, Block, Buf, DeviceId, Error, Reader, Result, Writer};
 
 const MAGIC: [u8; 8] = *b"kura-dsk";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const CRC_AT: usize = 8;
 /// The most disks a pool takes: their members fit a label.
 const MEMBERS_LIMIT: usize = 128;
@@ -43,8 +43,10 @@ pub struct LabelMember {
     pub uuid: [u8; 16],
     /// What it is used for.
     pub class: Class,
-    /// True when it carries a copy of each journal.
-    pub journal: bool,
+    /// The copy of each journal that it carries, if it does.
+    pub journal: Option<u8>,
+    /// True when it has left the pool: its number is never used again.
+    pub gone: bool,
     /// Extents on it.
     pub extents: u32,
 }
@@ -83,10 +85,9 @@ impl Label {
         if self.members.len() > MEMBERS_LIMIT {
             return Err(Error::full(format!("a pool takes {MEMBERS_LIMIT} disks")));
         }
-        let own = self.own();
         let mut out = Writer::new();
         out.bytes(&MAGIC).u32(0).u32(VERSION).bytes(&self.pool).u64(self.generation);
-        out.u16(self.id.0).u16(self.controllers).u16(self.members.len() as u16).u8(u8::from(own.journal)).u8(0);
+        out.u16(self.id.0).u16(self.controllers).u16(self.members.len() as u16).u16(0);
         let plan = self.plan;
         out.u64(plan.extent_bytes).u64(plan.pages_at).u64(plan.extents_at).u32(plan.extents).u32(0);
         out.u64(self.journal.tables_bytes).u64(self.journal.ring_bytes);
@@ -95,7 +96,8 @@ impl Label {
                 Class::Fast => 0,
                 Class::Slow => 1,
             };
-            out.bytes(&member.uuid).u8(class).u8(u8::from(member.journal)).u16(0).u32(member.extents);
+            let journal = member.journal.map_or(0, |copy| copy + 1);
+            out.bytes(&member.uuid).u8(class).u8(journal).u8(u8::from(member.gone)).u8(0).u32(member.extents);
         }
         out.pad_to(BLOCK_BYTES);
         out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
@@ -124,9 +126,8 @@ impl Label {
         for _ in 0..count {
             let uuid = reader.array()?;
             let class = if reader.u8()? == 0 { Class::Fast } else { Class::Slow };
-            let journal = reader.u8()? != 0;
-            reader.u16()?;
-            members.push(LabelMember { uuid, class, journal, extents: reader.u32()? });
+            let (journal, gone, _) = (reader.u8()?.checked_sub(1), reader.u8()? != 0, reader.u8()?);
+            members.push(LabelMember { uuid, class, journal, gone, extents: reader.u32()? });
         }
         if usize::from(id.0) >= members.len() {
             return Err(Error::corrupt(format!("the disk's label says it is disk {} of {count}", id.0)));
@@ -171,4 +172,9 @@ pub async fn write_label(device: &dyn Block, label: &Label) -> Result<()> {
         device.write(slot(0), block.clone().into(), true).await?;
     }
     device.write(slot(label.generation), block.into(), true).await
+}
+
+/// Makes a disk that has left its pool one without a label.
+pub async fn wipe_label(device: &dyn Block) -> Result<()> {
+    device.write(0, Buf::copy_of(&[0; 2 * BLOCK_BYTES]).into(), true).await
 }

@@ -27,6 +27,6 @@ pub mod policy;
 mod tests;
 
 pub use array::{Agreement, Array, Counters, Failure, Member, Verified};
-pub use label::{Class, JournalPart, Label, LabelMember, read_label, write_label};
+pub use label::{Class, JournalPart, Label, LabelMember, read_label, wipe_label, write_label};
 pub use layout::{Layout, Place, Places, Plan};
 pub use page::{Page, PageOwner};

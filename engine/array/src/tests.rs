@@ -119,7 +119,13 @@ fn of_two_pages_the_newer_good_one_counts() {
 fn labels_come_back_and_the_newer_good_one_counts() {
     let sim = Sim::new(1);
     let disk = sim.disk("disk", DiskSpec::nvme(8 << 20));
-    let member = |id| LabelMember { uuid: [id; 16], class: Class::Slow, journal: id == 0, extents: 5 };
+    let member = |id| LabelMember {
+        uuid: [id; 16],
+        class: Class::Slow,
+        journal: (id == 0).then_some(1),
+        gone: id == 1,
+        extents: 5,
+    };
     let mut label = Label {
         pool: [1; 16],
         generation: 1,

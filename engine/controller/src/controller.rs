@@ -3,10 +3,10 @@
 use crate::info::{ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
 use crate::pool::{Found, assemble};
 use crate::recording::{Recorder, Ring, Tap};
-use kura_array::{Array, Class, Label, LabelMember, Member, Plan, read_label, write_label};
+use kura_array::{Array, Label, Member, read_label};
 use kura_block::{Block, ControllerId, DeviceId, Error, Result, Runtime, Shared};
 use kura_journal::Limits;
-use kura_volume::{Parts, Replayed, Settings, Store, VolumeStatus};
+use kura_volume::{Held, Parts, Replayed, Settings, Store, VolumeStatus};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -30,19 +30,19 @@ pub struct Config {
 pub struct Controller {
     id: ControllerId,
     runtime: Rc<dyn Runtime>,
-    shared: Arc<dyn Shared>,
+    pub(crate) shared: Arc<dyn Shared>,
     store: Store,
-    opener: Opener,
+    pub(crate) opener: Opener,
     replayed: Replayed,
-    pool: RefCell<PoolFacts>,
+    pub(crate) pool: RefCell<PoolFacts>,
     /// Where the clients of a volume find its recording, by the volume's name.
     taps: RefCell<BTreeMap<String, Rc<Tap>>>,
 }
 
 /// What the labels say, and where the disks are.
-struct PoolFacts {
-    label: Label,
-    found: Vec<Option<Found>>,
+pub(crate) struct PoolFacts {
+    pub label: Label,
+    pub found: Vec<Option<Found>>,
 }
 
 impl Controller {
@@ -191,9 +191,13 @@ impl Controller {
     /// The pool as this controller sees it: free is what nobody leased, and what this controller leased in advance.
     pub async fn pool(&self) -> Result<PoolInfo> {
         let mut disks = Vec::new();
+        let unwanted = self.store.unwanted();
         for member in self.store.array().members() {
-            let free = self.shared.free(member.id).await?;
-            disks.push(self.describe_disk(&member, free + self.store.leased(member.id)));
+            if self.pool.borrow().label.members[usize::from(member.id.0)].gone {
+                continue;
+            }
+            let free = self.shared.free(member.id).await? + self.store.leased(member.id);
+            disks.push(self.describe_disk(&member, free, unwanted.get(&member.id).copied()));
         }
         let taking = disks.iter().filter(|disk| disk.takes_data);
         let (data_bytes, free_bytes) =
@@ -203,17 +207,18 @@ impl Controller {
         Ok(PoolInfo { uuid, extent_bytes, data_bytes, free_bytes, disks })
     }
 
-    /// Bytes leased in advance on each disk, by id.
-    pub(crate) fn leased_bytes(&self) -> Vec<u64> {
-        let members = self.store.array().members();
-        members.iter().map(|member| u64::from(self.store.leased(member.id)) * member.plan.extent_bytes).collect()
+    /// Bytes leased in advance on a disk.
+    pub(crate) fn leased_bytes(&self, disk: DeviceId) -> u64 {
+        u64::from(self.store.leased(disk)) * self.store.array().extent_bytes()
     }
 
-    fn describe_disk(&self, member: &Member, free: u32) -> DiskInfo {
+    pub(crate) fn describe_disk(&self, member: &Member, free: u32, unwanted: Option<Held>) -> DiskInfo {
         let pool = self.pool.borrow();
         let at = usize::from(member.id.0);
         let (label, found) = (&pool.label.members[at], pool.found[at].as_ref());
+        let leaving = self.store.leaving_disks().contains(&member.id);
         let state = match (member.is_away(), member.works()) {
+            _ if leaving => DiskState::Leaving,
             (true, _) => DiskState::Missing,
             (false, true) => DiskState::Healthy,
             (false, false) => DiskState::Failed,
@@ -228,58 +233,12 @@ impl Controller {
             size_bytes: found.map_or(0, |(_, device)| device.geometry().size_bytes),
             data_bytes: u64::from(member.plan.extents) * member.plan.extent_bytes,
             free_bytes: u64::from(free) * member.plan.extent_bytes,
+            unwanted_bytes: unwanted.map_or(0, |held| held.copies * member.plan.extent_bytes),
+            lost_bytes: unwanted.map_or(0, |held| held.lost * member.plan.extent_bytes),
             takes_data: self.store.data_disks().contains(&member.id),
-            journals: if label.journal { pool.label.controllers } else { 0 },
+            journals: if label.journal.is_some() { pool.label.controllers } else { 0 },
             io_errors: counters.io_errors,
             checksum_errors: counters.checksum_errors,
         }
-    }
-
-    /// Writes the labels of a pool that grows by a disk: the new one first, so that every label names labelled disks.
-    /// Returns the new disk's number.
-    pub(crate) async fn label_new_disk(&self, path: &str, class: Class, uuid: [u8; 16]) -> Result<DeviceId> {
-        let device = (self.opener)(path)?;
-        if read_label(&*device).await?.is_some() {
-            return Err(Error::invalid(format!(
-                "{path}: carries a kura label already: wipe it first if its pool is gone"
-            )));
-        }
-        let (mut label, found) = {
-            let pool = self.pool.borrow();
-            (pool.label.clone(), pool.found.clone())
-        };
-        let plan = Plan::of(device.geometry().size_bytes, label.plan.extent_bytes, 0)?;
-        if plan.extents == 0 {
-            return Err(Error::invalid(format!("{path}: too small for an extent of {} bytes", plan.extent_bytes)));
-        }
-        let id = DeviceId(label.members.len() as u16);
-        label.members.push(LabelMember { uuid, class, journal: false, extents: plan.extents });
-        label.generation += 1;
-        write_label(&*device, &Label { id, plan, ..label.clone() }).await?;
-        for (_, device) in found.into_iter().flatten() {
-            if let Some(own) = read_label(&*device).await? {
-                let renewed = Label { id: own.id, plan: own.plan, journal: own.journal, ..label.clone() };
-                write_label(&*device, &renewed).await?;
-            }
-        }
-        Ok(id)
-    }
-
-    /// Takes a disk into service whose label [`Controller::label_new_disk`] wrote.
-    pub(crate) async fn join_disk(&self, path: &str) -> Result<DiskInfo> {
-        let device = (self.opener)(path)?;
-        let label = read_label(&*device).await?.ok_or_else(|| Error::corrupt(format!("{path}: its label is gone")))?;
-        let (id, own) = (label.id, label.own());
-        self.shared.add_device(id, label.plan.extents).await?;
-        self.store.array().add(Member::new(id, own.class, label.plan, Some(Rc::clone(&device))));
-        {
-            let pool = &mut *self.pool.borrow_mut();
-            pool.found.push(Some((path.into(), device)));
-            let plan = pool.label.plan;
-            pool.label = Label { plan, ..label };
-        }
-        let member = self.store.array().member(id).ok_or_else(|| Error::missing(format!("disk {}", id.0)))?;
-        let free = self.shared.free(id).await?;
-        Ok(self.describe_disk(&member, free))
     }
 }

@@ -43,6 +43,15 @@ impl Door {
         self.jobs.send(job).map_err(|_| stopped())?;
         answered.await.map_err(|_| stopped())
     }
+
+    /// Runs `work` on the controller's thread, if it still runs.
+    pub fn send(&self, work: impl FnOnce(Rc<Controller>) + Send + 'static) {
+        // A controller that has stopped has nothing to begin any more.
+        let _ = self.jobs.send(Box::new(move |controller| {
+            work(controller);
+            Box::pin(std::future::ready(()))
+        }));
+    }
 }
 
 impl Inbox {

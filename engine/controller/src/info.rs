@@ -31,6 +31,8 @@ pub enum DiskState {
     Failed,
     /// Not found when the pool was opened.
     Missing,
+    /// On its way out of the pool: it takes nothing new, and what it holds moves to the others.
+    Leaving,
 }
 
 /// A disk of the pool.
@@ -52,6 +54,10 @@ pub struct DiskInfo {
     pub data_bytes: u64,
     /// Bytes of `data_bytes` that hold nothing.
     pub free_bytes: u64,
+    /// Where it is failed or leaving, bytes of volumes' data that a rebuild has still to move.
+    pub unwanted_bytes: u64,
+    /// Of these, bytes of which no copy on a working disk is left.
+    pub lost_bytes: u64,
     /// True when it takes volumes' data now.
     pub takes_data: bool,
     /// Journals that lie on it.

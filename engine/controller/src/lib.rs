@@ -14,6 +14,7 @@
 mod controller;
 mod door;
 mod info;
+mod membership;
 mod node;
 mod pool;
 mod recording;

@@ -1,9 +1,8 @@
 //! The controllers of a pool, joined.
 
-use crate::info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
+use crate::info::{CheckReport, ControllerInfo, DiskState, PoolInfo, VolumeInfo};
 use crate::{Controller, Door};
 use futures::future::try_join_all;
-use kura_array::Class;
 use kura_block::{DeviceId, Error, Local, Result};
 use kura_volume::Spec;
 use std::rc::Rc;
@@ -12,12 +11,15 @@ use std::sync::Arc;
 /// The controllers of a pool, joined. Usable from any thread; clones are the same node.
 #[derive(Clone)]
 pub struct Node {
-    doors: Arc<[Door]>,
+    pub(crate) doors: Arc<[Door]>,
 }
 
 impl Node {
-    /// A node of these controllers, in the order of their numbers.
+    /// A node of these controllers, in the order of their numbers. All are open: from here on they may rebuild.
     pub fn new(doors: Vec<Door>) -> Self {
+        for door in &doors {
+            door.send(|controller| controller.store().begin_rebuilding());
+        }
         Self { doors: doors.into() }
     }
 
@@ -93,10 +95,15 @@ impl Node {
         Ok(())
     }
 
-    /// The pool and its disks: errors summed over the controllers, a disk failed when one of them says so.
+    /// The pool and its disks: errors and what they hold summed over the controllers, a disk failed when one of them
+    /// says so.
     pub async fn pool(&self) -> Result<PoolInfo> {
         let ask = |controller: Rc<Controller>| -> Local<'static, Result<(PoolInfo, Vec<u64>)>> {
-            Box::pin(async move { Ok((controller.pool().await?, controller.leased_bytes())) })
+            Box::pin(async move {
+                let pool = controller.pool().await?;
+                let leased = pool.disks.iter().map(|disk| controller.leased_bytes(DeviceId(disk.id))).collect();
+                Ok((pool, leased))
+            })
         };
         let mut views = self.ask_all(ask).await?.into_iter();
         let (mut pool, _) = views.next().ok_or_else(|| Error::retry("no controller serves"))?;
@@ -104,6 +111,8 @@ impl Node {
             for ((disk, other), leased_bytes) in pool.disks.iter_mut().zip(view.disks).zip(leased) {
                 disk.io_errors += other.io_errors;
                 disk.checksum_errors += other.checksum_errors;
+                disk.unwanted_bytes += other.unwanted_bytes;
+                disk.lost_bytes += other.lost_bytes;
                 disk.free_bytes += leased_bytes;
                 pool.free_bytes += if disk.takes_data { leased_bytes } else { 0 };
                 if other.state != DiskState::Healthy {
@@ -117,21 +126,6 @@ impl Node {
     /// The controllers, by number.
     pub async fn controllers(&self) -> Result<Vec<ControllerInfo>> {
         self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.info())))).await
-    }
-
-    /// Adds a disk to the pool; everything on it is lost.
-    pub async fn add_disk(&self, path: String, class: Class, uuid: [u8; 16]) -> Result<DiskInfo> {
-        let first = self.doors.first().ok_or_else(|| Error::retry("no controller serves"))?;
-        let label_at = path.clone();
-        let labelled = first.call(move |controller| -> Local<'static, Result<DeviceId>> {
-            Box::pin(async move { controller.label_new_disk(&label_at, class, uuid).await })
-        });
-        labelled.await??;
-        let joined = self.ask_all(move |controller| {
-            let path = path.clone();
-            Box::pin(async move { controller.join_disk(&path).await })
-        });
-        joined.await?.pop().ok_or_else(|| Error::retry("no controller serves"))
     }
 
     /// Marks a disk as failed: it is not used until it is replaced.

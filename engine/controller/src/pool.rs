@@ -35,7 +35,7 @@ pub struct PoolSpec {
 }
 
 /// Copies of each journal at most.
-const JOURNAL_COPIES: usize = 2;
+pub(crate) const JOURNAL_COPIES: usize = 2;
 /// The smallest area for a controller's tables.
 const TABLES_MIN_BYTES: u64 = 1 << 20;
 /// Bytes in the tables for an extent of a mirrored volume, doubled for a pool that grows.
@@ -81,7 +81,8 @@ pub async fn format(disks: &[NewDisk], spec: &PoolSpec) -> Result<()> {
         .map(|(id, disk)| LabelMember {
             uuid: disk.uuid,
             class: disk.class,
-            journal: carriers.contains(&id),
+            journal: carriers.iter().position(|carrier| *carrier == id).map(|copy| copy as u8),
+            gone: false,
             extents: plans[id].extents,
         })
         .collect();
@@ -164,7 +165,13 @@ pub(crate) async fn assemble(found: Vec<Found>) -> Result<Assembled> {
         }
     }
     // A disk without a readable label may be a damaged member, as long as one is away.
-    let away = newest.as_ref().map_or(0, |newest| newest.members.len().saturating_sub(labels.len()));
+    if let Some(newest) = &newest {
+        // A disk that left may still be there with its old label.
+        let gone = |id: &DeviceId| newest.members.get(usize::from(id.0)).is_some_and(|member| member.gone);
+        labels.retain(|id, _| !gone(id));
+    }
+    let expected = newest.as_ref().map_or(0, |newest| newest.members.iter().filter(|member| !member.gone).count());
+    let away = expected.saturating_sub(labels.len());
     if strangers.len() > away {
         return Err(strangers.swap_remove(0));
     }
@@ -197,14 +204,14 @@ impl Assembled {
         Shape { tables_bytes: self.label.journal.tables_bytes, ring_bytes: self.label.journal.ring_bytes }
     }
 
-    /// The copies of a controller's journal, in the order of the disks' ids.
+    /// The copies of a controller's journal.
     pub fn journal(&self, controller: u16) -> Vec<JournalPlace> {
         let offset = Label::journal_at(controller, self.shape().region_bytes());
-        let carriers = self.label.members.iter().enumerate().filter(|(_, member)| member.journal);
+        let carriers = self.label.members.iter().enumerate();
         carriers
-            .map(|(id, _)| JournalPlace {
-                disk: DeviceId(id as u16),
-                copy: self.found[id].as_ref().map(|(_, device)| JournalCopy { device: Rc::clone(device), offset }),
+            .filter_map(|(id, member)| {
+                let copy = self.found[id].as_ref().map(|(_, device)| JournalCopy { device: Rc::clone(device), offset });
+                Some(JournalPlace { index: usize::from(member.journal?), disk: DeviceId(id as u16), copy })
             })
             .collect()
     }

@@ -80,6 +80,33 @@ fn nothing_is_lost_or_wrong_with_one_faulty_disk() {
     }
 }
 
+/// A disk leaves or fails in the middle of work and power cuts; when what it held has been moved, another one may die.
+#[test]
+fn after_a_rebuild_another_disk_may_die() {
+    for seed in seeds(2) {
+        let mut world = World::new(seed);
+        let shape = PlanShape {
+            disks: world.disk_names(),
+            faulty_disks: 0,
+            faults_per_disk: 0,
+            kinds: survivable(),
+            within_ops: 400,
+            crash_within_ops: 2500,
+        };
+        let quiet = FaultPlan::random(&mut world.rng, &shape);
+        world.sim.set_plan(&quiet);
+        world.incarnation(20);
+        for _ in 0..2 {
+            let plan = FaultPlan::random(&mut world.rng, &shape);
+            println!("seed {seed} at {:?}:\n{plan}", world.sim.now());
+            world.sim.set_plan(&plan);
+            world.part_with_a_disk(30);
+        }
+        world.sim.set_plan(&FaultPlan::default());
+        world.lose_another();
+    }
+}
+
 #[test]
 fn one_seed_twice_is_the_same() {
     for seed in seeds(100) {

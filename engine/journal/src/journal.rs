@@ -1,10 +1,11 @@
 //! The journal in service: appending, group commit, space, checkpoints.
 
 use crate::Lsn;
-use crate::entry::{ENTRY_LIMIT_BYTES, Group, Stamp};
+use crate::entry::{ENTRY_LIMIT_BYTES, Group};
 use crate::root::{Identity, ROOT_BYTES, Root, Shape, TablesRef};
+use crate::state::{Joining, Kept, Start, State, Step};
 use futures::future::{join_all, select};
-use kura_block::{Block, Buf, Bufs, Checksum, Error, Local, Result, Runtime};
+use kura_block::{Block, Buf, Bufs, Checksum, Error, Result, Runtime};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -51,7 +52,7 @@ pub struct Journal {
 }
 
 pub(crate) struct Inner {
-    copies: Vec<Option<JournalCopy>>,
+    copies: RefCell<Vec<Option<JournalCopy>>>,
     shape: Shape,
     identity: Identity,
     limits: Limits,
@@ -61,122 +62,6 @@ pub(crate) struct Inner {
     wake: Notify,
     /// `durable`, the tail or `failed` changed.
     progress: Notify,
-}
-
-/// An entry in the ring that is still needed.
-struct Kept {
-    first_lsn: Lsn,
-    end_lsn: Lsn,
-    sequence: u64,
-    position: u64,
-}
-
-/// Where the log stands when a scan hands over.
-pub(crate) struct Start {
-    pub root: Root,
-    pub next_lsn: Lsn,
-    pub position: u64,
-    pub sequence: u64,
-}
-
-struct State {
-    groups: VecDeque<Group>,
-    pending_bytes: u64,
-    pending_since: Duration,
-    next_lsn: Lsn,
-    /// Every record below is written.
-    written: Lsn,
-    /// Bytes written since the copies were last flushed, and when the first of them was.
-    unflushed_bytes: u64,
-    unflushed_since: Duration,
-    /// Every record below is durable.
-    durable: Lsn,
-    /// Every entry below is durable.
-    durable_sequence: u64,
-    /// Somebody waits for the records below to be durable.
-    wanted: Lsn,
-    /// The least of what is waited for.
-    wanted_first: Option<Lsn>,
-    /// The live copies that the last entry told of.
-    told: u32,
-    position: u64,
-    sequence: u64,
-    kept: VecDeque<Kept>,
-    root: Root,
-    live_copies: u32,
-    /// No append before recovery has begun a new epoch with its first checkpoint.
-    sealed: bool,
-    closing: bool,
-    failed: Option<Error>,
-}
-
-/// What the committer does next.
-enum Step {
-    /// Writes an entry; with `durable`, it is durable together with all before it.
-    Write { group: Group, durable: bool },
-    /// Makes what was written durable.
-    Flush,
-    /// Ends.
-    End,
-}
-
-/// Unflushed bytes after which the copies are flushed although nobody waits.
-const FLUSH_BYTES: u64 = 4 << 20;
-/// And how long anything stays unflushed.
-const FLUSH_AFTER: Duration = Duration::from_millis(20);
-
-impl State {
-    /// What to do now, or how long to wait when nothing new comes.
-    fn step(&mut self, now: Duration, limits: Limits) -> std::result::Result<Step, Option<Duration>> {
-        let awaited = |upto: Lsn| self.wanted_first.is_some_and(|first| first <= upto);
-        let unflushed = self.written > self.durable;
-        let exposed = now.saturating_sub(self.unflushed_since);
-        let much = self.unflushed_bytes >= FLUSH_BYTES || exposed >= FLUSH_AFTER;
-        if unflushed && (awaited(self.written) || much) {
-            return Ok(Step::Flush);
-        }
-        if self.groups.is_empty() {
-            return match (self.closing, unflushed) {
-                (true, true) => Ok(Step::Flush),
-                (true, false) => Ok(Step::End),
-                (false, true) => Err(Some(FLUSH_AFTER.saturating_sub(exposed))),
-                (false, false) => Err(None),
-            };
-        }
-        let waited = now.saturating_sub(self.pending_since);
-        let due = self.wanted > self.written || self.closing || self.pending_bytes >= limits.batch_bytes;
-        if !due && waited < limits.linger {
-            return Err(Some(limits.linger.saturating_sub(waited)));
-        }
-        let group = self.groups.pop_front().unwrap_or_default();
-        self.pending_since = now;
-        // The last group that somebody waits for, with nothing unflushed before it, needs no flush of its own.
-        let durable =
-            !unflushed && self.wanted_first.is_some_and(|first| first.0 <= self.written.0 + u64::from(group.count));
-        Ok(Step::Write { group, durable })
-    }
-
-    fn stamp(&self) -> Stamp {
-        Stamp {
-            epoch: self.root.epoch,
-            sequence: self.sequence,
-            first_lsn: self.written,
-            live_copies: self.live_copies,
-            durable_sequence: self.durable_sequence,
-        }
-    }
-
-    fn tail_position(&self) -> u64 {
-        self.kept.front().map_or(self.position, |kept| kept.position)
-    }
-
-    fn used_bytes(&self) -> u64 {
-        self.position - self.tail_position() + self.pending_bytes
-    }
-
-    fn alive(&self) -> Result<()> {
-        self.failed.clone().map_or(Ok(()), Err)
-    }
 }
 
 impl Journal {
@@ -208,12 +93,13 @@ impl Journal {
             kept: VecDeque::new(),
             root: start.root,
             live_copies,
+            joining: None,
             sealed: true,
             closing: false,
             failed: None,
         };
         let inner = Inner {
-            copies,
+            copies: RefCell::new(copies),
             shape,
             identity,
             limits,
@@ -348,6 +234,29 @@ impl Journal {
         self.inner.kill(index, &Error::device("taken out of service"));
     }
 
+    /// Begins to write `copy` in the place of copy `index`, which must not be live. It counts from the checkpoint on that
+    /// gives tables and whose tail has passed the next entry; until then a crash does without it.
+    pub fn join(&self, index: usize, copy: JournalCopy) {
+        assert!(!self.is_live(index), "copy {index} of the journal is in service");
+        {
+            let copies = &mut *self.inner.copies.borrow_mut();
+            copies.resize(copies.len().max(index + 1), None);
+            copies[index] = Some(copy);
+        }
+        let state = &mut *self.inner.state.borrow_mut();
+        // The entry that is being written now, if there is one, does not go there: let there be another one soon.
+        state.joining = Some(Joining { index, sequence: state.sequence + 1, has_tables: false });
+        let group = Group::default();
+        state.pending_bytes += group.entry_bytes();
+        state.groups.push_back(group);
+        self.inner.wake.notify_one();
+    }
+
+    /// True while copy `index` is written and does not count yet.
+    pub fn is_joining(&self, index: usize) -> bool {
+        self.inner.state.borrow().joining.is_some_and(|joining| joining.index == index)
+    }
+
     /// Ends the committer once everything appended is written.
     pub async fn close(&self) -> Result<()> {
         let end = self.next_lsn();
@@ -419,7 +328,7 @@ impl Inner {
             state.unflushed_bytes = 0;
             (state.written, state.sequence)
         };
-        self.on_live_copies(|copy| copy.device.flush()).await?;
+        self.on_live_copies(async |copy| copy.device.flush().await).await?;
         self.made_durable(written).await
     }
 
@@ -452,7 +361,7 @@ impl Inner {
         };
         let entry = group.encode(stamp);
         let place = self.shape.place(position);
-        self.on_live_copies(|copy| copy.device.write(copy.offset + place, entry.clone(), durable)).await?;
+        self.on_live_copies(async |copy| copy.device.write(copy.offset + place, entry.clone(), durable).await).await?;
         let state = &mut *self.state.borrow_mut();
         let end_lsn = Lsn(stamp.first_lsn.0 + u64::from(group.count));
         state.kept.push_back(Kept { first_lsn: stamp.first_lsn, end_lsn, sequence: stamp.sequence, position });
@@ -465,11 +374,15 @@ impl Inner {
 
     /// Does `work` on every live copy at once; a copy that fails is dead from then on, and with the last one the
     /// journal.
-    async fn on_live_copies<'a>(&'a self, work: impl Fn(&'a JournalCopy) -> Local<'a, Result<()>>) -> Result<()> {
-        let live = self.state.borrow().live_copies;
-        let copies = self.copies.iter().enumerate().filter(|(index, _)| live & 1 << index != 0);
+    async fn on_live_copies(&self, work: impl AsyncFn(JournalCopy) -> Result<()>) -> Result<()> {
+        let written = {
+            let state = self.state.borrow();
+            state.live_copies | state.joining.map_or(0, |joining| 1 << joining.index)
+        };
+        let copies: Vec<_> = self.copies.borrow().iter().cloned().enumerate().collect();
+        let copies = copies.into_iter().filter(|(index, _)| written & 1 << index != 0);
         let work = copies.filter_map(|(index, copy)| {
-            let done = work(copy.as_ref()?);
+            let done = work(copy?);
             Some(async move { (index, done.await) })
         });
         for (index, done) in join_all(work).await {
@@ -482,6 +395,9 @@ impl Inner {
 
     fn kill(&self, index: usize, error: &Error) {
         let state = &mut *self.state.borrow_mut();
+        if state.joining.is_some_and(|joining| joining.index == index) {
+            state.joining = None;
+        }
         if state.live_copies & 1 << index == 0 {
             return;
         }
@@ -498,6 +414,7 @@ impl Inner {
 
     async fn write_tables(&self, bytes: &[u8], area: u32, lsn: Lsn) -> Result<TablesRef> {
         const CHUNK_BYTES: usize = 1 << 20;
+        let joining = self.state.borrow().joining;
         let tables = TablesRef { area, crc: crc32c::crc32c(bytes), bytes: bytes.len() as u64, lsn };
         if tables.bytes.next_multiple_of(ROOT_BYTES) > self.shape.tables_bytes {
             return Err(Error::full(format!(
@@ -510,9 +427,16 @@ impl Inner {
         for (number, chunk) in padded.chunks(CHUNK_BYTES).enumerate() {
             let at = self.shape.tables_at(area) + (number * CHUNK_BYTES) as u64;
             let chunk = Buf::copy_of(chunk);
-            self.on_live_copies(|copy| copy.device.write(copy.offset + at, chunk.clone().into(), false)).await?;
+            let write =
+                async |copy: JournalCopy| copy.device.write(copy.offset + at, chunk.clone().into(), false).await;
+            self.on_live_copies(write).await?;
         }
-        self.on_live_copies(|copy| copy.device.flush()).await?;
+        self.on_live_copies(async |copy| copy.device.flush().await).await?;
+        if let Some(joining) = joining
+            && let Some(now) = &mut self.state.borrow_mut().joining
+        {
+            now.has_tables |= now.index == joining.index && now.sequence == joining.sequence;
+        }
         Ok(tables)
     }
 
@@ -526,6 +450,7 @@ impl Inner {
                     .map_or((state.position, state.sequence, state.written), |kept| {
                         (kept.position, kept.sequence, kept.first_lsn)
                     });
+                let joined = state.joining.filter(|joining| joining.has_tables && joining.sequence <= tail_sequence);
                 Root {
                     generation: state.root.generation + 1,
                     epoch: state.root.epoch + u64::from(state.sealed),
@@ -533,13 +458,17 @@ impl Inner {
                     tail_sequence,
                     tail_lsn,
                     tables,
-                    live_copies: state.live_copies,
+                    live_copies: state.live_copies | joined.map_or(0, |joining| 1 << joining.index),
                 }
             };
             let at = root.generation % 2 * ROOT_BYTES;
             let block = root.encode(self.identity);
-            self.on_live_copies(|copy| copy.device.write(copy.offset + at, block.clone().into(), true)).await?;
+            let write = async |copy: JournalCopy| copy.device.write(copy.offset + at, block.clone().into(), true).await;
+            self.on_live_copies(write).await?;
             let state = &mut *self.state.borrow_mut();
+            if let Some(joining) = state.joining.take_if(|joining| root.live_copies & 1 << joining.index != 0) {
+                state.live_copies |= 1 << joining.index;
+            }
             state.root = root;
             state.sealed = false;
             if state.live_copies == root.live_copies {

@@ -30,6 +30,7 @@ mod entry;
 mod journal;
 mod root;
 mod scan;
+mod state;
 #[cfg(test)]
 mod tests;
 

@@ -2,8 +2,9 @@
 
 use crate::Lsn;
 use crate::entry::{Entry, Head};
-use crate::journal::{Journal, JournalCopy, Limits, Start};
+use crate::journal::{Journal, JournalCopy, Limits};
 use crate::root::{Identity, ROOT_BYTES, Root, Shape, TablesRef};
+use crate::state::Start;
 use futures::future::try_join_all;
 use kura_block::{BLOCK_BYTES, Error, Result, Runtime};
 use std::rc::Rc;

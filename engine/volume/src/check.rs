@@ -73,7 +73,7 @@ impl Inner {
             return at + 1;
         }
         let first = u64::from(index) * blocks as u64 + at as u64;
-        let found = self.array.verify(&extent.places, at, &expected).await;
+        let found = self.array.verify(&extent.places(), at, &expected).await;
         report.blocks += expected.len() as u64;
         for (bad, disk) in found.bad {
             let block = first + bad as u64;
@@ -89,7 +89,7 @@ impl Inner {
                 report
                     .violations
                     .push(format!("volume {name} block {block}: bad on disk {} and no copy is good", disk.0));
-            } else if let Ok(good) = self.array.read(&extent.places, at + bad, &expected[bad..=bad]).await {
+            } else if let Ok(good) = self.array.read(&extent.places(), at + bad, &expected[bad..=bad]).await {
                 let data = good.data.slice(0..BLOCK_BYTES);
                 report.repaired += u64::from(self.repair(volume, &extent, block, data, expected[bad]));
             }

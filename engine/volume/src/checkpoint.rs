@@ -59,9 +59,11 @@ impl Inner {
 
     /// A disk whose journal copy failed is out of service as a whole.
     async fn note_lost_journals(&self) -> Result<()> {
-        for (copy, disk) in self.journal_disks.iter().enumerate() {
-            if !self.journal().is_live(copy) && !self.tables.borrow().failed.contains(disk) {
-                self.fail_disk(*disk).await?;
+        let disks = self.journal_disks.borrow().clone();
+        for (copy, disk) in disks {
+            let used = self.journal().is_live(copy) || self.journal().is_joining(copy);
+            if !used && !self.tables.borrow().failed.contains(&disk) {
+                self.fail_disk(disk).await?;
             }
         }
         Ok(())
@@ -136,7 +138,7 @@ impl Inner {
     /// Writes pages beside their extents, on all copies.
     pub async fn write_pages(&self, pages: &[(Rc<Extent>, Page)]) -> Result<()> {
         let mut writes = stream::iter(pages)
-            .map(|(extent, page)| self.array.write_page(&extent.places, extent.owner, page))
+            .map(|(extent, page)| async move { self.array.write_page(&extent.places(), extent.owner, page).await })
             .buffer_unordered(WIDTH);
         while let Some(failures) = writes.next().await {
             self.heed(failures).await?;
@@ -151,7 +153,7 @@ impl Inner {
     }
 
     /// Disks that refuse go out of service; one that is only full makes the caller try again later.
-    async fn heed(&self, failures: Vec<Failure>) -> Result<()> {
+    pub async fn heed(&self, failures: Vec<Failure>) -> Result<()> {
         for failure in failures {
             if failure.error.kind() == Kind::Full {
                 return Err(failure.error);

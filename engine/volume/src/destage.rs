@@ -27,6 +27,14 @@ pub(crate) struct Flight {
     data: Bufs,
 }
 
+impl Flight {
+    /// Its volume and its blocks.
+    pub fn blocks(&self) -> impl Iterator<Item = (u64, u64)> {
+        let (volume, first) = (self.volume.id, self.first);
+        (first..first + self.versions.len() as u64).map(move |block| (volume, block))
+    }
+}
+
 /// Where the next flight is looked for: volume and block.
 pub(crate) type Cursor = (u64, u64);
 
@@ -53,6 +61,9 @@ impl Inner {
                 news.await;
             } else if width == 0 {
                 select(news, self.runtime.sleep(QUIET)).await;
+            } else if self.journal().durable() == self.journal().next_lsn() {
+                // All that is left lies in an extent that moves, and the end of the move is news.
+                news.await;
             } else if self.commit_all().await.is_err() {
                 return;
             }
@@ -87,8 +98,15 @@ impl Inner {
         let blocks = self.array.extent_blocks() as u64;
         let mut dirty = volume.dirty.borrow_mut();
         let fit = |entry: &crate::extent::Dirty| !entry.in_flight && entry.lsn < durable && entry.data.is_some();
-        let first = *dirty.range(from..).find(|(_, entry)| fit(entry))?.0;
-        let extent = volume.extent((first / blocks) as u32)?;
+        let mut from = from;
+        let (first, extent) = loop {
+            let first = *dirty.range(from..).find(|(_, entry)| fit(entry))?.0;
+            let extent = volume.extent((first / blocks) as u32)?;
+            if !extent.is_moving() {
+                break (first, extent);
+            }
+            from = (first / blocks + 1) * blocks;
+        };
         let end = ((first / blocks + 1) * blocks).min(first + PIECE_BLOCKS as u64);
         let (mut data, mut versions) = (Bufs::new(), Vec::new());
         for (block, entry) in dirty.range_mut(first..end) {
@@ -109,7 +127,7 @@ impl Inner {
     pub async fn destage(&self, flight: Flight) {
         let inside = (flight.first % self.array.extent_blocks() as u64) as usize;
         let mut full = None;
-        for failure in self.array.write(&flight.extent.places, inside, &flight.data).await {
+        for failure in self.array.write(&flight.extent.places(), inside, &flight.data).await {
             if failure.error.kind() == Kind::Full {
                 full = Some(failure.error);
             } else {

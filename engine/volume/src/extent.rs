@@ -7,7 +7,9 @@ use std::cell::{Cell, RefCell};
 
 pub(crate) struct Extent {
     pub owner: PageOwner,
-    pub places: Places,
+    places: RefCell<Places>,
+    /// A copy is being moved: blocks wait in the write buffer.
+    moving: Cell<bool>,
     page: RefCell<Option<Page>>,
     /// The page differs from the one on the disks.
     dirty: Cell<bool>,
@@ -24,7 +26,8 @@ impl Extent {
     pub fn stored(owner: PageOwner, places: Places) -> Self {
         Self {
             owner,
-            places,
+            places: RefCell::new(places),
+            moving: Cell::new(false),
             page: RefCell::new(None),
             dirty: Cell::new(false),
             leaving: Cell::new(false),
@@ -48,6 +51,31 @@ impl Extent {
         *self.page.borrow_mut() = Some(page);
         self.dirty.set(true);
         self.turns.set(self.turns.get() + 1);
+    }
+
+    /// Where its copies lie now.
+    pub fn places(&self) -> Places {
+        self.places.borrow().clone()
+    }
+
+    /// A copy has moved.
+    pub fn set_places(&self, places: Places) {
+        *self.places.borrow_mut() = places;
+    }
+
+    /// True while a copy is being moved.
+    pub fn is_moving(&self) -> bool {
+        self.moving.get()
+    }
+
+    /// Says that a copy is being moved, or no more.
+    pub fn set_moving(&self, moving: bool) {
+        self.moving.set(moving);
+    }
+
+    /// The page as it is in memory, if it is.
+    pub fn page(&self) -> Option<Page> {
+        self.page.borrow().clone()
     }
 
     /// True when the page is in memory.

@@ -30,6 +30,7 @@ mod extent;
 mod open;
 pub mod policy;
 mod read;
+mod rebuild;
 mod record;
 mod reserve;
 mod store;
@@ -39,6 +40,7 @@ mod write;
 
 pub use check::Report;
 pub use open::{JournalPlace, Parts, Replayed};
+pub use rebuild::Held;
 pub use record::Spec;
 pub use store::{Settings, Status, Store, VolumeStatus};
 pub use volume::Volume;

@@ -9,7 +9,7 @@ use kura_array::{Array, PageOwner, Place, Places};
 use kura_block::{BLOCK_BYTES, ControllerId, DeviceId, Error, Kind, Result, Runtime, Shared};
 use kura_journal::{Identity, JournalCopy, Limits, Lsn, Scan, Shape};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,8 @@ use tokio::sync::Notify;
 
 /// One copy of the journal, and the disk it lies on.
 pub struct JournalPlace {
+    /// The copy's number.
+    pub index: usize,
     /// The disk.
     pub disk: DeviceId,
     /// The copy; `None` when the disk is away.
@@ -33,7 +35,7 @@ pub struct Parts {
     pub shared: Arc<dyn Shared>,
     /// The pool's disks.
     pub array: Array,
-    /// The journal's copies, in the order of the pool's labels.
+    /// The journal's copies.
     pub journal: Vec<JournalPlace>,
     /// Sizes of the journal's parts.
     pub shape: Shape,
@@ -46,6 +48,9 @@ pub struct Parts {
     /// Goes on although a disk is away that may hold newer journal entries.
     pub degraded: bool,
 }
+
+/// Blocks that recovery has brought to their places so far: volume and block.
+type Settled = BTreeSet<(u64, u64)>;
 
 /// What recovery read again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +66,10 @@ impl Store {
     /// to serve.
     pub async fn recover(parts: Parts) -> Result<(Self, Replayed)> {
         let identity = Identity { pool: parts.pool, controller: parts.id.0 };
-        let copies = parts.journal.iter().map(|place| place.copy.clone()).collect();
+        let mut copies = vec![None; parts.journal.iter().map(|place| place.index + 1).max().unwrap_or(0)];
+        for place in &parts.journal {
+            copies[place.index].clone_from(&place.copy);
+        }
         let mut scan = Scan::open(copies, parts.shape, identity).await?;
         let (bytes, tables_lsn) = scan.tables().await?;
         let tables = Tables::decode(&bytes, parts.array.extent_bytes())?;
@@ -71,14 +79,15 @@ impl Store {
         let (limits, degraded) = (parts.limits, parts.degraded);
         let inner = Rc::new(Inner::recovering(parts, tables));
         let mut replayed = Replayed::default();
+        let mut settled = Settled::new();
         while let Some(entry) = scan.next().await? {
             replayed.entries += 1;
             for record in entry.records {
                 replayed.bytes += record.data.len() as u64;
-                inner.replay(record, tables_lsn).await?;
+                inner.replay(record, tables_lsn, &settled).await?;
             }
             if inner.dirty_bytes.get() > inner.settings.write_buffer_bytes {
-                inner.settle().await?;
+                settled.append(&mut inner.settle().await?);
             }
         }
         let journal = scan.finish(limits, Rc::clone(&inner.runtime), degraded)?;
@@ -101,7 +110,7 @@ impl Inner {
             shared: parts.shared,
             settings: parts.settings,
             array: parts.array,
-            journal_disks: parts.journal.iter().map(|place| place.disk).collect(),
+            journal_disks: RefCell::new(parts.journal.iter().map(|place| (place.index, place.disk)).collect()),
             journal: OnceCell::new(),
             tables: RefCell::new(tables),
             tables_changed: Cell::new(false),
@@ -119,6 +128,8 @@ impl Inner {
             emptying: Cell::new(false),
             destager: Notify::new(),
             checkpointer: Notify::new(),
+            rebuilder: Notify::new(),
+            rebuild_stalled: RefCell::new(None),
             room: Notify::new(),
             turn: tokio::sync::Mutex::new(()),
             counts: Cell::default(),
@@ -127,7 +138,7 @@ impl Inner {
 
     /// Applies a record again. Those below `tables_lsn` are in the tables already: of them only the blocks matter, and
     /// only where the extent that lies there now was there then.
-    async fn replay(&self, record: kura_journal::Record, tables_lsn: Lsn) -> Result<()> {
+    async fn replay(&self, record: kura_journal::Record, tables_lsn: Lsn, settled: &Settled) -> Result<()> {
         let known = record.lsn < tables_lsn;
         match Record::decode(&record.body)? {
             Record::Create { volume, spec } if !known => {
@@ -150,7 +161,18 @@ impl Inner {
                 self.tables.borrow_mut().failed.insert(device);
                 self.array.fail(device);
             }
-            Record::Create { .. } | Record::Delete { .. } | Record::Size { .. } | Record::DiskFailed { .. } => {}
+            Record::DiskLeaving { device } if !known => {
+                self.tables.borrow_mut().leaving.insert(device);
+            }
+            Record::Move { volume, index, places } if !known => {
+                self.replay_move(volume, index, places, record.lsn, settled).await?;
+            }
+            Record::Create { .. }
+            | Record::Delete { .. }
+            | Record::Size { .. }
+            | Record::DiskFailed { .. }
+            | Record::DiskLeaving { .. }
+            | Record::Move { .. } => {}
             Record::Map { volume, index, places } => self.replay_map(volume, index, places, record.lsn, known).await?,
             Record::Unmap { volume, index } => {
                 let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
@@ -205,11 +227,14 @@ impl Inner {
     async fn replay_map(&self, volume: u64, index: u32, places: Places, lsn: Lsn, known: bool) -> Result<()> {
         let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
         let owner = PageOwner { volume, index, born: lsn.0 };
-        if known && state.extent(index).is_none_or(|extent| extent.owner != owner) {
-            return Ok(());
-        }
+        let places = match state.extent(index) {
+            // It may have moved since.
+            Some(extent) if known && extent.owner == owner => extent.places(),
+            _ if known => return Ok(()),
+            _ => places,
+        };
         let extent = Rc::new(Extent::stored(owner, places));
-        match self.array.read_page(&extent.places, owner).await {
+        match self.array.read_page(&extent.places(), owner).await {
             Ok(page) => extent.install(page, extent.turn()),
             Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Device) => {}
             Err(error) => return Err(error),
@@ -230,16 +255,43 @@ impl Inner {
         Ok(())
     }
 
-    /// Brings everything in the buffer to its place.
-    async fn settle(&self) -> Result<()> {
+    /// An extent moved. The place it moved to has what was at its places then; what this recovery has brought to the old
+    /// ones was in the write buffer then, and goes to the new ones too.
+    async fn replay_move(&self, volume: u64, index: u32, places: Places, lsn: Lsn, settled: &Settled) -> Result<()> {
+        let state = self.replayed_volume(volume).ok_or_else(|| unknown(volume))?;
+        let extent = state.extent(index).ok_or_else(|| {
+            Error::corrupt(format!("the journal moves extent {index} of volume {volume}, which is not there"))
+        })?;
+        let blocks = self.array.extent_blocks() as u64;
+        let first = u64::from(index) * blocks;
+        for &(_, block) in settled.range((volume, first)..(volume, first + blocks)) {
+            while !extent.is_loaded() {
+                self.load(&extent).await?;
+            }
+            let inside = (block - first) as usize;
+            let Some(checksum) = extent.with_page(|page| page.get(inside)) else { continue };
+            let buffered = state.dirty.borrow().contains_key(&block);
+            // One that cannot be read is told when it is asked for: it keeps nobody else from their data.
+            if !buffered && let Ok(read) = self.array.read(&extent.places(), inside, &[checksum]).await {
+                self.buffer(&state, block, read.data.contiguous(), lsn);
+            }
+        }
+        extent.set_places(places);
+        Ok(())
+    }
+
+    /// Brings everything in the buffer to its place; the blocks that went.
+    async fn settle(&self) -> Result<Settled> {
         let mut cursor = Cursor::default();
+        let mut settled = Settled::new();
         while let Some(flight) = self.next_flight(&mut cursor, Lsn(u64::MAX)) {
+            settled.extend(flight.blocks());
             self.destage(flight).await;
             if let Some(error) = self.stalled.borrow().clone() {
                 return Err(error.at("recovery"));
             }
         }
-        Ok(())
+        Ok(settled)
     }
 
     /// Ends recovery: everything to its place, an empty journal in a new epoch, and what is held told to the others.
@@ -254,8 +306,8 @@ impl Inner {
         self.flush_disks().await?;
         let failed = self.tables.borrow().failed.clone();
         let lost = |disk: &DeviceId| failed.contains(disk);
-        for (copy, _) in self.journal_disks.iter().enumerate().filter(|(_, disk)| lost(disk)) {
-            self.journal().drop_copy(copy);
+        for (copy, _) in self.journal_disks.borrow().iter().filter(|(_, disk)| lost(disk)) {
+            self.journal().drop_copy(*copy);
         }
         let next = self.journal().next_lsn();
         let tables = self.tables.borrow().encode();
@@ -269,8 +321,8 @@ impl Inner {
         let mut names = Vec::new();
         for volume in self.tables.borrow().volumes.values() {
             names.push(volume.spec.borrow().name.clone());
-            for Place { device, extent } in volume.map.borrow().iter().flatten().flat_map(|extent| &extent.places) {
-                held.entry(*device).or_default().push(*extent);
+            for Place { device, extent } in volume.map.borrow().iter().flatten().flat_map(|extent| extent.places()) {
+                held.entry(device).or_default().push(extent);
             }
         }
         for (device, extents) in held {

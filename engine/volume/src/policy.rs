@@ -1,4 +1,6 @@
-//! When and how hard to empty the write buffer: decisions from facts, no I/O.
+//! When and how hard to empty the write buffer, and how fast to rebuild: decisions from facts, no I/O.
+
+use std::time::Duration;
 
 /// The write buffer and the journal as they stand.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +45,19 @@ pub fn lease_batch(free: u32) -> u32 {
     (free / 16).clamp(1, 64)
 }
 
+/// How long a rebuild rests after it moved `bytes` in `took`: not at all while nobody uses the volumes, as long as the
+/// move took while somebody does, and in any case so long that it keeps to `limit_bytes_per_s` (0: no limit).
+pub fn rebuild_rest(took: Duration, bytes: u64, busy: bool, limit_bytes_per_s: u64) -> Duration {
+    let fair = if busy { took } else { Duration::ZERO };
+    let paced = match limit_bytes_per_s {
+        0 => Duration::ZERO,
+        limit => {
+            Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(limit)) as u64).saturating_sub(took)
+        }
+    };
+    fair.max(paced)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +70,16 @@ mod tests {
         assert_eq!(at(1, true, false), 32);
         assert!(at(300, false, false) < at(500, false, false));
         assert_eq!(at(1000, false, false), 32);
+    }
+
+    #[test]
+    fn a_rebuild_gives_way_and_keeps_to_its_limit() {
+        let rest = |took, busy, limit| rebuild_rest(Duration::from_millis(took), 4_000_000, busy, limit).as_millis();
+        assert_eq!(rest(50, false, 0), 0);
+        assert_eq!(rest(50, true, 0), 50);
+        assert_eq!(rest(50, false, 40_000_000), 50, "100 ms for 4 MB");
+        assert_eq!(rest(150, false, 40_000_000), 0, "slower than its limit already");
+        assert_eq!(rest(10, true, 40_000_000), 90);
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Inner {
         checksums: &[Checksum],
     ) -> Result<Option<Bufs>> {
         let inside = (first % self.array.extent_blocks() as u64) as usize;
-        match self.array.read(&extent.places, inside, checksums).await {
+        match self.array.read(&extent.places(), inside, checksums).await {
             Ok(verified) => {
                 for at in verified.damaged {
                     let block = verified.data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES);

@@ -5,6 +5,7 @@
 //!  4 map      volume u64, index u32, copies u8, (disk u16, extent u32) each
 //!  5 unmap    volume u64, index u32       6 write    volume u64, first block u64   (data: whole blocks)
 //!  7 clear    volume u64, first block u64, blocks u64                    8 disk failed   disk u16
+//!  9 move     as map: the extent lies in these places from now on       10 disk leaving  disk u16
 //!  spec: name text, bytes u64, layout u8, flags u8 (1 thick, 2 read-only)
 //! ```
 
@@ -77,6 +78,8 @@ pub(crate) enum Record {
     Write { volume: u64, first: u64 },
     Clear { volume: u64, first: u64, blocks: u64 },
     DiskFailed { device: DeviceId },
+    Move { volume: u64, index: u32, places: Places },
+    DiskLeaving { device: DeviceId },
 }
 
 pub(crate) fn encode_places(places: &[Place], out: &mut Writer) {
@@ -114,6 +117,10 @@ impl Record {
             Self::DiskFailed { device } => {
                 out.u8(8).u16(device.0);
             }
+            Self::Move { volume, index, places } => encode_places(places, out.u8(9).u64(*volume).u32(*index)),
+            Self::DiskLeaving { device } => {
+                out.u8(10).u16(device.0);
+            }
         }
         out.finish()
     }
@@ -129,6 +136,8 @@ impl Record {
             6 => Self::Write { volume: reader.u64()?, first: reader.u64()? },
             7 => Self::Clear { volume: reader.u64()?, first: reader.u64()?, blocks: reader.u64()? },
             8 => Self::DiskFailed { device: DeviceId(reader.u16()?) },
+            9 => Self::Move { volume: reader.u64()?, index: reader.u32()?, places: decode_places(&mut reader)? },
+            10 => Self::DiskLeaving { device: DeviceId(reader.u16()?) },
             kind => {
                 return Err(Error::corrupt(format!(
                     "a journal record of kind {kind} is unknown: a newer kura wrote it"

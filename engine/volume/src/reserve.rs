@@ -36,25 +36,31 @@ impl Inner {
     /// Disks that take volumes' data: those of the slow class, or all where there are none.
     pub fn data_disks(&self) -> Vec<DeviceId> {
         let members = self.array.members();
+        let leaving = &self.tables.borrow().leaving;
         let slow = members.iter().any(|member| member.class == Class::Slow);
-        let fit = members.iter().filter(|member| member.works() && (!slow || member.class == Class::Slow));
+        let fit = members
+            .iter()
+            .filter(|member| member.works() && !leaving.contains(&member.id) && (!slow || member.class == Class::Slow));
         fit.map(|member| member.id).collect()
     }
 
-    /// Takes places for all copies of a new extent from the reserve, leasing more where it has none.
-    async fn allocate(&self, copies: usize) -> Result<Places> {
-        match self.allocate_free(copies).await {
+    /// Takes places for so many copies from the reserve, none on the disks of `beside`, leasing more where it has none.
+    pub async fn allocate(&self, copies: usize, beside: &[Place]) -> Result<Places> {
+        match self.allocate_free(copies, beside).await {
             Err(error) if error.kind() == Kind::Full && !self.freed.borrow().is_empty() => {
                 self.checkpoint().await?;
-                self.allocate_free(copies).await
+                self.allocate_free(copies, beside).await
             }
             done => done,
         }
     }
 
-    async fn allocate_free(&self, copies: usize) -> Result<Places> {
+    async fn allocate_free(&self, copies: usize, beside: &[Place]) -> Result<Places> {
         let mut candidates = Vec::new();
         for device in self.data_disks() {
+            if beside.iter().any(|place| place.device == device) {
+                continue;
+            }
             let free = self.shared.free(device).await? + self.reserve.borrow().len(device);
             candidates.push(Candidate { device, free });
         }
@@ -89,7 +95,7 @@ impl Inner {
         Ok(reserve.take(device))
     }
 
-    fn put_back(&self, places: &[Place]) {
+    pub fn put_back(&self, places: &[Place]) {
         for place in places {
             self.reserve.borrow_mut().put(place.device, [place.extent]);
         }
@@ -98,7 +104,7 @@ impl Inner {
     /// Allocates an extent of a volume, unless it has been meanwhile.
     pub async fn map(&self, volume: &Rc<VolumeState>, index: u32) -> Result<()> {
         let copies = volume.spec.borrow().layout.copies();
-        let places = self.allocate(copies).await?;
+        let places = self.allocate(copies, &[]).await?;
         let open = volume.map.borrow().get(index as usize).is_some_and(Option::is_none);
         if !open || volume.deleted.get() {
             self.put_back(&places);
@@ -155,8 +161,8 @@ impl Inner {
             !free
         });
         for extent in back {
-            self.array.discard(&extent.places).await;
-            for place in &extent.places {
+            self.array.discard(&extent.places()).await;
+            for place in &extent.places() {
                 self.shared.give_back(self.id, place.device, &[place.extent]).await?;
             }
         }

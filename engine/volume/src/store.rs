@@ -1,7 +1,9 @@
 //! One controller's volumes, and what they share.
 
 use crate::extent::{DIRTY_BYTES, Extent};
+use crate::open::JournalPlace;
 use crate::policy;
+use crate::rebuild::Held;
 use crate::record::{Record, Spec};
 use crate::reserve::Reserve;
 use crate::tables::{Tables, VolumeState};
@@ -9,11 +11,14 @@ use kura_array::Array;
 use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime, Shared};
 use kura_journal::{Journal, Lsn};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
+
+/// Between the checkpoints that bring a new copy of the journal up.
+const JOIN_STEP: Duration = Duration::from_millis(5);
 
 /// What a store may take.
 #[derive(Clone, Copy, Debug)]
@@ -22,11 +27,13 @@ pub struct Settings {
     pub write_buffer_bytes: u64,
     /// Checksum pages kept in memory (each 4 bytes a block of an extent).
     pub pages: usize,
+    /// The most bytes a second that a rebuild copies; 0 is no limit.
+    pub rebuild_bytes_per_s: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { write_buffer_bytes: 24 << 20, pages: 4096 }
+        Self { write_buffer_bytes: 24 << 20, pages: 4096, rebuild_bytes_per_s: 0 }
     }
 }
 
@@ -77,8 +84,8 @@ pub(crate) struct Inner {
     pub shared: Arc<dyn Shared>,
     pub settings: Settings,
     pub array: Array,
-    /// The disks that hold the journal's copies, in the copies' order.
-    pub journal_disks: Vec<DeviceId>,
+    /// The disks that hold the journal's copies, by the copies' numbers.
+    pub journal_disks: RefCell<BTreeMap<usize, DeviceId>>,
     /// Set when recovery has read the log to its end.
     pub journal: OnceCell<Journal>,
     pub tables: RefCell<Tables>,
@@ -103,6 +110,10 @@ pub(crate) struct Inner {
     pub destager: Notify,
     /// The checkpointer has something to look at.
     pub checkpointer: Notify,
+    /// The rebuilder has something to look at.
+    pub rebuilder: Notify,
+    /// Why the last move of a rebuild did not succeed, while that is so.
+    pub rebuild_stalled: RefCell<Option<Error>>,
     /// The write buffer has room again, or never will.
     pub room: Notify,
     /// Held by the writer that is the next to get room: those behind it are not woken in vain.
@@ -227,6 +238,69 @@ impl Store {
         self.inner.reserve.borrow().len(device)
     }
 
+    /// A disk gives what it holds to the others and takes nothing new; durable when the future resolves.
+    pub async fn leave_disk(&self, device: DeviceId) -> Result<()> {
+        self.inner.leave_disk(device).await
+    }
+
+    /// What still lies on disks that are failed or leaving, which are all listed.
+    pub fn unwanted(&self) -> BTreeMap<DeviceId, Held> {
+        self.inner.unwanted()
+    }
+
+    /// Why a rebuild does not go on, while that is so.
+    pub fn rebuild_stalled(&self) -> Option<Error> {
+        self.inner.rebuild_stalled.borrow().clone()
+    }
+
+    /// Takes another disk into service; what waits for room goes on.
+    pub fn add_disk(&self, member: kura_array::Member) {
+        self.inner.array.add(member);
+        self.inner.rebuilder.notify_one();
+    }
+
+    /// Gives the journal another copy, on `place.disk`, unless it has that one; when the future resolves, it counts.
+    pub async fn join_journal(&self, place: JournalPlace) -> Result<()> {
+        let inner = &self.inner;
+        let JournalPlace { index, disk, copy } = place;
+        if inner.journal().is_live(index) {
+            return Ok(());
+        }
+        let copy = copy.ok_or_else(|| Error::device(format!("disk {}: is away", disk.0)))?;
+        inner.journal_disks.borrow_mut().insert(index, disk);
+        inner.journal().join(index, copy);
+        while inner.journal().is_joining(index) {
+            inner.tables_changed.set(true);
+            inner.checkpoint().await?;
+            inner.runtime.sleep(JOIN_STEP).await;
+        }
+        if inner.journal().is_live(index) {
+            return Ok(());
+        }
+        Err(Error::device(format!("disk {}: took no journal", disk.0)))
+    }
+
+    /// The journal has no copy on a disk any more; durable when the future resolves. Another copy must be live.
+    pub async fn leave_journal(&self, disk: DeviceId) -> Result<()> {
+        let inner = &self.inner;
+        let index = inner.journal_disks.borrow().iter().find(|(_, carrier)| **carrier == disk).map(|(index, _)| *index);
+        let Some(index) = index else { return Ok(()) };
+        inner.journal_disks.borrow_mut().remove(&index);
+        inner.journal().drop_copy(index);
+        inner.checkpoint().await
+    }
+
+    /// Begins to rebuild, whenever there is a need: only once every controller has told what it holds, since a rebuild
+    /// leases extents.
+    pub fn begin_rebuilding(&self) {
+        self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).rebuild_for_ever()));
+    }
+
+    /// Disks that are being emptied.
+    pub fn leaving_disks(&self) -> Vec<DeviceId> {
+        self.inner.tables.borrow().leaving.iter().copied().collect()
+    }
+
     /// Disks out of service.
     pub fn failed_disks(&self) -> Vec<DeviceId> {
         self.inner.tables.borrow().failed.iter().copied().collect()
@@ -243,6 +317,7 @@ impl Store {
         let done = self.inner.checkpoint().await;
         self.inner.destager.notify_one();
         self.inner.checkpointer.notify_one();
+        self.inner.rebuilder.notify_one();
         self.inner.room.notify_waiters();
         let closed = self.inner.journal().close().await;
         done.and(closed)
@@ -368,7 +443,7 @@ impl Inner {
     /// Brings an extent's page into memory.
     pub async fn load(&self, extent: &Rc<Extent>) -> Result<()> {
         let turn = extent.turn();
-        let page = self.array.read_page(&extent.places, extent.owner).await?;
+        let page = self.array.read_page(&extent.places(), extent.owner).await?;
         extent.install(page, turn);
         self.note_loaded(extent);
         Ok(())
@@ -396,9 +471,10 @@ impl Inner {
         }
         self.array.fail(device);
         let fresh = self.tables.borrow_mut().failed.insert(device);
+        self.rebuilder.notify_one();
         let Some(journal) = self.journal.get() else { return Ok(()) };
-        for (copy, _) in self.journal_disks.iter().enumerate().filter(|(_, disk)| **disk == device) {
-            journal.drop_copy(copy);
+        for (copy, _) in self.journal_disks.borrow().iter().filter(|(_, disk)| **disk == device) {
+            journal.drop_copy(*copy);
         }
         if fresh && !journal.is_sealed() {
             tracing::error!(disk = device.0, controller = self.id.0, "disk out of service");

@@ -1,7 +1,8 @@
 //! The tables of a controller's volumes: folds of the journal, and the format of their checkpoint.
 //!
 //! ```text
-//!  version u32  next volume u64  failed disks u16, (disk u16) each  volumes u32, then each:
+//!  version u32  next volume u64  failed disks u16, (disk u16) each  leaving disks u16, (disk u16) each
+//!  volumes u32, then each:
 //!  volume u64, spec (as in records), extents u32, (index u32, born u64, places as in records) each
 //! ```
 
@@ -13,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A volume's tables and its part of the write buffer.
 pub(crate) struct VolumeState {
@@ -57,14 +58,19 @@ pub(crate) struct Tables {
     pub volumes: BTreeMap<u64, Rc<VolumeState>>,
     /// Disks out of service.
     pub failed: BTreeSet<DeviceId>,
+    /// Disks that take nothing new and give what they hold to the others.
+    pub leaving: BTreeSet<DeviceId>,
 }
 
 impl Tables {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer::new();
-        out.u32(VERSION).u64(self.next_volume).u16(self.failed.len() as u16);
-        for device in &self.failed {
-            out.u16(device.0);
+        out.u32(VERSION).u64(self.next_volume);
+        for disks in [&self.failed, &self.leaving] {
+            out.u16(disks.len() as u16);
+            for device in disks {
+                out.u16(device.0);
+            }
         }
         out.u32(self.volumes.len() as u32);
         for volume in self.volumes.values() {
@@ -72,7 +78,7 @@ impl Tables {
             let map = volume.map.borrow();
             out.u32(map.iter().flatten().count() as u32);
             for extent in map.iter().flatten() {
-                encode_places(&extent.places, out.u32(extent.owner.index).u64(extent.owner.born));
+                encode_places(&extent.places(), out.u32(extent.owner.index).u64(extent.owner.born));
             }
         }
         out.finish()
@@ -92,8 +98,10 @@ impl Tables {
             )));
         }
         tables.next_volume = reader.u64()?;
-        for _ in 0..reader.u16()? {
-            tables.failed.insert(DeviceId(reader.u16()?));
+        for disks in [&mut tables.failed, &mut tables.leaving] {
+            for _ in 0..reader.u16()? {
+                disks.insert(DeviceId(reader.u16()?));
+            }
         }
         for _ in 0..reader.u32()? {
             let id = reader.u64()?;
@@ -126,11 +134,11 @@ impl Tables {
             for (index, extent) in volume.map.borrow().iter().enumerate() {
                 let Some(extent) = extent else { continue };
                 let at = format!("volume {} extent {index}", spec.name);
-                let on: BTreeSet<_> = extent.places.iter().map(|place| place.device).collect();
+                let on: BTreeSet<_> = extent.places().iter().map(|place| place.device).collect();
                 if on.len() != spec.layout.copies() {
                     violations.push(format!("{at}: copies lie on {} disks, not on {}", on.len(), spec.layout.copies()));
                 }
-                for place in &extent.places {
+                for place in &extent.places() {
                     if disks.get(&place.device).is_none_or(|extents| place.extent.0 >= *extents) {
                         violations.push(format!("{at}: disk {} has no extent {}", place.device.0, place.extent.0));
                     }

@@ -162,6 +162,12 @@ impl Client {
         self.send(Method::POST, "/api/v1/disks", new).await
     }
 
+    /// Lets a disk leave the pool; [`Client::disks`] lists it until it has.
+    pub async fn remove_disk(&self, id: u16) -> Result<()> {
+        self.request(Method::POST, &format!("/api/v1/disks/{id}/remove"), None).await?;
+        Ok(())
+    }
+
     /// Marks a disk as failed.
     pub async fn fail_disk(&self, id: u16) -> Result<()> {
         self.request(Method::POST, &format!("/api/v1/disks/{id}/fail"), None).await?;

@@ -75,6 +75,7 @@ impl From<engine::DiskState> for DiskState {
             engine::DiskState::Healthy => Self::Healthy,
             engine::DiskState::Failed => Self::Failed,
             engine::DiskState::Missing => Self::Missing,
+            engine::DiskState::Leaving => Self::Leaving,
         }
     }
 }
@@ -90,6 +91,8 @@ impl From<engine::DiskInfo> for Disk {
             size_bytes: info.size_bytes,
             data_bytes: info.data_bytes,
             free_bytes: info.free_bytes,
+            unwanted_bytes: info.unwanted_bytes,
+            lost_bytes: info.lost_bytes,
             journals: info.journals,
             io_errors: info.io_errors,
             checksum_errors: info.checksum_errors,
@@ -173,11 +176,25 @@ impl Pool {
 }
 
 impl Disk {
+    /// What is left to do for a disk that is not healthy.
+    fn left(&self) -> String {
+        let Self { id, unwanted_bytes, lost_bytes, journals, .. } = self;
+        if *lost_bytes > 0 {
+            return format!("{lost_bytes} bytes had their only copy on it");
+        }
+        match (unwanted_bytes, journals) {
+            (0, 0) => format!("all it held is on other disks; `kura disk remove {id}` ends it"),
+            (0, _) => "the journals have one copy less until a disk of its class is added".to_owned(),
+            (bytes, _) => format!("{bytes} bytes on it have still to be copied to other disks"),
+        }
+    }
+
     fn problem(&self) -> Option<String> {
         let Self { id, path, .. } = self;
         match self.state {
-            DiskState::Missing => Some(format!("disk {id} ({path}) is missing: what lies on it has one copy less")),
-            DiskState::Failed => Some(format!("disk {id} ({path}) has failed: what lies on it has one copy less")),
+            DiskState::Missing => Some(format!("disk {id} ({path}) is missing: {}", self.left())),
+            DiskState::Failed => Some(format!("disk {id} ({path}) has failed: {}", self.left())),
+            DiskState::Leaving => Some(format!("disk {id} ({path}) leaves the pool: {}", self.left())),
             DiskState::Healthy if self.checksum_errors > 0 => {
                 Some(format!("disk {id} ({path}) returned {} blocks with wrong checksums", self.checksum_errors))
             }

@@ -122,6 +122,8 @@ pub enum DiskState {
     Failed,
     /// Not found when the pool was opened.
     Missing,
+    /// On its way out of the pool: it takes nothing new, and what it holds moves to the others.
+    Leaving,
 }
 
 /// A disk of the pool.
@@ -143,6 +145,10 @@ pub struct Disk {
     pub data_bytes: u64,
     /// Bytes of `data_bytes` that nobody holds.
     pub free_bytes: u64,
+    /// Where it is failed or leaving, bytes of volumes' data that have still to be moved to the others.
+    pub unwanted_bytes: u64,
+    /// Of these, bytes of which no working disk has a copy: they are lost unless the disk comes back.
+    pub lost_bytes: u64,
     /// Journals that lie on it.
     pub journals: u16,
     /// I/O errors since the start.

@@ -19,7 +19,7 @@ use tower::ServiceExt;
 use uuid::Uuid;
 
 /// Every route, as described to clients: removing or renaming one breaks them.
-const ROUTES: [&str; 23] = [
+const ROUTES: [&str; 24] = [
     "DELETE /api/v1/volumes/{name}",
     "DELETE /api/v1/volumes/{name}/recording",
     "GET /api/v1/controllers",
@@ -40,6 +40,7 @@ const ROUTES: [&str; 23] = [
     "POST /api/v1/check",
     "POST /api/v1/disks",
     "POST /api/v1/disks/{id}/fail",
+    "POST /api/v1/disks/{id}/remove",
     "POST /api/v1/volumes",
     "POST /api/v1/volumes/{name}/recording",
     "POST /api/v1/volumes/{name}/recording/stop",

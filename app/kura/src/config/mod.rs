@@ -121,6 +121,8 @@ pub struct Pool {
     pub journal: Spanned<Size>,
     /// The most a controller keeps in memory of writes that are not flushed.
     pub write_buffer: Spanned<Size>,
+    /// The most bytes a second that a controller copies in a rebuild; 0 is no limit.
+    pub rebuild_rate: Size,
     /// The disks; none stands for sparse files in the data directory.
     pub disks: Vec<Disk>,
 }
@@ -291,6 +293,7 @@ impl Default for Pool {
             extent: unplaced(Size(4 << 20)),
             journal: unplaced(Size(64 << 20)),
             write_buffer: unplaced(Size(24 << 20)),
+            rebuild_rate: Size(0),
             disks: vec![],
         }
     }

@@ -12,6 +12,7 @@ mod harness;
 mod lab_replay;
 mod lab_report;
 mod nbd;
+mod rebuild;
 mod serving;
 mod suites;
 mod tls;

@@ -1,12 +1,12 @@
 //! A node of two controllers on five simulated disks, random work on it, and the comparison with the model.
 
 use super::reference::{BLOCK, Reference, Versions, Volume};
-use kura_block::{Block, Buf, Bufs, ControllerId};
+use kura_block::{Block, Buf, Bufs, ControllerId, DeviceId};
 use kura_controller::{
     Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, PoolSpec, Settings, VolumeSpec, format,
 };
 use kura_shared::InProcess;
-use kura_sim::{DiskSpec, Outcome, Sim, SimDisk};
+use kura_sim::{DiskSpec, FaultKind, Outcome, Sim, SimDisk};
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
@@ -65,7 +65,7 @@ impl World {
     async fn open(seed: u64, disks: &[SimDisk], runtime: Rc<dyn kura_block::Runtime>) -> Vec<Rc<Controller>> {
         let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
         let config = Config {
-            settings: Settings { write_buffer_bytes: 256 << 10, pages: 8 },
+            settings: Settings { write_buffer_bytes: 256 << 10, pages: 8, ..Settings::default() },
             journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
             degraded: false,
         };
@@ -89,6 +89,9 @@ impl World {
                 }
             };
             controllers.push(controller);
+        }
+        for controller in &controllers {
+            controller.store().begin_rebuilding();
         }
         controllers
     }
@@ -135,6 +138,67 @@ impl World {
             }
         });
     }
+
+    /// Lets one disk of data leave, or fail, in the middle of random work: the same one whenever it is called.
+    pub fn part_with_a_disk(&mut self, steps: u32) -> Outcome<()> {
+        let (runtime, disks, seed) = (self.sim.runtime(), self.disks.clone(), self.sim.seed());
+        let (device, leaves) = (DeviceId(2 + (seed % 3) as u16), seed % 2 == 0);
+        let (rng, reference, names) =
+            (&mut self.rng, RefCell::new(std::mem::take(&mut self.reference)), &mut self.names);
+        let outcome = self.sim.run_until_crash_or(async {
+            let controllers = Self::open(seed, &disks, runtime).await;
+            compare(&controllers, &reference, seed).await;
+            for controller in &controllers {
+                let store = controller.store();
+                if leaves { store.leave_disk(device).await } else { store.fail_disk(device).await }.unwrap();
+            }
+            for _ in 0..steps {
+                step(&controllers, &reference, rng, names, seed).await;
+            }
+        });
+        self.reference = reference.into_inner();
+        if outcome == Outcome::Done(()) {
+            self.sim.crash();
+        }
+        outcome
+    }
+
+    /// Waits for the rebuild; then one more disk dies, and everything must still be there.
+    pub fn lose_another(&mut self) {
+        let (disks, seed, runtime) = (self.disks.clone(), self.sim.seed(), self.sim.runtime());
+        let reference = RefCell::new(std::mem::take(&mut self.reference));
+        let rng = &mut self.rng;
+        self.sim.block_on(async {
+            let controllers = Self::open(seed, &disks, Rc::clone(&runtime) as Rc<dyn kura_block::Runtime>).await;
+            for controller in &controllers {
+                rebuilt(controller, &*runtime, seed).await;
+                controller.store().stop().await.unwrap();
+            }
+        });
+        self.sim.crash();
+        let runtime = self.sim.runtime();
+        self.sim.block_on(async {
+            let controllers = Self::open(seed, &disks, runtime).await;
+            let unwanted: Vec<DeviceId> =
+                controllers.iter().flat_map(|controller| controller.store().unwanted().into_keys()).collect();
+            let good: Vec<_> = (2..disks.len()).filter(|id| !unwanted.contains(&DeviceId(*id as u16))).collect();
+            disks[good[rng.random_range(0..good.len())]].inject(FaultKind::Dead);
+            compare(&controllers, &reference, seed).await;
+            check(&controllers, seed).await;
+        });
+    }
+}
+
+/// Waits until a controller has nothing left on disks that are failed or leaving.
+async fn rebuilt(controller: &Controller, runtime: &dyn kura_block::Runtime, seed: u64) {
+    let store = controller.store();
+    for _ in 0..10_000 {
+        if store.unwanted().values().all(|held| held.copies == 0) {
+            return;
+        }
+        runtime.sleep(Duration::from_millis(10)).await;
+    }
+    panic!("seed {seed}: no rebuild: {:?} {:?}", store.unwanted(), store.rebuild_stalled());
 }
 
 async fn check(controllers: &[Rc<Controller>], seed: u64) {

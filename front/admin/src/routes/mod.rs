@@ -85,6 +85,7 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(pool::pool))
         .routes(routes!(pool::disks, pool::add_disk))
         .routes(routes!(pool::fail_disk))
+        .routes(routes!(pool::remove_disk))
         .routes(routes!(pool::controllers))
         .routes(routes!(recordings::list))
         .routes(routes!(recordings::begin, recordings::show, recordings::delete))

@@ -64,6 +64,24 @@ pub(super) async fn fail_disk(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Lets a disk leave the pool: it takes nothing new from now on, what it holds moves to the others, and then the pool
+/// forgets it. Its `state` and `unwanted_bytes` tell how far it is; a restart changes nothing.
+#[utoipa::path(post, path = "/api/v1/disks/{id}/remove", tag = "pool",
+    params(("id" = u16, Path, description = "The disk's number")),
+    responses(
+        (status = 202, description = "It leaves"),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn remove_disk(
+    State(door): Shared,
+    id: Result<Path<u16>, PathRejection>,
+) -> Result<StatusCode, Problem> {
+    let id = id?.0;
+    door.admin.node.remove_disk(DeviceId(id)).await?;
+    tracing::info!(disk = id, "disk leaves");
+    Ok(StatusCode::ACCEPTED)
+}
+
 /// The controllers, by number.
 #[utoipa::path(get, path = "/api/v1/controllers", tag = "pool", responses(
     (status = 200, description = "The controllers", body = [Controller]),

@@ -1,0 +1,134 @@
+//! Disks that fail, leave and are replaced under a server that is used, and killed.
+
+use crate::clients::nbdsh;
+use crate::harness::{Home, eventually, fails, ok, tool};
+use crate::serving::json;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+/// Random bytes, and a volume of the same size that holds them.
+fn volume_of(home: &Home, size_mib: u64) -> PathBuf {
+    let source = home.path("source");
+    let (file, count) = (format!("of={}", source.display()), format!("count={size_mib}"));
+    ok(tool("dd").args(["if=/dev/urandom", &file, "bs=1M", &count]));
+    home.ok(&["volume", "create", "v", "--size", &format!("{size_mib}M")]);
+    ok(tool("nbdcopy").arg("--flush").arg(&source).arg(home.uri("v")));
+    source
+}
+
+fn same(home: &Home, source: &Path) {
+    let copy = home.path("copy");
+    // nbdcopy wants a file that is not there yet, or that is as large.
+    let _ = std::fs::remove_file(&copy);
+    ok(tool("nbdcopy").arg(home.uri("v")).arg(&copy));
+    ok(tool("cmp").arg(source).arg(&copy));
+}
+
+fn disks(home: &Home) -> Vec<Value> {
+    json(home, &["disk", "list"]).as_array().expect("a list").clone()
+}
+
+fn ids(home: &Home) -> Vec<u64> {
+    disks(home).iter().map(|disk| disk["id"].as_u64().expect("a number")).collect()
+}
+
+/// Bytes on a disk that a rebuild has still to move.
+fn to_move(home: &Home, id: u64) -> u64 {
+    let disks = disks(home);
+    let disk = disks.iter().find(|disk| disk["id"] == id).expect("the disk");
+    disk["unwanted_bytes"].as_u64().expect("bytes")
+}
+
+#[test]
+fn what_a_failed_disk_held_is_copied_anew_through_kills_and_then_another_may_fail() {
+    let home = Home::new();
+    std::fs::write(home.path("kura.toml"), "pool.rebuild_rate = '12M'\n").expect("a configuration");
+    let slow = ["--config", "kura.toml"];
+    let mut server = home.serve_with(&slow);
+    let source = volume_of(&home, 192);
+    home.ok(&["disk", "fail", "3"]);
+    let all = to_move(&home, 3);
+    assert!(all >= 32 * MIB, "{all} bytes on disk 3");
+    let status = home.ok(&["status"]);
+    assert!(status.contains("still to be copied"), "{status}");
+    for quarters in [3, 2] {
+        eventually(Duration::from_mins(1), "the rebuild goes on", || to_move(&home, 3) <= all / 4 * quarters);
+        server.kill();
+        server = home.serve_with(&slow);
+    }
+    assert!(to_move(&home, 3) > 0, "the kills came in its middle");
+    server.kill();
+    let _server = home.serve();
+    nbdsh(&home.uri("v"), "h.connect_uri(URI); h.pwrite(b'K' * 4096, 12345); h.flush()");
+    eventually(Duration::from_mins(1), "the rebuild ends", || to_move(&home, 3) == 0);
+    home.ok(&["disk", "fail", "5"]);
+    eventually(Duration::from_mins(1), "the second one ends", || to_move(&home, 5) == 0);
+    home.ok(&["disk", "fail", "2"]);
+    let check = home.ok(&["check"]);
+    assert!(check.contains("all is well"), "{check}");
+    let put_back = format!(
+        "h.connect_uri(URI); assert h.pread(4096, 12345) == b'K' * 4096
+f = open({:?}, 'rb'); f.seek(12345); h.pwrite(f.read(4096), 12345); h.flush()",
+        source.display().to_string()
+    );
+    nbdsh(&home.uri("v"), &put_back);
+    same(&home, &source);
+}
+
+#[test]
+fn disks_of_both_classes_are_replaced_while_they_serve() {
+    let home = Home::new();
+    let mut server = home.serve();
+    let source = volume_of(&home, 64);
+    let refused = fails(&mut home.kura(&["disk", "remove", "1"]));
+    assert!(refused.contains("carries journals") && refused.contains("add one"), "{refused}");
+    let said = home.ok(&["disk", "replace", "1", "fast9", "--size", "512M"]);
+    assert!(said.contains("has left the pool"), "{said}");
+    home.ok(&["disk", "replace", "4", "slow9", "--size", "4G"]);
+    assert_eq!(ids(&home), [0, 2, 3, 5, 6, 7, 8, 9]);
+    assert_eq!(disks(&home).iter().filter(|disk| disk["journals"].as_u64() > Some(0)).count(), 2);
+    // What has left is blank, and not asked for again.
+    for gone in ["fast1", "slow2"] {
+        let gone = home.data().join("disks").join(gone);
+        ok(tool("cmp").arg("--bytes=8192").arg(&gone).arg("/dev/zero"));
+        std::fs::remove_file(gone).expect("a disk nobody has any more");
+    }
+    server.kill();
+    let mut server = home.serve();
+    assert_eq!(ids(&home), [0, 2, 3, 5, 6, 7, 8, 9]);
+    let status = home.ok(&["status"]);
+    assert!(status.contains("health  healthy"), "{status}");
+    same(&home, &source);
+    // The new journal disk is a whole one: without its partner nothing is missing.
+    home.ok(&["disk", "fail", "0"]);
+    nbdsh(&home.uri("v"), "h.connect_uri(URI); h.pwrite(b'J' * 4096, 0, nbd.CMD_FLAG_FUA)");
+    server.kill();
+    std::fs::remove_file(home.data().join("disks").join("fast0")).expect("the partner");
+    let _server = home.serve();
+    nbdsh(&home.uri("v"), "h.connect_uri(URI); assert h.pread(4096, 0) == b'J' * 4096");
+}
+
+#[test]
+fn what_cannot_leave_says_why() {
+    let home = Home::new();
+    let _server = home.serve();
+    home.ok(&["volume", "create", "one", "--size", "64M", "--layout", "none", "--thick"]);
+    let lost = |home: &Home| disks(home).into_iter().find(|disk| disk["lost_bytes"].as_u64() > Some(0));
+    for disk in 2..5 {
+        home.ok(&["disk", "fail", &disk.to_string()]);
+    }
+    let lost = lost(&home).expect("a disk that had the only copy of something")["id"].to_string();
+    let status = home.ok(&["status"]);
+    assert!(status.contains("had their only copy on it"), "{status}");
+    let said = fails(&mut home.kura(&["disk", "remove", &lost]));
+    assert!(said.contains("only copy"), "{said}");
+    home.ok(&["volume", "delete", "one"]);
+    home.ok(&["disk", "remove", &lost]);
+    for args in [&["disk", "remove", "99"][..], &["disk", "replace", "99", "nowhere"]] {
+        let said = fails(&mut home.kura(args));
+        assert!(said.contains("disk 99: no such disk"), "{said}");
+    }
+}

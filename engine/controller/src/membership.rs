@@ -1,0 +1,286 @@
+//! Disks that join the pool, disks that leave it, and the journals they carry.
+//!
+//! ```text
+//!   join    label it ─> label the others ─> every controller uses it
+//!   leave   every controller notes it (durably) ─> copies move away ─> journals move away ─> labels without it
+//! ```
+//!
+//! Labels say who belongs; the controllers' tables say who is failed or leaving. Nothing else remembers a change that is
+//! under way: [`Node::tend`] looks at what is so, and does the next step, after a restart too. A journal's new copy
+//! counts before the old one is dropped, so that redundancy never falls below what it was.
+
+use crate::info::{DiskInfo, DiskState};
+use crate::pool::JOURNAL_COPIES;
+use crate::{Controller, Node};
+use kura_array::{Class, Label, LabelMember, Member, Plan, read_label, wipe_label, write_label};
+use kura_block::{DeviceId, Error, Local, Result};
+use kura_journal::{JournalCopy, Shape};
+use kura_volume::JournalPlace;
+use std::rc::Rc;
+
+/// Numbers of journal copies are below this: live copies are told as bits of a word.
+const COPIES_LIMIT: u8 = 32;
+
+impl Controller {
+    fn shape(label: &Label) -> Shape {
+        Shape { tables_bytes: label.journal.tables_bytes, ring_bytes: label.journal.ring_bytes }
+    }
+
+    /// Bytes of all journals on a disk that carries them.
+    fn journals_bytes(label: &Label) -> u64 {
+        Self::shape(label).region_bytes() * u64::from(label.controllers)
+    }
+
+    /// Writes the labels of a pool that grows by a disk: the new one first, so that every label names labelled disks.
+    /// A disk of a class that carries journals has room for them. Returns the new disk's number.
+    pub(crate) async fn label_new_disk(&self, path: &str, class: Class, uuid: [u8; 16]) -> Result<DeviceId> {
+        let device = (self.opener)(path)?;
+        if read_label(&*device).await?.is_some() {
+            return Err(Error::invalid(format!(
+                "{path}: carries a kura label already: wipe it first if its pool is gone"
+            )));
+        }
+        let mut label = self.pool.borrow().label.clone();
+        let carries = label.members.iter().any(|member| member.class == class && member.journal.is_some());
+        let journals_bytes = if carries { Self::journals_bytes(&label) } else { 0 };
+        let plan = Plan::of(device.geometry().size_bytes, label.plan.extent_bytes, journals_bytes)?;
+        if plan.extents == 0 {
+            return Err(Error::invalid(format!(
+                "{path}: too small for an extent of {} bytes beside {journals_bytes} bytes of journals",
+                plan.extent_bytes
+            )));
+        }
+        let id = DeviceId(label.members.len() as u16);
+        label.members.push(LabelMember { uuid, class, journal: None, gone: false, extents: plan.extents });
+        label.generation += 1;
+        write_label(&*device, &Label { id, plan, ..label.clone() }).await?;
+        self.write_labels(&label).await?;
+        Ok(id)
+    }
+
+    /// Writes a label to every disk that works, each with what is its own.
+    async fn write_labels(&self, label: &Label) -> Result<()> {
+        let found = self.pool.borrow().found.clone();
+        for (id, found) in found.into_iter().enumerate() {
+            let works = self.store().array().member(DeviceId(id as u16)).is_some_and(|member| member.works());
+            let (Some((_, device)), true, false) = (found, works, label.members[id].gone) else { continue };
+            if let Some(own) = read_label(&*device).await? {
+                write_label(&*device, &Label { id: own.id, plan: own.plan, ..label.clone() }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a disk into service whose label [`Controller::label_new_disk`] wrote.
+    pub(crate) async fn join_disk(&self, path: &str) -> Result<DiskInfo> {
+        let device = (self.opener)(path)?;
+        let label = read_label(&*device).await?.ok_or_else(|| Error::corrupt(format!("{path}: its label is gone")))?;
+        let (id, own) = (label.id, label.own());
+        self.shared.add_device(id, label.plan.extents).await?;
+        self.store().add_disk(Member::new(id, own.class, label.plan, Some(Rc::clone(&device))));
+        {
+            let pool = &mut *self.pool.borrow_mut();
+            pool.found.push(Some((path.into(), device)));
+            let plan = pool.label.plan;
+            pool.label = Label { plan, ..label };
+        }
+        let member = self.store().array().member(id).ok_or_else(|| Error::missing(format!("disk {}", id.0)))?;
+        let free = self.shared.free(id).await?;
+        Ok(self.describe_disk(&member, free, None))
+    }
+
+    /// Changes the labels' members; only one controller does so.
+    async fn relabel(&self, change: impl FnOnce(&mut [LabelMember])) -> Result<Vec<LabelMember>> {
+        let mut label = self.pool.borrow().label.clone();
+        change(&mut label.members);
+        label.generation += 1;
+        self.write_labels(&label).await?;
+        Ok(label.members)
+    }
+
+    /// Takes over what another controller wrote to the labels.
+    fn relabelled(&self, members: Vec<LabelMember>) {
+        let pool = &mut *self.pool.borrow_mut();
+        pool.label.members = members;
+        pool.label.generation += 1;
+    }
+
+    /// A disk that could carry what `from` carries: it works, carries no journal, and has room; one of its class first.
+    fn successor(&self, from: DeviceId) -> Option<DeviceId> {
+        let pool = self.pool.borrow();
+        let unwanted = [self.store().failed_disks(), self.store().leaving_disks()].concat();
+        let needed = Label::journal_at(0, 0) + Self::journals_bytes(&pool.label);
+        let class = pool.label.members[usize::from(from.0)].class;
+        let fits = |member: &Rc<Member>| {
+            let label = pool.label.members[usize::from(member.id.0)];
+            label.journal.is_none()
+                && !unwanted.contains(&member.id)
+                && member.works()
+                && member.plan.pages_at >= needed
+        };
+        let mut fitting: Vec<_> = self.store().array().members().into_iter().filter(fits).collect();
+        fitting.sort_by_key(|member| (member.class != class, member.id));
+        fitting.first().map(|member| member.id)
+    }
+
+    /// Gives this controller's journal every copy that the labels name on a working disk and that it does not have.
+    async fn join_journals(&self) -> Result<()> {
+        let places: Vec<_> = {
+            let pool = self.pool.borrow();
+            let offset = Label::journal_at(self.id().0, Self::shape(&pool.label).region_bytes());
+            let unwanted = self.store().unwanted();
+            let carriers = pool.label.members.iter().zip(&pool.found).enumerate();
+            carriers
+                .filter_map(|(id, (member, found))| {
+                    let (disk, (_, device)) = (DeviceId(id as u16), found.as_ref()?);
+                    let copy = Some(JournalCopy { device: Rc::clone(device), offset });
+                    let place = JournalPlace { index: usize::from(member.journal?), disk, copy };
+                    (!unwanted.contains_key(&disk)).then_some(place)
+                })
+                .collect()
+        };
+        for place in places {
+            self.store().join_journal(place).await?;
+        }
+        Ok(())
+    }
+
+    /// What is next for a disk that is failed or leaving.
+    fn next_step(&self, disk: &DiskInfo) -> Option<Step> {
+        let pool = self.pool.borrow();
+        let members = &pool.label.members;
+        let id = DeviceId(disk.id);
+        if members[usize::from(id.0)].journal.is_none() {
+            let empty = disk.state == DiskState::Leaving && disk.unwanted_bytes == 0;
+            return empty.then_some(Step::Forget(id));
+        }
+        let unwanted = self.store().unwanted();
+        let carries = |(at, member): (usize, &LabelMember)| {
+            member.journal.is_some() && !unwanted.contains_key(&DeviceId(at as u16))
+        };
+        if members.iter().enumerate().filter(|carrier| carries(*carrier)).count() >= JOURNAL_COPIES {
+            return Some(Step::LeaveJournals(id));
+        }
+        let taken = |index: u8| members.iter().any(|member| member.journal == Some(index));
+        let index = (0..COPIES_LIMIT).find(|index| !taken(*index))?;
+        Some(Step::CarryJournals { disk: self.successor(id)?, index, instead_of: id })
+    }
+
+    /// Makes a disk that has left blank where it works, and lets it go.
+    async fn let_go(&self, disk: DeviceId) -> Result<()> {
+        let found = self.pool.borrow_mut().found[usize::from(disk.0)].take();
+        let Some(member) = self.store().array().member(disk) else { return Ok(()) };
+        let works = member.works();
+        member.let_go();
+        match found {
+            Some((_, device)) if works => wipe_label(&*device).await,
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A step of a disk that is failed or leaving.
+enum Step {
+    /// Another disk carries the journals too, as copy `index`, and then this one no more.
+    CarryJournals { disk: DeviceId, index: u8, instead_of: DeviceId },
+    /// It carries the journals no more: enough others do.
+    LeaveJournals(DeviceId),
+    /// It has nothing left: the pool forgets it.
+    Forget(DeviceId),
+}
+
+impl Node {
+    /// Adds a disk to the pool; everything on it is lost.
+    pub async fn add_disk(&self, path: String, class: Class, uuid: [u8; 16]) -> Result<DiskInfo> {
+        let label_at = path.clone();
+        self.first(move |controller| Box::pin(async move { controller.label_new_disk(&label_at, class, uuid).await }))
+            .await?;
+        let joined = self.ask_all(move |controller| {
+            let path = path.clone();
+            Box::pin(async move { controller.join_disk(&path).await })
+        });
+        joined.await?.pop().ok_or_else(|| Error::retry("no controller serves"))
+    }
+
+    /// Lets a disk leave the pool: from now on it takes nothing new, what it holds moves to the others, and then
+    /// [`Node::tend`] makes the pool forget it. Refused when the others have no room.
+    pub async fn remove_disk(&self, disk: DeviceId) -> Result<()> {
+        let pool = self.pool().await?;
+        let named = pool.disks.iter().find(|info| info.id == disk.0);
+        let named = named.ok_or_else(|| Error::missing(format!("disk {}: no such disk", disk.0)))?;
+        if named.state == DiskState::Leaving {
+            return Ok(());
+        }
+        let elsewhere = pool.disks.iter().filter(|info| info.id != disk.0 && info.takes_data);
+        let free_bytes: u64 = elsewhere.map(|info| info.free_bytes).sum();
+        let used_bytes = named.data_bytes - named.free_bytes;
+        let held_bytes = if named.takes_data { used_bytes } else { named.unwanted_bytes };
+        if held_bytes > free_bytes {
+            return Err(Error::full(format!(
+                "disk {} holds {held_bytes} bytes and the others have {free_bytes} free: add a disk first",
+                disk.0
+            )));
+        }
+        let working = |info: &&DiskInfo| info.id != disk.0 && info.journals > 0 && info.state == DiskState::Healthy;
+        if named.journals > 0 && pool.disks.iter().filter(working).count() < JOURNAL_COPIES {
+            let to = self.first(move |controller| Box::pin(async move { Ok(controller.successor(disk)) })).await?;
+            if to.is_none() {
+                return Err(Error::full(format!(
+                    "disk {} carries journals and no other disk has room for them: add one of its class first",
+                    disk.0
+                )));
+            }
+        }
+        self.ask_all(move |controller| Box::pin(async move { controller.store().leave_disk(disk).await })).await?;
+        Ok(())
+    }
+
+    /// Does what is next for disks that are failed or leaving, if anything; UUIDs of the disks that the pool has
+    /// forgotten. To be called again and again.
+    pub async fn tend(&self) -> Result<Vec<[u8; 16]>> {
+        let mut forgotten = Vec::new();
+        for disk in self.pool().await?.disks.into_iter().filter(|disk| disk.state != DiskState::Healthy) {
+            let uuid = disk.uuid;
+            match self.first(move |controller| Box::pin(async move { Ok(controller.next_step(&disk)) })).await? {
+                Some(Step::CarryJournals { disk, index, instead_of }) => {
+                    self.relabel(move |members| members[usize::from(disk.0)].journal = Some(index)).await?;
+                    self.leave_journals(instead_of).await?;
+                }
+                Some(Step::LeaveJournals(disk)) => self.leave_journals(disk).await?,
+                Some(Step::Forget(disk)) => {
+                    self.relabel(move |members| members[usize::from(disk.0)].gone = true).await?;
+                    self.ask_all(move |controller| Box::pin(async move { controller.let_go(disk).await })).await?;
+                    forgotten.push(uuid);
+                }
+                None => {}
+            }
+        }
+        Ok(forgotten)
+    }
+
+    /// Every journal has all copies that the labels name; then a disk carries them no more.
+    async fn leave_journals(&self, disk: DeviceId) -> Result<()> {
+        self.ask_all(|controller| Box::pin(async move { controller.join_journals().await })).await?;
+        self.ask_all(move |controller| Box::pin(async move { controller.store().leave_journal(disk).await })).await?;
+        self.relabel(move |members| members[usize::from(disk.0)].journal = None).await
+    }
+
+    async fn relabel(&self, change: impl FnOnce(&mut [LabelMember]) + Send + 'static) -> Result<()> {
+        let members = self.first(move |controller| Box::pin(async move { controller.relabel(change).await })).await?;
+        self.ask_all(move |controller| {
+            controller.relabelled(members.clone());
+            Box::pin(std::future::ready(Ok(())))
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Asks the first controller, which alone changes labels.
+    async fn first<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(Rc<Controller>) -> Local<'static, Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let first = self.doors.first().ok_or_else(|| Error::retry("no controller serves"))?;
+        first.call(ask).await?
+    }
+}

@@ -1,0 +1,235 @@
+//! Disks that join and leave a node on simulated disks, with power cuts on the way.
+//!
+//! What must hold: wherever the power goes, the node opens again, has every byte, and what was under way goes on to its
+//! end; a disk that has left is not missed, and the journals are on two disks again.
+
+#![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
+
+use kura_block::{Block, Buf, ControllerId, DeviceId, Runtime};
+use kura_controller::{
+    Config, Controller, DiskClass, DiskState, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, VolumeSpec,
+    door, format,
+};
+use kura_shared::InProcess;
+use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+const CONTROLLERS: u16 = 2;
+const VOLUME_BYTES: usize = 1 << 20;
+
+struct Rig {
+    sim: Sim,
+    disks: Vec<SimDisk>,
+}
+
+impl Rig {
+    /// A pool of two fast disks and three slow ones, and two disks beside it: one fast, one slow.
+    fn new() -> Self {
+        let sim = Sim::new(11);
+        let sizes =
+            [("fast0", 18), ("fast1", 18), ("slow0", 8), ("slow1", 8), ("slow2", 8), ("fast9", 18), ("slow9", 8)];
+        let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
+        let new: Vec<_> = (disks.iter().take(5).enumerate())
+            .map(|(id, disk)| NewDisk {
+                path: disk.name().into(),
+                device: disk.open(),
+                class: if id < 2 { DiskClass::Fast } else { DiskClass::Slow },
+                uuid: [id as u8 + 1; 16],
+            })
+            .collect();
+        let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
+        sim.block_on(format(&new, &pool)).unwrap();
+        Self { sim, disks }
+    }
+
+    /// A node of the disks with these names; its doors are served by tasks of the simulation.
+    async fn node(disks: &[SimDisk], names: &[&str], runtime: &Rc<dyn Runtime>) -> Node {
+        let paths: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let shared = Arc::new(InProcess::new());
+        let mut doors = Vec::new();
+        for id in 0..CONTROLLERS {
+            let disks = disks.to_vec();
+            let opener: kura_controller::Opener = Box::new(move |path| {
+                let disk = disks.iter().find(|disk| disk.name() == path);
+                Ok(disk.map(|disk| disk.open() as Rc<dyn Block>).unwrap())
+            });
+            let config = Config {
+                settings: Settings { write_buffer_bytes: 256 << 10, pages: 8, ..Settings::default() },
+                journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+                degraded: false,
+            };
+            let shared = Arc::clone(&shared);
+            let opened = Controller::open(ControllerId(id), &paths, opener, Rc::clone(runtime), shared, config);
+            let (entrance, inbox) = door();
+            runtime.spawn(Box::pin(inbox.serve(opened.await.unwrap())));
+            doors.push(entrance);
+        }
+        Node::new(doors)
+    }
+
+    /// Everything the test writes: a pattern of its own for each volume.
+    fn content(volume: usize) -> Vec<u8> {
+        (0..VOLUME_BYTES).map(|at| (at / 4096 * 7 + at % 251 + volume * 13) as u8).collect()
+    }
+
+    fn fill(&self) {
+        let runtime: Rc<dyn Runtime> = self.sim.runtime();
+        let disks = self.disks.clone();
+        self.sim.block_on(async {
+            let node = Self::node(&disks, &POOL, &runtime).await;
+            for volume in 0..4 {
+                let spec = VolumeSpec {
+                    name: format!("v{volume}"),
+                    size_bytes: VOLUME_BYTES as u64,
+                    layout: Layout::Mirror,
+                    thick: false,
+                    read_only: false,
+                };
+                node.create_volume(spec).await.unwrap();
+                let (door, info) = node.find(&format!("v{volume}")).await.unwrap();
+                let write = door.call(move |controller| {
+                    Box::pin(async move {
+                        let device = controller.open_volume(&info.spec.name).unwrap();
+                        device.write(0, Buf::copy_of(&Self::content(volume)).into(), true).await.unwrap();
+                    })
+                });
+                write.await.unwrap();
+            }
+            node.stop().await.unwrap();
+        });
+        self.sim.crash();
+    }
+
+    /// Opens the node on these disks and does `work`, which a power cut may end.
+    fn run<T>(&self, names: &[&str], work: impl AsyncFnOnce(&Node, &dyn Runtime) -> T) -> Outcome<T> {
+        let runtime: Rc<dyn Runtime> = self.sim.runtime();
+        let disks = self.disks.clone();
+        let outcome = self.sim.run_until_crash_or(async {
+            let node = Self::node(&disks, names, &runtime).await;
+            work(&node, &*runtime).await
+        });
+        if !matches!(outcome, Outcome::Crashed) {
+            self.sim.crash();
+        }
+        outcome
+    }
+
+    /// Opens the node on these disks, reads everything, and checks everything.
+    fn verify(&self, names: &[&str]) {
+        self.run(names, async |node, _| {
+            for volume in 0..4 {
+                let (door, info) = node.find(&format!("v{volume}")).await.unwrap();
+                let read = door.call(move |controller| {
+                    Box::pin(async move {
+                        let device = controller.open_volume(&info.spec.name).unwrap();
+                        device.read(0, VOLUME_BYTES).await.map(|data| data.contiguous().to_vec())
+                    })
+                });
+                assert!(read.await.unwrap().unwrap() == Self::content(volume), "volume {volume}");
+            }
+            let report = node.check(true).await.unwrap();
+            assert!(report.violations.is_empty(), "{:#?}", report.violations);
+        });
+    }
+}
+
+const POOL: [&str; 5] = ["fast0", "fast1", "slow0", "slow1", "slow2"];
+const ALL: [&str; 7] = ["fast0", "fast1", "slow0", "slow1", "slow2", "fast9", "slow9"];
+
+/// Tends the node until the pool is as large as it should be and nothing is under way.
+async fn settle(node: &Node, runtime: &dyn Runtime) {
+    for _ in 0..10_000 {
+        node.tend().await.unwrap();
+        let pool = node.pool().await.unwrap();
+        if pool.disks.iter().all(|disk| disk.state == DiskState::Healthy) {
+            assert_eq!(pool.disks.iter().filter(|disk| disk.journals > 0).count(), 2, "{pool:#?}");
+            return;
+        }
+        runtime.sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it never ends: {:#?}", node.pool().await.unwrap());
+}
+
+/// Replaces a disk of each class.
+async fn replace(node: &Node) {
+    let known = async |uuid: [u8; 16]| node.pool().await.unwrap().disks.iter().any(|disk| disk.uuid == uuid);
+    for (name, class, uuid, old) in [("fast9", DiskClass::Fast, [98; 16], 0), ("slow9", DiskClass::Slow, [99; 16], 3)] {
+        if !known(uuid).await {
+            node.add_disk(name.into(), class, uuid).await.unwrap();
+        }
+        if known([old as u8 + 1; 16]).await {
+            node.remove_disk(DeviceId(old)).await.unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_disk_of_each_class_is_replaced() {
+    let rig = Rig::new();
+    rig.fill();
+    let done = rig.run(&POOL, async |node, runtime| {
+        replace(node).await;
+        settle(node, runtime).await;
+        let disks = node.pool().await.unwrap().disks;
+        let left: Vec<_> = disks.iter().map(|disk| disk.id).collect();
+        assert_eq!(left, [1, 2, 4, 5, 6]);
+        let refused = node.remove_disk(DeviceId(1)).await.unwrap_err().to_string();
+        assert!(refused.contains("no other disk has room"), "{refused}");
+    });
+    assert_eq!(done, Outcome::Done(()));
+    for gone in ["fast0", "slow1"] {
+        let disk = rig.disks.iter().find(|disk| disk.name() == gone).unwrap();
+        assert_eq!(disk.at_rest(0, 8192), [0; 8192], "{gone} can be used for something else");
+    }
+    rig.verify(&["fast1", "slow0", "slow2", "fast9", "slow9"]);
+    // The new disks carry their part: with the old partners gone, nothing is missing.
+    let done = rig.run(&["slow0", "slow2", "fast9", "slow9", "fast1"], async |node, _| {
+        node.fail_disk(DeviceId(1)).await.unwrap();
+        node.fail_disk(DeviceId(2)).await.unwrap();
+    });
+    assert_eq!(done, Outcome::Done(()));
+    rig.verify(&["slow2", "fast9", "slow9"]);
+}
+
+#[test]
+fn every_crash_point_of_a_replacement_is_survived() {
+    let whole = |crash: Option<u64>| {
+        let rig = Rig::new();
+        rig.fill();
+        let crashes = crash.map(CrashPoint::Op).into_iter().collect();
+        rig.sim.set_plan(&FaultPlan { crashes, ..FaultPlan::default() });
+        let before = rig.sim.operations();
+        let outcome = rig.run(&POOL, async |node, runtime| {
+            replace(node).await;
+            settle(node, runtime).await;
+        });
+        let operations = rig.sim.operations() - before;
+        rig.sim.set_plan(&FaultPlan::default());
+        if outcome == Outcome::Crashed {
+            // The host remembers every disk it was told of, or not yet: one that has no label is not taken.
+            let again = rig.run(&labelled(&rig), async |node, runtime| {
+                replace(node).await;
+                settle(node, runtime).await;
+            });
+            assert_eq!(again, Outcome::Done(()), "crash at {crash:?}");
+        }
+        rig.verify(&["fast1", "slow0", "slow2", "fast9", "slow9"]);
+        operations
+    };
+    let operations = whole(None);
+    let step = (operations / 300).max(1) as usize;
+    for crash in (1..=operations).step_by(step) {
+        whole(Some(crash));
+    }
+}
+
+/// The disks that carry a label.
+fn labelled(rig: &Rig) -> Vec<&'static str> {
+    let carries = |name: &&str| {
+        let disk = rig.disks.iter().find(|disk| disk.name() == *name).unwrap();
+        [0, 4096].iter().any(|at| disk.at_rest(*at, 8) == b"kura-dsk")
+    };
+    ALL.iter().copied().filter(carries).collect()
+}

@@ -1,0 +1,136 @@
+//! The journal as it stands, and what its committer does next: a decision, no I/O.
+
+use crate::Lsn;
+use crate::entry::{Group, Stamp};
+use crate::journal::Limits;
+use crate::root::Root;
+use kura_block::{Error, Result};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// An entry in the ring that is still needed.
+pub(crate) struct Kept {
+    pub first_lsn: Lsn,
+    pub end_lsn: Lsn,
+    pub sequence: u64,
+    pub position: u64,
+}
+
+/// Where the log stands when a scan hands over.
+pub(crate) struct Start {
+    pub root: Root,
+    pub next_lsn: Lsn,
+    pub position: u64,
+    pub sequence: u64,
+}
+
+pub(crate) struct State {
+    pub groups: VecDeque<Group>,
+    pub pending_bytes: u64,
+    pub pending_since: Duration,
+    pub next_lsn: Lsn,
+    /// Every record below is written.
+    pub written: Lsn,
+    /// Bytes written since the copies were last flushed, and when the first of them was.
+    pub unflushed_bytes: u64,
+    pub unflushed_since: Duration,
+    /// Every record below is durable.
+    pub durable: Lsn,
+    /// Every entry below is durable.
+    pub durable_sequence: u64,
+    /// Somebody waits for the records below to be durable.
+    pub wanted: Lsn,
+    /// The least of what is waited for.
+    pub wanted_first: Option<Lsn>,
+    /// The live copies that the last entry told of.
+    pub told: u32,
+    pub position: u64,
+    pub sequence: u64,
+    pub kept: VecDeque<Kept>,
+    pub root: Root,
+    pub live_copies: u32,
+    /// A copy that is written and does not count yet.
+    pub joining: Option<Joining>,
+    /// No append before recovery has begun a new epoch with its first checkpoint.
+    pub sealed: bool,
+    pub closing: bool,
+    pub failed: Option<Error>,
+}
+
+/// A copy on its way to count: it must have the tables, and every entry from the root's tail on.
+#[derive(Clone, Copy)]
+pub(crate) struct Joining {
+    pub index: usize,
+    /// It has every entry from this one on.
+    pub sequence: u64,
+    pub has_tables: bool,
+}
+
+/// What the committer does next.
+pub(crate) enum Step {
+    /// Writes an entry; with `durable`, it is durable together with all before it.
+    Write { group: Group, durable: bool },
+    /// Makes what was written durable.
+    Flush,
+    /// Ends.
+    End,
+}
+
+/// Unflushed bytes after which the copies are flushed although nobody waits.
+const FLUSH_BYTES: u64 = 4 << 20;
+/// And how long anything stays unflushed.
+const FLUSH_AFTER: Duration = Duration::from_millis(20);
+
+impl State {
+    /// What to do now, or how long to wait when nothing new comes.
+    pub fn step(&mut self, now: Duration, limits: Limits) -> std::result::Result<Step, Option<Duration>> {
+        let awaited = |upto: Lsn| self.wanted_first.is_some_and(|first| first <= upto);
+        let unflushed = self.written > self.durable;
+        let exposed = now.saturating_sub(self.unflushed_since);
+        let much = self.unflushed_bytes >= FLUSH_BYTES || exposed >= FLUSH_AFTER;
+        if unflushed && (awaited(self.written) || much) {
+            return Ok(Step::Flush);
+        }
+        if self.groups.is_empty() {
+            return match (self.closing, unflushed) {
+                (true, true) => Ok(Step::Flush),
+                (true, false) => Ok(Step::End),
+                (false, true) => Err(Some(FLUSH_AFTER.saturating_sub(exposed))),
+                (false, false) => Err(None),
+            };
+        }
+        let waited = now.saturating_sub(self.pending_since);
+        let due = self.wanted > self.written || self.closing || self.pending_bytes >= limits.batch_bytes;
+        if !due && waited < limits.linger {
+            return Err(Some(limits.linger.saturating_sub(waited)));
+        }
+        let group = self.groups.pop_front().unwrap_or_default();
+        self.pending_since = now;
+        // The last group that somebody waits for, with nothing unflushed before it, needs no flush of its own.
+        let durable =
+            !unflushed && self.wanted_first.is_some_and(|first| first.0 <= self.written.0 + u64::from(group.count));
+        Ok(Step::Write { group, durable })
+    }
+
+    pub fn stamp(&self) -> Stamp {
+        Stamp {
+            epoch: self.root.epoch,
+            sequence: self.sequence,
+            first_lsn: self.written,
+            live_copies: self.live_copies,
+            durable_sequence: self.durable_sequence,
+        }
+    }
+
+    pub fn tail_position(&self) -> u64 {
+        self.kept.front().map_or(self.position, |kept| kept.position)
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        self.position - self.tail_position() + self.pending_bytes
+    }
+
+    pub fn alive(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,281 @@
+//! Rebuild: copies move off disks that are out of service or leaving, to free extents of the others.
+//!
+//! ```text
+//!   an extent  [ failed disk | disk 3 ]        1. its blocks stay in the write buffer
+//!                               |              2. what is at rest, read and held against checksums, goes to a free extent
+//!                               v              3. the page too; both are flushed there
+//!              [ disk 5      | disk 3 ]        4. the record: from now on the extent lies here
+//! ```
+//!
+//! Only what is written is copied. What must hold: when the record is in the log, the new place has every block of the
+//! page but those still in the write buffer, which go to the places of that moment. A block that recovery brought to
+//! the old places, because its record came before the move's, goes to the new ones too (`open.rs`). No checkpoint runs
+//! meanwhile: the extent's page leaves for one set of places only.
+
+use crate::extent::Extent;
+use crate::policy::rebuild_rest;
+use crate::record::Record;
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use crate::write::PIECE_BLOCKS;
+use futures::future::select;
+use kura_array::Place;
+use kura_block::{BLOCK_BYTES, Checksum, DeviceId, Kind, Result};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How long to wait before trying again what the disks or a full pool refused.
+const RETRY: Duration = Duration::from_secs(5);
+/// Extents looked at before others have their turn.
+const GLANCE: usize = 1 << 16;
+
+/// A copy to be moved.
+struct Errand {
+    volume: Rc<VolumeState>,
+    index: u32,
+    extent: Rc<Extent>,
+    from: Place,
+}
+
+/// How far the search for copies to move has come: volume and extent.
+type Cursor = (u64, u32);
+
+/// Where the search ended.
+enum Found {
+    Errand(Errand),
+    /// Nothing so far: look on from the cursor.
+    NotYet,
+    Nothing,
+}
+
+/// Ends a move, however it ends: the extent's blocks may go to their places again.
+struct Moving<'a>(&'a Inner, Rc<Extent>);
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.1.set_moving(false);
+        self.0.destager.notify_one();
+    }
+}
+
+impl Inner {
+    /// The task that moves copies off unwanted disks, until the store stops or its journal fails.
+    pub async fn rebuild_for_ever(self: Rc<Self>) {
+        let mut cursor = Cursor::default();
+        let mut moved = false;
+        while !self.stopping.get() && self.journal().alive().is_ok() {
+            let news = std::pin::pin!(self.rebuilder.notified());
+            match self.next_errand(&mut cursor) {
+                Found::Errand(errand) => {
+                    moved = true;
+                    let (begun, uses) = (self.runtime.now(), self.uses());
+                    let done = self.run_errand(&errand).await;
+                    let took = self.runtime.now().saturating_sub(begun);
+                    let waits = match done {
+                        Ok(bytes) => rebuild_rest(took, bytes, self.uses() > uses, self.settings.rebuild_bytes_per_s),
+                        Err(_) => RETRY,
+                    };
+                    self.rebuild_stalled.replace(done.err());
+                    if !waits.is_zero() {
+                        select(self.runtime.sleep(waits), news).await;
+                    }
+                }
+                Found::NotYet => self.runtime.sleep(Duration::ZERO).await,
+                // What came while this round went on is found by another one.
+                Found::Nothing if moved => moved = false,
+                Found::Nothing => {
+                    self.rebuild_stalled.replace(None);
+                    news.await;
+                }
+            }
+        }
+    }
+
+    /// Reads and writes of volumes so far.
+    fn uses(&self) -> u64 {
+        let counts = self.counts.get();
+        counts.reads + counts.writes
+    }
+
+    /// What still lies on disks that are failed or leaving.
+    pub fn unwanted(&self) -> BTreeMap<DeviceId, Held> {
+        let tables = self.tables.borrow();
+        let mut unwanted: BTreeMap<_, _> =
+            tables.failed.union(&tables.leaving).map(|disk| (*disk, Held::default())).collect();
+        if unwanted.is_empty() {
+            return unwanted;
+        }
+        for volume in tables.volumes.values() {
+            for extent in volume.map.borrow().iter().flatten() {
+                let places = extent.places();
+                for place in &places {
+                    if let Some(held) = unwanted.get_mut(&place.device) {
+                        held.copies += 1;
+                        held.lost += u64::from(!self.array.has_working_copy(&places));
+                    }
+                }
+            }
+        }
+        unwanted
+    }
+
+    /// A disk gives what it holds to the others and takes nothing new; durable when the future resolves.
+    pub async fn leave_disk(&self, device: DeviceId) -> Result<()> {
+        if self.array.member(device).is_none() {
+            return Err(kura_block::Error::missing(format!("disk {}: no such disk", device.0)));
+        }
+        if self.tables.borrow_mut().leaving.insert(device) {
+            self.append(&Record::DiskLeaving { device });
+        }
+        self.rebuilder.notify_one();
+        self.commit_all().await
+    }
+
+    /// The next copy on an unwanted disk that can be read somewhere, from the cursor on.
+    fn next_errand(&self, cursor: &mut Cursor) -> Found {
+        let tables = self.tables.borrow();
+        let unwanted = |place: &Place| tables.failed.contains(&place.device) || tables.leaving.contains(&place.device);
+        let mut looked = 0;
+        if tables.failed.is_empty() && tables.leaving.is_empty() {
+            return Found::Nothing;
+        }
+        for (id, volume) in tables.volumes.range(cursor.0..) {
+            let map = volume.map.borrow();
+            let first = if *id == cursor.0 { cursor.1 as usize } else { 0 };
+            for (index, extent) in map.iter().enumerate().skip(first) {
+                *cursor = (*id, index as u32 + 1);
+                looked += 1;
+                let Some(extent) = extent else { continue };
+                let places = extent.places();
+                if let Some(from) = places.iter().find(|place| unwanted(place))
+                    && self.array.has_working_copy(&places)
+                {
+                    let (volume, extent) = (Rc::clone(volume), Rc::clone(extent));
+                    return Found::Errand(Errand { volume, index: index as u32, extent, from: *from });
+                }
+                if looked >= GLANCE {
+                    return Found::NotYet;
+                }
+            }
+        }
+        *cursor = Cursor::default();
+        Found::Nothing
+    }
+
+    /// Moves a copy; bytes that were copied.
+    async fn run_errand(&self, errand: &Errand) -> Result<u64> {
+        let mut places = errand.extent.places();
+        let to = self.allocate(1, &places).await?[0];
+        let moved = self.move_copy(errand, to).await;
+        match moved {
+            Ok(Some(bytes)) => {
+                self.commit_all().await?;
+                Ok(bytes)
+            }
+            nothing => {
+                places.clear();
+                places.push(to);
+                self.put_back(&places);
+                nothing.map(|_| 0)
+            }
+        }
+    }
+
+    /// Moves a copy; bytes that were copied, or `None` where the extent was given up meanwhile.
+    async fn move_copy(&self, errand: &Errand, to: Place) -> Result<Option<u64>> {
+        let Errand { volume, index, extent, from } = errand;
+        let _no_checkpoint = self.checkpointing.lock().await;
+        extent.set_moving(true);
+        let _moving = Moving(self, Rc::clone(extent));
+        self.landed(volume, *index).await;
+        let mut bytes = 0;
+        let mut at = 0;
+        while at < self.array.extent_blocks() {
+            while !extent.is_loaded() {
+                self.load(extent).await?;
+            }
+            let run = self.at_rest(volume, *index, extent, at);
+            if run.is_empty() {
+                at += 1;
+                continue;
+            }
+            self.copy_run(extent, at, &run, to).await?;
+            bytes += (run.len() * BLOCK_BYTES) as u64;
+            at += run.len();
+        }
+        while !extent.is_loaded() {
+            self.load(extent).await?;
+        }
+        let page = extent.page();
+        // The page goes down only after all that it reflects.
+        self.commit_all().await?;
+        if let Some(page) = page {
+            self.heed(self.array.write_page(&[to], extent.owner, &page).await).await?;
+        }
+        self.heed(self.array.flush_disks(&[to.device]).await).await?;
+        let here = volume.extent(*index).is_some_and(|now| Rc::ptr_eq(&now, extent));
+        let refused = self.array.member(to.device).is_none_or(|disk| !disk.works());
+        if !here || volume.deleted.get() || refused || self.stopping.get() {
+            return Ok(None);
+        }
+        let mut places = extent.places();
+        for place in places.iter_mut().filter(|place| *place == from) {
+            *place = to;
+        }
+        self.append(&Record::Move { volume: volume.id, index: *index, places: places.clone() });
+        extent.set_places(places);
+        Ok(Some(bytes))
+    }
+
+    /// Waits until no block of an extent is on its way to its places.
+    async fn landed(&self, volume: &VolumeState, index: u32) {
+        let blocks = self.array.extent_blocks() as u64;
+        let range = u64::from(index) * blocks..(u64::from(index) + 1) * blocks;
+        loop {
+            let room = self.room.notified();
+            if !volume.dirty.borrow().range(range.clone()).any(|(_, entry)| entry.in_flight) {
+                return;
+            }
+            room.await;
+        }
+    }
+
+    /// The checksums of the blocks from `at` on that are written and not in the write buffer.
+    fn at_rest(&self, volume: &VolumeState, index: u32, extent: &Extent, at: usize) -> Vec<Checksum> {
+        let blocks = self.array.extent_blocks();
+        let first = u64::from(index) * blocks as u64;
+        let dirty = volume.dirty.borrow();
+        let rests = |block: &usize| !dirty.contains_key(&(first + *block as u64));
+        let end = blocks.min(at + PIECE_BLOCKS);
+        extent.with_page(|page| (at..end).take_while(rests).map_while(|block| page.get(block)).collect())
+    }
+
+    /// Copies blocks at rest. One of which no copy is good is left out: it stays lost, and a read goes on saying so.
+    async fn copy_run(&self, extent: &Extent, first: usize, checksums: &[Checksum], to: Place) -> Result<()> {
+        let places = extent.places();
+        match self.array.read(&places, first, checksums).await {
+            Ok(verified) => self.heed(self.array.write(&[to], first, &verified.data).await).await,
+            Err(error) if error.kind() == Kind::Corrupt && checksums.len() == 1 => {
+                tracing::error!(block = first, volume = extent.owner.volume, %error, "a block is lost");
+                Ok(())
+            }
+            Err(error) if error.kind() == Kind::Corrupt => {
+                for (at, checksum) in checksums.iter().enumerate() {
+                    Box::pin(self.copy_run(extent, first + at, &[*checksum], to)).await?;
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What lies on a disk that is failed or leaving.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Copies of extents.
+    pub copies: u64,
+    /// Of these, copies of extents of which no copy on a working disk is left.
+    pub lost: u64,
+}
