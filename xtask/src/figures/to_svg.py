@@ -12,6 +12,8 @@ for path in sorted(pathlib.Path(sys.argv[1]).glob("*/*.vl.json")):
     if spec.get("width") == "container":
         spec["width"] = 720
     spec["config"]["background"] = "white"
+    # Words are measured with a font that is here, and shown with one that is no wider.
+    spec["config"]["font"] = "DejaVu Sans, Verdana, sans-serif"
     svg = path.with_name(path.name.removesuffix(".vl.json") + ".svg")
     svg.write_text(vl_convert.vegalite_to_svg(spec, vl_version="6.4"))
     print(svg)
