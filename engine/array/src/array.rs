@@ -359,7 +359,7 @@ fn block_of(data: &Bufs, at: usize) -> Bufs {
 fn mismatches(data: &Bufs, expected: &[Checksum]) -> Vec<usize> {
     let in_blocks = data.parts().iter().all(|part| part.len().is_multiple_of(BLOCK_BYTES));
     let data = if in_blocks { data.clone() } else { data.contiguous().into() };
-    let blocks = data.parts().iter().flat_map(|part| part.chunks_exact(BLOCK_BYTES));
-    let wrong = blocks.zip(expected).enumerate().filter(|(_, (block, expected))| Checksum::of(block) != **expected);
+    let found = data.parts().iter().flat_map(Checksum::of_blocks);
+    let wrong = found.zip(expected).enumerate().filter(|(_, (found, expected))| found != *expected);
     wrong.map(|(at, _)| at).collect()
 }

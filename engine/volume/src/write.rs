@@ -220,5 +220,5 @@ fn split(data: &Bufs) -> impl Iterator<Item = Buf> {
 }
 
 fn checksums_of(data: &Bufs) -> SmallVec<[Checksum; 32]> {
-    data.parts().iter().flat_map(|part| part.chunks_exact(BLOCK_BYTES).map(Checksum::of)).collect()
+    data.parts().iter().flat_map(Checksum::of_blocks).collect()
 }
