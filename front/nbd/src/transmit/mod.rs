@@ -6,8 +6,9 @@
 //!   socket ──> Input ──request──> Working ──(ready at once, or later through `working`)──> Replies ──> Output ──> socket
 //! ```
 //!
-//! What is ready is answered before more is read, and what is answered goes out together when nothing else is left to
-//! do. A request that the volume answers at once costs neither a task nor a wake-up.
+//! What is ready is answered before more is read. The first reply goes out at once, for the client to work on; those
+//! after it in batches that double, the last one when nothing else is left to do. A request that the volume answers at
+//! once costs neither a task nor a wake-up.
 
 mod answer;
 mod input;
@@ -37,7 +38,7 @@ use tokio::task::coop;
 use tokio::time::Sleep;
 use work::{Answered, Failure, Terms, Working};
 
-/// Replies of this many bytes go out before more is read.
+/// Replies of this many bytes go out before another is made.
 const SEND_FIRST_BYTES: usize = 256 << 10;
 /// How long the client may take to close its side after we closed ours.
 const LINGER: Duration = Duration::from_secs(1);
@@ -96,6 +97,8 @@ struct Connection<'v, S> {
     working: FuturesUnordered<Working<'v>>,
     /// Data of these requests.
     working_bytes: usize,
+    /// Replies sent since there last was nothing to do.
+    sent: usize,
     /// False once sending failed.
     heard: bool,
     hangup: Option<Hangup>,
@@ -125,6 +128,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
             replies: Replies::new(structured),
             working: FuturesUnordered::new(),
             working_bytes: 0,
+            sent: 0,
             heard: true,
             hangup: None,
             deadline: None,
@@ -155,15 +159,17 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
         // Volumes that answer at once must not keep the thread from its other tasks.
         ready!(coop::poll_proceed(cx)).made_progress();
         loop {
+            if self.sends_now() {
+                let replies = self.replies.output.replies();
+                match self.replies.output.poll_send(&mut self.stream, cx) {
+                    Poll::Ready(Err(error)) => return Poll::Ready(Action::Deafen(error.into())),
+                    Poll::Ready(Ok(())) => self.sent += replies,
+                    Poll::Pending => {}
+                }
+            }
             if let Poll::Ready(Some(answered)) = self.working.poll_next_unpin(cx) {
                 self.working_bytes -= answered.request.data_bytes();
                 return Poll::Ready(Action::Answer(answered));
-            }
-            if self.replies.output.bytes() >= SEND_FIRST_BYTES {
-                match self.replies.output.poll_send(&mut self.stream, cx) {
-                    Poll::Ready(Err(error)) => return Poll::Ready(Action::Deafen(error.into())),
-                    Poll::Ready(Ok(())) | Poll::Pending => {}
-                }
             }
             if self.takes_requests() {
                 match self.input.poll_next(&mut self.stream, cx) {
@@ -194,6 +200,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
             } else if self.phase != Phase::Open && self.working.is_empty() {
                 return Poll::Ready(Action::Finish);
             }
+            self.sent = 0;
             return Poll::Pending;
         }
     }
@@ -206,6 +213,13 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
         self.heard = false;
         self.hangup.get_or_insert(Hangup::Slow { what: "take the last replies", limit });
         Poll::Ready(())
+    }
+
+    /// True when the replies that gathered go out before another is made: the first at once, then as many together as
+    /// went before, so that the client works on some while the rest are made, and many cost few system calls.
+    fn sends_now(&self) -> bool {
+        let output = &self.replies.output;
+        output.replies() > self.sent || output.bytes() >= SEND_FIRST_BYTES
     }
 
     /// True while the connection may have one more request in flight.
