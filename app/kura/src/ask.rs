@@ -124,10 +124,12 @@ async fn remove(client: &Client, out: Out, id: u16, wait: bool, dry_run: bool) -
         if now.lost_bytes > 0 && now.unwanted_bytes == now.lost_bytes {
             bar.finish_and_clear();
             bail!(
-                "disk {id} ({path}) had the only copy of {}: bring it back, or delete the volumes that lay on it; it stays \
-                 in the pool until then",
+                "disk {id} ({path}) had the only copy of {}: delete the volumes that lay on it; it stays in the pool until then",
                 Size(now.lost_bytes)
             );
+        }
+        if let Some(why) = &now.stalled {
+            bar.set_message(format!("disk {id} waits: {why}"));
         }
         bar.set_length(bar.length().unwrap_or(0).max(now.unwanted_bytes));
         bar.set_position(bar.length().unwrap_or(0) - now.unwanted_bytes);

@@ -11,6 +11,7 @@ use crate::show::print;
 use crate::{logs, tls};
 use anyhow::{Context, Result};
 use kura_admin::{Access, Admin, Listener, Timestamp, Token};
+use kura_block::DeviceId;
 use kura_controller::{Layout, Node, VolumeSpec};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::fs::Permissions;
@@ -165,6 +166,7 @@ impl Doors {
 /// Does what is next for disks that are failed or leaving, until the server stops.
 async fn tend(node: Node, book: Arc<Book>, mut stopping: watch::Receiver<bool>) {
     let mut ticks = interval(TEND);
+    let mut told = String::new();
     loop {
         tokio::select! {
             _ = stopping.changed() => return,
@@ -173,14 +175,23 @@ async fn tend(node: Node, book: Arc<Book>, mut stopping: watch::Receiver<bool>) 
         let forgotten = match node.tend().await {
             Ok(forgotten) => forgotten,
             Err(error) => {
-                tracing::warn!(%error, "a disk that is failed or leaving could not be tended; trying again");
+                if told != error.to_string() {
+                    tracing::warn!(%error, "disks that are failed or leaving could not be tended; trying again");
+                    told = error.to_string();
+                }
                 continue;
             }
         };
+        told.clear();
         for disk in forgotten {
-            tracing::info!(disk = %Uuid::from_bytes(disk), "disk has left the pool");
-            if let Err(error) = book.forget(Uuid::from_bytes(disk)) {
-                tracing::warn!(%error, "a disk that has left is still in the book");
+            tracing::info!(disk = disk.id, path = disk.path, "disk has left the pool");
+            // The next start does not look for it, and only then is it made blank.
+            let done = async {
+                book.forget(Uuid::from_bytes(disk.uuid))?;
+                node.let_go(DeviceId(disk.id)).await
+            };
+            if let Err(error) = done.await {
+                tracing::warn!(disk = disk.id, %error, "a disk that has left could not be made blank");
             }
         }
     }

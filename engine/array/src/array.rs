@@ -28,6 +28,7 @@ pub struct Member {
     pub plan: Plan,
     device: RefCell<Option<Rc<dyn Block>>>,
     failed: Cell<bool>,
+    gone: Cell<bool>,
     queue: Cell<u32>,
     counters: Cell<Counters>,
 }
@@ -37,7 +38,7 @@ impl Member {
     pub fn new(id: DeviceId, class: Class, plan: Plan, device: Option<Rc<dyn Block>>) -> Self {
         let failed = Cell::new(device.is_none());
         let device = RefCell::new(device);
-        Self { id, class, plan, device, failed, queue: Cell::new(0), counters: Cell::default() }
+        Self { id, class, plan, device, failed, gone: Cell::new(false), queue: Cell::new(0), counters: Cell::default() }
     }
 
     /// True when it is used.
@@ -55,8 +56,14 @@ impl Member {
         self.counters.get()
     }
 
+    /// True when it has left the pool: nothing lies on it, and nobody looks for it.
+    pub fn is_gone(&self) -> bool {
+        self.gone.get()
+    }
+
     /// Closes it: it has left the pool.
     pub fn let_go(&self) {
+        self.gone.set(true);
         self.failed.set(true);
         self.device.borrow_mut().take();
     }

@@ -18,9 +18,8 @@ impl Checksum {
     /// The checksums of the whole blocks that a buffer is made of. Lent zeroes are not looked at.
     pub fn of_blocks(blocks: &Buf) -> impl Iterator<Item = Self> {
         thread_local!(static ZEROES: OnceCell<Checksum> = const { OnceCell::new() });
-        let known = blocks
-            .is_lent_zeroes()
-            .then(|| ZEROES.with(|zeroes| *zeroes.get_or_init(|| Self::of(&[0; BLOCK_BYTES]))));
+        let known =
+            blocks.is_lent_zeroes().then(|| ZEROES.with(|zeroes| *zeroes.get_or_init(|| Self::of(&[0; BLOCK_BYTES]))));
         blocks.chunks_exact(BLOCK_BYTES).map(move |block| known.unwrap_or_else(|| Self::of(block)))
     }
 

@@ -235,6 +235,7 @@ impl Controller {
             free_bytes: u64::from(free) * member.plan.extent_bytes,
             unwanted_bytes: unwanted.map_or(0, |held| held.copies * member.plan.extent_bytes),
             lost_bytes: unwanted.map_or(0, |held| held.lost * member.plan.extent_bytes),
+            stalled: unwanted.and_then(|_| self.store.rebuild_stalled()).map(|error| error.to_string()),
             takes_data: self.store.data_disks().contains(&member.id),
             journals: if label.journal.is_some() { pool.label.controllers } else { 0 },
             io_errors: counters.io_errors,

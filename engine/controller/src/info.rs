@@ -58,6 +58,8 @@ pub struct DiskInfo {
     pub unwanted_bytes: u64,
     /// Of these, bytes of which no copy on a working disk is left.
     pub lost_bytes: u64,
+    /// Why the rebuild does not go on, while that is so.
+    pub stalled: Option<String>,
     /// True when it takes volumes' data now.
     pub takes_data: bool,
     /// Journals that lie on it.

@@ -52,7 +52,7 @@ impl Controller {
         }
         let id = DeviceId(label.members.len() as u16);
         label.members.push(LabelMember { uuid, class, journal: None, gone: false, extents: plan.extents });
-        label.generation += 1;
+        label.generation = self.next_generation();
         write_label(&*device, &Label { id, plan, ..label.clone() }).await?;
         self.write_labels(&label).await?;
         Ok(id)
@@ -89,20 +89,28 @@ impl Controller {
         Ok(self.describe_disk(&member, free, None))
     }
 
-    /// Changes the labels' members; only one controller does so.
-    async fn relabel(&self, change: impl FnOnce(&mut [LabelMember])) -> Result<Vec<LabelMember>> {
-        let mut label = self.pool.borrow().label.clone();
-        change(&mut label.members);
+    /// A generation that no label has: counted up before anything is written, so that a try that fails midway and the
+    /// next one do not share theirs.
+    fn next_generation(&self) -> u64 {
+        let label = &mut self.pool.borrow_mut().label;
         label.generation += 1;
+        label.generation
+    }
+
+    /// Changes the labels' members; only one controller does so.
+    async fn relabel(&self, change: impl FnOnce(&mut [LabelMember])) -> Result<Label> {
+        let mut label = self.pool.borrow().label.clone();
+        label.generation = self.next_generation();
+        change(&mut label.members);
         self.write_labels(&label).await?;
-        Ok(label.members)
+        Ok(label)
     }
 
     /// Takes over what another controller wrote to the labels.
-    fn relabelled(&self, members: Vec<LabelMember>) {
-        let pool = &mut *self.pool.borrow_mut();
-        pool.label.members = members;
-        pool.label.generation += 1;
+    fn relabelled(&self, to: &Label) {
+        let label = &mut self.pool.borrow_mut().label;
+        label.members.clone_from(&to.members);
+        label.generation = to.generation;
     }
 
     /// A disk that could carry what `from` carries: it works, carries no journal, and has room; one of its class first.
@@ -156,7 +164,8 @@ impl Controller {
         }
         let unwanted = self.store().unwanted();
         let carries = |(at, member): (usize, &LabelMember)| {
-            member.journal.is_some() && !unwanted.contains_key(&DeviceId(at as u16))
+            let carrier = DeviceId(at as u16);
+            member.journal.is_some() && carrier != id && !unwanted.contains_key(&carrier)
         };
         if members.iter().enumerate().filter(|carrier| carries(*carrier)).count() >= JOURNAL_COPIES {
             return Some(Step::LeaveJournals(id));
@@ -192,6 +201,7 @@ enum Step {
 impl Node {
     /// Adds a disk to the pool; everything on it is lost.
     pub async fn add_disk(&self, path: String, class: Class, uuid: [u8; 16]) -> Result<DiskInfo> {
+        let _alone = self.membership.lock().await;
         let label_at = path.clone();
         self.first(move |controller| Box::pin(async move { controller.label_new_disk(&label_at, class, uuid).await }))
             .await?;
@@ -205,14 +215,20 @@ impl Node {
     /// Lets a disk leave the pool: from now on it takes nothing new, what it holds moves to the others, and then
     /// [`Node::tend`] makes the pool forget it. Refused when the others have no room.
     pub async fn remove_disk(&self, disk: DeviceId) -> Result<()> {
+        let _alone = self.membership.lock().await;
         let pool = self.pool().await?;
         let named = pool.disks.iter().find(|info| info.id == disk.0);
         let named = named.ok_or_else(|| Error::missing(format!("disk {}: no such disk", disk.0)))?;
-        if named.state == DiskState::Leaving {
-            return Ok(());
+        let elsewhere: Vec<_> = pool.disks.iter().filter(|info| info.id != disk.0 && info.takes_data).collect();
+        let free_bytes: u64 = elsewhere.iter().map(|info| info.free_bytes).sum();
+        let copies = self.volumes().await?.iter().map(|volume| volume.spec.layout.copies()).max().unwrap_or(1);
+        if elsewhere.len() < copies && named.data_bytes > 0 {
+            return Err(Error::full(format!(
+                "disk {}: {} disks of data would be left, and volumes here have {copies} copies: add a disk first",
+                disk.0,
+                elsewhere.len()
+            )));
         }
-        let elsewhere = pool.disks.iter().filter(|info| info.id != disk.0 && info.takes_data);
-        let free_bytes: u64 = elsewhere.map(|info| info.free_bytes).sum();
         let used_bytes = named.data_bytes - named.free_bytes;
         let held_bytes = if named.takes_data { used_bytes } else { named.unwanted_bytes };
         if held_bytes > free_bytes {
@@ -235,27 +251,66 @@ impl Node {
         Ok(())
     }
 
-    /// Does what is next for disks that are failed or leaving, if anything; UUIDs of the disks that the pool has
-    /// forgotten. To be called again and again.
-    pub async fn tend(&self) -> Result<Vec<[u8; 16]>> {
+    /// Does what is next for disks that are failed or leaving, if anything. To be called again and again. Returns the disks
+    /// that the pool has forgotten: once nobody remembers them, [`Node::let_go`].
+    pub async fn tend(&self) -> Result<Vec<DiskInfo>> {
+        let _alone = self.membership.lock().await;
         let mut forgotten = Vec::new();
+        if self.spread_the_word().await? == 0 {
+            return Ok(forgotten);
+        }
         for disk in self.pool().await?.disks.into_iter().filter(|disk| disk.state != DiskState::Healthy) {
-            let uuid = disk.uuid;
-            match self.first(move |controller| Box::pin(async move { Ok(controller.next_step(&disk)) })).await? {
-                Some(Step::CarryJournals { disk, index, instead_of }) => {
-                    self.relabel(move |members| members[usize::from(disk.0)].journal = Some(index)).await?;
-                    self.leave_journals(instead_of).await?;
-                }
-                Some(Step::LeaveJournals(disk)) => self.leave_journals(disk).await?,
-                Some(Step::Forget(disk)) => {
-                    self.relabel(move |members| members[usize::from(disk.0)].gone = true).await?;
-                    self.ask_all(move |controller| Box::pin(async move { controller.let_go(disk).await })).await?;
-                    forgotten.push(uuid);
-                }
-                None => {}
+            let id = disk.id;
+            match self.next_for(disk).await {
+                Ok(gone) => forgotten.extend(gone),
+                Err(error) => tracing::warn!(disk = id, %error, "what is next for this disk has to wait"),
             }
         }
         Ok(forgotten)
+    }
+
+    /// What one controller found or was told of a disk, all are told: a failure is seen by one first, and a crash may
+    /// come when only some have noted that a disk leaves. Returns how many disks are not healthy.
+    async fn spread_the_word(&self) -> Result<usize> {
+        let disks = self.pool().await?.disks;
+        let ill: Vec<_> = disks.iter().filter(|disk| disk.state != DiskState::Healthy).collect();
+        for disk in &ill {
+            let (id, leaves) = (DeviceId(disk.id), disk.state == DiskState::Leaving);
+            self.ask_all(move |controller| {
+                Box::pin(async move {
+                    let store = controller.store();
+                    if leaves { store.leave_disk(id).await } else { store.fail_disk(id).await }
+                })
+            })
+            .await?;
+        }
+        Ok(ill.len())
+    }
+
+    /// The next step of a disk that is failed or leaving; the disk, if the pool has forgotten it.
+    async fn next_for(&self, disk: DiskInfo) -> Result<Option<DiskInfo>> {
+        let asked = disk.clone();
+        match self.first(move |controller| Box::pin(async move { Ok(controller.next_step(&asked)) })).await? {
+            Some(Step::CarryJournals { disk, index, instead_of }) => {
+                self.relabel(move |members| members[usize::from(disk.0)].journal = Some(index)).await?;
+                self.leave_journals(instead_of).await?;
+            }
+            Some(Step::LeaveJournals(disk)) => self.leave_journals(disk).await?,
+            Some(Step::Forget(id)) => {
+                // No recovery may look for anything there any more.
+                self.ask_all(|controller| Box::pin(async move { controller.store().checkpoint().await })).await?;
+                self.relabel(move |members| members[usize::from(id.0)].gone = true).await?;
+                return Ok(Some(disk));
+            }
+            None => {}
+        }
+        Ok(None)
+    }
+
+    /// Closes a disk that the pool has forgotten, and makes it blank where it works.
+    pub async fn let_go(&self, disk: DeviceId) -> Result<()> {
+        self.ask_all(move |controller| Box::pin(async move { controller.let_go(disk).await })).await?;
+        Ok(())
     }
 
     /// Every journal has all copies that the labels name; then a disk carries them no more.
@@ -266,9 +321,9 @@ impl Node {
     }
 
     async fn relabel(&self, change: impl FnOnce(&mut [LabelMember]) + Send + 'static) -> Result<()> {
-        let members = self.first(move |controller| Box::pin(async move { controller.relabel(change).await })).await?;
+        let label = self.first(move |controller| Box::pin(async move { controller.relabel(change).await })).await?;
         self.ask_all(move |controller| {
-            controller.relabelled(members.clone());
+            controller.relabelled(&label);
             Box::pin(std::future::ready(Ok(())))
         })
         .await?;

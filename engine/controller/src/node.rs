@@ -12,6 +12,8 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Node {
     pub(crate) doors: Arc<[Door]>,
+    /// Held by whoever changes the pool's membership.
+    pub(crate) membership: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Node {
@@ -20,7 +22,7 @@ impl Node {
         for door in &doors {
             door.send(|controller| controller.store().begin_rebuilding());
         }
-        Self { doors: doors.into() }
+        Self { doors: doors.into(), membership: Arc::default() }
     }
 
     /// Asks every controller at once.
@@ -113,6 +115,7 @@ impl Node {
                 disk.checksum_errors += other.checksum_errors;
                 disk.unwanted_bytes += other.unwanted_bytes;
                 disk.lost_bytes += other.lost_bytes;
+                disk.stalled = disk.stalled.take().or(other.stalled);
                 disk.free_bytes += leased_bytes;
                 pool.free_bytes += if disk.takes_data { leased_bytes } else { 0 };
                 if other.state != DiskState::Healthy {

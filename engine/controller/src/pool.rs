@@ -194,7 +194,12 @@ impl Assembled {
     pub fn members(&self) -> Vec<Member> {
         let all = self.label.members.iter().zip(&self.plans).zip(&self.found).enumerate();
         all.map(|(id, ((member, plan), found))| {
-            Member::new(DeviceId(id as u16), member.class, *plan, found.as_ref().map(|(_, device)| Rc::clone(device)))
+            let device = found.as_ref().map(|(_, device)| Rc::clone(device));
+            let made = Member::new(DeviceId(id as u16), member.class, *plan, device);
+            if member.gone {
+                made.let_go();
+            }
+            made
         })
         .collect()
     }

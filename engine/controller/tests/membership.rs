@@ -141,7 +141,9 @@ const ALL: [&str; 7] = ["fast0", "fast1", "slow0", "slow1", "slow2", "fast9", "s
 /// Tends the node until the pool is as large as it should be and nothing is under way.
 async fn settle(node: &Node, runtime: &dyn Runtime) {
     for _ in 0..10_000 {
-        node.tend().await.unwrap();
+        for disk in node.tend().await.unwrap() {
+            node.let_go(DeviceId(disk.id)).await.unwrap();
+        }
         let pool = node.pool().await.unwrap();
         if pool.disks.iter().all(|disk| disk.state == DiskState::Healthy) {
             assert_eq!(pool.disks.iter().filter(|disk| disk.journals > 0).count(), 2, "{pool:#?}");
@@ -232,4 +234,74 @@ fn labelled(rig: &Rig) -> Vec<&'static str> {
         [0, 4096].iter().any(|at| disk.at_rest(*at, 8) == b"kura-dsk")
     };
     ALL.iter().copied().filter(carries).collect()
+}
+
+/// More moves than the journal has room for records, and nobody writes: the journal is made shorter all the same.
+#[test]
+fn a_long_rebuild_does_not_fill_the_journal() {
+    let sim = Sim::new(5);
+    let sizes = [("fast0", 18), ("slow0", 256), ("slow1", 256), ("slow2", 256)];
+    let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
+    let new: Vec<_> = (disks.iter().enumerate())
+        .map(|(id, disk)| NewDisk {
+            path: disk.name().into(),
+            device: disk.open(),
+            class: if id == 0 { DiskClass::Fast } else { DiskClass::Slow },
+            uuid: [id as u8 + 1; 16],
+        })
+        .collect();
+    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
+    sim.block_on(format(&new, &pool)).unwrap();
+    let rig = Rig { sim, disks };
+    let done = rig.run(&["fast0", "slow0", "slow1", "slow2"], async |node, runtime| {
+        let spec = VolumeSpec {
+            name: "thick".into(),
+            size_bytes: 160 << 20,
+            layout: Layout::Mirror,
+            thick: true,
+            read_only: false,
+        };
+        node.create_volume(spec).await.unwrap();
+        node.fail_disk(DeviceId(2)).await.unwrap();
+        let to_move = async || node.pool().await.unwrap().disks[2].unwanted_bytes;
+        assert!(to_move().await / (64 << 10) > (5 << 20) / 4096, "more than the ring has room for");
+        for _ in 0..10_000 {
+            if to_move().await == 0 {
+                return;
+            }
+            runtime.sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{} bytes are left", to_move().await);
+    });
+    assert_eq!(done, Outcome::Done(()));
+}
+
+/// A disk fails under one controller's hands; the others, and the journals, are told.
+#[test]
+fn what_one_controller_found_all_are_told() {
+    let rig = Rig::new();
+    rig.fill();
+    let done = rig.run(&POOL, async |node, _| {
+        node.add_disk("fast9".into(), DiskClass::Fast, [98; 16]).await.unwrap();
+        let volumes = node.volumes().await.unwrap();
+        let second = volumes.iter().find(|volume| volume.controller == 1).unwrap();
+        let (door, _) = node.find(&second.spec.name).await.unwrap();
+        for disk in [0, 3] {
+            let fail = door
+                .call(move |controller| Box::pin(async move { controller.store().fail_disk(DeviceId(disk)).await }));
+            fail.await.unwrap().unwrap();
+        }
+        for _ in 0..4 {
+            assert!(node.tend().await.unwrap().is_empty());
+        }
+        let disks = node.pool().await.unwrap().disks;
+        let carriers: Vec<_> = disks.iter().filter(|disk| disk.journals > 0).map(|disk| disk.id).collect();
+        assert_eq!(carriers, [1, 5], "the new disk carries what the failed one did");
+        for volume in &volumes {
+            let (door, _) = node.find(&volume.spec.name).await.unwrap();
+            let failed = door.call(|controller| Box::pin(async move { controller.store().failed_disks() }));
+            assert_eq!(failed.await.unwrap(), [DeviceId(0), DeviceId(3)]);
+        }
+    });
+    assert_eq!(done, Outcome::Done(()));
 }

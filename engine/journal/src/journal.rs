@@ -232,6 +232,9 @@ impl Journal {
     /// Stops writing copy `index`; its absence is told in the next entry and root.
     pub fn drop_copy(&self, index: usize) {
         self.inner.kill(index, &Error::device("taken out of service"));
+        if let Some(copy) = self.inner.copies.borrow_mut().get_mut(index) {
+            *copy = None;
+        }
     }
 
     /// Begins to write `copy` in the place of copy `index`, which must not be live. It counts from the checkpoint on that

@@ -28,7 +28,7 @@ impl Inner {
             } else {
                 select(news, self.runtime.sleep(GIVE_BACK)).await;
             }
-            let done = self.tend().await;
+            let done = self.checkpoint_if_due().await;
             if self.stopping.get() || self.journal().alive().is_err() {
                 self.room.notify_waiters();
                 return;
@@ -43,7 +43,7 @@ impl Inner {
         }
     }
 
-    async fn tend(&self) -> Result<()> {
+    async fn checkpoint_if_due(&self) -> Result<()> {
         self.note_lost_journals().await?;
         let usage = self.journal().usage();
         let pages = self.dirty_pages.borrow().len();

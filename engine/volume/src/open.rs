@@ -296,7 +296,7 @@ impl Inner {
 
     /// Ends recovery: everything to its place, an empty journal in a new epoch, and what is held told to the others.
     async fn begin(&self) -> Result<()> {
-        for member in self.array.members().iter().filter(|member| !member.works()) {
+        for member in self.array.members().iter().filter(|member| !member.works() && !member.is_gone()) {
             self.tables.borrow_mut().failed.insert(member.id);
         }
         self.settle().await?;

@@ -82,8 +82,14 @@ impl Inner {
                     }
                 }
                 Found::NotYet => self.runtime.sleep(Duration::ZERO).await,
-                // What came while this round went on is found by another one.
-                Found::Nothing if moved => moved = false,
+                Found::Nothing if moved => {
+                    moved = false;
+                    // Until the tail has passed the moves, recovery reads from where the copies were. What came while
+                    // this round went on is found by another one.
+                    if self.checkpoint().await.is_err() {
+                        select(self.runtime.sleep(RETRY), news).await;
+                    }
+                }
                 Found::Nothing => {
                     self.rebuild_stalled.replace(None);
                     news.await;
@@ -101,8 +107,9 @@ impl Inner {
     /// What still lies on disks that are failed or leaving.
     pub fn unwanted(&self) -> BTreeMap<DeviceId, Held> {
         let tables = self.tables.borrow();
-        let mut unwanted: BTreeMap<_, _> =
-            tables.failed.union(&tables.leaving).map(|disk| (*disk, Held::default())).collect();
+        let here = |disk: &DeviceId| self.array.member(*disk).is_some_and(|member| !member.is_gone());
+        let disks = tables.failed.union(&tables.leaving).copied().filter(here);
+        let mut unwanted: BTreeMap<_, _> = disks.map(|disk| (disk, Held::default())).collect();
         if unwanted.is_empty() {
             return unwanted;
         }
@@ -125,10 +132,11 @@ impl Inner {
         if self.array.member(device).is_none() {
             return Err(kura_block::Error::missing(format!("disk {}: no such disk", device.0)));
         }
-        if self.tables.borrow_mut().leaving.insert(device) {
+        let fresh = self.tables.borrow_mut().leaving.insert(device);
+        if fresh {
             self.append(&Record::DiskLeaving { device });
+            self.rebuilder.notify_one();
         }
-        self.rebuilder.notify_one();
         self.commit_all().await
     }
 
@@ -165,12 +173,15 @@ impl Inner {
 
     /// Moves a copy; bytes that were copied.
     async fn run_errand(&self, errand: &Errand) -> Result<u64> {
+        // Records without data count too: nothing else would make the journal shorter while nobody writes.
+        self.make_room(0).await?;
         let mut places = errand.extent.places();
         let to = self.allocate(1, &places).await?[0];
         let moved = self.move_copy(errand, to).await;
         match moved {
             Ok(Some(bytes)) => {
                 self.commit_all().await?;
+                self.checkpointer.notify_one();
                 Ok(bytes)
             }
             nothing => {
@@ -189,7 +200,7 @@ impl Inner {
         extent.set_moving(true);
         let _moving = Moving(self, Rc::clone(extent));
         self.landed(volume, *index).await;
-        let mut bytes = 0;
+        let (mut bytes, mut lost) = (0, 0);
         let mut at = 0;
         while at < self.array.extent_blocks() {
             while !extent.is_loaded() {
@@ -200,12 +211,16 @@ impl Inner {
                 at += 1;
                 continue;
             }
-            self.copy_run(extent, at, &run, to).await?;
+            lost += self.copy_run(extent, at, &run, to).await?;
             bytes += (run.len() * BLOCK_BYTES) as u64;
             at += run.len();
         }
         while !extent.is_loaded() {
             self.load(extent).await?;
+        }
+        if lost > 0 {
+            // Not that the disk is only away for a moment: then its page cannot be read either.
+            self.array.read_page(&extent.places(), extent.owner).await?;
         }
         let page = extent.page();
         // The page goes down only after all that it reflects.
@@ -215,7 +230,8 @@ impl Inner {
         }
         self.heed(self.array.flush_disks(&[to.device]).await).await?;
         let here = volume.extent(*index).is_some_and(|now| Rc::ptr_eq(&now, extent));
-        let refused = self.array.member(to.device).is_none_or(|disk| !disk.works());
+        let leaves = self.tables.borrow().leaving.contains(&to.device);
+        let refused = leaves || self.array.member(to.device).is_none_or(|disk| !disk.works());
         if !here || volume.deleted.get() || refused || self.stopping.get() {
             return Ok(None);
         }
@@ -252,19 +268,21 @@ impl Inner {
     }
 
     /// Copies blocks at rest. One of which no copy is good is left out: it stays lost, and a read goes on saying so.
-    async fn copy_run(&self, extent: &Extent, first: usize, checksums: &[Checksum], to: Place) -> Result<()> {
+    /// Returns how many are.
+    async fn copy_run(&self, extent: &Extent, first: usize, checksums: &[Checksum], to: Place) -> Result<usize> {
         let places = extent.places();
         match self.array.read(&places, first, checksums).await {
-            Ok(verified) => self.heed(self.array.write(&[to], first, &verified.data).await).await,
+            Ok(verified) => self.heed(self.array.write(&[to], first, &verified.data).await).await.map(|()| 0),
             Err(error) if error.kind() == Kind::Corrupt && checksums.len() == 1 => {
                 tracing::error!(block = first, volume = extent.owner.volume, %error, "a block is lost");
-                Ok(())
+                Ok(1)
             }
             Err(error) if error.kind() == Kind::Corrupt => {
+                let mut lost = 0;
                 for (at, checksum) in checksums.iter().enumerate() {
-                    Box::pin(self.copy_run(extent, first + at, &[*checksum], to)).await?;
+                    lost += Box::pin(self.copy_run(extent, first + at, &[*checksum], to)).await?;
                 }
-                Ok(())
+                Ok(lost)
             }
             Err(error) => Err(error),
         }

@@ -37,7 +37,7 @@ impl Inner {
     pub fn data_disks(&self) -> Vec<DeviceId> {
         let members = self.array.members();
         let leaving = &self.tables.borrow().leaving;
-        let slow = members.iter().any(|member| member.class == Class::Slow);
+        let slow = members.iter().any(|member| member.class == Class::Slow && !member.is_gone());
         let fit = members
             .iter()
             .filter(|member| member.works() && !leaving.contains(&member.id) && (!slow || member.class == Class::Slow));

@@ -283,10 +283,14 @@ impl Store {
     /// The journal has no copy on a disk any more; durable when the future resolves. Another copy must be live.
     pub async fn leave_journal(&self, disk: DeviceId) -> Result<()> {
         let inner = &self.inner;
-        let index = inner.journal_disks.borrow().iter().find(|(_, carrier)| **carrier == disk).map(|(index, _)| *index);
-        let Some(index) = index else { return Ok(()) };
-        inner.journal_disks.borrow_mut().remove(&index);
-        inner.journal().drop_copy(index);
+        let disks = inner.journal_disks.borrow().clone();
+        if !disks.iter().any(|(index, carrier)| *carrier != disk && inner.journal().is_live(*index)) {
+            return Err(Error::device(format!("disk {}: carries the only copy of a journal", disk.0)));
+        }
+        if let Some((index, _)) = disks.iter().find(|(_, carrier)| **carrier == disk) {
+            inner.journal_disks.borrow_mut().remove(index);
+            inner.journal().drop_copy(*index);
+        }
         inner.checkpoint().await
     }
 
@@ -304,6 +308,11 @@ impl Store {
     /// Disks out of service.
     pub fn failed_disks(&self) -> Vec<DeviceId> {
         self.inner.tables.borrow().failed.iter().copied().collect()
+    }
+
+    /// Moves the journal's tail to its head: recovery would find everything at its place.
+    pub async fn checkpoint(&self) -> Result<()> {
+        self.inner.checkpoint().await
     }
 
     /// Makes everything acknowledged so far durable.
@@ -471,7 +480,9 @@ impl Inner {
         }
         self.array.fail(device);
         let fresh = self.tables.borrow_mut().failed.insert(device);
-        self.rebuilder.notify_one();
+        if fresh {
+            self.rebuilder.notify_one();
+        }
         let Some(journal) = self.journal.get() else { return Ok(()) };
         for (copy, _) in self.journal_disks.borrow().iter().filter(|(_, disk)| **disk == device) {
             journal.drop_copy(*copy);

@@ -93,6 +93,7 @@ impl From<engine::DiskInfo> for Disk {
             free_bytes: info.free_bytes,
             unwanted_bytes: info.unwanted_bytes,
             lost_bytes: info.lost_bytes,
+            stalled: info.stalled,
             journals: info.journals,
             io_errors: info.io_errors,
             checksum_errors: info.checksum_errors,
@@ -185,7 +186,10 @@ impl Disk {
         match (unwanted_bytes, journals) {
             (0, 0) => format!("all it held is on other disks; `kura disk remove {id}` ends it"),
             (0, _) => "the journals have one copy less until a disk of its class is added".to_owned(),
-            (bytes, _) => format!("{bytes} bytes on it have still to be copied to other disks"),
+            (bytes, _) => {
+                let why = self.stalled.as_ref().map(|why| format!(", which waits: {why}")).unwrap_or_default();
+                format!("{bytes} bytes on it have still to be copied to other disks{why}")
+            }
         }
     }
 

@@ -149,6 +149,9 @@ pub struct Disk {
     pub unwanted_bytes: u64,
     /// Of these, bytes of which no working disk has a copy: they are lost unless the disk comes back.
     pub lost_bytes: u64,
+    /// Why nothing is moved just now, while that is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<String>,
     /// Journals that lie on it.
     pub journals: u16,
     /// I/O errors since the start.

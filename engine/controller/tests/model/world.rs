@@ -163,26 +163,28 @@ impl World {
         outcome
     }
 
-    /// Waits for the rebuild; then one more disk dies, and everything must still be there.
+    /// Waits for the rebuild; then the power goes, one more disk dies, and everything must still be there.
     pub fn lose_another(&mut self) {
         let (disks, seed, runtime) = (self.disks.clone(), self.sim.seed(), self.sim.runtime());
         let reference = RefCell::new(std::mem::take(&mut self.reference));
-        let rng = &mut self.rng;
-        self.sim.block_on(async {
-            let controllers = Self::open(seed, &disks, Rc::clone(&runtime) as Rc<dyn kura_block::Runtime>).await;
+        let unwanted: Vec<DeviceId> = self.sim.block_on(async {
+            let runtime: Rc<dyn kura_block::Runtime> = runtime;
+            let controllers = Self::open(seed, &disks, Rc::clone(&runtime)).await;
+            let mut unwanted = Vec::new();
             for controller in &controllers {
                 rebuilt(controller, &*runtime, seed).await;
-                controller.store().stop().await.unwrap();
+                unwanted.extend(controller.store().unwanted().into_keys());
             }
+            // The checkpoint that ends a rebuild.
+            runtime.sleep(Duration::from_millis(100)).await;
+            unwanted
         });
         self.sim.crash();
+        let good: Vec<_> = (2..disks.len()).filter(|id| !unwanted.contains(&DeviceId(*id as u16))).collect();
+        disks[good[self.rng.random_range(0..good.len())]].inject(FaultKind::Dead);
         let runtime = self.sim.runtime();
         self.sim.block_on(async {
             let controllers = Self::open(seed, &disks, runtime).await;
-            let unwanted: Vec<DeviceId> =
-                controllers.iter().flat_map(|controller| controller.store().unwanted().into_keys()).collect();
-            let good: Vec<_> = (2..disks.len()).filter(|id| !unwanted.contains(&DeviceId(*id as u16))).collect();
-            disks[good[rng.random_range(0..good.len())]].inject(FaultKind::Dead);
             compare(&controllers, &reference, seed).await;
             check(&controllers, seed).await;
         });
