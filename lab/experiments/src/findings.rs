@@ -73,7 +73,8 @@ fn rounded(number: f64) -> f64 {
 pub struct Criterion {
     /// What is compared, with its unit.
     pub name: String,
-    /// What the paper says; none where the experiment goes beyond it.
+    /// What the paper says; "(formula)" follows a number that is not printed there, but follows from a formula of the
+    /// paper. None where the experiment goes beyond it.
     pub paper: Option<Value>,
     /// What we measured.
     pub ours: Value,
@@ -109,6 +110,11 @@ impl Criterion {
     /// A bound in words, judged by the experiment.
     pub fn number(name: impl Into<String>, ours: f64, bound: impl Into<String>, holds: bool) -> Self {
         Self { name: name.into(), paper: None, ours: ours.into(), bound: bound.into(), holds }
+    }
+
+    /// The paper's number is not printed there: it follows from a formula of the paper.
+    pub fn by_formula(self) -> Self {
+        Self { paper: self.paper.map(|paper| format!("{paper} (formula)").into()), ..self }
     }
 
     /// What the paper says of it.

@@ -19,7 +19,7 @@ pub enum Source {
         path: PathBuf,
         /// Its file's name.
         name: String,
-        /// A hash of its bytes.
+        /// A hash of the bytes of all its files.
         xxh3: String,
     },
     /// A generated load, with every parameter spelt out.
@@ -27,30 +27,46 @@ pub enum Source {
 }
 
 /// Requests of a [`Source`].
-pub type Requests = Box<dyn Iterator<Item = Result<Request, TraceError>>>;
+pub type Requests<'a> = Box<dyn Iterator<Item = Result<Request, TraceError>> + 'a>;
+
+/// Requests between two words of how far a trace is read.
+const WORD: u64 = 4096;
 
 impl Source {
     /// A trace's path, or `load:` and a generated load.
-    pub fn of(path: &Path) -> Result<Self> {
+    pub fn of(path: &Path, seed: u64) -> Result<Self> {
         if let Some(text) = path.to_str().filter(|text| text.starts_with(kura_load::PREFIX)) {
-            return Self::load(text);
+            return Self::load(text, seed);
         }
         // What cannot be read is told now, not after what takes long.
         kura_trace::open(path)?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        let xxh3 = hash(path).with_context(|| format!("reading {}", path.display()))?;
+        let xxh3 = hash(&files(path)).with_context(|| format!("reading {}", path.display()))?;
         Ok(Self::Trace { path: path.to_owned(), name, xxh3 })
     }
 
-    /// A generated load.
-    pub fn load(text: &str) -> Result<Self> {
-        Ok(Self::Load(text.parse::<Spec>()?.to_string()))
+    /// A generated load, of this seed unless it names its own.
+    pub fn load(text: &str, seed: u64) -> Result<Self> {
+        let mut parameters = text.split(',').skip(1).filter_map(|parameter| parameter.split_once('='));
+        let has_seed = parameters.any(|(key, _)| key.trim() == "seed");
+        let spec: Spec = if has_seed { text.parse()? } else { format!("{text},seed={seed}").parse()? };
+        Ok(Self::Load(spec.to_string()))
     }
 
-    /// Its requests, from the first.
-    pub fn requests(&self) -> Result<Requests> {
+    /// Its requests, from the first. `tell` hears how much of a trace is read, 0 to 1; of a load, nothing.
+    pub fn requests<'a>(&self, tell: impl Fn(f64) + 'a) -> Result<Requests<'a>> {
         Ok(match self {
-            Self::Trace { path, .. } => Box::new(kura_trace::open(path)?),
+            Self::Trace { path, .. } => {
+                let (mut reader, mut taken) = (kura_trace::open(path)?, 0);
+                Box::new(std::iter::from_fn(move || {
+                    taken += 1;
+                    if taken % WORD == 0 {
+                        let (read_bytes, all_bytes) = reader.progress();
+                        tell(read_bytes as f64 / all_bytes.max(1) as f64);
+                    }
+                    reader.next()
+                }))
+            }
             Self::Load(text) => Box::new(text.parse::<Spec>()?.requests().map(Ok)),
         })
     }
@@ -67,16 +83,96 @@ impl Source {
     }
 }
 
-/// A hash of a file's bytes; none of what is no file, as a recording of several files named by what they share.
-fn hash(path: &Path) -> std::io::Result<String> {
-    if !path.is_file() {
-        return Ok(String::new());
-    }
-    let (mut file, mut hasher, mut buffer) = (std::fs::File::open(path)?, Xxh3Default::new(), vec![0; 1 << 20]);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(format!("{:016x}", hasher.digest())),
-            read => hasher.update(&buffer[..read]),
+/// The files that a trace's path stands for, found as [`kura_trace::open`] finds them: of a blktrace recording all
+/// `NAME.blktrace.N`, by any of them or by what their names share; else the path itself.
+fn files(path: &Path) -> Vec<PathBuf> {
+    const INFIX: &str = ".blktrace";
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let stem = match name.rsplit_once('.') {
+        Some((stem, cpu)) if cpu.parse::<u32>().is_ok() && stem.ends_with(INFIX) => stem.to_owned(),
+        _ if path.exists() => return vec![path.to_owned()],
+        _ => format!("{}{INFIX}", name.strip_suffix(INFIX).unwrap_or(&name)),
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_one = |name: &str| {
+        let cpu = name.strip_prefix(&stem).and_then(|rest| rest.strip_prefix('.'));
+        cpu.is_some_and(|cpu| cpu.parse::<u32>().is_ok())
+    };
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> =
+        entries.filter(|entry| entry.file_name().to_str().is_some_and(is_one)).map(|entry| entry.path()).collect();
+    found.sort();
+    if found.is_empty() { vec![path.to_owned()] } else { found }
+}
+
+/// A hash of the files' bytes, and of where each ends.
+fn hash(files: &[PathBuf]) -> std::io::Result<String> {
+    let (mut hasher, mut buffer) = (Xxh3Default::new(), vec![0; 1 << 20]);
+    for path in files {
+        let (mut file, mut len_bytes) = (std::fs::File::open(path)?, 0_u64);
+        loop {
+            match file.read(&mut buffer)? {
+                0 => break,
+                read => {
+                    hasher.update(&buffer[..read]);
+                    len_bytes += read as u64;
+                }
+            }
         }
+        hasher.update(&len_bytes.to_le_bytes());
+    }
+    Ok(format!("{:016x}", hasher.digest()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_is_known_by_all_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, bytes: &str| std::fs::write(folder.path().join(name), bytes).unwrap();
+        file("disk.blktrace.0", "first");
+        file("disk.blktrace.10", "second");
+        file("disk.csv", "another");
+        file("disk.blktrace.txt", "notes");
+        let of = |name: &str| hash(&files(&folder.path().join(name))).unwrap();
+        let names = ["disk", "disk.blktrace", "disk.blktrace.0", "disk.blktrace.10"];
+        let before = names.map(of);
+        assert!(before.iter().all(|hash| *hash == before[0]), "{before:?}");
+        assert_ne!(of("disk.csv"), before[0]);
+
+        file("disk.csv", "changed");
+        file("disk.blktrace.txt", "changed");
+        assert_eq!(names.map(of), before);
+        // The same bytes, elsewhere.
+        file("disk.blktrace.0", "firsts");
+        file("disk.blktrace.10", "econd");
+        assert!(names.map(of).iter().all(|hash| *hash != before[0]));
+    }
+
+    #[test]
+    fn a_load_has_the_seed_unless_it_names_one() {
+        let seed = |text: &str| match Source::of(Path::new(text), 7).unwrap() {
+            Source::Load(text) => text.split(',').find_map(|it| it.strip_prefix("seed=")).map(str::to_owned),
+            Source::Trace { .. } => None,
+        };
+        assert_eq!(seed("load:uniform").as_deref(), Some("7"));
+        assert_eq!(seed("load:zipf,theta=1.2,requests=10").as_deref(), Some("7"));
+        assert_eq!(seed("load:zipf, seed=3,theta=1.2").as_deref(), Some("3"));
+    }
+
+    #[test]
+    fn how_much_of_a_trace_is_read_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("web_3.csv");
+        let line = |n: u64| format!("{},web,3,Read,{},4096,100\n", 128_166_372_003_061_629 + n, n * 4096);
+        std::fs::write(&path, (0..50_000).map(line).collect::<String>()).unwrap();
+        let told = std::cell::RefCell::new(Vec::new());
+        let source = Source::of(&path, 0).unwrap();
+        assert_eq!(source.requests(|part| told.borrow_mut().push(part)).unwrap().count(), 50_000);
+        let told = told.into_inner();
+        assert!(told.len() > 5 && told.is_sorted(), "{told:?}");
+        assert!(told[0] < 0.5 && told[told.len() - 1] > 0.9, "{told:?}");
     }
 }

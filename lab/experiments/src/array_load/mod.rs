@@ -10,9 +10,10 @@ use crate::findings::{Criterion, Findings, Table};
 use crate::places::Places;
 use crate::source::Source;
 use anyhow::{Result, bail};
-use kura_trace::{Anatomy, Op, Scope};
+use kura_trace::{Anatomy, Op, Request, Scope, TraceError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::collections::BTreeMap;
 
 /// Two recordings of a database, without and with checkpoints.
 pub struct ArrayLoad;
@@ -22,6 +23,9 @@ const LOADS: [&str; 2] = ["load:tpcc-like", "load:tpcc-like,checkpoint=12"];
 
 /// Requests of which Fig. 2 shows the places.
 const PLACES_REQUESTS: usize = 250_000;
+
+/// Requests that tell what a page is.
+const PAGE_REQUESTS: usize = 10_000;
 
 /// A recording, and what a block of it is.
 #[derive(Clone, Debug, Serialize)]
@@ -39,6 +43,8 @@ pub struct Data {
     busiest_tenth: f64,
     /// Blocks by how often they were read and written: reads, writes, blocks.
     frequencies: Vec<[u64; 3]>,
+    /// Accesses among which the distances were looked for.
+    distance_accesses: u64,
     /// Read accesses from a block's last read to its write, with the share of writes at that distance or less.
     distances: Vec<(u64, f64)>,
 }
@@ -57,10 +63,9 @@ impl Experiment for ArrayLoad {
     }
 
     fn points(&self, setting: &Setting) -> Result<Vec<Point<Recording>>> {
-        let (sources, block_bytes) = match setting.traces.as_slice() {
-            // The paper's page.
-            [] => (LOADS.map(|load| Source::load(&format!("{load},seed={}", setting.seed))), 2048),
-            [without, with] => ([Source::of(without), Source::of(with)], 4096),
+        let sources = match setting.traces.as_slice() {
+            [] => LOADS.map(|load| Source::load(load, setting.seed)),
+            [without, with] => [without, with].map(|path| Source::of(path, setting.seed)),
             other => bail!(
                 "it wants two traces, first one without checkpoints, then one with them (`cargo xtask tpcc-trace` \
                  records such), or none for generated loads: {} given",
@@ -69,7 +74,9 @@ impl Experiment for ArrayLoad {
         };
         let named = ["without-checkpoints", "with-checkpoints"].into_iter().zip([false, true]).zip(sources);
         let points = named.map(|((name, has_checkpoints), source)| {
-            Ok(Point { name: name.to_owned(), config: Recording { source: source?, block_bytes, has_checkpoints } })
+            let source = source?;
+            let block_bytes = page_bytes(&source)?;
+            Ok(Point { name: name.to_owned(), config: Recording { source, block_bytes, has_checkpoints } })
         });
         points.collect()
     }
@@ -79,19 +86,18 @@ impl Experiment for ArrayLoad {
         // As many as the paper looked at.
         let scope = Scope { block_bytes: *block_bytes, ..Scope::default() };
         let mut accesses = 0;
-        let enough = |request: &Result<kura_trace::Request, _>| {
+        let enough = |request: &Result<Request, _>| {
             let before: u64 = accesses;
             if let Ok(request) = request {
                 accesses += u64::from(request.len_bytes).div_ceil(*block_bytes);
             }
             before < scope.frequency_accesses
         };
-        let whole = Anatomy::of(source.requests()?.take_while(enough), &scope)?;
+        let requests = source.requests(|read| progress.at(0.7 * read))?;
+        let whole = Anatomy::of(requests.filter(moves_data).take_while(enough), &scope)?;
         progress.at(0.7);
-        let moves_data = |request: &Result<kura_trace::Request, _>| {
-            request.as_ref().map_or(true, |request| matches!(request.op, Op::Read | Op::Write))
-        };
-        let begin = Anatomy::of(source.requests()?.filter(moves_data).take(PLACES_REQUESTS), &scope)?;
+        let requests = source.requests(|read| progress.at(0.7 + 0.3 * read))?;
+        let begin = Anatomy::of(requests.filter(moves_data).take(PLACES_REQUESTS), &scope)?;
         let fine = whole.concentration.iter().min_by_key(|concentration| concentration.region_bytes);
         let distances = whole.read_to_write.distances.iter();
         let frequencies = whole.frequencies.iter();
@@ -99,6 +105,7 @@ impl Experiment for ArrayLoad {
             places: Places::of(&begin.places),
             busiest_tenth: fine.map_or(0.0, |concentration| concentration.busiest_10_percent_share),
             frequencies: frequencies.map(|it| [u64::from(it.reads), u64::from(it.writes), it.blocks]).collect(),
+            distance_accesses: whole.read_to_write.accesses,
             distances: distances.map(|it| (it.reads_between, it.share)).collect(),
         })
     }
@@ -116,10 +123,14 @@ impl Experiment for ArrayLoad {
         for (point, data) in results {
             let kind = kind(&point.config);
             let title = format!("Fig. 2: places over time, {kind} ({})", point.config.source.title());
-            let caption = "Each cell is a span of time and of addresses, the stronger the more requests begin in it. \
-                           The paper: areas of high and of low frequency are clearly apart; with checkpoints writes come \
-                           and go, without them they are even.";
-            add(data.places.drawn(&format!("places-{}", point.name), &title, caption)?);
+            let requests = data.places.over_time().iter().flatten().sum();
+            let caption = format!(
+                "Each cell is a span of time and of addresses, the stronger the more of the first {} requests begin in \
+                 it. The paper: areas of high and of low frequency are clearly apart; with checkpoints writes come and \
+                 go, without them they are even.",
+                grouped(requests)
+            );
+            add(data.places.drawn(&format!("places-{}", point.name), &title, &caption)?);
         }
         for (point, data) in results {
             add(frequencies(point, data)?);
@@ -127,6 +138,28 @@ impl Experiment for ArrayLoad {
         add(distances(results)?);
         Ok(findings)
     }
+}
+
+fn moves_data(request: &Result<Request, TraceError>) -> bool {
+    request.as_ref().map_or(true, |request| matches!(request.op, Op::Read | Op::Write))
+}
+
+/// The database's page: the power of two that most of the first requests have as their size.
+fn page_bytes(source: &Source) -> Result<u64> {
+    let mut sizes = BTreeMap::new();
+    for request in source.requests(|_| {})?.filter(moves_data).take(PAGE_REQUESTS) {
+        let bytes = u64::from(request?.len_bytes);
+        if bytes.is_power_of_two() {
+            *sizes.entry(bytes.max(512)).or_insert(0) += 1;
+        }
+    }
+    let most = sizes.into_iter().max_by_key(|(_, requests)| *requests);
+    Ok(most.map_or(4096, |(bytes, _)| bytes))
+}
+
+/// A number with its thousands apart.
+fn grouped(number: u64) -> String {
+    if number < 1000 { number.to_string() } else { format!("{},{:03}", grouped(number / 1000), number % 1000) }
 }
 
 fn kind(recording: &Recording) -> &'static str {
@@ -204,9 +237,13 @@ fn frequencies(point: &Point<Recording>, data: &Data) -> Result<(Table, Figure)>
     for (reads, writes, share) in shape::by_class(&data.frequencies) {
         table.row([reads.into(), writes.into(), share.into()]);
     }
-    let caption = "The share of the accesses that go to blocks read and written so often, over a million accesses. The \
-                   paper: blocks read once and written once take the most, and many are read and written some times; \
-                   checkpoints add blocks that are written often.";
+    let caption = format!(
+        "The share of the accesses that go to blocks read and written so often, over the first {} accesses to blocks \
+         of {} bytes. The paper: blocks read once and written once take the most, and many are read and written some \
+         times; checkpoints add blocks that are written often.",
+        grouped(shape::accesses(&data.frequencies)),
+        grouped(point.config.block_bytes)
+    );
     let class = |field: &str, title: &str, sort: &str| {
         json!({ "field": field, "type": "ordinal", "title": title, "sort": shape::class_names_in(sort),
             "axis": { "labelAngle": 0 } })
@@ -217,7 +254,7 @@ fn frequencies(point: &Point<Recording>, data: &Data) -> Result<(Table, Figure)>
         "opacity": { "field": "share", "type": "quantitative", "title": "share of the accesses",
             "scale": { "range": [0.05, 1] } },
     }});
-    let figure = Figure::of(&table, title, caption, drawing)?;
+    let figure = Figure::of(&table, title, &caption, drawing)?;
     Ok((table, figure))
 }
 
@@ -229,14 +266,18 @@ fn distances(results: &[(Point<Recording>, Data)]) -> Result<(Table, Figure)> {
             table.row([reads.into(), share.into(), kind(&point.config).into()]);
         }
     }
-    let caption = "The share of writes whose block was last read so many reads ago or fewer, over half a million \
-                   accesses. The paper: without checkpoints the curve rises steeply at the distance at which the buffer \
-                   cache gives a block up; with checkpoints a considerable part is written before that.";
+    let accesses: Vec<String> = results.iter().map(|(_, data)| grouped(data.distance_accesses)).collect();
+    let caption = format!(
+        "The share of writes whose block was last read so many reads ago or fewer, over the first accesses of each \
+         recording ({}). The paper: without checkpoints the curve rises steeply at the distance at which the buffer \
+         cache gives a block up; with checkpoints a considerable part is written before that.",
+        accesses.join(" and ")
+    );
     let drawing = json!({ "mark": { "type": "line", "strokeWidth": 3, "interpolate": "step-after" }, "encoding": {
         "x": Figure::axis("reads_between", "reads from a block's read to its write"),
         "y": Figure::axis("share", "share of writes"),
         "color": { "field": "recording", "type": "nominal", "title": null, "sort": null },
     }});
-    let figure = Figure::of(&table, title, caption, drawing)?;
+    let figure = Figure::of(&table, title, &caption, drawing)?;
     Ok((table, figure))
 }

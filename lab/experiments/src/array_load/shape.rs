@@ -17,12 +17,19 @@ pub fn class_names_in(order: &str) -> Vec<&'static str> {
     if order == "falling" { CLASSES.iter().rev().copied().collect() } else { CLASSES.to_vec() }
 }
 
+/// All accesses.
+pub fn accesses(frequencies: &Frequencies) -> u64 {
+    frequencies.iter().map(of_class).sum()
+}
+
+fn of_class([reads, writes, blocks]: &[u64; 3]) -> u64 {
+    (reads + writes) * blocks
+}
+
 /// The share of accesses to the blocks for which `counts` holds of reads and writes.
 fn share_of_accesses(frequencies: &Frequencies, counts: impl Fn(u64, u64) -> bool) -> f64 {
-    let accesses = |[reads, writes, blocks]: &[u64; 3]| (reads + writes) * blocks;
-    let all: u64 = frequencies.iter().map(accesses).sum();
-    let some: u64 = frequencies.iter().filter(|[reads, writes, _]| counts(*reads, *writes)).map(accesses).sum();
-    some as f64 / all.max(1) as f64
+    let some: u64 = frequencies.iter().filter(|[reads, writes, _]| counts(*reads, *writes)).map(of_class).sum();
+    some as f64 / accesses(frequencies).max(1) as f64
 }
 
 /// Shares of accesses by class of reads and of writes; only classes that have some.
@@ -51,7 +58,7 @@ pub fn often_written(frequencies: &Frequencies) -> f64 {
 
 /// How often the blocks that take the most accesses are read and written.
 pub fn busiest(frequencies: &Frequencies) -> (u64, u64) {
-    let busiest = frequencies.iter().max_by_key(|[reads, writes, blocks]| (reads + writes) * blocks);
+    let busiest = frequencies.iter().max_by_key(|class| of_class(class));
     busiest.map_or((0, 0), |[reads, writes, _]| (*reads, *writes))
 }
 

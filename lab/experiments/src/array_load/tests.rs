@@ -50,23 +50,41 @@ fn two_traces_or_none() {
     assert!(with(&[load, "nowhere.csv"]).unwrap_err().contains("nowhere.csv"));
 }
 
+#[test]
+fn the_page_is_the_size_of_most_requests() {
+    let page = |load: &str| page_bytes(&Source::load(load, 1).unwrap()).unwrap();
+    assert_eq!(LOADS.map(page), [2048, 2048]);
+    assert_eq!(page("load:uniform,block=8K,requests=10"), 8192);
+    // No power of two.
+    assert_eq!(page("load:uniform,block=12K,requests=10"), 4096);
+}
+
+#[test]
+fn captions_tell_what_was_looked_at() {
+    let load = "load:uniform,block=8K,requests=1234,reads=1";
+    let figures = findings([load, load]).figures;
+    let caption = |name: &str| &figures.iter().find(|figure| figure.name == name).unwrap().caption;
+    assert!(caption("places-with-checkpoints").contains("the first 1,234 requests"));
+    assert!(caption("frequencies-with-checkpoints").contains("the first 1,234 accesses to blocks of 8,192 bytes"));
+    assert!(caption("distances").contains("(1,234 and 1,234)"));
+    assert_eq!(grouped(1_000_007), "1,000,007");
+}
+
 /// A load that is nothing like a database's must not pass for one.
 #[test]
 fn a_load_of_another_shape_fails() {
-    let criteria = |loads: [&str; 2]| {
-        let setting = Setting { traces: loads.map(Into::into).into(), seed: 1, ..Setting::default() };
-        let points = Experiment::points(&ArrayLoad, &setting).unwrap();
-        let results: Vec<_> = points
-            .into_iter()
-            .map(|point| {
-                let data = ArrayLoad.run(&point, &setting, &Progress::new(&|_| {})).unwrap();
-                (point, data)
-            })
-            .collect();
-        let criteria = ArrayLoad.judge(&setting, &results).unwrap().criteria;
-        criteria.iter().filter(|criterion| criterion.holds).map(|criterion| criterion.name.clone()).collect::<Vec<_>>()
-    };
     let uniform = "load:uniform,requests=60000";
-    let holding = criteria([uniform, uniform]);
+    let criteria = findings([uniform, uniform]).criteria;
+    let holding: Vec<_> = criteria.iter().filter(|it| it.holds).map(|it| it.name.as_str()).collect();
     assert_eq!(holding, ["periodicity of writes (autocorrelation), without checkpoints"]);
+}
+
+fn findings(loads: [&str; 2]) -> Findings {
+    let setting = Setting { traces: loads.map(Into::into).into(), seed: 1, ..Setting::default() };
+    let points = Experiment::points(&ArrayLoad, &setting).unwrap().into_iter();
+    let done = points.map(|point| {
+        let data = ArrayLoad.run(&point, &setting, &Progress::new(&|_| {})).unwrap();
+        (point, data)
+    });
+    ArrayLoad.judge(&setting, &done.collect::<Vec<_>>()).unwrap()
 }

@@ -191,7 +191,8 @@ pub fn judge_seeks(seeks: &[Seek], findings: &mut Findings) -> Result<()> {
     if let Some(last) = seeks.last() {
         let name = format!("seek over {} cylinders, ms", last.cylinders);
         let paper_ms = table4::seek_ms(last.cylinders as f64);
-        findings.criteria.push(Criterion::within(name, paper_ms, last.seek_ns as f64 / NS_PER_MS, 0.001));
+        let criterion = Criterion::within(name, paper_ms, last.seek_ns as f64 / NS_PER_MS, 0.001);
+        findings.criteria.push(criterion.by_formula());
     }
     let name = "farthest that any seek is from the formula, ns";
     findings.criteria.push(Criterion::at_most(name, farthest_ns, 1000.0));
@@ -222,7 +223,8 @@ pub fn judge_rotation(rotation: &Rotation, findings: &mut Findings) -> Result<()
         table.row([from_ms.into(), (from_ms + bin_ms).into(), share.into(), (1.0 / BINS as f64).into()]);
     }
     let mean_ms = rotation.mean_ns / NS_PER_MS;
-    findings.criteria.push(Criterion::within_part("mean wait, ms", table4::REVOLUTION_MS / 2.0, mean_ms, 0.01));
+    let criterion = Criterion::within_part("mean wait, ms", table4::REVOLUTION_MS / 2.0, mean_ms, 0.01);
+    findings.criteria.push(criterion.by_formula());
     // A uniform distribution is farther than this once in a thousand runs.
     let bound = 1.95 / (rotation.reads as f64).sqrt();
     let name = "waits' distance from uniform (Kolmogorov-Smirnov)";

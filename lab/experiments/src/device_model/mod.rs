@@ -10,7 +10,7 @@ mod tests;
 
 use crate::experiment::{About, Experiment, Point, Progress, Setting};
 use crate::findings::{Criterion, Findings, Table};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use disk::{Rotation, Seek, Transfer};
 use kura_sim::RotatingSpec;
 use queue::{Load, Queue, Server};
@@ -91,6 +91,7 @@ impl Experiment for DeviceModel {
     }
 
     fn points(&self, setting: &Setting) -> Result<Vec<Point<Config>>> {
+        ensure!(setting.traces.is_empty(), "it takes no trace: run it without --trace");
         let disk = (self.disk)();
         let point = |name: &str, config| Point { name: name.to_owned(), config };
         let mut points = vec![

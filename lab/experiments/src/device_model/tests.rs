@@ -34,6 +34,25 @@ fn the_models_follow_their_formulas() {
     assert_eq!(criteria.len(), 10);
 }
 
+#[test]
+fn what_follows_from_a_formula_says_so() {
+    let criteria = judged(&DeviceModel::TRUE);
+    let paper = |name: &str| {
+        let criterion = criteria.iter().find(|criterion| criterion.name.starts_with(name)).unwrap();
+        criterion.paper.as_ref().unwrap().to_string()
+    };
+    assert_eq!(paper("mean wait, ms"), "6.665 (formula)");
+    assert!(paper("seek over").ends_with(" (formula)"));
+    assert_eq!(paper("transfer of a whole track, ms"), "13.33");
+}
+
+#[test]
+fn a_trace_is_refused() {
+    let setting = Setting { traces: vec!["x.csv".into()], ..Setting::default() };
+    let error = DeviceModel::TRUE.plan(&setting).err().unwrap().to_string();
+    assert_eq!(error, "it takes no trace: run it without --trace");
+}
+
 /// Each break must be seen by a criterion that names it.
 #[test]
 fn a_broken_model_fails() {

@@ -56,7 +56,8 @@ fn head(sections: &[Section]) -> Markup {
         header {
             h1 { "kura lab report" }
             p.lead {
-                strong { (holding) " of " (criteria) } " criteria hold, in " (sections.len())
+                @if criteria > 0 { strong { (holding) " of " (criteria) } " criteria hold, in " }
+                (sections.len())
                 @if sections.len() == 1 { " experiment." } @else { " experiments." }
             }
             p {

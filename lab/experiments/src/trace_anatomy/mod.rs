@@ -42,15 +42,15 @@ impl Experiment for TraceAnatomy {
 
     fn points(&self, setting: &Setting) -> Result<Vec<Point<Source>>> {
         let sources = match setting.traces.as_slice() {
-            [] => vec![Source::load(&format!("{LOAD},seed={}", setting.seed))?],
-            paths => paths.iter().map(|path| Source::of(path)).collect::<Result<_>>()?,
+            [] => vec![Source::load(LOAD, setting.seed)?],
+            paths => paths.iter().map(|path| Source::of(path, setting.seed)).collect::<Result<_>>()?,
         };
         Ok(sources.into_iter().zip(1..).map(|(config, n)| Point { name: format!("trace-{n}"), config }).collect())
     }
 
-    fn run(&self, point: &Point<Source>, _: &Setting, _: &Progress<'_>) -> Result<Data> {
+    fn run(&self, point: &Point<Source>, _: &Setting, progress: &Progress<'_>) -> Result<Data> {
         let mut profile = profile::Counter::default();
-        let requests = point.config.requests()?.inspect(|request| {
+        let requests = point.config.requests(|read| progress.at(read))?.inspect(|request| {
             if let Ok(request) = request {
                 profile.take(request);
             }
