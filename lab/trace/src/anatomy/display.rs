@@ -15,11 +15,15 @@ impl fmt::Display for Anatomy {
         line("volume", format!("{} read, {} written", bytes(self.read_bytes), bytes(self.written_bytes)))?;
         let rates = &self.rates;
         line("rate, mean", format!("{:.2}/s", rates.mean_per_s))?;
-        line(
-            "rate, peak",
-            format!("{:.0}/s for a second, {:.1}/s for a minute", rates.peak_second_per_s, rates.peak_minute_per_s),
-        )?;
-        line("bursts", format!("{} in the busiest three 10 minutes", percent(rates.busiest_three_10min_share)))?;
+        let peaks = [(rates.peak_second_per_s, "a second"), (rates.peak_minute_per_s, "a minute")];
+        let peaks = peaks.into_iter().filter(|(rate, _)| !rate.is_nan());
+        let peaks: Vec<String> = peaks.map(|(rate, time)| format!("{rate:.1}/s for {time}")).collect();
+        if !peaks.is_empty() {
+            line("rate, peak", peaks.join(", "))?;
+        }
+        if !rates.busiest_three_10min_share.is_nan() {
+            line("bursts", format!("{} in the busiest three 10 minutes", percent(rates.busiest_three_10min_share)))?;
+        }
         let gaps = spread(&self.interarrival_ns, duration);
         line("inter-arrival", format!("{gaps}, deviation {:.1} x mean", self.interarrival_cv))?;
         line("read size", spread(&self.read_size_bytes, |size| bytes(size as u64)))?;
@@ -32,6 +36,9 @@ impl fmt::Display for Anatomy {
         let block = bytes(self.footprint_block_bytes);
         line("footprint", format!("{} in blocks of {block}, {part} of the capacity", bytes(self.footprint_bytes)))?;
         for regions in &self.concentration {
+            if regions.busiest_1_percent_share.is_nan() {
+                continue;
+            }
             let (one, ten) = (percent(regions.busiest_1_percent_share), percent(regions.busiest_10_percent_share));
             let name = format!("by {}", bytes(regions.region_bytes));
             let of = format!("{} of {} regions touched", count(regions.touched), count(regions.regions));

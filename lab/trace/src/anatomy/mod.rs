@@ -52,7 +52,8 @@ impl Default for Scope {
     }
 }
 
-/// What a trace is like. Shares are from 0 to 1, and 0 where there is nothing to share. Unless said otherwise, figures
+/// What a trace is like. Shares are from 0 to 1, and 0 where there is nothing to share. What a trace is too short or
+/// too small for is not a number, and left out of JSON and of the report. Unless said otherwise, figures
 /// are of reads and writes; discards and flushes are only counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Anatomy {
@@ -114,7 +115,7 @@ pub struct Anatomy {
     pub read_to_write: ReadToWrite,
 }
 
-/// Of values: exact up to 2048, within 0.1 % above; 0 if there were none.
+/// Of values: the mean exact, the others exact up to 2048 and within 0.1 % above; 0 if there were none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Percentiles {
     /// The mean.
@@ -129,17 +130,32 @@ pub struct Percentiles {
     pub max: u64,
 }
 
-impl Percentiles {
-    fn of(values: &Histogram<u64>) -> Percentiles {
+/// Values and their exact sum, which buckets do not have.
+struct Values {
+    buckets: Histogram<u64>,
+    sum: u128,
+}
+
+impl Values {
+    fn new() -> Values {
+        Values { buckets: histogram(), sum: 0 }
+    }
+
+    fn take(&mut self, value: u64) {
+        record(&mut self.buckets, value);
+        self.sum += u128::from(value);
+    }
+
+    fn mean(&self) -> f64 {
+        if self.buckets.is_empty() { 0.0 } else { self.sum as f64 / self.buckets.len() as f64 }
+    }
+
+    fn percentiles(&self) -> Percentiles {
+        let buckets = &self.buckets;
         // The lower end of a bucket is the very value for sizes, which are round.
-        let at = |quantile| values.lowest_equivalent(values.value_at_quantile(quantile));
-        Percentiles {
-            mean: values.mean(),
-            p50: at(0.5),
-            p90: at(0.9),
-            p99: at(0.99),
-            max: values.lowest_equivalent(values.max()),
-        }
+        let at = |quantile| buckets.lowest_equivalent(buckets.value_at_quantile(quantile));
+        let max = buckets.lowest_equivalent(buckets.max());
+        Percentiles { mean: self.mean(), p50: at(0.5), p90: at(0.9), p99: at(0.99), max }
     }
 }
 
@@ -155,6 +171,12 @@ impl Anatomy {
         }
         Ok(pass.end(scope))
     }
+}
+
+/// Whether a figure is of what the trace is too short or too small for.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over fields so")]
+fn is_none(figure: &f64) -> bool {
+    figure.is_nan()
 }
 
 /// A part of a whole; 0 of nothing.
@@ -178,9 +200,9 @@ struct Pass {
     first_ns: Option<u64>,
     last_ns: u64,
     rates: RateCounter,
-    gaps: Histogram<u64>,
-    sizes: [Histogram<u64>; 2],
-    responses: Histogram<u64>,
+    gaps: Values,
+    sizes: [Values; 2],
+    responses: Values,
     aligned: [u64; 2],
     sequential: u64,
     /// Where the last requests of a kind ended, each in its turn.
@@ -200,9 +222,9 @@ impl Pass {
             first_ns: None,
             last_ns: 0,
             rates: RateCounter::default(),
-            gaps: histogram(),
-            sizes: [histogram(), histogram()],
-            responses: histogram(),
+            gaps: Values::new(),
+            sizes: [Values::new(), Values::new()],
+            responses: Values::new(),
             aligned: [0; 2],
             sequential: 0,
             // Nothing begins there.
@@ -219,12 +241,12 @@ impl Pass {
         self.counts[request.op as usize] += 1;
         self.rates.take(request.at_ns);
         match self.first_ns {
-            Some(_) => record(&mut self.gaps, request.at_ns.saturating_sub(self.last_ns)),
+            Some(_) => self.gaps.take(request.at_ns.saturating_sub(self.last_ns)),
             None => self.first_ns = Some(request.at_ns),
         }
         self.last_ns = request.at_ns;
         if request.response_ns > 0 {
-            record(&mut self.responses, request.response_ns);
+            self.responses.take(request.response_ns);
         }
         let kind = match request.op {
             Op::Read => 0,
@@ -238,7 +260,7 @@ impl Pass {
     fn place(&mut self, request: &Request, kind: usize) {
         let (begin, end) = (request.offset_bytes, request.end_bytes());
         self.bytes[kind] += u64::from(request.len_bytes);
-        record(&mut self.sizes[kind], u64::from(request.len_bytes));
+        self.sizes[kind].take(u64::from(request.len_bytes));
         for (count, unit) in self.aligned.iter_mut().zip([512, 4096]) {
             *count += u64::from(begin % unit == 0 && end % unit == 0);
         }
@@ -273,10 +295,10 @@ impl Pass {
             read_share: share(reads, placed),
             read_bytes_share: share(read_bytes, read_bytes + written_bytes),
             rates: self.rates.end(requests, span_ns),
-            interarrival_ns: Percentiles::of(&self.gaps),
-            interarrival_cv: if gap_ns > 0.0 { self.gaps.stdev() / gap_ns } else { 0.0 },
-            read_size_bytes: Percentiles::of(&self.sizes[0]),
-            write_size_bytes: Percentiles::of(&self.sizes[1]),
+            interarrival_ns: self.gaps.percentiles(),
+            interarrival_cv: if gap_ns > 0.0 { self.gaps.buckets.stdev() / gap_ns } else { 0.0 },
+            read_size_bytes: self.sizes[0].percentiles(),
+            write_size_bytes: self.sizes[1].percentiles(),
             aligned_512_share: share(self.aligned[0], placed),
             aligned_4096_share: share(self.aligned[1], placed),
             sequential_share: share(self.sequential, placed),
@@ -285,8 +307,8 @@ impl Pass {
             footprint_bytes: self.footprint.len() * self.footprint.block_bytes(),
             footprint_block_bytes: self.footprint.block_bytes(),
             concentration: self.regions.end(capacity_bytes),
-            response_ns: Percentiles::of(&self.responses),
-            responses: self.responses.len(),
+            response_ns: self.responses.percentiles(),
+            responses: self.responses.buckets.len(),
             places: self.places,
             frequencies,
             read_to_write,

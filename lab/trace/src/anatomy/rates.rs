@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::share;
+use super::{is_none, share};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const MINUTE_NS: u64 = 60 * SECOND_NS;
@@ -12,11 +12,15 @@ const MINUTE_NS: u64 = 60 * SECOND_NS;
 pub struct Rates {
     /// Requests a second over the whole span.
     pub mean_per_s: f64,
-    /// Requests in the busiest second.
+    /// Requests in the busiest second; not a number if the span is shorter.
+    #[serde(skip_serializing_if = "is_none")]
     pub peak_second_per_s: f64,
-    /// Requests a second in the busiest minute.
+    /// Requests a second in the busiest minute; not a number if the span is shorter.
+    #[serde(skip_serializing_if = "is_none")]
     pub peak_minute_per_s: f64,
-    /// The share of all requests that arrive in the busiest three slots of ten minutes.
+    /// The share of all requests that arrive in the busiest three slots of ten minutes; not a number if the span is
+    /// shorter than three of them.
+    #[serde(skip_serializing_if = "is_none")]
     pub busiest_three_10min_share: f64,
 }
 
@@ -46,11 +50,12 @@ impl RateCounter {
 
     pub fn end(mut self, requests: u64, span_ns: u64) -> Rates {
         let span_s = span_ns as f64 / SECOND_NS as f64;
+        let within = |slots_ns: u64, rate: f64| if span_ns < slots_ns { f64::NAN } else { rate };
         Rates {
             mean_per_s: if span_ns == 0 { 0.0 } else { requests as f64 / span_s },
-            peak_second_per_s: self.second.busiest()[0] as f64,
-            peak_minute_per_s: self.minute.busiest()[0] as f64 / 60.0,
-            busiest_three_10min_share: share(self.ten_minutes.busiest().iter().sum(), requests),
+            peak_second_per_s: within(SECOND_NS, self.second.busiest()[0] as f64),
+            peak_minute_per_s: within(MINUTE_NS, self.minute.busiest()[0] as f64 / 60.0),
+            busiest_three_10min_share: within(30 * MINUTE_NS, share(self.ten_minutes.busiest().iter().sum(), requests)),
         }
     }
 }

@@ -97,15 +97,19 @@ fn event(line: &[u8], in_summary: &mut bool) -> Result<Option<Event>, Complaint>
     };
     let at_ns = seconds(time)?;
     let flags = flags(part("flags")?);
-    let extent = match (part("sector"), part("sectors")) {
-        (Ok(sector), Ok(b"+")) => {
+    let sector = part("sector").ok().filter(|field| !field.starts_with(b"["));
+    let extent = match (sector, part("sectors")) {
+        (Some(sector), Ok(b"+")) => {
             let sectors = number(part("sectors")?, "the number of sectors")?;
             if sectors == 0 {
                 return Err(Complaint::new("a request of 0 sectors", "mend or remove the line"));
             }
             (number(sector, "the sector")?, sectors.saturating_mul(SECTOR_BYTES))
         }
-        _ => (0, 0),
+        // Of no sectors: a flush, its completion `0 [0]`, and a command to the device, `36 (12 00 ..)`.
+        (None, _) => (0, 0),
+        (Some(_), Ok(next)) if matches!(stage, Stage::Completed) || next.starts_with(b"(") => (0, 0),
+        _ => return Err(Complaint::new(format!("a sector without '+ sectors' in '{}'", excerpt(line)), SHAPE)),
     };
     Event::new((at_ns, stage, device), flags, extent)
 }

@@ -80,6 +80,11 @@ impl Parser for Iolog {
 }
 
 fn request(line: &[u8], timed: bool, waited_us: &mut u64, file: &mut Vec<u8>) -> Result<Option<Request>, Complaint> {
+    let (found, most) = (fields(line).count(), 4 + usize::from(timed));
+    if found > most {
+        let what = format!("{found} fields in '{}', not {most} at most", excerpt(line));
+        return Err(Complaint::new(what, "mend or remove the line"));
+    }
     let mut parts = fields(line);
     let mut part = |what: &str| {
         let shape = if timed { "time, file, action, offset, length" } else { "file, action, offset, length" };

@@ -312,6 +312,7 @@ fn what_is_wrong_is_told_with_its_line() {
     let after = |line: &str| refusal(format!("fio version 3 iolog\n1 f read 0 4096\n{line}\n"));
     for (line, told) in [
         ("2 f read 0", "trace:3: no length in '2 f read 0'"),
+        ("2 f read 0 4096 junk", "trace:3: 6 fields in '2 f read 0 4096 junk', not 5 at most"),
         ("2 f wait 10", "trace:3: 'wait' is not an action"),
         ("2 g read 0 4096", "trace:3: file g after f"),
         ("18446744073709551615 f read 0 4096", "trace:3: a time of"),
@@ -324,6 +325,9 @@ fn what_is_wrong_is_told_with_its_line() {
         ("  8,16   0        1     0.000000001     1  Q   W 0 + 8 [a]", "trace:2: a request for a second device, 8,16"),
         ("  8,0    0        1     0.1     1  Q   W 0 + 8 [a]", "trace:2: '0.1' is not a time"),
         ("  8,0    0        1     0.000000001     1  Q", "trace:2: no flags"),
+        ("  8,0    0        1     0.000000001     1  Q   W 8 [a]", "trace:2: a sector without '+ sectors'"),
+        ("  8,0    0        1     0.000000001     1  Q   W 8 8 [a]", "trace:2: a sector without '+ sectors'"),
+        ("  8,0    0        1     0.000000001     1  Q   W 8", "trace:2: a sector without '+ sectors'"),
         ("  8,0    0        1     0.000000001     1  Q   W 0 + 0 [a]", "trace:2: a request of 0 sectors"),
         ("  8,0    0        1     0.000000001     1  Q   W 18446744073709551615 + 8 [a]", "trace:2: sector"),
         (
