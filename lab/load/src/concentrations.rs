@@ -173,7 +173,7 @@ impl Schedule {
         }
         let is_new =
             |start: u64| self.past.iter().all(|(other, span_)| start + span <= *other || other + span_ <= start);
-        // There is room for most spans; the rare one that is too long for it comes up anywhere.
+        // There is room for most spans; the rare one that is too long for it comes up in the middle.
         let mut draws = (0..64).map(|_| self.rng.random_range(0..=last));
         draws.find(|start| is_new(*start)).unwrap_or(last / 2) / RUN_BYTES * RUN_BYTES
     }

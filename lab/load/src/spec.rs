@@ -105,14 +105,7 @@ impl FromStr for Spec {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        let mut params = Params::split(text.strip_prefix(PREFIX).unwrap_or(text))?;
-        let Some(maker) = MAKERS.iter().find(|maker| maker.name == params.load()) else {
-            let names: Vec<&str> = MAKERS.iter().map(|maker| maker.name).collect();
-            return Err(Invalid(format!("load:{}: no such load: there are {}", params.load(), names.join(", "))));
-        };
-        let kind = (maker.make)(&mut params)?;
-        let bounds = Bounds::from_params(&mut params, maker.seconds)?;
-        Ok(Self { name: maker.name, parameters: params.finish()?, kind, bounds })
+        Self::with_seed(text, 1)
     }
 }
 
@@ -124,9 +117,16 @@ impl fmt::Display for Spec {
 }
 
 impl Spec {
-    /// Its name, without parameters.
-    pub fn name(&self) -> &'static str {
-        self.name
+    /// The load that `text` tells, with this seed where the text names none.
+    pub fn with_seed(text: &str, seed: u64) -> Result<Self, Invalid> {
+        let mut params = Params::split(text.strip_prefix(PREFIX).unwrap_or(text))?;
+        let Some(maker) = MAKERS.iter().find(|maker| maker.name == params.load()) else {
+            let names: Vec<&str> = MAKERS.iter().map(|maker| maker.name).collect();
+            return Err(Invalid(format!("load:{}: no such load: there are {}", params.load(), names.join(", "))));
+        };
+        let kind = (maker.make)(&mut params)?;
+        let bounds = Bounds::from_params(&mut params, maker.seconds, seed)?;
+        Ok(Self { name: maker.name, parameters: params.finish()?, kind, bounds })
     }
 
     /// Bytes a device must have to take it.
@@ -151,13 +151,16 @@ impl Spec {
 }
 
 impl Bounds {
-    fn from_params(params: &mut Params, seconds: f64) -> Result<Self, Invalid> {
-        let requests = params.count("requests", 0, 0..=u64::MAX, "ends after as many; 0: never")?;
+    fn from_params(params: &mut Params, seconds: f64, seed: u64) -> Result<Self, Invalid> {
+        let requests = params.count("requests", 0, 0..=u64::MAX, "ends after as many; 0: when the seconds are over")?;
         // Who counts requests does not mean to be stopped by the clock.
         let seconds = if requests == 0 { seconds } else { 0.0 };
-        let seconds = params.number("seconds", seconds, 0.0..=1e9, "ends after as many; 0: never")?;
+        let seconds = params.number("seconds", seconds, 0.0..=1e9, "ends after as many; 0: after the requests")?;
+        if requests == 0 && seconds == 0.0 {
+            return Err(Invalid(format!("load:{}: it never ends: give seconds or requests", params.load())));
+        }
         let bursts = Bursts::from_params(params)?;
-        let seed = params.count("seed", 1, 0..=u64::MAX, "another seed, another course of the same load")?;
+        let seed = params.count("seed", seed, 0..=u64::MAX, "another seed, another course of the same load")?;
         let end_ns = if seconds == 0.0 { u64::MAX } else { (seconds * 1e9) as u64 };
         Ok(Self { seed, end_ns, requests: if requests == 0 { u64::MAX } else { requests }, bursts })
     }

@@ -24,6 +24,13 @@ fn one_text_gives_the_same_requests_and_another_seed_gives_others() {
 }
 
 #[test]
+fn a_seed_from_outside_is_for_a_text_that_names_none() {
+    let with = |text: &str, seed| Spec::with_seed(text, seed).unwrap().to_string();
+    assert!(with("zipf", 7).contains("seed=7"));
+    assert_eq!(with("zipf,seed=3", 7), with("zipf,seed=3", 8));
+}
+
+#[test]
 fn requests_are_in_order_of_time_and_within_the_size() {
     for entry in list() {
         let spec: Spec = format!("{},requests=50000", entry.name).parse().unwrap();
@@ -59,6 +66,8 @@ fn what_is_wrong_is_told_in_a_line_that_helps() {
         ("load:zip", "no such load: there are uniform, zipf,"),
         ("", "no such load"),
         ("zipf,thta=1", "it takes no thta: it takes block, size,"),
+        ("zipf,seconds=0", "load:zipf: it never ends: give seconds or requests"),
+        ("tpcc-like,requests=0,seconds=0", "it never ends"),
         ("zipf,theta=much", "theta=much is not a number from 0 to 4"),
         ("zipf,theta=NaN", "theta=NaN is not a number"),
         ("zipf,theta=1,theta=2", "theta is given twice"),
