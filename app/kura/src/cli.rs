@@ -1,17 +1,17 @@
 //! The command line: only what there is.
 
+mod lab;
+
+pub use lab::{LabCommand, LabReplay, LabRun, ModelArg, Prefill};
+
 use crate::config::{Flags, Level, Listen};
 use crate::size::Size;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use kura_admin::ServerUri;
-use kura_controller::DiskClass;
-use kura_sim::Model;
-use kura_trace::Fit;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 /// Volumes over NBD, on the disks you have.
 ///
@@ -361,141 +361,6 @@ pub enum TraceFormat {
     Msr,
     /// The text of blkparse: all requests, in sectors of 512 bytes
     Blkparse,
-}
-
-/// Commands of the lab; they need no server.
-#[derive(Debug, Subcommand)]
-pub enum LabCommand {
-    /// List the experiments
-    List,
-    /// Run experiments: tables, figures and verdicts, and a page of them
-    #[command(after_help = "What is done is saved point by point: a run that was cut off goes on where it was. The \
-                            command succeeds when the run finished, whatever the verdicts.")]
-    Run(LabRun),
-    /// Replay a trace on a node of simulated disks, in virtual time
-    #[command(
-        after_help = "The node is the one that `kura serve` would make of the same configuration, with a model in \
-                            place of each disk: nvme where it is fast, hdd-7200 where it is slow, unless the \
-                            configuration or --model names another one. The same command gives the same result."
-    )]
-    Replay(Box<LabReplay>),
-    /// Make the page of what was run: index.html, which needs no network and no server
-    Report {
-        /// The report's folder
-        #[arg(long, default_value = "lab-report", value_name = "DIR", value_hint = ValueHint::DirPath)]
-        out: PathBuf,
-    },
-}
-
-/// Which experiments are run, and how.
-#[derive(Debug, Args)]
-pub struct LabRun {
-    /// The experiments, as `kura lab list` names them
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
-    /// Finish each experiment within ten minutes on two cores (the default)
-    #[arg(long)]
-    quick: bool,
-    /// Do as much as the papers did
-    #[arg(long, conflicts_with = "quick")]
-    pub full: bool,
-    /// All that is random follows from it
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub seed: u64,
-    /// A trace, or a generated load such as load:zipf,theta=1.2, for experiments that take some
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
-    pub trace: Vec<PathBuf>,
-    /// The report's folder
-    #[arg(long, default_value = "lab-report", value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub out: PathBuf,
-    /// Points of an experiment that are done at the same time [default: one a core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    pub jobs: Option<u16>,
-    /// Do also what is saved from an earlier run
-    #[arg(long)]
-    pub again: bool,
-}
-
-/// What is replayed, and on what.
-#[derive(Debug, Args)]
-pub struct LabReplay {
-    /// A trace (MSR Cambridge CSV, blkparse, blktrace or fio iolog; also gzip or zstd of it), or a generated load, such
-    /// as load:zipf,rate=500,seconds=60
-    #[arg(value_name = "TRACE", value_hint = ValueHint::FilePath)]
-    pub trace: String,
-    /// The configuration of the node; a default one without it
-    #[arg(long, env = "KURA_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub config: Option<PathBuf>,
-    /// The model of all disks of a class: nvme, sata-ssd, hdd-7200, hdd-10k or mogi1996
-    #[arg(long, value_name = "CLASS=MODEL")]
-    pub model: Vec<ModelArg>,
-    /// Let requests arrive so many times as fast
-    #[arg(long, default_value_t = 1.0, value_name = "X")]
-    pub accelerate: f64,
-    /// Leave out what comes before, such as 90s or 1h30m
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub from: Option<Duration>,
-    /// Leave out what comes after so much
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub lasts: Option<Duration>,
-    /// Keep so many requests under way, whatever their times
-    #[arg(long, value_name = "DEPTH", conflicts_with = "accelerate", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub closed_loop: Option<u32>,
-    /// Move addresses to fit the volume: none, wrap, scale, or compact
-    #[arg(long, default_value_t = Fit::None, value_name = "HOW")]
-    pub fit: Fit,
-    /// Size of the volume [default: what the trace needs; with --fit wrap or scale, what the disks hold]
-    #[arg(long, value_name = "SIZE")]
-    pub size: Option<Size>,
-    /// How the volume's data is laid on disks
-    #[arg(long, value_enum, default_value_t = Layout::Mirror)]
-    pub layout: Layout,
-    /// What is written before the trace begins; reads of what never was written touch no disk
-    #[arg(long, value_enum, default_value_t = Prefill::Read)]
-    pub prefill: Prefill,
-    /// Keep contents, check every read against what was written, and read all of it back at the end
-    #[arg(long)]
-    pub verify: bool,
-    /// All that is random follows from it
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub seed: u64,
-    /// Write the result as JSON to a file, too
-    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub output: Option<PathBuf>,
-}
-
-/// What is written before a trace begins.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Prefill {
-    /// Nothing
-    None,
-    /// What the trace reads
-    Read,
-    /// The whole volume
-    All,
-}
-
-/// A model on the command line: `CLASS=MODEL`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ModelArg {
-    /// The disks it is for.
-    pub class: DiskClass,
-    /// The model.
-    pub model: Model,
-}
-
-impl FromStr for ModelArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (class, model) = text.split_once('=').ok_or("write CLASS=MODEL, as in slow=sata-ssd")?;
-        let class = match class {
-            "fast" => DiskClass::Fast,
-            "slow" => DiskClass::Slow,
-            _ => return Err(format!("no such class of disks: {class}; fast and slow are")),
-        };
-        Ok(Self { class, model: model.parse()? })
-    }
 }
 
 /// Commands on the configuration file.

@@ -12,6 +12,7 @@ mod greeting;
 mod lab;
 mod logs;
 mod nbd;
+mod new_file;
 mod node;
 mod serve;
 mod show;

@@ -1,15 +1,14 @@
 //! Recordings of volumes' requests, and their export as traces.
 
 use crate::cli::{TraceCommand, TraceFormat};
+use crate::new_file::NewFile;
 use crate::show::{self, Out};
 use crate::size::Size;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use kura_admin::{Client, NewRecording, RecordedOp, RecordedRequest, RecordedRequests};
 use kura_trace::{Op, Request, TraceError, Written, write_blkparse, write_msr};
 use serde::Serialize;
-use std::fs::Permissions;
 use std::io::{ErrorKind, Write, stderr, stdout};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
@@ -87,17 +86,8 @@ impl Exported {
 
 /// Exports to a file, whole or not at all.
 async fn to_file(client: &Client, volume: String, format: TraceFormat, file: &Path) -> Result<Exported> {
-    let at = || file.display().to_string();
-    let replaceable = file.symlink_metadata().map_or(true, |metadata| metadata.is_file());
-    ensure!(replaceable, "{}: is not a file: name another, or leave -o away and redirect", at());
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // As any new file: the umask takes its part.
-    let permissions = Permissions::from_mode(0o666);
-    let mut new = tempfile::Builder::new();
-    let new = new.prefix(".kura-trace-").permissions(permissions).tempfile_in(folder).with_context(at)?;
-    let (exported, new) = export(client, volume, format, new).await?;
-    new.as_file().sync_all().with_context(at)?;
-    new.persist(file).with_context(at)?;
+    let (exported, new) = export(client, volume, format, NewFile::create(file)?).await?;
+    new.keep()?;
     Ok(exported)
 }
 

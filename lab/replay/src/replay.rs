@@ -238,7 +238,7 @@ fn summarize(
     elapsed: Duration,
 ) -> Summary {
     let tally = run.tally.borrow();
-    let per_s = |amount: u64| amount as f64 / elapsed.as_secs_f64().max(1e-9);
+    let per_s = |amount: u64| (!elapsed.is_zero()).then(|| amount as f64 / elapsed.as_secs_f64());
     let allocated = node.controllers.iter().flat_map(|controller| controller.volumes());
     Summary {
         seed: options.seed,

@@ -25,12 +25,12 @@ pub struct Summary {
     pub prefill_bytes: u64,
     /// From the first request's issue to the last answer.
     pub elapsed_ns: u64,
-    /// Requests answered a second.
-    pub iops: f64,
-    /// Bytes read a second.
-    pub read_bytes_per_s: f64,
-    /// Bytes written a second.
-    pub written_bytes_per_s: f64,
+    /// Requests answered a second; none where no virtual time passed.
+    pub iops: Option<f64>,
+    /// Bytes read a second; none as above.
+    pub read_bytes_per_s: Option<f64>,
+    /// Bytes written a second; none as above.
+    pub written_bytes_per_s: Option<f64>,
     /// Response times of reads; none without reads.
     pub read: Option<Response>,
     /// Response times of writes; none without writes.

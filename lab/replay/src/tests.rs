@@ -93,6 +93,15 @@ fn an_open_loop_waits_for_nobody() {
 }
 
 #[test]
+fn where_no_time_passes_there_is_no_rate() {
+    let write = |at_ns| run(&node(Model::Nvme), &Options::default(), &[request(0, Op::Write, 0, 4096), at_ns]).unwrap();
+    let at_once = write(request(0, Op::Write, 4096, 4096));
+    assert_eq!((at_once.elapsed_ns, at_once.iops, at_once.written_bytes_per_s), (0, None, None));
+    let apart = write(request(500_000_000, Op::Write, 4096, 4096));
+    assert_eq!((apart.iops, apart.written_bytes_per_s, apart.read_bytes_per_s), (Some(4.0), Some(16384.0), Some(0.0)));
+}
+
+#[test]
 fn a_closed_loop_keeps_its_depth() {
     let slow = Model::Constant(Constant { service_ns: 1_000_000, channels: 4 });
     let spec = NodeSpec { disks: vec![disk("slow0", DiskClass::Slow, slow)], ..node(slow) };

@@ -4,6 +4,7 @@ use super::node::node;
 use super::summary::text;
 use crate::cli::{self, LabReplay};
 use crate::config::{Config, Flags, Purpose};
+use crate::new_file::NewFile;
 use crate::show::{Out, print};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -20,6 +21,10 @@ type Requests = Box<dyn Iterator<Item = std::result::Result<Request, TraceError>
 
 /// Replays a trace and shows what came of it.
 pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
+    if let Some(path) = &command.output {
+        // A place that takes no file is told now, not after hours; who breaks off leaves nothing there.
+        NewFile::create(path)?;
+    }
     let config = Config::load_for(Purpose::Lab, command.config.as_deref(), Flags::default())?;
     let spec = node(&config.pool, &command.model)?;
     let source = Source::of(command)?;
@@ -41,15 +46,15 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
 }
 
 fn show(command: &LabReplay, anatomy: &Anatomy, summary: &Summary, out: Out) -> Result<()> {
-    let result = json!({ "trace": described(anatomy)?, "replay": summary });
-    if let Some(path) = &command.output {
-        save(path, &result).with_context(|| format!("{}: cannot be written", path.display()))?;
-    }
+    let result = serde_json::to_string_pretty(&json!({ "trace": described(anatomy)?, "replay": summary }))?;
+    // Neither is to be lost because the other fails.
+    let saved = command.output.as_deref().map_or(Ok(()), |path| save(path, &result));
     match out {
-        Out::Json => print(&serde_json::to_string_pretty(&result)?),
-        Out::Text => print(&format!("{anatomy}\n{}", text(summary))),
-        Out::Quiet => Ok(()),
+        Out::Json => print(&result)?,
+        Out::Text => print(&format!("{anatomy}\n{}", text(summary)))?,
+        Out::Quiet => {}
     }
+    saved
 }
 
 /// The anatomy without what only figures are drawn of; the experiment trace-anatomy has that.
@@ -61,20 +66,10 @@ fn described(anatomy: &Anatomy) -> Result<Value> {
     Ok(described)
 }
 
-/// Writes a file whole or not at all.
-fn save(path: &Path, result: &Value) -> Result<()> {
-    let mut name = path.file_name().context("not a file's name")?.to_owned();
-    name.push(".new");
-    let written = path.with_file_name(name);
-    let write = || -> Result<()> {
-        let mut file = std::fs::File::create(&written)?;
-        serde_json::to_writer_pretty(&mut file, result)?;
-        file.write_all(b"\n")?;
-        Ok(std::fs::rename(&written, path)?)
-    };
-    write().inspect_err(|_| {
-        let _ = std::fs::remove_file(&written);
-    })
+fn save(path: &Path, result: &str) -> Result<()> {
+    let mut file = NewFile::create(path)?;
+    writeln!(file, "{result}").with_context(|| path.display().to_string())?;
+    file.keep()
 }
 
 /// Where requests come from, and the window of them.
@@ -94,7 +89,7 @@ enum Kind {
 impl Source {
     fn of(command: &LabReplay) -> Result<Self> {
         let kind = match command.trace.strip_prefix(kura_load::PREFIX) {
-            Some(load) => Kind::Load(Box::new(load.parse().with_context(|| command.trace.clone())?)),
+            Some(load) => Kind::Load(Box::new(kura_load::Spec::with_seed(load, command.seed)?)),
             None => Kind::Trace(command.trace.clone().into()),
         };
         let ns = |time: Option<Duration>, without| time.map_or(without, |time| time.as_nanos() as u64);

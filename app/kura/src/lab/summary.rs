@@ -4,6 +4,10 @@ use crate::show::table;
 use crate::size::Size;
 use kura_replay::{DiskSummary, Pace, Prefill, Response, Summary};
 
+/// What a time of nothing means.
+const AT_ONCE: &str =
+    "0 ns: held in the write buffer, or never written; the time of processor and network is not modelled\n";
+
 /// The summary in under a screen for a dozen disks.
 pub fn text(summary: &Summary) -> String {
     let mut parts = vec![facts(summary), responses(summary), disks(&summary.disks), controllers(summary)];
@@ -29,10 +33,10 @@ fn facts(summary: &Summary) -> String {
         (
             "throughput",
             format!(
-                "{:.1} requests/s, {:.2} MB/s read, {:.2} MB/s written",
-                summary.iops,
-                summary.read_bytes_per_s / 1e6,
-                summary.written_bytes_per_s / 1e6
+                "{} requests/s, {} MB/s read, {} MB/s written",
+                rate(summary.iops, 1),
+                rate(summary.read_bytes_per_s.map(|bytes| bytes / 1e6), 2),
+                rate(summary.written_bytes_per_s.map(|bytes| bytes / 1e6), 2)
             ),
         ),
     ];
@@ -48,7 +52,12 @@ fn responses(summary: &Summary) -> String {
         [name.to_owned(), count.to_string()].into_iter().chain(times.map(time)).collect()
     };
     let kinds = [("read", &summary.read), ("write", &summary.write), ("other", &summary.other)];
-    table(&header, kinds.iter().filter_map(|(name, response)| response.as_ref().map(|response| row(name, response))))
+    let rows = kinds.iter().filter_map(|(name, response)| response.as_ref().map(|response| row(name, response)));
+    let mut text = table(&header, rows);
+    if [&summary.read, &summary.write].into_iter().flatten().any(|response| response.p50_ns == 0) {
+        text.push_str(AT_ONCE);
+    }
+    text
 }
 
 fn disks(disks: &[DiskSummary]) -> String {
@@ -111,9 +120,25 @@ fn time(ns: u64) -> String {
     }
 }
 
+/// A rate to `decimals`, or to three digits where it is low.
+fn rate(per_s: Option<f64>, decimals: usize) -> String {
+    let Some(per_s) = per_s else { return "-".to_owned() };
+    let behind_point = if per_s > 0.0 { (2.0 - per_s.log10().floor()) as usize } else { 0 };
+    format!("{per_s:.*}", behind_point.clamp(decimals, 9))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::time;
+    use super::{rate, time};
+
+    #[test]
+    fn rates_tell_something_however_low() {
+        let cases = [(1234.56, "1234.6"), (0.0204, "0.0204"), (3.4567, "3.46"), (0.0, "0.0"), (1e-12, "0.000000000")];
+        for (per_s, text) in cases {
+            assert_eq!(rate(Some(per_s), 1), text);
+        }
+        assert_eq!(rate(None, 1), "-");
+    }
 
     #[test]
     fn times_have_the_unit_that_suits_them() {
