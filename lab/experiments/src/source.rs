@@ -47,10 +47,7 @@ impl Source {
 
     /// A generated load, of this seed unless it names its own.
     pub fn load(text: &str, seed: u64) -> Result<Self> {
-        let mut parameters = text.split(',').skip(1).filter_map(|parameter| parameter.split_once('='));
-        let has_seed = parameters.any(|(key, _)| key.trim() == "seed");
-        let spec: Spec = if has_seed { text.parse()? } else { format!("{text},seed={seed}").parse()? };
-        Ok(Self::Load(spec.to_string()))
+        Ok(Self::Load(Spec::with_seed(text, seed)?.to_string()))
     }
 
     /// Its requests, from the first. `tell` hears how much of a trace is read, 0 to 1; of a load, nothing.

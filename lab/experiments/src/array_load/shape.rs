@@ -27,7 +27,7 @@ fn of_class([reads, writes, blocks]: &[u64; 3]) -> u64 {
 }
 
 /// The share of accesses to the blocks for which `counts` holds of reads and writes.
-fn share_of_accesses(frequencies: &Frequencies, counts: impl Fn(u64, u64) -> bool) -> f64 {
+pub fn share_of_accesses(frequencies: &Frequencies, counts: impl Fn(u64, u64) -> bool) -> f64 {
     let some: u64 = frequencies.iter().filter(|[reads, writes, _]| counts(*reads, *writes)).map(of_class).sum();
     some as f64 / accesses(frequencies).max(1) as f64
 }
@@ -85,6 +85,12 @@ pub fn steepest_doubling(distribution: &[(u64, f64)]) -> Rise {
 pub fn share_before(distribution: &[(u64, f64)], value: u64) -> f64 {
     let below = distribution.partition_point(|(at, _)| *at <= value);
     below.checked_sub(1).map_or(0.0, |last| distribution[last].1)
+}
+
+/// The least value that has this share at or below it; the last where none has.
+pub fn value_at(distribution: &[(u64, f64)], share: f64) -> u64 {
+    let reached = distribution.iter().find(|(_, at)| *at >= share).or(distribution.last());
+    reached.map_or(0, |(value, _)| *value)
 }
 
 /// How alike a series is to itself some time later: its highest autocorrelation after the first that is below zero; 0

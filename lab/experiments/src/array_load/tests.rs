@@ -24,6 +24,8 @@ fn the_steepest_doubling_is_found() {
     // As much in every doubling from 1 to 1024.
     let even: Vec<(u64, f64)> = (0..=10).map(|n| (1 << n, f64::from(n) / 10.0)).collect();
     assert!(shape::steepest_doubling(&even).share < 0.21);
+    assert_eq!([0.0, 0.2, 0.85, 1.0].map(|share| shape::value_at(&step, share)), [10, 900, 1500, 9000]);
+    assert_eq!((shape::value_at(&step[..2], 0.5), shape::value_at(&[], 0.5)), (900, 0));
     assert_eq!(shape::steepest_doubling(&[]), Rise { from: 0, share: 0.0 });
 }
 
