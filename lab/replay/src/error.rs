@@ -24,11 +24,13 @@ pub enum Error {
     },
     /// A volume that no table could map.
     #[error(
-        "the trace reaches to byte {end_bytes}, and a volume of the lab has {most_bytes} bytes at most: fit the trace into a \
-         smaller volume, such as by compact"
+        "{} to byte {end_bytes}, and a volume of the lab has {most_bytes} bytes at most: fit the trace into a smaller \
+         volume, such as by compact", request.map_or("the volume asked for reaches".to_owned(), reaches)
     )]
     TooFar {
-        /// The first byte behind all requests.
+        /// The request that reaches furthest, counted from 1; none where the volume's size was given.
+        request: Option<u64>,
+        /// The end of the volume that this takes.
         end_bytes: u64,
         /// The largest volume.
         most_bytes: u64,
@@ -46,4 +48,8 @@ pub enum Error {
         /// Requests answered.
         done: u64,
     },
+}
+
+fn reaches(request: u64) -> String {
+    format!("request {request} reaches")
 }

@@ -106,7 +106,8 @@ where
     let end_bytes = options.size_bytes.unwrap_or(survey.end_bytes.max(1));
     let most_bytes = spec.extent_bytes.saturating_mul(EXTENTS_LIMIT);
     if end_bytes > most_bytes {
-        return Err(Error::TooFar { end_bytes, most_bytes });
+        let request = options.size_bytes.is_none().then_some(survey.furthest_request);
+        return Err(Error::TooFar { request, end_bytes, most_bytes });
     }
     let node = spec.start(options, end_bytes.next_multiple_of(BLOCK_BYTES as u64))?;
     check_room(&node, spec, options, survey)?;

@@ -26,6 +26,8 @@ pub struct Survey {
     pub span_ns: u64,
     /// The first byte behind all requests.
     pub end_bytes: u64,
+    /// The first request that ends there, counted from 1.
+    pub furthest_request: u64,
     first_ns: Option<u64>,
     read: Footprint,
     written: Footprint,
@@ -43,6 +45,7 @@ impl Default for Survey {
             written_bytes: 0,
             span_ns: 0,
             end_bytes: 0,
+            furthest_request: 0,
             first_ns: None,
             read: Footprint::new(BLOCK_BYTES as u64),
             written: Footprint::new(BLOCK_BYTES as u64),
@@ -66,7 +69,9 @@ impl Survey {
         self.requests += 1;
         let first_ns = *self.first_ns.get_or_insert(request.at_ns);
         self.span_ns = self.span_ns.max(request.at_ns.saturating_sub(first_ns));
-        self.end_bytes = self.end_bytes.max(range.end);
+        if range.end > self.end_bytes {
+            (self.end_bytes, self.furthest_request) = (range.end, self.requests);
+        }
         match request.op {
             Op::Read => {
                 self.reads += 1;

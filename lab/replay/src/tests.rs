@@ -170,8 +170,12 @@ fn a_trace_that_does_not_fit_the_disks_is_refused() {
 #[test]
 fn a_wild_address_is_refused_before_anything_is_made() {
     for offset in [1 << 45, u64::MAX - 4096] {
-        let error = run(&node(Model::Nvme), &Options::default(), &[request(0, Op::Read, offset, 4096)]).unwrap_err();
-        assert!(matches!(error, Error::TooFar { .. }), "{error}");
+        let requests = [0, offset, offset].map(|offset| request(0, Op::Read, offset, 4096));
+        let error = run(&node(Model::Nvme), &Options::default(), &requests).unwrap_err();
+        assert!(error.to_string().starts_with(&format!("request 2 reaches to byte {}", offset + 4096)), "{error}");
+        let options = Options { size_bytes: Some(offset), ..Options::default() };
+        let error = run(&node(Model::Nvme), &options, &requests).unwrap_err();
+        assert!(error.to_string().starts_with("the volume asked for reaches to byte"), "{error}");
     }
 }
 

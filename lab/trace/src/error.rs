@@ -25,6 +25,21 @@ enum Place {
     Byte(String, u64),
     /// A request of a stream, counted from 1.
     Request(u64),
+    /// The same, of a trace that has a name.
+    RequestOf(String, u64),
+}
+
+impl TraceError {
+    /// The same with the trace's name, where none is told yet.
+    #[must_use]
+    pub fn of_trace(self, name: &str) -> TraceError {
+        let place = match self.place {
+            Place::Nowhere => Place::File(name.to_owned()),
+            Place::Request(number) => Place::RequestOf(name.to_owned(), number),
+            placed => placed,
+        };
+        TraceError { place, ..self }
+    }
 }
 
 /// What is wrong and what to do about it, by those who do not know where they are.
@@ -74,6 +89,7 @@ impl fmt::Display for Place {
             Place::Line(path, line) => write!(f, "{path}:{line}: "),
             Place::Byte(path, byte) => write!(f, "{path}: byte {byte}: "),
             Place::Request(number) => write!(f, "request {number}: "),
+            Place::RequestOf(name, number) => write!(f, "{name}: request {number}: "),
         }
     }
 }

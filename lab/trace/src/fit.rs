@@ -249,6 +249,9 @@ mod tests {
             "request 2: a write at 1073741824 ends at 1073745920, beyond the volume's 1073741824 bytes; \
              take a larger volume, or fit by wrap, scale or compact"
         );
+        let named = |how, volume| fit(&list, how, volume).expect_err("refused").of_trace("t.csv").to_string();
+        assert!(named(Fit::None, 1 << 30).starts_with("t.csv: request 2: a write at 1073741824"));
+        assert!(named(Fit::Compact, 1 << 20).starts_with("t.csv: the regions the trace touches"));
         assert!(said(Fit::Compact, 1 << 20).starts_with("the regions the trace touches take 2097152 bytes"));
         assert!(said(Fit::Wrap, 512).starts_with("request 1: a write of 4096 bytes for a volume of 512 bytes; "));
         assert_eq!("scale".parse(), Ok(Fit::Scale));

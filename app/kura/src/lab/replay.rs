@@ -32,7 +32,7 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
     // The report reads the trace on a thread of its own, beside the survey and the replay.
     let report = source.clone();
     let report = std::thread::spawn(move || Anatomy::of(report.requests()?, &Scope::default()));
-    let survey = Survey::of(adapted.requests()?)?;
+    let survey = Survey::of(adapted.requests()?).map_err(|error| error.of_trace(&command.trace))?;
     if survey.requests == 0 {
         bail!("{}: no request is left to replay: widen the window, or name another trace", command.trace);
     }
@@ -111,6 +111,8 @@ impl Source {
 
 /// A source whose requests are made to fit.
 struct Adapted<'a> {
+    /// As the command names it.
+    name: &'a str,
     source: &'a Source,
     accelerate: f64,
     fit: Fit,
@@ -125,13 +127,14 @@ impl Adapted<'_> {
             requests = Box::new(requests.accelerated(self.accelerate)?);
         }
         let Some(volume_bytes) = self.volume_bytes else { return Ok(requests) };
-        let fitter = Fitter::new(self.fit, volume_bytes, || self.source.requests())?;
+        let fitter = Fitter::new(self.fit, volume_bytes, || self.source.requests());
+        let fitter = fitter.map_err(|error| error.of_trace(self.name))?;
         Ok(Box::new(requests.fitted(fitter)))
     }
 }
 
 /// How the trace is replayed, and its requests made ready for that.
-fn adapt<'a>(command: &LabReplay, spec: &NodeSpec, source: &'a Source) -> Result<(Options, Adapted<'a>)> {
+fn adapt<'a>(command: &'a LabReplay, spec: &NodeSpec, source: &'a Source) -> Result<(Options, Adapted<'a>)> {
     let layout = match command.layout {
         cli::Layout::Mirror => Layout::Mirror,
         cli::Layout::None => Layout::None,
@@ -155,7 +158,8 @@ fn adapt<'a>(command: &LabReplay, spec: &NodeSpec, source: &'a Source) -> Result
         verify: command.verify,
         ..Options::default()
     };
-    Ok((options, Adapted { source, accelerate: command.accelerate, fit: command.fit, volume_bytes }))
+    let LabReplay { accelerate, fit, ref trace, .. } = *command;
+    Ok((options, Adapted { name: trace, source, accelerate, fit, volume_bytes }))
 }
 
 /// A bar on standard error, where that is a terminal.
