@@ -105,6 +105,11 @@ fn a_generated_load_stands_for_a_trace() {
     let text = home.ok(&["lab", "replay", load, "--model", "slow=nvme", "--json"]);
     assert_eq!(home.ok(&["lab", "replay", load, "--model", "slow=nvme", "--json"]), text);
     let result: Value = serde_json::from_str(&text).expect("JSON");
+    let digest = |seed: &str| {
+        let text = home.ok(&["lab", "replay", "load:uniform,seconds=1", "--json", "--seed", seed]);
+        serde_json::from_str::<Value>(&text).expect("JSON")["replay"]["digest"].clone()
+    };
+    assert_ne!(digest("1"), digest("2"), "the seed is that of a load that names none");
     assert!((2000..3000).contains(&result["replay"]["load"]["requests"].as_u64().expect("a number")), "{text}");
 }
 
@@ -124,17 +129,18 @@ fn bad_input_is_one_line_and_nothing_is_left() {
     for (name, text) in files {
         fs::write(home.path(name), text).expect("a file");
     }
-    let cases: [(&[&str], &[&str]); 12] = [
+    let cases: [(&[&str], &[&str]); 13] = [
         (&["empty.csv"], &["empty.csv"]),
         (&["words.txt"], &["words.txt"]),
         (&["cut.csv"], &["cut.csv:2"]),
         (&["unsorted.csv"], &["unsorted.csv:"]),
         (&["huge.csv"], &["huge.csv"]),
-        (&["wide.csv"], &["wide.csv", "compact"]),
+        (&["wide.csv"], &["wide.csv: request 1 reaches", "compact"]),
         (&["nowhere.csv"], &["nowhere.csv"]),
-        (&["load:nothing"], &["load:nothing"]),
+        (&["load:nothing"], &["kura: load:nothing: no such load"]),
+        (&["load:zipf,seconds=0"], &["never ends"]),
         (&["t.csv", "--from", "1h"], &["t.csv", "window"]),
-        (&["t.csv", "--size", "1M"], &["request", "larger volume"]),
+        (&["t.csv", "--size", "1M"], &["t.csv: request", "larger volume"]),
         (&["t.csv", "--accelerate", "0"], &["acceleration"]),
         (&["t.csv", "--config", "nowhere.toml"], &["nowhere.toml"]),
     ];
@@ -150,6 +156,8 @@ fn bad_input_is_one_line_and_nothing_is_left() {
     assert!(left.is_empty(), "half-written: {left:?}");
     let status = home.kura(&["lab", "replay", "t.csv", "--fit", "squeeze"]).status().expect("kura");
     assert_eq!(status.code(), Some(2), "a usage error");
-    let status = home.kura(&["lab", "replay", "t.csv", "-o", "no/such/folder/out.json"]).status().expect("kura");
-    assert_eq!(status.code(), Some(1), "a result that cannot be written");
+    for (path, why) in [("no/such/folder/out.json", "No such file"), ("/dev/null", "is not a file")] {
+        let complaint = fails(&mut home.kura(&["lab", "replay", "t.csv", "-o", path]));
+        assert!(complaint.contains(&format!("{path}: {why}")), "{complaint}");
+    }
 }
