@@ -35,6 +35,13 @@ impl From<f64> for Value {
     }
 }
 
+/// Nothing to show where there is no number.
+impl From<Option<f64>> for Value {
+    fn from(number: Option<f64>) -> Self {
+        number.map_or_else(|| Self::Text("-".to_owned()), Self::from)
+    }
+}
+
 impl From<u64> for Value {
     fn from(number: u64) -> Self {
         i64::try_from(number).map_or(Self::Number(number as f64), Self::Whole)

@@ -16,13 +16,13 @@ impl fmt::Display for Anatomy {
         let rates = &self.rates;
         line("rate, mean", format!("{:.2}/s", rates.mean_per_s))?;
         let peaks = [(rates.peak_second_per_s, "a second"), (rates.peak_minute_per_s, "a minute")];
-        let peaks = peaks.into_iter().filter(|(rate, _)| !rate.is_nan());
-        let peaks: Vec<String> = peaks.map(|(rate, time)| format!("{rate:.1}/s for {time}")).collect();
+        let peaks = peaks.into_iter().filter_map(|(rate, time)| Some(format!("{:.1}/s for {time}", rate?)));
+        let peaks: Vec<String> = peaks.collect();
         if !peaks.is_empty() {
             line("rate, peak", peaks.join(", "))?;
         }
-        if !rates.busiest_three_10min_share.is_nan() {
-            line("bursts", format!("{} in the busiest three 10 minutes", percent(rates.busiest_three_10min_share)))?;
+        if let Some(share) = rates.busiest_three_10min_share {
+            line("bursts", format!("{} in the busiest three 10 minutes", percent(share)))?;
         }
         let gaps = spread(&self.interarrival_ns, duration);
         line("inter-arrival", format!("{gaps}, deviation {:.1} x mean", self.interarrival_cv))?;
@@ -36,10 +36,8 @@ impl fmt::Display for Anatomy {
         let block = bytes(self.footprint_block_bytes);
         line("footprint", format!("{} in blocks of {block}, {part} of the capacity", bytes(self.footprint_bytes)))?;
         for regions in &self.concentration {
-            if regions.busiest_1_percent_share.is_nan() {
-                continue;
-            }
-            let (one, ten) = (percent(regions.busiest_1_percent_share), percent(regions.busiest_10_percent_share));
+            let Some(one) = regions.busiest_1_percent_share.map(percent) else { continue };
+            let ten = percent(regions.busiest_10_percent_share);
             let name = format!("by {}", bytes(regions.region_bytes));
             let of = format!("{} of {} regions touched", count(regions.touched), count(regions.regions));
             line(&name, format!("{one} in the busiest 1 %, {ten} in 10 %; {of}"))?;

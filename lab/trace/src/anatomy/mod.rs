@@ -173,12 +173,6 @@ impl Anatomy {
     }
 }
 
-/// Whether a figure is of what the trace is too short or too small for.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over fields so")]
-fn is_none(figure: &f64) -> bool {
-    figure.is_nan()
-}
-
 /// A part of a whole; 0 of nothing.
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{is_none, share};
+use super::share;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const MINUTE_NS: u64 = 60 * SECOND_NS;
@@ -12,16 +12,16 @@ const MINUTE_NS: u64 = 60 * SECOND_NS;
 pub struct Rates {
     /// Requests a second over the whole span.
     pub mean_per_s: f64,
-    /// Requests in the busiest second; not a number if the span is shorter.
-    #[serde(skip_serializing_if = "is_none")]
-    pub peak_second_per_s: f64,
-    /// Requests a second in the busiest minute; not a number if the span is shorter.
-    #[serde(skip_serializing_if = "is_none")]
-    pub peak_minute_per_s: f64,
-    /// The share of all requests that arrive in the busiest three slots of ten minutes; not a number if the span is
+    /// Requests in the busiest second; none if the span is shorter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_second_per_s: Option<f64>,
+    /// Requests a second in the busiest minute; none if the span is shorter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_minute_per_s: Option<f64>,
+    /// The share of all requests that arrive in the busiest three slots of ten minutes; none if the span is
     /// shorter than three of them.
-    #[serde(skip_serializing_if = "is_none")]
-    pub busiest_three_10min_share: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub busiest_three_10min_share: Option<f64>,
 }
 
 /// Counts arrivals, which come in order of time.
@@ -50,7 +50,7 @@ impl RateCounter {
 
     pub fn end(mut self, requests: u64, span_ns: u64) -> Rates {
         let span_s = span_ns as f64 / SECOND_NS as f64;
-        let within = |slots_ns: u64, rate: f64| if span_ns < slots_ns { f64::NAN } else { rate };
+        let within = |slots_ns: u64, rate: f64| (span_ns >= slots_ns).then_some(rate);
         Rates {
             mean_per_s: if span_ns == 0 { 0.0 } else { requests as f64 / span_s },
             peak_second_per_s: within(SECOND_NS, self.second.busiest()[0] as f64),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{is_none, share};
+use super::share;
 
 const FINE_BYTES: u64 = 1 << 20;
 const COARSE_BYTES: u64 = 1 << 30;
@@ -20,10 +20,10 @@ pub struct Concentration {
     pub regions: u64,
     /// Regions in which a request begins.
     pub touched: u64,
-    /// The share of requests in the busiest 1 % of the regions, rounded up to whole ones; not a number if there are
+    /// The share of requests in the busiest 1 % of the regions, rounded up to whole ones; none if there are
     /// fewer than 100.
-    #[serde(skip_serializing_if = "is_none")]
-    pub busiest_1_percent_share: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub busiest_1_percent_share: Option<f64>,
     /// The share of requests in the busiest 10 %.
     pub busiest_10_percent_share: f64,
 }
@@ -85,7 +85,7 @@ impl RegionCounter {
             region_bytes: self.region_bytes,
             regions,
             touched: counts.len() as u64,
-            busiest_1_percent_share: if regions < 100 { f64::NAN } else { busiest(100) },
+            busiest_1_percent_share: (regions >= 100).then(|| busiest(100)),
             busiest_10_percent_share: busiest(10),
         }
     }
