@@ -7,7 +7,6 @@ use crate::protocol::{
     CHUNK_MAGIC, ChunkHeader, Errno, Request, SIMPLE_REPLY_MAGIC, STRING_BYTES, SimpleReply, chunk, command_flag, state,
 };
 use kura_block::{Buf, Bufs, Run, RunKind};
-use std::ops::Range;
 use zerocopy::IntoBytes;
 
 /// The most descriptors a status reply carries; the client asks again for the rest.
@@ -19,16 +18,17 @@ const HOLE_BYTES: usize = 4096;
 pub struct Replies {
     pub output: Output,
     structured: bool,
-    /// Where the zeroes lie that volumes answer with where nothing is allocated.
-    zeroes: Range<*const u8>,
+}
+
+/// A volume reads its holes as lent zeroes: telling a hole from data costs one comparison, and no second question to the
+/// volume.
+fn is_hole(part: &Buf) -> bool {
+    part.len() >= HOLE_BYTES && part.is_lent_zeroes()
 }
 
 impl Replies {
     pub fn new(structured: bool) -> Self {
-        // Holes are recognised by their memory: a volume reads them as this thread's shared zeroes, so that telling
-        // a hole from data costs one comparison and no second question to the volume.
-        let zeroes = Bufs::zeroes(1 << 20).parts()[0].as_ptr_range();
-        Self { output: Output::default(), structured, zeroes }
+        Self { output: Output::default(), structured }
     }
 
     /// Adds the reply to `request`.
@@ -88,8 +88,8 @@ impl Replies {
             self.chunk(request, chunk::NONE, true, 0);
         }
         while let Some(first) = rest.first() {
-            let hole = !whole && self.is_hole(first);
-            let count = rest.iter().take_while(|part| whole || self.is_hole(part) == hole).count();
+            let hole = !whole && is_hole(first);
+            let count = rest.iter().take_while(|part| whole || is_hole(part) == hole).count();
             let (run, after) = rest.split_at(count);
             let len = run.iter().map(|part| part.len()).sum::<usize>();
             if hole {
@@ -110,10 +110,6 @@ impl Replies {
         for part in parts {
             self.output.data(part.clone());
         }
-    }
-
-    fn is_hole(&self, part: &Buf) -> bool {
-        part.len() >= HOLE_BYTES && self.zeroes.contains(&part.as_ptr())
     }
 
     fn status(&mut self, request: &Request, runs: &[Run]) {
