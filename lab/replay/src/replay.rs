@@ -6,7 +6,7 @@ use crate::node::{Node, NodeSpec};
 use crate::options::{Options, Pace, Prefill};
 use crate::prefill;
 use crate::run::Run;
-use crate::summary::{ControllerSummary, DiskSummary, LoadSummary, Summary, VolumeSummary};
+use crate::summary::{ControllerSummary, DiskSummary, Summary, VolumeSummary};
 use crate::survey::Survey;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -132,7 +132,7 @@ where
     let requests = RefCell::new(Ahead::of(requests)?);
     node.disks.iter().for_each(kura_sim::SimDisk::reset_counters);
     let before: Vec<_> = node.controllers.iter().map(|controller| controller.info()).collect();
-    reporter.begin(Phase::Replay, survey.requests);
+    reporter.begin(Phase::Replay, survey.load.requests);
     let since = run.now();
     let pacer = Pacer { run: &run, requests, reporter: &reporter };
     node.sim.block_on(async {
@@ -249,16 +249,7 @@ fn summarize(
             layout: options.layout,
             allocated_bytes: allocated.map(|volume| volume.allocated_bytes).sum(),
         },
-        load: LoadSummary {
-            requests: survey.requests,
-            reads: survey.reads,
-            writes: survey.writes,
-            discards: survey.discards,
-            flushes: survey.flushes,
-            read_bytes: survey.read_bytes,
-            written_bytes: survey.written_bytes,
-            span_ns: survey.span_ns,
-        },
+        load: survey.load.clone(),
         pace: options.pace,
         prefill: options.prefill,
         prefill_bytes: 0,

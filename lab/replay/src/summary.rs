@@ -72,8 +72,8 @@ enum LayoutName {
     Mirror,
 }
 
-/// The requests that were replayed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// The requests that are replayed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LoadSummary {
     /// All of them.
     pub requests: u64,
@@ -85,9 +85,9 @@ pub struct LoadSummary {
     pub discards: u64,
     /// Flushes among them.
     pub flushes: u64,
-    /// Bytes that were read.
+    /// Bytes that they read.
     pub read_bytes: u64,
-    /// Bytes that were written.
+    /// Bytes that they write.
     pub written_bytes: u64,
     /// From the first request's time to the last one's.
     pub span_ns: u64,

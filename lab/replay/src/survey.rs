@@ -1,6 +1,7 @@
 //! What there is to know of a load before it is replayed.
 
 use crate::footprint::Footprint;
+use crate::summary::LoadSummary;
 use kura_block::BLOCK_BYTES;
 use kura_trace::{Op, Request};
 use std::ops::Range;
@@ -8,22 +9,8 @@ use std::ops::Range;
 /// One pass over the requests: their number, where they end, what they read and write. In bounded memory.
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// Requests.
-    pub requests: u64,
-    /// Reads among them.
-    pub reads: u64,
-    /// Writes among them.
-    pub writes: u64,
-    /// Discards among them.
-    pub discards: u64,
-    /// Flushes among them.
-    pub flushes: u64,
-    /// Bytes that are read.
-    pub read_bytes: u64,
-    /// Bytes that are written.
-    pub written_bytes: u64,
-    /// From the first request to the last, in nanoseconds.
-    pub span_ns: u64,
+    /// How many they are, and how much they move.
+    pub load: LoadSummary,
     /// The first byte behind all requests.
     pub end_bytes: u64,
     /// The first request that ends there, counted from 1.
@@ -36,14 +23,7 @@ pub struct Survey {
 impl Default for Survey {
     fn default() -> Self {
         Self {
-            requests: 0,
-            reads: 0,
-            writes: 0,
-            discards: 0,
-            flushes: 0,
-            read_bytes: 0,
-            written_bytes: 0,
-            span_ns: 0,
+            load: LoadSummary::default(),
             end_bytes: 0,
             furthest_request: 0,
             first_ns: None,
@@ -66,25 +46,25 @@ impl Survey {
     /// Adds a request.
     pub fn note(&mut self, request: &Request) {
         let (bytes, range) = (u64::from(request.len_bytes), request.offset_bytes..request.end_bytes());
-        self.requests += 1;
+        self.load.requests += 1;
         let first_ns = *self.first_ns.get_or_insert(request.at_ns);
-        self.span_ns = self.span_ns.max(request.at_ns.saturating_sub(first_ns));
+        self.load.span_ns = self.load.span_ns.max(request.at_ns.saturating_sub(first_ns));
         if range.end > self.end_bytes {
-            (self.end_bytes, self.furthest_request) = (range.end, self.requests);
+            (self.end_bytes, self.furthest_request) = (range.end, self.load.requests);
         }
         match request.op {
             Op::Read => {
-                self.reads += 1;
-                self.read_bytes += bytes;
+                self.load.reads += 1;
+                self.load.read_bytes += bytes;
                 self.read.add(range);
             }
             Op::Write => {
-                self.writes += 1;
-                self.written_bytes += bytes;
+                self.load.writes += 1;
+                self.load.written_bytes += bytes;
                 self.written.add(range);
             }
-            Op::Discard => self.discards += 1,
-            Op::Flush => self.flushes += 1,
+            Op::Discard => self.load.discards += 1,
+            Op::Flush => self.load.flushes += 1,
         }
     }
 

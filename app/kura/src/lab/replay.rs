@@ -33,7 +33,7 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
     let report = source.clone();
     let report = std::thread::spawn(move || Anatomy::of(report.requests()?, &Scope::default()));
     let survey = Survey::of(adapted.requests()?).map_err(|error| error.of_trace(&command.trace))?;
-    if survey.requests == 0 {
+    if survey.load.requests == 0 {
         bail!("{}: no request is left to replay: widen the window, or name another trace", command.trace);
     }
     let bar = Bar::new(out)?;
