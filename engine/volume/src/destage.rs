@@ -27,14 +27,6 @@ pub(crate) struct Flight {
     data: Bufs,
 }
 
-impl Flight {
-    /// Its volume and its blocks.
-    pub fn blocks(&self) -> impl Iterator<Item = (u64, u64)> {
-        let (volume, first) = (self.volume.id, self.first);
-        (first..first + self.versions.len() as u64).map(move |block| (volume, block))
-    }
-}
-
 /// Where the next flight is looked for: volume and block.
 pub(crate) type Cursor = (u64, u64);
 

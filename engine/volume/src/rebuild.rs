@@ -63,7 +63,8 @@ impl Inner {
     /// The task that moves copies off unwanted disks, until the store stops or its journal fails.
     pub async fn rebuild_for_ever(self: Rc<Self>) {
         let mut cursor = Cursor::default();
-        let mut moved = false;
+        // What the log has replayed may have moved too.
+        let mut moved = true;
         while !self.stopping.get() && self.journal().alive().is_ok() {
             let news = std::pin::pin!(self.rebuilder.notified());
             match self.next_errand(&mut cursor) {
