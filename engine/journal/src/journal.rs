@@ -225,19 +225,20 @@ impl Journal {
         }
         self.inner.on_live_copies(async |_, copy| copy.device.flush().await).await?;
         let root = self.inner.state.borrow().root;
-        self.inner.write_root(root.tail_lsn, root.tables).await
+        self.inner.write_root(root.tail_lsn, root.settled, root.tables).await
     }
 
     /// Moves the tail to `tail`: the caller vouches that all data of records below is at its place and durable. With
-    /// `tables`, they hold every record below the LSN beside them; without, the last ones stay.
-    pub async fn checkpoint(&self, tail: Lsn, tables: Option<(Vec<u8>, Lsn)>) -> Result<()> {
+    /// `tables`, they hold every record below the LSN beside them; without, the last ones stay. `settled` is kept for the
+    /// caller's recovery ([`crate::Scan::settled`]): what records below it speak of needs no mending.
+    pub async fn checkpoint(&self, tail: Lsn, settled: Lsn, tables: Option<(Vec<u8>, Lsn)>) -> Result<()> {
         assert!(!self.is_sealed(), "no checkpoint is made before recovery has begun a new epoch");
         let before = self.inner.state.borrow().root.tables;
         let tables = match tables {
             Some((bytes, lsn)) => self.inner.write_tables(&bytes, before.area ^ 1, lsn).await?,
             None => before,
         };
-        self.inner.write_root(tail, tables).await?;
+        self.inner.write_root(tail, settled, tables).await?;
         let state = &mut *self.inner.state.borrow_mut();
         while state.kept.front().is_some_and(|kept| kept.end_lsn <= tail) {
             state.kept.pop_front();
@@ -464,7 +465,7 @@ impl Inner {
     }
 
     /// Writes the root that says where the log begins; the first one after a scan begins a new epoch.
-    async fn write_root(&self, tail: Lsn, tables: TablesRef) -> Result<()> {
+    async fn write_root(&self, tail: Lsn, settled: Lsn, tables: TablesRef) -> Result<()> {
         loop {
             let root = {
                 let state = self.state.borrow();
@@ -481,6 +482,7 @@ impl Inner {
                     tail_position,
                     tail_sequence,
                     tail_lsn,
+                    settled,
                     tables,
                     live_copies: state.live_copies | joined.map_or(0, |joining| 1 << joining.index),
                 }

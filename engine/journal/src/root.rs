@@ -6,6 +6,7 @@
 //!  48  tail position u64  56  tail sequence u64  64  tail LSN u64
 //!  72  tables area u32 (0 or 1)  76  tables CRC u32  80  tables bytes u64  88  tables LSN u64  96  live copies u32
 //! 100  epoch sequence u64: entries from this one on are of the epoch, those before of earlier ones
+//! 108  settled LSN u64: writes spoken of below it were complete and durable when the root was written
 //! ```
 
 use crate::Lsn;
@@ -92,6 +93,8 @@ pub(crate) struct Root {
     pub tail_lsn: Lsn,
     pub tables: TablesRef,
     pub live_copies: u32,
+    /// What records below speak of was complete and durable.
+    pub settled: Lsn,
 }
 
 impl Root {
@@ -101,7 +104,7 @@ impl Root {
         out.u64(self.generation).u64(self.epoch);
         out.u64(self.tail_position).u64(self.tail_sequence).u64(self.tail_lsn.0);
         out.u32(self.tables.area).u32(self.tables.crc).u64(self.tables.bytes).u64(self.tables.lsn.0);
-        out.u32(self.live_copies).u64(self.epoch_sequence).pad_to(BLOCK_BYTES);
+        out.u32(self.live_copies).u64(self.epoch_sequence).u64(self.settled.0).pad_to(BLOCK_BYTES);
         out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
         Buf::copy_of(out.as_slice())
     }
@@ -139,8 +142,9 @@ impl Root {
                 lsn: Lsn(reader.u64()?),
             },
             live_copies: reader.u32()?,
+            settled: Lsn(0),
         };
-        root.epoch_sequence = reader.u64()?;
+        (root.epoch_sequence, root.settled) = (reader.u64()?, Lsn(reader.u64()?));
         Ok(Some(root))
     }
 }

@@ -19,8 +19,10 @@ pub async fn format(copies: &[JournalCopy], shape: Shape, identity: Identity) ->
             Shape::RING_MIN_BYTES
         )));
     }
-    // Epochs begin at a number drawn from the pool's UUID: what an earlier pool left in the ring is foreign to this one.
-    let epoch = identity.pool.iter().take(8).fold(0, |epoch, byte| epoch << 8 | u64::from(*byte)) >> 1;
+    // Epochs begin at a number drawn from the pool's UUID and the controller: what an earlier pool left in the ring, or a
+    // write of another controller that landed here, is foreign to this one.
+    let pool = identity.pool.iter().take(8).fold(0, |epoch, byte| epoch << 8 | u64::from(*byte)) >> 2;
+    let epoch = pool + (u64::from(identity.controller) << 32);
     let root = Root {
         generation: 1,
         epoch,
@@ -108,6 +110,11 @@ impl Scan {
             "controller {}'s tables fail their checksum on every journal disk: restore the pool from a copy",
             self.identity.controller
         )))
+    }
+
+    /// What records below speak of was complete and durable at the last checkpoint.
+    pub fn settled(&self) -> Lsn {
+        self.root.settled
     }
 
     /// The next entry, or `None` at the log's end.

@@ -79,7 +79,7 @@ async fn work(journal: &Journal, acknowledged: &Cell<u64>, first: u64, count: u6
 /// Puts all numbers into the tables, and makes the log empty.
 async fn checkpoint(journal: &Journal, numbers: u64) -> Result<()> {
     let tables = (0..numbers).flat_map(u64::to_le_bytes).collect();
-    journal.checkpoint(journal.next_lsn(), Some((tables, journal.next_lsn()))).await
+    journal.checkpoint(journal.next_lsn(), journal.next_lsn(), Some((tables, journal.next_lsn()))).await
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn the_tail_moves_and_the_ring_is_used_again_and_again() {
                 journal.commit(Lsn(lsn.0 + 1)).await.unwrap();
                 written += data.len() as u64;
             } else {
-                journal.checkpoint(journal.next_lsn(), None).await.unwrap();
+                journal.checkpoint(journal.next_lsn(), journal.next_lsn(), None).await.unwrap();
                 assert_eq!(journal.usage().used_bytes, 0);
             }
         }
@@ -242,7 +242,8 @@ fn tables_that_do_not_fit_are_refused_and_the_old_ones_stay() {
         append(&journal, 0);
         journal.commit(journal.next_lsn()).await.unwrap();
         let large = vec![0; SHAPE.tables_bytes as usize + 1];
-        let refused = journal.checkpoint(journal.next_lsn(), Some((large, journal.next_lsn()))).await;
+        let refused =
+            journal.checkpoint(journal.next_lsn(), journal.next_lsn(), Some((large, journal.next_lsn()))).await;
         assert_eq!(refused.unwrap_err().kind(), Kind::Full);
     });
     rig.sim.crash();

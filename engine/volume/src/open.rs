@@ -2,9 +2,10 @@
 
 use crate::extent::Extent;
 use crate::record::Record;
+use crate::resync::Resync;
 use crate::store::{Freed, Inner, Settings, Store};
 use crate::tables::{Tables, VolumeState};
-use kura_array::{Array, PageOwner, Place, Places};
+use kura_array::{Array, Place, Places};
 use kura_block::{BLOCK_BYTES, ControllerId, DeviceId, Error, Kind, Result, Runtime, Shared};
 use kura_journal::{Identity, JournalCopy, Limits, Lsn, Scan, Shape};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -75,13 +76,15 @@ impl Store {
         let (limits, degraded) = (parts.limits, parts.degraded);
         let inner = Rc::new(Inner::recovering(parts, tables));
         let mut replayed = Replayed::default();
+        let mut resync = Resync::after(scan.settled());
         while let Some(entry) = scan.next().await? {
             replayed.entries += 1;
             for record in entry.records {
                 replayed.bytes += record.data.len() as u64;
-                inner.replay(record, tables_lsn).await?;
+                inner.replay(record, tables_lsn, &mut resync).await?;
             }
         }
+        inner.resync(resync).await?;
         let journal = scan.finish(limits, Rc::clone(&inner.runtime), degraded)?;
         if inner.journal.set(journal).is_err() {
             unreachable!("the journal of a store that recovers is not set yet");
@@ -113,6 +116,10 @@ impl Inner {
             last_checkpoint: Cell::new(Duration::ZERO),
             loaded: RefCell::new(VecDeque::new()),
             dirty_pages: RefCell::default(),
+            stripes: RefCell::default(),
+            flying_stripes: Cell::new(0),
+            touched: RefCell::default(),
+            parity_below: Cell::new(None),
             drain: Cell::new((Lsn(0), 0)),
             checkpointing: tokio::sync::Mutex::new(()),
             stalled: RefCell::new(None),
@@ -130,11 +137,11 @@ impl Inner {
 
     /// Applies a record again. Those below `tables_lsn` are in the tables already: of them only the blocks matter, and
     /// only where the extent that lies there now was there then.
-    async fn replay(&self, record: kura_journal::Record, tables_lsn: Lsn) -> Result<()> {
+    async fn replay(&self, record: kura_journal::Record, tables_lsn: Lsn, resync: &mut Resync) -> Result<()> {
         let known = record.lsn < tables_lsn;
         match Record::decode(&record.body)? {
-            Record::Create { volume, spec } if !known => {
-                let state = VolumeState::new(volume, spec, self.array.extent_bytes());
+            Record::Create { volume, spec, shape } if !known => {
+                let state = VolumeState::new(volume, spec, shape, self.array.extent_bytes());
                 let tables = &mut *self.tables.borrow_mut();
                 tables.next_volume = tables.next_volume.max(volume >> 16);
                 tables.volumes.insert(volume, Rc::new(state));
@@ -143,14 +150,14 @@ impl Inner {
                 let removed = self.tables.borrow_mut().volumes.remove(&volume);
                 let removed = removed.ok_or_else(|| unknown(volume))?;
                 self.drop_dirty(&removed, 0, u64::MAX);
-                for extent in removed.map.take().into_iter().flatten() {
-                    self.replay_give_up(extent, record.lsn);
+                for extents in removed.take_groups() {
+                    self.replay_give_up(extents, record.lsn);
                 }
             }
             Record::Size { volume, bytes } if !known => {
                 let state = self.replayed_volume(volume).ok_or_else(|| unknown(volume))?;
                 state.spec.borrow_mut().size_bytes = bytes;
-                state.map.borrow_mut().resize(bytes.div_ceil(self.array.extent_bytes()) as usize, None);
+                state.fit_map(self.array.extent_bytes());
             }
             Record::DiskFailed { device } if !known => {
                 self.tables.borrow_mut().failed.insert(device);
@@ -168,15 +175,18 @@ impl Inner {
             | Record::DiskFailed { .. }
             | Record::DiskLeaving { .. }
             | Record::Move { .. } => {}
+            Record::Parity { volume, stripe, born, ref rows } => {
+                // It may have been on its way when its extents were given up.
+                if let Some(state) = self.replayed_volume(volume) {
+                    self.replay_parity(&state, stripe, born, rows, &record, resync).await?;
+                }
+            }
             Record::Map { volume, index, places } => self.replay_map(volume, index, places, record.lsn, known).await?,
             Record::Unmap { volume, index } => {
                 let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
-                let blocks = self.array.extent_blocks() as u64;
-                self.drop_dirty(&state, u64::from(index) * blocks, (u64::from(index) + 1) * blocks);
-                let given_up =
-                    if known { None } else { state.map.borrow_mut().get_mut(index as usize).and_then(Option::take) };
-                if let Some(extent) = given_up {
-                    self.replay_give_up(extent, record.lsn);
+                self.drop_group(&state, index);
+                if !known {
+                    self.replay_give_up(state.take_group(index), record.lsn);
                 }
             }
             Record::Write { volume, first } => {
@@ -208,7 +218,7 @@ impl Inner {
     }
 
     /// The extent that held a block when the record was written, its page loaded; `None` when it is gone since.
-    async fn replayed_extent(&self, volume: &VolumeState, block: u64, lsn: Lsn) -> Result<Option<Rc<Extent>>> {
+    pub async fn replayed_extent(&self, volume: &VolumeState, block: u64, lsn: Lsn) -> Result<Option<Rc<Extent>>> {
         let Some(extent) = volume.extent((block / self.array.extent_blocks() as u64) as u32) else { return Ok(None) };
         if extent.owner.born > lsn.0 {
             return Ok(None);
@@ -219,53 +229,54 @@ impl Inner {
         Ok(Some(extent))
     }
 
-    /// An extent begins empty; every later record of it is replayed too. Its page may have been written since: the next
-    /// one must have a higher sequence number.
+    /// A group begins empty; every later record of it is replayed too. Its pages may have been written since: the next
+    /// ones must have higher sequence numbers.
     async fn replay_map(&self, volume: u64, index: u32, places: Places, lsn: Lsn, known: bool) -> Result<()> {
         let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
-        let owner = PageOwner { volume, index, born: lsn.0 };
         let places = match state.extent(index) {
             // It may have moved since.
-            Some(extent) if known && extent.owner == owner => extent.places(),
+            Some(extent) if known && extent.owner.born == lsn.0 => extent.group.places(),
             _ if known => return Ok(()),
             _ => places,
         };
-        let extent = Rc::new(Extent::stored(owner, places));
-        match self.array.read_page(&extent.places(), owner).await {
-            Ok(page) => extent.install(page, extent.turn()),
-            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Device) => {}
-            Err(error) => return Err(error),
-        }
-        extent.reset(self.array.extent_blocks());
-        self.page_changed(&extent, true);
-        self.note_loaded(&extent);
-        let blocks = self.array.extent_blocks() as u64;
-        self.drop_dirty(&state, u64::from(index) * blocks, (u64::from(index) + 1) * blocks);
-        match state.map.borrow_mut().get_mut(index as usize) {
-            Some(slot) => *slot = Some(extent),
-            None => {
-                return Err(Error::corrupt(format!(
-                    "the journal maps extent {index} beyond the end of volume {volume}"
-                )));
+        for extent in state.put_group(index, lsn.0, places, Extent::stored)? {
+            match self.array.read_page(&extent.group.site(), extent.member(), extent.owner).await {
+                Ok(page) => {
+                    extent.install(page, extent.turn());
+                }
+                Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Device) => {}
+                Err(error) => return Err(error),
             }
+            extent.reset(self.array.extent_blocks());
+            self.page_changed(&extent, true);
+            self.note_loaded(&extent);
         }
+        self.drop_group(&state, index);
         Ok(())
     }
 
-    /// An extent moved. The place it moved to has what was at rest then; the rest was in the write buffer then, and is
+    fn drop_group(&self, volume: &VolumeState, index: u32) {
+        let blocks = self.group_blocks(volume);
+        let start = u64::from(index / volume.shape.extents()) * blocks;
+        self.drop_dirty(volume, start, start + blocks);
+    }
+
+    /// A group moved. The place it moved to has what was at rest then; the rest was in the write buffer then, and is
     /// there again.
     fn replay_move(&self, volume: u64, index: u32, places: Places) -> Result<()> {
         let state = self.replayed_volume(volume).ok_or_else(|| unknown(volume))?;
         let extent = state.extent(index).ok_or_else(|| {
             Error::corrupt(format!("the journal moves extent {index} of volume {volume}, which is not there"))
         })?;
-        extent.set_places(places);
+        extent.group.set_places(places);
         Ok(())
     }
 
-    /// An extent that the log gives up keeps its space until the tail has passed that.
-    fn replay_give_up(&self, extent: Rc<Extent>, lsn: Lsn) {
-        self.freed.borrow_mut().push(Freed { extent, until: Lsn(lsn.0 + 1) });
+    /// Extents that the log gives up keep their space until the tail has passed that.
+    fn replay_give_up(&self, extents: Vec<Rc<Extent>>, lsn: Lsn) {
+        if !extents.is_empty() {
+            self.freed.borrow_mut().push(Freed { extents, until: Lsn(lsn.0 + 1) });
+        }
     }
 
     /// Ends recovery: the log goes on in a new epoch, disks that are away are out of service, and what is held is told
@@ -291,11 +302,11 @@ impl Inner {
         let mut names = Vec::new();
         for volume in self.tables.borrow().volumes.values() {
             names.push(volume.spec.borrow().name.clone());
-            for Place { device, extent } in volume.map.borrow().iter().flatten().flat_map(|extent| extent.places()) {
+            for Place { device, extent } in volume.groups().iter().flat_map(|extent| extent.group.places()) {
                 held.entry(device).or_default().push(extent);
             }
         }
-        for Place { device, extent } in self.freed.borrow().iter().flat_map(|freed| freed.extent.places()) {
+        for Place { device, extent } in self.freed.borrow().iter().flat_map(Freed::places) {
             held.entry(device).or_default().push(extent);
         }
         for (device, extents) in held {
