@@ -16,7 +16,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("kura-trace", &[]),
     ("kura-load", &["kura-trace"]),
     ("kura-replay", &["kura-trace", "kura-sim", "kura-shared", "kura-controller", "kura-block"]),
-    ("kura-experiments", &["kura-replay", "kura-load", "kura-trace", "kura-sim", "kura-block"]),
+    ("kura-replicate", &[]),
+    ("kura-experiments", &["kura-replicate", "kura-replay", "kura-load", "kura-trace", "kura-sim", "kura-block"]),
     ("kura-nbd", &["kura-block"]),
     ("kura-admin", &["kura-controller", "kura-block"]),
     (
