@@ -10,6 +10,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("kura-array", &["kura-block"]),
     ("kura-volume", &["kura-array", "kura-journal", "kura-block"]),
     ("kura-controller", &["kura-volume", "kura-array", "kura-journal", "kura-block"]),
+    ("kura-object", &["kura-block"]),
     ("kura-disk", &["kura-block"]),
     ("kura-shared", &["kura-block"]),
     ("kura-sim", &["kura-block"]),
@@ -44,6 +45,7 @@ const IN_TESTS: &[(&str, &[&str])] = &[
     ("kura-journal", &["kura-sim"]),
     ("kura-array", &["kura-sim"]),
     ("kura-volume", &["kura-sim"]),
+    ("kura-object", &["kura-sim"]),
     // In process, what controllers share is as deterministic as they are.
     ("kura-controller", &["kura-sim", "kura-shared"]),
 ];
