@@ -3,4 +3,7 @@
 //! [`balance`] decides who carries what. It knows nothing of files and processes: items with a size and a place go in,
 //! work lists come out.
 
+mod attributes;
 pub mod balance;
+mod codec;
+mod tree;
