@@ -52,6 +52,11 @@ impl Held {
         self.blocks.push(block);
     }
 
+    /// Takes over what another one holds.
+    pub fn adopt(&mut self, other: Option<Held>) {
+        self.blocks.extend(other.into_iter().flat_map(|mut other| other.let_go()));
+    }
+
     /// A record names them now. The caller tells [`crate::space::Space`].
     pub fn let_go(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.blocks)

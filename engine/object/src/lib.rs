@@ -38,7 +38,7 @@
 //!    A crash between may leave the entry without the extents: an entry that no later one calls durable counts only
 //!    when all that it names agrees with its checksums.
 //! 3. What a record names is not written over before a record that no longer names it is durable, nor while a reader
-//!    has it open.
+//!    has it open. For an extent, a later entry or the root must say so: a replay does not look at extents then.
 //! 4. A segment of the log is not written over while a replay would read it: a checkpoint behind it is durable first.
 //! 5. A checkpoint counts when every change that it may hold is durable. Replaying the log from where it began, over it
 //!    or over anything later, ends in the same state.
@@ -46,9 +46,12 @@
 //! 7. A read returns the bytes that were put, or an error.
 
 mod batch;
+mod check;
 mod checkpoint;
+mod clean;
 mod commit;
 mod content;
+mod edit;
 mod entry;
 mod extent;
 mod housekeeping;
@@ -64,6 +67,7 @@ mod read;
 mod record;
 mod replay;
 mod root;
+mod scrub;
 mod space;
 mod store;
 mod submit;
@@ -73,6 +77,7 @@ mod upload;
 mod tests;
 
 pub use batch::{Batch, Changed, Condition, Durability, Put};
+pub use check::Violation;
 pub use content::Content;
 pub use list::{After, Item, Page, Query};
 pub use object::{
@@ -80,5 +85,6 @@ pub use object::{
 };
 pub use open::Format;
 pub use read::Reader;
+pub use scrub::{Damage, ScrubPlace, Scrubbed};
 pub use store::{Options, Store, Usage};
 pub use upload::Upload;

@@ -74,6 +74,11 @@ pub(crate) struct Log {
     pub written: u64,
     /// Every entry below is durable.
     pub durable: u64,
+    /// A replay needs no more than heads to know that entries below were durable: one that says so is durable, or the
+    /// root says so.
+    pub proven: u64,
+    /// What the head of the entry written last says was durable.
+    last_proof: u64,
     /// Something is written that no flush has covered.
     pub unflushed: bool,
     /// Names whose last change is to be durable before it is seen, and the entry it is in.
@@ -99,6 +104,8 @@ impl Log {
             next_revision: start.revision,
             written: start.sequence,
             durable: start.sequence,
+            proven: start.sequence,
+            last_proof: start.sequence,
             unflushed: false,
             pending: BTreeMap::new(),
             bytes_since_checkpoint: 0,
@@ -202,15 +209,19 @@ impl Log {
         Some(group)
     }
 
-    /// The group taken last is written.
-    pub fn note_written(&mut self) {
+    /// The group taken last is written, and says that entries below `proof` are durable.
+    pub fn note_written(&mut self, proof: u64) {
         self.written += 1;
+        self.last_proof = proof;
         self.in_flight = None;
     }
 
     /// Every entry below `sequence` is durable.
     pub fn note_durable(&mut self, sequence: u64) {
         self.durable = self.durable.max(sequence);
+        if sequence >= self.written {
+            self.proven = self.proven.max(self.last_proof);
+        }
         let durable = self.durable;
         self.pending.retain(|_, sequence| *sequence >= durable);
     }

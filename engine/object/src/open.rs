@@ -97,7 +97,7 @@ impl Store {
             progress: Notify::new(),
             housekeeping: Notify::new(),
             rounds: Cell::new(0),
-            gained: Cell::new(false),
+            vain_until: Cell::new(0),
             in_round: Cell::new(false),
             wanted: Cell::new(false),
             tasks: Cell::new(2),

@@ -27,3 +27,24 @@ pub(crate) fn segment_bytes(size_bytes: u64) -> u32 {
 pub(crate) fn inline_limit_bytes(segment_bytes: u32) -> u32 {
     (segment_bytes / 8).min(64 << 10)
 }
+
+/// Free segments that the cleaner leaves: a checkpoint needs them.
+pub(crate) const CLEANER_FLOOR: usize = 2;
+/// A segment is cleaned when at most this share of it is alive, while nobody waits; and when somebody does.
+pub(crate) const MOST_ALIVE: f64 = 0.8;
+pub(crate) const MOST_ALIVE_WANTED: f64 = 0.95;
+/// Entries of the log before housekeeping that gained nothing is tried again.
+pub(crate) const VAIN_ENTRIES: u64 = 64;
+/// Free segments that are not discarded: the log is about to use them again.
+pub(crate) const KEEP_FREED: usize = 64;
+
+/// Below so many free segments the cleaner works beside the users.
+pub(crate) fn low_water(floor: usize, segments: usize) -> usize {
+    floor + 4 + segments / 16
+}
+
+/// What cleaning a segment is worth: room gained for bytes moved, more where nothing has changed for long. (The cost
+/// and benefit of Rosenblum and Ousterhout's log-structured file system; the age counts entries of the log.)
+pub(crate) fn cleaning_gain(alive: f64, age: u64) -> f64 {
+    (1.0 - alive) * ((age + 1) as f64).sqrt() / (1.0 + alive)
+}

@@ -142,7 +142,8 @@ impl Inner {
         let mut end = (root.start, 0);
         // An entry counts when a later one says that it was durable, or else when all that it names is there.
         let mut waiting: VecDeque<Met> = VecDeque::new();
-        let mut durable = root.start.sequence;
+        // What an earlier opening accepted is durable: it may be written over by now where a later entry let it go.
+        let mut durable = root.start.sequence.max(root.opening_sequence);
         loop {
             let met = scan.next().await?;
             let is_end = met.is_none();

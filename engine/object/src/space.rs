@@ -1,7 +1,8 @@
 //! The device's segments: which are free, what is alive in the others, and when what died may be used again.
 //!
 //! What must hold:
-//! 1. What a record names is not written over before a record that no longer names it is durable.
+//! 1. What a record names is not written over before a record that no longer names it is durable. An extent not even
+//!    before a replay knows so without a look at the extent: see `Log::proven`.
 //! 2. A segment of the log is not written over while a replay would still read it.
 //! 3. Nothing is written over while somebody reads it.
 
@@ -64,6 +65,12 @@ pub(crate) struct Space {
     replay: u64,
     /// Segments that became free, to be told to the device.
     pub freed: BTreeSet<u32>,
+    /// Log segments that cleaning did not empty: something in them is damaged.
+    pub stuck: BTreeSet<u32>,
+    /// Data segments that are being emptied: no extent is put there.
+    evacuating: BTreeSet<u32>,
+    data_segments: u64,
+    data_taken_blocks: u64,
     /// False while the index is being read: what is alive is counted when all of it is known.
     pub counts: bool,
 }
@@ -92,6 +99,10 @@ impl Space {
             durable: 0,
             replay: 0,
             freed: BTreeSet::new(),
+            stuck: BTreeSet::new(),
+            evacuating: BTreeSet::new(),
+            data_segments: 0,
+            data_taken_blocks: 0,
             counts: false,
         }
     }
@@ -133,6 +144,9 @@ impl Space {
         self.free.remove(&segment);
         let words = self.segment_blocks.div_ceil(64) as usize;
         let known = &mut self.segments[segment as usize];
+        self.data_segments -= u64::from(known.usage == Use::Data);
+        self.data_taken_blocks -= u64::from(known.taken_blocks);
+        self.data_segments += u64::from(usage == Use::Data);
         known.usage = usage;
         known.live_bytes = 0;
         known.killed_sequence = 0;
@@ -145,6 +159,7 @@ impl Space {
     pub fn free(&mut self, segment: u32) {
         self.mark(segment, Use::Free);
         self.empty.remove(&segment);
+        self.stuck.remove(&segment);
         self.free.insert(segment);
         self.freed.insert(segment);
     }
@@ -219,9 +234,46 @@ impl Space {
         let taken = self.segments[segment as usize].taken_blocks;
         if taken == 0 {
             self.free(segment);
-        } else if taken < self.segment_blocks {
+        } else if taken < self.segment_blocks && !self.evacuating.contains(&segment) {
             self.partly.insert((self.segment_blocks - taken, segment));
         }
+    }
+
+    /// Puts no more extents into these data segments.
+    pub fn begin_evacuation(&mut self, segments: &[u32]) {
+        for segment in segments {
+            self.evacuating.insert(*segment);
+            if self.open_data == Some(*segment) {
+                self.open_data = None;
+            }
+            let taken = self.segments[*segment as usize].taken_blocks;
+            self.partly.remove(&(self.segment_blocks - taken, *segment));
+        }
+    }
+
+    /// What is left in them stays.
+    pub fn end_evacuation(&mut self) {
+        for segment in std::mem::take(&mut self.evacuating) {
+            if self.segments[segment as usize].usage == Use::Data {
+                self.note_room(segment);
+            }
+        }
+    }
+
+    /// Blocks that could be taken: in free segments and in those of data.
+    pub fn room_blocks(&self) -> u64 {
+        (self.free.len() as u64 + self.data_segments) * u64::from(self.segment_blocks) - self.data_taken_blocks
+    }
+
+    /// Takes a segment that became free and that the device does not know of, if there are more than `keep`.
+    pub fn take_freed(&mut self, keep: usize) -> Option<u32> {
+        if self.freed.len() <= keep {
+            return None;
+        }
+        // The last one: those in front are used first.
+        let segment = self.freed.pop_last()?;
+        self.mark(segment, Use::Root);
+        Some(segment)
     }
 
     /// The first run of free blocks that has `least` of them.
@@ -258,6 +310,8 @@ impl Space {
             *word = if to { *word | bit } else { *word & !bit };
         }
         known.taken_blocks = if to { known.taken_blocks + changed } else { known.taken_blocks - changed };
+        let all = &mut self.data_taken_blocks;
+        *all = if to { *all + u64::from(changed) } else { *all - u64::from(changed) };
         changed == blocks
     }
 
@@ -302,14 +356,13 @@ impl Space {
         }
     }
 
-    /// Entries below `durable` are durable, those below `replay` are never replayed: what died may be used again.
-    /// True when a segment became free.
-    pub fn settle(&mut self, durable: u64, replay: u64) -> bool {
+    /// Entries below `durable` are durable, those below `proven` are known to be so after a crash too, and those below
+    /// `replay` are never replayed: what died may be used again.
+    pub fn settle(&mut self, durable: u64, proven: u64, replay: u64) {
         (self.durable, self.replay) = (self.durable.max(durable), self.replay.max(replay));
-        let before = self.free.len();
         let mut kept = VecDeque::new();
         while let Some(dead) = self.limbo.pop_front() {
-            if dead.sequence >= self.durable {
+            if dead.sequence >= proven {
                 self.limbo.push_front(dead);
                 break;
             }
@@ -331,7 +384,11 @@ impl Space {
         for segment in done {
             self.free(segment);
         }
-        self.free.len() > before
+    }
+
+    /// True when extents wait for their death to be known after a crash too.
+    pub fn has_limbo(&self) -> bool {
+        !self.limbo.is_empty()
     }
 
     /// Log segments that only a checkpoint keeps from being free.
@@ -387,5 +444,44 @@ impl Space {
                 _ => {}
             }
         }
+    }
+}
+
+/// For checks.
+impl Space {
+    /// Blocks that died and wait for a flush, or for a reader.
+    pub fn in_limbo(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.limbo.iter().map(|dead| (dead.block, dead.blocks))
+    }
+
+    /// Every taken block of every data segment.
+    pub fn taken_blocks(&self) -> BTreeSet<u32> {
+        let blocks = (0..self.segments.len() as u32 * self.segment_blocks).filter(|block| {
+            let at = block % self.segment_blocks;
+            let taken = &self.segments[self.segment_of_block(*block) as usize].taken;
+            taken.as_ref().is_some_and(|taken| taken[at as usize / 64] & 1 << (at % 64) != 0)
+        });
+        blocks.collect()
+    }
+
+    /// What is wrong with the lists of segments; nothing, that is.
+    pub fn check(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (number, segment) in self.segments.iter().enumerate() {
+            let number = number as u32;
+            if (segment.usage == Use::Free) != self.free.contains(&number) {
+                wrong.push(format!("segment {number} is {:?} and the list of free ones disagrees", segment.usage));
+            }
+            let room = self.segment_blocks - segment.taken_blocks;
+            let is_partly = segment.usage == Use::Data && room > 0 && self.open_data != Some(number);
+            if is_partly && !self.evacuating.contains(&number) && !self.partly.contains(&(room, number)) {
+                wrong.push(format!("segment {number} has room for data and is not found when room is looked for"));
+            }
+            let is_empty = segment.usage == Use::Log && segment.live_bytes == 0 && segment.last_sequence != u64::MAX;
+            if is_empty != self.empty.contains(&number) {
+                wrong.push(format!("segment {number} of the log is without a live record, or is said to be"));
+            }
+        }
+        wrong
     }
 }

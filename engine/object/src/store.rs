@@ -63,9 +63,9 @@ pub(crate) struct Inner {
     pub progress: Notify,
     /// The housekeeper has something to look at.
     pub housekeeping: Notify,
-    /// Rounds of housekeeping that ended, whether the last one gained room, and whether one is under way.
+    /// Rounds of housekeeping that ended, the entry before which another one is in vain, and whether one is under way.
     pub rounds: Cell<u64>,
-    pub gained: Cell<bool>,
+    pub vain_until: Cell<u64>,
     pub in_round: Cell<bool>,
     /// Somebody waits for room.
     pub wanted: Cell<bool>,
@@ -172,17 +172,18 @@ impl Inner {
     }
 
     async fn write_group(&self, group: Group) -> Result<()> {
-        let (entry, place, sequence, durable, needs_flush) = {
+        let (entry, proof, place, sequence, durable, needs_flush) = {
             let state = self.state.borrow();
             let (place, sequence, durable) = (group.place, group.sequence, group.durable);
             let needs_flush = group.names_extents || state.log.unflushed;
-            let entry = group.encode(state.log.store, state.log.opening, state.log.durable);
-            (entry, place, sequence, durable, needs_flush)
+            let proof = state.log.durable;
+            let entry = group.encode(state.log.store, state.log.opening, proof);
+            (entry, proof, place, sequence, durable, needs_flush)
         };
         self.device.write(place, entry, durable && !needs_flush).await?;
         {
             let log = &mut self.state.borrow_mut().log;
-            log.note_written();
+            log.note_written(proof);
             log.unflushed |= !durable || needs_flush;
         }
         if durable && needs_flush {
@@ -205,7 +206,7 @@ impl Inner {
         Ok(())
     }
 
-    fn note_durable(&self, sequence: u64) {
+    pub fn note_durable(&self, sequence: u64) {
         let state = &mut *self.state.borrow_mut();
         state.log.note_durable(sequence);
         state.settle();
@@ -263,7 +264,8 @@ impl Inner {
 impl State {
     /// Gives back what died, as far as it may be.
     pub fn settle(&mut self) {
-        self.space.settle(self.log.durable, self.root.start.sequence);
+        let proven = self.log.proven.max(self.root.start.sequence);
+        self.space.settle(self.log.durable, proven, self.root.start.sequence);
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::content::{Content, Held};
 use crate::extent::{self, DATA_BLOCKS_LIMIT};
 use crate::known::{Extent, Piece};
+use crate::policy;
 use crate::store::Inner;
 use kura_block::{BLOCK_BYTES, Bufs, Error, Result};
 use std::cell::{Cell, RefCell};
@@ -22,6 +23,8 @@ pub struct Upload {
     inner: Rc<Inner>,
     /// Also the smallest content goes to extents.
     only_extents: bool,
+    /// The cleaner takes of the segments kept for it, and does not wait for itself.
+    for_cleaner: bool,
     gathered: Bufs,
     pieces: Vec<Piece>,
     written_bytes: u64,
@@ -47,11 +50,16 @@ impl Upload {
         Self {
             inner: Rc::clone(inner),
             only_extents,
+            for_cleaner: false,
             gathered: Bufs::new(),
             pieces: Vec::new(),
             written_bytes: 0,
             flights: Rc::new(flights),
         }
+    }
+
+    pub(crate) fn for_cleaner(inner: &Rc<Inner>) -> Self {
+        Self { for_cleaner: true, ..Self::new(inner, true) }
     }
 
     /// Bytes so far.
@@ -96,7 +104,7 @@ impl Upload {
     async fn send(&mut self, limit: usize) -> Result<()> {
         let wanted = self.gathered.len().min(limit);
         self.wait_for_room(WINDOW_BYTES.saturating_sub(wanted)).await?;
-        let (block, blocks) = self.inner.allocate(wanted.div_ceil(BLOCK_BYTES) as u32).await?;
+        let (block, blocks) = self.inner.allocate(wanted.div_ceil(BLOCK_BYTES) as u32, self.for_cleaner).await?;
         self.flights.held.borrow_mut().add(block);
         let len = wanted.min(blocks as usize * BLOCK_BYTES);
         let data = self.gathered.slice(0..len);
@@ -135,17 +143,17 @@ impl Upload {
 
 impl Inner {
     /// Takes an extent for up to `blocks` data blocks: its first block and its data blocks.
-    async fn allocate(&self, blocks: u32) -> Result<(u32, u32)> {
+    async fn allocate(&self, blocks: u32, for_cleaner: bool) -> Result<(u32, u32)> {
         loop {
             {
                 let state = &mut *self.state.borrow_mut();
                 state.alive()?;
-                let floor = state.floor(false);
+                let floor = if for_cleaner { policy::CLEANER_FLOOR } else { state.floor(false) };
                 if let Some(found) = state.space.allocate(blocks, floor) {
                     return Ok(found);
                 }
             }
-            if !self.make_room().await {
+            if for_cleaner || !self.make_room().await {
                 return Err(Error::full("the object store is full: remove objects or give it a larger device"));
             }
         }

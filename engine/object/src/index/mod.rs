@@ -46,12 +46,12 @@ impl Index {
         self.rows = self.rows + u64::from(known.is_some()) - u64::from(found.is_some());
         match split {
             Some((first, mut right)) => {
-                self.bytes += right.bytes().len() as u64;
                 // A row that is large by itself may leave two cuts to make.
-                let again = right.split()?;
-                if let Some((second, rest)) = again {
+                if let Some((second, rest)) = right.split()? {
+                    self.bytes += rest.bytes().len() as u64;
                     self.leaves.insert(second, rest);
                 }
+                self.bytes += right.bytes().len() as u64;
                 self.leaves.insert(first, right);
             }
             None if is_small && known.is_none() => self.join(row)?,
