@@ -16,7 +16,7 @@ pub fn put(out: &mut Vec<u8>, mut number: u64) {
 
 /// Appends a signed number.
 pub fn put_signed(out: &mut Vec<u8>, number: i64) {
-    put(out, ((number << 1) ^ (number >> 63)) as u64);
+    put(out, ((number << 1) ^ (number >> 63)).cast_unsigned());
 }
 
 /// Appends bytes, after how many they are.
@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
     /// A signed number.
     pub fn signed(&mut self) -> Result<i64> {
         let folded = self.number()?;
-        Ok((folded >> 1) as i64 ^ -((folded & 1) as i64))
+        Ok((folded >> 1).cast_signed() ^ -(folded & 1).cast_signed())
     }
 
     /// Bytes, after how many they are.

@@ -16,6 +16,8 @@ use uuid::Uuid;
 pub enum State {
     /// It is all of the source as it was at the recovery point.
     Complete,
+    /// It is, but for what the last run's failure list names.
+    Partial,
     /// A run is under way or was cut off: some files are newer than others.
     Unfinished,
     /// It was failed over to: it is nobody's copy any more.
@@ -59,15 +61,18 @@ impl Marker {
         }
     }
 
-    /// Puts it in its place; durably where that is asked for.
+    /// Puts it in its place; durably where that is asked for. The directory keeps its time of modification.
     pub fn write(&self, root: &Path, durably: bool) -> Result<()> {
+        let directory = File::open(root)?;
+        let modified = directory.metadata()?.modified()?;
         let mut file = tempfile::Builder::new().prefix(".~kura~marker-").tempfile_in(root)?;
         file.write_all(self.text().as_bytes())?;
         if durably {
             file.as_file().sync_all()?;
         }
         file.persist(root.join(OsStr::from_bytes(MARKER)))?;
-        if durably { File::open(root)?.sync_all() } else { Ok(()) }
+        directory.set_modified(modified)?;
+        if durably { directory.sync_all() } else { Ok(()) }
     }
 }
 

@@ -59,7 +59,9 @@ impl FromStr for Target {
         }
         let colon = text.find(':').unwrap_or(text.len());
         match text.find('/').unwrap_or(text.len()) {
-            _ if text.is_empty() || text.starts_with('-') => Err("a target is a directory, HOST:PATH or a URI".to_owned()),
+            _ if text.is_empty() || text.starts_with('-') => {
+                Err("a target is a directory, HOST:PATH or a URI".to_owned())
+            }
             slash if colon < slash => Ok(Self::Rsync(text.trim_end_matches('/').to_owned())),
             _ => Ok(Self::Local(text.into())),
         }

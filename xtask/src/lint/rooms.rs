@@ -27,6 +27,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "kura-admin",
             "kura-nbd",
             "kura-experiments",
+            "kura-replicate",
             "kura-replay",
             "kura-load",
             "kura-trace",

@@ -29,6 +29,8 @@ pub struct Changed {
     pub needs: Vec<Need>,
     /// It is not at the target.
     pub is_new: bool,
+    /// Its own owner, permissions, times or attributes are to be set, if only because entries come and go in it.
+    pub has_new_meta: bool,
     /// Names of entries that are at the target and no more here.
     pub gone: Vec<Box<[u8]>>,
 }
@@ -46,6 +48,13 @@ pub struct Changes {
     pub links: HashMap<(usize, usize), (usize, usize)>,
     /// Entries that did not need anything.
     pub unchanged: u64,
+}
+
+impl Changes {
+    /// The target is as the source.
+    pub fn is_nothing(&self) -> bool {
+        self.gone.is_empty() && self.directories.iter().all(|changed| !changed.has_new_meta)
+    }
 }
 
 /// What the scan of a directory says of it.
@@ -73,6 +82,9 @@ pub struct Known<'a> {
     pub tree: &'a Catalogue,
     /// The target told it itself: inodes and times of change are the target's own and say nothing of the source.
     pub told: bool,
+    /// The target's machine started anew in the middle of a run: times and sizes there may be those of files whose
+    /// contents were lost.
+    pub is_suspect: bool,
 }
 
 impl Known<'_> {
@@ -124,6 +136,10 @@ impl Known<'_> {
 
     fn compare(&self, mut now: Directory, old: Option<Directory>, unread: &[Unread]) -> Changed {
         let is_new = old.is_none();
+        let is_touched = old.as_ref().is_none_or(|old| {
+            let has_attributes = now.has_attributes || old.has_attributes;
+            old.meta != now.meta || if self.told { has_attributes } else { old.changed != now.changed }
+        });
         let old_entries = old.map(|old| old.entries).unwrap_or_default();
         let mut old = old_entries.into_iter().peekable();
         let (mut needs, mut gone) = (Vec::with_capacity(now.entries.len()), Vec::new());
@@ -150,7 +166,8 @@ impl Known<'_> {
             now.entries.insert(at, entry);
             needs.insert(at, Need::Nothing);
         }
-        Changed { directory: now, needs, is_new, gone }
+        let comes_or_goes = !gone.is_empty() || needs.iter().any(|need| *need != Need::Nothing);
+        Changed { directory: now, needs, is_new, has_new_meta: is_touched || comes_or_goes, gone }
     }
 
     fn need(&self, old: Option<&Entry>, now: &Entry) -> Need {
@@ -159,6 +176,7 @@ impl Known<'_> {
         };
         let is_other = old.size_bytes != now.size_bytes || old.meta.modified != now.meta.modified;
         // Another inode with the size and time of the one before is another file that was given them.
+        let is_other = is_other || self.is_suspect;
         let is_other = is_other || (!self.told && (old.inode.1 != now.inode.1 || old.changed == Time::default()));
         if is_other && now.kind == Kind::File {
             return Need::Contents { exists: true };
@@ -225,7 +243,7 @@ mod tests {
 
     fn changes(before: &[Directory], now: Vec<Directory>, told: bool, unread: &[Unread]) -> Changes {
         let tree = Catalogue::of_records(before.iter().map(Directory::record).collect()).unwrap();
-        let known = Known { tree: &tree, told };
+        let known = Known { tree: &tree, told, is_suspect: false };
         let visited = now.into_iter().map(|directory| known.visit(directory)).collect();
         known.changes(visited, unread)
     }
