@@ -89,6 +89,7 @@ impl Inner {
             state.root = root;
             state.index_segments = segments;
         }
+        self.count(|counters| counters.checkpoints += 1);
         self.free_segments(&old);
         self.state.borrow_mut().settle();
         self.progress.notify_waiters();
@@ -150,6 +151,7 @@ impl Inner {
             out[used..padded].fill(0);
             out.truncate(padded);
             let place = self.state.borrow().space.place(segment);
+            self.count(|counters| counters.checkpoint_bytes += padded as u64);
             self.device.write(place, out.freeze().into(), false).await?;
             if rest.is_none() {
                 return Ok(leaves);

@@ -62,6 +62,7 @@ impl Inner {
             offset = end;
         }
         self.log_moves(step).await?;
+        self.count(|counters| counters.cleaned_segments += 1);
         if self.state.borrow().space.segments[segment as usize].live_bytes > 0 {
             self.state.borrow_mut().space.stuck.insert(segment);
             tracing::warn!(
@@ -107,6 +108,7 @@ impl Inner {
         self.state.borrow_mut().space.begin_evacuation(victims);
         let result = self.sweep(victims).await;
         self.state.borrow_mut().space.end_evacuation();
+        self.count(|counters| counters.evacuated_segments += victims.len() as u64);
         result
     }
 
@@ -184,11 +186,11 @@ impl Inner {
         segments.contains(&self.state.borrow().space.segment_of_block(extent.block))
     }
 
-    /// Segments to clean now, best first; none when nothing is to be gained.
-    pub fn victims(&self, usage: Use, count: usize, most: f64) -> Vec<u32> {
+    /// Segments to clean now, best first, each with the share of it that is alive; none when nothing is to be gained.
+    pub fn victims(&self, usage: Use, count: usize, most: f64) -> Vec<(u32, f64)> {
         let state = self.state.borrow();
         let now = state.log.last_sequence();
-        let mut facts: Vec<(f64, u32)> = Vec::new();
+        let mut facts: Vec<(f64, u32, f64)> = Vec::new();
         for (number, segment) in state.space.segments.iter().enumerate() {
             let number = number as u32;
             if segment.usage != usage || segment.last_sequence == u64::MAX || state.space.stuck.contains(&number) {
@@ -199,11 +201,12 @@ impl Inner {
                 _ => f64::from(segment.taken_blocks) / f64::from(state.space.segment_blocks),
             };
             if share > 0.0 && share <= most {
-                facts.push((policy::cleaning_gain(share, now.saturating_sub(segment.last_sequence)), number));
+                let age = now.saturating_sub(segment.last_sequence);
+                facts.push((policy::cleaning_gain(share, age), number, share));
             }
         }
         facts.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        facts.into_iter().take(count).map(|(_, number)| number).collect()
+        facts.into_iter().take(count).map(|(_, number, share)| (number, share)).collect()
     }
 }
 

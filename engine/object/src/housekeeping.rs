@@ -35,7 +35,12 @@ impl Inner {
         let checkpoint = policy::checkpoint_is_due(state.log.bytes_since_checkpoint, state.index.bytes());
         // After a round in vain there is nothing to gain before something has changed.
         let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
-        state.closing || checkpoint || (state.is_low() && is_worth_it)
+        let discard = self.discards() && state.space.freed.len() > 2 * policy::KEEP_FREED;
+        state.closing || checkpoint || discard || (state.is_low() && is_worth_it)
+    }
+
+    fn discards(&self) -> bool {
+        self.options.discard && self.device.geometry().discards
     }
 
     /// Waits until a round of housekeeping has tried to gain room: whether there is more than before.
@@ -118,14 +123,14 @@ impl Inner {
             return Ok(());
         }
         let most = if wanted { policy::MOST_ALIVE_WANTED } else { policy::MOST_ALIVE };
-        let mut victims = self.victims(Use::Log, CLEAN_SEGMENTS, most);
-        if victims.is_empty() {
-            victims = self.victims(Use::Data, EVACUATE_SEGMENTS, most);
-            if !victims.is_empty() {
-                self.evacuate(&victims).await?;
-            }
+        let log = self.victims(Use::Log, CLEAN_SEGMENTS, most);
+        let data = self.victims(Use::Data, EVACUATE_SEGMENTS, most);
+        let least = |victims: &[(u32, f64)]| victims.iter().map(|(_, alive)| *alive).reduce(f64::min);
+        if policy::evacuates(least(&log), least(&data)) {
+            let victims: Vec<u32> = data.into_iter().map(|(segment, _)| segment).collect();
+            self.evacuate(&victims).await?;
         } else {
-            for victim in victims {
+            for (victim, _) in log {
                 self.clean_log_segment(victim).await?;
             }
         }
@@ -170,7 +175,7 @@ impl Inner {
 
     /// Tells the device of segments that became free, but for some that are soon to be used again.
     async fn discard_freed(&self) -> Result<()> {
-        if !self.options.discard || !self.device.geometry().discards {
+        if !self.discards() {
             return Ok(());
         }
         loop {
@@ -182,6 +187,7 @@ impl Inner {
             state.space.free(segment);
             state.space.freed.remove(&segment);
             result?;
+            self.count(|counters| counters.discarded_segments += 1);
         }
     }
 }

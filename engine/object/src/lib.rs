@@ -86,5 +86,5 @@ pub use object::{
 pub use open::Format;
 pub use read::Reader;
 pub use scrub::{Damage, ScrubPlace, Scrubbed};
-pub use store::{Options, Store, Usage};
+pub use store::{Counters, Options, Store, Usage};
 pub use upload::Upload;

@@ -100,6 +100,7 @@ impl Store {
             vain_until: Cell::new(0),
             in_round: Cell::new(false),
             wanted: Cell::new(false),
+            counters: Cell::default(),
             tasks: Cell::new(2),
         });
         inner.replay().await?;

@@ -48,3 +48,13 @@ pub(crate) fn low_water(floor: usize, segments: usize) -> usize {
 pub(crate) fn cleaning_gain(alive: f64, age: u64) -> f64 {
     (1.0 - alive) * ((age + 1) as f64).sqrt() / (1.0 + alive)
 }
+
+/// True when room is gained by emptying data segments rather than by cleaning the log: given the least share alive among
+/// the victims of each, where there are any. Emptying looks through the whole index: it must be clearly better.
+pub(crate) fn evacuates(log_alive: Option<f64>, data_alive: Option<f64>) -> bool {
+    match (log_alive, data_alive) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(log), Some(data)) => data + 0.2 < log,
+    }
+}

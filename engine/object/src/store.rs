@@ -51,6 +51,27 @@ pub struct Usage {
     pub free_bytes: u64,
 }
 
+/// What a store has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Entries of the log: groups of batches that were written together.
+    pub entries: u64,
+    /// Bytes of those.
+    pub log_bytes: u64,
+    /// Bytes of extents, with their checksums.
+    pub extent_bytes: u64,
+    /// Checkpoints of the index.
+    pub checkpoints: u64,
+    /// Bytes of those.
+    pub checkpoint_bytes: u64,
+    /// Segments of the log that were cleaned.
+    pub cleaned_segments: u64,
+    /// Segments of data that were emptied, or that it was tried with.
+    pub evacuated_segments: u64,
+    /// Segments that the device was told of as free.
+    pub discarded_segments: u64,
+}
+
 pub(crate) struct Inner {
     pub device: Rc<dyn Block>,
     pub runtime: Rc<dyn Runtime>,
@@ -69,6 +90,7 @@ pub(crate) struct Inner {
     pub in_round: Cell<bool>,
     /// Somebody waits for room.
     pub wanted: Cell<bool>,
+    pub counters: Cell<Counters>,
     /// Tasks that go on until the store is closed.
     pub tasks: Cell<u32>,
 }
@@ -180,7 +202,12 @@ impl Inner {
             let entry = group.encode(state.log.store, state.log.opening, proof);
             (entry, proof, place, sequence, durable, needs_flush)
         };
+        let entry_bytes = entry.len() as u64;
         self.device.write(place, entry, durable && !needs_flush).await?;
+        self.count(|counters| {
+            counters.entries += 1;
+            counters.log_bytes += entry_bytes;
+        });
         {
             let log = &mut self.state.borrow_mut().log;
             log.note_written(proof);
@@ -207,9 +234,18 @@ impl Inner {
     }
 
     pub fn note_durable(&self, sequence: u64) {
-        let state = &mut *self.state.borrow_mut();
-        state.log.note_durable(sequence);
-        state.settle();
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.log.note_durable(sequence);
+            state.settle();
+        }
+        self.look_after();
+    }
+
+    pub fn count(&self, add: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        add(&mut counters);
+        self.counters.set(counters);
     }
 
     pub fn fail(&self, error: Error) {
@@ -280,6 +316,11 @@ impl Store {
             size_bytes: state.space.segments.len() as u64 * segment_bytes,
             free_bytes: state.space.free_segments() as u64 * segment_bytes,
         }
+    }
+
+    /// What it has done since it was opened.
+    pub fn counters(&self) -> Counters {
+        self.inner.counters.get()
     }
 
     /// Makes every change that was acknowledged so far durable.

@@ -111,6 +111,7 @@ impl Upload {
         self.gathered = self.gathered.slice(len..self.gathered.len());
         let blocks = len.div_ceil(BLOCK_BYTES) as u32;
         let (bytes, crc) = extent::encode(&data);
+        self.inner.count(|counters| counters.extent_bytes += bytes.len() as u64);
         self.pieces.push(Piece { extent: Some(Extent { block, blocks, crc }), from: 0, len: len as u64 });
         self.written_bytes += len as u64;
         let (inner, flights) = (Rc::clone(&self.inner), Rc::clone(&self.flights));
