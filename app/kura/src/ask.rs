@@ -28,6 +28,7 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
         | Command::Pool(PoolCommand::Create(_))
         | Command::Config(_)
         | Command::Lab(_)
+        | Command::Replicate(_)
         | Command::Completions { .. } => {
             unreachable!("main does these without a server")
         }

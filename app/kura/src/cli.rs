@@ -1,8 +1,10 @@
 //! The command line: only what there is.
 
 mod lab;
+mod replicate;
 
 pub use lab::{LabCommand, LabReplay, LabRun, ModelArg, Prefill};
+pub use replicate::{ReplicateCommand, Run as ReplicateRun};
 
 use crate::config::{Flags, Level, Listen};
 use crate::size::Size;
@@ -76,6 +78,9 @@ pub enum Command {
     /// Record what clients ask of a volume, and export it as a trace
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Keep copies of file trees elsewhere
+    #[command(subcommand)]
+    Replicate(ReplicateCommand),
     /// Run the papers' experiments on simulated disks, and make a report of them
     #[command(subcommand)]
     Lab(LabCommand),

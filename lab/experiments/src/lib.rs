@@ -73,6 +73,7 @@ mod outcome;
 mod places;
 mod plan;
 mod registry;
+mod replicate;
 mod report;
 mod run;
 mod saved;

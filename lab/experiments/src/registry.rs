@@ -5,8 +5,13 @@ use crate::plan::Listed;
 use anyhow::{Result, bail};
 
 /// Every experiment, in the order of the list.
-const ALL: &[&dyn Listed] =
-    &[&crate::device_model::DeviceModel::TRUE, &crate::trace_anatomy::TraceAnatomy, &crate::array_load::ArrayLoad];
+const ALL: &[&dyn Listed] = &[
+    &crate::device_model::DeviceModel::TRUE,
+    &crate::trace_anatomy::TraceAnatomy,
+    &crate::array_load::ArrayLoad,
+    &crate::replicate::Contention { model: crate::replicate::Model::PAPER },
+    &crate::replicate::Balance::of(crate::replicate::Model::PAPER),
+];
 
 /// What every experiment is about.
 pub fn list() -> Vec<About> {

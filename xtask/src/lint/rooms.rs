@@ -10,13 +10,15 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("kura-array", &["kura-block"]),
     ("kura-volume", &["kura-array", "kura-journal", "kura-block"]),
     ("kura-controller", &["kura-volume", "kura-array", "kura-journal", "kura-block"]),
+    ("kura-object", &["kura-block"]),
     ("kura-disk", &["kura-block"]),
     ("kura-shared", &["kura-block"]),
     ("kura-sim", &["kura-block"]),
     ("kura-trace", &[]),
     ("kura-load", &["kura-trace"]),
     ("kura-replay", &["kura-trace", "kura-sim", "kura-shared", "kura-controller", "kura-block"]),
-    ("kura-experiments", &["kura-replay", "kura-load", "kura-trace", "kura-sim", "kura-block"]),
+    ("kura-replicate", &[]),
+    ("kura-experiments", &["kura-replicate", "kura-replay", "kura-load", "kura-trace", "kura-sim", "kura-block"]),
     ("kura-nbd", &["kura-block"]),
     ("kura-admin", &["kura-controller", "kura-block"]),
     (
@@ -25,6 +27,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "kura-admin",
             "kura-nbd",
             "kura-experiments",
+            "kura-replicate",
             "kura-replay",
             "kura-load",
             "kura-trace",
@@ -43,6 +46,7 @@ const IN_TESTS: &[(&str, &[&str])] = &[
     ("kura-journal", &["kura-sim"]),
     ("kura-array", &["kura-sim"]),
     ("kura-volume", &["kura-sim"]),
+    ("kura-object", &["kura-sim"]),
     // In process, what controllers share is as deterministic as they are.
     ("kura-controller", &["kura-sim", "kura-shared"]),
 ];

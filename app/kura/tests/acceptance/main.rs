@@ -10,6 +10,7 @@ mod crash;
 mod filesystem;
 mod harness;
 mod lab_replay;
+mod lab_replicate;
 mod lab_report;
 mod nbd;
 mod rebuild;

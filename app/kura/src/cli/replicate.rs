@@ -1,0 +1,181 @@
+//! Replication's part of the command line.
+
+use crate::size::Size;
+use clap::{ArgAction, Args, Subcommand, ValueEnum, ValueHint};
+use kura_replicate::{Node, Options};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const TARGETS: &str = "A target is a directory, kura://HOST:PORT/PATH or ssh://HOST/PATH (kura on the other end), or what \
+                       rsync reaches: HOST:PATH, rsync://HOST/MODULE/PATH. What is only at the target is deleted there; \
+                       a target that is not empty and no copy of kura's is refused.";
+
+/// Commands on copies of file trees; they need no server.
+#[derive(Debug, Subcommand)]
+pub enum ReplicateCommand {
+    /// Add a job: a copy that is kept, over and over
+    #[command(after_help = TARGETS)]
+    Add {
+        /// Its name
+        name: String,
+        /// The directory that is copied
+        #[arg(value_hint = ValueHint::DirPath)]
+        source: PathBuf,
+        /// Where the copy is kept
+        target: String,
+        /// How often `kura replicate run --follow` and `--due` run it, such as 5m
+        #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+        every: Option<Duration>,
+        /// How old the copy may become before `status` says late, such as 15m
+        #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+        rpo: Option<Duration>,
+        #[command(flatten)]
+        how: How,
+        #[command(flatten)]
+        data: Data,
+    },
+    /// Make the copy as the source is: of a job, or of a source at a target
+    #[command(after_help = TARGETS)]
+    Run(Box<Run>),
+    /// Show the jobs: how old each copy is, and how its last run went
+    Status {
+        /// Only this one
+        name: Option<String>,
+        #[command(flatten)]
+        data: Data,
+    },
+    /// Forget a job; its copy stays
+    Remove {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        data: Data,
+    },
+}
+
+/// Where jobs are kept.
+#[derive(Debug, Args)]
+pub struct Data {
+    /// The data directory, under which jobs are kept
+    #[arg(long = "data", env = "KURA_DATA", default_value = "kura-data", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub path: PathBuf,
+}
+
+/// What is run.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// A job's name, or a source and a target
+    #[arg(value_name = "JOB | SOURCE TARGET", num_args = 1..=2, required_unless_present_any = ["due", "follow"])]
+    pub what: Vec<String>,
+    /// Run every job whose time has come, and end
+    #[arg(long, conflicts_with_all = ["what", "follow"])]
+    pub due: bool,
+    /// Run every job whenever its time has come, until stopped
+    #[arg(long, conflicts_with = "what")]
+    pub follow: bool,
+    /// Only say what would be carried by whom
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Compare with what the target has, not with what the last run left there
+    #[arg(long)]
+    pub recheck: bool,
+    /// Take a target that is not empty or the copy of another source: what is only there is deleted
+    #[arg(long)]
+    pub adopt: bool,
+    /// Empty the copy of a source that is empty
+    #[arg(long)]
+    pub allow_empty: bool,
+    #[command(flatten)]
+    pub how: How,
+    #[command(flatten)]
+    pub data: Data,
+}
+
+/// How runs are done.
+#[derive(Debug, Args)]
+pub struct How {
+    /// What the workers are [default: rsync where only rsync reaches the target, else kura]
+    #[arg(long, value_enum)]
+    with: Option<With>,
+    /// Who carries what [default: balanced]
+    #[arg(long, value_enum)]
+    split: Option<Split>,
+    /// With --split size-aware: from this size on a file is large [default: 10000000]
+    #[arg(long, value_name = "SIZE")]
+    threshold: Option<Size>,
+    /// With --split size-aware: a list of large files is closed at this size [default: 10000000000]
+    #[arg(long, value_name = "SIZE")]
+    cap: Option<Size>,
+    /// Workers on each node [default: 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=10))]
+    workers: Option<u8>,
+    /// Machines that have the source mounted and work with rsync: HOST[=TARGETHOST], or local[=TARGETHOST]
+    #[arg(long, value_name = "NODE", value_delimiter = ',')]
+    nodes: Vec<Node>,
+    /// Bytes a second that all workers may send together, such as 50M
+    #[arg(long, value_name = "SIZE")]
+    bandwidth: Option<Size>,
+    /// End before the copy would survive a power cut
+    #[arg(long, action = ArgAction::SetTrue)]
+    no_sync: bool,
+    /// Change large files where they are: quicker, but a run that is cut off leaves them half old, half new
+    #[arg(long, action = ArgAction::SetTrue)]
+    in_place: bool,
+}
+
+impl How {
+    /// These options, where they are said, over those of a job.
+    pub fn over(&self, options: Options) -> Options {
+        Options {
+            with: self.with.map(Into::into).or(options.with),
+            split: self.split.map_or(options.split, Into::into),
+            threshold_bytes: self.threshold.map_or(options.threshold_bytes, |size| size.0),
+            cap_bytes: self.cap.map_or(options.cap_bytes, |size| size.0),
+            workers: self.workers.map_or(options.workers, usize::from),
+            nodes: if self.nodes.is_empty() { options.nodes } else { self.nodes.clone() },
+            bandwidth: self.bandwidth.map(|size| size.0).or(options.bandwidth),
+            durable: options.durable && !self.no_sync,
+            in_place: options.in_place || self.in_place,
+            ..options
+        }
+    }
+}
+
+/// What the workers are.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum With {
+    /// kura at both ends
+    Kura,
+    /// rsync processes
+    Rsync,
+}
+
+impl From<With> for kura_replicate::With {
+    fn from(with: With) -> Self {
+        match with {
+            With::Kura => Self::Kura,
+            With::Rsync => Self::Rsync,
+        }
+    }
+}
+
+/// Who carries what.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Split {
+    /// As many files each
+    ByCount,
+    /// Large files in turn, then small ones by count
+    SizeAware,
+    /// Longest first by what was learned; who is done takes from others
+    Balanced,
+}
+
+impl From<Split> for kura_replicate::Split {
+    fn from(split: Split) -> Self {
+        match split {
+            Split::ByCount => Self::ByCount,
+            Split::SizeAware => Self::SizeAware,
+            Split::Balanced => Self::Balanced,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `kura replicate`: copies of file trees, without a server.
+
+mod bar;
+mod jobs;
+mod text;
+
+use crate::cli::{ReplicateCommand, ReplicateRun};
+use crate::show::Out;
+use anyhow::{Context, Result, bail};
+use kura_replicate::{Job, Jobs, Options, Place, Progress, Summary, Target, rfc3339};
+use std::io::{Write, stderr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+/// Carries a command of replication out.
+pub fn replicate(command: ReplicateCommand, out: Out) -> Result<ExitCode> {
+    match command {
+        ReplicateCommand::Add { name, source, target, every, rpo, how, data } => {
+            let source = source.canonicalize().with_context(|| format!("the source {}", source.display()))?;
+            let target = absolute(target.parse().map_err(anyhow::Error::msg)?)?;
+            let options = how.over(Options::default());
+            let job = Job { source, target: target.to_string(), every, rpo, failed_over: false, options };
+            Jobs::under(&data.path).add(&name, &job)?;
+            let standing = Jobs::under(&data.path).standing(&name, SystemTime::now())?;
+            out.show(&standing, |_| format!("added: `kura replicate run {name}` makes the copy"))?;
+        }
+        ReplicateCommand::Run(command) => return run(&command, out),
+        ReplicateCommand::Status { name, data } => {
+            let jobs = Jobs::under(&data.path);
+            let names = name.map_or_else(|| jobs.names(), |name| vec![name]);
+            let now = SystemTime::now();
+            let standings = names.iter().map(|name| jobs.standing(name, now)).collect::<Result<Vec<_>, _>>()?;
+            out.show(&standings, |standings| text::standings(standings))?;
+        }
+        ReplicateCommand::Remove { name, data } => {
+            Jobs::under(&data.path).remove(&name)?;
+            out.show(&serde_json::json!({ "removed": name }), |_| format!("removed {name}; its copy stays"))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A job is run from other directories, too.
+fn absolute(target: Target) -> Result<Target> {
+    Ok(match target {
+        Target::Local(path) => Target::Local(std::path::absolute(path)?),
+        target => target,
+    })
+}
+
+fn run(command: &ReplicateRun, out: Out) -> Result<ExitCode> {
+    let jobs = Jobs::under(&command.data.path);
+    match &command.what[..] {
+        [name] => one(&jobs, name, command, out),
+        [source, target] => {
+            let target: Target = target.parse().map_err(anyhow::Error::msg)?;
+            let options = said(command, Options::default());
+            let folder = jobs.folder_of_pair(Path::new(source), &target);
+            pass(Path::new(source), &target, &options, &folder, out)
+        }
+        _ if command.follow => jobs::follow(&jobs, command, out),
+        _ => jobs::due(&jobs, command, out),
+    }
+}
+
+/// Runs a job.
+fn one(jobs: &Jobs, name: &str, command: &ReplicateRun, out: Out) -> Result<ExitCode> {
+    let job = jobs.get(name)?;
+    if job.failed_over {
+        bail!("{name} was failed over: its target may hold newer work, and does not become a copy again by a run");
+    }
+    let options = said(command, job.options.clone());
+    pass(&job.source, &job.target()?, &options, &jobs.folder(name), out)
+}
+
+fn said(command: &ReplicateRun, options: Options) -> Options {
+    let ReplicateRun { dry_run, recheck, adopt, allow_empty, .. } = *command;
+    Options { dry_run, recheck, adopt, allow_empty, ..command.how.over(options) }
+}
+
+/// One run, with its bar, its summary and its complaints.
+fn pass(source: &Path, target: &Target, options: &Options, folder: &PathBuf, out: Out) -> Result<ExitCode> {
+    // A source that is not there leaves nothing behind.
+    let source = source.canonicalize().with_context(|| format!("the source {}", source.display()))?;
+    let place = Place::take(folder)?;
+    let progress = Progress::default();
+    let done = bar::during(&progress, out, || kura_replicate::run(&source, target, options, &place, &progress));
+    let summary: Summary = done?;
+    out.show(&summary, text::summary)?;
+    if summary.failed == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (cause, count) in &summary.causes {
+        let example = summary.failures.iter().find(|failure| failure.cause == *cause);
+        let example = example.map(|failure| kura_replicate::escaped(&failure.path)).unwrap_or_default();
+        let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+        // Nobody to tell is nobody to tell.
+        let _ = writeln!(stderr(), "kura: not copied: {example}{more}: {cause}");
+    }
+    if !summary.dry_run {
+        let _ = writeln!(stderr(), "kura: {} not copied, listed in {}", summary.failed, place.failures().display());
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+/// Now, as messages tell it.
+fn now() -> String {
+    rfc3339(SystemTime::now())
+}

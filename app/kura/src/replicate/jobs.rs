@@ -1,0 +1,53 @@
+//! Jobs by their schedule.
+
+use super::{now, one};
+use crate::cli::ReplicateRun;
+use crate::show::Out;
+use anyhow::{Result, ensure};
+use kura_replicate::Jobs;
+use std::io::{Write, stderr};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+/// How often schedules are looked at.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Runs every job whose time has come. It fails where one of them failed, after all others were run.
+pub fn due(jobs: &Jobs, command: &ReplicateRun, out: Out) -> Result<ExitCode> {
+    let mut code = ExitCode::SUCCESS;
+    for name in jobs.names() {
+        if is_due(jobs, &name) {
+            match one(jobs, &name, command, out) {
+                Ok(ExitCode::SUCCESS) => {}
+                Ok(_) => code = ExitCode::FAILURE,
+                Err(error) => {
+                    let _ = writeln!(stderr(), "kura: {} {name}: {error:#}", now());
+                    code = ExitCode::FAILURE;
+                }
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Runs jobs whenever their time has come, until the process is stopped: a run that is cut off goes on at its next.
+pub fn follow(jobs: &Jobs, command: &ReplicateRun, out: Out) -> Result<ExitCode> {
+    let has_schedule = |name: &String| jobs.get(name).is_ok_and(|job| job.every.is_some());
+    ensure!(
+        jobs.names().iter().any(has_schedule),
+        "no job has a schedule: add one with `kura replicate add ... --every 5m`"
+    );
+    loop {
+        // One that failed was told; its next time comes.
+        due(jobs, command, out)?;
+        std::thread::sleep(TICK);
+    }
+}
+
+/// Whether so much time has gone by since its last run began.
+fn is_due(jobs: &Jobs, name: &str) -> bool {
+    let Ok(standing) = jobs.standing(name, SystemTime::now()) else { return false };
+    let Some(every) = standing.job.every.filter(|_| !standing.job.failed_over) else { return false };
+    let last = standing.last.and_then(|last| humantime::parse_rfc3339(&last.started_at).ok());
+    last.is_none_or(|last| SystemTime::now().duration_since(last).unwrap_or_default() >= every)
+}

@@ -1,0 +1,205 @@
+//! Checkpoints: the index written out beside the log, so that a restart reads little.
+//!
+//! ```text
+//!  a segment:  0 magic u32   4 CRC u32 of the head (64 bytes, itself as zero)   8 store u64   16 checkpoint's number u64
+//!             24 next segment u32 (0: the last one)   28 bytes used u32          32 zeroes to 64
+//!             then leaves, none over a segment's end: bytes u32, CRC u32, the leaf
+//! ```
+//!
+//! The index goes on changing while it is written: each leaf is as of some moment after the place in the log from which
+//! a restart replays, and every later change is in the log behind that place. Replaying it over a newer leaf ends in the
+//! same state. What must hold: the root that names a checkpoint is written when every change that it may hold is durable.
+
+use crate::index::{Index, Leaf};
+use crate::object::Row;
+use crate::root::{CheckpointRef, Root};
+use crate::space::Use;
+use crate::store::Inner;
+use kura_block::{BLOCK_BYTES, Block, BufMut, Error, Reader, Result, Writer};
+
+const MAGIC: u32 = 0x496f_754b; // "KuoI"
+const HEAD_BYTES: usize = 64;
+const LEAF_HEAD_BYTES: usize = 8;
+
+struct Head {
+    store: u64,
+    number: u64,
+    next_segment: u32,
+    used_bytes: u32,
+}
+
+impl Head {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::with_room(HEAD_BYTES);
+        out.u32(MAGIC).u32(0).u64(self.store).u64(self.number).u32(self.next_segment).u32(self.used_bytes);
+        out.pad_to(HEAD_BYTES);
+        out.patch_u32(4, crc32c::crc32c(out.as_slice()));
+        out.finish()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
+        let (magic, crc) = (reader.u32()?, reader.u32()?);
+        let mut zeroed = bytes.get(..HEAD_BYTES).unwrap_or_default().to_vec();
+        if zeroed.len() == HEAD_BYTES {
+            zeroed[4..8].fill(0);
+        }
+        if magic != MAGIC || crc != crc32c::crc32c(&zeroed) {
+            return Err(Error::corrupt("a segment of the index fails its checksum"));
+        }
+        Ok(Self { store: reader.u64()?, number: reader.u64()?, next_segment: reader.u32()?, used_bytes: reader.u32()? })
+    }
+}
+
+impl Inner {
+    /// Writes the index out and lets the log before it go. Users go on meanwhile.
+    pub async fn checkpoint(&self) -> Result<()> {
+        let (start, number) = {
+            let state = &mut *self.state.borrow_mut();
+            let start = state.log.start();
+            state.log.bytes_since_checkpoint = 0;
+            (start, state.root.checkpoint.number + 1)
+        };
+        let mut segments = Vec::new();
+        let result = self.write_leaves(number, &mut segments).await;
+        let leaves = match result {
+            Ok(leaves) => leaves,
+            Err(error) => {
+                self.free_segments(&segments);
+                return Err(error);
+            }
+        };
+        // What the leaves may hold must be durable before they count.
+        let last = self.state.borrow().log.last_sequence();
+        self.until(|state| state.log.written > last).await?;
+        self.device.flush().await?;
+        let (root, old) = {
+            let state = &mut *self.state.borrow_mut();
+            state.log.note_durable(last + 1);
+            let first_segment = segments.first().copied().unwrap_or(0);
+            let checkpoint = CheckpointRef { number, first_segment, leaves };
+            (
+                Root { generation: state.root.generation + 1, checkpoint, start, ..state.root },
+                state.index_segments.clone(),
+            )
+        };
+        root.write(&*self.device).await?;
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.root = root;
+            state.index_segments = segments;
+        }
+        self.count(|counters| counters.checkpoints += 1);
+        self.free_segments(&old);
+        self.state.borrow_mut().settle();
+        self.progress.notify_waiters();
+        Ok(())
+    }
+
+    fn free_segments(&self, segments: &[u32]) {
+        let state = &mut *self.state.borrow_mut();
+        for segment in segments {
+            state.space.free(*segment);
+        }
+    }
+
+    /// Writes all leaves into fresh segments: how many they are.
+    async fn write_leaves(&self, number: u64, segments: &mut Vec<u32>) -> Result<u32> {
+        let segment_bytes = self.segment_bytes as usize;
+        let mut leaves = 0;
+        let mut after: Option<Row> = None;
+        let mut rest: Option<(Row, Leaf)> = None;
+        let mut next = None;
+        loop {
+            let segment = match next.take() {
+                Some(segment) => segment,
+                None => self.take_segment(segments)?,
+            };
+            let mut out = BufMut::room(segment_bytes);
+            let mut used = HEAD_BYTES;
+            {
+                let state = self.state.borrow();
+                loop {
+                    let step = match rest.take() {
+                        Some(step) => Some(step),
+                        None => state.index.leaf_after(after.as_ref())?,
+                    };
+                    let Some((last, leaf)) = step else { break };
+                    let bytes = leaf.bytes();
+                    let end = used + LEAF_HEAD_BYTES + bytes.len();
+                    if end > segment_bytes {
+                        rest = Some((last, leaf));
+                        break;
+                    }
+                    out[used..used + 4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+                    out[used + 4..used + LEAF_HEAD_BYTES].copy_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
+                    out[used + LEAF_HEAD_BYTES..end].copy_from_slice(bytes);
+                    used = end;
+                    leaves += 1;
+                    after = Some(last);
+                }
+            }
+            if rest.is_some() {
+                next = Some(self.take_segment(segments)?);
+            }
+            let head = {
+                let store = self.state.borrow().log.store;
+                Head { store, number, next_segment: next.unwrap_or(0), used_bytes: used as u32 }
+            };
+            out[..HEAD_BYTES].copy_from_slice(&head.encode());
+            let padded = used.next_multiple_of(BLOCK_BYTES);
+            out[used..padded].fill(0);
+            out.truncate(padded);
+            let place = self.state.borrow().space.place(segment);
+            self.count(|counters| counters.checkpoint_bytes += padded as u64);
+            self.device.write(place, out.freeze().into(), false).await?;
+            if rest.is_none() {
+                return Ok(leaves);
+            }
+        }
+    }
+
+    fn take_segment(&self, segments: &mut Vec<u32>) -> Result<u32> {
+        let taken = self.state.borrow_mut().space.take(Use::Index, 0);
+        let segment = taken.ok_or_else(|| Error::full("the object store has no room for a checkpoint of its index"))?;
+        segments.push(segment);
+        Ok(segment)
+    }
+}
+
+/// Reads the index as last checkpointed, and the segments it lies in.
+pub(crate) async fn load(device: &dyn Block, root: &Root) -> Result<(Index, Vec<u32>)> {
+    let mut index = Index::new();
+    let mut segments = Vec::new();
+    let mut leaves = 0;
+    let mut next = root.checkpoint.first_segment;
+    let segment_bytes = root.segment_bytes as usize;
+    while next != 0 {
+        if next >= root.segments || segments.len() > root.segments as usize {
+            return Err(Error::corrupt("the chain of the index's segments leaves the device"));
+        }
+        segments.push(next);
+        let place = u64::from(next) * u64::from(root.segment_bytes);
+        let bytes = device.read(place, segment_bytes).await?.contiguous();
+        let head = Head::decode(&bytes)?;
+        let used = head.used_bytes as usize;
+        if head.store != root.store() || head.number != root.checkpoint.number || used > bytes.len() {
+            return Err(Error::corrupt(format!("segment {next} holds another checkpoint than the root says")));
+        }
+        let mut reader = Reader::new(&bytes[HEAD_BYTES.min(used)..used]);
+        while !reader.is_done() {
+            let (len, crc) = (reader.u32()?, reader.u32()?);
+            let leaf = reader.bytes(len as usize)?;
+            if crc32c::crc32c(leaf) != crc {
+                return Err(Error::corrupt(format!("a leaf of the index in segment {next} fails its checksum")));
+            }
+            index.push_leaf(Leaf::from_bytes(leaf.to_vec()))?;
+            leaves += 1;
+        }
+        next = head.next_segment;
+    }
+    if leaves != root.checkpoint.leaves {
+        return Err(Error::corrupt("the index's checkpoint has another number of leaves than the root says"));
+    }
+    Ok((index, segments))
+}

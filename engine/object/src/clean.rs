@@ -1,0 +1,237 @@
+//! The cleaner: what is alive in a segment goes elsewhere, so that the segment is free.
+//!
+//! A move is an entry of the log like any other: a version's record again, unchanged but for where its bytes lie. It
+//! happens only if the version is still where the cleaner read it.
+
+use crate::batch::Durability;
+use crate::entry::{self, Head};
+use crate::extent;
+use crate::known::{Extent, Known, Piece};
+use crate::object::Row;
+use crate::policy;
+use crate::read::Pins;
+use crate::space::Use;
+use crate::store::Inner;
+use crate::submit::{Edit, Prepared, Ready, Refusal};
+use crate::upload::Upload;
+use kura_block::{Buf, Bufs, Kind, Result};
+use std::rc::Rc;
+
+/// Bytes that the cleaner adds to the log at a time: users wait for no more than that.
+const STEP_BYTES: usize = 128 << 10;
+/// Rows of the index that are looked at without a pause.
+const STEP_ROWS: usize = 512;
+
+/// A version to be moved.
+struct Moving {
+    row: Row,
+    edit: Edit,
+}
+
+impl Inner {
+    /// Moves what is alive out of a segment of the log.
+    pub async fn clean_log_segment(self: &Rc<Self>, segment: u32) -> Result<()> {
+        let place = self.state.borrow().space.place(segment);
+        let bytes = self.device.read(place, self.segment_bytes as usize).await?.contiguous();
+        let mut step = Vec::new();
+        let mut step_bytes = 0;
+        let mut offset = 0;
+        while let Some(head) = bytes.get(offset..).and_then(Head::read) {
+            let end = offset + head.entry_bytes as usize;
+            if head.store != self.state.borrow().log.store || end > bytes.len() {
+                break;
+            }
+            // An entry that is damaged, or was never whole, is left alone: the sweep behind finds what is alive in it.
+            let records = entry::records(&head, &bytes[offset..end]).map(|all| all.records).unwrap_or_default();
+            for (at, record) in records {
+                let record_at = offset + at as usize;
+                let Some(known) = self.alive_at(&record.row, place + record_at as u64)? else { continue };
+                let Some((_, attributes)) = record.set else { continue };
+                let inline_at = record_at + record.head_bytes as usize;
+                let inline = &bytes[inline_at..inline_at + record.inline_bytes as usize];
+                if crc32c::crc32c(inline) != record.inline_crc {
+                    continue;
+                }
+                step_bytes += known.log_bytes() as usize;
+                step.push(Moving { row: record.row, edit: edit(known, attributes, Buf::copy_of(inline).into()) });
+                if step_bytes >= STEP_BYTES {
+                    self.log_moves(std::mem::take(&mut step)).await?;
+                    step_bytes = 0;
+                }
+            }
+            offset = end;
+        }
+        self.log_moves(step).await?;
+        self.count(|counters| counters.cleaned_segments += 1);
+        if self.state.borrow().space.segments[segment as usize].live_bytes > 0 {
+            self.state.borrow_mut().space.stuck.insert(segment);
+            tracing::warn!(
+                segment,
+                "a segment of the object store's log holds damaged records: run a scrub to name them"
+            );
+        }
+        Ok(())
+    }
+
+    /// The version, if its record is the one at `place`.
+    fn alive_at(&self, row: &Row, place: u64) -> Result<Option<Known>> {
+        Ok(self.state.borrow().index.get(row)?.filter(|known| known.place == place))
+    }
+
+    /// Logs moves in one batch, but for those of versions that are gone or have changed; resolves when it is written.
+    async fn log_moves(self: &Rc<Self>, moves: Vec<Moving>) -> Result<()> {
+        let mut changes = Vec::with_capacity(moves.len());
+        for Moving { row, edit } in moves {
+            if self.alive_at(&row, edit.known.place)?.is_some_and(|known| known.revision == edit.from_revision) {
+                changes.push((row.partition(), row.key().to_vec(), Ready::Edit(edit)));
+            }
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let mut batch =
+            Prepared { conditions: Vec::new(), changes, durability: Durability::Memory, only_removes: false };
+        let taken = self.state.borrow_mut().submit(&mut batch, policy::CLEANER_FLOOR);
+        match taken {
+            Ok((ticket, _)) => {
+                self.wake.notify_one();
+                self.until(|state| state.log.written > ticket.sequence).await
+            }
+            // Nothing lies between the look and the submission.
+            Err(Refusal::Stale) => Ok(()),
+            Err(Refusal::Error(error)) => Err(error),
+        }
+    }
+
+    /// Moves what is alive out of data segments that are mostly empty.
+    pub async fn evacuate(self: &Rc<Self>, victims: &[u32]) -> Result<()> {
+        self.state.borrow_mut().space.begin_evacuation(victims);
+        let result = self.sweep(victims).await;
+        self.state.borrow_mut().space.end_evacuation();
+        self.count(|counters| counters.evacuated_segments += victims.len() as u64);
+        result
+    }
+
+    /// Goes through the index for extents in the victims.
+    async fn sweep(self: &Rc<Self>, victims: &[u32]) -> Result<()> {
+        let mut from = Row::newest(Vec::new());
+        loop {
+            let mut found = Vec::new();
+            let (mut rows, mut last) = (0, None);
+            {
+                let state = self.state.borrow();
+                let is_in = |extent: &Extent| victims.contains(&state.space.segment_of_block(extent.block));
+                state.index.scan(&from, |row, known| {
+                    rows += 1;
+                    if known.extents().iter().any(is_in) {
+                        found.push((row.clone(), known));
+                    }
+                    last = Some(row);
+                    rows < STEP_ROWS
+                })?;
+            }
+            for (row, known) in found {
+                match self.move_extents(row, known, victims).await {
+                    // What is damaged stays where it is: a scrub names it.
+                    Err(error) if error.kind() == Kind::Corrupt => {}
+                    result => result?,
+                }
+            }
+            match last.filter(|_| rows == STEP_ROWS) {
+                Some(Row { name, version }) if version.0 > 0 => from = Row::new(name, version.0 - 1),
+                _ => return Ok(()),
+            }
+            // Users first.
+            self.runtime.sleep(std::time::Duration::ZERO).await;
+        }
+    }
+
+    /// Copies the extents of a version that lie in the victims, and logs where they are now.
+    async fn move_extents(self: &Rc<Self>, row: Row, known: Known, victims: &[u32]) -> Result<()> {
+        if self.alive_at(&row, known.place)?.is_none() {
+            return Ok(());
+        }
+        let _pins = Pins::of(self, &known);
+        let read = self.record_at(&row, known).await?;
+        let mut edit = edit(read.known, read.attributes, read.inline);
+        let mut upload = Upload::for_cleaner(self);
+        let extents = edit.known.extents();
+        let moved: Vec<Extent> = extents.into_iter().filter(|extent| self.lies_in(*extent, victims)).collect();
+        // Each extent's bytes that are still in use, one after another.
+        let mut starts = Vec::new();
+        for extent in &moved {
+            let (from, end) = used_bytes(&edit.known.pieces, *extent);
+            starts.push((*extent, from, upload.len()));
+            let mut checksums = None;
+            let data = extent::read(&*self.device, *extent, from, (end - from) as usize, &mut checksums).await?;
+            upload.write(data).await?;
+        }
+        let content = upload.finish().await?;
+        let pieces = std::mem::take(&mut edit.known.pieces);
+        for piece in pieces {
+            let start = starts.iter().find(|(extent, ..)| Some(*extent) == piece.extent);
+            match start {
+                None => edit.known.pieces.push(piece),
+                Some((_, from, at)) => {
+                    let begin = at + u64::from(piece.from) - from;
+                    edit.known.pieces.extend(cut(&content.pieces, begin..begin + piece.len));
+                }
+            }
+        }
+        edit.held = content.held;
+        self.log_moves(vec![Moving { row, edit }]).await
+    }
+
+    fn lies_in(&self, extent: Extent, segments: &[u32]) -> bool {
+        segments.contains(&self.state.borrow().space.segment_of_block(extent.block))
+    }
+
+    /// Segments to clean now, best first, each with the share of it that is alive; none when nothing is to be gained.
+    pub fn victims(&self, usage: Use, count: usize, most: f64) -> Vec<(u32, f64)> {
+        let state = self.state.borrow();
+        let now = state.log.last_sequence();
+        let mut facts: Vec<(f64, u32, f64)> = Vec::new();
+        for (number, segment) in state.space.segments.iter().enumerate() {
+            let number = number as u32;
+            if segment.usage != usage || segment.last_sequence == u64::MAX || state.space.stuck.contains(&number) {
+                continue;
+            }
+            let share = match usage {
+                Use::Log => f64::from(segment.live_bytes) / f64::from(self.segment_bytes),
+                _ => f64::from(segment.taken_blocks) / f64::from(state.space.segment_blocks),
+            };
+            if share > 0.0 && share <= most {
+                let age = now.saturating_sub(segment.last_sequence);
+                facts.push((policy::cleaning_gain(share, age), number, share));
+            }
+        }
+        facts.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        facts.into_iter().take(count).map(|(_, number, share)| (number, share)).collect()
+    }
+}
+
+fn edit(known: Known, attributes: crate::object::Attributes, inline: Bufs) -> Edit {
+    Edit { version: known.version, from_revision: known.revision, known, attributes, inline, held: None, is_move: true }
+}
+
+/// The bytes of an extent that pieces use: from the first one to behind the last one.
+fn used_bytes(pieces: &[Piece], extent: Extent) -> (u64, u64) {
+    let used = pieces.iter().filter(|piece| piece.extent == Some(extent));
+    let bounds = used.map(|piece| (u64::from(piece.from), u64::from(piece.from) + piece.len));
+    bounds.fold((u64::MAX, 0), |(from, end), (a, b)| (from.min(a), end.max(b)))
+}
+
+/// The pieces of a range of the content that `pieces` are.
+pub(crate) fn cut(pieces: &[Piece], range: std::ops::Range<u64>) -> Vec<Piece> {
+    let mut out = Vec::new();
+    let mut at = 0;
+    for piece in pieces {
+        let (from, end) = (range.start.max(at), range.end.min(at + piece.len));
+        if from < end {
+            let skip = if piece.extent.is_some() { (from - at) as u32 } else { 0 };
+            out.push(Piece { extent: piece.extent, from: piece.from + skip, len: end - from });
+        }
+        at += piece.len;
+    }
+    out
+}

@@ -1,0 +1,193 @@
+//! The task beside the log's writer: checkpoints, cleaning, discards, and room for those who wait for it.
+
+use crate::policy;
+use crate::space::Use;
+use crate::store::{Inner, State};
+use kura_block::{Kind, Result};
+use std::rc::Rc;
+
+/// Data segments that one sweep of the index empties.
+const EVACUATE_SEGMENTS: usize = 8;
+/// Log segments that a round cleans at most before it looks at everything anew.
+const CLEAN_SEGMENTS: usize = 8;
+
+impl State {
+    /// Free segments that users may not take: the checkpoint and the cleaner need some to make room.
+    pub fn floor(&self, only_removes: bool) -> usize {
+        policy::floor(self.index.bytes(), u64::from(self.root.segment_bytes), only_removes)
+    }
+
+    fn is_low(&self) -> bool {
+        self.space.free_segments() < policy::low_water(self.floor(false), self.space.segments.len())
+    }
+}
+
+impl Inner {
+    /// Wakes the housekeeper when there is something to do.
+    pub fn look_after(&self) {
+        if self.is_due() {
+            self.housekeeping.notify_one();
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let state = self.state.borrow();
+        let checkpoint = policy::checkpoint_is_due(state.log.bytes_since_checkpoint, state.index.bytes());
+        // After a round in vain there is nothing to gain before something has changed.
+        let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
+        let discard = self.discards() && state.space.freed.len() > 2 * policy::KEEP_FREED;
+        state.closing || checkpoint || discard || (state.is_low() && is_worth_it)
+    }
+
+    fn discards(&self) -> bool {
+        self.options.discard && self.device.geometry().discards
+    }
+
+    /// Waits until a round of housekeeping has tried to gain room: whether there is more than before.
+    pub async fn make_room(&self) -> bool {
+        let before = self.state.borrow().space.room_blocks();
+        let target = self.rounds.get() + if self.in_round.get() { 2 } else { 1 };
+        self.wanted.set(true);
+        self.housekeeping.notify_one();
+        let done = self.until(|state| self.rounds.get() >= target || state.closing).await;
+        done.is_ok() && self.state.borrow().space.room_blocks() > before
+    }
+
+    pub async fn keep_house(self: Rc<Self>) {
+        loop {
+            let woken = self.housekeeping.notified();
+            {
+                let state = self.state.borrow();
+                if state.failed.is_some() || state.closing {
+                    break;
+                }
+            }
+            if !self.wanted.get() && !self.is_due() {
+                woken.await;
+                continue;
+            }
+            self.in_round.set(true);
+            let wanted = self.wanted.replace(false);
+            let before = self.state.borrow().space.room_blocks();
+            let result = self.round(wanted).await;
+            self.in_round.set(false);
+            self.rounds.set(self.rounds.get() + 1);
+            {
+                let state = self.state.borrow();
+                if state.space.room_blocks() <= before {
+                    self.vain_until.set(state.log.last_sequence() + policy::VAIN_ENTRIES);
+                }
+            }
+            match result {
+                Ok(()) => {}
+                Err(error) if error.kind() == Kind::Full => {}
+                Err(error) => {
+                    tracing::error!(%error, "the object store stops: it cannot look after itself");
+                    self.fail(error);
+                }
+            }
+            self.progress.notify_waiters();
+        }
+        self.tasks.set(self.tasks.get() - 1);
+        self.progress.notify_waiters();
+    }
+
+    /// One round; `wanted` when somebody waits for room.
+    async fn round(self: &Rc<Self>, wanted: bool) -> Result<()> {
+        let is_long = {
+            let state = self.state.borrow();
+            policy::checkpoint_is_due(state.log.bytes_since_checkpoint, state.index.bytes())
+        };
+        if is_long {
+            self.checkpoint().await?;
+        }
+        if wanted || self.state.borrow().is_low() {
+            self.gain(wanted).await?;
+        }
+        self.discard_freed().await
+    }
+
+    /// Gains free segments: by a checkpoint, where that is what they wait for; else by cleaning.
+    async fn gain(self: &Rc<Self>, wanted: bool) -> Result<()> {
+        // What died lately is room as soon as that is durable.
+        self.flush_written().await?;
+        let (waiting, checkpoint_segments) = {
+            let state = self.state.borrow();
+            (state.space.waiting_for_checkpoint(), state.index_segments.len())
+        };
+        let worth = if wanted { 1 } else { 2 + checkpoint_segments };
+        if waiting >= worth {
+            self.checkpoint().await?;
+        }
+        if !wanted && !self.state.borrow().is_low() {
+            return Ok(());
+        }
+        let most = if wanted { policy::MOST_ALIVE_WANTED } else { policy::MOST_ALIVE };
+        let log = self.victims(Use::Log, CLEAN_SEGMENTS, most);
+        let data = self.victims(Use::Data, EVACUATE_SEGMENTS, most);
+        let least = |victims: &[(u32, f64)]| victims.iter().map(|(_, alive)| *alive).reduce(f64::min);
+        if policy::evacuates(least(&log), least(&data)) {
+            let victims: Vec<u32> = data.into_iter().map(|(segment, _)| segment).collect();
+            self.evacuate(&victims).await?;
+        } else {
+            for (victim, _) in log {
+                self.clean_log_segment(victim).await?;
+            }
+        }
+        self.flush_written().await?;
+        let waiting = self.state.borrow().space.waiting_for_checkpoint();
+        if waiting >= worth {
+            self.checkpoint().await?;
+        }
+        Ok(())
+    }
+
+    /// Makes what is written durable, and what died by it room.
+    async fn flush_written(&self) -> Result<()> {
+        let (written, durable) = {
+            let state = self.state.borrow();
+            (state.log.written, state.log.durable)
+        };
+        if written > durable {
+            self.device.flush().await?;
+            self.note_durable(written);
+            self.progress.notify_waiters();
+        }
+        self.prove().await
+    }
+
+    /// Lets an entry without records say what is durable, where extents wait for that.
+    async fn prove(&self) -> Result<()> {
+        let sequence = {
+            let state = &mut *self.state.borrow_mut();
+            if !state.space.has_limbo() || state.log.proven >= state.log.durable {
+                return Ok(());
+            }
+            state.log.reserve(&mut state.space, 0, policy::CLEANER_FLOOR)?;
+            if let Some(group) = state.log.open_group() {
+                group.durable = true;
+            }
+            state.log.last_sequence()
+        };
+        self.wake.notify_one();
+        self.durable(sequence).await
+    }
+
+    /// Tells the device of segments that became free, but for some that are soon to be used again.
+    async fn discard_freed(&self) -> Result<()> {
+        if !self.discards() {
+            return Ok(());
+        }
+        loop {
+            let segment = self.state.borrow_mut().space.take_freed(policy::KEEP_FREED);
+            let Some(segment) = segment else { return Ok(()) };
+            let place = self.state.borrow().space.place(segment);
+            let result = self.device.discard(place, u64::from(self.segment_bytes)).await;
+            let state = &mut *self.state.borrow_mut();
+            state.space.free(segment);
+            state.space.freed.remove(&segment);
+            result?;
+            self.count(|counters| counters.discarded_segments += 1);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The ordered index: every version of every key, packed, in memory.
+
+mod leaf;
+
+use crate::known::Known;
+use crate::object::Row;
+use kura_block::Result;
+pub(crate) use leaf::Leaf;
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
+
+/// Rows in leaves, by the leaves' first possible rows. The first leaf begins before every row.
+pub(crate) struct Index {
+    leaves: BTreeMap<Row, Leaf>,
+    rows: u64,
+    bytes: u64,
+}
+
+/// Leaves that together are smaller than this are joined.
+const JOIN_BYTES: usize = leaf::LEAF_LIMIT_BYTES / 2;
+
+impl Index {
+    pub fn new() -> Self {
+        let leaves = BTreeMap::from([(Row::newest(Vec::new()), Leaf::default())]);
+        Self { leaves, rows: 0, bytes: 0 }
+    }
+
+    /// Versions, markers and partitions in it.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Bytes of its leaves: about what a checkpoint takes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Sets (`Some`) or removes a row; what it was comes back.
+    pub fn edit(&mut self, row: &Row, known: Option<&Known>) -> Result<Option<Known>> {
+        let Some((_, leaf)) = self.leaves.range_mut(..=row).next_back() else { return Ok(None) };
+        self.bytes -= leaf.bytes().len() as u64;
+        let found = leaf.edit(row, known)?;
+        let split = leaf.split()?;
+        self.bytes += leaf.bytes().len() as u64;
+        let is_small = leaf.bytes().len() < JOIN_BYTES;
+        self.rows = self.rows + u64::from(known.is_some()) - u64::from(found.is_some());
+        match split {
+            Some((first, mut right)) => {
+                // A row that is large by itself may leave two cuts to make.
+                if let Some((second, rest)) = right.split()? {
+                    self.bytes += rest.bytes().len() as u64;
+                    self.leaves.insert(second, rest);
+                }
+                self.bytes += right.bytes().len() as u64;
+                self.leaves.insert(first, right);
+            }
+            None if is_small && known.is_none() => self.join(row)?,
+            None => {}
+        }
+        Ok(found)
+    }
+
+    /// Joins the leaf of `row` with the one behind it, where both are small.
+    fn join(&mut self, row: &Row) -> Result<()> {
+        let Some(first) = self.leaves.range(..=row).next_back().map(|(first, _)| first.clone()) else { return Ok(()) };
+        let behind = self.leaves.range((Excluded(&first), Unbounded)).next().map(|(next, leaf)| (next.clone(), leaf));
+        let Some((next, right)) = behind else { return Ok(()) };
+        let right_bytes = right.bytes().len();
+        let left_bytes = self.leaves[&first].bytes().len();
+        if left_bytes + right_bytes > JOIN_BYTES {
+            return Ok(());
+        }
+        if let Some(right) = self.leaves.remove(&next)
+            && let Some(left) = self.leaves.get_mut(&first)
+        {
+            left.absorb(&right)?;
+            self.bytes = self.bytes - (left_bytes + right_bytes) as u64 + left.bytes().len() as u64;
+        }
+        Ok(())
+    }
+
+    /// The row, if it is there.
+    pub fn get(&self, row: &Row) -> Result<Option<Known>> {
+        Ok(self.seek(row)?.filter(|(found, _)| found == row).map(|(_, known)| known))
+    }
+
+    /// The first row at or behind `row`.
+    pub fn seek(&self, row: &Row) -> Result<Option<(Row, Known)>> {
+        let before = self.leaves.range(..=row).next_back();
+        let behind = self.leaves.range((Excluded(row), Unbounded));
+        for (_, leaf) in before.into_iter().chain(behind) {
+            if let Some(found) = leaf.seek(row)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls `see` for the rows from `row` on, in order, until it says false.
+    pub fn scan(&self, row: &Row, mut see: impl FnMut(Row, Known) -> bool) -> Result<()> {
+        let before = self.leaves.range(..=row).next_back();
+        let behind = self.leaves.range((Excluded(row), Unbounded));
+        for (_, leaf) in before.into_iter().chain(behind) {
+            let mut walk = leaf.walk();
+            while let Some((found, known)) = walk.next()? {
+                if found >= *row && !see(found, known) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A leaf of the rows behind `after` (all rows for `None`) and the last row in it: one step of a walk that may go
+    /// on while the index changes.
+    pub fn leaf_after(&self, after: Option<&Row>) -> Result<Option<(Row, Leaf)>> {
+        let from = after.cloned().unwrap_or_else(|| Row::newest(Vec::new()));
+        let before = self.leaves.range(..=&from).next_back();
+        let behind = self.leaves.range((Excluded(&from), Unbounded));
+        for (_, leaf) in before.into_iter().chain(behind) {
+            let mut walk = leaf.walk();
+            let (mut last, mut rest, mut whole) = (None, Leaf::default(), true);
+            while let Some((row, known)) = walk.next()? {
+                if after.is_some_and(|after| row <= *after) {
+                    whole = false;
+                } else {
+                    if !whole {
+                        rest.edit(&row, Some(&known))?;
+                    }
+                    last = Some(row);
+                }
+            }
+            if let Some(last) = last {
+                return Ok(Some((last, if whole { leaf.clone() } else { rest })));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Adds a leaf of a checkpoint; leaves come in order.
+    pub fn push_leaf(&mut self, leaf: Leaf) -> Result<()> {
+        let (mut first, mut rows) = (None, 0);
+        let mut walk = leaf.walk();
+        while let Some((row, _)) = walk.next()? {
+            first.get_or_insert(row);
+            rows += 1;
+        }
+        if let Some(first) = first {
+            self.rows += rows;
+            self.bytes += leaf.bytes().len() as u64;
+            self.leaves.insert(first, leaf);
+        }
+        Ok(())
+    }
+}

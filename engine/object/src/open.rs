@@ -1,0 +1,136 @@
+//! Making a store on a device, and opening it: the checkpoint, the log's tail, and what is alive.
+
+use crate::checkpoint;
+use crate::log::Log;
+use crate::policy;
+use crate::root::{CheckpointRef, Root, Start};
+use crate::space::Space;
+use crate::store::{Inner, Options, State, Store};
+use kura_block::{BLOCK_BYTES, Block, Buf, Error, Result, Runtime};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use tokio::sync::Notify;
+
+/// How a store is laid out on its device.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// The store's name among all: random bytes.
+    pub id: [u8; 16],
+    /// Bytes of a segment, a power of two of 64 KiB to 4 MiB; chosen by the device's size unless given.
+    pub segment_bytes: Option<u32>,
+}
+
+/// Fewer segments than this cannot be a store.
+const SEGMENTS_LEAST: u64 = 16;
+
+impl Store {
+    /// Makes an empty store of all of `device`, in place of what was there.
+    pub async fn format(device: &dyn Block, format: Format) -> Result<()> {
+        let geometry = device.geometry();
+        let segment_bytes = format.segment_bytes.unwrap_or_else(|| policy::segment_bytes(geometry.size_bytes));
+        if !segment_bytes.is_power_of_two() || !(64 << 10..=4 << 20).contains(&segment_bytes) {
+            return Err(Error::invalid(format!(
+                "a segment has a power of two of 64 KiB to 4 MiB, not {segment_bytes}"
+            )));
+        }
+        if !(BLOCK_BYTES as u32).is_multiple_of(geometry.align_bytes) {
+            return Err(Error::invalid(format!(
+                "an object store needs a device of sectors of at most {BLOCK_BYTES} bytes, not {}",
+                geometry.align_bytes
+            )));
+        }
+        // Blocks have numbers of 32 bits.
+        let size_bytes = geometry.size_bytes.min(u64::from(u32::MAX) * BLOCK_BYTES as u64);
+        let segments = size_bytes / u64::from(segment_bytes);
+        if segments < SEGMENTS_LEAST {
+            return Err(Error::invalid(format!(
+                "an object store needs {} bytes, the device has {}",
+                SEGMENTS_LEAST * u64::from(segment_bytes),
+                geometry.size_bytes
+            )));
+        }
+        let root = Root {
+            id: format.id,
+            generation: 1,
+            segment_bytes,
+            segments: segments as u32,
+            opening: 0,
+            opening_sequence: 1,
+            checkpoint: CheckpointRef { number: 0, first_segment: 0, leaves: 0 },
+            start: Start { sequence: 1, revision: 1, segment: 1, offset: 0, next_segment: 2 },
+            inline_limit_bytes: policy::inline_limit_bytes(segment_bytes),
+        };
+        // A root of an earlier store must not count.
+        device.write(0, Buf::copy_of(&[0; 2 * BLOCK_BYTES]).into(), true).await?;
+        root.write(device).await
+    }
+
+    /// Opens the store on `device`: reads the index as last checkpointed, replays the log behind it, and begins a new
+    /// opening. `Missing` when there is no store; `Corrupt` when what must be there cannot be read.
+    pub async fn open(device: Rc<dyn Block>, runtime: Rc<dyn Runtime>, options: Options) -> Result<Self> {
+        let root = Root::read(&*device).await?;
+        let root = root.ok_or_else(|| Error::missing("no object store on this device: format it first"))?;
+        if u64::from(root.segments) * u64::from(root.segment_bytes) > device.geometry().size_bytes {
+            return Err(Error::corrupt("the device is smaller than the object store on it"));
+        }
+        // What a stopped process wrote may still be volatile, and is about to count.
+        device.flush().await?;
+        let (index, index_segments) = checkpoint::load(&*device, &root).await?;
+        let state = State {
+            index,
+            space: Space::new(root.segment_bytes, root.segments),
+            log: Log::new(root.store(), root.opening + 1, root.segment_bytes, root.start),
+            root,
+            partitions: BTreeMap::new(),
+            index_segments,
+            failed: None,
+            closing: false,
+        };
+        let inner = Rc::new(Inner {
+            device,
+            runtime: Rc::clone(&runtime),
+            options,
+            segment_bytes: root.segment_bytes,
+            state: RefCell::new(state),
+            wake: Notify::new(),
+            progress: Notify::new(),
+            housekeeping: Notify::new(),
+            rounds: Cell::new(0),
+            vain_until: Cell::new(0),
+            in_round: Cell::new(false),
+            wanted: Cell::new(false),
+            counters: Cell::default(),
+            tasks: Cell::new(2),
+        });
+        inner.replay().await?;
+        inner.read_partitions().await?;
+        inner.begin_opening().await?;
+        runtime.spawn(Box::pin(Rc::clone(&inner).write_log()));
+        runtime.spawn(Box::pin(Rc::clone(&inner).keep_house()));
+        Ok(Self { inner })
+    }
+
+    /// Writes a checkpoint and ends: everything acknowledged is durable then, in whatever way it was.
+    pub async fn close(&self) -> Result<()> {
+        self.flush().await?;
+        self.inner.until(|_| !self.inner.in_round.get()).await?;
+        self.inner.state.borrow_mut().closing = true;
+        self.inner.wake.notify_one();
+        self.inner.housekeeping.notify_one();
+        while self.inner.tasks.get() > 0 {
+            let progress = self.inner.progress.notified();
+            if self.inner.tasks.get() > 0 {
+                progress.await;
+            }
+        }
+        if let Some(error) = self.inner.state.borrow().failed.clone() {
+            return Err(error);
+        }
+        match self.inner.checkpoint().await {
+            // The log says it all, too: the next start takes longer.
+            Err(error) if error.kind() == kura_block::Kind::Full => Ok(()),
+            result => result,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Decisions: facts in, decisions out.
+
+/// Log after which a checkpoint is written, in bytes, however small the index is.
+const CHECKPOINT_LEAST_BYTES: u64 = 64 << 20;
+/// Log for each byte of index after which a checkpoint is written: a checkpoint costs a sixth of the log then.
+const CHECKPOINT_RATIO: u64 = 6;
+
+/// True when the log since the last checkpoint is long enough for the next one.
+pub(crate) fn checkpoint_is_due(log_bytes: u64, index_bytes: u64) -> bool {
+    log_bytes >= CHECKPOINT_LEAST_BYTES.max(index_bytes * CHECKPOINT_RATIO)
+}
+
+/// Free segments that are not for users: a checkpoint of the index with some growth, the log's next segment, and two
+/// for the cleaner. Removals make room: they may go further.
+pub(crate) fn floor(index_bytes: u64, segment_bytes: u64, only_removes: bool) -> usize {
+    let checkpoint = (index_bytes + index_bytes / 4).div_ceil(segment_bytes) as usize + 1;
+    checkpoint + if only_removes { 2 } else { 5 }
+}
+
+/// Bytes of a segment on a device of this size: at least 256 of them, and at most 4 MiB each.
+pub(crate) fn segment_bytes(size_bytes: u64) -> u32 {
+    let wanted = (size_bytes / 256).max(1).next_power_of_two() / 2;
+    wanted.clamp(64 << 10, 4 << 20) as u32
+}
+
+/// Content up to this many bytes lies behind its record, unless measured otherwise.
+pub(crate) fn inline_limit_bytes(segment_bytes: u32) -> u32 {
+    (segment_bytes / 8).min(64 << 10)
+}
+
+/// Free segments that the cleaner leaves: a checkpoint needs them.
+pub(crate) const CLEANER_FLOOR: usize = 2;
+/// A segment is cleaned when at most this share of it is alive, while nobody waits; and when somebody does.
+pub(crate) const MOST_ALIVE: f64 = 0.8;
+pub(crate) const MOST_ALIVE_WANTED: f64 = 0.95;
+/// Entries of the log before housekeeping that gained nothing is tried again.
+pub(crate) const VAIN_ENTRIES: u64 = 64;
+/// Free segments that are not discarded: the log is about to use them again.
+pub(crate) const KEEP_FREED: usize = 64;
+
+/// Below so many free segments the cleaner works beside the users.
+pub(crate) fn low_water(floor: usize, segments: usize) -> usize {
+    floor + 4 + segments / 16
+}
+
+/// What cleaning a segment is worth: room gained for bytes moved, more where nothing has changed for long. (The cost
+/// and benefit of Rosenblum and Ousterhout's log-structured file system; the age counts entries of the log.)
+pub(crate) fn cleaning_gain(alive: f64, age: u64) -> f64 {
+    (1.0 - alive) * ((age + 1) as f64).sqrt() / (1.0 + alive)
+}
+
+/// True when room is gained by emptying data segments rather than by cleaning the log: given the least share alive among
+/// the victims of each, where there are any. Emptying looks through the whole index: it must be clearly better.
+pub(crate) fn evacuates(log_alive: Option<f64>, data_alive: Option<f64>) -> bool {
+    match (log_alive, data_alive) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(log), Some(data)) => data + 0.2 < log,
+    }
+}

@@ -1,0 +1,202 @@
+//! Reading: what is known, attributes, and content in verified pieces.
+
+use crate::commit::ReadRecord;
+use crate::extent::{self, Checksums};
+use crate::known::{Known, Piece};
+use crate::object::{Attributes, PartitionId, Row, Stat, Which, name_of, shown};
+use crate::record::{Record, crc_of};
+use crate::store::{Inner, Store};
+use kura_block::{BLOCK_BYTES, Bufs, Error, Result};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Bytes that one step of a read gives at most.
+const STEP_BYTES: u64 = 1 << 20;
+
+impl Store {
+    /// What is known of a version. `Missing` when there is none, or when the newest is a delete marker.
+    pub async fn stat(&self, partition: PartitionId, key: &[u8], which: Which) -> Result<Stat> {
+        let (row, known) = self.inner.look_up(partition, key, which).await?;
+        let latest = self.inner.state.borrow().is_latest(&row)?;
+        Ok(known.stat(latest))
+    }
+
+    /// A version's attributes, with what is known of it.
+    pub async fn attributes(&self, partition: PartitionId, key: &[u8], which: Which) -> Result<(Stat, Attributes)> {
+        let reader = self.read(partition, key, which).await?;
+        Ok((reader.stat, reader.attributes))
+    }
+
+    /// Opens a version for reading. It stays readable as it is now, whatever is changed meanwhile, until the reader is
+    /// dropped: so drop it.
+    pub async fn read(&self, partition: PartitionId, key: &[u8], which: Which) -> Result<Reader> {
+        self.inner.open_reader(partition, key, which).await
+    }
+}
+
+/// A version being read.
+pub struct Reader {
+    /// What is known of it.
+    pub stat: Stat,
+    /// Its attributes.
+    pub attributes: Attributes,
+    inner: Rc<Inner>,
+    pieces: Vec<Piece>,
+    inline: Bufs,
+    /// What is left to be read of the content.
+    range: Range<u64>,
+    /// The piece to go on in and where it begins in the content.
+    at: (usize, u64),
+    checksums: Option<Checksums>,
+    place: String,
+    _pins: Pins,
+}
+
+impl Reader {
+    /// Narrows what is read to this range of the content; `Invalid` when it leaves it.
+    pub fn range(&mut self, range: Range<u64>) -> Result<()> {
+        if range.start > range.end || range.end > self.stat.size_bytes {
+            return Err(Error::invalid(format!("range {range:?} leaves an object of {} bytes", self.stat.size_bytes)));
+        }
+        self.range = range;
+        self.at = (0, 0);
+        Ok(())
+    }
+
+    /// The next bytes, at most 1 MiB, verified; `None` at the end. `Corrupt` when what is stored is not what was put.
+    pub async fn next(&mut self) -> Result<Option<Bufs>> {
+        if self.range.is_empty() {
+            return Ok(None);
+        }
+        let (mut number, mut begin) = self.at;
+        while let Some(piece) = self.pieces.get(number) {
+            if self.range.start < begin + piece.len {
+                break;
+            }
+            begin += piece.len;
+            number += 1;
+        }
+        self.at = (number, begin);
+        let skip = self.range.start - begin;
+        let left = self.range.end - self.range.start;
+        let data = match self.pieces.get(number).copied() {
+            None => {
+                let end = (skip + left).min(self.inline.len() as u64);
+                self.inline.slice(skip as usize..end as usize)
+            }
+            Some(piece) => {
+                let len = left.min(piece.len - skip).min(STEP_BYTES) as usize;
+                match piece.extent {
+                    None => Bufs::zeroes(len),
+                    Some(extent) => {
+                        let from = u64::from(piece.from) + skip;
+                        let read = extent::read(&*self.inner.device, extent, from, len, &mut self.checksums);
+                        read.await.map_err(|error| error.at(&self.place))?
+                    }
+                }
+            }
+        };
+        self.range.start += data.len() as u64;
+        Ok(Some(data))
+    }
+
+    /// All that is left to be read, in memory.
+    pub async fn rest(&mut self) -> Result<Bufs> {
+        let mut all = Bufs::new();
+        while let Some(data) = self.next().await? {
+            all.append(data);
+        }
+        Ok(all)
+    }
+}
+
+/// Segments that are not written over while this lives.
+pub(crate) struct Pins {
+    inner: Rc<Inner>,
+    segments: Vec<u32>,
+}
+
+impl Pins {
+    pub fn of(inner: &Rc<Inner>, known: &Known) -> Self {
+        let space = &mut inner.state.borrow_mut().space;
+        let of_extents = known.extents().into_iter().map(|extent| space.segment_of_block(extent.block));
+        let mut segments: Vec<u32> = of_extents.chain([space.segment_of_place(known.place)]).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        for segment in &segments {
+            space.pin(*segment);
+        }
+        Self { inner: Rc::clone(inner), segments }
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        let state = &mut *self.inner.state.borrow_mut();
+        for segment in &self.segments {
+            state.space.unpin(*segment);
+        }
+        state.settle();
+    }
+}
+
+impl Inner {
+    /// The version that is meant, when its last change may be seen.
+    pub async fn look_up(&self, partition: PartitionId, key: &[u8], which: Which) -> Result<(Row, Known)> {
+        let name = name_of(partition, key);
+        self.settled(&name).await?;
+        let found = self.state.borrow().find(&name, which)?;
+        found.ok_or_else(|| Error::missing(format!("{partition}, key {}: no such object", shown(key))))
+    }
+
+    pub async fn open_reader(self: &Rc<Self>, partition: PartitionId, key: &[u8], which: Which) -> Result<Reader> {
+        let (row, known) = self.look_up(partition, key, which).await?;
+        let latest = self.state.borrow().is_latest(&row)?;
+        let pins = Pins::of(self, &known);
+        let place = format!("{partition}, key {}", shown(key));
+        let ReadRecord { known, attributes, inline } =
+            self.record_at(&row, known).await.map_err(|error| error.at(&place))?;
+        let stat = known.stat(latest);
+        Ok(Reader {
+            range: 0..stat.size_bytes,
+            stat,
+            attributes,
+            inner: Rc::clone(self),
+            pieces: known.pieces,
+            inline,
+            at: (0, 0),
+            checksums: None,
+            place,
+            _pins: pins,
+        })
+    }
+
+    /// A version's record as it is now.
+    pub async fn read_record(self: &Rc<Self>, partition: PartitionId, key: &[u8], which: Which) -> Result<ReadRecord> {
+        let (row, known) = self.look_up(partition, key, which).await?;
+        let _pins = Pins::of(self, &known);
+        let place = format!("{partition}, key {}", shown(key));
+        self.record_at(&row, known).await.map_err(|error| error.at(place))
+    }
+
+    /// Reads the record of a version whose segment is pinned, and verifies that it is its own.
+    pub async fn record_at(&self, row: &Row, known: Known) -> Result<ReadRecord> {
+        self.until(|state| state.log.is_written(known.place)).await?;
+        let block_bytes = BLOCK_BYTES as u64;
+        let first = known.place / block_bytes * block_bytes;
+        let skip = (known.place - first) as usize;
+        let len = skip + known.log_bytes() as usize;
+        let bytes = self.device.read(first, len.next_multiple_of(BLOCK_BYTES)).await?;
+        let inline_at = skip + known.record_bytes as usize;
+        let record = Record::decode(&bytes.slice(skip..inline_at).contiguous())?;
+        let is_its_own = record.row == *row && record.revision == known.revision;
+        let Some((_, attributes)) = record.set.filter(|_| is_its_own) else {
+            return Err(Error::corrupt("another record lies where this object's was written"));
+        };
+        let inline = bytes.slice(inline_at..len);
+        if crc_of(&inline) != record.inline_crc {
+            return Err(Error::corrupt("the object's content fails its checksum"));
+        }
+        Ok(ReadRecord { known, attributes, inline })
+    }
+}

@@ -1,0 +1,271 @@
+//! The log's tail, read back; what is alive, counted; and the beginning of a new opening.
+
+use crate::entry::{self, HEAD_BYTES, Head, Records};
+use crate::extent;
+use crate::known::Known;
+use crate::log::Log;
+use crate::object::{PartitionId, Row, name_of};
+use crate::record::Record;
+use crate::root::{Root, Start};
+use crate::space::Use;
+use crate::store::{Inner, State};
+use kura_block::{BLOCK_BYTES, Buf, Error, Result};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// An entry met in the log, and where.
+struct Met {
+    head: Head,
+    segment: u32,
+    offset: u32,
+    records: Result<Records>,
+}
+
+/// Where a scan of the log stands.
+struct Scan<'a> {
+    inner: &'a Inner,
+    root: Root,
+    position: Start,
+    /// Of the entry met last: those behind it are of this opening or a later one.
+    opening: u64,
+    /// The segment being read, and the first block of the one where the log may go on.
+    held: Option<(u32, Buf)>,
+    peeked: Option<(u32, Buf)>,
+}
+
+impl Met {
+    fn behind(&self) -> Start {
+        Start {
+            sequence: self.head.sequence + 1,
+            revision: self.head.first_revision + u64::from(self.head.records),
+            segment: self.segment,
+            offset: self.offset + self.head.entry_bytes,
+            next_segment: self.head.next_segment,
+        }
+    }
+}
+
+impl Scan<'_> {
+    /// The next entry. Two places can hold it: behind the last one, and the beginning of the next segment. Where a crash
+    /// left one in both, the later opening's counts.
+    async fn next(&mut self) -> Result<Option<Met>> {
+        let Start { segment, offset, next_segment, .. } = self.position;
+        let mut here = None;
+        if offset as usize + HEAD_BYTES <= self.root.segment_bytes as usize {
+            let bytes = self.segment(segment).await?;
+            here = self.head_at(&bytes, offset).map(|head| (head, segment, offset));
+        }
+        let peeked = self.peek(next_segment).await?;
+        let there = self.head_at(&peeked, 0).map(|head| (head, next_segment, 0));
+        let Some((head, segment, offset)) = [here, there].into_iter().flatten().max_by_key(|(head, ..)| head.opening)
+        else {
+            return Ok(None);
+        };
+        let bytes = self.segment(segment).await?;
+        let entry = &bytes[offset as usize..offset as usize + head.entry_bytes as usize];
+        let met = Met { head, segment, offset, records: entry::records(&head, entry) };
+        self.opening = head.opening;
+        self.position = met.behind();
+        Ok(Some(met))
+    }
+
+    async fn segment(&mut self, segment: u32) -> Result<Buf> {
+        if let Some((held, bytes)) = &self.held
+            && *held == segment
+        {
+            return Ok(bytes.clone());
+        }
+        let bytes = self.read(segment, self.root.segment_bytes as usize).await?;
+        self.held = Some((segment, bytes.clone()));
+        Ok(bytes)
+    }
+
+    async fn peek(&mut self, segment: u32) -> Result<Buf> {
+        if let Some((peeked, bytes)) = &self.peeked
+            && *peeked == segment
+        {
+            return Ok(bytes.clone());
+        }
+        let bytes = self.read(segment, BLOCK_BYTES).await?;
+        self.peeked = Some((segment, bytes.clone()));
+        Ok(bytes)
+    }
+
+    async fn read(&self, segment: u32, len: usize) -> Result<Buf> {
+        if segment == 0 || segment >= self.root.segments {
+            return Err(Error::corrupt(format!("the log goes on in segment {segment}, which is not the log's")));
+        }
+        let place = u64::from(segment) * u64::from(self.root.segment_bytes);
+        let bytes = self.inner.device.read(place, len).await;
+        bytes.map(|bytes| bytes.contiguous()).map_err(|error| error.at(format_args!("the log in segment {segment}")))
+    }
+
+    /// The head of the entry that is expected, if it is there.
+    fn head_at(&self, bytes: &[u8], offset: u32) -> Option<Head> {
+        let head = Head::read(&bytes[offset as usize..])?;
+        let root = &self.root;
+        let expected = head.store == root.store()
+            && head.sequence == self.position.sequence
+            && head.first_revision == self.position.revision
+            && (self.opening..=root.opening).contains(&head.opening)
+            && (head.sequence < root.opening_sequence || head.opening == root.opening);
+        (expected && offset + head.entry_bytes <= root.segment_bytes).then_some(head)
+    }
+
+    /// An entry that says the one missing here was durable proves that the log is damaged, not finished.
+    async fn refuse_a_gap(&mut self, missing: u64) -> Result<()> {
+        let Start { segment, next_segment, .. } = self.position;
+        for segment in [segment, next_segment] {
+            let bytes = self.segment(segment).await?;
+            let heads = bytes.chunks(BLOCK_BYTES).filter_map(Head::read);
+            let mut later = heads.filter(|head| head.store == self.root.store() && head.opening >= self.opening);
+            if later.any(|head| head.sequence > missing && head.durable_sequence > missing) {
+                return Err(damaged(missing));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn damaged(sequence: u64) -> Error {
+    Error::corrupt(format!(
+        "the log is damaged in its middle (entry {sequence} was durable and cannot be read): restore the store from a copy"
+    ))
+}
+
+impl Inner {
+    /// Replays the log from where the root says, and counts what is alive.
+    pub async fn replay(&self) -> Result<()> {
+        let root = self.state.borrow().root;
+        let mut scan = Scan { inner: self, root, position: root.start, opening: 0, held: None, peeked: None };
+        let mut segments = BTreeMap::new();
+        let mut end = (root.start, 0);
+        // An entry counts when a later one says that it was durable, or else when all that it names is there.
+        let mut waiting: VecDeque<Met> = VecDeque::new();
+        // What an earlier opening accepted is durable: it may be written over by now where a later entry let it go.
+        let mut durable = root.start.sequence.max(root.opening_sequence);
+        loop {
+            let met = scan.next().await?;
+            let is_end = met.is_none();
+            durable = met.as_ref().map_or(durable, |met| durable.max(met.head.durable_sequence));
+            waiting.extend(met);
+            while let Some(met) = waiting.front() {
+                let known_durable = met.head.sequence < durable;
+                if !known_durable && !is_end {
+                    break;
+                }
+                let whole = known_durable || self.is_whole(met).await;
+                let Some(met) = waiting.pop_front().filter(|_| whole) else { break };
+                end = (met.behind(), met.head.opening);
+                segments.insert(met.segment, met.head.sequence);
+                self.take_in(met)?;
+            }
+            if is_end {
+                break;
+            }
+        }
+        (scan.position, scan.opening) = end;
+        scan.refuse_a_gap(end.0.sequence).await?;
+        let state = &mut *self.state.borrow_mut();
+        state.log = Log::new(root.store(), root.opening + 1, root.segment_bytes, end.0);
+        state.count(&segments)
+    }
+
+    /// True when all of an entry and all it names is there.
+    async fn is_whole(&self, met: &Met) -> bool {
+        let Ok(records) = &met.records else { return false };
+        if !records.inline_holds {
+            return false;
+        }
+        let sets = records.records.iter().filter_map(|(_, record)| record.set.as_ref());
+        for piece in sets.flat_map(|(known, _)| &known.pieces) {
+            let Some(extent) = piece.extent else { continue };
+            let len = extent.blocks as usize * BLOCK_BYTES;
+            if extent::read(&*self.device, extent, 0, len, &mut None).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Makes the index agree with an entry.
+    fn take_in(&self, met: Met) -> Result<()> {
+        let state = &mut *self.state.borrow_mut();
+        let place = state.space.place(met.segment) + u64::from(met.offset);
+        let records = met.records.map_err(|_| damaged(met.head.sequence))?;
+        for (at, Record { row, set, .. }) in records.records {
+            match set {
+                None => {
+                    state.index.edit(&row, None)?;
+                }
+                Some((known, _)) => {
+                    state.enter(&row, &Known { place: place + u64::from(at), ..known })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Partitions and their attributes stay in memory.
+    pub async fn read_partitions(self: &Rc<Self>) -> Result<()> {
+        let mut rows = Vec::new();
+        let root = Row::newest(name_of(PartitionId::ROOT, &[]));
+        self.state.borrow().index.scan(&root, |row, known| {
+            let is_partition = row.partition() == PartitionId::ROOT;
+            if is_partition {
+                rows.push((row, known));
+            }
+            is_partition
+        })?;
+        for (row, known) in rows {
+            let what = || format!("partition {}", crate::object::shown(row.key()));
+            let read = self.record_at(&row, known).await.map_err(|error| error.at(what()))?;
+            self.state.borrow_mut().note_partition(&row, &read.known, &read.attributes);
+        }
+        Ok(())
+    }
+
+    /// Makes it durable that entries from here on are a new opening's: what a crash left behind the log's end never
+    /// counts again.
+    pub async fn begin_opening(&self) -> Result<()> {
+        let root = {
+            let state = &mut *self.state.borrow_mut();
+            let (generation, opening) = (state.root.generation + 1, state.root.opening + 1);
+            let opening_sequence = state.log.last_sequence() + 1;
+            Root { generation, opening, opening_sequence, ..state.root }
+        };
+        root.write(&*self.device).await?;
+        let state = &mut *self.state.borrow_mut();
+        state.root = root;
+        state.settle();
+        Ok(())
+    }
+}
+
+impl State {
+    /// Counts what is alive in every segment, from what the index names. `log_segments` are those of the tail, with the
+    /// last entry in each.
+    fn count(&mut self, log_segments: &BTreeMap<u32, u64>) -> Result<()> {
+        let Self { index, space, log, index_segments, .. } = self;
+        for segment in index_segments {
+            space.mark(*segment, Use::Index);
+        }
+        for (segment, last_sequence) in log_segments {
+            space.mark(*segment, Use::Log);
+            space.segments[*segment as usize].last_sequence = *last_sequence;
+        }
+        for segment in log.segments() {
+            space.mark(segment, Use::Log);
+        }
+        let mut problem = None;
+        index.scan(&Row::newest(Vec::new()), |row, known| {
+            problem = space.count(&known).err().map(|error| error.at(crate::object::shown(row.key())));
+            problem.is_none()
+        })?;
+        if let Some(error) = problem {
+            return Err(error);
+        }
+        space.index_rooms();
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! The root: the one block that says where everything begins. Written and read here.
+//!
+//! Generation g lies at block g mod 2 of the device; the valid one with the higher generation counts. It is written
+//! with FUA, after all it speaks of is durable.
+//!
+//! ```text
+//!   0  magic "kura-obj"   8  CRC u32 over the block with itself as zero  12  version u32
+//!  16  id, 16 bytes      32  generation u64                             40  segment bytes u32   44  segments u32
+//!  48  opening u64       56  first sequence of this opening u64
+//!  64  checkpoint: number u64, first segment u32 (0: none), leaves u32
+//!  80  replay from: sequence u64, revision u64, segment u32, offset in it u32, next segment u32
+//! 108  inline limit u32
+//! ```
+
+use kura_block::{BLOCK_BYTES, Block, Buf, Error, Reader, Result, Writer};
+
+const MAGIC: [u8; 8] = *b"kura-obj";
+const VERSION: u32 = 1;
+const CRC_AT: usize = 8;
+
+/// Where the log is read from after a crash: the first entry that the checkpoint may not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub sequence: u64,
+    pub revision: u64,
+    pub segment: u32,
+    pub offset: u32,
+    pub next_segment: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CheckpointRef {
+    pub number: u64,
+    /// 0: there is none, the index begins empty.
+    pub first_segment: u32,
+    pub leaves: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Root {
+    pub id: [u8; 16],
+    pub generation: u64,
+    pub segment_bytes: u32,
+    pub segments: u32,
+    /// Counts up with each start; entries from `opening_sequence` on are of it or later ones.
+    pub opening: u64,
+    pub opening_sequence: u64,
+    pub checkpoint: CheckpointRef,
+    pub start: Start,
+    /// Content up to this many bytes lies behind its record.
+    pub inline_limit_bytes: u32,
+}
+
+impl Root {
+    /// The store's number in heads of entries: half its id.
+    pub fn store(&self) -> u64 {
+        let mut half = [0; 8];
+        half.copy_from_slice(&self.id[..8]);
+        u64::from_le_bytes(half)
+    }
+
+    fn encode(&self) -> Buf {
+        let mut out = Writer::with_room(BLOCK_BYTES);
+        out.bytes(&MAGIC).u32(0).u32(VERSION).bytes(&self.id).u64(self.generation);
+        out.u32(self.segment_bytes).u32(self.segments).u64(self.opening).u64(self.opening_sequence);
+        out.u64(self.checkpoint.number).u32(self.checkpoint.first_segment).u32(self.checkpoint.leaves);
+        let start = self.start;
+        out.u64(start.sequence).u64(start.revision).u32(start.segment).u32(start.offset).u32(start.next_segment);
+        out.u32(self.inline_limit_bytes);
+        out.pad_to(BLOCK_BYTES);
+        out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
+        Buf::copy_of(out.as_slice())
+    }
+
+    fn decode(block: &[u8]) -> Result<Option<Self>> {
+        let mut reader = Reader::new(block);
+        if reader.array::<8>()? != MAGIC {
+            return Ok(None);
+        }
+        let crc = reader.u32()?;
+        let mut zeroed = block.to_vec();
+        zeroed[CRC_AT..CRC_AT + 4].fill(0);
+        if crc != crc32c::crc32c(&zeroed) {
+            return Ok(None);
+        }
+        let version = reader.u32()?;
+        if version != VERSION {
+            return Err(Error::invalid(format!(
+                "the object store is of version {version}, this program reads {VERSION}"
+            )));
+        }
+        Ok(Some(Self {
+            id: reader.array()?,
+            generation: reader.u64()?,
+            segment_bytes: reader.u32()?,
+            segments: reader.u32()?,
+            opening: reader.u64()?,
+            opening_sequence: reader.u64()?,
+            checkpoint: CheckpointRef { number: reader.u64()?, first_segment: reader.u32()?, leaves: reader.u32()? },
+            start: Start {
+                sequence: reader.u64()?,
+                revision: reader.u64()?,
+                segment: reader.u32()?,
+                offset: reader.u32()?,
+                next_segment: reader.u32()?,
+            },
+            inline_limit_bytes: reader.u32()?,
+        }))
+    }
+
+    /// The newest root of a device; `None` where there is no store.
+    pub async fn read(device: &dyn Block) -> Result<Option<Self>> {
+        let mut newest: Option<Self> = None;
+        let mut failed = None;
+        for slot in 0..2 {
+            // A root that cannot be read is as good as torn: the other one decides.
+            match device.read(slot * BLOCK_BYTES as u64, BLOCK_BYTES).await {
+                Ok(block) => {
+                    let root = Self::decode(&block.contiguous())?;
+                    newest = [newest, root].into_iter().flatten().max_by_key(|root| root.generation);
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        match (newest, failed) {
+            (None, Some(error)) => Err(error.at("the object store's roots")),
+            (newest, _) => Ok(newest),
+        }
+    }
+
+    /// Writes it durably, over the older of the two.
+    pub async fn write(&self, device: &dyn Block) -> Result<()> {
+        device.write(self.generation % 2 * BLOCK_BYTES as u64, self.encode().into(), true).await
+    }
+}

@@ -1,0 +1,81 @@
+//! The scrub: every byte read and held against its checksum, in steps, so that its caller sets the pace.
+
+use crate::extent;
+use crate::known::Known;
+use crate::object::{PartitionId, Row, Version};
+use crate::read::Pins;
+use crate::store::{Inner, Store};
+use kura_block::{BLOCK_BYTES, Error, Kind, Result};
+use std::rc::Rc;
+
+/// An object that cannot be read as it was put.
+#[derive(Clone, Debug)]
+pub struct Damage {
+    /// Its partition; that of the partitions themselves has no name.
+    pub partition: PartitionId,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its version.
+    pub version: Version,
+    /// What is wrong.
+    pub error: Error,
+}
+
+/// Where a scrub goes on.
+#[derive(Clone, Debug)]
+pub struct ScrubPlace(Row);
+
+/// What a step of a scrub found.
+#[derive(Clone, Debug, Default)]
+pub struct Scrubbed {
+    /// Versions read.
+    pub versions: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Those that cannot be read as they were put.
+    pub damaged: Vec<Damage>,
+    /// Where the next step begins; `None` at the end.
+    pub next: Option<ScrubPlace>,
+}
+
+impl Store {
+    /// Reads the next versions, at least `bytes` of them or all that are left, and holds them against their checksums.
+    pub async fn scrub(&self, from: Option<ScrubPlace>, bytes: u64) -> Result<Scrubbed> {
+        let mut done = Scrubbed::default();
+        let mut place = from.map_or_else(|| Row::newest(Vec::new()), |ScrubPlace(row)| row);
+        while done.bytes < bytes {
+            let found = self.inner.state.borrow().index.seek(&place)?;
+            let Some((row, known)) = found else { return Ok(done) };
+            done.versions += 1;
+            done.bytes += u64::from(known.log_bytes());
+            done.bytes += known.extents().iter().map(|extent| u64::from(extent.all_blocks()) * 4096).sum::<u64>();
+            if let Err(error) = self.inner.verify(&row, known).await {
+                let (partition, key, version) = (row.partition(), row.key().to_vec(), Version(row.version.0));
+                done.damaged.push(Damage { partition, key, version, error });
+            }
+            // Versions are counted from 1.
+            place = Row::new(row.name, row.version.0 - 1);
+        }
+        done.next = Some(ScrubPlace(place));
+        Ok(done)
+    }
+}
+
+impl Inner {
+    async fn verify(self: &Rc<Self>, row: &Row, known: Known) -> Result<()> {
+        let _pins = Pins::of(self, &known);
+        let extents = known.extents();
+        self.record_at(row, known).await?;
+        for extent in extents {
+            extent::read(&*self.device, extent, 0, extent.blocks as usize * BLOCK_BYTES, &mut None).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Damage {
+    /// True when the bytes are not what was put; false when they cannot be read at all.
+    pub fn is_corrupt(&self) -> bool {
+        self.error.kind() == Kind::Corrupt
+    }
+}

@@ -1,0 +1,487 @@
+//! The device's segments: which are free, what is alive in the others, and when what died may be used again.
+//!
+//! What must hold:
+//! 1. What a record names is not written over before a record that no longer names it is durable. An extent not even
+//!    before a replay knows so without a look at the extent: see `Log::proven`.
+//! 2. A segment of the log is not written over while a replay would still read it.
+//! 3. Nothing is written over while somebody reads it.
+
+use crate::known::Known;
+use kura_block::{BLOCK_BYTES, Error, Result};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// The roots.
+    Root,
+    Free,
+    Log,
+    Data,
+    /// A checkpoint of the index.
+    Index,
+}
+
+pub(crate) struct Segment {
+    pub usage: Use,
+    /// Of the log: bytes of records that the index still names.
+    pub live_bytes: u32,
+    /// Of the log: the newest entry in it; `u64::MAX` while the log may go on there.
+    pub last_sequence: u64,
+    /// Of the log: the newest entry that made a record in it dead.
+    pub killed_sequence: u64,
+    /// Of data: the blocks that are taken.
+    pub taken: Option<Box<[u64]>>,
+    pub taken_blocks: u32,
+}
+
+/// An extent that wants more is given no smaller run, while there are larger ones.
+const LEAST_RUN_BLOCKS: u32 = 17;
+/// Data segments with room that are looked at before a fresh one is taken.
+const PARTLY_TRIES: usize = 32;
+
+/// Blocks that may be used again once an entry is durable.
+struct Limbo {
+    sequence: u64,
+    block: u32,
+    blocks: u32,
+}
+
+pub(crate) struct Space {
+    pub segment_blocks: u32,
+    pub segments: Vec<Segment>,
+    free: BTreeSet<u32>,
+    /// Data segments with room, by how much; not the open one.
+    partly: BTreeSet<(u32, u32)>,
+    open_data: Option<u32>,
+    limbo: VecDeque<Limbo>,
+    /// Log segments without a live record, that wait for a checkpoint or a flush.
+    empty: BTreeSet<u32>,
+    pins: BTreeMap<u32, u32>,
+    /// Extents of uploads that are not committed yet: first block and blocks.
+    pub held: BTreeMap<u32, u32>,
+    /// Every entry below is durable.
+    durable: u64,
+    /// Entries below are never replayed.
+    replay: u64,
+    /// Segments that became free, to be told to the device.
+    pub freed: BTreeSet<u32>,
+    /// Log segments that cleaning did not empty: something in them is damaged.
+    pub stuck: BTreeSet<u32>,
+    /// Data segments that are being emptied: no extent is put there.
+    evacuating: BTreeSet<u32>,
+    data_segments: u64,
+    data_taken_blocks: u64,
+    /// False while the index is being read: what is alive is counted when all of it is known.
+    pub counts: bool,
+}
+
+impl Space {
+    pub fn new(segment_bytes: u32, segments: u32) -> Self {
+        let fresh = |usage| Segment {
+            usage,
+            live_bytes: 0,
+            last_sequence: 0,
+            killed_sequence: 0,
+            taken: None,
+            taken_blocks: 0,
+        };
+        let all = (0..segments).map(|at| fresh(if at == 0 { Use::Root } else { Use::Free }));
+        Self {
+            segment_blocks: segment_bytes / BLOCK_BYTES as u32,
+            segments: all.collect(),
+            free: (1..segments).collect(),
+            partly: BTreeSet::new(),
+            open_data: None,
+            limbo: VecDeque::new(),
+            empty: BTreeSet::new(),
+            pins: BTreeMap::new(),
+            held: BTreeMap::new(),
+            durable: 0,
+            replay: 0,
+            freed: BTreeSet::new(),
+            stuck: BTreeSet::new(),
+            evacuating: BTreeSet::new(),
+            data_segments: 0,
+            data_taken_blocks: 0,
+            counts: false,
+        }
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        u64::from(self.segment_blocks) * BLOCK_BYTES as u64
+    }
+
+    /// Where a segment begins on the device, in bytes.
+    pub fn place(&self, segment: u32) -> u64 {
+        u64::from(segment) * self.segment_bytes()
+    }
+
+    pub fn segment_of_place(&self, place: u64) -> u32 {
+        (place / self.segment_bytes()) as u32
+    }
+
+    pub fn segment_of_block(&self, block: u32) -> u32 {
+        block / self.segment_blocks
+    }
+
+    pub fn free_segments(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Takes a free segment for the log or a checkpoint, if more than `floor` are free.
+    pub fn take(&mut self, usage: Use, floor: usize) -> Option<u32> {
+        if self.free.len() <= floor {
+            return None;
+        }
+        let segment = self.free.pop_first()?;
+        self.freed.remove(&segment);
+        self.mark(segment, usage);
+        Some(segment)
+    }
+
+    /// Marks a free segment as found in use when the store was opened, or as taken.
+    pub fn mark(&mut self, segment: u32, usage: Use) {
+        self.free.remove(&segment);
+        let words = self.segment_blocks.div_ceil(64) as usize;
+        let known = &mut self.segments[segment as usize];
+        self.data_segments -= u64::from(known.usage == Use::Data);
+        self.data_taken_blocks -= u64::from(known.taken_blocks);
+        self.data_segments += u64::from(usage == Use::Data);
+        known.usage = usage;
+        known.live_bytes = 0;
+        known.killed_sequence = 0;
+        known.last_sequence = if usage == Use::Log { u64::MAX } else { 0 };
+        known.taken = (usage == Use::Data).then(|| vec![0; words].into());
+        known.taken_blocks = 0;
+    }
+
+    /// Gives a segment back at once.
+    pub fn free(&mut self, segment: u32) {
+        self.mark(segment, Use::Free);
+        self.empty.remove(&segment);
+        self.stuck.remove(&segment);
+        self.free.insert(segment);
+        self.freed.insert(segment);
+    }
+
+    /// The log has gone on elsewhere: `last_sequence` is the newest entry of this segment.
+    pub fn seal(&mut self, segment: u32, last_sequence: u64) {
+        let known = &mut self.segments[segment as usize];
+        known.last_sequence = last_sequence;
+        if known.live_bytes == 0 {
+            self.empty.insert(segment);
+        }
+    }
+
+    pub fn add_record(&mut self, place: u64, bytes: u32) {
+        let segment = self.segment_of_place(place);
+        self.segments[segment as usize].live_bytes += bytes;
+        self.empty.remove(&segment);
+    }
+
+    /// The index does not name this record any more; the entry `sequence` said so.
+    pub fn kill_record(&mut self, place: u64, bytes: u32, sequence: u64) {
+        let segment = self.segment_of_place(place);
+        let known = &mut self.segments[segment as usize];
+        known.live_bytes -= bytes;
+        known.killed_sequence = known.killed_sequence.max(sequence);
+        if known.live_bytes == 0 && known.last_sequence != u64::MAX {
+            self.empty.insert(segment);
+        }
+    }
+
+    /// Takes an extent for up to `data_blocks`: its first block and how many data blocks it has. It is held until
+    /// [`Space::keep`] or [`Space::release`].
+    pub fn allocate(&mut self, data_blocks: u32, floor: usize) -> Option<(u32, u32)> {
+        let all = (data_blocks + 1).min(self.segment_blocks);
+        let least = all.min((self.segment_blocks / 4).min(LEAST_RUN_BLOCKS));
+        let (segment, start, run) = self.find_room(least, floor).or_else(|| self.find_room(2, floor))?;
+        let block = segment * self.segment_blocks + start;
+        let blocks = run.min(all);
+        self.set_taken(block, blocks, true);
+        self.held.insert(block, blocks);
+        Some((block, blocks - 1))
+    }
+
+    /// A run of at least `least` blocks: in the open data segment, then in a fresh one while there are many, then in
+    /// those with most room.
+    fn find_room(&mut self, least: u32, floor: usize) -> Option<(u32, u32, u32)> {
+        if let Some(segment) = self.open_data {
+            if let Some((start, run)) = self.find_run(segment, least) {
+                return Some((segment, start, run));
+            }
+            self.open_data = None;
+            self.note_room(segment);
+        }
+        let plenty = floor.max(self.segments.len() / 8);
+        if self.free.len() <= plenty {
+            let roomy = self.partly.iter().rev().take(PARTLY_TRIES).copied();
+            let found =
+                roomy.into_iter().find_map(|(room, segment)| Some((room, segment, self.find_run(segment, least)?)));
+            if let Some((room, segment, (start, run))) = found {
+                self.partly.remove(&(room, segment));
+                self.open_data = Some(segment);
+                return Some((segment, start, run));
+            }
+        }
+        let segment = self.take(Use::Data, floor)?;
+        self.open_data = Some(segment);
+        Some((segment, 0, self.segment_blocks))
+    }
+
+    /// Enters a data segment where it belongs by what is taken in it.
+    fn note_room(&mut self, segment: u32) {
+        let taken = self.segments[segment as usize].taken_blocks;
+        if taken == 0 {
+            self.free(segment);
+        } else if taken < self.segment_blocks && !self.evacuating.contains(&segment) {
+            self.partly.insert((self.segment_blocks - taken, segment));
+        }
+    }
+
+    /// Puts no more extents into these data segments.
+    pub fn begin_evacuation(&mut self, segments: &[u32]) {
+        for segment in segments {
+            self.evacuating.insert(*segment);
+            if self.open_data == Some(*segment) {
+                self.open_data = None;
+            }
+            let taken = self.segments[*segment as usize].taken_blocks;
+            self.partly.remove(&(self.segment_blocks - taken, *segment));
+        }
+    }
+
+    /// What is left in them stays.
+    pub fn end_evacuation(&mut self) {
+        for segment in std::mem::take(&mut self.evacuating) {
+            if self.segments[segment as usize].usage == Use::Data {
+                self.note_room(segment);
+            }
+        }
+    }
+
+    /// Blocks that could be taken: in free segments and in those of data.
+    pub fn room_blocks(&self) -> u64 {
+        (self.free.len() as u64 + self.data_segments) * u64::from(self.segment_blocks) - self.data_taken_blocks
+    }
+
+    /// Takes a segment that became free and that the device does not know of, if there are more than `keep`.
+    pub fn take_freed(&mut self, keep: usize) -> Option<u32> {
+        if self.freed.len() <= keep {
+            return None;
+        }
+        // The last one: those in front are used first.
+        let segment = self.freed.pop_last()?;
+        self.mark(segment, Use::Root);
+        Some(segment)
+    }
+
+    /// The first run of free blocks that has `least` of them.
+    fn find_run(&self, segment: u32, least: u32) -> Option<(u32, u32)> {
+        let known = &self.segments[segment as usize];
+        let taken = known.taken.as_ref()?;
+        if self.segment_blocks - known.taken_blocks < least {
+            return None;
+        }
+        let is_taken = |at: u32| taken[at as usize / 64] & 1 << (at % 64) != 0;
+        let mut start = 0;
+        for at in 0..=self.segment_blocks {
+            if at == self.segment_blocks || is_taken(at) {
+                if at - start >= least {
+                    return Some((start, at - start));
+                }
+                start = at + 1;
+            }
+        }
+        None
+    }
+
+    /// Marks blocks of one data segment; false when one of them was so already.
+    pub fn set_taken(&mut self, block: u32, blocks: u32, to: bool) -> bool {
+        let segment = self.segment_of_block(block);
+        let known = &mut self.segments[segment as usize];
+        let Some(taken) = &mut known.taken else { return false };
+        let mut changed = 0;
+        let first = block % self.segment_blocks;
+        for at in first..(first + blocks).min(self.segment_blocks) {
+            let bit = 1u64 << (at % 64);
+            let word = &mut taken[at as usize / 64];
+            changed += u32::from((*word & bit != 0) != to);
+            *word = if to { *word | bit } else { *word & !bit };
+        }
+        known.taken_blocks = if to { known.taken_blocks + changed } else { known.taken_blocks - changed };
+        let all = &mut self.data_taken_blocks;
+        *all = if to { *all + u64::from(changed) } else { *all - u64::from(changed) };
+        changed == blocks
+    }
+
+    /// An upload's extent is named by a record now.
+    pub fn keep(&mut self, block: u32) {
+        self.held.remove(&block);
+    }
+
+    /// An upload's extent that no record names is free again.
+    pub fn release(&mut self, block: u32) {
+        if let Some(blocks) = self.held.remove(&block) {
+            self.give_back(block, blocks);
+        }
+    }
+
+    fn give_back(&mut self, block: u32, blocks: u32) {
+        let segment = self.segment_of_block(block);
+        let taken = self.segments[segment as usize].taken_blocks;
+        self.partly.remove(&(self.segment_blocks - taken, segment));
+        let whole = self.set_taken(block, blocks, false);
+        assert!(whole, "blocks {block}+{blocks} are given back once");
+        if self.open_data != Some(segment) {
+            self.note_room(segment);
+        }
+    }
+
+    /// The index does not name this extent any more; the entry `sequence` said so.
+    pub fn kill_extent(&mut self, block: u32, blocks: u32, sequence: u64) {
+        self.limbo.push_back(Limbo { sequence, block, blocks });
+    }
+
+    pub fn pin(&mut self, segment: u32) {
+        *self.pins.entry(segment).or_default() += 1;
+    }
+
+    pub fn unpin(&mut self, segment: u32) {
+        if let Some(count) = self.pins.get_mut(&segment) {
+            *count -= 1;
+            if *count == 0 {
+                self.pins.remove(&segment);
+            }
+        }
+    }
+
+    /// Entries below `durable` are durable, those below `proven` are known to be so after a crash too, and those below
+    /// `replay` are never replayed: what died may be used again.
+    pub fn settle(&mut self, durable: u64, proven: u64, replay: u64) {
+        (self.durable, self.replay) = (self.durable.max(durable), self.replay.max(replay));
+        let mut kept = VecDeque::new();
+        while let Some(dead) = self.limbo.pop_front() {
+            if dead.sequence >= proven {
+                self.limbo.push_front(dead);
+                break;
+            }
+            if self.pins.contains_key(&self.segment_of_block(dead.block)) {
+                kept.push_back(dead);
+            } else {
+                self.give_back(dead.block, dead.blocks);
+            }
+        }
+        kept.append(&mut self.limbo);
+        self.limbo = kept;
+        let reusable = |segment: &&u32| {
+            let known = &self.segments[**segment as usize];
+            known.killed_sequence < self.durable
+                && known.last_sequence < self.replay
+                && !self.pins.contains_key(segment)
+        };
+        let done: Vec<u32> = self.empty.iter().filter(reusable).copied().collect();
+        for segment in done {
+            self.free(segment);
+        }
+    }
+
+    /// True when extents wait for their death to be known after a crash too.
+    pub fn has_limbo(&self) -> bool {
+        !self.limbo.is_empty()
+    }
+
+    /// Log segments that only a checkpoint keeps from being free.
+    pub fn waiting_for_checkpoint(&self) -> usize {
+        let waits = |segment: &&u32| self.segments[**segment as usize].last_sequence >= self.replay;
+        self.empty.iter().filter(waits).count()
+    }
+
+    /// Counts what a version found in the index keeps alive; `Corrupt` where it cannot be.
+    pub fn count(&mut self, known: &Known) -> Result<()> {
+        let segment = self.segment_of_place(known.place);
+        self.found(segment, Use::Log)?;
+        self.segments[segment as usize].live_bytes += known.log_bytes();
+        for extent in known.extents() {
+            self.found(self.segment_of_block(extent.block), Use::Data)?;
+            if !self.set_taken(extent.block, extent.all_blocks(), true) {
+                return Err(Error::corrupt(format!(
+                    "the extent at block {} belongs to another object too",
+                    extent.block
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// A segment that the index names is of this use.
+    fn found(&mut self, segment: u32, usage: Use) -> Result<()> {
+        let known = self.segments.get(segment as usize).map(|known| known.usage);
+        match known {
+            Some(Use::Free) => {
+                self.mark(segment, usage);
+                // Of the log: older than anything that is replayed.
+                self.segments[segment as usize].last_sequence = 0;
+                Ok(())
+            }
+            Some(known) if known == usage => Ok(()),
+            _ => Err(Error::corrupt(format!("segment {segment} is used in two ways"))),
+        }
+    }
+
+    /// After the index was read: data segments with room are open for use.
+    pub fn index_rooms(&mut self) {
+        self.counts = true;
+        for segment in 0..self.segments.len() as u32 {
+            match self.segments[segment as usize].usage {
+                Use::Data => self.note_room(segment),
+                Use::Log => {
+                    let known = &self.segments[segment as usize];
+                    if known.live_bytes == 0 && known.last_sequence != u64::MAX {
+                        self.empty.insert(segment);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// For checks.
+impl Space {
+    /// Blocks that died and wait for a flush, or for a reader.
+    pub fn in_limbo(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.limbo.iter().map(|dead| (dead.block, dead.blocks))
+    }
+
+    /// Every taken block of every data segment.
+    pub fn taken_blocks(&self) -> BTreeSet<u32> {
+        let blocks = (0..self.segments.len() as u32 * self.segment_blocks).filter(|block| {
+            let at = block % self.segment_blocks;
+            let taken = &self.segments[self.segment_of_block(*block) as usize].taken;
+            taken.as_ref().is_some_and(|taken| taken[at as usize / 64] & 1 << (at % 64) != 0)
+        });
+        blocks.collect()
+    }
+
+    /// What is wrong with the lists of segments; nothing, that is.
+    pub fn check(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (number, segment) in self.segments.iter().enumerate() {
+            let number = number as u32;
+            if (segment.usage == Use::Free) != self.free.contains(&number) {
+                wrong.push(format!("segment {number} is {:?} and the list of free ones disagrees", segment.usage));
+            }
+            let room = self.segment_blocks - segment.taken_blocks;
+            let is_partly = segment.usage == Use::Data && room > 0 && self.open_data != Some(number);
+            if is_partly && !self.evacuating.contains(&number) && !self.partly.contains(&(room, number)) {
+                wrong.push(format!("segment {number} has room for data and is not found when room is looked for"));
+            }
+            let is_empty = segment.usage == Use::Log && segment.live_bytes == 0 && segment.last_sequence != u64::MAX;
+            if is_empty != self.empty.contains(&number) {
+                wrong.push(format!("segment {number} of the log is without a live record, or is said to be"));
+            }
+        }
+        wrong
+    }
+}

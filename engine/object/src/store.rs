@@ -1,0 +1,345 @@
+//! The store in service: what it holds in memory, the task that writes the log, and who waits for it.
+
+use crate::batch::Durability;
+use crate::index::Index;
+use crate::log::{Group, Log};
+use crate::object::Partition;
+use crate::root::Root;
+use crate::space::Space;
+use futures::future::{Either, select};
+use kura_block::{Block, Error, Result, Runtime};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How a store is run; all of it may differ from one start to the next.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// When changes are acknowledged whose batch does not say.
+    pub durability: Durability,
+    /// How long what was acknowledged in memory may stay volatile.
+    pub volatile_for: Duration,
+    /// True tells the device what segments became free.
+    pub discard: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { durability: Durability::Durable, volatile_for: Duration::from_millis(200), discard: true }
+    }
+}
+
+/// An object store on a block device. Clones are the same store; it is used by one thread.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) inner: Rc<Inner>,
+}
+
+/// How full a store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Versions, delete markers and partitions.
+    pub versions: u64,
+    /// Bytes of the index in memory, without what the allocator adds.
+    pub index_bytes: u64,
+    /// Bytes of the device that the store uses.
+    pub size_bytes: u64,
+    /// Bytes in segments that hold nothing: what is dead in the others comes back in time.
+    pub free_bytes: u64,
+}
+
+/// What a store has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Entries of the log: groups of batches that were written together.
+    pub entries: u64,
+    /// Bytes of those.
+    pub log_bytes: u64,
+    /// Bytes of extents, with their checksums.
+    pub extent_bytes: u64,
+    /// Checkpoints of the index.
+    pub checkpoints: u64,
+    /// Bytes of those.
+    pub checkpoint_bytes: u64,
+    /// Segments of the log that were cleaned.
+    pub cleaned_segments: u64,
+    /// Segments of data that were emptied, or that it was tried with.
+    pub evacuated_segments: u64,
+    /// Segments that the device was told of as free.
+    pub discarded_segments: u64,
+}
+
+pub(crate) struct Inner {
+    pub device: Rc<dyn Block>,
+    pub runtime: Rc<dyn Runtime>,
+    pub options: Options,
+    pub segment_bytes: u32,
+    pub state: RefCell<State>,
+    /// The writer of the log has something to look at.
+    pub wake: Notify,
+    /// An entry was written or became durable, the store failed, or a round of housekeeping ended.
+    pub progress: Notify,
+    /// The housekeeper has something to look at.
+    pub housekeeping: Notify,
+    /// Rounds of housekeeping that ended, the entry before which another one is in vain, and whether one is under way.
+    pub rounds: Cell<u64>,
+    pub vain_until: Cell<u64>,
+    pub in_round: Cell<bool>,
+    /// Somebody waits for room.
+    pub wanted: Cell<bool>,
+    pub counters: Cell<Counters>,
+    /// Tasks that go on until the store is closed.
+    pub tasks: Cell<u32>,
+}
+
+pub(crate) struct State {
+    pub index: Index,
+    pub space: Space,
+    pub log: Log,
+    pub root: Root,
+    /// By number; what the root partition's objects say.
+    pub partitions: BTreeMap<u64, Partition>,
+    /// Where the checkpoint of the index lies.
+    pub index_segments: Vec<u32>,
+    pub failed: Option<Error>,
+    pub closing: bool,
+}
+
+/// Which entry a batch is in, and whether its client waits until that is durable.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket {
+    pub sequence: u64,
+    pub durable: bool,
+}
+
+enum Step {
+    Write(Group),
+    Flush,
+    Wait(Option<Duration>),
+    End,
+}
+
+impl State {
+    pub fn alive(&self) -> Result<()> {
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None if self.closing => Err(Error::busy("the object store is being closed")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Inner {
+    /// Writes groups one after another until the store is closed: an entry is durable before the next one is written,
+    /// unless nobody waits for it.
+    pub async fn write_log(self: Rc<Self>) {
+        let mut volatile_since = Duration::ZERO;
+        loop {
+            let woken = self.wake.notified();
+            let result = match self.next_step(volatile_since) {
+                Step::Write(group) => {
+                    let was_unflushed = self.state.borrow().log.unflushed;
+                    let result = self.write_group(group).await;
+                    if !was_unflushed {
+                        volatile_since = self.runtime.now();
+                    }
+                    result
+                }
+                Step::Flush => self.flush_log().await,
+                Step::Wait(None) => {
+                    woken.await;
+                    Ok(())
+                }
+                Step::Wait(Some(delay)) => {
+                    match select(pin!(woken), self.runtime.sleep(delay)).await {
+                        Either::Left(_) | Either::Right(_) => {}
+                    }
+                    Ok(())
+                }
+                Step::End => break,
+            };
+            if let Err(error) = result {
+                tracing::error!(%error, "the object store stops: its log cannot be written");
+                self.fail(error);
+                break;
+            }
+        }
+        self.tasks.set(self.tasks.get() - 1);
+        self.progress.notify_waiters();
+    }
+
+    fn next_step(&self, volatile_since: Duration) -> Step {
+        let state = &mut *self.state.borrow_mut();
+        if state.failed.is_some() {
+            return Step::End;
+        }
+        if let Some(group) = state.log.take() {
+            return Step::Write(group);
+        }
+        match (state.log.unflushed, state.closing) {
+            (true, true) => Step::Flush,
+            (false, true) => Step::End,
+            (false, false) => Step::Wait(None),
+            (true, false) => {
+                let exposed = self.runtime.now().saturating_sub(volatile_since);
+                match self.options.volatile_for.checked_sub(exposed).filter(|left| !left.is_zero()) {
+                    Some(left) => Step::Wait(Some(left)),
+                    None => Step::Flush,
+                }
+            }
+        }
+    }
+
+    async fn write_group(&self, group: Group) -> Result<()> {
+        let (entry, proof, place, sequence, durable, needs_flush) = {
+            let state = self.state.borrow();
+            let (place, sequence, durable) = (group.place, group.sequence, group.durable);
+            let needs_flush = group.names_extents || state.log.unflushed;
+            let proof = state.log.durable;
+            let entry = group.encode(state.log.store, state.log.opening, proof);
+            (entry, proof, place, sequence, durable, needs_flush)
+        };
+        let entry_bytes = entry.len() as u64;
+        self.device.write(place, entry, durable && !needs_flush).await?;
+        self.count(|counters| {
+            counters.entries += 1;
+            counters.log_bytes += entry_bytes;
+        });
+        {
+            let log = &mut self.state.borrow_mut().log;
+            log.note_written(proof);
+            log.unflushed |= !durable || needs_flush;
+        }
+        if durable && needs_flush {
+            return self.flush_log().await;
+        }
+        if durable {
+            self.note_durable(sequence + 1);
+        }
+        self.progress.notify_waiters();
+        Ok(())
+    }
+
+    /// Makes every entry written so far durable.
+    async fn flush_log(&self) -> Result<()> {
+        let written = self.state.borrow().log.written;
+        self.device.flush().await?;
+        self.state.borrow_mut().log.unflushed = false;
+        self.note_durable(written);
+        self.progress.notify_waiters();
+        Ok(())
+    }
+
+    pub fn note_durable(&self, sequence: u64) {
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.log.note_durable(sequence);
+            state.settle();
+        }
+        self.look_after();
+    }
+
+    pub fn count(&self, add: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        add(&mut counters);
+        self.counters.set(counters);
+    }
+
+    pub fn fail(&self, error: Error) {
+        self.state.borrow_mut().failed.get_or_insert(error);
+        self.progress.notify_waiters();
+        self.wake.notify_one();
+        self.housekeeping.notify_one();
+    }
+
+    /// Resolves when the batch of `ticket` is acknowledged.
+    pub async fn acknowledged(&self, ticket: Ticket) -> Result<()> {
+        if ticket.durable { self.durable(ticket.sequence).await } else { Ok(()) }
+    }
+
+    /// Resolves when the entry `sequence` is durable.
+    pub async fn durable(&self, sequence: u64) -> Result<()> {
+        self.until(|state| state.log.durable > sequence).await
+    }
+
+    /// Resolves when the last change of `name` may be seen.
+    pub async fn settled(&self, name: &[u8]) -> Result<()> {
+        self.until(|state| !state.log.is_pending(name)).await
+    }
+
+    /// Resolves when what was changed so far may be seen.
+    pub async fn all_settled(&self) -> Result<()> {
+        let (last, pending) = {
+            let state = self.state.borrow();
+            (state.log.last_sequence(), state.log.has_pending())
+        };
+        if pending { self.durable(last).await } else { Ok(()) }
+    }
+
+    /// Resolves when `holds`, or with the error that ended the store.
+    pub async fn until(&self, holds: impl Fn(&State) -> bool) -> Result<()> {
+        loop {
+            let progress = self.progress.notified();
+            {
+                let state = self.state.borrow();
+                if holds(&state) {
+                    return Ok(());
+                }
+                if let Some(error) = &state.failed {
+                    return Err(error.clone());
+                }
+            }
+            progress.await;
+        }
+    }
+}
+
+impl State {
+    /// Gives back what died, as far as it may be.
+    pub fn settle(&mut self) {
+        let proven = self.log.proven.max(self.root.start.sequence);
+        self.space.settle(self.log.durable, proven, self.root.start.sequence);
+    }
+}
+
+impl Store {
+    /// How full it is.
+    pub fn usage(&self) -> Usage {
+        let state = self.inner.state.borrow();
+        let segment_bytes = u64::from(self.inner.segment_bytes);
+        Usage {
+            versions: state.index.rows(),
+            index_bytes: state.index.bytes(),
+            size_bytes: state.space.segments.len() as u64 * segment_bytes,
+            free_bytes: state.space.free_segments() as u64 * segment_bytes,
+        }
+    }
+
+    /// What it has done since it was opened.
+    pub fn counters(&self) -> Counters {
+        self.inner.counters.get()
+    }
+
+    /// Makes every change that was acknowledged so far durable.
+    pub async fn flush(&self) -> Result<()> {
+        let last = {
+            let state = &mut *self.inner.state.borrow_mut();
+            state.alive()?;
+            if let Some(group) = state.log.open_group() {
+                group.durable = true;
+            }
+            state.log.last_sequence()
+        };
+        self.inner.until(|state| state.log.written > last).await?;
+        if self.inner.state.borrow().log.durable <= last {
+            // Entries written while this flush is under way may or may not be covered: those before are.
+            self.inner.device.flush().await?;
+            self.inner.state.borrow_mut().log.note_durable(last + 1);
+            self.inner.progress.notify_waiters();
+        }
+        Ok(())
+    }
+}

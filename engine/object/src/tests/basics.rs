@@ -1,0 +1,236 @@
+//! What the door promises, one thing a test.
+
+use super::{assert_sound, bucket, bytes, open, put, rig};
+use crate::*;
+use kura_block::{Buf, Bufs, Kind, Runtime};
+
+#[test]
+fn what_was_put_is_read_again_after_a_restart() {
+    let (sim, disk) = rig(1, 32 << 20);
+    let store = open(&sim, &disk);
+    let sizes = [0, 1, 4096, 70_000, 300_000, 3 << 20];
+    sim.block_on(async {
+        let bucket = store.create_partition(b"bucket", Attributes::new(), 5).await.unwrap().id;
+        for (at, size) in sizes.into_iter().enumerate() {
+            let key = format!("key{at}");
+            let attributes = Attributes::from([("type".to_string(), vec![at as u8])]);
+            let put = Put { attributes, tag: vec![at as u8; 16], modified_ms: 9, ..put(&bytes(at as u64, size)) };
+            store.put(bucket, key.as_bytes(), put).await.unwrap();
+        }
+    });
+    // After a crash, and after a clean end.
+    for clean in [false, true] {
+        if !clean {
+            sim.crash();
+        }
+        let store = open(&sim, &disk);
+        sim.block_on(async {
+            let bucket = store.partition(b"bucket").await.unwrap().id;
+            for (at, size) in sizes.into_iter().enumerate() {
+                let key = format!("key{at}");
+                let mut reader = store.read(bucket, key.as_bytes(), Which::Latest).await.unwrap();
+                assert_eq!(reader.attributes["type"], [at as u8]);
+                assert_eq!((reader.stat.size_bytes, reader.stat.modified_ms), (size as u64, 9));
+                assert_eq!(*reader.rest().await.unwrap().contiguous(), bytes(at as u64, size));
+                reader.range(size as u64 / 3..size as u64 / 2).unwrap();
+                let part = reader.rest().await.unwrap().contiguous();
+                assert_eq!(*part, bytes(at as u64, size)[size / 3..size / 2]);
+            }
+            store.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_batch_whose_condition_does_not_hold_does_nothing() {
+    let (sim, disk) = rig(2, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let first = store.put(bucket, b"a", put(b"one")).await.unwrap();
+        let try_with = async |condition| {
+            let mut batch = Batch::new();
+            batch.put(bucket, b"b", put(b"new")).require(bucket, b"a", condition).put(bucket, b"a", put(b"two"));
+            store.commit(batch).await.map_err(|error| error.kind())
+        };
+        assert_eq!(try_with(Condition::Absent).await, Err(Kind::Exists));
+        assert_eq!(try_with(Condition::Revision(first.revision + 1)).await, Err(Kind::Retry));
+        assert_eq!(store.stat(bucket, b"b", Which::Latest).await.unwrap_err().kind(), Kind::Missing);
+        try_with(Condition::Version(first.version)).await.unwrap();
+        assert_eq!(try_with(Condition::Version(first.version)).await, Err(Kind::Retry));
+        assert_eq!(store.read(bucket, b"a", Which::Latest).await.unwrap().rest().await.unwrap().len(), 3);
+        let mut twice = Batch::new();
+        twice.put(bucket, b"c", put(b"x")).remove(bucket, b"c", Which::Latest);
+        assert_eq!(store.commit(twice).await.unwrap_err().kind(), Kind::Invalid);
+    });
+    assert_sound(&store);
+}
+
+#[test]
+fn versions_markers_and_the_version_without_a_number() {
+    let (sim, disk) = rig(3, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let put_as = async |content: &[u8], versioned| {
+            let put = Put { versioned, ..put(content) };
+            store.put(bucket, b"k", put).await.unwrap().version
+        };
+        let read = async |which| match store.read(bucket, b"k", which).await {
+            Ok(mut reader) => reader.rest().await.unwrap().contiguous().to_vec(),
+            Err(error) => error.kind().to_string_for_tests(),
+        };
+        put_as(b"null 1", false).await;
+        let one = put_as(b"one", true).await;
+        let two = put_as(b"two", true).await;
+        put_as(b"null 2", false).await;
+        assert_eq!(read(Which::Latest).await, b"null 2");
+        assert_eq!(read(Which::Version(one)).await, b"one");
+        let mut mark = Batch::new();
+        mark.mark(bucket, b"k", 7, true);
+        let marker = store.commit(mark).await.unwrap()[0].now.clone().unwrap();
+        assert!(marker.marker && marker.latest);
+        assert_eq!(read(Which::Latest).await, b"Missing");
+        assert_eq!(read(Which::Unversioned).await, b"null 2");
+        assert!(store.list(bucket, &Query::default()).await.unwrap().items.is_empty());
+        let all = Query { versions: true, limit: Some(2), ..Query::default() };
+        let page = store.list(bucket, &all).await.unwrap();
+        let rest = store.list(bucket, &Query { after: page.next.unwrap(), limit: None, ..all }).await.unwrap();
+        let versions = rest.items.iter().map(|item| match item {
+            Item::Object { stat, .. } => (stat.version, stat.latest),
+            Item::Prefix(_) => panic!("no delimiter was given"),
+        });
+        assert_eq!(versions.collect::<Vec<_>>(), [(two, false), (one, false)]);
+        store.remove(bucket, b"k", Which::Version(marker.version)).await.unwrap();
+        assert_eq!(read(Which::Latest).await, b"null 2");
+        store.remove(bucket, b"k", Which::Unversioned).await.unwrap();
+        assert_eq!(read(Which::Latest).await, b"two");
+    });
+    assert_sound(&store);
+}
+
+trait ForTests {
+    fn to_string_for_tests(&self) -> Vec<u8>;
+}
+
+impl ForTests for Kind {
+    fn to_string_for_tests(&self) -> Vec<u8> {
+        format!("{self:?}").into_bytes()
+    }
+}
+
+#[test]
+fn lists_roll_up_and_go_on() {
+    let (sim, disk) = rig(4, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let other = store.create_partition(b"other", Attributes::new(), 0).await.unwrap().id;
+        store.put(other, b"a/zz", put(b"")).await.unwrap();
+        for key in ["a", "a/1", "a/2", "a/b/3", "b", "c/1", "c/2", "d"] {
+            store.put(bucket, key.as_bytes(), put(key.as_bytes())).await.unwrap();
+        }
+        store.put(bucket, &[0xff, 0xff], put(b"last")).await.unwrap();
+        let names = |page: &Page| {
+            let name = |item: &Item| match item {
+                Item::Object { key, .. } => String::from_utf8_lossy(key).to_string(),
+                Item::Prefix(prefix) => format!("({})", String::from_utf8_lossy(prefix)),
+            };
+            page.items.iter().map(name).collect::<Vec<_>>().join(" ")
+        };
+        for limit in 1..8 {
+            for (prefix, wanted) in [("", "a (a/) b (c/) d \u{fffd}\u{fffd}"), ("a/", "a/1 a/2 (a/b/)"), ("x", "")] {
+                let mut query = Query {
+                    prefix: prefix.into(),
+                    delimiter: Some(b"/".to_vec()),
+                    limit: Some(limit),
+                    ..Query::default()
+                };
+                let mut all = Vec::new();
+                loop {
+                    let page = store.list(bucket, &query).await.unwrap();
+                    assert!(page.items.len() <= limit);
+                    all.extend(page.items.clone());
+                    let Some(next) = page.next else { break };
+                    assert_eq!(page.items.len(), limit);
+                    query.after = next;
+                }
+                assert_eq!(names(&Page { items: all, next: None }), wanted);
+            }
+        }
+        // A marker that is a rolled-up prefix is behind all it stands for; another one within it is not.
+        let query =
+            |after: &str| Query { after: After::Key(after.into()), delimiter: Some(b"/".to_vec()), ..Query::default() };
+        assert_eq!(names(&store.list(bucket, &query("a/")).await.unwrap()), "b (c/) d \u{fffd}\u{fffd}");
+        assert_eq!(names(&store.list(bucket, &query("c/1")).await.unwrap()), "(c/) d \u{fffd}\u{fffd}");
+        let partitions = store.partitions(b"", 10).await.unwrap();
+        assert_eq!(
+            partitions.iter().map(|p| p.name.clone()).collect::<Vec<_>>(),
+            [b"bucket".to_vec(), b"other".to_vec()]
+        );
+        assert_eq!(store.remove_partition(b"other").await.unwrap_err().kind(), Kind::Busy);
+        store.remove(other, b"a/zz", Which::Latest).await.unwrap();
+        store.remove_partition(b"other").await.unwrap();
+        assert_eq!(store.partition(b"other").await.unwrap_err().kind(), Kind::Missing);
+        assert_eq!(store.put(other, b"x", put(b"")).await.unwrap_err().kind(), Kind::Missing);
+    });
+    assert_sound(&store);
+}
+
+#[test]
+fn parts_are_joined_without_a_copy_and_uploads_that_are_dropped_leave_nothing() {
+    let (sim, disk) = rig(5, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let mut parts = Vec::new();
+        for (at, size) in [300_000, 100_000, 10].into_iter().enumerate() {
+            let mut part = store.upload_part();
+            part.write(Buf::copy_of(&bytes(at as u64, size)).into()).await.unwrap();
+            let key = format!("part{at}").into_bytes();
+            let put = Put { content: part.finish().await.unwrap(), ..Put::default() };
+            store.put(bucket, &key, put).await.unwrap();
+            parts.push((bucket, key));
+        }
+        let written = disk.counters().written_bytes;
+        let mut batch = Batch::new();
+        batch.join(bucket, b"whole", parts, Put::default());
+        store.commit(batch).await.unwrap();
+        assert!(disk.counters().written_bytes - written < 10_000);
+        let whole = [bytes(0, 300_000), bytes(1, 100_000), bytes(2, 10)].concat();
+        let mut reader = store.read(bucket, b"whole", Which::Latest).await.unwrap();
+        assert_eq!(*reader.rest().await.unwrap().contiguous(), whole);
+        drop(reader);
+        assert_eq!(store.list(bucket, &Query::default()).await.unwrap().items.len(), 1);
+        let free = store.inner.state.borrow().space.room_blocks();
+        let mut upload = store.upload();
+        for _ in 0..7 {
+            upload.write(Bufs::zeroes(99_999)).await.unwrap();
+        }
+        drop(upload);
+        let mut upload = store.upload();
+        upload.write(Bufs::zeroes(999_999)).await.unwrap();
+        drop(upload.finish().await.unwrap());
+        store.flush().await.unwrap();
+        sim.runtime().sleep(std::time::Duration::from_millis(50)).await;
+        assert_eq!(store.inner.state.borrow().space.room_blocks(), free);
+    });
+    assert_sound(&store);
+}
+
+#[test]
+fn a_reader_keeps_what_it_reads() {
+    let (sim, disk) = rig(6, 4 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        store.put(bucket, b"old", put(&bytes(1, 500_000))).await.unwrap();
+        let mut reader = store.read(bucket, b"old", Which::Latest).await.unwrap();
+        store.remove(bucket, b"old", Which::Latest).await.unwrap();
+        for round in 0..20 {
+            store.put(bucket, b"other", put(&bytes(round, 700_000))).await.unwrap();
+        }
+        assert_eq!(*reader.rest().await.unwrap().contiguous(), bytes(1, 500_000));
+    });
+    assert_sound(&store);
+}

@@ -1,0 +1,163 @@
+//! Room: full stores, aged stores, cleaning, and space that comes back.
+
+use super::{assert_sound, bucket, bytes, open, put, rig};
+use crate::*;
+use kura_block::{Buf, Kind, Runtime};
+use rand::RngExt;
+
+/// Puts objects of `len` bytes until there is no room: how many.
+async fn fill(store: &Store, bucket: PartitionId, prefix: &str, len: usize) -> usize {
+    for at in 0.. {
+        let key = format!("{prefix}{at:06}");
+        match store.put(bucket, key.as_bytes(), put(&bytes(at, len))).await {
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Full, "{error}");
+                return at as usize;
+            }
+        }
+    }
+    0
+}
+
+async fn verify(store: &Store, bucket: PartitionId, prefix: &str, len: usize, which: impl Iterator<Item = usize>) {
+    for at in which {
+        let key = format!("{prefix}{at:06}");
+        let mut reader = store.read(bucket, key.as_bytes(), Which::Latest).await.unwrap();
+        assert_eq!(*reader.rest().await.unwrap().contiguous(), bytes(at as u64, len), "{key}");
+    }
+}
+
+#[test]
+fn a_full_store_says_so_keeps_what_it_has_and_lets_remove() {
+    for (seed, len, share) in [(1, 300, 0.5), (2, 4096, 0.4), (3, 7000, 0.6), (4, 30_000, 0.6), (5, 200_000, 0.7)] {
+        let (sim, disk) = rig(seed, 8 << 20);
+        let store = open(&sim, &disk);
+        sim.block_on(async {
+            let bucket = bucket(&store).await;
+            let count = fill(&store, bucket, "a", len).await;
+            let used = (count * len) as f64 / f64::from(8 << 20);
+            assert!(used > share, "{len} bytes: full at {used:.2}");
+            assert_sound(&store);
+            verify(&store, bucket, "a", len, 0..count).await;
+            // A full store is opened again, and everything in it can be removed, in the worst order.
+            store.close().await.unwrap();
+        });
+        assert_sound(&store);
+        let store = open(&sim, &disk);
+        sim.block_on(async {
+            let bucket = store.partition(b"bucket").await.unwrap().id;
+            let count = store.usage().versions as usize - 1;
+            for odd in [1, 0] {
+                for at in (0..count).filter(|at| at % 2 == odd) {
+                    let key = format!("a{at:06}");
+                    assert!(store.remove(bucket, key.as_bytes(), Which::Latest).await.unwrap().is_some());
+                }
+                if odd == 1 {
+                    verify(&store, bucket, "a", len, (0..count).step_by(2)).await;
+                }
+            }
+            assert_sound(&store);
+            // All that was there fits again, give or take the log's open ends.
+            let again = fill(&store, bucket, "b", len).await;
+            assert!(again as f64 > count as f64 * 0.9, "{len} bytes: {count} before, {again} after");
+        });
+        assert_sound(&store);
+    }
+}
+
+#[test]
+fn room_between_large_objects_becomes_room_for_small_ones_and_back() {
+    let (sim, disk) = rig(7, 8 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let large = fill(&store, bucket, "large", 20_000).await;
+        // One of four stays, so that every segment is in use.
+        for at in (0..large).filter(|at| at % 4 != 0) {
+            store.remove(bucket, format!("large{at:06}").as_bytes(), Which::Latest).await.unwrap();
+        }
+        let small = fill(&store, bucket, "small", 1000).await;
+        assert!(small * 1000 > 2 << 20, "{small} small objects fit where large ones were");
+        assert!(store.counters().evacuated_segments > 0);
+        assert_sound(&store);
+        verify(&store, bucket, "large", 20_000, (0..large).step_by(4)).await;
+        verify(&store, bucket, "small", 1000, 0..small).await;
+        for at in (0..small).filter(|at| at % 3 != 0) {
+            store.remove(bucket, format!("small{at:06}").as_bytes(), Which::Latest).await.unwrap();
+        }
+        let again = fill(&store, bucket, "again", 50_000).await;
+        assert!(again * 50_000 > 1 << 20, "{again} large objects fit where small ones were");
+        verify(&store, bucket, "small", 1000, (0..small).step_by(3)).await;
+        verify(&store, bucket, "again", 50_000, 0..again).await;
+    });
+    assert_sound(&store);
+}
+
+#[test]
+fn an_aged_store_is_cleaned_beside_its_users() {
+    let (sim, disk) = rig(8, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let content = |at: u64, round: u64| bytes(at * 1000 + round, 2000 + (at % 5 * 900) as usize);
+        // A third of the device, written over many times, in an order of its own.
+        let mut rng = sim.rng("order");
+        let mut rounds = vec![0; 1400];
+        for step in 0..14_000 {
+            let at = if step < 1400 { step } else { rng.random_range(0..1400) };
+            rounds[at] += 1;
+            store.put(bucket, format!("{at}").as_bytes(), put(&content(at as u64, rounds[at]))).await.unwrap();
+        }
+        let counters = store.counters();
+        assert!(counters.cleaned_segments > 20 && counters.checkpoints > 5, "{counters:?}");
+        for (at, round) in rounds.into_iter().enumerate() {
+            let mut reader = store.read(bucket, format!("{at}").as_bytes(), Which::Latest).await.unwrap();
+            assert_eq!(*reader.rest().await.unwrap().contiguous(), content(at as u64, round));
+        }
+    });
+    assert_sound(&store);
+}
+
+#[test]
+fn the_device_gets_back_what_is_removed() {
+    let (sim, disk) = rig(10, 32 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let count = fill(&store, bucket, "a", 500_000).await;
+        for at in 0..count {
+            store.remove(bucket, format!("a{at:06}").as_bytes(), Which::Latest).await.unwrap();
+        }
+        store.put(bucket, b"last", put(b"one")).await.unwrap();
+        sim.runtime().sleep(std::time::Duration::from_millis(100)).await;
+    });
+    assert_sound(&store);
+    let given_back = store.counters().discarded_segments * u64::from(super::SEGMENT_BYTES);
+    assert!(given_back > 20 << 20, "{given_back} bytes are given back");
+}
+
+#[test]
+fn many_small_appends_and_writes_stay_few_pieces() {
+    let (sim, disk) = rig(9, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        store.put(bucket, b"log", put(&bytes(1, 500_000))).await.unwrap();
+        let mut all = bytes(1, 500_000);
+        for at in 0..300_usize {
+            let line = bytes(at as u64, 700);
+            store.append(bucket, b"log", Buf::copy_of(&line).into(), 0).await.unwrap();
+            all.extend_from_slice(&line);
+            let offset = at * 7919 % 400_000;
+            store.write(bucket, b"log", offset as u64, Buf::copy_of(&line).into(), 0).await.unwrap();
+            all[offset..offset + 700].copy_from_slice(&line);
+        }
+        let mut reader = store.read(bucket, b"log", Which::Latest).await.unwrap();
+        assert_eq!(*reader.rest().await.unwrap().contiguous(), all);
+        let pieces =
+            store.inner.state.borrow().newest(&crate::object::name_of(bucket, b"log")).unwrap().unwrap().1.pieces;
+        assert!(pieces.len() < 50, "{} pieces", pieces.len());
+    });
+    assert_sound(&store);
+}

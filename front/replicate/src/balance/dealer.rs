@@ -1,0 +1,106 @@
+//! Work is handed out at run time: each worker its own list first, then what others have not begun.
+
+use super::{Group, Lists, Unit};
+use std::collections::VecDeque;
+
+/// Hands units of work lists to workers.
+///
+/// Every unit is handed out once, unless it is [given back](Self::give_back).
+#[derive(Clone, Debug)]
+pub struct Dealer {
+    lists: Lists,
+    left_s: Vec<f64>,
+    stolen: u64,
+}
+
+impl Dealer {
+    /// A dealer of these lists.
+    pub fn new(lists: Lists) -> Self {
+        let left_s = lists.of_workers.iter().map(|list| list.iter().map(|group| group.cost_s).sum()).collect();
+        Self { lists, left_s, stolen: 0 }
+    }
+
+    /// The next unit for a worker; none when it shall have no more.
+    ///
+    /// A worker without work takes the longest group that another one has not begun, from the worker with the most
+    /// left; where all are begun, the last units of such a group.
+    pub fn next(&mut self, worker: usize) -> Option<Unit> {
+        if self.lists.of_workers[worker].is_empty() && self.lists.may_steal {
+            self.steal(worker);
+        }
+        let list = &mut self.lists.of_workers[worker];
+        let group = list.front_mut()?;
+        let unit = group.units.pop_front()?;
+        group.begun = true;
+        group.cost_s -= unit.cost_s;
+        if group.units.is_empty() {
+            list.pop_front();
+        }
+        self.left_s[worker] -= unit.cost_s;
+        Some(unit)
+    }
+
+    /// Units for a worker that cost about so much together, at least one unless there is none: where it costs to begin
+    /// anew, such as starting a process. As work runs out, less is taken at once, so that all end together.
+    pub fn take(&mut self, worker: usize, least_s: f64) -> Vec<Unit> {
+        let mut units: Vec<Unit> = Vec::new();
+        if !self.lists.may_steal {
+            return self.next(worker).into_iter().collect();
+        }
+        let enough_s = least_s.max(self.left_s() / (2.0 * self.left_s.len() as f64));
+        let mut taken_s = 0.0;
+        while taken_s < enough_s {
+            let Some(unit) = self.next(worker) else { break };
+            taken_s += unit.cost_s;
+            units.push(unit);
+        }
+        units
+    }
+
+    /// A unit that a worker could not do is to be done by whoever comes next.
+    pub fn give_back(&mut self, worker: usize, unit: Unit) {
+        self.left_s[worker] += unit.cost_s;
+        self.lists.of_workers[worker].push_back(Group::of(vec![unit]));
+        // Its worker may be gone for good, whatever the split.
+        self.lists.may_steal = true;
+    }
+
+    /// How much is not handed out yet, in seconds of one worker.
+    pub fn left_s(&self) -> f64 {
+        self.left_s.iter().sum::<f64>().max(0.0)
+    }
+
+    /// How often a worker took from another one.
+    pub fn stolen(&self) -> u64 {
+        self.stolen
+    }
+
+    /// Moves work to the list of `thief`, which is empty.
+    fn steal(&mut self, thief: usize) {
+        let has_work = |&worker: &usize| !self.lists.of_workers[worker].is_empty();
+        let victims = (0..self.left_s.len()).filter(has_work);
+        let Some(victim) = victims.max_by(|&a, &b| self.left_s[a].total_cmp(&self.left_s[b]).then(b.cmp(&a))) else {
+            return;
+        };
+        let list = &mut self.lists.of_workers[victim];
+        let unbegun = list.iter().position(|group| !group.begun);
+        let Some(group) = unbegun.and_then(|group| list.remove(group)).or_else(|| half_of_first(list)) else {
+            return;
+        };
+        self.left_s[victim] -= group.cost_s;
+        self.left_s[thief] += group.cost_s;
+        self.lists.of_workers[thief].push_back(group);
+        self.stolen += 1;
+    }
+}
+
+/// The last half of the units of the first group, rounded up.
+fn half_of_first(list: &mut VecDeque<Group>) -> Option<Group> {
+    let group = list.front_mut()?;
+    let stolen = Group::of(group.units.split_off(group.units.len() / 2).into());
+    group.cost_s -= stolen.cost_s;
+    if group.units.is_empty() {
+        list.pop_front();
+    }
+    Some(stolen)
+}

@@ -1,0 +1,89 @@
+//! Why a run could not be done, and why a file could not be carried.
+
+use serde::{Serialize, Serializer};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a run could not be done, in one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The source cannot be read.
+    #[error("the source {}: {cause}: name a directory that can be read", path.display())]
+    Source {
+        /// The source.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// The target cannot be written, or reached.
+    #[error("the target {target}: {cause}")]
+    Target {
+        /// The target.
+        target: String,
+        /// Why, and what to do.
+        cause: String,
+    },
+    /// A file of the job's own.
+    #[error("{}: {cause}", path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl Error {
+    pub(crate) fn target(target: impl Into<String>, cause: impl ToString) -> Self {
+        Self::Target { target: target.into(), cause: cause.to_string() }
+    }
+
+    pub(crate) fn state(path: &Path, cause: io::Error) -> Self {
+        Self::State { path: path.to_owned(), cause }
+    }
+}
+
+/// A result with that.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Something that was not carried.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Failure {
+    /// Its path under the source's root.
+    #[serde(serialize_with = "as_text")]
+    pub path: Vec<u8>,
+    /// Why.
+    pub cause: String,
+}
+
+impl Failure {
+    pub(crate) fn new(path: impl Into<Vec<u8>>, cause: impl ToString) -> Self {
+        Self { path: path.into(), cause: cause.to_string() }
+    }
+}
+
+/// A path as text: bytes that are no UTF-8, controls and backslashes as `\xHH`, so that it can be read back.
+pub fn escaped(path: &[u8]) -> String {
+    let mut text = String::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\\' => text.push_str("\\x5c"),
+                letter if letter.is_control() => {
+                    let mut bytes = [0; 4];
+                    letter.encode_utf8(&mut bytes).bytes().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+                }
+                letter => text.push(letter),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+fn as_text<S: Serializer>(path: &[u8], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(&escaped(path))
+}

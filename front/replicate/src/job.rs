@@ -1,0 +1,202 @@
+//! Named jobs: what is copied where, how, and how often.
+//!
+//! ```text
+//!   DIR/NAME/job.toml   what was added; beside it what its runs keep (`Place`)
+//!   DIR/.pairs/HASH/    the same for runs without a name
+//! ```
+
+use crate::error::{Error, Result};
+use crate::run::{Options, Summary, last};
+use crate::target::Target;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// A job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// What is copied, absolute.
+    pub source: PathBuf,
+    /// Where its copy is kept.
+    pub target: String,
+    /// How often it runs; never by itself where none is said.
+    #[serde(default, with = "humantime_serde", skip_serializing_if = "Option::is_none")]
+    pub every: Option<Duration>,
+    /// How old its recovery point may become.
+    #[serde(default, with = "humantime_serde", skip_serializing_if = "Option::is_none")]
+    pub rpo: Option<Duration>,
+    /// It was failed over: it does not run until it is failed back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed_over: bool,
+    /// How its runs are done.
+    #[serde(default)]
+    pub options: Options,
+}
+
+impl Job {
+    /// Its target.
+    pub fn target(&self) -> Result<Target> {
+        self.target.parse().map_err(|cause: String| Error::target(self.target.clone(), cause))
+    }
+}
+
+/// All jobs of a data directory.
+pub struct Jobs {
+    folder: PathBuf,
+}
+
+/// How a job fares.
+#[derive(Clone, Debug, Serialize)]
+pub struct Standing {
+    /// Its name.
+    pub name: String,
+    /// What was added.
+    #[serde(flatten)]
+    pub job: Job,
+    /// The moment that the copy is of, RFC 3339; none before the first complete run.
+    pub recovery_point: Option<String>,
+    /// How old that is, in seconds.
+    pub age_s: Option<f64>,
+    /// Whether that is older than it may become; a job without a recovery point is late too.
+    pub is_late: bool,
+    /// Its last run.
+    pub last: Option<Summary>,
+}
+
+impl Jobs {
+    /// The jobs under a data directory, which need not exist.
+    pub fn under(data: &Path) -> Self {
+        Self { folder: data.join("replicate") }
+    }
+
+    /// Where a job keeps what it knows.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Where runs of a pair without a name keep it.
+    pub fn folder_of_pair(&self, source: &Path, target: &Target) -> PathBuf {
+        let source = source.canonicalize().unwrap_or_else(|_| source.to_owned());
+        let target = match target {
+            Target::Local(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string(),
+            target => target.to_string(),
+        };
+        let hash = xxh3_128(format!("{}\n{target}", source.display()).as_bytes());
+        self.folder.join(".pairs").join(format!("{hash:032x}"))
+    }
+
+    /// Adds a job.
+    pub fn add(&self, name: &str, job: &Job) -> Result<()> {
+        let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(fits) {
+            let text = format!("{name:?} is no name of a job: up to 64 letters, digits, -, _ and ., no . in front");
+            return Err(Error::Usage(text));
+        }
+        if self.path(name).exists() {
+            return Err(Error::Usage(format!("there is a job {name}: `kura replicate remove {name}` removes it")));
+        }
+        std::fs::create_dir_all(self.folder(name)).map_err(|cause| Error::state(&self.folder(name), cause))?;
+        self.write(name, job)
+    }
+
+    /// Changes a job.
+    pub fn write(&self, name: &str, job: &Job) -> Result<()> {
+        let path = self.path(name);
+        let text = toml::to_string_pretty(job).map_err(|cause| Error::Usage(cause.to_string()))?;
+        let written = tempfile::NamedTempFile::new_in(self.folder(name)).and_then(|mut file| {
+            std::io::Write::write_all(&mut file, text.as_bytes())?;
+            file.as_file().sync_all()?;
+            Ok(file.persist(&path).map(drop)?)
+        });
+        written.map_err(|cause| Error::state(&path, cause))
+    }
+
+    /// A job.
+    pub fn get(&self, name: &str) -> Result<Job> {
+        let path = self.path(name);
+        let text = std::fs::read_to_string(&path).map_err(|cause| match cause.kind() {
+            std::io::ErrorKind::NotFound => Error::Usage(self.unknown(name)),
+            _ => Error::state(&path, cause),
+        })?;
+        toml::from_str(&text).map_err(|cause| Error::Usage(format!("{}: {}", path.display(), cause.message())))
+    }
+
+    /// Forgets a job; its copy stays.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        self.get(name)?;
+        std::fs::remove_dir_all(self.folder(name)).map_err(|cause| Error::state(&self.folder(name), cause))
+    }
+
+    /// Names of all jobs, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().filter_map(|entry| entry.ok());
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names.filter(|name| self.path(name).exists()).collect();
+        names.sort();
+        names
+    }
+
+    /// How a job fares now.
+    pub fn standing(&self, name: &str, now: SystemTime) -> Result<Standing> {
+        let job = self.get(name)?;
+        let last = last(&self.folder(name));
+        let recovery_point = std::fs::read_to_string(self.folder(name).join("recovery-point")).ok();
+        let point = recovery_point.as_deref().and_then(|text| humantime::parse_rfc3339(text).ok());
+        let age = point.map(|point| now.duration_since(point).unwrap_or_default());
+        let is_late = job.rpo.is_some_and(|rpo| age.is_none_or(|age| age > rpo));
+        Ok(Standing {
+            name: name.to_owned(),
+            job,
+            recovery_point,
+            age_s: age.map(|age| age.as_secs_f64()),
+            is_late,
+            last,
+        })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder(name).join("job.toml")
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let names = self.names();
+        if names.is_empty() {
+            format!("no job {name}: add one with `kura replicate add {name} SOURCE TARGET`")
+        } else {
+            format!("no job {name}: there are {}", names.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_kept_as_they_were_added() {
+        let data = tempfile::tempdir().unwrap();
+        let jobs = Jobs::under(data.path());
+        let options = Options { nodes: vec!["local=b".parse().unwrap()], bandwidth: Some(7), ..Options::default() };
+        let job = Job {
+            source: "/a".into(),
+            target: "kura://h:1/x".into(),
+            every: Some(Duration::from_mins(5)),
+            rpo: None,
+            failed_over: false,
+            options,
+        };
+        for bad in ["", ".x", "a/b", "..", "a b"] {
+            assert!(jobs.add(bad, &job).is_err(), "{bad:?}");
+        }
+        jobs.add("a", &job).unwrap();
+        assert!(jobs.add("a", &job).unwrap_err().to_string().contains("remove a"));
+        assert_eq!((jobs.get("a").unwrap(), jobs.names()), (job, vec!["a".to_owned()]));
+        assert!(jobs.get("b").unwrap_err().to_string().contains("there are a"));
+        let standing = jobs.standing("a", SystemTime::now()).unwrap();
+        assert!(standing.recovery_point.is_none() && !standing.is_late);
+        jobs.remove("a").unwrap();
+        assert!(jobs.names().is_empty());
+    }
+}

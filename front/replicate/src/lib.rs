@@ -1,0 +1,29 @@
+//! Replication: a copy of a source is kept at a target, over and over, by workers that all have as much to do.
+//!
+//! ```text
+//!   run      one run: scan, changes, lists, workers, marker
+//!   balance  who carries what; knows nothing of files and processes
+//!   tree     what a tree is, what it was, and what has changed
+//!   rsync    workers that are rsync processes, on this machine and others
+//! ```
+//!
+//! Begin with [`run()`]. Whatever cannot be carried is told with its path and cause, and everything else is carried.
+
+mod attributes;
+pub mod balance;
+mod codec;
+mod error;
+mod job;
+mod marker;
+mod progress;
+mod rsync;
+mod run;
+mod target;
+mod tree;
+
+pub use error::{Error, Failure, Result, escaped};
+pub use job::{Job, Jobs, Standing};
+pub use marker::{Marker, State, rfc3339};
+pub use progress::{Counter, Phase, Progress};
+pub use run::{Node, Options, Place, Split, Summary, With, Worker, last, run};
+pub use target::Target;

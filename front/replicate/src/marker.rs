@@ -1,0 +1,87 @@
+//! The file at a target's root that says whose copy it is, of which moment, and whether it is whole.
+
+use crate::tree::MARKER;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{ErrorKind, Result, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::SystemTime;
+use uuid::Uuid;
+
+/// Whether a copy can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It is all of the source as it was at the recovery point.
+    Complete,
+    /// It is, but for what the last run's failure list names.
+    Partial,
+    /// A run is under way or was cut off: some files are newer than others.
+    Unfinished,
+    /// It was failed over to: it is nobody's copy any more.
+    Released,
+}
+
+/// What the file says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marker {
+    /// The source's path, and the host it is on.
+    pub source: String,
+    /// The run that last changed the copy.
+    pub run: Uuid,
+    /// Whether the copy can be used.
+    pub state: State,
+    /// The moment of the source that the last complete run has carried, RFC 3339; none before the first one.
+    pub recovery_point: Option<String>,
+    /// Which start of the target's machine the run began in: after another one, what was not durable is not to be
+    /// trusted.
+    #[serde(default)]
+    pub boot: String,
+}
+
+impl Marker {
+    /// The marker in an open text; none where it is not one.
+    pub fn of_text(text: &[u8]) -> Option<Self> {
+        serde_json::from_slice(text).ok()
+    }
+
+    /// The file's text.
+    pub fn text(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// The marker of a copy in a directory of this machine.
+    pub fn read(root: &Path) -> Result<Option<Self>> {
+        match std::fs::read(root.join(OsStr::from_bytes(MARKER))) {
+            Ok(text) => Ok(Self::of_text(&text)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts it in its place; durably where that is asked for. The directory keeps its time of modification.
+    pub fn write(&self, root: &Path, durably: bool) -> Result<()> {
+        let directory = File::open(root)?;
+        let modified = directory.metadata()?.modified()?;
+        let mut file = tempfile::Builder::new().prefix(".~kura~marker-").tempfile_in(root)?;
+        file.write_all(self.text().as_bytes())?;
+        if durably {
+            file.as_file().sync_all()?;
+        }
+        file.persist(root.join(OsStr::from_bytes(MARKER)))?;
+        directory.set_modified(modified)?;
+        if durably { directory.sync_all() } else { Ok(()) }
+    }
+}
+
+/// Which start of this machine it is.
+pub fn boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// A moment as RFC 3339.
+pub fn rfc3339(moment: SystemTime) -> String {
+    humantime::format_rfc3339_millis(moment).to_string()
+}

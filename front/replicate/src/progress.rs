@@ -1,0 +1,80 @@
+//! How far a run is: counters that workers move and anyone may read.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// What a run is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It reads the source and finds what has changed.
+    Scanning,
+    /// Workers carry files.
+    Carrying,
+    /// Links, deletions, times of directories, and until all of it is durable.
+    Finishing,
+}
+
+/// Files and bytes of one worker.
+#[derive(Debug, Default)]
+pub struct Counter {
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Counter {
+    pub(crate) fn add(&self, files: u64, bytes: u64) {
+        self.files.fetch_add(files, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Files and bytes so far.
+    pub fn get(&self) -> (u64, u64) {
+        (self.files.load(Relaxed), self.bytes.load(Relaxed))
+    }
+}
+
+/// How far a run is.
+#[derive(Debug, Default)]
+pub struct Progress {
+    phase: AtomicUsize,
+    scanned: AtomicU64,
+    total: Counter,
+    workers: OnceLock<Vec<Counter>>,
+}
+
+impl Progress {
+    /// What it is doing.
+    pub fn phase(&self) -> Phase {
+        [Phase::Scanning, Phase::Carrying, Phase::Finishing][self.phase.load(Relaxed).min(2)]
+    }
+
+    /// Files that were looked at.
+    pub fn scanned(&self) -> u64 {
+        self.scanned.load(Relaxed)
+    }
+
+    /// Files and bytes to be carried; 0 while scanning.
+    pub fn total(&self) -> (u64, u64) {
+        self.total.get()
+    }
+
+    /// What each worker has carried.
+    pub fn workers(&self) -> &[Counter] {
+        self.workers.get().map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn saw(&self, files: u64) {
+        self.scanned.fetch_add(files, Relaxed);
+    }
+
+    pub(crate) fn carry(&self, files: u64, bytes: u64, workers: usize) {
+        self.total.add(files, bytes);
+        // A progress is of one run.
+        let _ = self.workers.set((0..workers).map(|_| Counter::default()).collect());
+        self.phase.store(1, Relaxed);
+    }
+
+    pub(crate) fn finish(&self) {
+        self.phase.store(2, Relaxed);
+    }
+}

@@ -1,0 +1,376 @@
+//! Workers that are rsync processes, on this machine and others: the paper's system.
+//!
+//! A unit of work is one rsync that is given its list on standard input. Directories come first, so that no two processes
+//! make the same one; deletions and the times of directories come last.
+
+mod complaint;
+mod process;
+
+use crate::error::{Error, Failure, Result};
+use crate::marker::Marker;
+use crate::run::{Carrier, Carry, Job, Node, Options, lock};
+use crate::target::Target;
+use crate::tree::{Catalogue, Changed, MARKER, Scan, join, scan};
+use complaint::Ending;
+use process::{Done, Process};
+use rustix::fs::{Mode, OFlags, syncfs};
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+/// What a new process must be worth, in seconds of work: starting one takes a hundredth of that, more over a network.
+const LEAST_S: f64 = 0.25;
+const LEAST_REMOTE_S: f64 = 2.0;
+
+pub(crate) struct Rsync {
+    target: Target,
+    nodes: Vec<Node>,
+    /// KiB a second for each process.
+    bandwidth_kib: Option<u64>,
+    in_place: bool,
+}
+
+impl Rsync {
+    pub fn new(target: &Target, options: &Options) -> Result<Self> {
+        let local = Node { source: None, target: None };
+        let nodes = if options.nodes.is_empty() { vec![local] } else { options.nodes.clone() };
+        let target = match target {
+            Target::Local(path) => Target::Local(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+            target => target.clone(),
+        };
+        let bandwidth_kib = options.bandwidth.map(|bytes| (bytes / 1024 / options.all_workers() as u64).max(1));
+        Ok(Self { target, nodes, bandwidth_kib, in_place: options.in_place })
+    }
+
+    /// The target as rsync is told it, with a slash at its end.
+    fn root(&self, node: &Node) -> OsString {
+        let text = match (&self.target, &node.target) {
+            (Target::Local(path), _) => return [path.as_os_str(), OsStr::new("/")].concat_os(),
+            (Target::Rsync(text), None) => text.clone(),
+            (Target::Rsync(text), Some(host)) => with_host(text, host),
+            (target, _) => target.to_string(),
+        };
+        format!("{text}/").into()
+    }
+
+    /// An rsync with the options of every transfer.
+    fn copying(&self, node: &Node, more: &[&str]) -> Process {
+        let mut process = Process::on(node.source.as_deref());
+        // Links, permissions, times, owners, devices; hard links, access control lists, attributes, holes.
+        process.args(["-lptgoDHAXS", "--numeric-ids", "--force", "--from0", "--files-from=-", "--out-format=%i|%l"]);
+        process.args(more);
+        if let Some(kib) = self.bandwidth_kib {
+            process.args([format!("--bwlimit={kib}")]);
+        }
+        process
+    }
+
+    fn local_root(&self) -> Option<&Path> {
+        if let Target::Local(path) = &self.target { Some(path) } else { None }
+    }
+
+    fn failed(&self, done: &Done) -> Error {
+        Error::target(self.target.to_string(), done.why())
+    }
+}
+
+trait ConcatOs {
+    fn concat_os(&self) -> OsString;
+}
+
+impl ConcatOs for [&OsStr; 2] {
+    fn concat_os(&self) -> OsString {
+        let mut text = self[0].to_owned();
+        text.push(self[1]);
+        text
+    }
+}
+
+/// A target with another host: `[USER@]HOST:PATH` or `rsync://[USER@]HOST[:PORT]/MODULE`.
+fn with_host(target: &str, host: &str) -> String {
+    let (scheme, rest) = target.split_once("://").map_or(("", target), |(_, rest)| ("rsync://", rest));
+    let end = rest.find(if scheme.is_empty() { ':' } else { '/' }).unwrap_or(rest.len());
+    let (old, path) = rest.split_at(end);
+    let user =
+        old.split_once('@').filter(|_| !host.contains('@')).map_or(String::new(), |(user, _)| format!("{user}@"));
+    let port = if scheme.is_empty() || host.contains(':') { None } else { old.split_once(':') };
+    let port = port.map_or(String::new(), |(_, port)| format!(":{port}"));
+    format!("{scheme}{user}{host}{port}{path}")
+}
+
+impl Carrier for Rsync {
+    fn marker(&self) -> Result<Option<Marker>> {
+        if let Some(root) = self.local_root() {
+            return Marker::read(root).map_err(|error| Error::target(self.target.to_string(), error));
+        }
+        let folder = tempfile::tempdir().map_err(|cause| Error::state(Path::new("a temporary folder"), cause))?;
+        let from = [self.root(&self.nodes[0]).as_os_str(), OsStr::from_bytes(MARKER)].concat_os();
+        let mut process = Process::on(None);
+        process.args([from]).args([folder.path()]);
+        let done = process.run(&[], |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        match done.ending() {
+            Ending::Lost => Err(self.failed(&done)),
+            _ => Marker::read(folder.path()).map_err(|error| Error::target(self.target.to_string(), error)),
+        }
+    }
+
+    fn is_empty(&self) -> Result<bool> {
+        if let Some(root) = self.local_root() {
+            return is_empty(root).map_err(|error| Error::target(self.target.to_string(), error));
+        }
+        let mut process = Process::on(None);
+        process.args(["--list-only", "--dirs"]).args([self.root(&self.nodes[0])]);
+        let mut listed = 0;
+        let done = process.run(&[], |_, _| listed += 1).map_err(|cause| Error::target("rsync", cause))?;
+        match done.ending() {
+            Ending::Lost => Err(self.failed(&done)),
+            // A target that is not there yet has nothing; its own line is the only one of one that is.
+            Ending::Partial | Ending::Broken => Ok(true),
+            Ending::Well => Ok(listed <= 1),
+        }
+    }
+
+    fn tree(&self) -> Result<Option<Catalogue>> {
+        let Some(root) = self.local_root() else { return Ok(None) };
+        told(root).map(Some).map_err(|error| Error::target(self.target.to_string(), error))
+    }
+
+    fn cuts(&self) -> bool {
+        false
+    }
+
+    fn mark(&self, marker: &Marker, durably: bool) -> Result<()> {
+        if let Some(root) = self.local_root() {
+            let marked = std::fs::create_dir_all(root).and_then(|()| {
+                if durably {
+                    syncfs(open(root)?)?;
+                }
+                marker.write(root, durably)
+            });
+            return marked.map_err(|error| Error::target(self.target.to_string(), error));
+        }
+        let folder = tempfile::tempdir().map_err(|cause| Error::state(Path::new("a temporary folder"), cause))?;
+        let path = folder.path().join(OsStr::from_bytes(MARKER));
+        std::fs::write(&path, marker.text()).map_err(|cause| Error::state(&path, cause))?;
+        let mut process = Process::on(None);
+        // In place: the directory keeps its time of modification.
+        process.args(["--mkpath", "--inplace"]).args([path.as_os_str()]).args([self.root(&self.nodes[0])]);
+        let done = process.run(&[], |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        if done.ending() == Ending::Well { Ok(()) } else { Err(self.failed(&done)) }
+    }
+
+    fn carry(&self, carry: &Carry<'_>) -> Result<()> {
+        let changes = carry.changes;
+        let is_new = |changed: &&Changed| changed.is_new;
+        self.list(carry, &["--dirs"], changes.directories.iter().filter(is_new).map(|it| it.directory.path.clone()))?;
+        self.work(carry)?;
+        carry.progress.finish();
+        if carry.is_known {
+            let entries =
+                changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
+            let gone: Vec<Vec<u8>> = entries.chain(changes.gone.iter().cloned()).collect();
+            self.list(carry, &["--dirs", "--delete-missing-args"], gone.into_iter())?;
+        } else {
+            self.delete_strangers(carry)?;
+        }
+        let touched = changes.directories.iter().filter(|changed| changed.has_new_meta);
+        self.list(carry, &["--dirs"], touched.map(|it| it.directory.path.clone()))
+    }
+}
+
+impl Rsync {
+    /// One rsync over a list of paths, in which the directories are not gone into.
+    fn list(&self, carry: &Carry<'_>, how: &[&str], paths: impl Iterator<Item = Vec<u8>>) -> Result<()> {
+        let paths: Vec<Vec<u8>> = paths.collect();
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let mut process = self.copying(&self.nodes[0], how);
+        process.args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
+        let done = process.run(&paths, |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        if done.ending() == Ending::Lost {
+            return Err(self.failed(&done));
+        }
+        carry.fail(done.failures(&self.roots(carry)));
+        if done.ending() == Ending::Broken {
+            carry.fail(paths.into_iter().map(|path| Failure::new(path, done.why())));
+        }
+        Ok(())
+    }
+
+    /// Deletes what is only at a target that cannot tell what it has.
+    fn delete_strangers(&self, carry: &Carry<'_>) -> Result<()> {
+        let mut process = Process::on(self.nodes[0].source.as_deref());
+        process.args(["-rlD", "--delete", "--force", "--existing", "--ignore-existing", "--exclude=/.kura-replica"]);
+        process.args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
+        let done = process.run(&[], |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        match done.ending() {
+            Ending::Lost | Ending::Broken => Err(self.failed(&done)),
+            _ => {
+                carry.fail(done.failures(&self.roots(carry)));
+                Ok(())
+            }
+        }
+    }
+
+    /// All workers, until nothing is left to be handed out.
+    fn work(&self, carry: &Carry<'_>) -> Result<()> {
+        let mut links: HashMap<(usize, usize), Vec<(usize, usize)>> = HashMap::new();
+        carry.changes.links.iter().for_each(|(link, first)| links.entry(*first).or_default().push(*link));
+        let workers = carry.options.all_workers();
+        let working = AtomicUsize::new(workers);
+        let lost = std::thread::scope(|scope| {
+            let links = &links;
+            let working = &working;
+            let threads: Vec<_> =
+                (0..workers).map(|worker| scope.spawn(move || self.worker(worker, carry, links, working))).collect();
+            threads
+                .into_iter()
+                .filter_map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect::<Vec<String>>()
+        });
+        let left = lock(&carry.dealer).take(0, f64::INFINITY);
+        match lost.first() {
+            Some(why) if lost.len() == workers => Err(Error::target(self.target.to_string(), why)),
+            Some(why) => {
+                let jobs = left.iter().flat_map(|unit| &unit.pieces).map(|piece| carry.plan.jobs[piece.item]);
+                carry.fail(jobs.map(|job| Failure::new(job.path(carry.changes), why)));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// One worker: one rsync after the other. Its last words, where its node or the target went.
+    fn worker(
+        &self,
+        worker: usize,
+        carry: &Carry<'_>,
+        links: &HashMap<(usize, usize), Vec<(usize, usize)>>,
+        working: &AtomicUsize,
+    ) -> Option<String> {
+        let node = &self.nodes[worker % self.nodes.len()];
+        let is_remote = self.local_root().is_none() || node.source.is_some();
+        let least_s = if is_remote { LEAST_REMOTE_S } else { LEAST_S };
+        loop {
+            let units = lock(&carry.dealer).take(worker, least_s);
+            if units.is_empty() {
+                // Whose node dies may still give something back.
+                if working.fetch_sub(1, Relaxed) == 1 {
+                    return None;
+                }
+                while working.load(Relaxed) > 0 && lock(&carry.dealer).left_s() <= 0.0 {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                if lock(&carry.dealer).left_s() <= 0.0 {
+                    return None;
+                }
+                working.fetch_add(1, Relaxed);
+                continue;
+            }
+            let jobs: Vec<Job> =
+                units.iter().flat_map(|unit| &unit.pieces).map(|piece| carry.plan.jobs[piece.item]).collect();
+            let began = Instant::now();
+            let done = match self.transfer(worker, node, &jobs, carry, links) {
+                Ok(done) if done.ending() != Ending::Lost => done,
+                lost => {
+                    let mut dealer = lock(&carry.dealer);
+                    units.into_iter().for_each(|unit| dealer.give_back(worker, unit));
+                    drop(dealer);
+                    working.fetch_sub(1, Relaxed);
+                    return Some(lost.map_or_else(|cause| format!("rsync: {cause}"), |done| done.why()));
+                }
+            };
+            carry.fail(done.failures(&self.roots(carry)));
+            if done.ending() == Ending::Broken {
+                carry.fail(jobs.iter().map(|job| Failure::new(job.path(carry.changes), done.why())));
+            }
+            let bytes = jobs.iter().map(|job| job.bytes(carry.changes)).sum();
+            lock(&carry.learned).add(jobs.len() as u64, bytes, began.elapsed().as_secs_f64());
+        }
+    }
+
+    fn transfer(
+        &self,
+        worker: usize,
+        node: &Node,
+        jobs: &[Job],
+        carry: &Carry<'_>,
+        links: &HashMap<(usize, usize), Vec<(usize, usize)>>,
+    ) -> std::io::Result<Done> {
+        let mut paths = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            paths.push(job.path(carry.changes));
+            // rsync keeps the hard links that one list has all names of.
+            for &(directory, entry) in links.get(&(job.directory, job.entry)).into_iter().flatten() {
+                paths.push(Job { directory, entry }.path(carry.changes));
+            }
+        }
+        let mut process = self.copying(node, if self.in_place { &["--inplace", "--no-W"] } else { &[] });
+        process.args([slashed(&carry.source.path)]).args([self.root(node)]);
+        let counter = &carry.progress.workers()[worker];
+        let (mut files, mut bytes) = (0, 0);
+        let done = process.run(&paths, |is_file, size_bytes| {
+            if is_file && files < jobs.len() as u64 {
+                (files, bytes) = (files + 1, bytes + size_bytes);
+                counter.add(1, size_bytes);
+            }
+        })?;
+        if done.ending() != Ending::Lost {
+            // What was the same at the target already was not told.
+            let all: u64 = jobs.iter().map(|job| job.bytes(carry.changes)).sum();
+            counter.add(jobs.len() as u64 - files, all.saturating_sub(bytes));
+        }
+        Ok(done)
+    }
+
+    /// What paths in complaints begin with.
+    fn roots(&self, carry: &Carry<'_>) -> Vec<PathBuf> {
+        let target = match &self.target {
+            Target::Local(path) => path.clone(),
+            Target::Rsync(text) if !text.contains("://") => {
+                text.split_once(':').map_or_else(PathBuf::new, |(_, path)| path.into())
+            }
+            _ => PathBuf::new(),
+        };
+        vec![carry.source.path.clone(), target]
+    }
+}
+
+fn slashed(path: &Path) -> OsString {
+    [path.as_os_str(), OsStr::new("/")].concat_os()
+}
+
+fn open(root: &Path) -> std::io::Result<OwnedFd> {
+    Ok(rustix::fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Whether a directory of this machine has nothing in it, or is not there.
+pub(crate) fn is_empty(root: &Path) -> std::io::Result<bool> {
+    match std::fs::read_dir(root) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a directory of this machine has.
+pub(crate) fn told(root: &Path) -> std::io::Result<Catalogue> {
+    if !root.try_exists()? {
+        return Ok(Catalogue::default());
+    }
+    let root = open(root)?;
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let (records, unread) =
+        scan(root.as_fd(), Scan { threads, attributes: true }, |directory| Some(directory.record()));
+    match unread.into_iter().find(|unread| unread.is_directory) {
+        Some(unread) => {
+            Err(std::io::Error::other(format!("{}: {}", crate::error::escaped(&unread.path), unread.cause)))
+        }
+        None => Catalogue::of_records(records),
+    }
+}

@@ -1,0 +1,124 @@
+//! One rsync: started, given its list, listened to.
+
+use super::complaint::{Ending, ending, failures, first};
+use crate::error::Failure;
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, BufWriter, Read, Result, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// What ssh is told, so that it asks nobody and notices a host that is gone.
+const SSH: &str = "ssh -oBatchMode=yes -oConnectTimeout=10 -oServerAliveInterval=5 -oServerAliveCountMax=3";
+
+/// An rsync to be started.
+pub(super) struct Process {
+    host: Option<String>,
+    args: Vec<OsString>,
+}
+
+/// What it came to.
+pub(super) struct Done {
+    /// Its exit code; none where a signal ended it.
+    code: Option<i32>,
+    /// What it complained of, line by line.
+    complaints: Vec<Vec<u8>>,
+}
+
+impl Process {
+    /// On this machine, or on another one by ssh.
+    pub fn on(host: Option<&str>) -> Self {
+        let args = [format!("--rsh={SSH}"), "--timeout=60".to_owned()].map(Into::into).into();
+        Self { host: host.map(str::to_owned), args }
+    }
+
+    pub fn args<A: AsRef<OsStr>>(&mut self, args: impl IntoIterator<Item = A>) -> &mut Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    fn command(&self) -> Command {
+        let Some(host) = &self.host else {
+            let mut command = Command::new("rsync");
+            command.args(&self.args);
+            return command;
+        };
+        let mut words = SSH.split(' ');
+        let mut command = Command::new(words.next().unwrap_or("ssh"));
+        // The other side's shell takes the words apart again.
+        let quoted = self.args.iter().map(|arg| quoted(arg));
+        command.args(words).arg("--").arg(host).arg("rsync").args(quoted);
+        command
+    }
+
+    /// Runs it with a list of paths. `told` is called for each line of its list of changes: whether it is a file, and
+    /// its size.
+    pub fn run(&self, paths: &[Vec<u8>], mut told: impl FnMut(bool, u64)) -> Result<Done> {
+        let mut command = self.command();
+        command.stdin(if paths.is_empty() { Stdio::null() } else { Stdio::piped() });
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).env("LC_ALL", "C").spawn()?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let complaints = std::thread::scope(|scope| {
+            if let Some(stdin) = stdin {
+                // rsync that ends early says why on its own; that nobody takes the rest of the list adds nothing.
+                scope.spawn(move || write_list(stdin, paths));
+            }
+            let complaints = scope.spawn(move || stderr.map(complaints).unwrap_or_default());
+            for line in stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).split(b'\n')).map_while(Result::ok)
+            {
+                let (kind, size) = line.split_at(line.iter().position(|byte| *byte == b'|').unwrap_or(line.len()));
+                let size = std::str::from_utf8(size).ok().and_then(|size| size.strip_prefix('|')?.trim().parse().ok());
+                told(kind.get(1) != Some(&b'd'), size.unwrap_or(0));
+            }
+            complaints.join().unwrap_or_default()
+        });
+        Ok(Done { code: child.wait()?.code(), complaints })
+    }
+}
+
+fn write_list(stdin: std::process::ChildStdin, paths: &[Vec<u8>]) {
+    let mut out = BufWriter::new(stdin);
+    let written = paths.iter().try_for_each(|path| {
+        // A name may begin with what rsync takes for a comment.
+        out.write_all(b"./")?;
+        out.write_all(path)?;
+        out.write_all(&[0])
+    });
+    let _ = written.and_then(|()| out.flush());
+}
+
+/// The most that is kept of what a process complains of, in bytes.
+const MOST_COMPLAINTS: u64 = 16 << 20;
+
+fn complaints(mut stderr: std::process::ChildStderr) -> Vec<Vec<u8>> {
+    let kept = BufReader::new((&mut stderr).take(MOST_COMPLAINTS));
+    let lines = kept.split(b'\n').map_while(Result::ok).filter(|line| !line.is_empty()).collect();
+    // It must not wait for a reader of the rest.
+    let _ = std::io::copy(&mut stderr, &mut std::io::sink());
+    lines
+}
+
+fn quoted(arg: &OsStr) -> OsString {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let mut word = vec![b'\''];
+    for &byte in arg.as_bytes() {
+        if byte == b'\'' { word.extend(b"'\\''") } else { word.push(byte) }
+    }
+    word.push(b'\'');
+    OsString::from_vec(word)
+}
+
+impl Done {
+    pub fn ending(&self) -> Ending {
+        ending(self.code)
+    }
+
+    /// One line of why it did not end well.
+    pub fn why(&self) -> String {
+        first(self.code, &self.complaints)
+    }
+
+    /// What was not carried, as far as it said.
+    pub fn failures(&self, roots: &[PathBuf]) -> Vec<Failure> {
+        failures(&self.complaints, roots)
+    }
+}

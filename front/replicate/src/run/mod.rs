@@ -1,0 +1,262 @@
+//! A run: the source is scanned, what has changed is split into lists, workers carry them, and the target is marked
+//! whole.
+//!
+//! ```text
+//!   marker ──> scan against the catalogue ──> changes ──> lists ──> workers ──> links, deletions, times ──> marker, catalogue
+//!   whose copy   (or the target's own tree)               balance    carry                                  durably
+//! ```
+//!
+//! What must hold: the catalogue is written after the target is durable and marked with the same run, so that a run cut off
+//! anywhere leaves a catalogue whose run is not the marker's, and the next one asks the target what it has.
+
+mod options;
+mod place;
+mod plan;
+mod summary;
+
+pub use options::{Node, Options, Split, With};
+pub use place::{Place, last};
+pub use summary::{Summary, Worker};
+
+pub(crate) use plan::{Job, Plan};
+
+use crate::balance::{Dealer, Learned};
+use crate::error::{Error, Failure, Result};
+use crate::marker::{Marker, State, boot, rfc3339};
+use crate::progress::Progress;
+use crate::target::Target;
+use crate::tree::{Catalogue, Changes, Known, Scan, Time, Unread, scan};
+use rustix::fs::{Mode, OFlags};
+use std::collections::HashSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+use uuid::Uuid;
+
+/// The tree that is copied.
+pub(crate) struct Source {
+    /// Absolute.
+    pub path: PathBuf,
+    /// Its root, open.
+    pub root: OwnedFd,
+}
+
+impl Source {
+    pub fn open(path: &Path) -> Result<Self> {
+        let failed = |cause: std::io::Error| Error::Source { path: path.to_owned(), cause };
+        let absolute = path.canonicalize().map_err(failed)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&absolute, flags, Mode::empty()).map_err(|cause| failed(cause.into()))?;
+        Ok(Self { path: absolute, root })
+    }
+
+    /// As a marker names it.
+    fn name(&self) -> String {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        format!("{host}:{}", self.path.display())
+    }
+}
+
+/// Everything that is carried, and who is told how it went.
+pub(crate) struct Carry<'a> {
+    pub source: &'a Source,
+    pub changes: &'a Changes,
+    pub plan: &'a Plan,
+    pub options: &'a Options,
+    pub progress: &'a Progress,
+    /// All that the target has is known: what is to be deleted is in the changes.
+    pub is_known: bool,
+    pub dealer: Mutex<Dealer>,
+    pub learned: Mutex<Learned>,
+    pub failures: Mutex<Vec<Failure>>,
+}
+
+impl Carry<'_> {
+    pub fn fail(&self, failures: impl IntoIterator<Item = Failure>) {
+        lock(&self.failures).extend(failures);
+    }
+}
+
+/// What carries to a kind of target.
+pub(crate) trait Carrier: Sync {
+    /// What the target's marker says; none where there is none.
+    fn marker(&self) -> Result<Option<Marker>>;
+    /// Whether there is nothing at the target.
+    fn is_empty(&self) -> Result<bool>;
+    /// What the target has; none where it cannot tell, and the workers compare.
+    fn tree(&self) -> Result<Option<Catalogue>>;
+    /// Whether several workers may carry parts of a file.
+    fn cuts(&self) -> bool;
+    /// Marks the target.
+    fn mark(&self, marker: &Marker, durably: bool) -> Result<()>;
+    /// Carries everything. Files that could not be carried are told to `carry`; an error is the end of the run.
+    fn carry(&self, carry: &Carry<'_>) -> Result<()>;
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the target as the source is. `place` keeps what the next run wants to know.
+pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, progress: &Progress) -> Result<Summary> {
+    options.check(target)?;
+    let began = (Instant::now(), SystemTime::now());
+    let source = Source::open(source)?;
+    if let Target::Local(target) = target {
+        refuse_inside(&source.path, target)?;
+    }
+    let carrier = options.carrier(target)?;
+    let marker = carrier.marker()?;
+    refuse_others(&source, target, marker.as_ref(), &*carrier, options)?;
+
+    let catalogue = place.catalogue().filter(|catalogue| options.trusts(catalogue, marker.as_ref()));
+    let told = if catalogue.is_some() { None } else { carrier.tree()? };
+    let is_known = catalogue.is_some() || told.is_some();
+    let is_suspect = marker.as_ref().is_some_and(|marker| marker.state == State::Unfinished && marker.boot != boot());
+    let known = catalogue.or(told).unwrap_or_default();
+    let (changes, unread) = look(&source, Known { tree: &known, told: known.run().is_nil(), is_suspect }, progress);
+    refuse_unread_root(&source, &unread)?;
+    refuse_emptied(&source, &changes, &known, options)?;
+
+    let learned = place.learned();
+    let plan = Plan::of(&changes, options, carrier.cuts(), &learned.cost().unwrap_or_default());
+    let mut summary = Summary::begun(&source.path, target, options, began.1);
+    summary.plan(&changes, &plan, &unread);
+    if options.dry_run {
+        summary.took(began.0.elapsed());
+        return Ok(summary);
+    }
+    progress.carry(plan.files(), plan.bytes(), options.all_workers());
+    let failures = unread.iter().map(|unread| Failure::new(unread.path.clone(), format!("source: {}", unread.cause)));
+    let carry = Carry {
+        source: &source,
+        changes: &changes,
+        plan: &plan,
+        options,
+        progress,
+        is_known,
+        dealer: Mutex::new(Dealer::new(plan.lists.clone())),
+        learned: Mutex::new(learned),
+        failures: Mutex::new(failures.collect()),
+    };
+    let has_work = !changes.is_nothing() || !is_known;
+    let run = if has_work { Uuid::new_v4() } else { known.run() };
+    let before = marker.and_then(|marker| marker.recovery_point);
+    let mark = |state, recovery_point| Marker { source: source.name(), run, state, recovery_point, boot: boot() };
+    if has_work {
+        carrier.mark(&mark(State::Unfinished, before.clone()), false)?;
+        carrier.carry(&carry)?;
+    }
+    progress.finish();
+    summary.stolen = lock(&carry.dealer).stolen();
+    let learned = *lock(&carry.learned);
+    let failures = std::mem::take(&mut *lock(&carry.failures));
+    let (state, point) = match failures.is_empty() {
+        true => (State::Complete, Some(rfc3339(began.1))),
+        false => (State::Partial, before),
+    };
+    carrier.mark(&mark(state, point), has_work && options.durable)?;
+    if has_work {
+        keep(place, run, &known, &changes, &failures)?;
+    }
+    summary.end(progress, failures, mark(state, None), began.0.elapsed());
+    place.end(&summary, &learned)?;
+    Ok(summary)
+}
+
+/// Scans the source and finds what has changed.
+fn look(source: &Source, known: Known<'_>, progress: &Progress) -> (Changes, Vec<Unread>) {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 16);
+    let how = Scan { threads, attributes: known.told };
+    let (visited, unread) = scan(source.root.as_fd(), how, |directory| {
+        progress.saw(directory.entries.len() as u64);
+        Some(known.visit(directory))
+    });
+    let changes = known.changes(visited, &unread);
+    (changes, unread)
+}
+
+/// Writes the catalogue of the target as it is now. What failed is in it so that it will be carried again, and
+/// deleted when it goes from the source.
+fn keep(place: &Place, run: Uuid, known: &Catalogue, changes: &Changes, failures: &[Failure]) -> Result<()> {
+    let failed: HashSet<&[u8]> = failures.iter().map(|failure| &*failure.path).collect();
+    let record = |changed: &crate::tree::Changed| {
+        let mut directory = std::borrow::Cow::Borrowed(&changed.directory);
+        if failed.is_empty() {
+            return directory.record();
+        }
+        if failed.contains(&*directory.path) {
+            directory.to_mut().changed = Time::default();
+        }
+        for index in 0..directory.entries.len() {
+            if failed.contains(&*directory.path_of(&directory.entries[index])) {
+                directory.to_mut().entries[index].changed = Time::default();
+            }
+        }
+        directory.record()
+    };
+    let changed: Vec<Vec<u8>> = changes.directories.iter().map(record).collect();
+    let kept = changes.kept.iter().map(|&index| known.record(index));
+    place.keep(run, changed.iter().map(Vec::as_slice).chain(kept).collect())
+}
+
+fn refuse_inside(source: &Path, target: &Path) -> Result<()> {
+    // What does not exist yet is in what does.
+    let existing = target.ancestors().find_map(|path| Some((path, path.canonicalize().ok()?)));
+    let existing = existing.or_else(|| Some((Path::new(""), Path::new(".").canonicalize().ok()?)));
+    let Some((given, real)) = existing else { return Ok(()) };
+    let target = real.join(target.strip_prefix(given).unwrap_or(Path::new("")));
+    if target.starts_with(source) || source.starts_with(&target) {
+        let text = format!("{} and {} are one in the other: choose another target", source.display(), target.display());
+        return Err(Error::Usage(text));
+    }
+    Ok(())
+}
+
+/// A target that somebody else uses is left alone.
+fn refuse_others(
+    source: &Source,
+    target: &Target,
+    marker: Option<&Marker>,
+    carrier: &dyn Carrier,
+    options: &Options,
+) -> Result<()> {
+    let refuse = |cause: String| Err(Error::target(target.to_string(), cause));
+    match marker {
+        Some(marker) if marker.state == State::Released => {
+            refuse("it was failed over to and may hold newer work: `kura replicate failback` brings that back".to_owned())
+        }
+        Some(marker) if marker.source != source.name() && !options.adopt => refuse(format!(
+            "it is the copy of {}: choose another target, or say --adopt to make it the copy of {}",
+            marker.source,
+            source.name()
+        )),
+        None if !options.adopt && !carrier.is_empty()? => refuse(
+            "it is not empty and no copy of ours, and what is only there would be deleted: choose another target, or say --adopt"
+                .to_owned(),
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn refuse_unread_root(source: &Source, unread: &[Unread]) -> Result<()> {
+    match unread.iter().find(|unread| unread.path.is_empty()) {
+        Some(unread) => {
+            Err(Error::Source { path: source.path.clone(), cause: std::io::Error::other(unread.cause.clone()) })
+        }
+        None => Ok(()),
+    }
+}
+
+/// A source that is suddenly empty is one that is not mounted, more often than not.
+fn refuse_emptied(source: &Source, changes: &Changes, known: &Catalogue, options: &Options) -> Result<()> {
+    let is_empty = changes.kept.is_empty()
+        && matches!(&changes.directories[..], [root] if root.directory.entries.is_empty() && root.directory.path.is_empty());
+    let had_any = known.len() > 1 || changes.directories.first().is_some_and(|root| !root.gone.is_empty());
+    if is_empty && had_any && !options.allow_empty {
+        let text = "it is empty and its copy is not: is it mounted? Say --allow-empty to empty the copy too";
+        return Err(Error::Source { path: source.path.clone(), cause: std::io::Error::other(text) });
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! How a run is done.
+
+use super::Carrier;
+use crate::balance::SizeAware;
+use crate::error::{Error, Result};
+use crate::marker::{Marker, State};
+use crate::target::Target;
+use crate::tree::Catalogue;
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+
+/// Who carries what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Split {
+    /// R1.1.1.2: as many files in each list.
+    ByCount,
+    /// R1.3.1: large files in turn, then small ones by count.
+    SizeAware,
+    /// Longest first by what was learned, huge files in parts, and who is done takes from others.
+    #[default]
+    Balanced,
+}
+
+/// What the workers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum With {
+    /// kura at both ends.
+    Kura,
+    /// rsync processes.
+    Rsync,
+}
+
+/// A machine that has the source mounted, and the one it sends to: `SOURCE[=TARGET]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Node {
+    /// What ssh is told; none for this machine, written `local`.
+    pub source: Option<String>,
+    /// In place of the host that the target names.
+    pub target: Option<String>,
+}
+
+impl FromStr for Node {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (source, target) = text.split_once('=').map_or((text, None), |(source, target)| (source, Some(target)));
+        if source.is_empty()
+            || source.starts_with('-')
+            || target.is_some_and(|host| host.is_empty() || host.starts_with('-'))
+        {
+            return Err("write HOST, HOST=TARGETHOST, local or local=TARGETHOST".to_owned());
+        }
+        Ok(Self { source: (source != "local").then(|| source.to_owned()), target: target.map(str::to_owned) })
+    }
+}
+
+impl TryFrom<String> for Node {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Node> for String {
+    fn from(node: Node) -> Self {
+        let source = node.source.unwrap_or_else(|| "local".to_owned());
+        node.target.map_or(source.clone(), |target| format!("{source}={target}"))
+    }
+}
+
+/// How a run is done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Options {
+    /// What the workers are; none: rsync where only rsync can reach the target.
+    pub with: Option<With>,
+    /// Who carries what.
+    pub split: Split,
+    /// T of the split by size, in bytes.
+    pub threshold_bytes: u64,
+    /// The cap of its lists of large files, in bytes.
+    pub cap_bytes: u64,
+    /// Workers on each node.
+    pub workers: usize,
+    /// Machines that work, rsync on each; none: this one.
+    pub nodes: Vec<Node>,
+    /// Bytes a second that all workers may send together.
+    pub bandwidth: Option<u64>,
+    /// Whether a run ends when its target would survive a power cut, or earlier.
+    pub durable: bool,
+    /// Whether large files are changed where they are, not beside.
+    pub in_place: bool,
+    /// Compare with what the target has, not with what the last run left there.
+    #[serde(skip)]
+    pub recheck: bool,
+    /// Take a target that holds something else.
+    #[serde(skip)]
+    pub adopt: bool,
+    /// Empty the copy of a source that is empty.
+    #[serde(skip)]
+    pub allow_empty: bool,
+    /// Only say what would be carried by whom.
+    #[serde(skip)]
+    pub dry_run: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let SizeAware { threshold_bytes, cap_bytes } = SizeAware::default();
+        Self {
+            with: None,
+            split: Split::default(),
+            threshold_bytes,
+            cap_bytes,
+            workers: 4,
+            nodes: Vec::new(),
+            bandwidth: None,
+            durable: true,
+            in_place: false,
+            recheck: false,
+            adopt: false,
+            allow_empty: false,
+            dry_run: false,
+        }
+    }
+}
+
+/// The most nodes, and workers on each: the paper's.
+const MOST: (usize, usize) = (30, 10);
+
+impl Options {
+    /// All workers of all nodes.
+    pub fn all_workers(&self) -> usize {
+        self.workers * self.nodes.len().max(1)
+    }
+
+    /// What carries to this target.
+    pub fn with(&self, target: &Target) -> With {
+        self.with.unwrap_or(if matches!(target, Target::Rsync(_)) || !self.nodes.is_empty() {
+            With::Rsync
+        } else {
+            With::Kura
+        })
+    }
+
+    pub(crate) fn check(&self, target: &Target) -> Result<()> {
+        let usage = |text: &str| Err(Error::Usage(text.to_owned()));
+        let with = self.with(target);
+        if self.workers == 0 || self.workers > MOST.1 || self.nodes.len() > MOST.0 {
+            return usage("up to 10 workers on each of up to 30 nodes can work");
+        }
+        match (with, target) {
+            (With::Kura, Target::Rsync(_)) => {
+                usage("kura reaches a directory, kura://HOST:PORT/PATH or ssh://HOST/PATH")
+            }
+            (With::Rsync, Target::Tcp { .. } | Target::Ssh { .. }) => {
+                usage("rsync reaches a directory, HOST:PATH or rsync://HOST/MODULE/PATH")
+            }
+            (With::Kura, _) if !self.nodes.is_empty() => usage("nodes work with rsync only"),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn carrier(&self, target: &Target) -> Result<Box<dyn Carrier>> {
+        match self.with(target) {
+            With::Rsync => Ok(Box::new(crate::rsync::Rsync::new(target, self)?)),
+            With::Kura => Err(Error::Usage("kura to kura is not there yet".to_owned())),
+        }
+    }
+
+    /// Whether the catalogue says what the target has.
+    pub(crate) fn trusts(&self, catalogue: &Catalogue, marker: Option<&Marker>) -> bool {
+        let is_left =
+            |marker: &Marker| marker.run == catalogue.run() && matches!(marker.state, State::Complete | State::Partial);
+        !self.recheck && marker.is_some_and(is_left)
+    }
+}

@@ -1,0 +1,95 @@
+//! Where a job keeps what its next run wants to know.
+//!
+//! ```text
+//!   DIR/lock            held by the run that is under way
+//!   DIR/catalogue       the tree as the last run left it at the target
+//!   DIR/last.json       the last run's summary
+//!   DIR/recovery-point  the moment that the copy is of, RFC 3339
+//!   DIR/costs.json      what carrying was learned to cost
+//!   DIR/failures.jsonl  what the last run did not carry, an object a line: path, cause
+//! ```
+
+use super::Summary;
+use crate::balance::Learned;
+use crate::error::{Error, Result};
+use crate::tree::Catalogue;
+use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// A job's folder, which this process holds.
+#[derive(Debug)]
+pub struct Place {
+    folder: PathBuf,
+    _lock: File,
+}
+
+impl Place {
+    /// Takes the folder, which is made if there is none.
+    pub fn take(folder: &Path) -> Result<Self> {
+        std::fs::create_dir_all(folder).map_err(|cause| Error::state(folder, cause))?;
+        let path = folder.join("lock");
+        let lock = File::options().create(true).truncate(false).write(true).open(&path);
+        let lock = lock.map_err(|cause| Error::state(&path, cause))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| Error::Usage("another run of it is under way: wait for its end".to_owned()))?;
+        Ok(Self { folder: folder.to_owned(), _lock: lock })
+    }
+
+    /// The list of what was not carried.
+    pub fn failures(&self) -> PathBuf {
+        self.folder.join("failures.jsonl")
+    }
+
+    pub(crate) fn catalogue(&self) -> Option<Catalogue> {
+        Catalogue::read(&self.folder.join("catalogue"))
+    }
+
+    pub(crate) fn learned(&self) -> Learned {
+        let text = std::fs::read(self.folder.join("costs.json")).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    pub(crate) fn keep(&self, run: Uuid, records: Vec<&[u8]>) -> Result<()> {
+        let path = self.folder.join("catalogue");
+        Catalogue::write(&path, run, records).map_err(|cause| Error::state(&path, cause))
+    }
+
+    pub(crate) fn end(&self, summary: &Summary, learned: &Learned) -> Result<()> {
+        self.write("costs.json", learned)?;
+        self.write("last.json", summary)?;
+        if summary.is_complete {
+            let path = self.folder.join("recovery-point");
+            std::fs::write(&path, &summary.started_at).map_err(|cause| Error::state(&path, cause))?;
+        }
+        let path = self.failures();
+        let written = (|| {
+            let mut file = std::io::BufWriter::new(File::create(&path)?);
+            for failure in &summary.failures {
+                serde_json::to_writer(&mut file, failure)?;
+                file.write_all(b"\n")?;
+            }
+            file.flush()
+        })();
+        written.map_err(|cause| Error::state(&path, cause))
+    }
+
+    fn write(&self, name: &str, value: &impl Serialize) -> Result<()> {
+        let path = self.folder.join(name);
+        let written = (|| {
+            let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+            serde_json::to_writer_pretty(&mut file, value)?;
+            file.persist(&path)?;
+            Ok(())
+        })();
+        written.map_err(|cause| Error::state(&path, cause))
+    }
+}
+
+/// The summary of a job's last run; none before the first.
+pub fn last(folder: &Path) -> Option<Summary> {
+    serde_json::from_slice(&std::fs::read(folder.join("last.json")).ok()?).ok()
+}

@@ -1,0 +1,124 @@
+//! What a run came to.
+
+use super::{Options, Plan};
+use crate::balance::{Load, imbalance};
+use crate::error::Failure;
+use crate::marker::{Marker, State, rfc3339};
+use crate::progress::Progress;
+use crate::target::Target;
+use crate::tree::{Changes, Unread};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// What a worker did, or is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Worker {
+    /// Files in its list.
+    pub planned_files: u64,
+    /// Bytes in its list.
+    pub planned_bytes: u64,
+    /// How long its list should take, in seconds.
+    pub planned_s: f64,
+    /// Files it carried.
+    pub files: u64,
+    /// Bytes it carried.
+    pub bytes: u64,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The source's path.
+    pub source: String,
+    /// The target.
+    pub target: String,
+    /// The moment that the copy is of: when the scan began.
+    pub started_at: String,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// Whether the target is all of the source.
+    pub is_complete: bool,
+    /// Only what would be done was asked for.
+    pub dry_run: bool,
+    /// Files and other entries that were carried, or are to be.
+    pub files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Entries that were at the target already.
+    pub unchanged: u64,
+    /// Entries to be deleted at the target, directories too.
+    pub deleted: u64,
+    /// By worker.
+    pub workers: Vec<Worker>,
+    /// The longest list over the mean, by what they should take; 1 is perfect.
+    pub imbalance: f64,
+    /// How often a worker took from another one.
+    pub stolen: u64,
+    /// How many entries were not carried.
+    pub failed: u64,
+    /// Causes and how many entries each kept from being carried.
+    pub causes: BTreeMap<String, u64>,
+    /// Which entries were not carried.
+    #[serde(skip)]
+    pub failures: Vec<Failure>,
+}
+
+impl Summary {
+    pub(super) fn begun(source: &Path, target: &Target, options: &Options, at: SystemTime) -> Self {
+        Self {
+            source: source.display().to_string(),
+            target: target.to_string(),
+            started_at: rfc3339(at),
+            seconds: 0.0,
+            is_complete: false,
+            dry_run: options.dry_run,
+            files: 0,
+            bytes: 0,
+            unchanged: 0,
+            deleted: 0,
+            workers: Vec::new(),
+            imbalance: 1.0,
+            stolen: 0,
+            failed: 0,
+            causes: BTreeMap::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    pub(super) fn plan(&mut self, changes: &Changes, plan: &Plan, unread: &[Unread]) {
+        let loads = plan.loads();
+        self.imbalance = imbalance(loads.iter().map(|load| load.cost_s));
+        let worker = |load: &Load| Worker {
+            planned_files: load.items,
+            planned_bytes: load.bytes,
+            planned_s: load.cost_s,
+            ..Worker::default()
+        };
+        self.workers = loads.iter().map(worker).collect();
+        let gone_entries: usize = changes.directories.iter().map(|changed| changed.gone.len()).sum();
+        self.deleted = (changes.gone.len() + gone_entries) as u64;
+        self.unchanged = changes.unchanged;
+        (self.files, self.bytes, self.failed) = (plan.files(), plan.bytes(), unread.len() as u64);
+    }
+
+    pub(super) fn took(&mut self, time: Duration) {
+        self.seconds = time.as_secs_f64();
+    }
+
+    pub(super) fn end(&mut self, progress: &Progress, mut failures: Vec<Failure>, marker: Marker, took: Duration) {
+        for (worker, counter) in self.workers.iter_mut().zip(progress.workers()) {
+            (worker.files, worker.bytes) = counter.get();
+        }
+        failures.sort();
+        failures.dedup_by(|one, other| one.path == other.path);
+        for failure in &failures {
+            *self.causes.entry(failure.cause.clone()).or_default() += 1;
+        }
+        self.failed = failures.len() as u64;
+        self.failures = failures;
+        self.is_complete = marker.state == State::Complete;
+        self.took(took);
+    }
+}

@@ -1,0 +1,112 @@
+//! Where a copy is kept, as it is written on the command line.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where a copy is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A directory of this machine.
+    Local(PathBuf),
+    /// `HOST:PATH` or `rsync://HOST/MODULE/PATH`: what rsync takes.
+    Rsync(String),
+    /// `kura://HOST:PORT/PATH`: a directory under the one that `kura replicate serve` there serves.
+    Tcp {
+        /// `HOST:PORT`.
+        address: String,
+        /// Under the directory that is served.
+        path: String,
+    },
+    /// `ssh://[USER@]HOST[:PORT]/PATH`: kura on the other host, by ssh.
+    Ssh {
+        /// `[USER@]HOST`.
+        host: String,
+        /// None for ssh's own.
+        port: Option<u16>,
+        /// From the root.
+        path: String,
+    },
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = |rest: &str| match rest.split_once('/') {
+            Some((host, path)) if !host.is_empty() => Some((host.to_owned(), path.to_owned())),
+            None if !rest.is_empty() => Some((rest.to_owned(), String::new())),
+            _ => None,
+        };
+        if let Some(rest) = text.strip_prefix("kura://") {
+            let (address, path) = parts(rest).ok_or("write kura://HOST:PORT/PATH")?;
+            let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+            return if has_port { Ok(Self::Tcp { address, path }) } else { Err("write kura://HOST:PORT/PATH".into()) };
+        }
+        if let Some(rest) = text.strip_prefix("ssh://") {
+            let (host, path) = parts(rest).ok_or("write ssh://HOST/PATH")?;
+            let (host, port) = match host.rsplit_once(':') {
+                Some((name, port)) => (name.to_owned(), Some(port.parse().map_err(|_| format!("{port} is no port"))?)),
+                None => (host, None),
+            };
+            if path.is_empty() || host.starts_with('-') {
+                return Err("write ssh://HOST/PATH".to_owned());
+            }
+            return Ok(Self::Ssh { host, port, path: format!("/{path}") });
+        }
+        if text.starts_with("rsync://") {
+            return Ok(Self::Rsync(text.trim_end_matches('/').to_owned()));
+        }
+        let colon = text.find(':').unwrap_or(text.len());
+        match text.find('/').unwrap_or(text.len()) {
+            _ if text.is_empty() || text.starts_with('-') => {
+                Err("a target is a directory, HOST:PATH or a URI".to_owned())
+            }
+            slash if colon < slash => Ok(Self::Rsync(text.trim_end_matches('/').to_owned())),
+            _ => Ok(Self::Local(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(path) => path.display().fmt(f),
+            Self::Rsync(text) => f.write_str(text),
+            Self::Tcp { address, path } => write!(f, "kura://{address}/{path}"),
+            Self::Ssh { host, port: Some(port), path } => write!(f, "ssh://{host}:{port}{path}"),
+            Self::Ssh { host, port: None, path } => write!(f, "ssh://{host}{path}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_read_as_they_are_written() {
+        let ssh = |port| Target::Ssh { host: "me@b".into(), port, path: "/x y".into() };
+        let cases = [
+            ("/a/b:c", Some(Target::Local("/a/b:c".into()))),
+            ("copy", Some(Target::Local("copy".into()))),
+            ("./a:b", Some(Target::Local("./a:b".into()))),
+            ("host:/a/", Some(Target::Rsync("host:/a".into()))),
+            ("host::module/a", Some(Target::Rsync("host::module/a".into()))),
+            ("rsync://h:873/m/", Some(Target::Rsync("rsync://h:873/m".into()))),
+            ("kura://h:7402/a/b", Some(Target::Tcp { address: "h:7402".into(), path: "a/b".into() })),
+            ("kura://h:7402", Some(Target::Tcp { address: "h:7402".into(), path: String::new() })),
+            ("ssh://me@b/x y", Some(ssh(None))),
+            ("ssh://me@b:22/x y", Some(ssh(Some(22)))),
+            ("kura://h/a", None),
+            ("kura:///a", None),
+            ("ssh://b", None),
+            ("ssh://-oProxyCommand=x/a", None),
+            ("-e", None),
+            ("", None),
+        ];
+        for (text, target) in cases {
+            assert_eq!(text.parse::<Target>().ok(), target, "{text:?}");
+        }
+    }
+}

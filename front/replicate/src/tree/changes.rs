@@ -1,0 +1,338 @@
+//! What has to be done so that the target is as the source: the source as it is now against what the target is known
+//! to have. Pure.
+
+use super::{Catalogue, Directory, Entry, Kind, Time, Unread, is_upkeep};
+use std::collections::HashMap;
+
+/// What an entry needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It is at the target as it is here.
+    Nothing,
+    /// Owner, permissions, times and attributes; the contents are there.
+    Meta,
+    /// Contents too.
+    Contents {
+        /// There is an earlier version at the target, or a part of this one.
+        exists: bool,
+    },
+    /// It is a hard link to an entry that comes before it.
+    Link,
+}
+
+/// A directory with something to do in it.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// As it is now.
+    pub directory: Directory,
+    /// What each of its entries needs.
+    pub needs: Vec<Need>,
+    /// It is not at the target.
+    pub is_new: bool,
+    /// Its own owner, permissions, times or attributes are to be set, if only because entries come and go in it.
+    pub has_new_meta: bool,
+    /// Names of entries that are at the target and no more here.
+    pub gone: Vec<Box<[u8]>>,
+}
+
+/// All there is to do.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Directories with something to do, in the order of paths, so that each comes after the one that holds it.
+    pub directories: Vec<Changed>,
+    /// Directories that are at the target and no more here, each after those it holds.
+    pub gone: Vec<Vec<u8>>,
+    /// Directories as the catalogue has them: they go on into the next one.
+    pub kept: Vec<usize>,
+    /// For each entry that is a hard link: directory and entry of the one it is a link to.
+    pub links: HashMap<(usize, usize), (usize, usize)>,
+    /// Entries that did not need anything.
+    pub unchanged: u64,
+}
+
+impl Changes {
+    /// The target is as the source.
+    pub fn is_nothing(&self) -> bool {
+        self.gone.is_empty() && self.directories.iter().all(|changed| !changed.has_new_meta)
+    }
+}
+
+/// What the scan of a directory says of it.
+pub enum Visited {
+    /// It is as the catalogue has it.
+    Same {
+        /// Where it is in the catalogue.
+        index: usize,
+        /// How many entries it has.
+        entries: u64,
+    },
+    /// It is not.
+    Differs {
+        /// As it is now.
+        now: Directory,
+        /// Where it was in the catalogue.
+        index: Option<usize>,
+    },
+}
+
+/// What is known of the target, and how well.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// The tree at the target.
+    pub tree: &'a Catalogue,
+    /// The target told it itself: inodes and times of change are the target's own and say nothing of the source.
+    pub told: bool,
+    /// The target's machine started anew in the middle of a run: times and sizes there may be those of files whose
+    /// contents were lost.
+    pub is_suspect: bool,
+}
+
+impl Known<'_> {
+    /// Compares a directory as a whole, on the thread that read it.
+    pub fn visit(&self, now: Directory) -> Visited {
+        let index = self.tree.find(&now.path);
+        match index {
+            Some(index) if !self.told && now.record() == self.tree.record(index) => {
+                Visited::Same { index, entries: now.entries.len() as u64 }
+            }
+            index => Visited::Differs { now, index },
+        }
+    }
+
+    /// What has to be done. What could not be read is left at the target as it is.
+    pub fn changes(&self, visited: Vec<Visited>, unread: &[Unread]) -> Changes {
+        let mut changes = Changes::default();
+        let mut is_there = vec![false; self.tree.len()];
+        for visited in visited {
+            match visited {
+                Visited::Same { index, entries } => {
+                    is_there[index] = true;
+                    changes.kept.push(index);
+                    changes.unchanged += entries;
+                }
+                Visited::Differs { now, index } => {
+                    index.into_iter().for_each(|index| is_there[index] = true);
+                    // A record that cannot be read is one that is not there.
+                    let old = index.and_then(|index| Directory::of_record(self.tree.record(index)).ok());
+                    changes.directories.push(self.compare(now, old, unread));
+                }
+            }
+        }
+        for index in (0..is_there.len()).rev().filter(|index| !is_there[*index]) {
+            let path = self.tree.path(index);
+            if unread.iter().any(|unread| is_under(path, &unread.path)) {
+                changes.kept.push(index);
+            } else {
+                changes.gone.push(path.to_vec());
+            }
+        }
+        changes.kept.sort_unstable();
+        changes.directories.sort_unstable_by(|one, other| one.directory.path.cmp(&other.directory.path));
+        changes.links = links(&mut changes.directories);
+        let unneeded = |changed: &Changed| changed.needs.iter().filter(|need| **need == Need::Nothing).count() as u64;
+        changes.unchanged += changes.directories.iter().map(unneeded).sum::<u64>();
+        changes
+    }
+
+    fn compare(&self, mut now: Directory, old: Option<Directory>, unread: &[Unread]) -> Changed {
+        let is_new = old.is_none();
+        let is_touched = old.as_ref().is_none_or(|old| {
+            let has_attributes = now.has_attributes || old.has_attributes;
+            old.meta != now.meta || if self.told { has_attributes } else { old.changed != now.changed }
+        });
+        let old_entries = old.map(|old| old.entries).unwrap_or_default();
+        let mut old = old_entries.into_iter().peekable();
+        let (mut needs, mut gone) = (Vec::with_capacity(now.entries.len()), Vec::new());
+        // An entry that could not be read stays as it was.
+        let mut unread_entries = Vec::new();
+        let mut leave = |entry: Entry| {
+            let path = super::join(&now.path, &entry.name);
+            if unread.iter().any(|unread| unread.path == path) {
+                unread_entries.push(entry);
+            } else if !is_upkeep(&now.path, &entry.name) {
+                gone.push(entry.name);
+            }
+        };
+        for entry in &now.entries {
+            while let Some(before) = old.next_if(|old| old.name < entry.name) {
+                leave(before);
+            }
+            let same = old.next_if(|old| old.name == entry.name);
+            needs.push(self.need(same.as_ref(), entry));
+        }
+        old.for_each(leave);
+        for entry in unread_entries {
+            let at = now.entries.partition_point(|before| before.name < entry.name);
+            now.entries.insert(at, entry);
+            needs.insert(at, Need::Nothing);
+        }
+        let comes_or_goes = !gone.is_empty() || needs.iter().any(|need| *need != Need::Nothing);
+        Changed { directory: now, needs, is_new, has_new_meta: is_touched || comes_or_goes, gone }
+    }
+
+    fn need(&self, old: Option<&Entry>, now: &Entry) -> Need {
+        let Some(old) = old.filter(|old| old.kind == now.kind && old.target == now.target) else {
+            return Need::Contents { exists: false };
+        };
+        let is_other = old.size_bytes != now.size_bytes || old.meta.modified != now.meta.modified;
+        // Another inode with the size and time of the one before is another file that was given them.
+        let is_other = is_other || self.is_suspect;
+        let is_other = is_other || (!self.told && (old.inode.1 != now.inode.1 || old.changed == Time::default()));
+        if is_other && now.kind == Kind::File {
+            return Need::Contents { exists: true };
+        }
+        let is_same = if self.told {
+            old.meta == now.meta && !old.has_attributes && !now.has_attributes && now.links == 1 && old.links == 1
+        } else {
+            !is_other && old.meta == now.meta && old.changed == now.changed
+        };
+        if is_same { Need::Nothing } else { Need::Meta }
+    }
+}
+
+/// Whether a path is this one or under it.
+fn is_under(path: &[u8], directory: &[u8]) -> bool {
+    let below = || path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+    directory.is_empty() || below()
+}
+
+/// Finds hard links: of the entries with an inode in common that need something, all but the first become links to it.
+/// (When a link is made or goes, the inode's time of change is another one, so that all its entries need something.)
+fn links(directories: &mut [Changed]) -> HashMap<(usize, usize), (usize, usize)> {
+    let mut first = HashMap::new();
+    let mut links = HashMap::new();
+    for (directory, changed) in directories.iter_mut().enumerate() {
+        for (entry, (at, need)) in changed.directory.entries.iter().zip(&mut changed.needs).enumerate() {
+            if at.links < 2 || *need == Need::Nothing {
+                continue;
+            }
+            let leader = *first.entry(at.inode).or_insert((directory, entry));
+            if leader != (directory, entry) {
+                *need = Need::Link;
+                links.insert((directory, entry), leader);
+            }
+        }
+    }
+    links
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Meta;
+
+    fn entry(name: &str, size_bytes: u64, inode: u64, changed_s: i64) -> Entry {
+        let meta = Meta { mode: 0o644, modified: Time { s: 100, ns: 5 }, ..Meta::default() };
+        Entry {
+            name: name.as_bytes().into(),
+            kind: Kind::File,
+            meta,
+            size_bytes,
+            changed: Time { s: changed_s, ns: 0 },
+            inode: (1, inode),
+            links: 1,
+            is_sparse: false,
+            target: Box::default(),
+            has_attributes: false,
+        }
+    }
+
+    fn directory(path: &str, entries: Vec<Entry>) -> Directory {
+        Directory { path: path.into(), entries, ..Directory::default() }
+    }
+
+    fn changes(before: &[Directory], now: Vec<Directory>, told: bool, unread: &[Unread]) -> Changes {
+        let tree = Catalogue::of_records(before.iter().map(Directory::record).collect()).unwrap();
+        let known = Known { tree: &tree, told, is_suspect: false };
+        let visited = now.into_iter().map(|directory| known.visit(directory)).collect();
+        known.changes(visited, unread)
+    }
+
+    fn needs(before: Entry, now: Entry, told: bool) -> Vec<Need> {
+        let changes = changes(&[directory("", vec![before])], vec![directory("", vec![now])], told, &[]);
+        changes.directories.into_iter().flat_map(|changed| changed.needs).collect()
+    }
+
+    #[test]
+    fn an_entry_needs_what_differs() {
+        let contents = Need::Contents { exists: true };
+        let was = || entry("a", 7, 1, 9);
+        let cases = [
+            (entry("a", 7, 1, 9), vec![], vec![Need::Nothing]),
+            (entry("a", 8, 1, 10), vec![contents], vec![contents]),
+            // Touched: owner or attributes.
+            (entry("a", 7, 1, 10), vec![Need::Meta], vec![Need::Nothing]),
+            // Another file under the name, size and time of the one before.
+            (entry("a", 7, 2, 10), vec![contents], vec![Need::Nothing]),
+        ];
+        for (now, known, told) in cases {
+            assert_eq!(needs(was(), now.clone(), false), known, "{now:?}");
+            assert_eq!(needs(was(), now.clone(), true), told, "{now:?}, told by the target");
+        }
+        let failed = Entry { changed: Time::default(), ..was() };
+        assert_eq!(needs(failed, was(), false), [contents], "what failed is carried again");
+        let link = Entry { kind: Kind::Symlink, ..was() };
+        assert_eq!(needs(was(), link, false), [Need::Contents { exists: false }]);
+        let attributes = Entry { has_attributes: true, ..was() };
+        assert_eq!(needs(attributes, was(), true), [Need::Meta], "attributes that went");
+    }
+
+    #[test]
+    fn what_is_gone_is_told_and_what_could_not_be_read_is_not() {
+        let before = [
+            directory("", vec![entry("a", 1, 1, 1), entry("b", 1, 2, 1)]),
+            directory("d", vec![]),
+            directory("d/e", vec![]),
+            directory("de", vec![entry("x", 1, 3, 1)]),
+        ];
+        let now = || vec![directory("", vec![entry("b", 1, 2, 1)])];
+        let all = changes(&before, now(), false, &[]);
+        assert_eq!(all.gone, [&b"de"[..], b"d/e", b"d"]);
+        assert_eq!(all.directories[0].gone, [b"a"[..].into()]);
+        let unread = |path: &str, is_directory| Unread { path: path.into(), is_directory, cause: String::new() };
+        let some = changes(&before, now(), false, &[unread("d", true), unread("a", false)]);
+        assert_eq!(some.gone, [b"de"]);
+        assert!(some.directories[0].gone.is_empty() && some.directories[0].directory.entries.len() == 2);
+        assert_eq!(some.kept, [1, 2]);
+        assert!(changes(&before, vec![], false, &[unread("", true)]).gone.is_empty());
+    }
+
+    #[test]
+    fn hard_links_follow_the_first_of_them() {
+        let twice = |name: &str| Entry { links: 2, ..entry(name, 1, 7, 1) };
+        let found = changes(&[], vec![directory("d", vec![twice("b")]), directory("", vec![twice("a")])], false, &[]);
+        assert_eq!(found.directories[0].needs, [Need::Contents { exists: false }]);
+        assert_eq!(found.directories[1].needs, [Need::Link]);
+        assert_eq!(found.links[&(1, 0)], (0, 0));
+        // A target does not tell which of its links belong together with which of ours: all are gone over.
+        let same = vec![directory("", vec![twice("a"), twice("b")])];
+        let told = changes(&same.clone(), same, true, &[]);
+        assert_eq!(told.directories[0].needs, [Need::Meta, Need::Link]);
+    }
+
+    #[test]
+    fn a_catalogue_is_read_as_it_was_written_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("catalogue");
+        let directories = [directory("b", vec![entry("x", 1, 2, 3)]), directory("", vec![]), directory("a/b", vec![])];
+        let records: Vec<Vec<u8>> = directories.iter().map(Directory::record).collect();
+        let run = uuid::Uuid::from_u128(5);
+        Catalogue::write(&path, run, records.iter().map(Vec::as_slice).collect()).unwrap();
+        let read = Catalogue::read(&path).unwrap();
+        assert_eq!((read.len(), read.run(), read.path(1)), (3, run, &b"a/b"[..]));
+        for directory in &directories {
+            let index = read.find(&directory.path).unwrap();
+            assert_eq!(Directory::of_record(read.record(index)).unwrap().record(), directory.record());
+        }
+        assert_eq!(read.find(b"c"), None);
+        let whole = std::fs::read(&path).unwrap();
+        for length in 0..whole.len() {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            assert!(Catalogue::read(&path).is_none(), "cut off at {length}");
+            let mut flipped = whole.clone();
+            flipped[length] ^= 4;
+            std::fs::write(&path, flipped).unwrap();
+            assert!(Catalogue::read(&path).is_none(), "a bit of byte {length}");
+        }
+    }
+}

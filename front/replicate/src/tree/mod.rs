@@ -1,0 +1,255 @@
+//! What a file tree is: directories with their entries, as a scan finds them and a catalogue keeps them.
+
+mod catalogue;
+mod changes;
+mod scan;
+
+pub use catalogue::Catalogue;
+pub use changes::{Changed, Changes, Known, Need, Visited};
+pub use scan::{Scan, Unread, scan};
+
+use crate::codec::{Reader, broken, put, put_bytes, put_signed};
+use rustix::fs::{FileType, Stat};
+use std::io::Result;
+
+/// At a target's root: whose copy it is and whether it is whole. Never part of a tree.
+pub const MARKER: &[u8] = b".kura-replica";
+/// What names of files begin with that are not whole yet. Never part of a tree.
+pub const UNFINISHED: &[u8] = b".~kura~";
+
+/// Whether an entry of this name belongs to a copy's upkeep, not to the tree.
+pub fn is_upkeep(directory: &[u8], name: &[u8]) -> bool {
+    name.starts_with(UNFINISHED) || (directory.is_empty() && name == MARKER)
+}
+
+/// A point in time: seconds since 1970 and nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time {
+    /// Seconds; before 1970 less than 0.
+    pub s: i64,
+    /// Less than a second.
+    pub ns: u32,
+}
+
+/// What is known of a file or directory beside its contents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// Permissions, with set-user-ID, set-group-ID and sticky.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Last change of the contents.
+    pub modified: Time,
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A file with contents.
+    File,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket's name.
+    Socket,
+    /// A device read and written by characters.
+    Characters,
+    /// A device read and written by blocks.
+    Blocks,
+}
+
+const KINDS: [Kind; 6] = [Kind::File, Kind::Symlink, Kind::Fifo, Kind::Socket, Kind::Characters, Kind::Blocks];
+
+impl Kind {
+    /// None for a directory.
+    pub fn of(kind: FileType) -> Option<Self> {
+        Some(match kind {
+            FileType::RegularFile => Self::File,
+            FileType::Symlink => Self::Symlink,
+            FileType::Fifo => Self::Fifo,
+            FileType::Socket => Self::Socket,
+            FileType::CharacterDevice => Self::Characters,
+            FileType::BlockDevice => Self::Blocks,
+            _ => return None,
+        })
+    }
+
+    /// The other way round.
+    pub fn file_type(self) -> FileType {
+        match self {
+            Self::File => FileType::RegularFile,
+            Self::Symlink => FileType::Symlink,
+            Self::Fifo => FileType::Fifo,
+            Self::Socket => FileType::Socket,
+            Self::Characters => FileType::CharacterDevice,
+            Self::Blocks => FileType::BlockDevice,
+        }
+    }
+
+    pub(crate) fn put(self, out: &mut Vec<u8>) {
+        out.push(KINDS.iter().position(|kind| *kind == self).unwrap_or(0) as u8);
+    }
+
+    pub(crate) fn get(reader: &mut Reader<'_>) -> Result<Self> {
+        let index: usize = reader.small()?;
+        KINDS.get(index).copied().ok_or_else(broken)
+    }
+}
+
+/// Anything in a directory but a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name, any bytes but `/` and 0.
+    pub name: Box<[u8]>,
+    /// What it is.
+    pub kind: Kind,
+    /// What is known of it.
+    pub meta: Meta,
+    /// Bytes of a file; 0 of everything else.
+    pub size_bytes: u64,
+    /// Last change of anything about it; zero says that this entry is to be carried again.
+    pub changed: Time,
+    /// Device and number of the inode, which hard links share; the device is not kept in a record.
+    pub inode: (u64, u64),
+    /// Hard links to it.
+    pub links: u32,
+    /// Less is stored of it than its size.
+    pub is_sparse: bool,
+    /// Where a symbolic link leads; a device's number.
+    pub target: Box<[u8]>,
+    /// It has extended attributes; looked for only where there is no catalogue.
+    pub has_attributes: bool,
+}
+
+impl Entry {
+    /// What the kernel tells of `name`. None for a directory.
+    pub(crate) fn of(name: &[u8], stat: &Stat) -> Option<Self> {
+        let kind = Kind::of(FileType::from_raw_mode(stat.st_mode))?;
+        let size_bytes = if kind == Kind::File { stat.st_size as u64 } else { 0 };
+        let is_device = matches!(kind, Kind::Characters | Kind::Blocks);
+        Some(Self {
+            name: name.into(),
+            kind,
+            meta: meta(stat),
+            size_bytes,
+            changed: Time { s: stat.st_ctime, ns: stat.st_ctime_nsec as u32 },
+            inode: (stat.st_dev, stat.st_ino),
+            links: stat.st_nlink as u32,
+            is_sparse: (stat.st_blocks as u64) * 512 < size_bytes,
+            target: if is_device { stat.st_rdev.to_le_bytes().into() } else { Box::default() },
+            has_attributes: false,
+        })
+    }
+
+    /// A device's number.
+    pub fn device(&self) -> u64 {
+        self.target.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(out, &self.name);
+        self.kind.put(out);
+        self.meta.put(out);
+        put(out, self.size_bytes);
+        put_signed(out, self.changed.s);
+        put(out, self.changed.ns.into());
+        // A file system has another device number each time it is mounted, as a snapshot has.
+        put(out, self.inode.1);
+        put(out, self.links.into());
+        out.push(u8::from(self.is_sparse) | u8::from(self.has_attributes) << 1);
+        put_bytes(out, &self.target);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self> {
+        let (name, kind, meta) = (reader.bytes()?.into(), Kind::get(reader)?, Meta::get(reader)?);
+        let size_bytes = reader.number()?;
+        let changed = Time { s: reader.signed()?, ns: reader.small()? };
+        let (inode, links) = ((0, reader.number()?), reader.small()?);
+        let flags = reader.number()?;
+        let target = reader.bytes()?.into();
+        let (is_sparse, has_attributes) = (flags & 1 != 0, flags & 2 != 0);
+        Ok(Self { name, kind, meta, size_bytes, changed, inode, links, is_sparse, target, has_attributes })
+    }
+}
+
+impl Meta {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        for number in [self.mode, self.uid, self.gid] {
+            put(out, number.into());
+        }
+        put_signed(out, self.modified.s);
+        put(out, self.modified.ns.into());
+    }
+
+    pub(crate) fn get(reader: &mut Reader<'_>) -> Result<Self> {
+        let (mode, uid, gid) = (reader.small()?, reader.small()?, reader.small()?);
+        Ok(Self { mode, uid, gid, modified: Time { s: reader.signed()?, ns: reader.small()? } })
+    }
+}
+
+pub(crate) fn meta(stat: &Stat) -> Meta {
+    let modified = Time { s: stat.st_mtime, ns: stat.st_mtime_nsec as u32 };
+    Meta { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid, modified }
+}
+
+/// A directory and what is in it, but for the directories in it, which stand for themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directory {
+    /// Its path under the tree's root, whose own path is empty.
+    pub path: Vec<u8>,
+    /// What is known of it.
+    pub meta: Meta,
+    /// Last change of anything about it.
+    pub changed: Time,
+    /// It has extended attributes; looked for only where there is no catalogue.
+    pub has_attributes: bool,
+    /// In the order of their names.
+    pub entries: Vec<Entry>,
+}
+
+impl Directory {
+    /// The path of an entry under the tree's root.
+    pub fn path_of(&self, entry: &Entry) -> Vec<u8> {
+        join(&self.path, &entry.name)
+    }
+
+    /// The directory as a catalogue keeps it: two are equal where these bytes are.
+    pub fn record(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64 + self.entries.len() * 64);
+        put_bytes(&mut out, &self.path);
+        self.meta.put(&mut out);
+        put_signed(&mut out, self.changed.s);
+        put(&mut out, self.changed.ns.into());
+        out.push(u8::from(self.has_attributes));
+        put(&mut out, self.entries.len() as u64);
+        self.entries.iter().for_each(|entry| entry.put(&mut out));
+        out
+    }
+
+    /// The directory of a record.
+    pub fn of_record(record: &[u8]) -> Result<Self> {
+        let mut reader = Reader(record);
+        let (path, meta) = (reader.bytes()?.to_vec(), Meta::get(&mut reader)?);
+        let changed = Time { s: reader.signed()?, ns: reader.small()? };
+        let has_attributes = reader.number()? != 0;
+        let count = reader.count()?;
+        let entries = (0..count).map(|_| Entry::get(&mut reader)).collect::<Result<_>>()?;
+        if reader.is_empty() { Ok(Self { path, meta, changed, has_attributes, entries }) } else { Err(broken()) }
+    }
+}
+
+/// `name` in a directory; the root's path is empty.
+pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
+}
+
+/// A path's directory and its name.
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b"", path),
+    }
+}

@@ -1,0 +1,183 @@
+//! A tree as it is now, read by several threads at once.
+//!
+//! Everything is asked of an open directory, never by a path from the root: that is one look-up instead of many, and
+//! somebody who swaps a directory for a link meanwhile does not lead the scan elsewhere.
+
+use super::{Directory, Entry, Kind, Time, is_upkeep, join, meta};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, fstat, openat, readlinkat, statat};
+use rustix::io::Errno;
+use std::ffi::{CStr, OsStr};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Something that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// Its path under the root.
+    pub path: Vec<u8>,
+    /// Whether everything under the path is unknown, or only this entry.
+    pub is_directory: bool,
+    /// Why.
+    pub cause: String,
+}
+
+/// How a tree is scanned.
+#[derive(Clone, Copy, Debug)]
+pub struct Scan {
+    /// Threads that read.
+    pub threads: usize,
+    /// Whether to look for extended attributes: a call more for each entry.
+    pub attributes: bool,
+}
+
+/// Directories that wait to be read, and how many are being read.
+struct Queue {
+    waiting: Vec<Vec<u8>>,
+    busy: usize,
+}
+
+/// Reads the tree under `root`: each directory is shown to `visit` on the thread that read it, in no particular order.
+/// What `visit` makes of it is returned, and what could not be read.
+///
+/// A directory that vanished meanwhile is left out; its name in the directory above stays unmentioned, as all are.
+pub fn scan<T: Send>(
+    root: BorrowedFd<'_>,
+    how: Scan,
+    visit: impl Fn(Directory) -> Option<T> + Sync,
+) -> (Vec<T>, Vec<Unread>) {
+    let queue = Mutex::new(Queue { waiting: vec![Vec::new()], busy: 0 });
+    let changed = Condvar::new();
+    let work = || {
+        let (mut visited, mut unread) = (Vec::new(), Vec::new());
+        while let Some(path) = next(&queue, &changed) {
+            let read = Reading { root, how, unread: &mut unread }.directory(path);
+            let (directory, inner) =
+                read.map_or_else(|| (None, Vec::new()), |(directory, inner)| (Some(directory), inner));
+            let mut queue = lock(&queue);
+            queue.busy -= 1;
+            let wakes = !inner.is_empty() || (queue.busy == 0 && queue.waiting.is_empty());
+            queue.waiting.extend(inner);
+            drop(queue);
+            if wakes {
+                changed.notify_all();
+            }
+            visited.extend(directory.and_then(&visit));
+        }
+        (visited, unread)
+    };
+    let threads = how.threads.max(1);
+    let done = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut done = vec![work()];
+        // A thread that panicked has nothing to give; the panic goes on here.
+        done.extend(
+            others.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))),
+        );
+        done
+    });
+    let (mut visited, mut unread) = (Vec::new(), Vec::new());
+    for (of_thread, unread_of_thread) in done {
+        visited.extend(of_thread);
+        unread.extend(unread_of_thread);
+    }
+    (visited, unread)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The next directory to read; none when all are read.
+fn next(queue: &Mutex<Queue>, changed: &Condvar) -> Option<Vec<u8>> {
+    let mut queue = lock(queue);
+    loop {
+        if let Some(path) = queue.waiting.pop() {
+            queue.busy += 1;
+            return Some(path);
+        }
+        if queue.busy == 0 {
+            return None;
+        }
+        queue = changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Opens the directory at a path under `root`; the root itself where the path is empty.
+pub(crate) fn open_directory(root: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let path = if path.is_empty() { b"." } else { path };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(root, OsStr::from_bytes(path), flags, Mode::empty())
+}
+
+struct Reading<'a> {
+    root: BorrowedFd<'a>,
+    how: Scan,
+    unread: &'a mut Vec<Unread>,
+}
+
+impl Reading<'_> {
+    /// A directory, and the paths of those in it; none where it cannot be read or is no more.
+    fn directory(&mut self, path: Vec<u8>) -> Option<(Directory, Vec<Vec<u8>>)> {
+        let mut directory = Directory { path, ..Directory::default() };
+        match self.fill(&mut directory) {
+            Ok(inner) => Some((directory, inner)),
+            Err(Errno::NOENT) if !directory.path.is_empty() => None,
+            Err(error) => {
+                self.unread(directory.path, true, error);
+                None
+            }
+        }
+    }
+
+    fn fill(&mut self, directory: &mut Directory) -> rustix::io::Result<Vec<Vec<u8>>> {
+        let fd = open_directory(self.root, &directory.path)?;
+        let stat = fstat(&fd)?;
+        directory.meta = meta(&stat);
+        directory.changed = Time { s: stat.st_ctime, ns: stat.st_ctime_nsec as u32 };
+        directory.has_attributes = self.how.attributes && has_attributes(&fd, c".");
+        let mut inner = Vec::new();
+        let mut buffer = [MaybeUninit::uninit(); 32 << 10];
+        let mut names = RawDir::new(fd.try_clone().map_err(|_| Errno::MFILE)?, &mut buffer);
+        while let Some(name) = names.next() {
+            let name = name?;
+            let (name, kind) = (name.file_name(), name.file_type());
+            if matches!(name.to_bytes(), b"." | b"..") || is_upkeep(&directory.path, name.to_bytes()) {
+                continue;
+            }
+            if kind == FileType::Directory {
+                inner.push(join(&directory.path, name.to_bytes()));
+                continue;
+            }
+            match self.entry(fd.as_fd(), name) {
+                Ok(Some(entry)) => directory.entries.push(entry),
+                // Some file systems do not tell kinds while they list.
+                Ok(None) => inner.push(join(&directory.path, name.to_bytes())),
+                Err(Errno::NOENT) => {}
+                Err(error) => self.unread(join(&directory.path, name.to_bytes()), false, error),
+            }
+        }
+        directory.entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        Ok(inner)
+    }
+
+    fn entry(&self, directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Option<Entry>> {
+        let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let Some(mut entry) = Entry::of(name.to_bytes(), &stat) else { return Ok(None) };
+        if entry.kind == Kind::Symlink {
+            entry.target = readlinkat(directory, name, Vec::new())?.into_bytes().into();
+        }
+        entry.has_attributes = self.how.attributes && has_attributes(directory, name);
+        Ok(Some(entry))
+    }
+
+    fn unread(&mut self, path: Vec<u8>, is_directory: bool, error: Errno) {
+        self.unread.push(Unread { path, is_directory, cause: std::io::Error::from(error).to_string() });
+    }
+}
+
+/// Whether `name` in an open directory has extended attributes that a copy would carry.
+fn has_attributes(directory: impl AsFd, name: &CStr) -> bool {
+    crate::attributes::any(directory.as_fd(), name.to_bytes())
+}

@@ -1,0 +1,229 @@
+//! What the runs show, against what the paper says.
+
+use super::{Compared, Config, Draw, What};
+use crate::experiment::Point;
+use crate::figure::Figure;
+use crate::findings::{Criterion, Findings, Table};
+use crate::replicate::{NEAR, residuals};
+use anyhow::{Context, Result};
+use serde_json::json;
+
+/// What the paper measured.
+mod paper {
+    /// Processes 1 to 3 before, in seconds.
+    pub const TABLE_2_S: [f64; 3] = [748.0, 91.0, 86.0];
+    /// The most that its split gains, at P(75,10,10,5,0).
+    pub const GAIN_PERCENT: f64 = 48.3;
+}
+
+pub fn judge(results: &[(Point<Config>, Vec<Draw>)]) -> Result<Findings> {
+    let mut findings = Findings::default();
+    let table_2 = results.iter().find(|(point, _)| point.config.what == What::Table2);
+    let table_2 = &table_2.and_then(|(_, draws)| draws.first()).context("Table 2's tree was not run")?.with_big_files;
+    let drawn: Vec<Drawn<'_>> = results.iter().filter_map(Drawn::of).collect();
+    let best = drawn.first().context("no draws were run")?;
+    let shown = best.nearest(paper::GAIN_PERCENT / 100.0).context("no draws were run")?;
+    judge_table_2(table_2, &mut findings);
+    judge_gains(best, shown, &drawn, &mut findings);
+    judge_ours(table_2, best, &drawn, &mut findings);
+    let mut numbers: Vec<(&str, f64, f64)> =
+        ["Table 2, process 1, s", "Table 2, process 2, s", "Table 2, process 3, s"]
+            .into_iter()
+            .zip(paper::TABLE_2_S)
+            .zip(&table_2.by_count.ends_s)
+            .map(|((what, paper), ours)| (what, paper, *ours))
+            .collect();
+    let gain = shown.with_big_files.gain() * 100.0;
+    numbers.push(("Fig. 5, gain of the tree shown, %", paper::GAIN_PERCENT, gain));
+    findings.tables.push(residuals("residuals", "The model against the paper", &numbers));
+    gains(&drawn, &mut findings)?;
+    processes(shown, &mut findings)?;
+    Ok(findings)
+}
+
+/// The draws of one program.
+struct Drawn<'a> {
+    name: String,
+    draws: &'a [Draw],
+}
+
+impl<'a> Drawn<'a> {
+    fn of((point, draws): &'a (Point<Config>, Vec<Draw>)) -> Option<Self> {
+        let What::Drawn { shares, .. } = point.config.what else { return None };
+        Some(Self { name: shares.to_string(), draws })
+    }
+
+    fn with(&self) -> impl Iterator<Item = &'a Compared> {
+        self.draws.iter().map(|draw| &draw.with_big_files)
+    }
+
+    fn without(&self) -> impl Iterator<Item = &'a Compared> {
+        self.draws.iter().filter_map(|draw| draw.without.as_ref())
+    }
+
+    /// The draw whose gain is nearest to this.
+    fn nearest(&self, gain: f64) -> Option<&'a Draw> {
+        let away = |draw: &Draw| (draw.with_big_files.gain() - gain).abs();
+        self.draws.iter().min_by(|one, other| away(one).total_cmp(&away(other)))
+    }
+}
+
+/// The value below which this part of the values lies.
+fn quantile(values: impl Iterator<Item = f64>, part: f64) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(((values.len().saturating_sub(1)) as f64 * part).round() as usize).copied().unwrap_or(f64::NAN)
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    quantile(values, 0.5)
+}
+
+fn judge_table_2(table_2: &Compared, findings: &mut Findings) {
+    for (process, (paper_s, ours_s)) in paper::TABLE_2_S.iter().zip(&table_2.by_count.ends_s).enumerate() {
+        let name = format!("by count, process {}, s (Table 2)", process + 1);
+        findings.criteria.push(Criterion::within_part(name, *paper_s, *ours_s, NEAR));
+    }
+}
+
+/// Figs. 5 to 7. The paper drew one tree of each kind and does not tell which: of our draws of its best one, the one
+/// whose gain is nearest to its number is shown, and all draws are judged beside it.
+fn judge_gains(best: &Drawn<'_>, shown: &Draw, drawn: &[Drawn<'_>], findings: &mut Findings) {
+    let percent = |part: f64| part * 100.0;
+    let with = &shown.with_big_files;
+    let name = format!("gain of the split by size, {}, the draw nearest to the paper's, % (Fig. 5)", best.name);
+    findings.criteria.push(Criterion::within_part(name, paper::GAIN_PERCENT, percent(with.gain()), NEAR));
+    let part_below = best.with().filter(|tree| percent(tree.gain()) < paper::GAIN_PERCENT).count() as f64
+        / best.draws.len().max(1) as f64;
+    let holds = (0.1..=0.9).contains(&part_below);
+    let name = "part of all draws that gain less than the paper's";
+    findings.criteria.push(Criterion::number(name, part_below, "0.1 to 0.9: its tree is an ordinary draw", holds));
+    let medians: Vec<f64> = drawn.iter().map(|drawn| median(drawn.with().map(Compared::gain))).collect();
+    let least = medians.iter().copied().fold(f64::INFINITY, f64::min);
+    let criterion =
+        Criterion::number("least gain of a tree, median of draws, % (Fig. 5)", percent(least), "above 0", least > 0.0);
+    findings.criteria.push(criterion.against("gains in every tree"));
+    let others = medians[1..].iter().copied().fold(0.0, f64::max);
+    let name = format!("gain of {} over the best of the others, medians (Fig. 5)", best.name);
+    findings
+        .criteria
+        .push(Criterion::number(name, medians[0] / others, "above 1", medians[0] > others).against("most"));
+
+    let before = &with.by_count;
+    let over_mean = before.ends_s[0] * before.ends_s.len() as f64 / before.ends_s.iter().sum::<f64>();
+    let first_is_last = before.ends_s[0] >= before.makespan_s();
+    findings.criteria.push(
+        Criterion::number("by count, process 1 over the mean (Fig. 6)", over_mean, "it ends last", first_is_last)
+            .against("load concentrates on node 1"),
+    );
+    let after = with.size_aware.makespan_s() / before.makespan_s();
+    let formula = 1.0 / (1.0 + paper::GAIN_PERCENT / 100.0);
+    let name = "last process by size over last process by count (Fig. 6)";
+    findings.criteria.push(Criterion::within_part(name, formula, after, NEAR).by_formula());
+
+    let medians = drawn.iter().map(|drawn| median(drawn.without().map(Compared::gain)));
+    let farthest = medians.fold(0.0_f64, |farthest, gain| if gain.abs() > farthest.abs() { gain } else { farthest });
+    let name = "farthest gain of a tree without big files, median of draws, % (Fig. 7)";
+    let bound = format!("within {} %", NEAR * 100.0);
+    let criterion = Criterion::number(name, percent(farthest), bound, farthest.abs() <= NEAR);
+    findings.criteria.push(criterion.against("no gain, hardly any loss"));
+}
+
+/// Beyond the paper.
+fn judge_ours(table_2: &Compared, best: &Drawn<'_>, drawn: &[Drawn<'_>], findings: &mut Findings) {
+    let all = || {
+        let drawn = drawn.iter().flat_map(|drawn| drawn.with().chain(drawn.without()));
+        std::iter::once(table_2).chain(drawn)
+    };
+    let most = |value: fn(&Compared) -> f64| all().map(value).fold(0.0, f64::max);
+    let criteria = &mut findings.criteria;
+    let name = "ours: longest time over the bound, every draw of every tree";
+    criteria.push(Criterion::at_most(name, most(|tree| tree.ours_s() / tree.bound_s), 1.02));
+    let name = format!("ours: gain on {}, mean of draws, %", best.name);
+    let mean = best.with().map(Compared::gain_of_ours).sum::<f64>() / best.draws.len().max(1) as f64;
+    criteria.push(Criterion::at_least(name, mean * 100.0, 85.0));
+    criteria.push(Criterion::at_most("ours: Table 2's tree, s", table_2.ours_s(), 310.0));
+    let least = drawn.iter().flat_map(Drawn::without).map(Compared::gain_of_ours).fold(f64::INFINITY, f64::min);
+    criteria.push(Criterion::at_least(
+        "ours: least gain without big files, every draw of every tree, %",
+        least * 100.0,
+        0.0,
+    ));
+    let name = "ours, one node a fifth as fast: longest time over the bound, every draw of every tree";
+    criteria.push(Criterion::at_most(name, most(|tree| tree.ours_slow.makespan_s() / tree.slow_bound_s), 1.1));
+}
+
+/// Figs. 5 and 7: throughput tree by tree.
+fn gains(drawn: &[Drawn<'_>], findings: &mut Findings) -> Result<()> {
+    for (name, title, big) in [
+        ("throughput-with-big-files", "Throughput with ten files of 1 GB in one directory (Fig. 5)", true),
+        ("throughput-without", "Throughput without them (Fig. 7)", false),
+    ] {
+        let columns = ["tree", "split", "mb_per_s", "gain_percent", "gain_low_percent", "gain_high_percent"];
+        let mut table = Table::new(name, title, &columns);
+        for drawn in drawn {
+            let trees: Vec<&Compared> = if big { drawn.with().collect() } else { drawn.without().collect() };
+            for (split, seconds) in splits() {
+                let rate = median(trees.iter().map(|tree| tree.bytes as f64 / 1e6 / seconds(tree)));
+                let gain = |part| {
+                    quantile(trees.iter().map(|tree| tree.by_count.makespan_s() / seconds(tree) - 1.0), part) * 100.0
+                };
+                table.row([
+                    drawn.name.as_str().into(),
+                    split.into(),
+                    rate.into(),
+                    gain(0.5).into(),
+                    gain(0.25).into(),
+                    gain(0.75).into(),
+                ]);
+            }
+        }
+        let drawing = json!({ "mark": "bar", "encoding": {
+            "x": { "field": "tree", "type": "nominal", "title": null, "sort": null, "axis": { "labelAngle": 0 } },
+            "xOffset": { "field": "split", "sort": null },
+            "y": { "field": "mb_per_s", "type": "quantitative", "title": "throughput, MB/s" },
+            "color": { "field": "split", "type": "nominal", "title": null, "sort": null },
+        }});
+        let caption = "Medians of draws of the paper's program on five nodes of one process each, tree by tree; the \
+                       table has the quartiles of what each split gains over the split by count.";
+        findings.figures.push(Figure::of(&table, title, caption, drawing)?);
+        findings.tables.push(table);
+    }
+    Ok(())
+}
+
+/// A split's name, and how long it takes, in seconds.
+type Split = (&'static str, fn(&Compared) -> f64);
+
+fn splits() -> [Split; 3] {
+    [
+        ("by-count (R1.1.1.2)", |tree| tree.by_count.makespan_s()),
+        ("size-aware (R1.3.1)", |tree| tree.size_aware.makespan_s()),
+        ("balanced (ours)", Compared::ours_s),
+    ]
+}
+
+/// Fig. 6: each process's time.
+fn processes(shown: &Draw, findings: &mut Findings) -> Result<()> {
+    let title = "Each process's time, P(75,10,10,5,0) with big files (Fig. 6)";
+    let mut table = Table::new("processes", title, &["split", "process", "seconds"]);
+    let tree = &shown.with_big_files;
+    for (split, ran) in
+        splits().map(|(split, _)| split).into_iter().zip([&tree.by_count, &tree.size_aware, &tree.ours[1]])
+    {
+        for (process, end_s) in ran.ends_s.iter().enumerate() {
+            table.row([split.into(), (process as u64 + 1).into(), (*end_s).into()]);
+        }
+    }
+    let drawing = json!({ "mark": "bar", "encoding": {
+        "x": { "field": "process", "type": "nominal", "title": "process", "axis": { "labelAngle": 0 } },
+        "xOffset": { "field": "split", "sort": null },
+        "y": { "field": "seconds", "type": "quantitative", "title": "time, s" },
+        "color": { "field": "split", "type": "nominal", "title": null, "sort": null },
+    }});
+    let caption = "Split by count, the process that has the directory of big files works longest; split by size, what \
+                   is left of the difference is the chance of dealing; with ours all end together.";
+    findings.figures.push(Figure::of(&table, title, caption, drawing)?);
+    findings.tables.push(table);
+    Ok(())
+}
