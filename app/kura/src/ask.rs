@@ -146,6 +146,7 @@ async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()>
             let layout = match layout {
                 Layout::Mirror => kura_admin::Layout::Mirror,
                 Layout::Raid5 => kura_admin::Layout::Raid5,
+                Layout::HotMirror => kura_admin::Layout::HotMirror,
                 Layout::None => kura_admin::Layout::None,
             };
             let new = NewVolume { name, size_bytes: size.0, layout, thick, read_only };

@@ -85,6 +85,7 @@ fn volume_row(volume: &Volume) -> Vec<String> {
     let layout = match volume.layout {
         Layout::Mirror => "mirror",
         Layout::Raid5 => "raid5",
+        Layout::HotMirror => "hot-mirror",
         Layout::None => "none",
     };
     vec![

@@ -1,5 +1,6 @@
 //! The disks in service: verified reads, writes to all copies, pages.
 
+use crate::hot::{HotPage, Pair};
 use crate::label::Class;
 use crate::layout::{Place, Places, Shape};
 use crate::page::{Page, PageOwner};
@@ -398,6 +399,34 @@ impl Array {
                 Error::device(format!("no working disk holds {name}"))
             }
         })
+    }
+
+    /// Writes a hot extent's page beside both copies; returns the disks that refused.
+    pub async fn write_hot_page(&self, places: &[Place], page: &HotPage) -> Vec<Failure> {
+        let at = |plan: &Plan, place: Place| plan.hot_page_at(place.extent, page.sequence);
+        self.write_copies(places, page.encode().into(), at).await
+    }
+
+    /// The newest page of the hot extent born then that any copy has.
+    pub async fn read_hot_page(&self, places: &[Place], born: u64) -> Option<HotPage> {
+        let slots = self.extent_blocks();
+        let mut newest: Option<HotPage> = None;
+        for (member, place) in self.working(places) {
+            for turn in 0..2 {
+                let Some(device) = member.device() else { continue };
+                let at = member.plan.hot_page_at(place.extent, turn);
+                let Ok(read) = member.io(device.read(at, HotPage::bytes(slots))).await else { continue };
+                let page = HotPage::decode(&read.contiguous(), born, slots);
+                newest = newest.into_iter().chain(page).max_by_key(|page| page.sequence);
+            }
+        }
+        newest
+    }
+
+    /// Requests that the disk of a pair with the more of them has to do.
+    pub fn queue_of(&self, pair: Pair) -> u32 {
+        let queue = |disk| self.member(disk).map_or(0, |member| member.queue.get());
+        queue(pair.0).max(queue(pair.1))
     }
 
     /// Makes everything written so far durable on every working disk; returns the disks that refused.

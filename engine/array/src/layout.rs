@@ -20,6 +20,8 @@ pub enum Layout {
     Mirror,
     /// Stripes over several disks, each with its parity: one disk of a group may be lost.
     Raid5,
+    /// As RAID5, with blocks that are used often in a mirrored area besides.
+    HotMirror,
 }
 
 /// A layout over so many disks.
@@ -154,6 +156,7 @@ impl Layout {
             Self::None => 0,
             Self::Mirror => 1,
             Self::Raid5 => 2,
+            Self::HotMirror => 3,
         }
     }
 
@@ -163,6 +166,7 @@ impl Layout {
             0 => Ok(Self::None),
             1 => Ok(Self::Mirror),
             2 => Ok(Self::Raid5),
+            3 => Ok(Self::HotMirror),
             _ => Err(Error::corrupt(format!("layout {code} in a record is unknown"))),
         }
     }
@@ -181,6 +185,7 @@ impl Layout {
             Self::None => needed(1, "none").map(|()| Shape::SINGLE),
             Self::Mirror => needed(2, "mirror").map(|()| Shape::MIRROR),
             Self::Raid5 => needed(3, "raid5").map(|()| Shape::raid5(disks.min(width).max(3), chunk_blocks)),
+            Self::HotMirror => needed(3, "hot-mirror").map(|()| Shape::raid5(disks.min(width).max(3), chunk_blocks)),
         }
     }
 }
@@ -205,7 +210,7 @@ mod tests {
 
     #[test]
     fn layouts_have_codes_and_need_disks() {
-        for layout in [Layout::None, Layout::Mirror, Layout::Raid5] {
+        for layout in [Layout::None, Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
             assert_eq!(Layout::from_code(layout.code()).unwrap(), layout);
         }
         assert_eq!(Layout::from_code(200).unwrap_err().kind(), kura_block::Kind::Corrupt);

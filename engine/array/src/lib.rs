@@ -21,6 +21,7 @@
 //! The array does not know the journal: the layer above orders its writes so that no crash can tear them unseen.
 
 mod array;
+pub mod hot;
 mod label;
 mod layout;
 mod page;

@@ -66,6 +66,13 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Where the page with this sequence number of a hot extent lies: it has all the room beside the extent.
+    pub fn hot_page_at(&self, extent: ExtentId, sequence: u64) -> u64 {
+        self.pages_at + (PAGES * u64::from(extent.0) + PAGES / 2 * (sequence % 2)) * self.page_bytes()
+    }
+}
+
 /// Bytes of the page of an extent of this size.
 fn page_bytes(extent_bytes: u64) -> u64 {
     crate::page::encoded_bytes(extent_bytes as usize / BLOCK_BYTES).next_multiple_of(BLOCK_BYTES) as u64

@@ -1,5 +1,6 @@
 //! Which disks: decisions from facts, no I/O.
 
+use crate::hot::Pair;
 use kura_block::DeviceId;
 
 /// A disk that could take a copy.
@@ -30,6 +31,13 @@ pub fn choose_copy(queues: &[Option<u32>], offset: u64) -> Option<usize> {
         .map(|(_, copy)| copy)
 }
 
+/// Chooses the pair of disks that takes a batch of the hot area: the one with the least to do, and of these the one with
+/// most writable tracks. A fact is a pair, the requests it has to do, and its writable tracks.
+pub fn choose_pair(facts: &[(Pair, u32, u32)]) -> Option<Pair> {
+    let best = facts.iter().min_by_key(|(pair, queue, tracks)| (*queue, std::cmp::Reverse(*tracks), *pair));
+    best.map(|(pair, ..)| *pair)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,6 +48,14 @@ mod tests {
         assert_eq!(choose_disks(2, &disks), Some(vec![DeviceId(1), DeviceId(2)]));
         assert_eq!(choose_disks(3, &disks), Some(vec![DeviceId(1), DeviceId(2), DeviceId(0)]));
         assert_eq!(choose_disks(4, &disks), None);
+    }
+
+    #[test]
+    fn the_idle_pair_takes_a_batch() {
+        let pair = |first| (DeviceId(first), DeviceId(first + 1));
+        assert_eq!(choose_pair(&[]), None);
+        assert_eq!(choose_pair(&[(pair(0), 2, 9), (pair(1), 0, 1)]), Some(pair(1)));
+        assert_eq!(choose_pair(&[(pair(0), 1, 3), (pair(1), 1, 9), (pair(2), 1, 9)]), Some(pair(1)));
     }
 
     #[test]

@@ -86,6 +86,7 @@ impl Controller {
             pool: pool.label.pool,
             limits: config.journal,
             settings: config.settings,
+            controllers: pool.label.controllers,
             degraded: config.degraded,
         };
         let (store, replayed) = Store::recover(parts).await?;

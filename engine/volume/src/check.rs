@@ -28,7 +28,7 @@ impl Store {
         let inner = &self.inner;
         let disks = inner.array.members().iter().map(|member| (member.id, member.plan.extents)).collect();
         let volumes: Vec<_> = inner.tables.borrow().volumes.values().cloned().collect();
-        let violations = inner.tables.borrow().check(&disks);
+        let violations = inner.tables.borrow().check(&disks, &inner.hot.borrow());
         let mut report = Report { volumes: volumes.len() as u64, violations, ..Report::default() };
         if data {
             inner.checkpoint().await?;
@@ -53,6 +53,7 @@ impl Inner {
                 report.violations.push(format!("volume {name} extent {index}: {error}"));
                 continue;
             }
+            self.check_hot(volume, &extent, report).await;
             if volume.shape.parity {
                 if extent.member() == 0 {
                     self.check_stripes(volume, &volume.group_of(index), report).await;

@@ -23,7 +23,7 @@ impl Inner {
     pub async fn checkpoint_for_ever(self: Rc<Self>) {
         while !self.stopping.get() {
             let news = std::pin::pin!(self.checkpointer.notified());
-            if self.freed.borrow().is_empty() {
+            if self.freed.borrow().is_empty() && !self.hot_waits() {
                 news.await;
             } else {
                 select(news, self.runtime.sleep(GIVE_BACK)).await;
@@ -50,7 +50,7 @@ impl Inner {
         let freed = self.freed.borrow().len();
         let waited = self.runtime.now().saturating_sub(self.last_checkpoint.get());
         if checkpoint_due(usage.used_bytes, usage.ring_bytes, pages, self.settings.pages)
-            || freed > 0 && waited >= GIVE_BACK
+            || (freed > 0 || self.hot_waits()) && waited >= GIVE_BACK
         {
             self.checkpoint().await?;
         }
@@ -88,13 +88,17 @@ impl Inner {
         journal.commit(tail).await?;
         self.drain_below(tail).await?;
         self.flush_disks().await?;
+        self.give_up_cooled();
         let pages = self.take_dirty_pages();
+        let hot_pages = self.hot.borrow_mut().take_dirty();
         let reflected = journal.next_lsn();
-        let tables = self.tables_changed.replace(false).then(|| (self.tables.borrow().encode(), reflected));
+        let tables =
+            self.tables_changed.replace(false).then(|| (self.tables.borrow().encode(&self.hot.borrow()), reflected));
         let wrote_tables = tables.is_some();
         let done = async {
             journal.commit(reflected).await?;
             self.write_pages(&pages).await?;
+            self.write_hot_pages(&hot_pages).await?;
             self.flush_disks().await?;
             journal.checkpoint(tail, reflected, tables).await
         };
@@ -103,6 +107,11 @@ impl Inner {
             self.tables_changed.set(true);
         }
         self.pages_left(pages, done.is_ok());
+        if done.is_err() {
+            for (born, ..) in hot_pages {
+                self.hot.borrow_mut().make_dirty(born);
+            }
+        }
         done?;
         // No stripe has been written since the flush: all that was written before is at rest.
         self.touched.borrow_mut().clear();

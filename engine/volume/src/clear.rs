@@ -69,6 +69,7 @@ impl Inner {
             return Ok(());
         }
         self.append(&Record::Clear { volume: volume.id, first, blocks: end - first });
+        self.leave_hot(volume, first, end);
         self.drop_dirty(volume, first, end);
         self.clear_checksums(&extent, inside);
         self.stir();

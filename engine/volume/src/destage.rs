@@ -1,6 +1,7 @@
 //! Emptying the write buffer: blocks go to their places, in order of place, neighbours joined.
 
 use crate::extent::{DIRTY_BYTES, Dirty, Extent};
+use crate::hot::HotFlight;
 use crate::policy::{Pressure, destage_width};
 use crate::store::Inner;
 use crate::tables::VolumeState;
@@ -9,6 +10,7 @@ use futures::StreamExt;
 use futures::future::select;
 use futures::stream::FuturesUnordered;
 use kura_array::Failure;
+use kura_array::hot::MirrorId;
 use kura_block::{Bufs, Error, Kind, Result};
 use kura_journal::Lsn;
 use std::rc::Rc;
@@ -27,15 +29,25 @@ pub(crate) struct Flight {
     /// The blocks, in order, and the records that hold them.
     pub blocks: Vec<(u64, Lsn)>,
     pub data: Bufs,
-    /// The stripe, where there is parity.
-    pub stripe: Option<u64>,
+    pub to: Destination,
+}
+
+/// Where blocks go.
+pub(crate) enum Destination {
+    /// All copies of neighbouring places.
+    Copies,
+    /// Their places in a stripe, with its parity.
+    Stripe(u64),
+    /// Free slots of the hot area.
+    Hot(Vec<MirrorId>),
 }
 
 impl Flight {
-    fn of<'a>(
+    /// Blocks of a volume, on their way from now on.
+    pub fn of<'a>(
         volume: &Rc<VolumeState>,
         extents: Vec<Rc<Extent>>,
-        stripe: Option<u64>,
+        to: Destination,
         entries: impl Iterator<Item = (&'a u64, &'a mut Dirty)>,
     ) -> Self {
         let (mut blocks, mut data) = (Vec::new(), Bufs::new());
@@ -46,7 +58,7 @@ impl Flight {
                 data.push(bytes.clone());
             }
         }
-        Self { volume: Rc::clone(volume), extents, blocks, data, stripe }
+        Self { volume: Rc::clone(volume), extents, blocks, data, to }
     }
 }
 
@@ -110,6 +122,11 @@ impl Inner {
     }
 
     fn flight_in(&self, volume: &Rc<VolumeState>, from: u64, durable: Lsn) -> Option<Flight> {
+        match self.hot_flight(volume, from, durable) {
+            HotFlight::Begins(flight) => return Some(flight),
+            HotFlight::Soon => return None,
+            HotFlight::None => {}
+        }
         let blocks = self.array.extent_blocks() as u64;
         let below = self.parity_below.get().filter(|_| volume.shape.parity).map_or(durable, |below| below.min(durable));
         let mut dirty = volume.dirty.borrow_mut();
@@ -127,7 +144,7 @@ impl Inner {
                 let end = ((first / blocks + 1) * blocks).min(first + PIECE_BLOCKS as u64);
                 let neighbours = dirty.range_mut(first..end).zip(first..);
                 let neighbours = neighbours.take_while(|((block, entry), next)| *block == next && fit(entry));
-                return Some(Flight::of(volume, vec![extent], None, neighbours.map(|(entry, _)| entry)));
+                return Some(Flight::of(volume, vec![extent], Destination::Copies, neighbours.map(|(entry, _)| entry)));
             }
             let stripe_blocks = volume.shape.stripe_blocks();
             let stripe = first / stripe_blocks;
@@ -135,7 +152,12 @@ impl Inner {
                 self.flying_stripes.set(self.flying_stripes.get() + 1);
                 let extents = volume.group_of(extent.owner.index);
                 let range = dirty.range_mut(stripe * stripe_blocks..(stripe + 1) * stripe_blocks);
-                return Some(Flight::of(volume, extents, Some(stripe), range.filter(|(_, entry)| fit(entry))));
+                return Some(Flight::of(
+                    volume,
+                    extents,
+                    Destination::Stripe(stripe),
+                    range.filter(|(_, entry)| fit(entry)),
+                ));
             }
             from = (stripe + 1) * stripe_blocks;
         }
@@ -143,9 +165,10 @@ impl Inner {
 
     /// Writes blocks to their places.
     pub async fn destage(&self, flight: Flight) {
-        let done = match flight.stripe {
-            None => self.write_copies(&flight).await,
-            Some(stripe) => self.write_stripe(&flight, stripe).await,
+        let done = match &flight.to {
+            Destination::Copies => self.write_copies(&flight).await,
+            Destination::Stripe(stripe) => self.write_stripe(&flight, *stripe).await,
+            Destination::Hot(slots) => self.write_hot(&flight, slots).await,
         };
         {
             let mut dirty = flight.volume.dirty.borrow_mut();

@@ -27,6 +27,8 @@ mod checkpoint;
 mod clear;
 mod destage;
 mod extent;
+mod hot;
+mod migrate;
 mod open;
 pub mod policy;
 mod read;

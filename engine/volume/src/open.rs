@@ -5,6 +5,7 @@ use crate::record::Record;
 use crate::resync::Resync;
 use crate::store::{Freed, Inner, Settings, Store};
 use crate::tables::{Tables, VolumeState};
+use kura_array::hot::HotTable;
 use kura_array::{Array, Place, Places};
 use kura_block::{BLOCK_BYTES, ControllerId, DeviceId, Error, Kind, Result, Runtime, Shared};
 use kura_journal::{Identity, JournalCopy, Limits, Lsn, Scan, Shape};
@@ -45,6 +46,8 @@ pub struct Parts {
     pub limits: Limits,
     /// What the store may take.
     pub settings: Settings,
+    /// Controllers of the pool.
+    pub controllers: u16,
     /// Goes on although a disk is away that may hold newer journal entries.
     pub degraded: bool,
 }
@@ -69,12 +72,13 @@ impl Store {
         }
         let mut scan = Scan::open(copies, parts.shape, identity).await?;
         let (bytes, tables_lsn) = scan.tables().await?;
-        let tables = Tables::decode(&bytes, parts.array.extent_bytes())?;
+        let (tables, hot_extents) = Tables::decode(&bytes, parts.array.extent_bytes())?;
         for device in &tables.failed {
             parts.array.fail(*device);
         }
         let (limits, degraded) = (parts.limits, parts.degraded);
         let inner = Rc::new(Inner::recovering(parts, tables));
+        inner.load_hot(hot_extents).await;
         let mut replayed = Replayed::default();
         let mut resync = Resync::after(scan.settled());
         while let Some(entry) = scan.next().await? {
@@ -84,6 +88,7 @@ impl Store {
                 inner.replay(record, tables_lsn, &mut resync).await?;
             }
         }
+        inner.settle_hot();
         inner.resync(resync).await?;
         let journal = scan.finish(limits, Rc::clone(&inner.runtime), degraded)?;
         if inner.journal.set(journal).is_err() {
@@ -93,6 +98,7 @@ impl Store {
         let store = Self { inner };
         store.inner.runtime.spawn(Box::pin(Rc::clone(&store.inner).destage_for_ever()));
         store.inner.runtime.spawn(Box::pin(Rc::clone(&store.inner).checkpoint_for_ever()));
+        store.inner.runtime.spawn(Box::pin(Rc::clone(&store.inner).migrate_for_ever()));
         Ok((store, replayed))
     }
 }
@@ -104,6 +110,12 @@ impl Inner {
             runtime: parts.runtime,
             shared: parts.shared,
             settings: parts.settings,
+            hot: RefCell::new(HotTable::new(parts.settings.hot, parts.array.extent_blocks())),
+            cooled: RefCell::default(),
+            controllers: parts.controllers,
+            hot_wanted: Cell::new(false),
+            hot_refused: Cell::new(false),
+            migrator: Notify::new(),
             array: parts.array,
             journal_disks: RefCell::new(parts.journal.iter().map(|place| (place.index, place.disk)).collect()),
             journal: OnceCell::new(),
@@ -166,6 +178,7 @@ impl Inner {
             Record::DiskLeaving { device } if !known => {
                 self.tables.borrow_mut().leaving.insert(device);
             }
+            Record::HotExtentGone { born } if !known => self.replay_hot_gone(born, record.lsn),
             Record::Move { volume, index, places } if !known => {
                 self.replay_move(volume, index, places)?;
             }
@@ -174,7 +187,15 @@ impl Inner {
             | Record::Size { .. }
             | Record::DiskFailed { .. }
             | Record::DiskLeaving { .. }
-            | Record::Move { .. } => {}
+            | Record::Move { .. }
+            | Record::HotExtentGone { .. } => {}
+            Record::HotExtent { places } => self.replay_hot_extent(places, record.lsn, known).await,
+            Record::HotBlocks { blocks } => self.replay_hot_blocks(&blocks, record.lsn),
+            Record::HotGivenUp { slots } => {
+                for slot in slots {
+                    self.hot.borrow_mut().give_up(slot, record.lsn.0 + 1);
+                }
+            }
             Record::Parity { volume, stripe, born, ref rows } => {
                 // It may have been on its way when its extents were given up.
                 if let Some(state) = self.replayed_volume(volume) {
@@ -275,7 +296,7 @@ impl Inner {
     /// Extents that the log gives up keep their space until the tail has passed that.
     fn replay_give_up(&self, extents: Vec<Rc<Extent>>, lsn: Lsn) {
         if !extents.is_empty() {
-            self.freed.borrow_mut().push(Freed { extents, until: Lsn(lsn.0 + 1) });
+            self.freed.borrow_mut().push(Freed::group(extents, Lsn(lsn.0 + 1)));
         }
     }
 
@@ -306,7 +327,9 @@ impl Inner {
                 held.entry(device).or_default().push(extent);
             }
         }
-        for Place { device, extent } in self.freed.borrow().iter().flat_map(Freed::places) {
+        for Place { device, extent } in
+            self.freed.borrow().iter().flat_map(|freed| freed.places.clone()).chain(self.hot_places_held())
+        {
             held.entry(device).or_default().push(extent);
         }
         for (device, extents) in held {

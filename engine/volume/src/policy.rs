@@ -58,6 +58,36 @@ pub fn rebuild_rest(took: Duration, bytes: u64, busy: bool, limit_bytes_per_s: u
     fair.max(paced)
 }
 
+/// Whether cold blocks of a pair of disks go to their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migration {
+    /// There is room enough.
+    Rest,
+    /// When the disks have nothing else to do.
+    Later,
+    /// Now; with `any`, whatever their Age.
+    Now {
+        /// No block is cold, and room is needed.
+        any: bool,
+    },
+}
+
+/// Decides on a pair with `writable` of its `tracks` tracks: with `enough` of them, or a quarter of all, it rests; with few
+/// it migrates beside whatever goes on; else only while its disks are `idle`. While the hot area still `grows`, nobody
+/// is in want.
+pub fn migration(writable: u32, tracks: u32, enough: u32, idle: bool, grows: bool) -> Migration {
+    let enough = enough.min(tracks / 4).max(1);
+    if grows || writable >= enough {
+        Migration::Rest
+    } else if writable <= enough / 8 {
+        Migration::Now { any: writable == 0 }
+    } else if idle {
+        Migration::Now { any: false }
+    } else {
+        Migration::Later
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +110,18 @@ mod tests {
         assert_eq!(rest(50, false, 40_000_000), 50, "100 ms for 4 MB");
         assert_eq!(rest(150, false, 40_000_000), 0, "slower than its limit already");
         assert_eq!(rest(10, true, 40_000_000), 90);
+    }
+
+    #[test]
+    fn cold_blocks_go_when_room_is_wanted() {
+        let at = |writable, idle| migration(writable, 1000, 80, idle, false);
+        assert_eq!(at(80, true), Migration::Rest);
+        assert_eq!(at(79, false), Migration::Later);
+        assert_eq!(at(79, true), Migration::Now { any: false });
+        assert_eq!(at(10, false), Migration::Now { any: false });
+        assert_eq!(at(0, false), Migration::Now { any: true });
+        assert_eq!(migration(0, 1000, 80, true, true), Migration::Rest, "it grows");
+        assert_eq!(migration(1, 4, 80, true, false), Migration::Rest, "a quarter of a small one");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::store::Inner;
 use crate::stripe::Slot;
 use crate::tables::VolumeState;
 use futures::future::join_all;
+use kura_array::hot::MirrorId;
 use kura_array::{Found, Piece, Verified};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Kind, Result, Run, RunKind};
 use smallvec::SmallVec;
@@ -17,8 +18,8 @@ enum Segment {
     Zeroes(u64),
     /// A block in the write buffer.
     Buffered(Buf),
-    /// Blocks on the disks.
-    Stored(Rc<Extent>, SmallVec<[Checksum; 32]>),
+    /// Blocks on the disks; with a slot, in the hot area from there on.
+    Stored(Rc<Extent>, SmallVec<[Checksum; 32]>, Option<MirrorId>),
     /// An extent whose page must be loaded first.
     Unloaded(Rc<Extent>),
 }
@@ -44,8 +45,8 @@ impl Inner {
                     at += 1;
                 }
                 Segment::Unloaded(extent) => self.load(&extent).await?,
-                Segment::Stored(extent, checksums) => {
-                    if let Some(data) = self.read_stored(volume, &extent, at, &checksums).await? {
+                Segment::Stored(extent, checksums, slot) => {
+                    if let Some(data) = self.read_stored(volume, &extent, at, &checksums, slot).await? {
                         at += checksums.len() as u64;
                         out.append(data);
                     }
@@ -74,11 +75,13 @@ impl Inner {
         }
         extent.with_page(|page| {
             let inside = inside..inside + clean as usize;
-            let stored: SmallVec<_> = inside.clone().map_while(|block| page.get(block)).take(RUN_BLOCKS).collect();
+            let stored: SmallVec<[Checksum; 32]> =
+                inside.clone().map_while(|block| page.get(block)).take(RUN_BLOCKS).collect();
             if stored.is_empty() {
                 return Segment::Zeroes(inside.take_while(|block| page.get(*block).is_none()).count() as u64);
             }
-            Segment::Stored(Rc::clone(&extent), stored)
+            let (slot, blocks) = Self::hot_run(volume, at, at + stored.len() as u64);
+            Segment::Stored(Rc::clone(&extent), stored[..blocks as usize].into(), slot)
         })
     }
 
@@ -89,8 +92,11 @@ impl Inner {
         extent: &Rc<Extent>,
         first: u64,
         checksums: &[Checksum],
+        slot: Option<MirrorId>,
     ) -> Result<Option<Bufs>> {
-        let read = if volume.shape.parity {
+        let read = if let Some(slot) = slot {
+            self.read_hot(slot, checksums).await
+        } else if volume.shape.parity {
             self.read_stripes(volume, extent, first, checksums).await
         } else {
             let inside = (first % self.array.extent_blocks() as u64) as usize;
@@ -104,7 +110,13 @@ impl Inner {
                 }
                 Ok(Some(verified.data))
             }
-            Err(error) if error.kind() == Kind::Corrupt && self.overtaken(volume, extent, first, checksums) => Ok(None),
+            Err(error)
+                if error.kind() == Kind::Corrupt
+                    && (self.overtaken(volume, extent, first, checksums)
+                        || volume.hot.borrow().get(&first).copied() != slot) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error.at(format!("volume {} block {first}", volume.spec.borrow().name))),
         }
     }

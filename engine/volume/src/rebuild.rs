@@ -21,7 +21,7 @@ use crate::write::PIECE_BLOCKS;
 use futures::future::select;
 use kura_array::{Place, Site};
 use kura_block::{BLOCK_BYTES, Checksum, DeviceId, Kind, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -66,10 +66,26 @@ impl Inner {
     /// The task that moves copies off unwanted disks, until the store stops or its journal fails.
     pub async fn rebuild_for_ever(self: Rc<Self>) {
         let mut cursor = Cursor::default();
+        let mut passed = BTreeSet::new();
         // What the log has replayed may have moved too.
         let mut moved = true;
         while !self.stopping.get() && self.journal().alive().is_ok() {
             let news = std::pin::pin!(self.rebuilder.notified());
+            // What is hot comes first.
+            if let Some(born) = self.unwanted_hot().into_iter().find(|born| !passed.contains(born)) {
+                match self.evacuate(born).await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => {
+                        // What is left there cannot be read: it stays, and is told.
+                        passed.insert(born);
+                    }
+                    Err(error) => {
+                        self.rebuild_stalled.replace(Some(error));
+                        select(self.runtime.sleep(RETRY), news).await;
+                    }
+                }
+                continue;
+            }
             match self.next_errand(&mut cursor) {
                 Found::Errand(errand) => {
                     moved = true;
@@ -116,6 +132,15 @@ impl Inner {
         let mut unwanted: BTreeMap<_, _> = disks.map(|disk| (disk, Held::default())).collect();
         if unwanted.is_empty() {
             return unwanted;
+        }
+        for (_, extent) in self.hot.borrow().extents() {
+            let lost = !extent.places.iter().any(|place| self.array.works(*place)) && !extent.is_empty();
+            for place in &extent.places {
+                if let Some(held) = unwanted.get_mut(&place.device) {
+                    held.copies += 1;
+                    held.lost += u64::from(lost);
+                }
+            }
         }
         for volume in tables.volumes.values() {
             for extent in volume.groups() {

@@ -8,10 +8,14 @@
 //!  9 move     as map: the group lies in these places from now on       10 disk leaving  disk u16
 //! 11 parity   volume u64, stripe u64, born u64, rows u16, (row u16, written columns u32, rest u8) each
 //!             (data: for each row whose rest is 1, the XOR of the columns that are not written)
+//! 12 hot extent  places as in map        13 hot extent gone   born u64
+//! 14 hot blocks  u16, (born u64, slot u16, owner u64 as in a hot page, old born u64 or 0, old slot u16) each
+//! 15 hot slots given up  u16, (born u64, slot u16) each
 //!  shape: copies u8, columns u8, parity u8, chunk blocks u16
 //!  spec: name text, bytes u64, layout u8, flags u8 (1 thick, 2 read-only)
 //! ```
 
+use kura_array::hot::MirrorId;
 use kura_array::{Layout, Place, Places, Shape};
 use kura_block::{BLOCK_BYTES, DeviceId, Error, ExtentId, Reader, Result, Writer};
 
@@ -84,6 +88,28 @@ pub(crate) enum Record {
     Move { volume: u64, index: u32, places: Places },
     DiskLeaving { device: DeviceId },
     Parity { volume: u64, stripe: u64, born: u64, rows: Vec<ParityRow> },
+    HotExtent { places: Places },
+    HotExtentGone { born: u64 },
+    HotBlocks { blocks: Vec<HotBlock> },
+    HotGivenUp { slots: Vec<MirrorId> },
+}
+
+/// A block that lies in the hot area from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HotBlock {
+    pub id: MirrorId,
+    /// As in a hot page.
+    pub owner: u64,
+    /// The slot it lay in before.
+    pub old: Option<MirrorId>,
+}
+
+fn encode_mirror_id(id: MirrorId, out: &mut Writer) {
+    out.u64(id.born).u16(id.slot);
+}
+
+fn decode_mirror_id(reader: &mut Reader<'_>) -> Result<MirrorId> {
+    Ok(MirrorId { born: reader.u64()?, slot: reader.u16()? })
 }
 
 /// A row of a stripe that is being written.
@@ -155,8 +181,38 @@ impl Record {
                     out.u16(row.row).u32(row.written).u8(u8::from(row.rest));
                 }
             }
+            Self::HotExtent { places } => encode_places(places, out.u8(12)),
+            Self::HotExtentGone { born } => {
+                out.u8(13).u64(*born);
+            }
+            Self::HotBlocks { blocks } => {
+                out.u8(14).u16(blocks.len() as u16);
+                for block in blocks {
+                    encode_mirror_id(block.id, &mut out);
+                    out.u64(block.owner);
+                    encode_mirror_id(block.old.unwrap_or(MirrorId { born: 0, slot: 0 }), &mut out);
+                }
+            }
+            Self::HotGivenUp { slots } => {
+                out.u8(15).u16(slots.len() as u16);
+                for slot in slots {
+                    encode_mirror_id(*slot, &mut out);
+                }
+            }
         }
         out.finish()
+    }
+
+    /// True for records that change what is written out with the tables; the others' changes lie in pages.
+    pub fn changes_tables(&self) -> bool {
+        !matches!(
+            self,
+            Self::Write { .. }
+                | Self::Clear { .. }
+                | Self::Parity { .. }
+                | Self::HotBlocks { .. }
+                | Self::HotGivenUp { .. }
+        )
     }
 
     pub fn decode(body: &[u8]) -> Result<Self> {
@@ -180,6 +236,21 @@ impl Record {
                 let (volume, stripe, born, rows) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u16()?);
                 let mut row = || Ok(ParityRow { row: reader.u16()?, written: reader.u32()?, rest: reader.u8()? != 0 });
                 Self::Parity { volume, stripe, born, rows: (0..rows).map(|_| row()).collect::<Result<_>>()? }
+            }
+            12 => Self::HotExtent { places: decode_places(&mut reader)? },
+            13 => Self::HotExtentGone { born: reader.u64()? },
+            14 => {
+                let count = reader.u16()?;
+                let mut block = || {
+                    let (id, owner) = (decode_mirror_id(&mut reader)?, reader.u64()?);
+                    let old = Some(decode_mirror_id(&mut reader)?).filter(|old| old.born != 0);
+                    Ok(HotBlock { id, owner, old })
+                };
+                Self::HotBlocks { blocks: (0..count).map(|_| block()).collect::<Result<_>>()? }
+            }
+            15 => {
+                let count = reader.u16()?;
+                Self::HotGivenUp { slots: (0..count).map(|_| decode_mirror_id(&mut reader)).collect::<Result<_>>()? }
             }
             kind => {
                 return Err(Error::corrupt(format!(

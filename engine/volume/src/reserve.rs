@@ -83,6 +83,19 @@ impl Inner {
         Ok(places)
     }
 
+    /// Takes an extent on each of these disks, or none.
+    pub async fn allocate_on(&self, disks: &[DeviceId]) -> Result<Places> {
+        let mut places = Places::new();
+        for device in disks {
+            let Some(extent) = self.lease_one(*device).await? else {
+                self.put_back(&places);
+                return Err(Error::full(format!("disk {} has no free extent", device.0)));
+            };
+            places.push(Place { device: *device, extent });
+        }
+        Ok(places)
+    }
+
     async fn lease_one(&self, device: DeviceId) -> Result<Option<ExtentId>> {
         let kept = self.reserve.borrow_mut().take(device);
         if kept.is_some() {
@@ -143,8 +156,9 @@ impl Inner {
         let lsn = self.append(&Record::Unmap { volume: volume.id, index: first });
         let blocks = self.group_blocks(volume);
         let start = u64::from(first / volume.shape.extents()) * blocks;
+        self.leave_hot(volume, start, start + blocks);
         self.drop_dirty(volume, start, start + blocks);
-        self.freed.borrow_mut().push(Freed { extents, until: Lsn(lsn.0 + 1) });
+        self.freed.borrow_mut().push(Freed::group(extents, Lsn(lsn.0 + 1)));
         self.checkpointer.notify_one();
     }
 
@@ -157,6 +171,9 @@ impl Inner {
     /// is not in use by a read or write.
     pub async fn reclaim(&self) -> Result<()> {
         let tail = self.journal().tail();
+        self.hot.borrow_mut().tail_moved(tail.0);
+        self.destager.notify_one();
+        self.migrator.notify_one();
         let mut dirty_pages = self.dirty_pages.take();
         dirty_pages.retain(|extent| extent.is_dirty());
         let mut back = Vec::new();
@@ -169,7 +186,7 @@ impl Inner {
             let free = freed.until <= tail && freed.extents.iter().all(unused);
             if free {
                 dirty_pages.retain(|dirty| !freed.extents.iter().any(|extent| Rc::ptr_eq(dirty, extent)));
-                back.push(freed.places());
+                back.push(freed.places.clone());
             }
             !free
         });

@@ -8,6 +8,7 @@ use crate::record::{Record, Spec};
 use crate::reserve::Reserve;
 use crate::stripe::StripeId;
 use crate::tables::{Tables, VolumeState};
+use kura_array::hot::{HotSettings, HotTable, MirrorId};
 use kura_array::{Array, Places, Shape};
 use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime, Shared};
 use kura_journal::{Journal, Lsn};
@@ -34,11 +35,20 @@ pub struct Settings {
     pub raid_width: u8,
     /// Blocks of a new volume's stripe that lie on end on one disk: a power of two.
     pub chunk_blocks: u16,
+    /// How the mirrored hot area is used.
+    pub hot: HotSettings,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { write_buffer_bytes: 24 << 20, pages: 4096, rebuild_bytes_per_s: 0, raid_width: 6, chunk_blocks: 16 }
+        Self {
+            write_buffer_bytes: 24 << 20,
+            pages: 4096,
+            rebuild_bytes_per_s: 0,
+            raid_width: 6,
+            chunk_blocks: 16,
+            hot: HotSettings::TODAY,
+        }
     }
 }
 
@@ -61,6 +71,10 @@ pub struct Status {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+    /// Bytes of volumes in the mirrored hot area, one copy counted.
+    pub hot_bytes: u64,
+    /// What the hot area holds, one copy counted.
+    pub hot_limit_bytes: u64,
 }
 
 /// A volume as it is.
@@ -78,17 +92,20 @@ pub struct VolumeStatus {
     pub open: u32,
 }
 
-/// A group of extents given up, waiting to go back to the pool.
+/// Places given up, waiting to go back to the pool.
 pub(crate) struct Freed {
+    pub places: Places,
+    /// The extents of a volume that lay there.
     pub extents: Vec<Rc<Extent>>,
     /// The record that gave it up is below this.
     pub until: Lsn,
 }
 
 impl Freed {
-    /// Where they lie.
-    pub fn places(&self) -> Places {
-        self.extents.first().map(|extent| extent.group.places()).unwrap_or_default()
+    /// A group of extents of a volume.
+    pub fn group(extents: Vec<Rc<Extent>>, until: Lsn) -> Self {
+        let places = extents.first().map(|extent| extent.group.places()).unwrap_or_default();
+        Self { places, extents, until }
     }
 }
 
@@ -112,6 +129,18 @@ pub(crate) struct Inner {
     /// Extents whose page is in memory, in the order of the cache's clock.
     pub loaded: RefCell<VecDeque<Weak<Extent>>>,
     pub dirty_pages: RefCell<Vec<Rc<Extent>>>,
+    /// The mirrored hot area.
+    pub hot: RefCell<HotTable>,
+    /// Blocks of the hot area that lie at their cold places too, not durably yet.
+    pub cooled: RefCell<Vec<(u64, u64, MirrorId)>>,
+    /// Controllers of the pool: each has its share of the hot area.
+    pub controllers: u16,
+    /// Writes have found no writable track.
+    pub hot_wanted: Cell<bool>,
+    /// The hot area could not grow just now.
+    pub hot_refused: Cell<bool>,
+    /// The migrator has something to look at.
+    pub migrator: Notify,
     /// Stripes on their way to their places, or being read as a whole: volume and stripe.
     pub stripes: RefCell<BTreeSet<StripeId>>,
     /// Of these, those on their way.
@@ -245,6 +274,8 @@ impl Store {
             dirty_limit_bytes: self.inner.settings.write_buffer_bytes,
             journal_bytes: usage.ring_bytes,
             journal_used_bytes: usage.used_bytes,
+            hot_bytes: self.inner.hot.borrow().occupied() as u64 * DIRTY_BYTES,
+            hot_limit_bytes: self.inner.hot.borrow().extents().count() as u64 * self.inner.array.extent_bytes(),
             ..self.inner.counts.get()
         }
     }
@@ -353,6 +384,7 @@ impl Store {
         self.inner.destager.notify_one();
         self.inner.checkpointer.notify_one();
         self.inner.rebuilder.notify_one();
+        self.inner.migrator.notify_one();
         self.inner.room.notify_waiters();
         let closed = self.inner.journal().close().await;
         done.and(closed)
@@ -371,7 +403,7 @@ impl Inner {
 
     /// Appends a record; all but those of data change the tables.
     pub fn append_data(&self, record: &Record, data: &Bufs, checksums: &[Checksum]) -> Lsn {
-        if !matches!(record, Record::Write { .. } | Record::Clear { .. }) {
+        if record.changes_tables() {
             self.tables_changed.set(true);
         }
         self.journal().append(&record.encode(), data, checksums)
@@ -403,9 +435,10 @@ impl Inner {
 
     /// Takes a volume out of the tables and gives up all it holds.
     fn remove(&self, volume: &Rc<VolumeState>) {
+        self.leave_hot(volume, 0, u64::MAX);
         let until = Lsn(self.append(&Record::Delete { volume: volume.id }).0 + 1);
         volume.deleted.set(true);
-        self.freed.borrow_mut().extend(volume.take_groups().into_iter().map(|extents| Freed { extents, until }));
+        self.freed.borrow_mut().extend(volume.take_groups().into_iter().map(|extents| Freed::group(extents, until)));
         self.drop_dirty(volume, 0, u64::MAX);
         self.tables.borrow_mut().volumes.remove(&volume.id);
     }

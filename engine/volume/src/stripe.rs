@@ -141,7 +141,7 @@ impl Inner {
         let touched = self.touched.borrow().get(&(volume.id, stripe)).map_or(0, |rows| rows[row]);
         let mut facts = Row { touched, parity: self.array.works(at.place(Slot::Parity)), ..Row::default() };
         let mut expected: SmallVec<[Option<Checksum>; 8]> = SmallVec::from_elem(None, columns);
-        let dirty = volume.dirty.borrow();
+        let (dirty, hot) = (volume.dirty.borrow(), volume.hot.borrow());
         for (column, expected) in expected.iter_mut().enumerate() {
             let block = shape.block_of(stripe, column, row);
             let extent = extents.iter().find(|extent| u64::from(extent.owner.index) == block / blocks);
@@ -154,7 +154,8 @@ impl Inner {
             let (counts, checksum) = extent.with_page(|page| (page.is_in_parity(inside), page.get(inside)));
             facts.counted |= u32::from(counts) << column;
             facts.lost |= u32::from(!self.array.works(at.place(Slot::Column(column)))) << column;
-            *expected = checksum.filter(|_| !dirty.contains_key(&block));
+            // What lies at the cold place of a hot block may be any earlier version of it.
+            *expected = checksum.filter(|_| !dirty.contains_key(&block) && !hot.contains_key(&block));
         }
         let none = SmallVec::from_elem(None, columns);
         StripeRow { row, facts, expected, old: none.clone(), parity: None, new: none }

@@ -4,11 +4,13 @@
 //!  version u32  next volume u64  failed disks u16, (disk u16) each  leaving disks u16, (disk u16) each
 //!  volumes u32, then each:
 //!  volume u64, spec and shape (as in records), groups u32, (index u32, born u64, places as in records) each
+//!  hot extents u32, (born u64, places as in records) each
 //! ```
 
 use crate::extent::{Dirty, Extent, Group};
 use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
-use kura_array::{PageOwner, Places, Shape};
+use kura_array::hot::{HotTable, MirrorId};
+use kura_array::{Layout, PageOwner, Places, Shape};
 use kura_block::{DeviceId, Error, Reader, Result, Writer};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +25,8 @@ pub(crate) struct VolumeState {
     pub shape: Shape,
     /// Extents by number, whole groups of them; `None` where nothing is allocated.
     pub map: RefCell<Vec<Option<Rc<Extent>>>>,
+    /// Blocks that lie in the hot area, by number.
+    pub hot: RefCell<BTreeMap<u64, MirrorId>>,
     /// Blocks not at their place yet, by number.
     pub dirty: RefCell<BTreeMap<u64, Dirty>>,
     pub deleted: Cell<bool>,
@@ -36,6 +40,7 @@ impl VolumeState {
             spec: RefCell::new(spec),
             shape,
             map: RefCell::default(),
+            hot: RefCell::default(),
             dirty: RefCell::default(),
             deleted: Cell::new(false),
             opened: Cell::new(0),
@@ -106,6 +111,11 @@ impl VolumeState {
         self.map.borrow().get(index as usize)?.clone()
     }
 
+    /// True when blocks of it may lie in the hot area.
+    pub fn has_hot_area(&self) -> bool {
+        self.spec.borrow().layout == Layout::HotMirror
+    }
+
     pub fn size_bytes(&self) -> u64 {
         self.spec.borrow().size_bytes
     }
@@ -124,7 +134,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    pub fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self, hot: &HotTable) -> Vec<u8> {
         let mut out = Writer::new();
         out.u32(VERSION).u64(self.next_volume);
         for disks in [&self.failed, &self.leaving] {
@@ -143,14 +153,19 @@ impl Tables {
                 encode_places(&extent.group.places(), out.u32(extent.owner.index).u64(extent.owner.born));
             }
         }
+        out.u32(hot.extents().count() as u32);
+        for (born, extent) in hot.extents() {
+            encode_places(&extent.places, out.u64(born));
+        }
         out.finish()
     }
 
-    /// Reads tables written by [`Tables::encode`]; no bytes are the tables of a new controller.
-    pub fn decode(bytes: &[u8], extent_bytes: u64) -> Result<Self> {
+    /// Reads tables written by [`Tables::encode`], and where the hot extents lie; no bytes are the tables of a new
+    /// controller.
+    pub fn decode(bytes: &[u8], extent_bytes: u64) -> Result<(Self, Vec<(u64, Places)>)> {
         let mut tables = Self::default();
         if bytes.is_empty() {
-            return Ok(tables);
+            return Ok((tables, Vec::new()));
         }
         let mut reader = Reader::new(bytes);
         let version = reader.u32()?;
@@ -175,13 +190,18 @@ impl Tables {
             }
             tables.volumes.insert(id, Rc::new(volume));
         }
-        Ok(tables)
+        let hot = (0..reader.u32()?).map(|_| Ok((reader.u64()?, decode_places(&mut reader)?)));
+        let hot = hot.collect::<Result<_>>()?;
+        Ok((tables, hot))
     }
 
     /// What does not hold: one line each.
-    pub fn check(&self, disks: &BTreeMap<DeviceId, u32>) -> Vec<String> {
-        let mut violations = Vec::new();
+    pub fn check(&self, disks: &BTreeMap<DeviceId, u32>, hot: &HotTable) -> Vec<String> {
+        let mut violations = self.check_hot(hot);
         let mut seen = BTreeMap::new();
+        for (born, extent) in hot.extents() {
+            seen.extend(extent.places.iter().map(|place| (*place, format!("hot extent {born}"))));
+        }
         let mut names = BTreeSet::new();
         for volume in self.volumes.values() {
             let (id, spec) = (volume.id, volume.spec.borrow());
@@ -213,6 +233,25 @@ impl Tables {
                         .push(format!("volume {}: block {block} in the write buffer is beyond the end", spec.name));
                 }
             }
+        }
+        violations
+    }
+
+    /// Every block in the hot area has one slot, which is its own, and every slot one block.
+    fn check_hot(&self, hot: &HotTable) -> Vec<String> {
+        let mut violations = Vec::new();
+        let mut known = 0;
+        for volume in self.volumes.values() {
+            for (block, id) in volume.hot.borrow().iter() {
+                known += 1;
+                let owner = hot.owner(*id).filter(|owner| owner.volume >> 16 == volume.id >> 16);
+                if owner.is_none_or(|owner| owner.block != *block) {
+                    violations.push(format!("volume {} block {block}: its slot {id:?} is {owner:?}'s", volume.id));
+                }
+            }
+        }
+        if known != hot.occupied() {
+            violations.push(format!("the hot area has {} blocks, and volumes know of {known}", hot.occupied()));
         }
         violations
     }

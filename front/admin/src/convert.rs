@@ -14,6 +14,7 @@ impl From<engine::Layout> for Layout {
             engine::Layout::None => Self::None,
             engine::Layout::Mirror => Self::Mirror,
             engine::Layout::Raid5 => Self::Raid5,
+            engine::Layout::HotMirror => Self::HotMirror,
         }
     }
 }
@@ -24,6 +25,7 @@ impl From<Layout> for engine::Layout {
             Layout::None => Self::None,
             Layout::Mirror => Self::Mirror,
             Layout::Raid5 => Self::Raid5,
+            Layout::HotMirror => Self::HotMirror,
         }
     }
 }

@@ -47,6 +47,8 @@ pub enum Layout {
     Mirror,
     /// Stripes over several disks, each with its parity: one disk may be lost.
     Raid5,
+    /// As `raid5`, with blocks that are used often in a mirrored area besides.
+    HotMirror,
 }
 
 /// A volume; also the NBD export of its name.

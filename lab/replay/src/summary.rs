@@ -66,11 +66,12 @@ pub struct VolumeSummary {
 }
 
 #[derive(Serialize)]
-#[serde(remote = "Layout", rename_all = "lowercase")]
+#[serde(remote = "Layout", rename_all = "kebab-case")]
 enum LayoutName {
     None,
     Mirror,
     Raid5,
+    HotMirror,
 }
 
 /// The requests that are replayed.

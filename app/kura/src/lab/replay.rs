@@ -138,6 +138,7 @@ fn adapt<'a>(command: &'a LabReplay, spec: &NodeSpec, source: &'a Source) -> Res
     let layout = match command.layout {
         cli::Layout::Mirror => Layout::Mirror,
         cli::Layout::Raid5 => Layout::Raid5,
+        cli::Layout::HotMirror => Layout::HotMirror,
         cli::Layout::None => Layout::None,
     };
     let size_bytes = command.size.map(|size| size.0);

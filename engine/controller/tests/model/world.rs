@@ -3,7 +3,7 @@
 use super::reference::{BLOCK, Reference, Versions, Volume};
 use kura_block::{Block, Buf, Bufs, ControllerId, DeviceId};
 use kura_controller::{
-    Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, PoolSpec, Settings, VolumeSpec, format,
+    Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, PoolSpec, Settings, VolumeSpec, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Outcome, Sim, SimDisk};
@@ -79,6 +79,16 @@ impl World {
                 chunk_blocks: 1 << (seed % 5),
                 // One disk may go and all stripes still have a place.
                 raid_width: 3,
+                // A hot area that is soon full: four extents of sixteen blocks.
+                hot: HotSettings {
+                    share_permille: 0,
+                    track_slots: 4,
+                    batch: 1 + seed as u16 % 4,
+                    cold_age: 1,
+                    eager: seed % 2 == 0,
+                    by_stripe: seed % 3 == 0,
+                    ..HotSettings::TODAY
+                },
                 ..Settings::default()
             },
             journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
@@ -291,7 +301,7 @@ async fn create(controller: &Rc<Controller>, reference: &RefCell<Reference>, rng
     let spec = VolumeSpec {
         name: name.clone(),
         size_bytes: (blocks * BLOCK) as u64,
-        layout: if rng.random_bool(0.5) { Layout::Mirror } else { Layout::Raid5 },
+        layout: [Layout::Mirror, Layout::Raid5, Layout::HotMirror][rng.random_range(0..3)],
         thick: rng.random_bool(0.2),
         read_only: false,
     };

@@ -1,0 +1,59 @@
+//! The format of a hot extent's page: written here, read here.
+//!
+//! ```text
+//!  0  magic u32   4  CRC u32 (over the page, itself as zero)   8  born u64   16  sequence u64   24  slots u32   28  zero u32
+//! 32  for each slot u64: 0 where it is free, else (volume number + 1) << 38 | block; zeroes to the end
+//! ```
+
+use crate::hot::table::Owner;
+use kura_block::{BLOCK_BYTES, Buf, Reader, Writer};
+
+const MAGIC: u32 = 0x5048_754b; // "KuHP"
+const CRC_AT: usize = 4;
+const HEADER_BYTES: usize = 32;
+
+/// Who has the slots of a hot extent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotPage {
+    /// LSN of the record that put the extent there.
+    pub born: u64,
+    /// Counts up with each time it is written.
+    pub sequence: u64,
+    /// For each slot its block, where it has one.
+    pub slots: Vec<Option<Owner>>,
+}
+
+impl HotPage {
+    /// Bytes of the page of so many slots, in whole blocks.
+    pub fn bytes(slots: usize) -> usize {
+        (HEADER_BYTES + 8 * slots).next_multiple_of(BLOCK_BYTES)
+    }
+
+    /// The page as it goes to a disk.
+    pub fn encode(&self) -> Buf {
+        let mut out = Writer::with_room(Self::bytes(self.slots.len()));
+        out.u32(MAGIC).u32(0).u64(self.born).u64(self.sequence).u32(self.slots.len() as u32).u32(0);
+        for slot in &self.slots {
+            out.u64(slot.map_or(0, Owner::stored));
+        }
+        out.pad_to(BLOCK_BYTES);
+        out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
+        Buf::copy_of(out.as_slice())
+    }
+
+    /// Reads a page; `None` where there is none of the extent born then.
+    pub fn decode(bytes: &[u8], born: u64, slots: usize) -> Option<Self> {
+        let mut zeroed = bytes.to_vec();
+        zeroed.get_mut(CRC_AT..CRC_AT + 4)?.fill(0);
+        let mut reader = Reader::new(bytes);
+        if reader.u32().ok()? != MAGIC || reader.u32().ok()? != crc32c::crc32c(&zeroed) {
+            return None;
+        }
+        let (found, sequence) = (reader.u64().ok()?, reader.u64().ok()?);
+        if found != born || reader.u32().ok()? as usize != slots || reader.u32().is_err() {
+            return None;
+        }
+        let slots = (0..slots).map(|_| Some(Owner::of_stored(reader.u64().ok()?))).collect::<Option<_>>()?;
+        Some(Self { born, sequence, slots })
+    }
+}

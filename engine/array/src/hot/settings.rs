@@ -1,0 +1,39 @@
+//! The numbers of the hot area: the paper's, and today's.
+
+/// How the hot area is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HotSettings {
+    /// The most of the data disks that the hot area takes, in thousandths.
+    pub share_permille: u16,
+    /// Slots in a track: what one movement of a disk's head reaches.
+    pub track_slots: u16,
+    /// Blocks that are written together; a track with as many free slots is *writable*.
+    pub batch: u16,
+    /// Tracks of the pair whose blocks age by one at each write.
+    pub aged_tracks: u16,
+    /// From which Age on a block is cold.
+    pub cold_age: u8,
+    /// Writable tracks of a pair with which it needs no migration.
+    pub enough_tracks: u32,
+    /// Writes whole stripes straight to their cold places.
+    pub eager: bool,
+    /// Migrates blocks whose cold places share a stripe together, wherever in the hot area they lie.
+    pub by_stripe: bool,
+}
+
+impl HotSettings {
+    /// Today's disks: batches of 64 KiB.
+    pub const TODAY: Self = Self {
+        share_permille: 100,
+        track_slots: 16,
+        batch: 16,
+        aged_tracks: 4,
+        cold_age: 2,
+        enough_tracks: 80,
+        eager: true,
+        by_stripe: true,
+    };
+
+    /// The paper's: tracks of 50 sectors of 2 KB, which are 25 blocks, and 7 blocks a write.
+    pub const MOGI1996: Self = Self { track_slots: 25, batch: 7, eager: false, by_stripe: false, ..Self::TODAY };
+}

@@ -1,0 +1,381 @@
+//! The management table: mirror ID to block, state and Age; and the tracks of each pair that can be written.
+
+use crate::hot::settings::HotSettings;
+use crate::layout::Places;
+use kura_block::DeviceId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A slot of the hot area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MirrorId {
+    /// The hot extent, by the LSN of the record that put it there.
+    pub born: u64,
+    /// The slot in it.
+    pub slot: u16,
+}
+
+/// The block that lies in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// The volume.
+    pub volume: u64,
+    /// The block of the volume.
+    pub block: u64,
+}
+
+const BLOCK_BITS: u32 = 38;
+
+impl Owner {
+    /// The owner as a page or record has it. The number of a volume's controller is left out: it is the reader's own.
+    pub fn stored(self) -> u64 {
+        ((self.volume >> 16) + 1) << BLOCK_BITS | self.block
+    }
+
+    /// Reads [`Owner::stored`]; the volume lacks its controller's number.
+    pub fn of_stored(stored: u64) -> Option<Self> {
+        let number = (stored >> BLOCK_BITS).checked_sub(1)?;
+        Some(Self { volume: number << 16, block: stored & ((1 << BLOCK_BITS) - 1) })
+    }
+}
+
+/// Two disks that mirror each other in a part of the hot area.
+pub type Pair = (DeviceId, DeviceId);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Free,
+    /// Being written: nobody's yet.
+    Filling,
+    /// A block's.
+    Hot,
+    /// A block's, which lies at its cold place too since.
+    Cooled,
+    /// Given up, and read again by a replay of the log as it is now.
+    GivenUp,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    state: State,
+    age: u8,
+    owner: Option<Owner>,
+}
+
+/// An extent of the hot area.
+#[derive(Clone, Debug)]
+pub struct HotExtent {
+    /// Its two places.
+    pub places: Places,
+    /// Of its page on the disks.
+    pub sequence: u64,
+    /// The page differs from the one on the disks.
+    pub dirty: bool,
+    /// One of its disks fails or leaves: nothing new goes there.
+    pub leaving: bool,
+    slots: Vec<Slot>,
+}
+
+impl HotExtent {
+    fn pair(&self) -> Pair {
+        (self.places[0].device, self.places[1].device)
+    }
+
+    fn free_in(&self, track: usize, settings: &HotSettings) -> usize {
+        self.track(track, settings).filter(|slot| self.slots[*slot].state == State::Free).count()
+    }
+
+    fn track(&self, track: usize, settings: &HotSettings) -> std::ops::Range<usize> {
+        let first = track * usize::from(settings.track_slots);
+        first..self.slots.len().min(first + usize::from(settings.track_slots))
+    }
+
+    fn tracks(&self, settings: &HotSettings) -> usize {
+        self.slots.len().div_ceil(settings.track_slots.into())
+    }
+
+    /// Who has its slots.
+    pub fn owners(&self) -> Vec<Option<Owner>> {
+        self.slots.iter().map(|slot| slot.owner).collect()
+    }
+
+    /// True when no slot is anybody's, or may be read by a replay.
+    pub fn is_empty(&self) -> bool {
+        self.slots.iter().all(|slot| slot.state == State::Free)
+    }
+}
+
+/// A track of the hot area.
+type Track = (u64, usize);
+
+#[derive(Clone, Debug, Default)]
+struct PairState {
+    writable: BTreeSet<Track>,
+    /// Where aging and the search for cold blocks go on.
+    aging: Track,
+    looking: Track,
+}
+
+/// The management table of a controller's hot area.
+#[derive(Clone, Debug)]
+pub struct HotTable {
+    settings: HotSettings,
+    slots: usize,
+    extents: BTreeMap<u64, HotExtent>,
+    pairs: BTreeMap<Pair, PairState>,
+    /// Slots given up, in the order of the LSN that the log's tail must reach.
+    given_up: VecDeque<(u64, MirrorId)>,
+}
+
+impl HotTable {
+    /// An empty hot area whose extents have `slots` slots.
+    pub fn new(settings: HotSettings, slots: usize) -> Self {
+        Self { settings, slots, extents: BTreeMap::new(), pairs: BTreeMap::new(), given_up: VecDeque::new() }
+    }
+
+    /// How it is used.
+    pub fn settings(&self) -> HotSettings {
+        self.settings
+    }
+
+    /// Slots in an extent.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Takes an extent into the hot area, with the owners its page names.
+    pub fn add(&mut self, born: u64, places: Places, sequence: u64, owners: Option<Vec<Option<Owner>>>) {
+        let owners = owners.unwrap_or_else(|| vec![None; self.slots]);
+        assert_eq!((owners.len(), places.len()), (self.slots, 2), "a hot extent is mirrored");
+        let slot = |owner: Option<Owner>| Slot {
+            state: if owner.is_some() { State::Hot } else { State::Free },
+            age: 0,
+            owner,
+        };
+        let slots = owners.into_iter().map(slot).collect();
+        let extent = HotExtent { places, sequence, dirty: true, leaving: false, slots };
+        self.extents.insert(born, extent);
+        self.index(born);
+    }
+
+    /// Notes which tracks of an extent are writable.
+    fn index(&mut self, born: u64) {
+        let Some(extent) = self.extents.get(&born) else { return };
+        let tracks = 0..extent.tracks(&self.settings);
+        for track in tracks {
+            self.index_track((born, track));
+        }
+    }
+
+    fn index_track(&mut self, track: Track) {
+        let Some(extent) = self.extents.get(&track.0) else { return };
+        let pair = self.pairs.entry(extent.pair()).or_default();
+        let enough = extent.free_in(track.1, &self.settings) >= usize::from(self.settings.batch);
+        if enough && !extent.leaving {
+            pair.writable.insert(track)
+        } else {
+            pair.writable.remove(&track)
+        };
+    }
+
+    /// Takes an extent out of the hot area; it must be empty.
+    pub fn remove(&mut self, born: u64) -> Option<HotExtent> {
+        let extent = self.extents.remove(&born)?;
+        if let Some(pair) = self.pairs.get_mut(&extent.pair()) {
+            pair.writable.retain(|track| track.0 != born);
+        }
+        Some(extent)
+    }
+
+    /// Its extents, by birth.
+    pub fn extents(&self) -> impl Iterator<Item = (u64, &HotExtent)> {
+        self.extents.iter().map(|(born, extent)| (*born, extent))
+    }
+
+    /// An extent.
+    pub fn extent(&self, born: u64) -> Option<&HotExtent> {
+        self.extents.get(&born)
+    }
+
+    /// Nothing new goes to an extent any more.
+    pub fn leave(&mut self, born: u64) {
+        if let Some(extent) = self.extents.get_mut(&born) {
+            extent.leaving = true;
+        }
+        self.index(born);
+    }
+
+    /// The pairs that can take a batch, and how many writable tracks each has.
+    pub fn writable(&self) -> impl Iterator<Item = (Pair, u32)> {
+        self.pairs.iter().map(|(pair, state)| (*pair, state.writable.len() as u32)).filter(|(_, tracks)| *tracks > 0)
+    }
+
+    /// Extents a pair has.
+    pub fn extents_of(&self, pair: Pair) -> usize {
+        self.extents.values().filter(|extent| extent.pair() == pair).count()
+    }
+
+    /// Takes free slots of one track of a pair for so many blocks, at most a batch; they are nobody's until
+    /// [`HotTable::fill`] or [`HotTable::empty`].
+    pub fn take(&mut self, pair: Pair, blocks: usize) -> Vec<MirrorId> {
+        let Some(track) = self.pairs.get(&pair).and_then(|state| state.writable.first().copied()) else {
+            return Vec::new();
+        };
+        let Some(extent) = self.extents.get_mut(&track.0) else { return Vec::new() };
+        let free = extent.track(track.1, &self.settings).filter(|slot| extent.slots[*slot].state == State::Free);
+        let taken: Vec<_> = free.take(blocks.min(self.settings.batch.into())).collect();
+        for slot in &taken {
+            extent.slots[*slot].state = State::Filling;
+        }
+        self.index_track(track);
+        taken.into_iter().map(|slot| MirrorId { born: track.0, slot: slot as u16 }).collect()
+    }
+
+    /// A slot is a block's from now on.
+    pub fn fill(&mut self, id: MirrorId, owner: Owner) {
+        self.change(id, Slot { state: State::Hot, age: 0, owner: Some(owner) });
+    }
+
+    /// A slot that was taken is free again: nothing was written there that counts.
+    pub fn empty(&mut self, id: MirrorId) {
+        self.change(id, Slot::default());
+    }
+
+    /// A block has been written to its cold place too: it is not looked for again.
+    pub fn cool(&mut self, id: MirrorId) {
+        if let Some(extent) = self.extents.get_mut(&id.born) {
+            extent.slots[usize::from(id.slot)].state = State::Cooled;
+        }
+    }
+
+    /// A slot is nobody's from now on, and free when the log's tail has reached `until`.
+    pub fn give_up(&mut self, id: MirrorId, until: u64) {
+        self.change(id, Slot { state: State::GivenUp, ..Slot::default() });
+        self.given_up.push_back((until, id));
+    }
+
+    fn change(&mut self, id: MirrorId, to: Slot) {
+        let Some(extent) = self.extents.get_mut(&id.born) else { return };
+        extent.dirty |= extent.slots[usize::from(id.slot)].owner != to.owner;
+        extent.slots[usize::from(id.slot)] = to;
+        self.index_track((id.born, usize::from(id.slot / self.settings.track_slots)));
+    }
+
+    /// The log's tail has moved: slots given up before it are free.
+    pub fn tail_moved(&mut self, tail: u64) {
+        while let Some((_, id)) = self.given_up.pop_front_if(|(until, _)| *until <= tail) {
+            self.empty(id);
+        }
+    }
+
+    /// Slots that wait for the log's tail.
+    pub fn given_up(&self) -> usize {
+        self.given_up.len()
+    }
+
+    /// A block was used.
+    pub fn touch(&mut self, id: MirrorId) {
+        if let Some(extent) = self.extents.get_mut(&id.born) {
+            extent.slots[usize::from(id.slot)].age = 0;
+        }
+    }
+
+    /// The block of a slot.
+    pub fn owner(&self, id: MirrorId) -> Option<Owner> {
+        let slot = self.extents.get(&id.born)?.slots.get(usize::from(id.slot))?;
+        slot.owner
+    }
+
+    /// The Age of a block.
+    pub fn age(&self, id: MirrorId) -> u8 {
+        self.extents.get(&id.born).map_or(0, |extent| extent.slots[usize::from(id.slot)].age)
+    }
+
+    /// The track of a pair after another one, around.
+    fn next_track(&self, pair: Pair, after: Track) -> Option<Track> {
+        let here = self.extents.get(&after.0).filter(|extent| extent.pair() == pair);
+        if here.is_some_and(|extent| after.1 + 1 < extent.tracks(&self.settings)) {
+            return Some((after.0, after.1 + 1));
+        }
+        let of_pair = |extent: &(&u64, &HotExtent)| extent.1.pair() == pair;
+        let later = self.extents.range(after.0 + 1..).find(of_pair);
+        later.or_else(|| self.extents.iter().find(of_pair)).map(|(born, _)| (*born, 0))
+    }
+
+    /// A batch was written to a pair: the blocks of its next tracks age by one.
+    pub fn grow_old(&mut self, pair: Pair) {
+        for _ in 0..self.settings.aged_tracks {
+            let Some(at) = self.pairs.get(&pair).map(|state| state.aging) else { return };
+            let Some(next) = self.next_track(pair, at) else { return };
+            if let Some(state) = self.pairs.get_mut(&pair) {
+                state.aging = next;
+            }
+            if let Some(extent) = self.extents.get_mut(&next.0) {
+                for slot in extent.track(next.1, &self.settings) {
+                    extent.slots[slot].age = extent.slots[slot].age.saturating_add(1);
+                }
+            }
+        }
+    }
+
+    /// The oldest blocks of the next track of a pair that is not writable and has a batch of cold ones; looks at `most`
+    /// tracks. With `any`, blocks of any Age do.
+    pub fn cold(&mut self, pair: Pair, most: usize, any: bool) -> Vec<MirrorId> {
+        let batch = usize::from(self.settings.batch);
+        let cold_age = if any { 0 } else { self.settings.cold_age };
+        for _ in 0..most {
+            let Some(at) = self.pairs.get(&pair).map(|state| state.looking) else { break };
+            let Some(track) = self.next_track(pair, at) else { break };
+            if let Some(state) = self.pairs.get_mut(&pair) {
+                state.looking = track;
+            }
+            let Some(extent) = self.extents.get(&track.0) else { break };
+            let hot = |slot: &usize| extent.slots[*slot].state == State::Hot && extent.slots[*slot].age >= cold_age;
+            let mut cold: Vec<_> = extent.track(track.1, &self.settings).filter(hot).collect();
+            if extent.free_in(track.1, &self.settings) >= batch || cold.len() < batch && !any || cold.is_empty() {
+                continue;
+            }
+            cold.sort_by_key(|slot| std::cmp::Reverse(extent.slots[*slot].age));
+            cold.truncate(batch);
+            return cold.into_iter().map(|slot| MirrorId { born: track.0, slot: slot as u16 }).collect();
+        }
+        Vec::new()
+    }
+
+    /// Tracks of a pair.
+    pub fn tracks_of(&self, pair: Pair) -> usize {
+        let extents = self.extents.values().filter(|extent| extent.pair() == pair);
+        extents.map(|extent| extent.tracks(&self.settings)).sum()
+    }
+
+    /// Pairs with extents.
+    pub fn pairs(&self) -> Vec<Pair> {
+        let pairs: BTreeSet<_> = self.extents.values().map(HotExtent::pair).collect();
+        pairs.into_iter().collect()
+    }
+
+    /// The pages that differ from those on the disks, clean from here on.
+    pub fn take_dirty(&mut self) -> Vec<(u64, Places, crate::hot::HotPage)> {
+        let mut pages = Vec::new();
+        for (born, extent) in self.extents.iter_mut().filter(|(_, extent)| extent.dirty) {
+            extent.dirty = false;
+            extent.sequence += 1;
+            let page = crate::hot::HotPage { born: *born, sequence: extent.sequence, slots: extent.owners() };
+            pages.push((*born, extent.places.clone(), page));
+        }
+        pages
+    }
+
+    /// A page that was taken did not get to the disks.
+    pub fn make_dirty(&mut self, born: u64) {
+        if let Some(extent) = self.extents.get_mut(&born) {
+            extent.dirty = true;
+        }
+    }
+
+    /// Slots that have a block.
+    pub fn occupied(&self) -> usize {
+        let hot = |extent: &HotExtent| extent.slots.iter().filter(|slot| slot.owner.is_some()).count();
+        self.extents.values().map(hot).sum()
+    }
+}

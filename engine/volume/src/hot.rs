@@ -1,0 +1,313 @@
+//! Blocks in the mirrored hot area: put there, read there, given up there.
+//!
+//! What must hold:
+//! 1. A slot is written only while it is free, and named in a record only when both copies have the block.
+//! 2. A slot given up is free again only when the log's tail has passed the record that says so: until then a replay
+//!    finds in it what the log says.
+//! 3. A block's record (its write, in the journal) is needed until its slot is durable: the checkpoint's flush.
+
+use crate::check::Report;
+use crate::destage::{Destination, Flight};
+use crate::extent::{Dirty, Extent};
+use crate::record::{HotBlock, Record};
+use crate::store::{Freed, Inner};
+use crate::tables::VolumeState;
+use futures::future::join_all;
+use kura_array::hot::{HotPage, MirrorId, Owner, Pair};
+use kura_array::policy::choose_pair;
+use kura_array::{Place, Places};
+use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Result};
+use kura_journal::Lsn;
+use std::rc::Rc;
+
+/// Slots that one record names at most.
+const RECORD_SLOTS: usize = 1000;
+
+/// Whether blocks go to the hot area.
+pub(crate) enum HotFlight {
+    /// These do.
+    Begins(Flight),
+    /// The hot area grows first.
+    Soon,
+    /// None: what there is goes to its cold place.
+    None,
+}
+
+impl Inner {
+    /// The next blocks of a volume to go to the hot area, from block `from` on: those of a stripe that is written as a
+    /// whole do not, and where the hot area is full none do.
+    pub fn hot_flight(&self, volume: &Rc<VolumeState>, from: u64, durable: Lsn) -> HotFlight {
+        if !volume.has_hot_area() {
+            return HotFlight::None;
+        }
+        let blocks = self.array.extent_blocks() as u64;
+        let stripe_blocks = volume.shape.stripe_blocks();
+        let mut dirty = volume.dirty.borrow_mut();
+        let ripe = |entry: &Dirty| !entry.in_flight && entry.lsn < durable && entry.data.is_some();
+        let fit = |block: u64, entry: &Dirty| {
+            let rests = |extent: Rc<Extent>| !extent.group.is_moving();
+            ripe(entry) && volume.extent((block / blocks) as u32).is_some_and(rests)
+        };
+        let Some(first) = dirty.range(from..).find(|(block, entry)| fit(**block, entry)).map(|(block, _)| *block)
+        else {
+            return HotFlight::None;
+        };
+        let stripe = first / stripe_blocks * stripe_blocks;
+        let whole = || dirty.range(stripe..stripe + stripe_blocks).filter(|(_, entry)| ripe(entry)).count() as u64;
+        if self.settings.hot.eager && whole() == stripe_blocks {
+            return HotFlight::None;
+        }
+        let batch = usize::from(self.settings.hot.batch);
+        let count =
+            dirty.range(first..).take(4 * batch).filter(|(block, entry)| fit(**block, entry)).take(batch).count();
+        let writable: Vec<_> = self.hot.borrow().writable().collect();
+        let facts = writable.into_iter().map(|(pair, tracks)| (pair, self.array.queue_of(pair), tracks));
+        let facts: Vec<_> = facts.collect();
+        let Some(pair) = choose_pair(&facts) else {
+            self.hot_wanted.set(true);
+            self.migrator.notify_one();
+            return if self.hot_can_grow() { HotFlight::Soon } else { HotFlight::None };
+        };
+        let slots = self.hot.borrow_mut().take(pair, count);
+        let entries = dirty.range_mut(first..).filter(|(block, entry)| fit(**block, entry)).take(slots.len());
+        HotFlight::Begins(Flight::of(volume, Vec::new(), Destination::Hot(slots), entries))
+    }
+
+    /// Writes blocks to slots of the hot area, and notes that they lie there now.
+    pub async fn write_hot(&self, flight: &Flight, slots: &[MirrorId]) -> Result<()> {
+        let written = self.fill_slots(flight, slots).await;
+        if written.is_err() {
+            for slot in slots {
+                self.hot.borrow_mut().empty(*slot);
+            }
+            return written;
+        }
+        let volume = &*flight.volume;
+        let mut placed = Vec::new();
+        for ((block, version), id) in flight.blocks.iter().zip(slots) {
+            // One that was cleared or written again meanwhile has no use for the slot.
+            let dirty = volume.dirty.borrow();
+            let now = dirty.get(block).filter(|entry| entry.data.is_some() && entry.lsn == *version);
+            if now.is_none() {
+                self.hot.borrow_mut().empty(*id);
+                continue;
+            }
+            let owner = Owner { volume: volume.id, block: *block };
+            self.hot.borrow_mut().fill(*id, owner);
+            let old = volume.hot.borrow_mut().insert(*block, *id);
+            placed.push(HotBlock { id: *id, owner: owner.stored(), old });
+        }
+        if let Some(pair) = slots.first().and_then(|id| self.pair_of(*id)) {
+            self.hot.borrow_mut().grow_old(pair);
+        }
+        if placed.is_empty() {
+            return Ok(());
+        }
+        let olds: Vec<_> = placed.iter().filter_map(|placed| placed.old).collect();
+        let lsn = self.append(&Record::HotBlocks { blocks: placed });
+        for old in olds {
+            self.hot.borrow_mut().give_up(old, lsn.0 + 1);
+        }
+        self.migrator.notify_one();
+        Ok(())
+    }
+
+    async fn fill_slots(&self, flight: &Flight, slots: &[MirrorId]) -> Result<()> {
+        let mut runs: Vec<(MirrorId, Bufs)> = Vec::new();
+        for (number, id) in slots.iter().enumerate() {
+            let data = flight.data.slice(number * BLOCK_BYTES..(number + 1) * BLOCK_BYTES);
+            match runs.last_mut() {
+                Some((first, run)) if usize::from(first.slot) + run.len() / BLOCK_BYTES == usize::from(id.slot) => {
+                    run.append(data);
+                }
+                _ => runs.push((*id, data)),
+            }
+        }
+        let Some(places) = slots.first().and_then(|id| self.hot_places(id.born)) else {
+            return Err(Error::retry("a hot extent is gone"));
+        };
+        let writes = runs.iter().map(|(id, data)| self.array.write(&places, id.slot.into(), data));
+        let failures = join_all(writes).await.into_iter().flatten().collect();
+        if let Some(full) = self.dismiss(failures).await {
+            return Err(full);
+        }
+        if places.iter().any(|place| self.array.works(*place)) {
+            return Ok(());
+        }
+        Err(Error::device("both disks of a hot extent are out of service"))
+    }
+
+    /// Where a hot extent lies.
+    pub fn hot_places(&self, born: u64) -> Option<Places> {
+        self.hot.borrow().extent(born).map(|extent| extent.places.clone())
+    }
+
+    fn pair_of(&self, id: MirrorId) -> Option<Pair> {
+        self.hot_places(id.born).map(|places| (places[0].device, places[1].device))
+    }
+
+    /// The slot of a block in the hot area, and how many of the blocks after it, up to `end`, lie in the slots after it;
+    /// or up to where none lies there.
+    pub fn hot_run(volume: &VolumeState, at: u64, end: u64) -> (Option<MirrorId>, u64) {
+        let hot = volume.hot.borrow();
+        let mut range = hot.range(at..end);
+        match range.next() {
+            None => (None, end - at),
+            Some((block, _)) if *block > at => (None, block - at),
+            Some((_, first)) => {
+                let follows = |(number, (block, id)): (u64, (&u64, &MirrorId))| {
+                    *block == at + number
+                        && id.born == first.born
+                        && u64::from(id.slot) == u64::from(first.slot) + number
+                };
+                let run = (1..).zip(range).take_while(|next| follows(*next)).count();
+                (Some(*first), 1 + run as u64)
+            }
+        }
+    }
+
+    /// Reads blocks from slots of the hot area, one for each expected checksum.
+    pub async fn read_hot(&self, id: MirrorId, expected: &[Checksum]) -> Result<kura_array::Verified> {
+        let places = self.hot_places(id.born).ok_or_else(|| Error::corrupt("a hot extent is gone"))?;
+        for number in 0..expected.len() as u16 {
+            self.hot.borrow_mut().touch(MirrorId { slot: id.slot + number, ..id });
+        }
+        self.array.read(&places, id.slot.into(), expected).await
+    }
+
+    /// Gives up the slots of a volume's blocks from `first` to before `end`.
+    pub fn leave_hot(&self, volume: &VolumeState, first: u64, end: u64) {
+        let blocks: Vec<_> = volume.hot.borrow().range(first..end).map(|(block, id)| (*block, *id)).collect();
+        for part in blocks.chunks(RECORD_SLOTS) {
+            let slots: Vec<_> = part.iter().map(|(_, id)| *id).collect();
+            let lsn = self.append(&Record::HotGivenUp { slots });
+            for (block, id) in part {
+                volume.hot.borrow_mut().remove(block);
+                self.hot.borrow_mut().give_up(*id, lsn.0 + 1);
+            }
+        }
+    }
+
+    /// Gives up the slots of blocks that lie at their cold places too, which the caller has made durable.
+    pub fn give_up_cooled(&self) {
+        let cooled = self.cooled.take();
+        for (volume, block, id) in cooled {
+            let Some(volume) = self.tables.borrow().volumes.get(&volume).cloned() else { continue };
+            if volume.hot.borrow().get(&block) == Some(&id) {
+                self.leave_hot(&volume, block, block + 1);
+            }
+        }
+    }
+
+    /// Writes the pages of hot extents, on both copies.
+    pub async fn write_hot_pages(&self, pages: &[(u64, Places, HotPage)]) -> Result<()> {
+        let writes = pages.iter().map(|(_, places, page)| self.array.write_hot_page(places, page));
+        for failures in join_all(writes).await {
+            self.heed(failures).await?;
+        }
+        Ok(())
+    }
+
+    /// True when slots wait for a checkpoint.
+    pub fn hot_waits(&self) -> bool {
+        !self.cooled.borrow().is_empty() || self.hot.borrow().given_up() > 0
+    }
+
+    /// Reads both copies of the blocks of an extent that lie in the hot area, and writes those again that have a bad one.
+    pub async fn check_hot(&self, volume: &Rc<VolumeState>, extent: &Rc<Extent>, report: &mut Report) {
+        let blocks = self.array.extent_blocks() as u64;
+        let first = u64::from(extent.owner.index) * blocks;
+        let hot: Vec<_> = volume.hot.borrow().range(first..first + blocks).map(|(block, id)| (*block, *id)).collect();
+        for (block, id) in hot {
+            if !extent.is_loaded() && self.load(extent).await.is_err() {
+                return;
+            }
+            let inside = (block - first) as usize;
+            let settled = volume.hot.borrow().get(&block) == Some(&id) && !volume.dirty.borrow().contains_key(&block);
+            let Some(expected) = extent.with_page(|page| page.get(inside)).filter(|_| settled) else { continue };
+            let Some(places) = self.hot_places(id.born) else { continue };
+            report.blocks += 1;
+            let found = self.array.verify(&places, id.slot.into(), &[expected]).await;
+            let still = volume.hot.borrow().get(&block) == Some(&id) && !volume.dirty.borrow().contains_key(&block);
+            if found.bad.is_empty() || !still {
+                continue;
+            }
+            if found.lost[0] {
+                let name = volume.spec.borrow().name.clone();
+                report.violations.push(format!("volume {name} block {block}: no copy in the hot area is good"));
+            } else if let Ok(good) = self.array.read(&places, id.slot.into(), &[expected]).await {
+                report.repaired += u64::from(self.repair(volume, extent, block, good.data, expected));
+            }
+        }
+    }
+
+    /// Replays that an extent was taken into the hot area.
+    pub async fn replay_hot_extent(&self, places: Places, lsn: Lsn, known: bool) {
+        if known {
+            return;
+        }
+        // Its page may have been written since: the next one must have a higher sequence number.
+        let sequence = self.array.read_hot_page(&places, lsn.0).await.map_or(0, |page| page.sequence);
+        self.hot.borrow_mut().add(lsn.0, places, sequence, None);
+    }
+
+    /// Replays that an extent was given up by the hot area.
+    pub fn replay_hot_gone(&self, born: u64, lsn: Lsn) {
+        if let Some(extent) = self.hot.borrow_mut().remove(born) {
+            let freed = Freed { places: extent.places, extents: Vec::new(), until: Lsn(lsn.0 + 1) };
+            self.freed.borrow_mut().push(freed);
+        }
+    }
+
+    /// Replays that blocks were put into the hot area, or left it.
+    pub fn replay_hot_blocks(&self, blocks: &[HotBlock], lsn: Lsn) {
+        let hot = &mut *self.hot.borrow_mut();
+        for block in blocks {
+            if let Some(owner) = Owner::of_stored(block.owner) {
+                hot.fill(block.id, Owner { volume: owner.volume | u64::from(self.id.0), ..owner });
+            }
+            if let Some(old) = block.old {
+                hot.give_up(old, lsn.0 + 1);
+            }
+        }
+    }
+
+    /// Reads the pages of the hot extents that the tables name.
+    pub async fn load_hot(&self, extents: Vec<(u64, Places)>) {
+        for (born, places) in extents {
+            let page = self.array.read_hot_page(&places, born).await;
+            let number = u64::from(self.id.0);
+            let (sequence, owners) = page.map_or((0, None), |page| (page.sequence, Some(page.slots)));
+            let owners = owners.map(|owners: Vec<Option<Owner>>| {
+                let named = |owner: Owner| Owner { volume: owner.volume | number, ..owner };
+                owners.into_iter().map(|owner| owner.map(named)).collect()
+            });
+            self.hot.borrow_mut().add(born, places, sequence, owners);
+        }
+    }
+
+    /// Tells the volumes which of their blocks lie in the hot area, when the log has been replayed.
+    pub fn settle_hot(&self) {
+        let tables = self.tables.borrow();
+        let mut strays = Vec::new();
+        for (born, extent) in self.hot.borrow().extents() {
+            for (slot, owner) in extent.owners().into_iter().enumerate() {
+                let Some(owner) = owner else { continue };
+                let id = MirrorId { born, slot: slot as u16 };
+                match tables.volumes.get(&owner.volume) {
+                    Some(volume) => drop(volume.hot.borrow_mut().insert(owner.block, id)),
+                    None => strays.push(id),
+                }
+            }
+        }
+        for id in strays {
+            tracing::error!(controller = self.id.0, ?id, "a slot of the hot area belongs to no volume");
+            self.hot.borrow_mut().give_up(id, u64::MAX);
+        }
+    }
+
+    /// The places of the hot area.
+    pub fn hot_places_held(&self) -> Vec<Place> {
+        self.hot.borrow().extents().flat_map(|(_, extent)| extent.places.clone()).collect()
+    }
+}
