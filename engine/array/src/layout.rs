@@ -42,6 +42,8 @@ impl Shape {
     pub const SINGLE: Self = Self { copies: 1, columns: 1, parity: false, chunk_blocks: 1 };
     /// Two copies.
     pub const MIRROR: Self = Self { copies: 2, ..Self::SINGLE };
+    /// The longest chunk: what a record says of a stripe has to fit an entry of the journal.
+    pub const CHUNK_LIMIT_BLOCKS: u16 = 128;
     /// The most columns of a group.
     pub const COLUMNS_LIMIT: u8 = 16;
 
@@ -181,6 +183,13 @@ impl Layout {
                 "layout {name} needs {count} disks for data and the pool has {disks}: add disks, or choose another layout"
             )))
         };
+        let possible = (3..=usize::from(Shape::COLUMNS_LIMIT) + 1).contains(&width);
+        if !possible || !chunk_blocks.is_power_of_two() || chunk_blocks > Shape::CHUNK_LIMIT_BLOCKS {
+            return Err(Error::invalid(format!(
+                "groups of {width} disks in chunks of {chunk_blocks} blocks: give 3 to 17 disks, and a power of two up to {}",
+                Shape::CHUNK_LIMIT_BLOCKS
+            )));
+        }
         match self {
             Self::None => needed(1, "none").map(|()| Shape::SINGLE),
             Self::Mirror => needed(2, "mirror").map(|()| Shape::MIRROR),

@@ -20,6 +20,9 @@ pub struct Row {
     pub touched: u32,
     /// Columns whose place cannot be read, one at most unless the row is lost.
     pub lost: u32,
+    /// Columns of which nobody knows what their place must hold. Were it rot, taking it out of the old parity would put it
+    /// into the new one for ever.
+    pub doubtful: u32,
     /// True when the parity can be read.
     pub parity: bool,
 }
@@ -52,7 +55,8 @@ impl Row {
         let all = Reads { columns: self.counted & !self.lost, parity: true };
         let possible = |reads: &Reads| reads.columns & self.lost == 0 && (self.parity || !reads.parity);
         let ways = [others, old].into_iter().filter(possible);
-        let cheapest = ways.min_by_key(|reads| reads.columns.count_ones() + u32::from(reads.parity));
+        let doubts = |reads: &Reads| reads.parity && self.moving() & self.doubtful != 0;
+        let cheapest = ways.min_by_key(|reads| (doubts(reads), reads.columns.count_ones() + u32::from(reads.parity)));
         let one_lost = (self.lost & self.counted).count_ones() <= 1;
         cheapest.or_else(|| (self.parity && one_lost).then_some(all))
     }
@@ -118,6 +122,8 @@ mod tests {
         assert_eq!(reads(Row { new: 0b11111, ..row }), Some((0, false)), "a whole row needs nothing");
         assert_eq!(reads(Row { counted: 0b00001, new: 0b00011, ..row }), Some((0, false)), "nor does a fresh one");
         assert_eq!(reads(Row { new: 1, touched: 0b00010, ..row }), Some((0b00011, true)));
+        assert_eq!(reads(Row { new: 1, doubtful: 1, ..row }), Some((0b11110, false)), "what may be rot is left out");
+        assert_eq!(reads(Row { new: 1, doubtful: 1, lost: 2, ..row }), Some((1, true)), "unless there is no other way");
         assert_eq!(
             reads(Row { new: 1, touched: 0b00110, ..row }),
             Some((0b11110, false)),
@@ -140,7 +146,7 @@ mod tests {
         /// Whatever is read, the solution is that of someone who knows everything.
         #[test]
         fn what_is_read_is_enough(counted in 0u32..64, new in 1u32..64, touched in 0u32..64, lost in 0u32..12) {
-            let row = Row { counted, new, touched, lost: 1 << lost & counted, parity: true };
+            let row = Row { counted, new, touched, lost: 1 << lost & counted, doubtful: 0, parity: true };
             let reads = row.reads().unwrap();
             prop_assert_eq!(reads.columns & row.lost, 0);
             let block = |byte: usize| Buf::copy_of(&[byte as u8; BLOCK_BYTES]);

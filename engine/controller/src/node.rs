@@ -20,7 +20,7 @@ impl Node {
     /// A node of these controllers, in the order of their numbers. All are open: from here on they may rebuild.
     pub fn new(doors: Vec<Door>) -> Self {
         for door in &doors {
-            door.send(|controller| controller.store().begin_rebuilding());
+            door.send(|controller| controller.store().begin_upkeep());
         }
         Self { doors: doors.into(), membership: Arc::default() }
     }

@@ -1,12 +1,12 @@
 //! Making the journal shorter: what its tail holds is at its place, and the tables are written out.
 
-use crate::extent::Extent;
+use crate::extent::{DIRTY_BYTES, Extent};
 use crate::policy::checkpoint_due;
 use crate::store::Inner;
 use futures::future::select;
 use futures::{StreamExt, stream};
 use kura_array::{Failure, Page};
-use kura_block::{Kind, Result};
+use kura_block::{Error, Kind, Result};
 use kura_journal::Lsn;
 use std::rc::Rc;
 use std::time::Duration;
@@ -49,7 +49,8 @@ impl Inner {
         let pages = self.dirty_pages.borrow().len();
         let freed = self.freed.borrow().len();
         let waited = self.runtime.now().saturating_sub(self.last_checkpoint.get());
-        if checkpoint_due(usage.used_bytes, usage.ring_bytes, pages, self.settings.pages)
+        let used = usage.used_bytes + Self::debt_of(self.dirty_in_stripes.get());
+        if checkpoint_due(used, usage.ring_bytes, pages, self.settings.pages)
             || (freed > 0 || self.hot_waits()) && waited >= GIVE_BACK
         {
             self.checkpoint().await?;
@@ -69,11 +70,42 @@ impl Inner {
         Ok(())
     }
 
-    /// Moves the journal's tail to where its head is now.
+    /// Moves the journal's tail to where its head is now, in steps where the journal is so full that one would not do.
     pub async fn checkpoint(&self) -> Result<()> {
         let _one = self.checkpointing.lock().await;
+        let head = self.journal().next_lsn();
+        loop {
+            let before = self.journal().tail();
+            self.checkpoint_step(head).await?;
+            let tail = self.journal().tail();
+            if tail >= head || tail == before {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How far the tail can move at once: as far as the journal takes the records that bring the blocks before there to
+    /// their places.
+    fn reachable(&self, head: Lsn) -> Lsn {
+        let usage = self.journal().usage();
+        let free = (usage.ring_bytes - usage.used_bytes).saturating_sub(self.flying_debt.get());
+        let blocks = (free / 2 / Self::debt_of(DIRTY_BYTES)) as usize;
+        if self.dirty_in_stripes.get() <= Self::bytes_of(blocks as u64) {
+            return head;
+        }
+        let tables = self.tables.borrow();
+        let mut waiting: Vec<Lsn> = Vec::new();
+        for volume in tables.volumes.values().filter(|volume| volume.shape.parity) {
+            let dirty = volume.dirty.borrow();
+            waiting.extend(dirty.values().filter(|entry| entry.data.is_some()).map(|entry| entry.lsn));
+        }
+        waiting.sort_unstable();
+        waiting.get(blocks).map_or(head, |lsn| head.min(Lsn(lsn.0.max(self.journal().tail().0 + 1))))
+    }
+
+    async fn checkpoint_step(&self, head: Lsn) -> Result<()> {
         self.last_checkpoint.set(self.runtime.now());
-        let tail = self.journal().next_lsn();
+        let tail = self.reachable(head);
         self.parity_below.set(Some(tail));
         let done = self.checkpoint_at(tail).await;
         self.parity_below.set(None);
@@ -131,6 +163,9 @@ impl Inner {
             let room = self.room.notified();
             self.journal().alive()?;
             // A stripe on its way counts although its blocks were overwritten meanwhile: its parity is not at rest.
+            if self.torn.get() {
+                return Err(Error::full("a stripe could not be written whole"));
+            }
             if self.drain.get().1 == 0 && self.flying_stripes.get() == 0 {
                 return Ok(());
             }

@@ -1,9 +1,10 @@
 //! Emptying the write buffer: blocks go to their places, in order of place, neighbours joined.
 
-use crate::extent::{DIRTY_BYTES, Dirty, Extent};
+use crate::extent::{Dirty, Extent};
 use crate::hot::HotFlight;
 use crate::policy::{Pressure, destage_width};
 use crate::store::Inner;
+use crate::stripe::stripe_id;
 use crate::tables::VolumeState;
 use crate::write::PIECE_BLOCKS;
 use futures::StreamExt;
@@ -11,7 +12,7 @@ use futures::future::select;
 use futures::stream::FuturesUnordered;
 use kura_array::Failure;
 use kura_array::hot::MirrorId;
-use kura_block::{Bufs, Error, Kind, Result};
+use kura_block::{Bufs, Checksum, Error, Kind, Result};
 use kura_journal::Lsn;
 use std::rc::Rc;
 use std::time::Duration;
@@ -26,8 +27,8 @@ pub(crate) struct Flight {
     pub volume: Rc<VolumeState>,
     /// Their extents, or all of the stripe's group: held, so that their space is not given back meanwhile.
     pub extents: Vec<Rc<Extent>>,
-    /// The blocks, in order, and the records that hold them.
-    pub blocks: Vec<(u64, Lsn)>,
+    /// The blocks, in order, the records that hold them, and their checksums.
+    pub blocks: Vec<(u64, Lsn, Checksum)>,
     pub data: Bufs,
     pub to: Destination,
 }
@@ -53,7 +54,7 @@ impl Flight {
         let (mut blocks, mut data) = (Vec::new(), Bufs::new());
         for (block, entry) in entries {
             entry.in_flight = true;
-            blocks.push((*block, entry.lsn));
+            blocks.push((*block, entry.lsn, entry.checksum));
             if let Some(bytes) = &entry.data {
                 data.push(bytes.clone());
             }
@@ -89,7 +90,8 @@ impl Inner {
             } else if width == 0 {
                 select(news, self.runtime.sleep(QUIET)).await;
             } else if self.journal().durable() == self.journal().next_lsn() {
-                // All that is left lies in an extent that moves, and the end of the move is news.
+                // What is left lies in a group that moves or a stripe that is in use, or waits for a checkpoint: the end
+                // of that is news.
                 news.await;
             } else if self.commit_all().await.is_err() {
                 return;
@@ -112,9 +114,14 @@ impl Inner {
         let here =
             tables.volumes.range(cursor.0..).map(|(id, volume)| (volume, if *id == cursor.0 { cursor.1 } else { 0 }));
         let around = tables.volumes.range(..=cursor.0).map(|(_, volume)| (volume, 0));
-        for (volume, from) in here.chain(around) {
+        // Within a checkpoint, only what it waits for goes where records are needed; else the journal must have room.
+        let may_fly = self.parity_below.get().is_some() || self.may_fly();
+        if !may_fly {
+            self.checkpointer.notify_one();
+        }
+        for (volume, from) in here.chain(around).filter(|(volume, _)| may_fly || !volume.shape.parity) {
             if let Some(flight) = self.flight_in(volume, from, durable) {
-                *cursor = (volume.id, flight.blocks.last().map_or(0, |(block, _)| block + 1));
+                *cursor = (volume.id, flight.blocks.last().map_or(0, |(block, ..)| block + 1));
                 return Some(flight);
             }
         }
@@ -148,9 +155,8 @@ impl Inner {
             }
             let stripe_blocks = volume.shape.stripe_blocks();
             let stripe = first / stripe_blocks;
-            if self.stripes.borrow_mut().insert((volume.id, stripe)) {
-                self.flying_stripes.set(self.flying_stripes.get() + 1);
-                let extents = volume.group_of(extent.owner.index);
+            let extents = volume.group_of(extent.owner.index);
+            if self.take_stripe(stripe_id(volume, &extents, stripe)) {
                 let range = dirty.range_mut(stripe * stripe_blocks..(stripe + 1) * stripe_blocks);
                 return Some(Flight::of(
                     volume,
@@ -165,21 +171,30 @@ impl Inner {
 
     /// Writes blocks to their places.
     pub async fn destage(&self, flight: Flight) {
+        let debt = if flight.volume.shape.parity { Self::debt_of(flight.data.len() as u64) } else { 0 };
+        self.flying_debt.set(self.flying_debt.get() + debt);
         let done = match &flight.to {
             Destination::Copies => self.write_copies(&flight).await,
             Destination::Stripe(stripe) => self.write_stripe(&flight, *stripe).await,
             Destination::Hot(slots) => self.write_hot(&flight, slots).await,
         };
+        self.flying_debt.set(self.flying_debt.get() - debt);
+        if done.is_ok() && matches!(flight.to, Destination::Stripe(_)) {
+            self.leave_hot_behind(&flight);
+        }
         {
             let mut dirty = flight.volume.dirty.borrow_mut();
-            for (block, version) in &flight.blocks {
+            for (block, version, checksum) in &flight.blocks {
                 let Some(entry) = dirty.get_mut(block) else { continue };
                 entry.in_flight = false;
+                if done.is_ok() && !matches!(flight.to, Destination::Hot(_)) {
+                    entry.at_rest = Some(*checksum);
+                }
                 if entry.data.is_none() {
                     dirty.remove(block);
                 } else if done.is_ok() && entry.lsn == *version {
                     dirty.remove(block);
-                    self.dirty_bytes.set(self.dirty_bytes.get() - DIRTY_BYTES);
+                    self.count_dirty(&flight.volume, -1);
                     self.drained(*version);
                 }
             }
@@ -195,7 +210,7 @@ impl Inner {
     /// Writes neighbouring blocks to all copies. A disk that refuses goes out of service, unless it is only full: then
     /// the blocks stay and are tried again.
     async fn write_copies(&self, flight: &Flight) -> Result<()> {
-        let (Some(extent), Some((first, _))) = (flight.extents.first(), flight.blocks.first()) else { return Ok(()) };
+        let (Some(extent), Some((first, ..))) = (flight.extents.first(), flight.blocks.first()) else { return Ok(()) };
         let inside = (first % self.array.extent_blocks() as u64) as usize;
         let failures = self.array.write(&extent.group.places(), inside, &flight.data).await;
         let full = self.dismiss(failures).await;

@@ -185,8 +185,18 @@ pub(crate) struct Dirty {
     pub data: Option<Buf>,
     /// The record that holds it.
     pub lsn: Lsn,
+    pub checksum: Checksum,
+    /// What its place holds meanwhile, where that is known.
+    pub at_rest: Option<Checksum>,
     /// An earlier or this version is on its way to its place.
     pub in_flight: bool,
+}
+
+impl Dirty {
+    /// A block as a record has it; `at_rest` is what its place holds, if that is known.
+    pub fn new(data: Buf, checksum: Checksum, lsn: Lsn, at_rest: Option<Checksum>) -> Self {
+        Self { data: Some(data), lsn, checksum, at_rest, in_flight: false }
+    }
 }
 
 /// Bytes a block takes in the write buffer.

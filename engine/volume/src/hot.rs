@@ -11,7 +11,7 @@ use crate::destage::{Destination, Flight};
 use crate::extent::{Dirty, Extent};
 use crate::record::{HotBlock, Record};
 use crate::store::{Freed, Inner};
-use crate::tables::VolumeState;
+use crate::tables::{HotPlace, VolumeState};
 use futures::future::join_all;
 use kura_array::hot::{HotPage, MirrorId, Owner, Pair};
 use kura_array::policy::choose_pair;
@@ -42,6 +42,8 @@ impl Inner {
         }
         let blocks = self.array.extent_blocks() as u64;
         let stripe_blocks = volume.shape.stripe_blocks();
+        // A checkpoint waits for what is older, and has counted what that takes of the journal.
+        let durable = self.parity_below.get().map_or(durable, |below| below.min(durable));
         let mut dirty = volume.dirty.borrow_mut();
         let ripe = |entry: &Dirty| !entry.in_flight && entry.lsn < durable && entry.data.is_some();
         let fit = |block: u64, entry: &Dirty| {
@@ -84,7 +86,7 @@ impl Inner {
         }
         let volume = &*flight.volume;
         let mut placed = Vec::new();
-        for ((block, version), id) in flight.blocks.iter().zip(slots) {
+        for ((block, version, _), id) in flight.blocks.iter().zip(slots) {
             // One that was cleared or written again meanwhile has no use for the slot.
             let dirty = volume.dirty.borrow();
             let now = dirty.get(block).filter(|entry| entry.data.is_some() && entry.lsn == *version);
@@ -94,8 +96,10 @@ impl Inner {
             }
             let owner = Owner { volume: volume.id, block: *block };
             self.hot.borrow_mut().fill(*id, owner);
-            let old = volume.hot.borrow_mut().insert(*block, *id);
-            placed.push(HotBlock { id: *id, owner: owner.stored(), old });
+            let before = volume.hot.borrow().get(block).copied();
+            let cold = before.map_or(now.and_then(|entry| entry.at_rest), |before| before.cold);
+            volume.hot.borrow_mut().insert(*block, HotPlace { id: *id, cold });
+            placed.push(HotBlock { id: *id, owner: owner.stored(), old: before.map(|before| before.id) });
         }
         if let Some(pair) = slots.first().and_then(|id| self.pair_of(*id)) {
             self.hot.borrow_mut().grow_old(pair);
@@ -155,13 +159,14 @@ impl Inner {
             None => (None, end - at),
             Some((block, _)) if *block > at => (None, block - at),
             Some((_, first)) => {
-                let follows = |(number, (block, id)): (u64, (&u64, &MirrorId))| {
+                let first = first.id;
+                let follows = |(number, (block, HotPlace { id, .. })): (u64, (&u64, &HotPlace))| {
                     *block == at + number
                         && id.born == first.born
                         && u64::from(id.slot) == u64::from(first.slot) + number
                 };
                 let run = (1..).zip(range).take_while(|next| follows(*next)).count();
-                (Some(*first), 1 + run as u64)
+                (Some(first), 1 + run as u64)
             }
         }
     }
@@ -177,7 +182,7 @@ impl Inner {
 
     /// Gives up the slots of a volume's blocks from `first` to before `end`.
     pub fn leave_hot(&self, volume: &VolumeState, first: u64, end: u64) {
-        let blocks: Vec<_> = volume.hot.borrow().range(first..end).map(|(block, id)| (*block, *id)).collect();
+        let blocks: Vec<_> = volume.hot.borrow().range(first..end).map(|(block, place)| (*block, place.id)).collect();
         for part in blocks.chunks(RECORD_SLOTS) {
             let slots: Vec<_> = part.iter().map(|(_, id)| *id).collect();
             let lsn = self.append(&Record::HotGivenUp { slots });
@@ -188,12 +193,25 @@ impl Inner {
         }
     }
 
+    /// Gives up the slots of blocks that have been written to their cold places.
+    pub fn leave_hot_behind(&self, flight: &Flight) {
+        let volume = &*flight.volume;
+        for (block, version, checksum) in &flight.blocks {
+            let current = volume.dirty.borrow().get(block).is_some_and(|now| now.lsn == *version && now.data.is_some());
+            if current {
+                self.leave_hot(volume, *block, *block + 1);
+            } else if let Some(place) = volume.hot.borrow_mut().get_mut(block) {
+                place.cold = Some(*checksum);
+            }
+        }
+    }
+
     /// Gives up the slots of blocks that lie at their cold places too, which the caller has made durable.
     pub fn give_up_cooled(&self) {
         let cooled = self.cooled.take();
         for (volume, block, id) in cooled {
             let Some(volume) = self.tables.borrow().volumes.get(&volume).cloned() else { continue };
-            if volume.hot.borrow().get(&block) == Some(&id) {
+            if volume.slot(block) == Some(id) {
                 self.leave_hot(&volume, block, block + 1);
             }
         }
@@ -217,18 +235,19 @@ impl Inner {
     pub async fn check_hot(&self, volume: &Rc<VolumeState>, extent: &Rc<Extent>, report: &mut Report) {
         let blocks = self.array.extent_blocks() as u64;
         let first = u64::from(extent.owner.index) * blocks;
-        let hot: Vec<_> = volume.hot.borrow().range(first..first + blocks).map(|(block, id)| (*block, *id)).collect();
+        let hot: Vec<_> =
+            volume.hot.borrow().range(first..first + blocks).map(|(block, place)| (*block, place.id)).collect();
         for (block, id) in hot {
             if !extent.is_loaded() && self.load(extent).await.is_err() {
                 return;
             }
             let inside = (block - first) as usize;
-            let settled = volume.hot.borrow().get(&block) == Some(&id) && !volume.dirty.borrow().contains_key(&block);
+            let settled = volume.slot(block) == Some(id) && !volume.dirty.borrow().contains_key(&block);
             let Some(expected) = extent.with_page(|page| page.get(inside)).filter(|_| settled) else { continue };
             let Some(places) = self.hot_places(id.born) else { continue };
             report.blocks += 1;
             let found = self.array.verify(&places, id.slot.into(), &[expected]).await;
-            let still = volume.hot.borrow().get(&block) == Some(&id) && !volume.dirty.borrow().contains_key(&block);
+            let still = volume.slot(block) == Some(id) && !volume.dirty.borrow().contains_key(&block);
             if found.bad.is_empty() || !still {
                 continue;
             }
@@ -295,7 +314,7 @@ impl Inner {
                 let Some(owner) = owner else { continue };
                 let id = MirrorId { born, slot: slot as u16 };
                 match tables.volumes.get(&owner.volume) {
-                    Some(volume) => drop(volume.hot.borrow_mut().insert(owner.block, id)),
+                    Some(volume) => drop(volume.hot.borrow_mut().insert(owner.block, HotPlace { id, cold: None })),
                     None => strays.push(id),
                 }
             }

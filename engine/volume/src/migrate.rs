@@ -11,6 +11,7 @@ use crate::destage::{Destination, Flight};
 use crate::policy::{Migration, migration};
 use crate::record::Record;
 use crate::store::{Freed, Inner};
+use crate::stripe::stripe_id;
 use crate::tables::VolumeState;
 use futures::future::select;
 use kura_array::hot::{HotExtent, MirrorId, Owner, Pair};
@@ -63,7 +64,7 @@ impl Inner {
 
     /// True while the hot area has less than its share of the disks, and the pool has not refused.
     pub fn hot_can_grow(&self) -> bool {
-        !self.hot_refused.get() && self.hot.borrow().extents().count() < self.hot_limit()
+        !self.stopping.get() && !self.hot_refused.get() && self.hot.borrow().extents().count() < self.hot_limit()
     }
 
     /// The most extents of this controller's hot area: at least one on each pair.
@@ -144,7 +145,7 @@ impl Inner {
                 let hot = state.hot.borrow();
                 let alike = hot.range(stripe * stripe_blocks..(stripe + 1) * stripe_blocks);
                 let table = self.hot.borrow();
-                let old = alike.filter(|(_, id)| table.age(**id) >= self.settings.hot.cold_age);
+                let old = alike.filter(|(_, place)| table.age(place.id) >= self.settings.hot.cold_age);
                 blocks.extend(old.map(|(block, _)| *block));
             }
         }
@@ -159,10 +160,11 @@ impl Inner {
     }
 
     async fn cool_stripe(&self, volume: &Rc<VolumeState>, stripe: u64, blocks: BTreeSet<u64>) -> usize {
-        let mut found = Vec::new();
+        let (mut found, mut checksums) = (Vec::new(), Vec::new());
         let mut data = Bufs::new();
         for block in blocks {
             if let Some((id, bytes)) = self.read_to_cool(volume, block).await {
+                checksums.push(Checksum::of(&bytes.contiguous()));
                 data.append(bytes);
                 found.push((block, id));
             }
@@ -171,17 +173,24 @@ impl Inner {
         let extents = volume.group_of((first / self.array.extent_blocks() as u64) as u32);
         let moving = extents.first().is_none_or(|extent| extent.group.is_moving());
         // While a checkpoint is made, and while something else happens to the stripe, it stays as it is.
-        if moving || self.parity_below.get().is_some() || !self.stripes.borrow_mut().insert((volume.id, stripe)) {
+        let busy = moving || self.parity_below.get().is_some() || !self.may_fly();
+        if busy || !self.take_stripe(stripe_id(volume, &extents, stripe)) {
             return 0;
         }
-        self.flying_stripes.set(self.flying_stripes.get() + 1);
-        let blocks = found.iter().map(|(block, _)| (*block, Lsn(0))).collect();
+        let debt = Self::debt_of(data.len() as u64);
+        self.flying_debt.set(self.flying_debt.get() + debt);
+        let blocks = found.iter().zip(&checksums).map(|((block, _), checksum)| (*block, Lsn(0), *checksum)).collect();
         let flight = Flight { volume: Rc::clone(volume), extents, blocks, data, to: Destination::Stripe(stripe) };
-        if self.write_stripe(&flight, stripe).await.is_err() {
+        let written = self.write_stripe(&flight, stripe).await;
+        self.flying_debt.set(self.flying_debt.get() - debt);
+        if written.is_err() {
             return 0;
         }
-        for (block, id) in &found {
-            if volume.hot.borrow().get(block) == Some(id) {
+        for ((block, id), (.., checksum)) in found.iter().zip(&flight.blocks) {
+            if let Some(place) = volume.hot.borrow_mut().get_mut(block) {
+                place.cold = Some(*checksum);
+            }
+            if volume.slot(*block) == Some(*id) {
                 self.hot.borrow_mut().cool(*id);
                 self.cooled.borrow_mut().push((volume.id, *block, *id));
             }
@@ -197,7 +206,7 @@ impl Inner {
         if !extent.is_loaded() {
             self.load(&extent).await.ok()?;
         }
-        let id = *volume.hot.borrow().get(&block)?;
+        let id = volume.slot(block)?;
         if !extent.is_loaded() || volume.dirty.borrow().contains_key(&block) {
             return None;
         }
@@ -227,7 +236,7 @@ impl Inner {
             let id = MirrorId { born, slot: slot as u16 };
             let Some(state) = self.tables.borrow().volumes.get(&volume).cloned() else { continue };
             self.make_room(BLOCK_BYTES as u64).await?;
-            if state.hot.borrow().get(&block) != Some(&id) || state.dirty.borrow().contains_key(&block) {
+            if state.slot(block) != Some(id) || state.dirty.borrow().contains_key(&block) {
                 continue;
             }
             match self.read_to_cool(&state, block).await {

@@ -1,8 +1,8 @@
 //! Opening a store: checkpoint plus replay.
 
-use crate::extent::Extent;
+use crate::extent::{Dirty, Extent};
 use crate::record::Record;
-use crate::resync::Resync;
+use crate::resync::{Resync, Told};
 use crate::store::{Freed, Inner, Settings, Store};
 use crate::tables::{Tables, VolumeState};
 use kura_array::hot::HotTable;
@@ -89,16 +89,14 @@ impl Store {
             }
         }
         inner.settle_hot();
-        inner.resync(resync).await?;
         let journal = scan.finish(limits, Rc::clone(&inner.runtime), degraded)?;
         if inner.journal.set(journal).is_err() {
             unreachable!("the journal of a store that recovers is not set yet");
         }
-        inner.begin().await?;
+        inner.begin(resync).await?;
         let store = Self { inner };
         store.inner.runtime.spawn(Box::pin(Rc::clone(&store.inner).destage_for_ever()));
         store.inner.runtime.spawn(Box::pin(Rc::clone(&store.inner).checkpoint_for_ever()));
-        store.inner.runtime.spawn(Box::pin(Rc::clone(&store.inner).migrate_for_ever()));
         Ok((store, replayed))
     }
 }
@@ -124,12 +122,15 @@ impl Inner {
             reserve: RefCell::default(),
             freed: RefCell::default(),
             dirty_bytes: Cell::new(0),
+            dirty_in_stripes: Cell::new(0),
             last_write: Cell::new(Duration::ZERO),
             last_checkpoint: Cell::new(Duration::ZERO),
             loaded: RefCell::new(VecDeque::new()),
             dirty_pages: RefCell::default(),
             stripes: RefCell::default(),
             flying_stripes: Cell::new(0),
+            flying_debt: Cell::new(0),
+            torn: Cell::new(false),
             touched: RefCell::default(),
             parity_below: Cell::new(None),
             drain: Cell::new((Lsn(0), 0)),
@@ -179,15 +180,20 @@ impl Inner {
                 self.tables.borrow_mut().leaving.insert(device);
             }
             Record::HotExtentGone { born } if !known => self.replay_hot_gone(born, record.lsn),
-            Record::Move { volume, index, places } if !known => {
-                self.replay_move(volume, index, places)?;
+            Record::Move { volume, index, places } => {
+                let state = self.replayed_volume(volume);
+                if let Some(extent) = state.and_then(|state| state.extent(index)) {
+                    resync.moved(volume, extent.owner.born);
+                }
+                if !known {
+                    self.replay_move(volume, index, places)?;
+                }
             }
             Record::Create { .. }
             | Record::Delete { .. }
             | Record::Size { .. }
             | Record::DiskFailed { .. }
             | Record::DiskLeaving { .. }
-            | Record::Move { .. }
             | Record::HotExtentGone { .. } => {}
             Record::HotExtent { places } => self.replay_hot_extent(places, record.lsn, known).await,
             Record::HotBlocks { blocks } => self.replay_hot_blocks(&blocks, record.lsn),
@@ -199,7 +205,7 @@ impl Inner {
             Record::Parity { volume, stripe, born, ref rows } => {
                 // It may have been on its way when its extents were given up.
                 if let Some(state) = self.replayed_volume(volume) {
-                    self.replay_parity(&state, stripe, born, rows, &record, resync).await?;
+                    self.replay_parity(&state, Told { stripe, born, rows, record: &record }, resync).await?;
                 }
             }
             Record::Map { volume, index, places } => self.replay_map(volume, index, places, record.lsn, known).await?,
@@ -217,7 +223,7 @@ impl Inner {
                     if self.replayed_extent(&state, block, record.lsn).await?.is_some() {
                         let data = record.data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES).contiguous();
                         self.set_checksum(&state, block, Some(*checksum));
-                        self.buffer(&state, block, data, record.lsn);
+                        self.buffer(&state, block, Dirty::new(data, *checksum, record.lsn, None));
                     }
                 }
             }
@@ -302,7 +308,7 @@ impl Inner {
 
     /// Ends recovery: the log goes on in a new epoch, disks that are away are out of service, and what is held is told
     /// to the others.
-    async fn begin(&self) -> Result<()> {
+    async fn begin(&self, resync: Resync) -> Result<()> {
         let members = self.array.members();
         let away: Vec<_> = members.iter().filter(|member| !member.works() && !member.is_gone()).collect();
         for (copy, _) in
@@ -312,6 +318,8 @@ impl Inner {
         }
         self.journal().begin().await?;
         self.tables_changed.set(true);
+        // Only now: nothing is written to the disks before it is sure that the log may be used, and is durable.
+        self.resync(resync).await?;
         for member in away {
             self.fail_disk(member.id).await?;
         }

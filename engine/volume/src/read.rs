@@ -1,6 +1,6 @@
 //! Reading: from the write buffer, from the disks held against checksums, or nothing at all.
 
-use crate::extent::Extent;
+use crate::extent::{Dirty, Extent};
 use crate::record::Record;
 use crate::store::Inner;
 use crate::stripe::Slot;
@@ -112,8 +112,7 @@ impl Inner {
             }
             Err(error)
                 if error.kind() == Kind::Corrupt
-                    && (self.overtaken(volume, extent, first, checksums)
-                        || volume.hot.borrow().get(&first).copied() != slot) =>
+                    && (self.overtaken(volume, extent, first, checksums) || volume.slot(first) != slot) =>
             {
                 Ok(None)
             }
@@ -218,7 +217,7 @@ impl Inner {
         }
         tracing::warn!(volume = volume.id, block, "writing a damaged block again from a good copy");
         let lsn = self.append_data(&Record::Write { volume: volume.id, first: block }, &data, &[checksum]);
-        self.buffer(volume, block, data.contiguous(), lsn);
+        self.buffer(volume, block, Dirty::new(data.contiguous(), checksum, lsn, Some(checksum)));
         self.stir();
         true
     }

@@ -230,7 +230,7 @@ impl Inner {
         let _no_checkpoint = self.checkpointing.lock().await;
         group.set_moving(true);
         let _moving = Moving(self, Rc::clone(group));
-        self.landed(volume, *index).await;
+        self.landed(volume, *index).await?;
         let bytes = if volume.shape.parity {
             self.move_stripes(volume, extents, *at, to).await?
         } else {
@@ -239,7 +239,9 @@ impl Inner {
         let mut site = group.site();
         site.places[*at] = to;
         self.move_pages(extents, &site, *at).await?;
-        self.heed(self.array.flush_disks(&[to.device]).await).await?;
+        // All of the group is at rest, and durable: no crash finds one of its stripes torn.
+        let disks: Vec<_> = site.places.iter().map(|place| place.device).collect();
+        self.heed(self.array.flush_disks(&disks).await).await?;
         let here = volume.extent(*index).is_some_and(|now| Rc::ptr_eq(&now.group, group));
         let leaves = self.tables.borrow().leaving.contains(&to.device);
         let refused = leaves || !self.array.works(to);
@@ -248,6 +250,8 @@ impl Inner {
         }
         self.append(&Record::Move { volume: volume.id, index: *index, places: site.places.clone() });
         group.set_places(site.places);
+        let born = extents[0].owner.born;
+        self.touched.borrow_mut().retain(|(of, group, _), _| (*of, *group) != (volume.id, born));
         Ok(Some(bytes))
     }
 
@@ -295,15 +299,18 @@ impl Inner {
         Ok(bytes)
     }
 
-    /// Waits until no block of a group is on its way to its places.
-    async fn landed(&self, volume: &VolumeState, index: u32) {
+    /// Waits until no block of a group is on its way to its places; an error while a disk is full.
+    async fn landed(&self, volume: &VolumeState, index: u32) -> Result<()> {
         let blocks = self.group_blocks(volume);
         let group = u64::from(index / volume.shape.extents());
         let range = group * blocks..(group + 1) * blocks;
         loop {
             let room = self.room.notified();
             if !volume.dirty.borrow().range(range.clone()).any(|(_, entry)| entry.in_flight) {
-                return;
+                return Ok(());
+            }
+            if let Some(error) = self.stalled.borrow().clone() {
+                return Err(error);
             }
             room.await;
         }

@@ -7,7 +7,7 @@
 //!  7 clear    volume u64, first block u64, blocks u64                    8 disk failed   disk u16
 //!  9 move     as map: the group lies in these places from now on       10 disk leaving  disk u16
 //! 11 parity   volume u64, stripe u64, born u64, rows u16, (row u16, written columns u32, rest u8) each
-//!             (data: for each row whose rest is 1, the XOR of the columns that are not written)
+//!             (rest: 0 none, 1 given, 2 unknown; data: for each given one the XOR of the columns that are not written)
 //! 12 hot extent  places as in map        13 hot extent gone   born u64
 //! 14 hot blocks  u16, (born u64, slot u16, owner u64 as in a hot page, old born u64 or 0, old slot u16) each
 //! 15 hot slots given up  u16, (born u64, slot u16) each
@@ -118,8 +118,29 @@ pub(crate) struct ParityRow {
     pub row: u16,
     /// Columns that are written, or were since the last checkpoint.
     pub written: u32,
-    /// True when the row has other columns too: their XOR is among the record's data.
-    pub rest: bool,
+    pub rest: Rest,
+}
+
+/// The columns of a row that are not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// There are none.
+    None,
+    /// Their XOR is among the record's data.
+    Given,
+    /// Nobody knows: the row has no parity, or too much of it is lost.
+    Unknown,
+}
+
+impl Rest {
+    fn of_code(code: u8) -> Result<Self> {
+        match code {
+            0 => Ok(Self::None),
+            1 => Ok(Self::Given),
+            2 => Ok(Self::Unknown),
+            _ => Err(Error::corrupt(format!("a rest of kind {code} in a record is unknown"))),
+        }
+    }
 }
 
 pub(crate) fn encode_shape(shape: Shape, out: &mut Writer) {
@@ -178,7 +199,7 @@ impl Record {
             Self::Parity { volume, stripe, born, rows } => {
                 out.u8(11).u64(*volume).u64(*stripe).u64(*born).u16(rows.len() as u16);
                 for row in rows {
-                    out.u16(row.row).u32(row.written).u8(u8::from(row.rest));
+                    out.u16(row.row).u32(row.written).u8(row.rest as u8);
                 }
             }
             Self::HotExtent { places } => encode_places(places, out.u8(12)),
@@ -234,7 +255,8 @@ impl Record {
             10 => Self::DiskLeaving { device: DeviceId(reader.u16()?) },
             11 => {
                 let (volume, stripe, born, rows) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u16()?);
-                let mut row = || Ok(ParityRow { row: reader.u16()?, written: reader.u32()?, rest: reader.u8()? != 0 });
+                let mut row =
+                    || Ok(ParityRow { row: reader.u16()?, written: reader.u32()?, rest: Rest::of_code(reader.u8()?)? });
                 Self::Parity { volume, stripe, born, rows: (0..rows).map(|_| row()).collect::<Result<_>>()? }
             }
             12 => Self::HotExtent { places: decode_places(&mut reader)? },

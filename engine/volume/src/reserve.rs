@@ -141,7 +141,9 @@ impl Inner {
         let extents = volume.map.borrow().len() as u32;
         for index in first..extents {
             self.make_room(0).await?;
-            while volume.extent(index).is_none() && !volume.deleted.get() {
+            // Another resize may have made the volume smaller meanwhile.
+            let lacks = || volume.map.borrow().get(index as usize).is_some_and(Option::is_none);
+            while lacks() && !volume.deleted.get() {
                 self.map(volume, index).await?;
             }
             self.stir();

@@ -3,12 +3,12 @@
 use crate::check::Report;
 use crate::extent::Extent;
 use crate::store::Inner;
-use crate::stripe::{Slot, Stripe, StripeRow, others};
+use crate::stripe::{Slot, Stripe, StripeRow, gather, others, stripe_id};
 use crate::tables::VolumeState;
 use futures::{StreamExt, stream};
 use kura_array::Place;
 use kura_array::parity::{Reads, Row, bits, xor};
-use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
+use kura_block::{BLOCK_BYTES, Buf, Checksum, Error, Result};
 use std::rc::Rc;
 
 /// Stripes looked at at once.
@@ -27,11 +27,18 @@ impl Inner {
         let mut work = stream::iter(self.stripes_of(volume, extents))
             .map(|stripe| self.move_stripe(volume, extents, stripe, at, to))
             .buffer_unordered(WIDTH);
+        // To the end in any case: a write that is dropped on its way may still land where another extent lies by then.
+        let mut failed = Ok(());
         while let Some(done) = work.next().await {
-            let (moved, missed) = done?;
-            bytes += moved;
-            lost += missed;
+            match done {
+                Ok((moved, missed)) => {
+                    bytes += moved;
+                    lost += missed;
+                }
+                Err(error) => failed = failed.and(Err(error)),
+            }
         }
+        failed?;
         if lost > 0 {
             tracing::error!(volume = volume.id, blocks = lost, "blocks are lost in a rebuild");
         }
@@ -55,8 +62,8 @@ impl Inner {
         from: usize,
         to: Place,
     ) -> Result<(u64, u64)> {
-        let _lock = self.lock_stripe((volume.id, stripe)).await;
-        let (at, mut rows) = self.whole_stripe(volume, extents, stripe).await;
+        let _lock = self.lock_stripe(stripe_id(volume, extents, stripe)).await?;
+        let (at, mut rows) = self.whole_stripe(volume, extents, stripe).await?;
         let columns = 0..usize::from(volume.shape.columns);
         let slot = columns
             .into_iter()
@@ -87,29 +94,42 @@ impl Inner {
             (!known).then(|| others(facts, slot))
         })
         .await;
-        let (mut moved, mut lost) = (0, 0);
-        let mut run: Option<(usize, Bufs)> = None;
+        let mut lost = Vec::new();
+        let mut blocks = Vec::new();
         for row in &rows {
-            let block = here(row).filter(|_| works).or_else(|| row.told(slot).filter(|told| row.agrees(slot, told)));
-            lost += u64::from(block.is_none());
-            let block = block.unwrap_or_else(|| Buf::copy_of(&[0; BLOCK_BYTES]));
-            moved += BLOCK_BYTES as u64;
-            match &mut run {
-                Some((first, data)) if *first + data.len() / BLOCK_BYTES == row.row => data.push(block),
-                _ => {
-                    if let Some((first, data)) = run.replace((row.row, block.into())) {
-                        self.heed(self.array.write_place(to, at.at(first), data).await.into_iter().collect()).await?;
-                    }
-                }
+            let mine = here(row).filter(|_| works).or_else(|| row.told(slot).filter(|told| row.agrees(slot, told)));
+            if mine.is_none() {
+                lost.push(row.row);
             }
+            blocks.push((row.row, mine.unwrap_or_else(|| Buf::copy_of(&[0; BLOCK_BYTES]))));
         }
-        if let Some((first, data)) = run {
+        let moved = (blocks.len() * BLOCK_BYTES) as u64;
+        let mut writes = Vec::new();
+        gather(slot, blocks.into_iter(), &mut writes);
+        for (_, first, data) in writes {
             self.heed(self.array.write_place(to, at.at(first), data).await.into_iter().collect()).await?;
         }
         if !self.array.works(to) {
             return Err(Error::device(format!("disk {}: went out of service in a rebuild", to.device.0)));
         }
-        Ok((moved, lost))
+        let mut moved_to = at;
+        moved_to.site.places[from] = to;
+        for row in rows.iter().filter(|row| lost.contains(&row.row)) {
+            self.agree(&moved_to, row).await?;
+        }
+        Ok((moved, lost.len() as u64))
+    }
+
+    /// Makes the parity of a row of which something is lost agree with what its places hold.
+    async fn agree(&self, at: &Stripe, row: &StripeRow) -> Result<()> {
+        let mut found = Vec::new();
+        for column in bits(row.facts.counted) {
+            let read = self.array.read_place(at.place(Slot::Column(column)), at.at(row.row), 1).await;
+            found.extend(read.ok().map(|block| block.contiguous()));
+        }
+        let parity = xor(found.iter().map(|block| &**block));
+        let refused = self.array.write_place(at.place(Slot::Parity), at.at(row.row), parity.into()).await;
+        self.heed(refused.into_iter().collect()).await
     }
 
     /// A stripe and all that is known of its rows; the caller has locked it.
@@ -118,15 +138,15 @@ impl Inner {
         volume: &VolumeState,
         extents: &[Rc<Extent>],
         stripe: u64,
-    ) -> (Stripe, Vec<StripeRow>) {
-        self.load_stripe(volume, extents, stripe).await;
+    ) -> Result<(Stripe, Vec<StripeRow>)> {
+        self.load_stripe(volume, extents, stripe).await?;
         let at = match extents.first() {
             Some(extent) => self.stripe_of(extent, stripe),
             None => unreachable!("a group has extents"),
         };
         let rows = 0..usize::from(volume.shape.chunk_blocks);
         let rows = rows.map(|row| self.stripe_row(volume, extents, stripe, &at, row)).collect();
-        (at, rows)
+        Ok((at, rows))
     }
 
     /// Reads every block of a group, holds it against its checksum and its row against its parity, and mends what can be.
@@ -136,8 +156,16 @@ impl Inner {
                 // What is being moved is read by who moves it.
                 return;
             }
-            let lock = self.lock_stripe((volume.id, stripe)).await;
-            let (at, mut rows) = self.whole_stripe(volume, extents, stripe).await;
+            let locked = self.lock_stripe(stripe_id(volume, extents, stripe)).await;
+            let read = self.whole_stripe(volume, extents, stripe).await;
+            let (lock, (at, mut rows)) = match locked.and_then(|lock| Ok((lock, read?))) {
+                Ok(held) => held,
+                Err(error) => {
+                    let name = volume.spec.borrow().name.clone();
+                    report.violations.push(format!("volume {name} stripe {stripe}: {error}"));
+                    continue;
+                }
+            };
             rows.retain(|row| row.facts.counted != 0);
             self.read_rows(&at, &mut rows, |facts| Some(Reads { columns: facts.counted, parity: true })).await;
             let mut bad = Vec::new();

@@ -1,6 +1,6 @@
 //! Parity after a crash: made anew for the rows whose writes may have been torn apart.
 
-use crate::record::ParityRow;
+use crate::record::{ParityRow, Rest};
 use crate::store::Inner;
 use crate::stripe::{Slot, Stripe, StripeId};
 use crate::tables::VolumeState;
@@ -23,10 +23,18 @@ pub(crate) struct Resync {
 
 /// A row that may be torn.
 struct Torn {
-    /// The group that it was of.
-    born: u64,
     written: u32,
+    /// The XOR of the columns that were not written; `None` when nobody knows.
     rest: Option<Buf>,
+}
+
+/// What a record says of a stripe.
+pub(crate) struct Told<'a> {
+    pub stripe: u64,
+    /// The group it was of.
+    pub born: u64,
+    pub rows: &'a [ParityRow],
+    pub record: &'a kura_journal::Record,
 }
 
 impl Resync {
@@ -34,29 +42,34 @@ impl Resync {
     pub fn after(settled: Lsn) -> Self {
         Self { settled, rows: BTreeMap::new() }
     }
+
+    /// All rows of a group were complete and durable when one of its places moved.
+    pub fn moved(&mut self, volume: u64, born: u64) {
+        self.rows.retain(|((of, group, _), _), _| (*of, *group) != (volume, born));
+    }
 }
 
 impl Inner {
     /// Replays that places of a stripe were written.
-    pub async fn replay_parity(
-        &self,
-        volume: &Rc<VolumeState>,
-        stripe: u64,
-        born: u64,
-        told: &[ParityRow],
-        record: &kura_journal::Record,
-        resync: &mut Resync,
-    ) -> Result<()> {
+    pub async fn replay_parity(&self, volume: &Rc<VolumeState>, told: Told<'_>, resync: &mut Resync) -> Result<()> {
+        let Told { stripe, born, rows, record } = told;
         let shape = volume.shape;
         let index = (stripe * shape.stripe_blocks() / self.array.extent_blocks() as u64) as u32;
         if volume.extent(index).is_none_or(|extent| extent.owner.born != born) {
             return Ok(());
         }
-        let mut data = 0;
-        for told in told {
+        let mut data = record.data.clone();
+        for told in rows {
             let row = usize::from(told.row);
-            let rest = told.rest.then(|| record.data.slice(data * BLOCK_BYTES..(data + 1) * BLOCK_BYTES).contiguous());
-            data += usize::from(told.rest);
+            let rest = match told.rest {
+                Rest::None => Some(Bufs::zeroes(BLOCK_BYTES).contiguous()),
+                Rest::Unknown => None,
+                Rest::Given => {
+                    let given = data.slice(0..BLOCK_BYTES).contiguous();
+                    data = data.slice(BLOCK_BYTES..data.len());
+                    Some(given)
+                }
+            };
             for column in bits(told.written) {
                 let block = shape.block_of(stripe, column, row);
                 if let Some(extent) = self.replayed_extent(volume, block, record.lsn).await? {
@@ -64,31 +77,36 @@ impl Inner {
                 }
             }
             if record.lsn >= resync.settled {
-                let torn = Torn { born, written: told.written, rest };
-                resync.rows.insert(((volume.id, stripe), row), torn);
+                resync.rows.insert(((volume.id, born, stripe), row), Torn { written: told.written, rest });
             }
         }
         Ok(())
     }
 
     /// Makes parity agree again with what the written places hold, whatever that is: each of them has its data in the
-    /// log. One that cannot be read is told from the log too, and means nothing until then.
+    /// log, or in the hot area. One that cannot be read means nothing until it is written again.
     pub async fn resync(&self, resync: Resync) -> Result<()> {
         let blocks = self.array.extent_blocks() as u64;
         let rows = resync.rows.into_iter().filter_map(|((id, row), torn)| {
-            let volume = self.tables.borrow().volumes.get(&id.0).cloned()?;
-            let extent = volume.extent((id.1 * volume.shape.stripe_blocks() / blocks) as u32)?;
+            let (volume, born, stripe) = id;
+            let volume = self.tables.borrow().volumes.get(&volume).cloned()?;
+            let extent = volume.extent((stripe * volume.shape.stripe_blocks() / blocks) as u32)?;
+            if extent.owner.born != born {
+                return None;
+            }
             self.touch(id, row, volume.shape.chunk_blocks.into(), torn.written);
-            (extent.owner.born == torn.born).then(|| (self.stripe_of(&extent, id.1), row, torn))
+            Some((self.stripe_of(&extent, stripe), row, torn))
         });
         let mut work = stream::iter(rows).map(|(at, row, torn)| self.resync_row(at, row, torn)).buffer_unordered(WIDTH);
+        let mut all = Ok(());
         while let Some(done) = work.next().await {
-            done?;
+            all = all.and(done);
         }
-        Ok(())
+        all
     }
 
     async fn resync_row(&self, at: Stripe, row: usize, torn: Torn) -> Result<()> {
+        let Some(rest) = torn.rest else { return Ok(()) };
         let mut found = Vec::new();
         for column in bits(torn.written) {
             let place = at.place(Slot::Column(column));
@@ -98,7 +116,7 @@ impl Inner {
                 Err(_) => self.overwrite(place, at.at(row), Bufs::zeroes(BLOCK_BYTES)).await?,
             }
         }
-        let parity = xor(found.iter().chain(&torn.rest).map(|block| &**block));
+        let parity = xor(found.iter().chain([&rest]).map(|block| &**block));
         self.overwrite(at.place(Slot::Parity), at.at(row), parity.into()).await
     }
 

@@ -124,6 +124,8 @@ pub(crate) struct Inner {
     pub reserve: RefCell<Reserve>,
     pub freed: RefCell<Vec<Freed>>,
     pub dirty_bytes: Cell<u64>,
+    /// Of these, bytes of volumes with parity.
+    pub dirty_in_stripes: Cell<u64>,
     pub last_write: Cell<Duration>,
     pub last_checkpoint: Cell<Duration>,
     /// Extents whose page is in memory, in the order of the cache's clock.
@@ -145,6 +147,10 @@ pub(crate) struct Inner {
     pub stripes: RefCell<BTreeSet<StripeId>>,
     /// Of these, those on their way.
     pub flying_stripes: Cell<u32>,
+    /// Bytes of the journal that what is on its way may still take.
+    pub flying_debt: Cell<u64>,
+    /// A stripe was left with data and parity apart: no checkpoint is made any more.
+    pub torn: Cell<bool>,
     /// For rows of stripes, the columns written since the last checkpoint.
     pub touched: RefCell<BTreeMap<StripeId, Vec<u32>>>,
     /// While a checkpoint is made, only blocks with a record below go to places with parity.
@@ -351,9 +357,10 @@ impl Store {
         inner.checkpoint().await
     }
 
-    /// Begins to rebuild, whenever there is a need: only once every controller has told what it holds, since a rebuild
-    /// leases extents.
-    pub fn begin_rebuilding(&self) {
+    /// Begins what goes on by itself and leases extents: rebuilding, whenever there is a need, and keeping the hot area.
+    /// Only once every controller has told what it holds.
+    pub fn begin_upkeep(&self) {
+        self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).migrate_for_ever()));
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).rebuild_for_ever()));
     }
 
@@ -458,8 +465,21 @@ impl Inner {
     pub fn has_room(&self, bytes: u64) -> bool {
         let buffered = self.dirty_bytes.get();
         (buffered == 0 || buffered + bytes <= self.settings.write_buffer_bytes)
-            && self.journal().has_room(bytes)
+            && self.journal().has_room(bytes + Self::debt_of(self.dirty_in_stripes.get() + bytes))
             && self.dirty_pages.borrow().len() <= self.settings.pages
+    }
+
+    /// Bytes of the journal that bringing so much of the write buffer to its place may take: for each block, its row's
+    /// partial parity and the header of an entry.
+    pub fn debt_of(dirty_bytes: u64) -> u64 {
+        2 * dirty_bytes
+    }
+
+    /// True when the journal takes the records of a flight that is not part of a checkpoint: it leaves a quarter of the
+    /// ring to those that are, without which the tail could not move.
+    pub fn may_fly(&self) -> bool {
+        let usage = self.journal().usage();
+        usage.ring_bytes - usage.used_bytes > usage.ring_bytes / 4 + self.flying_debt.get()
     }
 
     /// Waits until the write buffer, the journal and the pages take a write of `bytes`; an error when the disks take
@@ -496,7 +516,8 @@ impl Inner {
         }
         let usage = self.journal().usage();
         let pages = self.dirty_pages.borrow().len();
-        if policy::checkpoint_due(usage.used_bytes, usage.ring_bytes, pages, self.settings.pages) {
+        let used = usage.used_bytes + Self::debt_of(self.dirty_in_stripes.get());
+        if policy::checkpoint_due(used, usage.ring_bytes, pages, self.settings.pages) {
             self.checkpointer.notify_one();
         }
     }

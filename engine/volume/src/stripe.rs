@@ -10,24 +10,29 @@
 //! 3. Every block of a row that such a record does not speak of is at rest, durably, and in the partial parity; every
 //!    other one has its data elsewhere (journal, write buffer) until the next checkpoint.
 //!
-//! A block that agrees with no checksum is no base for parity: it counts as lost, and is told from the others first.
+//! A block that does not agree with its checksum is no base for parity: it counts as lost, and is told from the others.
 
 use crate::destage::Flight;
 use crate::extent::Extent;
-use crate::record::{ParityRow, Record};
+use crate::record::{ParityRow, Record, Rest};
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use futures::future::join_all;
 use kura_array::parity::{Reads, Row, Solution, bits};
 use kura_array::{Place, Site};
-use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Result};
+use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A stripe of a volume.
-pub(crate) type StripeId = (u64, u64);
+/// A stripe of a volume: the volume, the birth of its group, and its number in the volume.
+pub(crate) type StripeId = (u64, u64, u64);
+
+/// The stripe of a volume in a group that `extents` make up.
+pub(crate) fn stripe_id(volume: &VolumeState, extents: &[Rc<Extent>], stripe: u64) -> StripeId {
+    (volume.id, extents.first().map_or(0, |extent| extent.owner.born), stripe)
+}
 
 /// How long to wait before asking disks again that are full.
 const STALLED: Duration = Duration::from_secs(1);
@@ -92,15 +97,25 @@ impl Stripe {
 }
 
 impl Inner {
-    /// Waits until nothing else happens to a stripe.
-    pub async fn lock_stripe(&self, id: StripeId) -> StripeLock<'_> {
+    /// Waits until nothing else happens to a stripe; an error while what happens there waits for a disk that is full.
+    pub async fn lock_stripe(&self, id: StripeId) -> Result<StripeLock<'_>> {
         loop {
             let room = self.room.notified();
             if self.stripes.borrow_mut().insert(id) {
-                return StripeLock(self, id);
+                return Ok(StripeLock(self, id));
+            }
+            if let Some(error) = self.stalled.borrow().clone() {
+                return Err(error);
             }
             room.await;
         }
+    }
+
+    /// Takes a stripe for a flight, unless something happens to it.
+    pub fn take_stripe(&self, id: StripeId) -> bool {
+        let taken = self.stripes.borrow_mut().insert(id);
+        self.flying_stripes.set(self.flying_stripes.get() + u32::from(taken));
+        taken
     }
 
     /// A stripe of a volume, where the group of `extent` lies now.
@@ -110,20 +125,16 @@ impl Inner {
         Stripe { site, number: stripe % stripes }
     }
 
-    /// Brings the pages that a stripe's blocks need into memory, those that can be read.
-    pub async fn load_stripe(&self, volume: &VolumeState, extents: &[Rc<Extent>], stripe: u64) {
+    /// Brings the pages that a stripe's blocks need into memory: without them nobody knows what counts in its parity.
+    pub async fn load_stripe(&self, volume: &VolumeState, extents: &[Rc<Extent>], stripe: u64) -> Result<()> {
         let blocks = self.array.extent_blocks() as u64;
         let first = stripe * volume.shape.stripe_blocks() / blocks;
         let last = ((stripe + 1) * volume.shape.stripe_blocks() - 1) / blocks;
         let needed = || extents.iter().filter(|extent| (first..=last).contains(&extent.owner.index.into()));
-        let mut tries = 0;
-        while needed().any(|extent| !extent.is_loaded()) && tries < 4 {
-            tries += 1;
-            for extent in needed().filter(|extent| !extent.is_loaded()) {
-                // One whose page is lost has nothing that could be verified: its columns are lost.
-                let _ = self.load(extent).await;
-            }
+        while let Some(unknown) = needed().find(|extent| !extent.is_loaded()) {
+            self.load(unknown).await?;
         }
+        Ok(())
     }
 
     /// What is known of a row whose stripe's pages are loaded.
@@ -138,24 +149,25 @@ impl Inner {
         let shape = volume.shape;
         let columns = usize::from(shape.columns);
         let blocks = self.array.extent_blocks() as u64;
-        let touched = self.touched.borrow().get(&(volume.id, stripe)).map_or(0, |rows| rows[row]);
+        let touched = self.touched.borrow().get(&stripe_id(volume, extents, stripe)).map_or(0, |rows| rows[row]);
         let mut facts = Row { touched, parity: self.array.works(at.place(Slot::Parity)), ..Row::default() };
         let mut expected: SmallVec<[Option<Checksum>; 8]> = SmallVec::from_elem(None, columns);
         let (dirty, hot) = (volume.dirty.borrow(), volume.hot.borrow());
         for (column, expected) in expected.iter_mut().enumerate() {
             let block = shape.block_of(stripe, column, row);
             let extent = extents.iter().find(|extent| u64::from(extent.owner.index) == block / blocks);
-            let Some(extent) = extent.filter(|extent| extent.is_loaded()) else {
-                facts.counted |= 1 << column;
-                facts.lost |= 1 << column;
-                continue;
-            };
+            let Some(extent) = extent.filter(|extent| extent.is_loaded()) else { continue };
             let inside = (block % blocks) as usize;
             let (counts, checksum) = extent.with_page(|page| (page.is_in_parity(inside), page.get(inside)));
+            // What lies at the place of a block that is hot, or on its way, is an earlier version of it.
+            *expected = match (hot.get(&block), dirty.get(&block)) {
+                (Some(place), _) => place.cold,
+                (None, Some(entry)) => entry.at_rest,
+                (None, None) => checksum,
+            };
             facts.counted |= u32::from(counts) << column;
+            facts.doubtful |= u32::from(expected.is_none()) << column;
             facts.lost |= u32::from(!self.array.works(at.place(Slot::Column(column)))) << column;
-            // What lies at the cold place of a hot block may be any earlier version of it.
-            *expected = checksum.filter(|_| !dirty.contains_key(&block) && !hot.contains_key(&block));
         }
         let none = SmallVec::from_elem(None, columns);
         StripeRow { row, facts, expected, old: none.clone(), parity: None, new: none }
@@ -194,25 +206,26 @@ impl Inner {
     /// asked again and again.
     pub async fn write_stripe(&self, flight: &Flight, stripe: u64) -> Result<()> {
         let volume = &*flight.volume;
-        let _lock = StripeLock(self, (volume.id, stripe));
+        let _lock = StripeLock(self, stripe_id(volume, &flight.extents, stripe));
         let _flying = Flying(self);
         let Some(extent) = flight.extents.first() else { return Ok(()) };
-        self.load_stripe(volume, &flight.extents, stripe).await;
+        self.load_stripe(volume, &flight.extents, stripe).await?;
         let at = self.stripe_of(extent, stripe);
         let mut rows = self.rows_of(flight, stripe, &at);
         let parity_works = self.array.works(at.place(Slot::Parity));
-        let mut asked = true;
-        while asked && parity_works {
-            let before: Vec<_> = rows.iter().map(|row| row.facts).collect();
-            self.read_rows(&at, &mut rows, Row::reads).await;
-            asked = rows.iter().zip(before).any(|(row, before)| row.facts != before);
+        if parity_works {
+            self.read_until_known(&at, &mut rows, Row::reads).await;
+            self.take_raw(&at, &mut rows).await;
         }
         let solved: Vec<_> = rows.iter().map(|row| row.solve().filter(|_| parity_works)).collect();
+        self.refuse_homeless(&at, &rows, &solved)?;
         self.announce(flight, stripe, &rows, &solved).await?;
         loop {
             let failures = self.write_rows(&at, &rows, &solved).await;
             let Some(full) = self.dismiss(failures).await else { return Ok(()) };
             if self.stopping.get() || self.journal().alive().is_err() {
+                // Data and parity may be apart: no checkpoint may say that they are not.
+                self.torn.set(true);
                 return Err(full);
             }
             self.stalled.replace(Some(full));
@@ -221,11 +234,55 @@ impl Inner {
         }
     }
 
+    /// Reads what `wants` asks for, and more where a place turns out to be lost.
+    async fn read_until_known(&self, at: &Stripe, rows: &mut [StripeRow], wants: impl Fn(&Row) -> Option<Reads>) {
+        loop {
+            let before: Vec<_> = rows.iter().map(|row| row.facts).collect();
+            self.read_rows(at, rows, &wants).await;
+            if rows.iter().zip(before).all(|(row, before)| row.facts == before) {
+                return;
+            }
+        }
+    }
+
+    /// For rows of which too much is lost for the others to tell it: what lies there counts as it is, though it is not
+    /// what it must be. It stays lost, and parity agrees with what lies there.
+    async fn take_raw(&self, at: &Stripe, rows: &mut [StripeRow]) {
+        let hopeless = rows.iter_mut().filter(|row| row.facts.reads().is_none());
+        let mut found: Vec<_> = hopeless.collect();
+        if found.is_empty() {
+            return;
+        }
+        for row in &mut found {
+            row.expected.iter_mut().for_each(|expected| *expected = None);
+            let works = |column: &usize| self.array.works(at.place(Slot::Column(*column)));
+            let broken = bits(row.facts.lost).filter(works).fold(0, |lost, column| lost | 1 << column);
+            row.facts.lost &= !broken;
+        }
+        self.read_until_known(at, rows, Row::reads).await;
+    }
+
+    /// Refuses blocks that neither a place nor parity would hold.
+    fn refuse_homeless(&self, at: &Stripe, rows: &[StripeRow], solved: &[Option<Solution>]) -> Result<()> {
+        for (row, solution) in rows.iter().zip(solved) {
+            let homeless = |column: &usize| !self.array.works(at.place(Slot::Column(*column)));
+            if solution.is_none()
+                && let Some(column) = bits(row.facts.new).find(homeless)
+            {
+                return Err(Error::device(format!(
+                    "disk {} is out of service, and so much else of a stripe is lost that no block can be written there",
+                    at.place(Slot::Column(column)).device.0
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// The rows that a flight writes, with what it writes.
     fn rows_of(&self, flight: &Flight, stripe: u64, at: &Stripe) -> Vec<StripeRow> {
         let shape = flight.volume.shape;
         let mut rows: BTreeMap<usize, StripeRow> = BTreeMap::new();
-        for (number, (block, _)) in flight.blocks.iter().enumerate() {
+        for (number, (block, ..)) in flight.blocks.iter().enumerate() {
             let Some(piece) = shape.pieces(*block..block + 1).next() else { continue };
             let row = piece.rows.start;
             let entry =
@@ -246,16 +303,19 @@ impl Inner {
         solved: &[Option<Solution>],
     ) -> Result<()> {
         let volume = &*flight.volume;
-        self.load_stripe(volume, &flight.extents, stripe).await;
+        self.load_stripe(volume, &flight.extents, stripe).await?;
+        let id = stripe_id(volume, &flight.extents, stripe);
         let born = flight.extents.first().map_or(0, |extent| extent.owner.born);
         let (mut data, mut checksums, mut told) = (Bufs::new(), Vec::new(), Vec::new());
         for (row, solution) in rows.iter().zip(solved) {
             let rest = solution.as_ref().and_then(|solution| solution.rest.clone());
-            told.push(ParityRow {
-                row: row.row as u16,
-                written: row.facts.new | row.facts.touched,
-                rest: rest.is_some(),
-            });
+            let rests = match (solution, &rest) {
+                (None, _) => Rest::Unknown,
+                (Some(_), None) => Rest::None,
+                (Some(_), Some(_)) => Rest::Given,
+            };
+            let written = row.facts.new | row.facts.touched & row.facts.counted;
+            told.push(ParityRow { row: row.row as u16, written, rest: rests });
             if let Some(rest) = rest {
                 checksums.push(Checksum::of(&rest));
                 data.push(rest);
@@ -264,9 +324,9 @@ impl Inner {
         let lsn = self.append_data(&Record::Parity { volume: volume.id, stripe, born, rows: told }, &data, &checksums);
         let chunk = usize::from(volume.shape.chunk_blocks);
         for row in rows {
-            self.touch((volume.id, stripe), row.row, chunk, row.facts.new);
+            self.touch(id, row.row, chunk, row.facts.new);
         }
-        for (block, _) in &flight.blocks {
+        for (block, ..) in &flight.blocks {
             self.put_in_parity(&flight.extents, *block);
         }
         self.journal().commit(kura_journal::Lsn(lsn.0 + 1)).await
@@ -316,9 +376,12 @@ impl Inner {
         column: usize,
         wanted: &[(usize, Checksum)],
     ) -> Vec<Option<Buf>> {
-        let Some(extent) = extents.first() else { return vec![None; wanted.len()] };
-        let _lock = self.lock_stripe((volume.id, stripe)).await;
-        self.load_stripe(volume, extents, stripe).await;
+        let nothing = vec![None; wanted.len()];
+        let Some(extent) = extents.first() else { return nothing };
+        let Ok(_lock) = self.lock_stripe(stripe_id(volume, extents, stripe)).await else { return nothing };
+        if self.load_stripe(volume, extents, stripe).await.is_err() {
+            return nothing;
+        }
         let at = self.stripe_of(extent, stripe);
         let mut rows: Vec<_> =
             wanted.iter().map(|(row, _)| self.stripe_row(volume, extents, stripe, &at, *row)).collect();
@@ -337,7 +400,7 @@ pub(crate) fn others(facts: &Row, slot: Slot) -> Reads {
 }
 
 /// Adds the blocks of a slot to what is written, neighbouring rows as one write.
-fn gather(slot: Slot, blocks: impl Iterator<Item = (usize, Buf)>, writes: &mut Vec<(Slot, usize, Bufs)>) {
+pub(crate) fn gather(slot: Slot, blocks: impl Iterator<Item = (usize, Buf)>, writes: &mut Vec<(Slot, usize, Bufs)>) {
     let mut next = None;
     for (row, block) in blocks {
         match writes.last_mut().filter(|_| next == Some(row)) {

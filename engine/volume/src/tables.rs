@@ -11,7 +11,7 @@ use crate::extent::{Dirty, Extent, Group};
 use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
 use kura_array::hot::{HotTable, MirrorId};
 use kura_array::{Layout, PageOwner, Places, Shape};
-use kura_block::{DeviceId, Error, Reader, Result, Writer};
+use kura_block::{Checksum, DeviceId, Error, Reader, Result, Writer};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -26,7 +26,7 @@ pub(crate) struct VolumeState {
     /// Extents by number, whole groups of them; `None` where nothing is allocated.
     pub map: RefCell<Vec<Option<Rc<Extent>>>>,
     /// Blocks that lie in the hot area, by number.
-    pub hot: RefCell<BTreeMap<u64, MirrorId>>,
+    pub hot: RefCell<BTreeMap<u64, HotPlace>>,
     /// Blocks not at their place yet, by number.
     pub dirty: RefCell<BTreeMap<u64, Dirty>>,
     pub deleted: Cell<bool>,
@@ -111,6 +111,11 @@ impl VolumeState {
         self.map.borrow().get(index as usize)?.clone()
     }
 
+    /// The slot of a block in the hot area, if it lies there.
+    pub fn slot(&self, block: u64) -> Option<MirrorId> {
+        self.hot.borrow().get(&block).map(|place| place.id)
+    }
+
     /// True when blocks of it may lie in the hot area.
     pub fn has_hot_area(&self) -> bool {
         self.spec.borrow().layout == Layout::HotMirror
@@ -119,6 +124,14 @@ impl VolumeState {
     pub fn size_bytes(&self) -> u64 {
         self.spec.borrow().size_bytes
     }
+}
+
+/// Where a block lies in the hot area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HotPlace {
+    pub id: MirrorId,
+    /// What its cold place holds, where that is known: an earlier version, or the same.
+    pub cold: Option<Checksum>,
 }
 
 /// Everything a controller must know again after a restart.
@@ -242,7 +255,7 @@ impl Tables {
         let mut violations = Vec::new();
         let mut known = 0;
         for volume in self.volumes.values() {
-            for (block, id) in volume.hot.borrow().iter() {
+            for (block, HotPlace { id, .. }) in volume.hot.borrow().iter() {
                 known += 1;
                 let owner = hot.owner(*id).filter(|owner| owner.volume >> 16 == volume.id >> 16);
                 if owner.is_none_or(|owner| owner.block != *block) {

@@ -60,8 +60,10 @@ impl Inner {
             if edges.0.iter().all(|(block, version)| self.version(volume, *block) == *version) {
                 let lsn = self.append_data(&Record::Write { volume: volume.id, first }, &blocks, &checksums);
                 for (at, (checksum, block)) in checksums.iter().zip(split(&blocks)).enumerate() {
-                    self.set_checksum(volume, first + at as u64, Some(*checksum));
-                    self.buffer(volume, first + at as u64, block, lsn);
+                    let block_number = first + at as u64;
+                    let at_rest = self.checksum(volume, block_number);
+                    self.set_checksum(volume, block_number, Some(*checksum));
+                    self.buffer(volume, block_number, Dirty::new(block, *checksum, lsn, at_rest));
                 }
                 self.stir();
                 return Ok(());
@@ -140,12 +142,15 @@ impl Inner {
         })
     }
 
-    fn version(&self, volume: &VolumeState, block: u64) -> Version {
+    /// The checksum of a block, where its extent's page is loaded and it is written.
+    pub fn checksum(&self, volume: &VolumeState, block: u64) -> Option<Checksum> {
         let blocks = self.array.extent_blocks() as u64;
-        let checksum = volume
-            .extent((block / blocks) as u32)
-            .filter(|extent| extent.is_loaded())
-            .and_then(|extent| extent.with_page(|page| page.get((block % blocks) as usize)));
+        let extent = volume.extent((block / blocks) as u32).filter(|extent| extent.is_loaded())?;
+        extent.with_page(|page| page.get((block % blocks) as usize))
+    }
+
+    fn version(&self, volume: &VolumeState, block: u64) -> Version {
+        let checksum = self.checksum(volume, block);
         let buffered = volume.dirty.borrow().get(&block).map(|dirty| dirty.lsn);
         Version { checksum, buffered }
     }
@@ -160,15 +165,26 @@ impl Inner {
     }
 
     /// Puts a block into the write buffer.
-    pub fn buffer(&self, volume: &VolumeState, block: u64, data: Buf, lsn: Lsn) {
+    pub fn buffer(&self, volume: &VolumeState, block: u64, mut fresh: Dirty) {
         let mut dirty = volume.dirty.borrow_mut();
         let before = dirty.get(&block);
         match before.filter(|before| before.data.is_some()) {
             Some(before) => self.drained(before.lsn),
-            None => self.dirty_bytes.set(self.dirty_bytes.get() + DIRTY_BYTES),
+            None => self.count_dirty(volume, 1),
         }
-        let in_flight = before.is_some_and(|before| before.in_flight);
-        dirty.insert(block, Dirty { data: Some(data), lsn, in_flight });
+        if let Some(before) = before {
+            (fresh.in_flight, fresh.at_rest) = (before.in_flight, before.at_rest);
+        }
+        dirty.insert(block, fresh);
+    }
+
+    /// Counts blocks of a volume that come into the write buffer, or leave it.
+    pub fn count_dirty(&self, volume: &VolumeState, blocks: i64) {
+        let bytes = blocks * DIRTY_BYTES.cast_signed();
+        self.dirty_bytes.set(self.dirty_bytes.get().saturating_add_signed(bytes));
+        if volume.shape.parity {
+            self.dirty_in_stripes.set(self.dirty_in_stripes.get().saturating_add_signed(bytes));
+        }
     }
 
     /// Forgets blocks in the write buffer, from `first` to before `end`.
@@ -178,7 +194,7 @@ impl Inner {
         for block in blocks {
             let Some(entry) = dirty.get_mut(&block) else { continue };
             if entry.data.take().is_some() {
-                self.dirty_bytes.set(self.dirty_bytes.get() - DIRTY_BYTES);
+                self.count_dirty(volume, -1);
                 self.drained(entry.lsn);
             }
             if !entry.in_flight {

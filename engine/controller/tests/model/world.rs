@@ -116,7 +116,7 @@ impl World {
             controllers.push(controller);
         }
         for controller in &controllers {
-            controller.store().begin_rebuilding();
+            controller.store().begin_upkeep();
         }
         controllers
     }
