@@ -50,7 +50,8 @@ impl Inner {
         let freed = self.freed.borrow().len();
         let waited = self.runtime.now().saturating_sub(self.last_checkpoint.get());
         let used = usage.used_bytes + Self::debt_of(self.dirty_in_stripes.get());
-        if checkpoint_due(used, usage.ring_bytes, pages, self.settings.pages)
+        if self.cramped.take()
+            || checkpoint_due(used, usage.ring_bytes, pages, self.settings.pages)
             || (freed > 0 || self.hot_waits()) && waited >= GIVE_BACK
         {
             self.checkpoint().await?;

@@ -236,6 +236,9 @@ impl Inner {
         let (target, left) = self.drain.get();
         if lsn < target {
             self.drain.set((target, left - 1));
+            if left == 1 {
+                self.room.notify_waiters();
+            }
         }
     }
 }

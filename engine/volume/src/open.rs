@@ -142,6 +142,7 @@ impl Inner {
             checkpointer: Notify::new(),
             rebuilder: Notify::new(),
             rebuild_stalled: RefCell::new(None),
+            cramped: Cell::new(false),
             room: Notify::new(),
             turn: tokio::sync::Mutex::new(()),
             counts: Cell::default(),

@@ -171,6 +171,8 @@ pub(crate) struct Inner {
     pub rebuilder: Notify,
     /// Why the last move of a rebuild did not succeed, while that is so.
     pub rebuild_stalled: RefCell<Option<Error>>,
+    /// A writer waits for the journal to become shorter.
+    pub cramped: Cell<bool>,
     /// The write buffer has room again, or never will.
     pub room: Notify,
     /// Held by the writer that is the next to get room: those behind it are not woken in vain.
@@ -465,8 +467,12 @@ impl Inner {
     pub fn has_room(&self, bytes: u64) -> bool {
         let buffered = self.dirty_bytes.get();
         (buffered == 0 || buffered + bytes <= self.settings.write_buffer_bytes)
-            && self.journal().has_room(bytes + Self::debt_of(self.dirty_in_stripes.get() + bytes))
+            && self.journal_has_room(bytes)
             && self.dirty_pages.borrow().len() <= self.settings.pages
+    }
+
+    fn journal_has_room(&self, bytes: u64) -> bool {
+        self.journal().has_room(bytes + Self::debt_of(self.dirty_in_stripes.get() + bytes))
     }
 
     /// Bytes of the journal that bringing so much of the write buffer to its place may take: for each block, its row's
@@ -502,6 +508,7 @@ impl Inner {
             if self.stopping.get() {
                 return Err(Error::retry("the server is shutting down"));
             }
+            self.cramped.set(!self.journal_has_room(bytes));
             self.destager.notify_one();
             self.checkpointer.notify_one();
             futures::future::select(std::pin::pin!(room), std::pin::pin!(journal.progress())).await;

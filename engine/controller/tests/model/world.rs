@@ -1,4 +1,4 @@
-//! A node of two controllers on six simulated disks, random work on it, and the comparison with the model.
+//! A node of two controllers on eight simulated disks, random work on it, and the comparison with the model.
 
 use super::reference::{BLOCK, Reference, Versions, Volume};
 use kura_block::{Block, Buf, Bufs, ControllerId, DeviceId};
@@ -40,14 +40,8 @@ impl World {
         let sim = Sim::new(seed);
         let spec = |mib: u64| DiskSpec { jitter: 0.5, ..DiskSpec::nvme(mib << 20) };
         let disk = |name: &str, mib| sim.disk(name, spec(mib));
-        let disks = vec![
-            disk("fast0", 18),
-            disk("fast1", 18),
-            disk("slow0", 16),
-            disk("slow1", 16),
-            disk("slow2", 16),
-            disk("slow3", 16),
-        ];
+        let slow = (0..6).map(|at| disk(&format!("slow{at}"), 16));
+        let disks = [disk("fast0", 18), disk("fast1", 18)].into_iter().chain(slow).collect();
         let world = Self { rng: sim.rng("model"), reference: Reference::default(), names: 0, sim, disks };
         let new: Vec<_> = world
             .disks
@@ -78,7 +72,7 @@ impl World {
                 // 1 to 16 blocks.
                 chunk_blocks: 1 << (seed % 5),
                 // One disk may go and all stripes still have a place.
-                raid_width: 3,
+                raid_width: 3 + (seed / 5 % 3) as u8,
                 // A hot area that is soon full: four extents of sixteen blocks.
                 hot: HotSettings {
                     share_permille: 0,
@@ -167,7 +161,7 @@ impl World {
     /// Lets one disk of data leave, or fail, in the middle of random work: the same one whenever it is called.
     pub fn part_with_a_disk(&mut self, steps: u32) -> Outcome<()> {
         let (runtime, disks, seed) = (self.sim.runtime(), self.disks.clone(), self.sim.seed());
-        let (device, leaves) = (DeviceId(2 + (seed % 4) as u16), seed % 2 == 0);
+        let (device, leaves) = (DeviceId(2 + (seed % 6) as u16), seed % 2 == 0);
         let (rng, reference, names) =
             (&mut self.rng, RefCell::new(std::mem::take(&mut self.reference)), &mut self.names);
         let outcome = self.sim.run_until_crash_or(async {
