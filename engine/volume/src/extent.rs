@@ -53,6 +53,8 @@ pub(crate) struct Extent {
     dirty: Cell<bool>,
     /// The page is being written out: until it is there the disks have an older one.
     leaving: Cell<bool>,
+    /// Who needs the page to stay in memory.
+    pins: Cell<u32>,
     /// Set by use, cleared by the hand of the cache's clock.
     used: Cell<bool>,
     /// Counts up whenever the page comes, goes or is written out: a page read meanwhile is out of date.
@@ -68,6 +70,7 @@ impl Extent {
             page: RefCell::new(None),
             dirty: Cell::new(false),
             leaving: Cell::new(false),
+            pins: Cell::new(0),
             used: Cell::new(false),
             turns: Cell::new(0),
         }
@@ -170,12 +173,39 @@ impl Extent {
 
     /// Lets the page go if the disks have it and it was not used since the last call; true when it is gone.
     pub fn evict(&self) -> bool {
-        if self.used.replace(false) || self.dirty.get() || self.leaving.get() {
+        if self.used.replace(false) || self.pins.get() > 0 || self.dirty.get() || self.leaving.get() {
             return false;
         }
         self.turns.set(self.turns.get() + 1);
         self.page.borrow_mut().take();
         true
+    }
+}
+
+/// Keeps the pages of extents in memory, once they are there.
+pub(crate) struct Pins(Vec<Rc<Extent>>);
+
+impl Pins {
+    /// Pins the pages of these extents.
+    pub fn of<'a>(extents: impl IntoIterator<Item = &'a Rc<Extent>>) -> Self {
+        let extents: Vec<_> = extents.into_iter().cloned().collect();
+        for extent in &extents {
+            extent.pins.set(extent.pins.get() + 1);
+        }
+        Self(extents)
+    }
+
+    /// The extents.
+    pub fn extents(&self) -> &[Rc<Extent>] {
+        &self.0
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        for extent in &self.0 {
+            extent.pins.set(extent.pins.get() - 1);
+        }
     }
 }
 

@@ -206,9 +206,15 @@ impl Inner {
         }
     }
 
-    /// Gives up the slots of blocks that lie at their cold places too, which the caller has made durable.
+    /// Gives up the slots of blocks that lie at their cold places too: the caller has made those durable, and no stripe is
+    /// on its way.
     pub fn give_up_cooled(&self) {
         let cooled = self.cooled.take();
+        if cooled.is_empty() {
+            return;
+        }
+        // A replay must not take their stripes for torn: it would not find in the hot area what it misses there.
+        self.append(&Record::Settled);
         for (volume, block, id) in cooled {
             let Some(volume) = self.tables.borrow().volumes.get(&volume).cloned() else { continue };
             if volume.slot(block) == Some(id) {

@@ -197,6 +197,7 @@ impl Inner {
             | Record::DiskLeaving { .. }
             | Record::HotExtentGone { .. } => {}
             Record::HotExtent { places } => self.replay_hot_extent(places, record.lsn, known).await,
+            Record::Settled => resync.settle(record.lsn),
             Record::HotBlocks { blocks } => self.replay_hot_blocks(&blocks, record.lsn),
             Record::HotGivenUp { slots } => {
                 for slot in slots {

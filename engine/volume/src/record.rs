@@ -11,6 +11,7 @@
 //! 12 hot extent  places as in map        13 hot extent gone   born u64
 //! 14 hot blocks  u16, (born u64, slot u16, owner u64 as in a hot page, old born u64 or 0, old slot u16) each
 //! 15 hot slots given up  u16, (born u64, slot u16) each
+//! 16 settled    what the records before it say of stripes is complete and durable
 //!  shape: copies u8, columns u8, parity u8, chunk blocks u16
 //!  spec: name text, bytes u64, layout u8, flags u8 (1 thick, 2 read-only)
 //! ```
@@ -92,6 +93,7 @@ pub(crate) enum Record {
     HotExtentGone { born: u64 },
     HotBlocks { blocks: Vec<HotBlock> },
     HotGivenUp { slots: Vec<MirrorId> },
+    Settled,
 }
 
 /// A block that lies in the hot area from now on.
@@ -214,6 +216,9 @@ impl Record {
                     encode_mirror_id(block.old.unwrap_or(MirrorId { born: 0, slot: 0 }), &mut out);
                 }
             }
+            Self::Settled => {
+                out.u8(16);
+            }
             Self::HotGivenUp { slots } => {
                 out.u8(15).u16(slots.len() as u16);
                 for slot in slots {
@@ -233,6 +238,7 @@ impl Record {
                 | Self::Parity { .. }
                 | Self::HotBlocks { .. }
                 | Self::HotGivenUp { .. }
+                | Self::Settled
         )
     }
 
@@ -274,6 +280,7 @@ impl Record {
                 let count = reader.u16()?;
                 Self::HotGivenUp { slots: (0..count).map(|_| decode_mirror_id(&mut reader)).collect::<Result<_>>()? }
             }
+            16 => Self::Settled,
             kind => {
                 return Err(Error::corrupt(format!(
                     "a journal record of kind {kind} is unknown: a newer kura wrote it"

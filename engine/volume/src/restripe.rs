@@ -139,7 +139,7 @@ impl Inner {
         extents: &[Rc<Extent>],
         stripe: u64,
     ) -> Result<(Stripe, Vec<StripeRow>)> {
-        self.load_stripe(volume, extents, stripe).await?;
+        let _pins = self.load_stripe(volume, extents, stripe).await?;
         let at = match extents.first() {
             Some(extent) => self.stripe_of(extent, stripe),
             None => unreachable!("a group has extents"),

@@ -43,6 +43,12 @@ impl Resync {
         Self { settled, rows: BTreeMap::new() }
     }
 
+    /// All rows spoken of before this record were complete and durable.
+    pub fn settle(&mut self, lsn: Lsn) {
+        self.settled = self.settled.max(lsn);
+        self.rows.clear();
+    }
+
     /// All rows of a group were complete and durable when one of its places moved.
     pub fn moved(&mut self, volume: u64, born: u64) {
         self.rows.retain(|((of, group, _), _), _| (*of, *group) != (volume, born));

@@ -13,7 +13,7 @@
 //! A block that does not agree with its checksum is no base for parity: it counts as lost, and is told from the others.
 
 use crate::destage::Flight;
-use crate::extent::Extent;
+use crate::extent::{Extent, Pins};
 use crate::record::{ParityRow, Record, Rest};
 use crate::store::Inner;
 use crate::tables::VolumeState;
@@ -125,16 +125,18 @@ impl Inner {
         Stripe { site, number: stripe % stripes }
     }
 
-    /// Brings the pages that a stripe's blocks need into memory: without them nobody knows what counts in its parity.
-    pub async fn load_stripe(&self, volume: &VolumeState, extents: &[Rc<Extent>], stripe: u64) -> Result<()> {
+    /// Brings the pages that a stripe's blocks need into memory, where they stay as long as the pins: without them nobody
+    /// knows what counts in its parity.
+    pub async fn load_stripe(&self, volume: &VolumeState, extents: &[Rc<Extent>], stripe: u64) -> Result<Pins> {
         let blocks = self.array.extent_blocks() as u64;
         let first = stripe * volume.shape.stripe_blocks() / blocks;
         let last = ((stripe + 1) * volume.shape.stripe_blocks() - 1) / blocks;
-        let needed = || extents.iter().filter(|extent| (first..=last).contains(&extent.owner.index.into()));
-        while let Some(unknown) = needed().find(|extent| !extent.is_loaded()) {
+        let needed = extents.iter().filter(|extent| (first..=last).contains(&extent.owner.index.into()));
+        let pins = Pins::of(needed);
+        while let Some(unknown) = pins.extents().iter().find(|extent| !extent.is_loaded()) {
             self.load(unknown).await?;
         }
-        Ok(())
+        Ok(pins)
     }
 
     /// What is known of a row whose stripe's pages are loaded.
@@ -209,7 +211,7 @@ impl Inner {
         let _lock = StripeLock(self, stripe_id(volume, &flight.extents, stripe));
         let _flying = Flying(self);
         let Some(extent) = flight.extents.first() else { return Ok(()) };
-        self.load_stripe(volume, &flight.extents, stripe).await?;
+        let _pins = self.load_stripe(volume, &flight.extents, stripe).await?;
         let at = self.stripe_of(extent, stripe);
         let mut rows = self.rows_of(flight, stripe, &at);
         let parity_works = self.array.works(at.place(Slot::Parity));
@@ -303,7 +305,6 @@ impl Inner {
         solved: &[Option<Solution>],
     ) -> Result<()> {
         let volume = &*flight.volume;
-        self.load_stripe(volume, &flight.extents, stripe).await?;
         let id = stripe_id(volume, &flight.extents, stripe);
         let born = flight.extents.first().map_or(0, |extent| extent.owner.born);
         let (mut data, mut checksums, mut told) = (Bufs::new(), Vec::new(), Vec::new());
@@ -379,9 +380,7 @@ impl Inner {
         let nothing = vec![None; wanted.len()];
         let Some(extent) = extents.first() else { return nothing };
         let Ok(_lock) = self.lock_stripe(stripe_id(volume, extents, stripe)).await else { return nothing };
-        if self.load_stripe(volume, extents, stripe).await.is_err() {
-            return nothing;
-        }
+        let Ok(_pins) = self.load_stripe(volume, extents, stripe).await else { return nothing };
         let at = self.stripe_of(extent, stripe);
         let mut rows: Vec<_> =
             wanted.iter().map(|(row, _)| self.stripe_row(volume, extents, stripe, &at, *row)).collect();
