@@ -147,6 +147,11 @@ impl Extent {
         page.put_in_parity(block) && !self.dirty.replace(true)
     }
 
+    /// Says that the page, which must be loaded, must be written out; true when it was clean before.
+    pub fn make_dirty(&self) -> bool {
+        !self.dirty.replace(true)
+    }
+
     /// True when the page must be written out.
     pub fn is_dirty(&self) -> bool {
         self.dirty.get()

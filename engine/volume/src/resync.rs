@@ -79,6 +79,9 @@ impl Inner {
             for column in bits(told.written) {
                 let block = shape.block_of(stripe, column, row);
                 if let Some(extent) = self.replayed_extent(volume, block, record.lsn).await? {
+                    // Although it may say so already: a page found now may lie on one disk only, and not durably.
+                    let was_clean = extent.make_dirty();
+                    self.page_changed(&extent, was_clean);
                     self.put_in_parity(&[extent], block);
                 }
             }
