@@ -160,22 +160,27 @@ impl Inner {
     }
 
     async fn cool_stripe(&self, volume: &Rc<VolumeState>, stripe: u64, blocks: BTreeSet<u64>) -> usize {
-        let (mut found, mut checksums) = (Vec::new(), Vec::new());
-        let mut data = Bufs::new();
+        let mut read = Vec::new();
         for block in blocks {
-            if let Some((id, bytes)) = self.read_to_cool(volume, block).await {
-                checksums.push(Checksum::of(&bytes.contiguous()));
-                data.append(bytes);
-                found.push((block, id));
+            if let Some((id, data)) = self.read_to_cool(volume, block).await {
+                read.push((block, id, data));
             }
         }
-        let Some((first, _)) = found.first() else { return 0 };
+        let Some((first, ..)) = read.first() else { return 0 };
         let extents = volume.group_of((first / self.array.extent_blocks() as u64) as u32);
         let moving = extents.first().is_none_or(|extent| extent.group.is_moving());
         // While a checkpoint is made, and while something else happens to the stripe, it stays as it is.
         let busy = moving || self.parity_below.get().is_some() || !self.may_fly();
         if busy || !self.take_stripe(stripe_id(volume, &extents, stripe)) {
             return 0;
+        }
+        // One that has left the hot area meanwhile has something newer at its cold place, or will have.
+        read.retain(|(block, id, _)| volume.slot(*block) == Some(*id));
+        let (mut found, mut checksums, mut data) = (Vec::new(), Vec::new(), Bufs::new());
+        for (block, id, bytes) in read {
+            checksums.push(Checksum::of(&bytes.contiguous()));
+            found.push((block, id));
+            data.append(bytes);
         }
         let debt = Self::debt_of(data.len() as u64);
         self.flying_debt.set(self.flying_debt.get() + debt);
