@@ -160,6 +160,7 @@ impl Space {
         self.mark(segment, Use::Free);
         self.empty.remove(&segment);
         self.stuck.remove(&segment);
+        self.evacuating.remove(&segment);
         self.free.insert(segment);
         self.freed.insert(segment);
     }
@@ -254,9 +255,7 @@ impl Space {
     /// What is left in them stays.
     pub fn end_evacuation(&mut self) {
         for segment in std::mem::take(&mut self.evacuating) {
-            if self.segments[segment as usize].usage == Use::Data {
-                self.note_room(segment);
-            }
+            self.note_room(segment);
         }
     }
 

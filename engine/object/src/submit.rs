@@ -199,12 +199,9 @@ impl State {
             Ready::Edit(edit) => {
                 let row = Row::new(name, edit.version);
                 let now = self.index.get(&row)?;
-                let Some(now) = now.filter(|now| now.revision == edit.from_revision) else {
-                    return Err(Refusal::Stale);
-                };
-                if edit.is_move && now.place != edit.known.place {
-                    return Err(Refusal::Stale);
-                }
+                // A version that was moved since has its revision still, and its extents elsewhere.
+                let is_base = |now: &Known| now.revision == edit.from_revision && now.place == edit.known.place;
+                let Some(now) = now.filter(is_base) else { return Err(Refusal::Stale) };
                 let before = Some(now.stat(self.is_latest(&row)?));
                 let revision = if edit.is_move { now.revision } else { revision };
                 let known = Known { revision, ..edit.known.clone() };
