@@ -14,6 +14,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("kura-disk", &["kura-block"]),
     ("kura-shared", &["kura-block"]),
     ("kura-sim", &["kura-block"]),
+    ("kura-stores", &["kura-object", "kura-disk", "kura-block"]),
     ("kura-trace", &[]),
     ("kura-load", &["kura-trace"]),
     ("kura-replay", &["kura-trace", "kura-sim", "kura-shared", "kura-controller", "kura-block"]),

@@ -1,0 +1,54 @@
+//! Measures one backend once, in a folder: one line of JSON a phase. `cargo xtask bench object` puts them together.
+#![allow(clippy::print_stdout)] // it is what this program is for
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use kura_stores::{NAMES, Work, backend};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Measures one object store once: creates objects durably, reads them cold, and writes them over.
+#[derive(Parser)]
+struct Args {
+    /// Which store.
+    #[arg(long, value_parser = NAMES)]
+    store: String,
+    /// The folder to work in; it must not exist, and is removed again.
+    #[arg(long)]
+    folder: PathBuf,
+    /// Bytes of an object.
+    #[arg(long)]
+    size: usize,
+    /// Objects.
+    #[arg(long)]
+    count: usize,
+    /// Clients at once.
+    #[arg(long, default_value_t = 1)]
+    clients: usize,
+    /// How often all objects are written over before the last phases.
+    #[arg(long, default_value_t = 0)]
+    overwrites: usize,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    std::fs::create_dir(&args.folder).with_context(|| format!("making {}", args.folder.display()))?;
+    let measured = measure(&args);
+    std::fs::remove_dir_all(&args.folder).with_context(|| format!("removing {}", args.folder.display()))?;
+    measured
+}
+
+fn measure(args: &Args) -> Result<()> {
+    let work = Work { size_bytes: args.size, count: args.count, clients: args.clients };
+    let mut store = backend(&args.store, &args.folder, &work)?;
+    let say = |phase: &str, figures| println!("{}", json!({ "phase": phase, "figures": figures }));
+    say("create", store.create(&work)?);
+    say("read", store.read(&work)?);
+    for _ in 0..args.overwrites {
+        say("overwrite", store.create(&work)?);
+    }
+    if args.overwrites > 0 {
+        say("read aged", store.read(&work)?);
+    }
+    Ok(())
+}
