@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         Command::Pool(PoolCommand::Create(create)) => create_pool(create, common.out()),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file, &common),
         Command::Lab(command) => lab::lab(command, common.out()),
-        Command::Replicate(command) => replicate::replicate(command, common.out()),
+        Command::Replicate(command) => replicate::replicate(command, &common),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "kura", &mut stdout());
             Ok(ExitCode::SUCCESS)

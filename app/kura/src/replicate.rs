@@ -2,9 +2,10 @@
 
 mod bar;
 mod jobs;
+mod serve;
 mod text;
 
-use crate::cli::{ReplicateCommand, ReplicateRun};
+use crate::cli::{Common, ReplicateCommand, ReplicateRun};
 use crate::show::Out;
 use anyhow::{Context, Result, bail};
 use kura_replicate::{Job, Jobs, Options, Place, Progress, Summary, Target, rfc3339};
@@ -14,7 +15,8 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 /// Carries a command of replication out.
-pub fn replicate(command: ReplicateCommand, out: Out) -> Result<ExitCode> {
+pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode> {
+    let out = common.out();
     match command {
         ReplicateCommand::Add { name, source, target, every, rpo, how, data } => {
             let source = source.canonicalize().with_context(|| format!("the source {}", source.display()))?;
@@ -25,7 +27,8 @@ pub fn replicate(command: ReplicateCommand, out: Out) -> Result<ExitCode> {
             let standing = Jobs::under(&data.path).standing(&name, SystemTime::now())?;
             out.show(&standing, |_| format!("added: `kura replicate run {name}` makes the copy"))?;
         }
-        ReplicateCommand::Run(command) => return run(&command, out),
+        ReplicateCommand::Run(command) => return run(&command, common),
+        ReplicateCommand::Serve { root, listen, token_file, .. } => serve::serve(&root, listen, token_file)?,
         ReplicateCommand::Status { name, data } => {
             let jobs = Jobs::under(&data.path);
             let names = name.map_or_else(|| jobs.names(), |name| vec![name]);
@@ -49,34 +52,35 @@ fn absolute(target: Target) -> Result<Target> {
     })
 }
 
-fn run(command: &ReplicateRun, out: Out) -> Result<ExitCode> {
+fn run(command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
     let jobs = Jobs::under(&command.data.path);
     match &command.what[..] {
-        [name] => one(&jobs, name, command, out),
+        [name] => one(&jobs, name, command, common),
         [source, target] => {
             let target: Target = target.parse().map_err(anyhow::Error::msg)?;
-            let options = said(command, Options::default());
+            let options = said(command, common, Options::default());
             let folder = jobs.folder_of_pair(Path::new(source), &target);
-            pass(Path::new(source), &target, &options, &folder, out)
+            pass(Path::new(source), &target, &options, &folder, common.out())
         }
-        _ if command.follow => jobs::follow(&jobs, command, out),
-        _ => jobs::due(&jobs, command, out),
+        _ if command.follow => jobs::follow(&jobs, command, common),
+        _ => jobs::due(&jobs, command, common),
     }
 }
 
 /// Runs a job.
-fn one(jobs: &Jobs, name: &str, command: &ReplicateRun, out: Out) -> Result<ExitCode> {
+fn one(jobs: &Jobs, name: &str, command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
     let job = jobs.get(name)?;
     if job.failed_over {
         bail!("{name} was failed over: its target may hold newer work, and does not become a copy again by a run");
     }
-    let options = said(command, job.options.clone());
-    pass(&job.source, &job.target()?, &options, &jobs.folder(name), out)
+    let options = said(command, common, job.options.clone());
+    pass(&job.source, &job.target()?, &options, &jobs.folder(name), common.out())
 }
 
-fn said(command: &ReplicateRun, options: Options) -> Options {
+fn said(command: &ReplicateRun, common: &Common, options: Options) -> Options {
     let ReplicateRun { dry_run, recheck, adopt, allow_empty, .. } = *command;
-    Options { dry_run, recheck, adopt, allow_empty, ..command.how.over(options) }
+    let token = common.token.clone().unwrap_or_default();
+    Options { dry_run, recheck, adopt, allow_empty, token, ..command.how.over(options) }
 }
 
 /// One run, with its bar, its summary and its complaints.

@@ -35,7 +35,7 @@ pub(crate) struct Rsync {
 }
 
 impl Rsync {
-    pub fn new(target: &Target, options: &Options) -> Result<Self> {
+    pub fn new(target: &Target, options: &Options) -> Self {
         let local = Node { source: None, target: None };
         let nodes = if options.nodes.is_empty() { vec![local] } else { options.nodes.clone() };
         let target = match target {
@@ -43,7 +43,7 @@ impl Rsync {
             target => target.clone(),
         };
         let bandwidth_kib = options.bandwidth.map(|bytes| (bytes / 1024 / options.all_workers() as u64).max(1));
-        Ok(Self { target, nodes, bandwidth_kib, in_place: options.in_place })
+        Self { target, nodes, bandwidth_kib, in_place: options.in_place }
     }
 
     /// The target as rsync is told it, with a slash at its end.
@@ -279,7 +279,9 @@ impl Rsync {
                 Ok(done) if done.ending() != Ending::Lost => done,
                 lost => {
                     let mut dealer = lock(&carry.dealer);
-                    units.into_iter().for_each(|unit| dealer.give_back(worker, unit));
+                    for unit in units {
+                        dealer.give_back(worker, unit);
+                    }
                     drop(dealer);
                     working.fetch_sub(1, Relaxed);
                     return Some(lost.map_or_else(|cause| format!("rsync: {cause}"), |done| done.why()));

@@ -106,7 +106,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     if let Target::Local(target) = target {
         refuse_inside(&source.path, target)?;
     }
-    let carrier = options.carrier(target)?;
+    let carrier = options.carrier(target);
     let marker = carrier.marker()?;
     refuse_others(&source, target, marker.as_ref(), &*carrier, options)?;
 
@@ -152,10 +152,8 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     summary.stolen = lock(&carry.dealer).stolen();
     let learned = *lock(&carry.learned);
     let failures = std::mem::take(&mut *lock(&carry.failures));
-    let (state, point) = match failures.is_empty() {
-        true => (State::Complete, Some(rfc3339(began.1))),
-        false => (State::Partial, before),
-    };
+    let (state, point) =
+        if failures.is_empty() { (State::Complete, Some(rfc3339(began.1))) } else { (State::Partial, before) };
     carrier.mark(&mark(state, point), has_work && options.durable)?;
     if has_work {
         keep(place, run, &known, &changes, &failures)?;
