@@ -145,6 +145,7 @@ async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()>
         VolumeCommand::Create { name, size, layout, thin: _, thick, read_only } => {
             let layout = match layout {
                 Layout::Mirror => kura_admin::Layout::Mirror,
+                Layout::Raid5 => kura_admin::Layout::Raid5,
                 Layout::None => kura_admin::Layout::None,
             };
             let new = NewVolume { name, size_bytes: size.0, layout, thick, read_only };

@@ -309,6 +309,8 @@ pub enum Class {
 pub enum Layout {
     /// Two copies on two disks
     Mirror,
+    /// Stripes over several disks, each with its parity: one disk may be lost
+    Raid5,
     /// One copy: a lost disk loses data
     None,
 }

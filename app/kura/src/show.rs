@@ -84,6 +84,7 @@ pub fn volumes(volumes: &[Volume]) -> String {
 fn volume_row(volume: &Volume) -> Vec<String> {
     let layout = match volume.layout {
         Layout::Mirror => "mirror",
+        Layout::Raid5 => "raid5",
         Layout::None => "none",
     };
     vec![

@@ -1,8 +1,9 @@
 //! The disks in service: verified reads, writes to all copies, pages.
 
 use crate::label::Class;
-use crate::layout::{Place, Plan};
+use crate::layout::{Place, Places, Shape};
 use crate::page::{Page, PageOwner};
+use crate::plan::Plan;
 use crate::policy::choose_copy;
 use futures::future::join_all;
 use kura_block::{BLOCK_BYTES, Block, Bufs, Checksum, DeviceId, Error, Result};
@@ -127,6 +128,15 @@ pub struct Verified {
     pub damaged: Vec<usize>,
 }
 
+/// What a place has of some blocks.
+#[derive(Debug)]
+pub enum Found {
+    /// All of them, each agreeing with its checksum.
+    All(Bufs),
+    /// Some: `None` where a block does not agree, or the disk does not read.
+    Some(Vec<Option<Bufs>>),
+}
+
 /// How the copies of some blocks agree with their checksums; blocks are counted from the first one asked for.
 #[derive(Debug)]
 pub struct Agreement {
@@ -134,6 +144,15 @@ pub struct Agreement {
     pub bad: Vec<(usize, DeviceId)>,
     /// For each block, true when no working copy is good.
     pub lost: Vec<bool>,
+}
+
+/// Where a group of extents of a volume lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// How it is laid out.
+    pub shape: Shape,
+    /// Its places, as many as the shape is wide.
+    pub places: Places,
 }
 
 /// The disks of a pool as one controller sees them.
@@ -180,9 +199,15 @@ impl Array {
         self.member(device).is_some_and(|member| !member.failed.replace(true))
     }
 
-    /// True when at least one copy can be written.
-    pub fn has_working_copy(&self, places: &[Place]) -> bool {
-        self.working(places).next().is_some()
+    /// True when the disk of a place works.
+    pub fn works(&self, place: Place) -> bool {
+        self.member(place.device).is_some_and(|member| member.works())
+    }
+
+    /// True when every block of a group can be read, or told from the others.
+    pub fn holds(&self, site: &Site) -> bool {
+        let lost = site.places.iter().filter(|place| !self.works(**place)).count();
+        if site.shape.parity { lost <= 1 } else { lost < site.places.len() }
     }
 
     fn working(&self, places: &[Place]) -> impl Iterator<Item = (Rc<Member>, Place)> {
@@ -190,8 +215,8 @@ impl Array {
         found.filter(|(member, _)| member.works()).collect::<Vec<_>>().into_iter()
     }
 
-    /// Reads blocks of an extent, from its block `first` on, one for each expected checksum. A copy that is bad is
-    /// passed over; `Corrupt` when a block has no good copy, `Device` when its disks do not work.
+    /// Reads blocks of an extent that lies in copies, from its block `first` on, one for each expected checksum. A copy
+    /// that is bad is passed over; `Corrupt` when a block has no good copy, `Device` when its disks do not work.
     pub async fn read(&self, places: &[Place], first: usize, expected: &[Checksum]) -> Result<Verified> {
         let copies: Vec<_> = self.working(places).collect();
         let queues: Vec<_> = copies.iter().map(|(member, _)| Some(member.queue.get())).collect();
@@ -246,6 +271,28 @@ impl Array {
         Ok(Verified { data: whole, damaged })
     }
 
+    /// Reads blocks of one place, from block `first` of its extent on; nothing is verified.
+    pub async fn read_place(&self, place: Place, first: usize, blocks: usize) -> Result<Bufs> {
+        let member = self.member(place.device).ok_or_else(|| Error::device("no such disk"))?;
+        Self::read_copy(&member, place, first, blocks).await
+    }
+
+    /// Reads blocks of one place, one for each expected checksum.
+    pub async fn read_verified(&self, place: Place, first: usize, expected: &[Checksum]) -> Found {
+        let Some(member) = self.member(place.device).filter(|member| member.works()) else {
+            return Found::Some(vec![None; expected.len()]);
+        };
+        let Ok(data) = Self::read_copy(&member, place, first, expected.len()).await else {
+            return Found::Some(vec![None; expected.len()]);
+        };
+        let bad = mismatches(&data, expected);
+        if bad.is_empty() {
+            return Found::All(data);
+        }
+        member.count_checksum_errors(bad.len());
+        Found::Some((0..expected.len()).map(|at| (!bad.contains(&at)).then(|| block_of(&data, at))).collect())
+    }
+
     /// Reads every working copy of blocks of an extent and holds each against its checksum. A copy that cannot be read
     /// is bad as a whole.
     pub async fn verify(&self, places: &[Place], first: usize, expected: &[Checksum]) -> Agreement {
@@ -276,34 +323,61 @@ impl Array {
         self.write_copies(places, data.clone(), |plan, place| plan.extent_at(place.extent) + offset).await
     }
 
-    /// Writes an extent's page beside every working copy; returns the disks that refused.
-    pub async fn write_page(&self, places: &[Place], owner: PageOwner, page: &Page) -> Vec<Failure> {
-        let bytes = Bufs::from(page.encode(owner));
-        self.write_copies(places, bytes, |plan, place| plan.page_at(place.extent, page.sequence)).await
+    /// Writes the page of the extent `member` of a group wherever it is kept; returns the disks that refused.
+    pub async fn write_page(&self, site: &Site, member: usize, owner: PageOwner, page: &Page) -> Vec<Failure> {
+        let keepers: Vec<usize> = (0..site.places.len()).collect();
+        self.write_page_at(site, &keepers, member, owner, page).await
+    }
+
+    /// As [`Array::write_page`], and only at those of the group's places that `keepers` lists.
+    pub async fn write_page_at(
+        &self,
+        site: &Site,
+        keepers: &[usize],
+        member: usize,
+        owner: PageOwner,
+        page: &Page,
+    ) -> Vec<Failure> {
+        let bytes = page.encode(owner);
+        let kept = site.shape.page_places(member).into_iter().filter(|(at, _)| keepers.contains(at));
+        let writes = kept.map(|(at, shelf)| {
+            let (place, bytes) = (site.places[at], bytes.clone());
+            self.write_disk(place.device, bytes.into(), move |plan| plan.page_at(place.extent, shelf, page.sequence))
+        });
+        join_all(writes).await.into_iter().flatten().collect()
+    }
+
+    /// Writes blocks of one place, from block `first` of its extent on; where the disk works and refuses, says so.
+    pub async fn write_place(&self, place: Place, first: usize, data: Bufs) -> Option<Failure> {
+        let inside = (first * BLOCK_BYTES) as u64;
+        self.write_disk(place.device, data, |plan| plan.extent_at(place.extent) + inside).await
+    }
+
+    async fn write_disk(&self, disk: DeviceId, data: Bufs, at: impl Fn(&Plan) -> u64) -> Option<Failure> {
+        let member = self.member(disk)?;
+        let device = member.device()?;
+        let refused = member.io(device.write(at(&member.plan), data, false)).await.err();
+        refused.map(|error| Failure { device: disk, error })
     }
 
     /// Does a write on every working copy at once.
     async fn write_copies(&self, places: &[Place], data: Bufs, at: impl Fn(&Plan, Place) -> u64) -> Vec<Failure> {
-        let copies = self.working(places).map(|(member, place)| {
-            let (data, offset) = (data.clone(), at(&member.plan, place));
-            async move {
-                let device = member.device()?;
-                let refused = member.io(device.write(offset, data, false)).await.err();
-                refused.map(|error| Failure { device: member.id, error })
-            }
-        });
+        let copies = places.iter().map(|place| self.write_disk(place.device, data.clone(), |plan| at(plan, *place)));
         join_all(copies).await.into_iter().flatten().collect()
     }
 
-    /// The newest page of an extent that any working copy has; `Corrupt` when none has one.
-    pub async fn read_page(&self, places: &[Place], owner: PageOwner) -> Result<Page> {
+    /// The newest page of the extent `member` of a group that any disk has; `Corrupt` when none has one.
+    pub async fn read_page(&self, site: &Site, member: usize, owner: PageOwner) -> Result<Page> {
         let mut newest: Option<Page> = None;
         let mut reachable = false;
-        for (member, place) in self.working(places) {
+        for (at, shelf) in site.shape.page_places(member) {
+            let place = site.places[at];
+            let Some(member) = self.member(place.device) else { continue };
             for slot in 0..2 {
                 let Some(device) = member.device() else { continue };
                 let bytes = member.plan.page_bytes() as usize;
-                let Ok(read) = member.io(device.read(member.plan.page_at(place.extent, slot), bytes)).await else {
+                let at = member.plan.page_at(place.extent, shelf, slot);
+                let Ok(read) = member.io(device.read(at, bytes)).await else {
                     continue;
                 };
                 reachable = true;
@@ -317,7 +391,7 @@ impl Array {
             }
         }
         newest.ok_or_else(|| {
-            let name = Self::name(places);
+            let name = Self::name(&site.places);
             if reachable {
                 Error::corrupt(format!("no checksum page of {name} is good"))
             } else {

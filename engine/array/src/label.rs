@@ -9,11 +9,11 @@
 //! ```
 //! Two copies, at 0 and 4096; the generation says which one is written next and which one counts.
 
-use crate::layout::{JOURNALS_AT, Plan};
+use crate::plan::{JOURNALS_AT, Plan};
 use kura_block::{BLOCK_BYTES, Block, Buf, DeviceId, Error, Reader, Result, Writer};
 
 const MAGIC: [u8; 8] = *b"kura-dsk";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const CRC_AT: usize = 8;
 /// The most disks a pool takes: their members fit a label.
 const MEMBERS_LIMIT: usize = 128;

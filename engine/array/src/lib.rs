@@ -5,11 +5,13 @@
 //!  a disk   | label A | label B | pad to 1 MiB | journals, one region a controller | pages | pad | extents ......... |
 //!                                                (journal disks only)               A, B of each extent
 //!
-//!  an extent of a volume = one place (layout none) or two places on two disks (mirror); each place has its own page
+//!  a group of extents of a volume = one place (layout none), two places on two disks (mirror),
+//!  or a place a column and one for parity, in stripes (raid5)
 //! ```
 //!
-//! A **page** holds the checksum of every block of an extent; zero says that nothing is written there. It is kept beside
-//! each copy of the extent, twice, and the two are written in turn, so that a torn page leaves the one before it.
+//! A **page** holds the checksum of every block of an extent; zero says that nothing is written there. It is kept on two
+//! disks of the group (on one with layout none), twice on each, and the two are written in turn, so that a torn page
+//! leaves the one before it.
 //!
 //! What must hold:
 //! 1. Bytes handed up agree with their checksum; a copy that does not is passed over, counted, and named to the caller.
@@ -22,11 +24,14 @@ mod array;
 mod label;
 mod layout;
 mod page;
+pub mod parity;
+mod plan;
 pub mod policy;
 #[cfg(test)]
 mod tests;
 
-pub use array::{Agreement, Array, Counters, Failure, Member, Verified};
+pub use array::{Agreement, Array, Counters, Failure, Found, Member, Site, Verified};
 pub use label::{Class, JournalPart, Label, LabelMember, read_label, wipe_label, write_label};
-pub use layout::{Layout, Place, Places, Plan};
+pub use layout::{Layout, Piece, Place, Places, Shape, Shelf};
 pub use page::{Page, PageOwner};
+pub use plan::Plan;

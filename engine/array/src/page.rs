@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  0  magic u32   4  CRC u32 (over the page, itself as zero)   8  volume u64   16  born u64
-//! 24  index u32  28  blocks u32  32  sequence u64  40  checksum u32 of each block (0: not written); zeroes to the end
+//! 24  index u32  28  blocks u32  32  sequence u64  40  checksum u32 of each block (0: not written)
+//!     a bit for each block: its place counts in the parity of its row; zeroes to the end
 //! ```
 
 use kura_block::{BLOCK_BYTES, Buf, Checksum, Reader, Writer};
@@ -13,7 +14,7 @@ const HEADER_BYTES: usize = 40;
 
 /// Bytes a page of this many blocks takes, before it is padded to whole blocks.
 pub(crate) fn encoded_bytes(blocks: usize) -> usize {
-    HEADER_BYTES + 4 * blocks
+    HEADER_BYTES + 4 * blocks + blocks.div_ceil(8)
 }
 
 /// Whose page it is.
@@ -34,12 +35,18 @@ pub struct Page {
     pub sequence: u64,
     checksums: Box<[u32]>,
     written: u32,
+    in_parity: Box<[u8]>,
 }
 
 impl Page {
     /// A page of an extent in which nothing is written yet.
     pub fn empty(blocks: usize) -> Self {
-        Self { sequence: 0, checksums: vec![0; blocks].into(), written: 0 }
+        Self {
+            sequence: 0,
+            checksums: vec![0; blocks].into(),
+            written: 0,
+            in_parity: vec![0; blocks.div_ceil(8)].into(),
+        }
     }
 
     /// The checksum of a block; `None` where nothing is written.
@@ -52,6 +59,25 @@ impl Page {
         self.written -= u32::from(self.checksums[block] != 0);
         self.checksums[block] = checksum.map_or(0, Checksum::stored);
         self.written += u32::from(checksum.is_some());
+    }
+
+    /// True when what lies at the block's place, whatever it is, counts in the parity of its row; where nothing has been
+    /// put since the extent was allocated, parity takes it for zeroes.
+    pub fn is_in_parity(&self, block: usize) -> bool {
+        self.in_parity[block / 8] & 1 << (block % 8) != 0
+    }
+
+    /// From now on the block's place counts in the parity of its row. True when it did not before.
+    pub fn put_in_parity(&mut self, block: usize) -> bool {
+        let before = self.is_in_parity(block);
+        self.in_parity[block / 8] |= 1 << (block % 8);
+        !before
+    }
+
+    /// Forgets every block; what counts in parity stays.
+    pub fn clear(&mut self) {
+        self.checksums.fill(0);
+        self.written = 0;
     }
 
     /// Blocks that are written.
@@ -72,7 +98,7 @@ impl Page {
         for checksum in &self.checksums {
             out.u32(*checksum);
         }
-        out.pad_to(BLOCK_BYTES);
+        out.bytes(&self.in_parity).pad_to(BLOCK_BYTES);
         out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
         Buf::copy_of(out.as_slice())
     }
@@ -92,6 +118,7 @@ impl Page {
         let sequence = reader.u64().ok()?;
         let checksums: Box<[u32]> = (0..blocks).map(|_| reader.u32()).collect::<Result<_, _>>().ok()?;
         let written = checksums.iter().filter(|checksum| **checksum != 0).count() as u32;
-        Some(Self { sequence, checksums, written })
+        let in_parity = reader.bytes(blocks.div_ceil(8)).ok()?.into();
+        Some(Self { sequence, checksums, written, in_parity })
     }
 }

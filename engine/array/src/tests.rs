@@ -1,8 +1,8 @@
 //! The array alone, on simulated disks.
 
 use crate::{
-    Array, Class, JournalPart, Label, LabelMember, Layout, Member, Page, PageOwner, Place, Places, Plan, read_label,
-    write_label,
+    Array, Class, JournalPart, Label, LabelMember, Member, Page, PageOwner, Place, Places, Plan, Shape, Shelf, Site,
+    read_label, write_label,
 };
 use kura_block::{BLOCK_BYTES, Block, Buf, Bufs, Checksum, DeviceId, ExtentId, Kind};
 use kura_sim::{DiskSpec, FaultKind, Place as Where, Sim, SimDisk};
@@ -16,6 +16,12 @@ struct Rig {
     disks: Vec<SimDisk>,
     array: Array,
     places: Places,
+}
+
+impl Rig {
+    fn site(&self) -> Site {
+        Site { shape: Shape::MIRROR, places: self.places.clone() }
+    }
 }
 
 /// Two disks, and an extent mirrored on them.
@@ -95,23 +101,23 @@ fn a_dead_disk_is_named_and_the_other_copy_serves() {
 fn of_two_pages_the_newer_good_one_counts() {
     let rig = rig();
     rig.sim.block_on(async {
-        assert_eq!(rig.array.read_page(&rig.places, OWNER).await.unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(rig.array.read_page(&rig.site(), 0, OWNER).await.unwrap_err().kind(), Kind::Corrupt);
         let mut page = Page::empty(16);
         for sequence in 1..=3 {
             page.sequence = sequence;
             page.set(sequence as usize, Some(Checksum::of(b"x")));
-            rig.array.write_page(&rig.places, OWNER, &page).await;
+            rig.array.write_page(&rig.site(), 0, OWNER, &page).await;
             rig.array.flush().await;
-            assert_eq!(rig.array.read_page(&rig.places, OWNER).await.unwrap(), page);
+            assert_eq!(rig.array.read_page(&rig.site(), 0, OWNER).await.unwrap(), page);
         }
         let earlier = PageOwner { born: 10, ..OWNER };
-        assert_eq!(rig.array.read_page(&rig.places, earlier).await.unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(rig.array.read_page(&rig.site(), 0, earlier).await.unwrap_err().kind(), Kind::Corrupt);
         // The newest page rots on both disks: the one before it is still there.
         for (disk, place) in rig.disks.iter().zip(&rig.places) {
-            let at = rig.array.members()[0].plan.page_at(place.extent, 3);
+            let at = rig.array.members()[0].plan.page_at(place.extent, Shelf::Own, 3);
             disk.inject(FaultKind::BitRot(Where::Range(at..at + 4096), 1));
         }
-        assert_eq!(rig.array.read_page(&rig.places, OWNER).await.unwrap().sequence, 2);
+        assert_eq!(rig.array.read_page(&rig.site(), 0, OWNER).await.unwrap().sequence, 2);
     });
 }
 
@@ -149,15 +155,6 @@ fn labels_come_back_and_the_newer_good_one_counts() {
     });
 }
 
-#[test]
-fn layouts_have_codes_and_copies() {
-    for layout in [Layout::None, Layout::Mirror] {
-        assert_eq!(Layout::from_code(layout.code()).unwrap(), layout);
-    }
-    assert_eq!([Layout::None.copies(), Layout::Mirror.copies()], [1, 2]);
-    assert_eq!(Layout::from_code(200).unwrap_err().kind(), Kind::Corrupt);
-}
-
 proptest! {
     /// Whatever the sizes, the parts of a disk follow each other and end on it.
     #[test]
@@ -166,7 +163,7 @@ proptest! {
         if plan.extents > 0 {
             let last = ExtentId(plan.extents - 1);
             prop_assert!(plan.pages_at >= (1 << 20) + journals);
-            prop_assert!(plan.page_at(last, 1) + plan.page_bytes() <= plan.extents_at);
+            prop_assert!(plan.page_at(last, Shelf::Neighbour, 1) + plan.page_bytes() <= plan.extents_at);
             prop_assert!(plan.extent_at(last) + plan.extent_bytes <= size);
         }
     }

@@ -158,9 +158,10 @@ impl Controller {
     }
 
     pub(crate) fn describe(&self, volume: VolumeStatus) -> VolumeInfo {
-        let copies = volume.spec.layout.copies() as u64;
+        let (width, columns) = volume.shape.cost();
         VolumeInfo {
-            raw_bytes: volume.allocated_bytes * copies,
+            raw_bytes: volume.allocated_bytes / columns * width,
+            shape: volume.shape,
             spec: volume.spec,
             id: volume.id,
             controller: self.id.0,

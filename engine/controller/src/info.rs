@@ -1,6 +1,7 @@
 //! What a node tells about itself. Plain data; sizes are bytes.
 
 use kura_array::Class;
+use kura_array::Shape;
 use kura_volume::Spec;
 
 pub use kura_volume::Report as CheckReport;
@@ -14,9 +15,11 @@ pub struct VolumeInfo {
     pub id: u64,
     /// The controller that owns it.
     pub controller: u16,
+    /// How it is laid on disks.
+    pub shape: Shape,
     /// Bytes of extents it holds, one copy counted.
     pub allocated_bytes: u64,
-    /// Bytes of extents it holds, all copies counted.
+    /// Bytes of extents it holds, all copies and parity counted.
     pub raw_bytes: u64,
     /// Clients that have it open.
     pub open: u32,

@@ -22,7 +22,7 @@ mod recording;
 pub use controller::{Config, Controller, Opener};
 pub use door::{Door, Inbox, door};
 pub use info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
-pub use kura_array::{Class as DiskClass, Layout};
+pub use kura_array::{Class as DiskClass, Layout, Shape};
 pub use kura_journal::Limits as JournalLimits;
 pub use kura_volume::{Replayed, Settings, Spec as VolumeSpec};
 pub use node::Node;

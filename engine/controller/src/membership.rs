@@ -221,10 +221,10 @@ impl Node {
         let named = named.ok_or_else(|| Error::missing(format!("disk {}: no such disk", disk.0)))?;
         let elsewhere: Vec<_> = pool.disks.iter().filter(|info| info.id != disk.0 && info.takes_data).collect();
         let free_bytes: u64 = elsewhere.iter().map(|info| info.free_bytes).sum();
-        let copies = self.volumes().await?.iter().map(|volume| volume.spec.layout.copies()).max().unwrap_or(1);
-        if elsewhere.len() < copies && named.data_bytes > 0 {
+        let width = self.volumes().await?.iter().map(|volume| volume.shape.width()).max().unwrap_or(1);
+        if elsewhere.len() < width && named.data_bytes > 0 {
             return Err(Error::full(format!(
-                "disk {}: {} disks of data would be left, and volumes here have {copies} copies: add a disk first",
+                "disk {}: {} disks of data would be left, and volumes here lie on {width}: add a disk first",
                 disk.0,
                 elsewhere.len()
             )));

@@ -3,7 +3,7 @@
 use crate::Lsn;
 use crate::entry::{ENTRY_LIMIT_BYTES, Group};
 use crate::root::{Identity, ROOT_BYTES, Root, Shape, TablesRef};
-use crate::state::{Joining, Kept, Start, State, Step};
+use crate::state::{Joining, Kept, Mend, Start, State, Step};
 use futures::future::{join_all, select};
 use kura_block::{Block, Buf, Bufs, Checksum, Error, Result, Runtime};
 use std::cell::RefCell;
@@ -73,8 +73,6 @@ impl Journal {
         runtime: Rc<dyn Runtime>,
         start: Start,
     ) -> Self {
-        let live_copies =
-            copies.iter().enumerate().filter(|(_, copy)| copy.is_some()).fold(0, |set, (at, _)| set | 1 << at);
         let state = State {
             groups: VecDeque::new(),
             pending_bytes: 0,
@@ -87,13 +85,14 @@ impl Journal {
             durable_sequence: start.sequence,
             wanted: start.next_lsn,
             wanted_first: None,
-            told: live_copies,
+            told: start.live_copies,
             position: start.position,
             sequence: start.sequence,
-            kept: VecDeque::new(),
+            kept: start.kept,
             root: start.root,
-            live_copies,
+            live_copies: start.live_copies,
             joining: None,
+            mends: start.mends,
             sealed: true,
             closing: false,
             failed: None,
@@ -175,7 +174,7 @@ impl Journal {
         Usage { ring_bytes: self.inner.shape.ring_bytes, used_bytes: self.inner.state.borrow().used_bytes() }
     }
 
-    /// True before the first checkpoint after a scan.
+    /// True before a new epoch has begun after a scan.
     pub fn is_sealed(&self) -> bool {
         self.inner.state.borrow().sealed
     }
@@ -210,17 +209,37 @@ impl Journal {
         }
     }
 
+    /// Begins a new epoch behind the log that was scanned, which stays: brings the live copies level, and makes durable
+    /// what was read. From then on records may be appended.
+    pub async fn begin(&self) -> Result<()> {
+        let mends = std::mem::take(&mut self.inner.state.borrow_mut().mends);
+        for Mend { copy: lacking, position, entry } in mends {
+            let place = self.inner.shape.place(position);
+            let mend = async |index: usize, copy: JournalCopy| {
+                if index != lacking {
+                    return Ok(());
+                }
+                copy.device.write(copy.offset + place, entry.clone(), false).await
+            };
+            self.inner.on_live_copies(mend).await?;
+        }
+        self.inner.on_live_copies(async |_, copy| copy.device.flush().await).await?;
+        let root = self.inner.state.borrow().root;
+        self.inner.write_root(root.tail_lsn, root.settled, root.tables).await
+    }
+
     /// Moves the tail to `tail`: the caller vouches that all data of records below is at its place and durable. With
-    /// `tables`, they hold every record below the LSN beside them; without, the last ones stay.
-    pub async fn checkpoint(&self, tail: Lsn, tables: Option<(Vec<u8>, Lsn)>) -> Result<()> {
+    /// `tables`, they hold every record below the LSN beside them; without, the last ones stay. `settled` is kept for the
+    /// caller's recovery ([`crate::Scan::settled`]): what records below it speak of needs no mending.
+    pub async fn checkpoint(&self, tail: Lsn, settled: Lsn, tables: Option<(Vec<u8>, Lsn)>) -> Result<()> {
+        assert!(!self.is_sealed(), "no checkpoint is made before recovery has begun a new epoch");
         let before = self.inner.state.borrow().root.tables;
         let tables = match tables {
             Some((bytes, lsn)) => self.inner.write_tables(&bytes, before.area ^ 1, lsn).await?,
             None => before,
         };
-        self.inner.write_root(tail, tables).await?;
+        self.inner.write_root(tail, settled, tables).await?;
         let state = &mut *self.inner.state.borrow_mut();
-        state.sealed = false;
         while state.kept.front().is_some_and(|kept| kept.end_lsn <= tail) {
             state.kept.pop_front();
         }
@@ -331,7 +350,7 @@ impl Inner {
             state.unflushed_bytes = 0;
             (state.written, state.sequence)
         };
-        self.on_live_copies(async |copy| copy.device.flush().await).await?;
+        self.on_live_copies(async |_, copy| copy.device.flush().await).await?;
         self.made_durable(written).await
     }
 
@@ -364,7 +383,8 @@ impl Inner {
         };
         let entry = group.encode(stamp);
         let place = self.shape.place(position);
-        self.on_live_copies(async |copy| copy.device.write(copy.offset + place, entry.clone(), durable).await).await?;
+        self.on_live_copies(async |_, copy| copy.device.write(copy.offset + place, entry.clone(), durable).await)
+            .await?;
         let state = &mut *self.state.borrow_mut();
         let end_lsn = Lsn(stamp.first_lsn.0 + u64::from(group.count));
         state.kept.push_back(Kept { first_lsn: stamp.first_lsn, end_lsn, sequence: stamp.sequence, position });
@@ -377,7 +397,7 @@ impl Inner {
 
     /// Does `work` on every live copy at once; a copy that fails is dead from then on, and with the last one the
     /// journal.
-    async fn on_live_copies(&self, work: impl AsyncFn(JournalCopy) -> Result<()>) -> Result<()> {
+    async fn on_live_copies(&self, work: impl AsyncFn(usize, JournalCopy) -> Result<()>) -> Result<()> {
         let written = {
             let state = self.state.borrow();
             state.live_copies | state.joining.map_or(0, |joining| 1 << joining.index)
@@ -385,7 +405,7 @@ impl Inner {
         let copies: Vec<_> = self.copies.borrow().iter().cloned().enumerate().collect();
         let copies = copies.into_iter().filter(|(index, _)| written & 1 << index != 0);
         let work = copies.filter_map(|(index, copy)| {
-            let done = work(copy?);
+            let done = work(index, copy?);
             Some(async move { (index, done.await) })
         });
         for (index, done) in join_all(work).await {
@@ -430,11 +450,12 @@ impl Inner {
         for (number, chunk) in padded.chunks(CHUNK_BYTES).enumerate() {
             let at = self.shape.tables_at(area) + (number * CHUNK_BYTES) as u64;
             let chunk = Buf::copy_of(chunk);
-            let write =
-                async |copy: JournalCopy| copy.device.write(copy.offset + at, chunk.clone().into(), false).await;
+            let write = async |_: usize, copy: JournalCopy| {
+                copy.device.write(copy.offset + at, chunk.clone().into(), false).await
+            };
             self.on_live_copies(write).await?;
         }
-        self.on_live_copies(async |copy| copy.device.flush().await).await?;
+        self.on_live_copies(async |_, copy| copy.device.flush().await).await?;
         if let Some(joining) = joining
             && let Some(now) = &mut self.state.borrow_mut().joining
         {
@@ -443,8 +464,8 @@ impl Inner {
         Ok(tables)
     }
 
-    /// Writes the root that begins the log at `tail`; the first one after a scan begins a new epoch.
-    async fn write_root(&self, tail: Lsn, tables: TablesRef) -> Result<()> {
+    /// Writes the root that says where the log begins; the first one after a scan begins a new epoch.
+    async fn write_root(&self, tail: Lsn, settled: Lsn, tables: TablesRef) -> Result<()> {
         loop {
             let root = {
                 let state = self.state.borrow();
@@ -457,16 +478,20 @@ impl Inner {
                 Root {
                     generation: state.root.generation + 1,
                     epoch: state.root.epoch + u64::from(state.sealed),
+                    epoch_sequence: if state.sealed { state.sequence } else { state.root.epoch_sequence },
                     tail_position,
                     tail_sequence,
                     tail_lsn,
+                    settled,
                     tables,
                     live_copies: state.live_copies | joined.map_or(0, |joining| 1 << joining.index),
                 }
             };
             let at = root.generation % 2 * ROOT_BYTES;
             let block = root.encode(self.identity);
-            let write = async |copy: JournalCopy| copy.device.write(copy.offset + at, block.clone().into(), true).await;
+            let write = async |_: usize, copy: JournalCopy| {
+                copy.device.write(copy.offset + at, block.clone().into(), true).await
+            };
             self.on_live_copies(write).await?;
             let state = &mut *self.state.borrow_mut();
             if let Some(joining) = state.joining.take_if(|joining| root.live_copies & 1 << joining.index != 0) {

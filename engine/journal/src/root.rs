@@ -5,13 +5,15 @@
 //!  16  pool UUID  32  generation u64  40  epoch u64
 //!  48  tail position u64  56  tail sequence u64  64  tail LSN u64
 //!  72  tables area u32 (0 or 1)  76  tables CRC u32  80  tables bytes u64  88  tables LSN u64  96  live copies u32
+//! 100  epoch sequence u64: entries from this one on are of the epoch, those before of earlier ones
+//! 108  settled LSN u64: writes spoken of below it were complete and durable when the root was written
 //! ```
 
 use crate::Lsn;
 use kura_block::{BLOCK_BYTES, Buf, Error, Reader, Result, Writer};
 
 const MAGIC: u32 = 0x524a_754b; // "KuJR"
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const CRC_AT: usize = 4;
 /// Bytes of a root.
 pub(crate) const ROOT_BYTES: u64 = BLOCK_BYTES as u64;
@@ -84,11 +86,15 @@ pub(crate) struct TablesRef {
 pub(crate) struct Root {
     pub generation: u64,
     pub epoch: u64,
+    /// Entries from this sequence number on are of the epoch; those before it are of earlier ones.
+    pub epoch_sequence: u64,
     pub tail_position: u64,
     pub tail_sequence: u64,
     pub tail_lsn: Lsn,
     pub tables: TablesRef,
     pub live_copies: u32,
+    /// What records below speak of was complete and durable.
+    pub settled: Lsn,
 }
 
 impl Root {
@@ -98,7 +104,7 @@ impl Root {
         out.u64(self.generation).u64(self.epoch);
         out.u64(self.tail_position).u64(self.tail_sequence).u64(self.tail_lsn.0);
         out.u32(self.tables.area).u32(self.tables.crc).u64(self.tables.bytes).u64(self.tables.lsn.0);
-        out.u32(self.live_copies).pad_to(BLOCK_BYTES);
+        out.u32(self.live_copies).u64(self.epoch_sequence).u64(self.settled.0).pad_to(BLOCK_BYTES);
         out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
         Buf::copy_of(out.as_slice())
     }
@@ -122,9 +128,10 @@ impl Root {
         if (Identity { pool: reader.array()?, controller }) != identity {
             return Ok(None);
         }
-        Ok(Some(Self {
+        let mut root = Self {
             generation: reader.u64()?,
             epoch: reader.u64()?,
+            epoch_sequence: 0,
             tail_position: reader.u64()?,
             tail_sequence: reader.u64()?,
             tail_lsn: Lsn(reader.u64()?),
@@ -135,6 +142,9 @@ impl Root {
                 lsn: Lsn(reader.u64()?),
             },
             live_copies: reader.u32()?,
-        }))
+            settled: Lsn(0),
+        };
+        (root.epoch_sequence, root.settled) = (reader.u64()?, Lsn(reader.u64()?));
+        Ok(Some(root))
     }
 }

@@ -4,9 +4,10 @@ use crate::Lsn;
 use crate::entry::{Entry, Head};
 use crate::journal::{Journal, JournalCopy, Limits};
 use crate::root::{Identity, ROOT_BYTES, Root, Shape, TablesRef};
-use crate::state::Start;
+use crate::state::{Kept, Mend, Start};
 use futures::future::try_join_all;
-use kura_block::{BLOCK_BYTES, Error, Result, Runtime};
+use kura_block::{BLOCK_BYTES, Bufs, Error, Result, Runtime};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// Makes an empty journal on all copies, with no tables.
@@ -18,8 +19,10 @@ pub async fn format(copies: &[JournalCopy], shape: Shape, identity: Identity) ->
             Shape::RING_MIN_BYTES
         )));
     }
-    // Epochs begin at a number drawn from the pool's UUID: what an earlier pool left in the ring is foreign to this one.
-    let epoch = identity.pool.iter().take(8).fold(0, |epoch, byte| epoch << 8 | u64::from(*byte)) >> 1;
+    // Epochs begin at a number drawn from the pool's UUID and the controller: what an earlier pool left in the ring, or a
+    // write of another controller that landed here, is foreign to this one.
+    let pool = identity.pool.iter().take(8).fold(0, |epoch, byte| epoch << 8 | u64::from(*byte)) >> 2;
+    let epoch = pool + (u64::from(identity.controller) << 32);
     let root = Root {
         generation: 1,
         epoch,
@@ -44,6 +47,10 @@ pub struct Scan {
     sequence: u64,
     next_lsn: Lsn,
     live_copies: u32,
+    /// Of the last entry.
+    epoch: u64,
+    kept: VecDeque<Kept>,
+    mends: Vec<Mend>,
 }
 
 impl Scan {
@@ -76,6 +83,9 @@ impl Scan {
             sequence: root.tail_sequence,
             next_lsn: root.tail_lsn,
             live_copies: root.live_copies,
+            epoch: 0,
+            kept: VecDeque::new(),
+            mends: Vec::new(),
         })
     }
 
@@ -102,25 +112,38 @@ impl Scan {
         )))
     }
 
+    /// What records below speak of was complete and durable at the last checkpoint.
+    pub fn settled(&self) -> Lsn {
+        self.root.settled
+    }
+
     /// The next entry, or `None` at the log's end.
     pub async fn next(&mut self) -> Result<Option<Entry>> {
         for position in [self.position, self.shape.wrap(self.position)] {
-            for copy in self.copies.iter().flatten() {
-                if let Some(entry) = self.read_entry(copy, position).await {
-                    self.position = position + entry.bytes;
-                    self.sequence += 1;
-                    self.next_lsn = Lsn(self.next_lsn.0 + entry.records.len() as u64);
-                    self.live_copies = entry.stamp.live_copies;
-                    return Ok(Some(entry));
+            let mut found: Option<(Entry, Bufs)> = None;
+            let mut lacking = Vec::new();
+            for (index, copy) in self.copies.iter().enumerate().filter_map(|(at, copy)| Some((at, copy.as_ref()?))) {
+                match self.read_entry(copy, position).await {
+                    Some(read) => found = found.or(Some(read)),
+                    None => lacking.push(index),
                 }
             }
+            let Some((entry, bytes)) = found else { continue };
+            self.mends.extend(lacking.into_iter().map(|copy| Mend { copy, position, entry: bytes.clone() }));
+            let first_lsn = self.next_lsn;
+            self.next_lsn = Lsn(first_lsn.0 + entry.records.len() as u64);
+            self.kept.push_back(Kept { first_lsn, end_lsn: self.next_lsn, sequence: self.sequence, position });
+            self.position = position + entry.bytes;
+            self.sequence += 1;
+            self.live_copies = entry.stamp.live_copies;
+            self.epoch = entry.stamp.epoch;
+            return Ok(Some(entry));
         }
         self.refuse_a_gap().await?;
         Ok(None)
     }
 
-    /// The journal, standing at the log's end. Nothing may be appended before its first checkpoint, which must give
-    /// tables and empty the log. `degraded` allows that a copy is away which may hold newer entries.
+    /// The journal, standing at the log's end; [`Journal::begin`] comes next. `degraded` allows that a copy is away which may hold newer entries.
     pub fn finish(self, limits: Limits, runtime: Rc<dyn Runtime>, degraded: bool) -> Result<Journal> {
         for (index, copy) in self.copies.iter().enumerate() {
             if copy.is_none() && self.live_copies & 1 << index != 0 && !degraded {
@@ -131,28 +154,44 @@ impl Scan {
                 )));
             }
         }
-        let start =
-            Start { root: self.root, next_lsn: self.next_lsn, position: self.position, sequence: self.sequence };
+        let present = self.copies.iter().enumerate().filter(|(_, copy)| copy.is_some());
+        let start = Start {
+            root: self.root,
+            next_lsn: self.next_lsn,
+            position: self.position,
+            sequence: self.sequence,
+            kept: self.kept,
+            live_copies: present.fold(0, |set, (index, _)| set | 1 << index) & self.live_copies,
+            mends: self.mends,
+        };
         Ok(Journal::start(self.copies, self.shape, self.identity, limits, runtime, start))
     }
 
-    async fn read_entry(&self, copy: &JournalCopy, position: u64) -> Option<Entry> {
+    async fn read_entry(&self, copy: &JournalCopy, position: u64) -> Option<(Entry, Bufs)> {
         let place = self.shape.place(position);
         let head = Head::decode(&copy.device.read(copy.offset + place, BLOCK_BYTES).await.ok()?.contiguous())?;
         let fits = place + head.entry_bytes() <= self.shape.region_bytes();
-        let expected = head.stamp.epoch == self.root.epoch
-            && head.stamp.sequence == self.sequence
-            && head.stamp.first_lsn == self.next_lsn;
+        let epoch = head.stamp.epoch;
+        // Within the log epochs only grow: what an earlier one left behind its end is never taken for a part of it.
+        let of_its_time = if self.sequence >= self.root.epoch_sequence {
+            epoch == self.root.epoch
+        } else {
+            (self.epoch..self.root.epoch).contains(&epoch)
+        };
+        let expected = of_its_time && head.stamp.sequence == self.sequence && head.stamp.first_lsn == self.next_lsn;
         if !fits || !expected {
             return None;
         }
-        let entry = copy.device.read(copy.offset + place, head.entry_bytes() as usize).await.ok()?;
-        head.verify(&entry).ok()
+        let bytes = copy.device.read(copy.offset + place, head.entry_bytes() as usize).await.ok()?;
+        Some((head.verify(&bytes).ok()?, bytes))
     }
 
     /// An entry that says the one missing here was durable proves that the log is damaged, not finished.
     async fn refuse_a_gap(&self) -> Result<()> {
         const CHUNK_BYTES: u64 = 1 << 20;
+        if self.sequence < self.root.epoch_sequence {
+            return Err(self.damaged());
+        }
         for copy in self.copies.iter().flatten() {
             let mut at = 0;
             while at < self.shape.ring_bytes {
@@ -162,16 +201,20 @@ impl Scan {
                 let Ok(chunk) = copy.device.read(place, len as usize).await else { continue };
                 for (number, block) in chunk.contiguous().chunks(BLOCK_BYTES).enumerate() {
                     if self.claims_more(copy, place + (number * BLOCK_BYTES) as u64, block).await {
-                        return Err(Error::corrupt(format!(
-                            "controller {}'s journal is damaged in its middle (entry {} is unreadable and was durable): \
-                             restore the pool from a copy",
-                            self.identity.controller, self.sequence
-                        )));
+                        return Err(self.damaged());
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    fn damaged(&self) -> Error {
+        Error::corrupt(format!(
+            "controller {}'s journal is damaged in its middle (entry {} is unreadable and was durable): \
+             restore the pool from a copy",
+            self.identity.controller, self.sequence
+        ))
     }
 
     /// True when the header that begins with `block` says, believably, that the entry missing here was durable.

@@ -4,7 +4,7 @@ use crate::Lsn;
 use crate::entry::{Group, Stamp};
 use crate::journal::Limits;
 use crate::root::Root;
-use kura_block::{Error, Result};
+use kura_block::{Bufs, Error, Result};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -22,6 +22,18 @@ pub(crate) struct Start {
     pub next_lsn: Lsn,
     pub position: u64,
     pub sequence: u64,
+    /// The entries from the tail on.
+    pub kept: VecDeque<Kept>,
+    /// The copies that are present and were live when the log ended.
+    pub live_copies: u32,
+    pub mends: Vec<Mend>,
+}
+
+/// An entry that a live copy lacks.
+pub(crate) struct Mend {
+    pub copy: usize,
+    pub position: u64,
+    pub entry: Bufs,
 }
 
 pub(crate) struct State {
@@ -51,7 +63,9 @@ pub(crate) struct State {
     pub live_copies: u32,
     /// A copy that is written and does not count yet.
     pub joining: Option<Joining>,
-    /// No append before recovery has begun a new epoch with its first checkpoint.
+    /// Entries that live copies lack, until recovery has begun a new epoch.
+    pub mends: Vec<Mend>,
+    /// No append before recovery has begun a new epoch.
     pub sealed: bool,
     pub closing: bool,
     pub failed: Option<Error>,

@@ -30,13 +30,12 @@ impl Rig {
         self.disks.iter().enumerate().map(|(at, disk)| (!away.contains(&at)).then(|| copy(disk))).collect()
     }
 
-    /// Reads the log and begins a new epoch, as every user of a journal does.
+    /// Reads the log and goes on with it in a new epoch, as every user of a journal does.
     async fn open(&self, away: &[usize], degraded: bool) -> Result<(Journal, Vec<u64>)> {
         let (scan, found) = self.scan(away).await?;
         let runtime: Rc<dyn Runtime> = self.sim.runtime();
         let journal = scan.finish(Limits::default(), runtime, degraded)?;
-        let kept = found.iter().flat_map(|number| number.to_le_bytes()).collect();
-        journal.checkpoint(journal.next_lsn(), Some((kept, journal.next_lsn()))).await?;
+        journal.begin().await?;
         Ok((journal, found))
     }
 
@@ -66,15 +65,21 @@ fn append(journal: &Journal, number: u64) -> Lsn {
     journal.append(&number.to_le_bytes(), &Bufs::from(Buf::copy_of(&data)), &checksums)
 }
 
-/// Appends and commits numbers from 0 on; `acknowledged` is how many are promised.
-async fn work(journal: &Journal, acknowledged: &Cell<u64>, count: u64) {
-    for number in 0..count {
+/// Appends and commits numbers from `first` on; `acknowledged` is how many are promised.
+async fn work(journal: &Journal, acknowledged: &Cell<u64>, first: u64, count: u64) {
+    for number in first..first + count {
         let lsn = append(journal, number);
         if number % 2 == 0 {
             journal.commit(Lsn(lsn.0 + 1)).await.unwrap();
             acknowledged.set(number + 1);
         }
     }
+}
+
+/// Puts all numbers into the tables, and makes the log empty.
+async fn checkpoint(journal: &Journal, numbers: u64) -> Result<()> {
+    let tables = (0..numbers).flat_map(u64::to_le_bytes).collect();
+    journal.checkpoint(journal.next_lsn(), journal.next_lsn(), Some((tables, journal.next_lsn()))).await
 }
 
 #[test]
@@ -85,14 +90,33 @@ fn what_is_committed_survives_a_crash_at_every_operation() {
         rig.sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(crash)], ..FaultPlan::default() });
         let outcome = rig.sim.run_until_crash_or(async {
             let (journal, _) = rig.open(&[], false).await.unwrap();
-            work(&journal, &acknowledged, 12).await;
+            work(&journal, &acknowledged, 0, 12).await;
         });
         if outcome == Outcome::Done(()) {
             rig.sim.crash();
         }
+        // Every log is gone on with, after any crash of the recovery before it too, and emptied at the end.
+        for life in 1..4 {
+            rig.sim.set_plan(&FaultPlan {
+                crashes: vec![CrashPoint::Op(1 + crash % (11 * life))],
+                ..FaultPlan::default()
+            });
+            let next = rig.sim.run_until_crash_or(async {
+                let (journal, found) = rig.open(&[], false).await.unwrap();
+                let count = found.len() as u64;
+                assert_eq!(found, (0..count).collect::<Vec<_>>(), "the log is a beginning of what was appended");
+                assert!(count >= acknowledged.get(), "crash at {crash}: {count} of {acknowledged:?}");
+                work(&journal, &acknowledged, count, 3).await;
+                if crash % 3 == 0 {
+                    checkpoint(&journal, count + 3).await.unwrap();
+                }
+            });
+            if next == Outcome::Done(()) {
+                rig.sim.crash();
+            }
+        }
         rig.sim.set_plan(&FaultPlan::default());
         let (_, found) = rig.sim.block_on(rig.open(&[], false)).unwrap();
-        assert_eq!(found, (0..found.len() as u64).collect::<Vec<_>>(), "the log is a beginning of what was appended");
         assert!(found.len() as u64 >= acknowledged.get(), "crash at {crash}: {} of {acknowledged:?}", found.len());
         outcome == Outcome::Done(())
     };
@@ -115,7 +139,7 @@ fn the_tail_moves_and_the_ring_is_used_again_and_again() {
                 journal.commit(Lsn(lsn.0 + 1)).await.unwrap();
                 written += data.len() as u64;
             } else {
-                journal.checkpoint(journal.next_lsn(), None).await.unwrap();
+                journal.checkpoint(journal.next_lsn(), journal.next_lsn(), None).await.unwrap();
                 assert_eq!(journal.usage().used_bytes, 0);
             }
         }
@@ -132,7 +156,7 @@ fn a_copy_that_dies_is_done_without_and_never_trusted_alone() {
     });
     rig.sim.block_on(async {
         let (journal, _) = rig.open(&[], false).await.unwrap();
-        work(&journal, &acknowledged, 21).await;
+        work(&journal, &acknowledged, 0, 21).await;
         assert!(journal.is_live(0) && !journal.is_live(1));
     });
     rig.sim.crash();
@@ -148,21 +172,28 @@ fn a_copy_that_dies_is_done_without_and_never_trusted_alone() {
 }
 
 #[test]
-fn a_stale_copy_that_comes_back_is_brought_up_to_date() {
+fn a_stale_copy_that_comes_back_counts_once_it_has_everything() {
     let rig = Rig::new(3, 2);
     let acknowledged = Cell::new(0);
     rig.sim.block_on(async {
         let (journal, _) = rig.open(&[1], true).await.unwrap();
-        work(&journal, &acknowledged, 9).await;
+        work(&journal, &acknowledged, 0, 9).await;
     });
     rig.sim.crash();
     rig.sim.block_on(async {
-        let (_, found) = rig.open(&[], false).await.unwrap();
+        let (journal, found) = rig.open(&[], false).await.unwrap();
         assert_eq!(found.len(), 9);
+        assert!(!journal.is_live(1), "what was away is not taken for the journal");
+        journal.join(1, rig.copies(&[])[1].clone().unwrap());
+        while !journal.is_live(1) {
+            append(&journal, 9);
+            journal.commit(journal.next_lsn()).await.unwrap();
+            checkpoint(&journal, 9).await.unwrap();
+        }
     });
     rig.sim.crash();
     let (_, found) = rig.sim.block_on(rig.open(&[0], true)).unwrap();
-    assert_eq!(found.len(), 9, "the copy that was away has everything now");
+    assert_eq!(found[..9], (0..9).collect::<Vec<_>>(), "the copy that was away has everything now");
 }
 
 #[test]
@@ -171,7 +202,7 @@ fn damage_in_the_middle_is_not_taken_for_the_end() {
     let acknowledged = Cell::new(0);
     rig.sim.block_on(async {
         let (journal, _) = rig.open(&[], false).await.unwrap();
-        work(&journal, &acknowledged, 9).await;
+        work(&journal, &acknowledged, 0, 9).await;
         // The first entry lies where the ring begins, behind the roots and the tables.
         let first = 8192 + 2 * 4096 + 2 * SHAPE.tables_bytes;
         rig.disks[0].open();
@@ -211,7 +242,8 @@ fn tables_that_do_not_fit_are_refused_and_the_old_ones_stay() {
         append(&journal, 0);
         journal.commit(journal.next_lsn()).await.unwrap();
         let large = vec![0; SHAPE.tables_bytes as usize + 1];
-        let refused = journal.checkpoint(journal.next_lsn(), Some((large, journal.next_lsn()))).await;
+        let refused =
+            journal.checkpoint(journal.next_lsn(), journal.next_lsn(), Some((large, journal.next_lsn()))).await;
         assert_eq!(refused.unwrap_err().kind(), Kind::Full);
     });
     rig.sim.crash();

@@ -53,6 +53,12 @@ impl Inner {
                 report.violations.push(format!("volume {name} extent {index}: {error}"));
                 continue;
             }
+            if volume.shape.parity {
+                if extent.member() == 0 {
+                    self.check_stripes(volume, &volume.group_of(index), report).await;
+                }
+                continue;
+            }
             let mut at = 0;
             while at < self.array.extent_blocks() {
                 at = self.check_run(volume, index, at, report).await;
@@ -73,7 +79,7 @@ impl Inner {
             return at + 1;
         }
         let first = u64::from(index) * blocks as u64 + at as u64;
-        let found = self.array.verify(&extent.places(), at, &expected).await;
+        let found = self.array.verify(&extent.group.places(), at, &expected).await;
         report.blocks += expected.len() as u64;
         for (bad, disk) in found.bad {
             let block = first + bad as u64;
@@ -89,7 +95,7 @@ impl Inner {
                 report
                     .violations
                     .push(format!("volume {name} block {block}: bad on disk {} and no copy is good", disk.0));
-            } else if let Ok(good) = self.array.read(&extent.places(), at + bad, &expected[bad..=bad]).await {
+            } else if let Ok(good) = self.array.read(&extent.group.places(), at + bad, &expected[bad..=bad]).await {
                 let data = good.data.slice(0..BLOCK_BYTES);
                 report.repaired += u64::from(self.repair(volume, &extent, block, data, expected[bad]));
             }

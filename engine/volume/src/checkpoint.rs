@@ -73,8 +73,18 @@ impl Inner {
     pub async fn checkpoint(&self) -> Result<()> {
         let _one = self.checkpointing.lock().await;
         self.last_checkpoint.set(self.runtime.now());
+        let tail = self.journal().next_lsn();
+        self.parity_below.set(Some(tail));
+        let done = self.checkpoint_at(tail).await;
+        self.parity_below.set(None);
+        self.destager.notify_one();
+        done?;
+        self.room.notify_waiters();
+        self.reclaim().await
+    }
+
+    async fn checkpoint_at(&self, tail: Lsn) -> Result<()> {
         let journal = self.journal();
-        let tail = journal.next_lsn();
         journal.commit(tail).await?;
         self.drain_below(tail).await?;
         self.flush_disks().await?;
@@ -86,7 +96,7 @@ impl Inner {
             journal.commit(reflected).await?;
             self.write_pages(&pages).await?;
             self.flush_disks().await?;
-            journal.checkpoint(tail, tables).await
+            journal.checkpoint(tail, reflected, tables).await
         };
         let done = done.await;
         if done.is_err() && wrote_tables {
@@ -94,8 +104,9 @@ impl Inner {
         }
         self.pages_left(pages, done.is_ok());
         done?;
-        self.room.notify_waiters();
-        self.reclaim().await
+        // No stripe has been written since the flush: all that was written before is at rest.
+        self.touched.borrow_mut().clear();
+        Ok(())
     }
 
     /// Waits until no block in the buffer is older than `tail`.
@@ -110,7 +121,8 @@ impl Inner {
         loop {
             let room = self.room.notified();
             self.journal().alive()?;
-            if self.drain.get().1 == 0 {
+            // A stripe on its way counts although its blocks were overwritten meanwhile: its parity is not at rest.
+            if self.drain.get().1 == 0 && self.flying_stripes.get() == 0 {
                 return Ok(());
             }
             if let Some(error) = self.stalled.borrow().clone() {
@@ -138,7 +150,9 @@ impl Inner {
     /// Writes pages beside their extents, on all copies.
     pub async fn write_pages(&self, pages: &[(Rc<Extent>, Page)]) -> Result<()> {
         let mut writes = stream::iter(pages)
-            .map(|(extent, page)| async move { self.array.write_page(&extent.places(), extent.owner, page).await })
+            .map(|(extent, page)| async move {
+                self.array.write_page(&extent.group.site(), extent.member(), extent.owner, page).await
+            })
             .buffer_unordered(WIDTH);
         while let Some(failures) = writes.next().await {
             self.heed(failures).await?;

@@ -37,36 +37,31 @@ impl Inner {
 
     /// Makes whole blocks read as zeroes; buffered when the future resolves.
     pub async fn clear_blocks(&self, volume: &Rc<VolumeState>, first: u64, end: u64, space: Space) -> Result<()> {
-        let blocks = self.array.extent_blocks() as u64;
+        let (blocks, group_blocks) = (self.array.extent_blocks() as u64, self.group_blocks(volume));
         let space = if volume.spec.borrow().thick { Space::Keep } else { space };
         let mut at = first;
         while at < end {
-            let index = at / blocks;
-            let piece_end = end.min((index + 1) * blocks);
-            self.clear_in_extent(volume, index as u32, at, piece_end, space).await?;
+            let (index, group) = ((at / blocks) as u32, at / group_blocks);
+            let volume_end = volume.size_bytes() / BLOCK_BYTES as u64;
+            let whole = at == group * group_blocks && end >= volume_end.min((group + 1) * group_blocks);
+            if space == Space::GiveBack && (whole || volume.extent(index).is_none()) {
+                self.ready(volume)?;
+                self.unmap(volume, index);
+                at = (group + 1) * group_blocks;
+                continue;
+            }
+            let piece_end = end.min((u64::from(index) + 1) * blocks);
+            self.clear_in_extent(volume, index, at, piece_end).await?;
+            if space == Space::GiveBack && self.group_is_empty(volume, index).await? {
+                self.unmap(volume, index);
+            }
             at = piece_end;
         }
         Ok(())
     }
 
-    async fn clear_in_extent(
-        &self,
-        volume: &Rc<VolumeState>,
-        index: u32,
-        first: u64,
-        end: u64,
-        space: Space,
-    ) -> Result<()> {
+    async fn clear_in_extent(&self, volume: &Rc<VolumeState>, index: u32, first: u64, end: u64) -> Result<()> {
         let blocks = self.array.extent_blocks() as u64;
-        if space == Space::GiveBack {
-            let volume_end = volume.size_bytes() / BLOCK_BYTES as u64;
-            let whole = first == u64::from(index) * blocks && end == volume_end.min((u64::from(index) + 1) * blocks);
-            if volume.extent(index).is_none() || whole {
-                self.ready(volume)?;
-                self.unmap(volume, index);
-                return Ok(());
-            }
-        }
         self.make_writable(volume, first, end).await?;
         let Some(extent) = volume.extent(index) else { return Ok(()) };
         let inside = (first % blocks) as usize..(first % blocks) as usize + (end - first) as usize;
@@ -76,11 +71,22 @@ impl Inner {
         self.append(&Record::Clear { volume: volume.id, first, blocks: end - first });
         self.drop_dirty(volume, first, end);
         self.clear_checksums(&extent, inside);
-        if space == Space::GiveBack && extent.with_page(|page| page.written() == 0) {
-            self.unmap(volume, index);
-        }
         self.stir();
         Ok(())
+    }
+
+    /// True when no block of an extent's group is written; nothing changes between the answer and the caller's next
+    /// await. Stops looking at the first extent that has something.
+    async fn group_is_empty(&self, volume: &Rc<VolumeState>, index: u32) -> Result<bool> {
+        loop {
+            let extents = volume.group_of(index);
+            let written = |extent: &&Rc<Extent>| extent.is_loaded() && extent.with_page(|page| page.written() > 0);
+            if extents.is_empty() || extents.iter().any(|extent| written(&extent)) {
+                return Ok(false);
+            }
+            let Some(unknown) = extents.iter().find(|extent| !extent.is_loaded()) else { return Ok(true) };
+            self.load(unknown).await?;
+        }
     }
 
     /// Clears the checksums of blocks of an extent whose page is loaded.
@@ -93,15 +99,19 @@ impl Inner {
 
     /// Gives up all that a volume holds beyond `size_bytes`; the size itself is the caller's to change.
     pub async fn shrink(&self, volume: &Rc<VolumeState>, size_bytes: u64) -> Result<()> {
-        let blocks = self.array.extent_blocks() as u64;
+        let (blocks, group_blocks) = (self.array.extent_blocks() as u64, self.group_blocks(volume));
         let (first, end) = (size_bytes / BLOCK_BYTES as u64, volume.size_bytes() / BLOCK_BYTES as u64);
-        let first_gone = first.div_ceil(blocks);
-        if first < end.min(first_gone * blocks) && volume.extent((first / blocks) as u32).is_some() {
-            let cut_end = end.min(first_gone * blocks);
-            self.clear_in_extent(volume, (first / blocks) as u32, first, cut_end, Space::Keep).await?;
+        let first_gone = first.div_ceil(group_blocks);
+        let mut at = first;
+        while at < end.min(first_gone * group_blocks) {
+            let piece_end = end.min((at / blocks + 1) * blocks);
+            if volume.extent((at / blocks) as u32).is_some() {
+                self.clear_in_extent(volume, (at / blocks) as u32, at, piece_end).await?;
+            }
+            at = piece_end;
         }
-        for index in first_gone..end.div_ceil(blocks) {
-            self.unmap(volume, index as u32);
+        for group in first_gone..end.div_ceil(group_blocks) {
+            self.unmap(volume, group as u32 * volume.shape.extents());
         }
         Ok(())
     }

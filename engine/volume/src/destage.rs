@@ -1,6 +1,6 @@
 //! Emptying the write buffer: blocks go to their places, in order of place, neighbours joined.
 
-use crate::extent::{DIRTY_BYTES, Extent};
+use crate::extent::{DIRTY_BYTES, Dirty, Extent};
 use crate::policy::{Pressure, destage_width};
 use crate::store::Inner;
 use crate::tables::VolumeState;
@@ -8,7 +8,8 @@ use crate::write::PIECE_BLOCKS;
 use futures::StreamExt;
 use futures::future::select;
 use futures::stream::FuturesUnordered;
-use kura_block::{Bufs, Kind};
+use kura_array::Failure;
+use kura_block::{Bufs, Error, Kind, Result};
 use kura_journal::Lsn;
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,20 +19,34 @@ const QUIET: Duration = Duration::from_millis(100);
 /// How long to wait before asking disks again that took nothing.
 const STALLED: Duration = Duration::from_secs(1);
 
-/// Neighbouring blocks on their way to their places.
+/// Blocks on their way to their places: neighbours, or some of a stripe.
 pub(crate) struct Flight {
-    volume: Rc<VolumeState>,
-    extent: Rc<Extent>,
-    first: u64,
-    versions: Vec<Lsn>,
-    data: Bufs,
+    pub volume: Rc<VolumeState>,
+    /// Their extents, or all of the stripe's group: held, so that their space is not given back meanwhile.
+    pub extents: Vec<Rc<Extent>>,
+    /// The blocks, in order, and the records that hold them.
+    pub blocks: Vec<(u64, Lsn)>,
+    pub data: Bufs,
+    /// The stripe, where there is parity.
+    pub stripe: Option<u64>,
 }
 
 impl Flight {
-    /// Its volume and its blocks.
-    pub fn blocks(&self) -> impl Iterator<Item = (u64, u64)> {
-        let (volume, first) = (self.volume.id, self.first);
-        (first..first + self.versions.len() as u64).map(move |block| (volume, block))
+    fn of<'a>(
+        volume: &Rc<VolumeState>,
+        extents: Vec<Rc<Extent>>,
+        stripe: Option<u64>,
+        entries: impl Iterator<Item = (&'a u64, &'a mut Dirty)>,
+    ) -> Self {
+        let (mut blocks, mut data) = (Vec::new(), Bufs::new());
+        for (block, entry) in entries {
+            entry.in_flight = true;
+            blocks.push((*block, entry.lsn));
+            if let Some(bytes) = &entry.data {
+                data.push(bytes.clone());
+            }
+        }
+        Self { volume: Rc::clone(volume), extents, blocks, data, stripe }
     }
 }
 
@@ -87,7 +102,7 @@ impl Inner {
         let around = tables.volumes.range(..=cursor.0).map(|(_, volume)| (volume, 0));
         for (volume, from) in here.chain(around) {
             if let Some(flight) = self.flight_in(volume, from, durable) {
-                *cursor = (volume.id, flight.first + flight.versions.len() as u64);
+                *cursor = (volume.id, flight.blocks.last().map_or(0, |(block, _)| block + 1));
                 return Some(flight);
             }
         }
@@ -96,38 +111,78 @@ impl Inner {
 
     fn flight_in(&self, volume: &Rc<VolumeState>, from: u64, durable: Lsn) -> Option<Flight> {
         let blocks = self.array.extent_blocks() as u64;
+        let below = self.parity_below.get().filter(|_| volume.shape.parity).map_or(durable, |below| below.min(durable));
         let mut dirty = volume.dirty.borrow_mut();
-        let fit = |entry: &crate::extent::Dirty| !entry.in_flight && entry.lsn < durable && entry.data.is_some();
+        let fit = |entry: &Dirty| !entry.in_flight && entry.lsn < below && entry.data.is_some();
         let mut from = from;
-        let (first, extent) = loop {
+        loop {
             let first = *dirty.range(from..).find(|(_, entry)| fit(entry))?.0;
             let extent = volume.extent((first / blocks) as u32)?;
-            if !extent.is_moving() {
-                break (first, extent);
+            if extent.group.is_moving() {
+                let group_blocks = self.group_blocks(volume);
+                from = (first / group_blocks + 1) * group_blocks;
+                continue;
             }
-            from = (first / blocks + 1) * blocks;
-        };
-        let end = ((first / blocks + 1) * blocks).min(first + PIECE_BLOCKS as u64);
-        let (mut data, mut versions) = (Bufs::new(), Vec::new());
-        for (block, entry) in dirty.range_mut(first..end) {
-            if *block != first + versions.len() as u64 || !fit(entry) {
-                break;
+            if !volume.shape.parity {
+                let end = ((first / blocks + 1) * blocks).min(first + PIECE_BLOCKS as u64);
+                let neighbours = dirty.range_mut(first..end).zip(first..);
+                let neighbours = neighbours.take_while(|((block, entry), next)| *block == next && fit(entry));
+                return Some(Flight::of(volume, vec![extent], None, neighbours.map(|(entry, _)| entry)));
             }
-            entry.in_flight = true;
-            versions.push(entry.lsn);
-            if let Some(bytes) = &entry.data {
-                data.push(bytes.clone());
+            let stripe_blocks = volume.shape.stripe_blocks();
+            let stripe = first / stripe_blocks;
+            if self.stripes.borrow_mut().insert((volume.id, stripe)) {
+                self.flying_stripes.set(self.flying_stripes.get() + 1);
+                let extents = volume.group_of(extent.owner.index);
+                let range = dirty.range_mut(stripe * stripe_blocks..(stripe + 1) * stripe_blocks);
+                return Some(Flight::of(volume, extents, Some(stripe), range.filter(|(_, entry)| fit(entry))));
             }
+            from = (stripe + 1) * stripe_blocks;
         }
-        Some(Flight { volume: Rc::clone(volume), extent, first, versions, data })
     }
 
-    /// Writes neighbouring blocks to their places. A disk that refuses goes out of service, unless it is only full: then
-    /// the blocks stay and are tried again.
+    /// Writes blocks to their places.
     pub async fn destage(&self, flight: Flight) {
-        let inside = (flight.first % self.array.extent_blocks() as u64) as usize;
+        let done = match flight.stripe {
+            None => self.write_copies(&flight).await,
+            Some(stripe) => self.write_stripe(&flight, stripe).await,
+        };
+        {
+            let mut dirty = flight.volume.dirty.borrow_mut();
+            for (block, version) in &flight.blocks {
+                let Some(entry) = dirty.get_mut(block) else { continue };
+                entry.in_flight = false;
+                if entry.data.is_none() {
+                    dirty.remove(block);
+                } else if done.is_ok() && entry.lsn == *version {
+                    dirty.remove(block);
+                    self.dirty_bytes.set(self.dirty_bytes.get() - DIRTY_BYTES);
+                    self.drained(*version);
+                }
+            }
+        }
+        let there = done.is_ok();
+        self.stalled.replace(done.err());
+        self.room.notify_waiters();
+        if !there {
+            self.runtime.sleep(STALLED).await;
+        }
+    }
+
+    /// Writes neighbouring blocks to all copies. A disk that refuses goes out of service, unless it is only full: then
+    /// the blocks stay and are tried again.
+    async fn write_copies(&self, flight: &Flight) -> Result<()> {
+        let (Some(extent), Some((first, _))) = (flight.extents.first(), flight.blocks.first()) else { return Ok(()) };
+        let inside = (first % self.array.extent_blocks() as u64) as usize;
+        let failures = self.array.write(&extent.group.places(), inside, &flight.data).await;
+        let full = self.dismiss(failures).await;
+        full.map_or(Ok(()), Err)
+    }
+
+    /// Disks that refused go out of service, but for one that is only full, which is told.
+    pub async fn dismiss(&self, failures: Vec<Failure>) -> Option<Error> {
         let mut full = None;
-        for failure in self.array.write(&flight.extent.places(), inside, &flight.data).await {
+        for failure in failures {
             if failure.error.kind() == Kind::Full {
                 full = Some(failure.error);
             } else {
@@ -135,27 +190,7 @@ impl Inner {
                 let _ = self.fail_disk(failure.device).await;
             }
         }
-        let there = full.is_none();
-        {
-            let mut dirty = flight.volume.dirty.borrow_mut();
-            for (at, version) in flight.versions.iter().enumerate() {
-                let block = flight.first + at as u64;
-                let Some(entry) = dirty.get_mut(&block) else { continue };
-                entry.in_flight = false;
-                if entry.data.is_none() {
-                    dirty.remove(&block);
-                } else if there && entry.lsn == *version {
-                    dirty.remove(&block);
-                    self.dirty_bytes.set(self.dirty_bytes.get() - DIRTY_BYTES);
-                    self.drained(*version);
-                }
-            }
-        }
-        self.stalled.replace(full);
-        self.room.notify_waiters();
-        if !there {
-            self.runtime.sleep(STALLED).await;
-        }
+        full
     }
 
     /// Counts a block off that a checkpoint waits for.

@@ -1,15 +1,53 @@
-//! An extent of a volume in memory: its places and, while cached, its checksum page.
+//! An extent of a volume in memory: where it lies and, while cached, its checksum page.
 
-use kura_array::{Page, PageOwner, Places};
+use kura_array::{Page, PageOwner, Places, Shape, Site};
 use kura_block::{BLOCK_BYTES, Buf, Checksum};
 use kura_journal::Lsn;
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Extents of a volume that were allocated together, as many as the volume's shape has columns.
+pub(crate) struct Group {
+    shape: Shape,
+    places: RefCell<Places>,
+    /// One of its places is being moved: blocks wait in the write buffer.
+    moving: Cell<bool>,
+}
+
+impl Group {
+    pub fn new(shape: Shape, places: Places) -> Rc<Self> {
+        Rc::new(Self { shape, places: RefCell::new(places), moving: Cell::new(false) })
+    }
+
+    /// Where it lies now.
+    pub fn places(&self) -> Places {
+        self.places.borrow().clone()
+    }
+
+    /// Where it lies now, and how.
+    pub fn site(&self) -> Site {
+        Site { shape: self.shape, places: self.places() }
+    }
+
+    /// One of its places has moved.
+    pub fn set_places(&self, places: Places) {
+        *self.places.borrow_mut() = places;
+    }
+
+    /// True while one of its places is being moved.
+    pub fn is_moving(&self) -> bool {
+        self.moving.get()
+    }
+
+    /// Says that one of its places is being moved, or no more.
+    pub fn set_moving(&self, moving: bool) {
+        self.moving.set(moving);
+    }
+}
 
 pub(crate) struct Extent {
     pub owner: PageOwner,
-    places: RefCell<Places>,
-    /// A copy is being moved: blocks wait in the write buffer.
-    moving: Cell<bool>,
+    pub group: Rc<Group>,
     page: RefCell<Option<Page>>,
     /// The page differs from the one on the disks.
     dirty: Cell<bool>,
@@ -23,11 +61,10 @@ pub(crate) struct Extent {
 
 impl Extent {
     /// An extent whose page is on the disks.
-    pub fn stored(owner: PageOwner, places: Places) -> Self {
+    pub fn stored(owner: PageOwner, group: Rc<Group>) -> Self {
         Self {
             owner,
-            places: RefCell::new(places),
-            moving: Cell::new(false),
+            group,
             page: RefCell::new(None),
             dirty: Cell::new(false),
             leaving: Cell::new(false),
@@ -37,8 +74,8 @@ impl Extent {
     }
 
     /// An extent in which nothing is written yet; its page must be written out.
-    pub fn empty(owner: PageOwner, places: Places, blocks: usize) -> Self {
-        let extent = Self::stored(owner, places);
+    pub fn empty(owner: PageOwner, group: Rc<Group>, blocks: usize) -> Self {
+        let extent = Self::stored(owner, group);
         extent.reset(blocks);
         extent
     }
@@ -53,24 +90,9 @@ impl Extent {
         self.turns.set(self.turns.get() + 1);
     }
 
-    /// Where its copies lie now.
-    pub fn places(&self) -> Places {
-        self.places.borrow().clone()
-    }
-
-    /// A copy has moved.
-    pub fn set_places(&self, places: Places) {
-        *self.places.borrow_mut() = places;
-    }
-
-    /// True while a copy is being moved.
-    pub fn is_moving(&self) -> bool {
-        self.moving.get()
-    }
-
-    /// Says that a copy is being moved, or no more.
-    pub fn set_moving(&self, moving: bool) {
-        self.moving.set(moving);
+    /// Its number among the extents of its group.
+    pub fn member(&self) -> usize {
+        (self.owner.index % self.group.shape.extents()) as usize
     }
 
     /// The page as it is in memory, if it is.
@@ -89,12 +111,14 @@ impl Extent {
         self.turns.get()
     }
 
-    /// Takes a page read from the disks, unless the extent has moved on since `turn`.
-    pub fn install(&self, page: Page, turn: u64) {
-        if self.turns.get() == turn {
+    /// Takes a page read from the disks, unless the extent has moved on since `turn`; true when it took it.
+    pub fn install(&self, page: Page, turn: u64) -> bool {
+        let takes = self.turns.get() == turn;
+        if takes {
             *self.page.borrow_mut() = Some(page);
             self.turns.set(turn + 1);
         }
+        takes
     }
 
     /// Looks at the page, which must be loaded.
@@ -110,6 +134,14 @@ impl Extent {
             None => unreachable!("the caller has loaded the page"),
         }
         !self.dirty.replace(true)
+    }
+
+    /// From now on the place of a block counts in parity; the page must be loaded. True when the page was clean before
+    /// and is not now.
+    pub fn put_in_parity(&self, block: usize) -> bool {
+        let mut page = self.page.borrow_mut();
+        let page = page.as_mut().unwrap_or_else(|| unreachable!("the caller has loaded the page"));
+        page.put_in_parity(block) && !self.dirty.replace(true)
     }
 
     /// True when the page must be written out.

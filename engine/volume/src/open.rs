@@ -1,15 +1,15 @@
 //! Opening a store: checkpoint plus replay.
 
-use crate::destage::Cursor;
 use crate::extent::Extent;
 use crate::record::Record;
-use crate::store::{Inner, Settings, Store};
+use crate::resync::Resync;
+use crate::store::{Freed, Inner, Settings, Store};
 use crate::tables::{Tables, VolumeState};
-use kura_array::{Array, PageOwner, Place, Places};
+use kura_array::{Array, Place, Places};
 use kura_block::{BLOCK_BYTES, ControllerId, DeviceId, Error, Kind, Result, Runtime, Shared};
 use kura_journal::{Identity, JournalCopy, Limits, Lsn, Scan, Shape};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,9 +49,6 @@ pub struct Parts {
     pub degraded: bool,
 }
 
-/// Blocks that recovery has brought to their places so far: volume and block.
-type Settled = BTreeSet<(u64, u64)>;
-
 /// What recovery read again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
@@ -62,8 +59,8 @@ pub struct Replayed {
 }
 
 impl Store {
-    /// Opens a controller's volumes: reads the tables, replays the journal, brings everything to its place, and begins
-    /// to serve.
+    /// Opens a controller's volumes: reads the tables, replays the journal into the write buffer, and begins to serve
+    /// where the log ended. What was in the buffer goes to its place as always.
     pub async fn recover(parts: Parts) -> Result<(Self, Replayed)> {
         let identity = Identity { pool: parts.pool, controller: parts.id.0 };
         let mut copies = vec![None; parts.journal.iter().map(|place| place.index + 1).max().unwrap_or(0)];
@@ -79,17 +76,15 @@ impl Store {
         let (limits, degraded) = (parts.limits, parts.degraded);
         let inner = Rc::new(Inner::recovering(parts, tables));
         let mut replayed = Replayed::default();
-        let mut settled = Settled::new();
+        let mut resync = Resync::after(scan.settled());
         while let Some(entry) = scan.next().await? {
             replayed.entries += 1;
             for record in entry.records {
                 replayed.bytes += record.data.len() as u64;
-                inner.replay(record, tables_lsn, &settled).await?;
-            }
-            if inner.dirty_bytes.get() > inner.settings.write_buffer_bytes {
-                settled.append(&mut inner.settle().await?);
+                inner.replay(record, tables_lsn, &mut resync).await?;
             }
         }
+        inner.resync(resync).await?;
         let journal = scan.finish(limits, Rc::clone(&inner.runtime), degraded)?;
         if inner.journal.set(journal).is_err() {
             unreachable!("the journal of a store that recovers is not set yet");
@@ -121,6 +116,10 @@ impl Inner {
             last_checkpoint: Cell::new(Duration::ZERO),
             loaded: RefCell::new(VecDeque::new()),
             dirty_pages: RefCell::default(),
+            stripes: RefCell::default(),
+            flying_stripes: Cell::new(0),
+            touched: RefCell::default(),
+            parity_below: Cell::new(None),
             drain: Cell::new((Lsn(0), 0)),
             checkpointing: tokio::sync::Mutex::new(()),
             stalled: RefCell::new(None),
@@ -138,11 +137,11 @@ impl Inner {
 
     /// Applies a record again. Those below `tables_lsn` are in the tables already: of them only the blocks matter, and
     /// only where the extent that lies there now was there then.
-    async fn replay(&self, record: kura_journal::Record, tables_lsn: Lsn, settled: &Settled) -> Result<()> {
+    async fn replay(&self, record: kura_journal::Record, tables_lsn: Lsn, resync: &mut Resync) -> Result<()> {
         let known = record.lsn < tables_lsn;
         match Record::decode(&record.body)? {
-            Record::Create { volume, spec } if !known => {
-                let state = VolumeState::new(volume, spec, self.array.extent_bytes());
+            Record::Create { volume, spec, shape } if !known => {
+                let state = VolumeState::new(volume, spec, shape, self.array.extent_bytes());
                 let tables = &mut *self.tables.borrow_mut();
                 tables.next_volume = tables.next_volume.max(volume >> 16);
                 tables.volumes.insert(volume, Rc::new(state));
@@ -151,11 +150,14 @@ impl Inner {
                 let removed = self.tables.borrow_mut().volumes.remove(&volume);
                 let removed = removed.ok_or_else(|| unknown(volume))?;
                 self.drop_dirty(&removed, 0, u64::MAX);
+                for extents in removed.take_groups() {
+                    self.replay_give_up(extents, record.lsn);
+                }
             }
             Record::Size { volume, bytes } if !known => {
                 let state = self.replayed_volume(volume).ok_or_else(|| unknown(volume))?;
                 state.spec.borrow_mut().size_bytes = bytes;
-                state.map.borrow_mut().resize(bytes.div_ceil(self.array.extent_bytes()) as usize, None);
+                state.fit_map(self.array.extent_bytes());
             }
             Record::DiskFailed { device } if !known => {
                 self.tables.borrow_mut().failed.insert(device);
@@ -165,7 +167,7 @@ impl Inner {
                 self.tables.borrow_mut().leaving.insert(device);
             }
             Record::Move { volume, index, places } if !known => {
-                self.replay_move(volume, index, places, record.lsn, settled).await?;
+                self.replay_move(volume, index, places)?;
             }
             Record::Create { .. }
             | Record::Delete { .. }
@@ -173,13 +175,18 @@ impl Inner {
             | Record::DiskFailed { .. }
             | Record::DiskLeaving { .. }
             | Record::Move { .. } => {}
+            Record::Parity { volume, stripe, born, ref rows } => {
+                // It may have been on its way when its extents were given up.
+                if let Some(state) = self.replayed_volume(volume) {
+                    self.replay_parity(&state, stripe, born, rows, &record, resync).await?;
+                }
+            }
             Record::Map { volume, index, places } => self.replay_map(volume, index, places, record.lsn, known).await?,
             Record::Unmap { volume, index } => {
                 let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
-                let blocks = self.array.extent_blocks() as u64;
-                self.drop_dirty(&state, u64::from(index) * blocks, (u64::from(index) + 1) * blocks);
-                if !known && let Some(slot) = state.map.borrow_mut().get_mut(index as usize) {
-                    *slot = None;
+                self.drop_group(&state, index);
+                if !known {
+                    self.replay_give_up(state.take_group(index), record.lsn);
                 }
             }
             Record::Write { volume, first } => {
@@ -211,7 +218,7 @@ impl Inner {
     }
 
     /// The extent that held a block when the record was written, its page loaded; `None` when it is gone since.
-    async fn replayed_extent(&self, volume: &VolumeState, block: u64, lsn: Lsn) -> Result<Option<Rc<Extent>>> {
+    pub async fn replayed_extent(&self, volume: &VolumeState, block: u64, lsn: Lsn) -> Result<Option<Rc<Extent>>> {
         let Some(extent) = volume.extent((block / self.array.extent_blocks() as u64) as u32) else { return Ok(None) };
         if extent.owner.born > lsn.0 {
             return Ok(None);
@@ -222,97 +229,71 @@ impl Inner {
         Ok(Some(extent))
     }
 
-    /// An extent begins empty; every later record of it is replayed too. Its page may have been written since: the next
-    /// one must have a higher sequence number.
+    /// A group begins empty; every later record of it is replayed too. Its pages may have been written since: the next
+    /// ones must have higher sequence numbers.
     async fn replay_map(&self, volume: u64, index: u32, places: Places, lsn: Lsn, known: bool) -> Result<()> {
         let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
-        let owner = PageOwner { volume, index, born: lsn.0 };
         let places = match state.extent(index) {
             // It may have moved since.
-            Some(extent) if known && extent.owner == owner => extent.places(),
+            Some(extent) if known && extent.owner.born == lsn.0 => extent.group.places(),
             _ if known => return Ok(()),
             _ => places,
         };
-        let extent = Rc::new(Extent::stored(owner, places));
-        match self.array.read_page(&extent.places(), owner).await {
-            Ok(page) => extent.install(page, extent.turn()),
-            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Device) => {}
-            Err(error) => return Err(error),
-        }
-        extent.reset(self.array.extent_blocks());
-        self.page_changed(&extent, true);
-        self.note_loaded(&extent);
-        let blocks = self.array.extent_blocks() as u64;
-        self.drop_dirty(&state, u64::from(index) * blocks, (u64::from(index) + 1) * blocks);
-        match state.map.borrow_mut().get_mut(index as usize) {
-            Some(slot) => *slot = Some(extent),
-            None => {
-                return Err(Error::corrupt(format!(
-                    "the journal maps extent {index} beyond the end of volume {volume}"
-                )));
+        for extent in state.put_group(index, lsn.0, places, Extent::stored)? {
+            match self.array.read_page(&extent.group.site(), extent.member(), extent.owner).await {
+                Ok(page) => {
+                    extent.install(page, extent.turn());
+                }
+                Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Device) => {}
+                Err(error) => return Err(error),
             }
+            extent.reset(self.array.extent_blocks());
+            self.page_changed(&extent, true);
+            self.note_loaded(&extent);
         }
+        self.drop_group(&state, index);
         Ok(())
     }
 
-    /// An extent moved. The place it moved to has what was at its places then; what this recovery has brought to the old
-    /// ones was in the write buffer then, and goes to the new ones too.
-    async fn replay_move(&self, volume: u64, index: u32, places: Places, lsn: Lsn, settled: &Settled) -> Result<()> {
+    fn drop_group(&self, volume: &VolumeState, index: u32) {
+        let blocks = self.group_blocks(volume);
+        let start = u64::from(index / volume.shape.extents()) * blocks;
+        self.drop_dirty(volume, start, start + blocks);
+    }
+
+    /// A group moved. The place it moved to has what was at rest then; the rest was in the write buffer then, and is
+    /// there again.
+    fn replay_move(&self, volume: u64, index: u32, places: Places) -> Result<()> {
         let state = self.replayed_volume(volume).ok_or_else(|| unknown(volume))?;
         let extent = state.extent(index).ok_or_else(|| {
             Error::corrupt(format!("the journal moves extent {index} of volume {volume}, which is not there"))
         })?;
-        let blocks = self.array.extent_blocks() as u64;
-        let first = u64::from(index) * blocks;
-        for &(_, block) in settled.range((volume, first)..(volume, first + blocks)) {
-            while !extent.is_loaded() {
-                self.load(&extent).await?;
-            }
-            let inside = (block - first) as usize;
-            let Some(checksum) = extent.with_page(|page| page.get(inside)) else { continue };
-            let buffered = state.dirty.borrow().contains_key(&block);
-            // One that cannot be read is told when it is asked for: it keeps nobody else from their data.
-            if !buffered && let Ok(read) = self.array.read(&extent.places(), inside, &[checksum]).await {
-                self.buffer(&state, block, read.data.contiguous(), lsn);
-            }
-        }
-        extent.set_places(places);
+        extent.group.set_places(places);
         Ok(())
     }
 
-    /// Brings everything in the buffer to its place; the blocks that went.
-    async fn settle(&self) -> Result<Settled> {
-        let mut cursor = Cursor::default();
-        let mut settled = Settled::new();
-        while let Some(flight) = self.next_flight(&mut cursor, Lsn(u64::MAX)) {
-            settled.extend(flight.blocks());
-            self.destage(flight).await;
-            if let Some(error) = self.stalled.borrow().clone() {
-                return Err(error.at("recovery"));
-            }
+    /// Extents that the log gives up keep their space until the tail has passed that.
+    fn replay_give_up(&self, extents: Vec<Rc<Extent>>, lsn: Lsn) {
+        if !extents.is_empty() {
+            self.freed.borrow_mut().push(Freed { extents, until: Lsn(lsn.0 + 1) });
         }
-        Ok(settled)
     }
 
-    /// Ends recovery: everything to its place, an empty journal in a new epoch, and what is held told to the others.
+    /// Ends recovery: the log goes on in a new epoch, disks that are away are out of service, and what is held is told
+    /// to the others.
     async fn begin(&self) -> Result<()> {
-        for member in self.array.members().iter().filter(|member| !member.works() && !member.is_gone()) {
-            self.tables.borrow_mut().failed.insert(member.id);
-        }
-        self.settle().await?;
-        self.flush_disks().await?;
-        let pages = self.take_dirty_pages();
-        self.write_pages(&pages).await?;
-        self.flush_disks().await?;
-        let failed = self.tables.borrow().failed.clone();
-        let lost = |disk: &DeviceId| failed.contains(disk);
-        for (copy, _) in self.journal_disks.borrow().iter().filter(|(_, disk)| lost(disk)) {
+        let members = self.array.members();
+        let away: Vec<_> = members.iter().filter(|member| !member.works() && !member.is_gone()).collect();
+        for (copy, _) in
+            self.journal_disks.borrow().iter().filter(|(_, disk)| away.iter().any(|away| away.id == **disk))
+        {
             self.journal().drop_copy(*copy);
         }
-        let next = self.journal().next_lsn();
-        let tables = self.tables.borrow().encode();
-        self.journal().checkpoint(next, Some((tables, next))).await?;
-        self.pages_left(pages, true);
+        self.journal().begin().await?;
+        self.tables_changed.set(true);
+        for member in away {
+            self.fail_disk(member.id).await?;
+        }
         self.tell().await
     }
 
@@ -321,9 +302,12 @@ impl Inner {
         let mut names = Vec::new();
         for volume in self.tables.borrow().volumes.values() {
             names.push(volume.spec.borrow().name.clone());
-            for Place { device, extent } in volume.map.borrow().iter().flatten().flat_map(|extent| extent.places()) {
+            for Place { device, extent } in volume.groups().iter().flat_map(|extent| extent.group.places()) {
                 held.entry(device).or_default().push(extent);
             }
+        }
+        for Place { device, extent } in self.freed.borrow().iter().flat_map(Freed::places) {
+            held.entry(device).or_default().push(extent);
         }
         for (device, extents) in held {
             self.shared.adopt(self.id, device, &extents).await?;

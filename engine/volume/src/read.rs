@@ -3,8 +3,11 @@
 use crate::extent::Extent;
 use crate::record::Record;
 use crate::store::Inner;
+use crate::stripe::Slot;
 use crate::tables::VolumeState;
-use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Kind, Result, Run, RunKind};
+use futures::future::join_all;
+use kura_array::{Found, Piece, Verified};
+use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Kind, Result, Run, RunKind};
 use smallvec::SmallVec;
 use std::rc::Rc;
 
@@ -87,8 +90,13 @@ impl Inner {
         first: u64,
         checksums: &[Checksum],
     ) -> Result<Option<Bufs>> {
-        let inside = (first % self.array.extent_blocks() as u64) as usize;
-        match self.array.read(&extent.places(), inside, checksums).await {
+        let read = if volume.shape.parity {
+            self.read_stripes(volume, extent, first, checksums).await
+        } else {
+            let inside = (first % self.array.extent_blocks() as u64) as usize;
+            self.array.read(&extent.group.places(), inside, checksums).await
+        };
+        match read {
             Ok(verified) => {
                 for at in verified.damaged {
                     let block = verified.data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES);
@@ -99,6 +107,73 @@ impl Inner {
             Err(error) if error.kind() == Kind::Corrupt && self.overtaken(volume, extent, first, checksums) => Ok(None),
             Err(error) => Err(error.at(format!("volume {} block {first}", volume.spec.borrow().name))),
         }
+    }
+
+    /// Reads blocks that lie in stripes; those that are lost or bad are told from the others of their rows.
+    pub async fn read_stripes(
+        &self,
+        volume: &VolumeState,
+        extent: &Rc<Extent>,
+        first: u64,
+        checksums: &[Checksum],
+    ) -> Result<Verified> {
+        let shape = volume.shape;
+        let mut at = 0;
+        let pieces = shape.pieces(first..first + checksums.len() as u64).map(|piece| {
+            let expected = &checksums[at..at + piece.rows.len()];
+            at += piece.rows.len();
+            self.read_piece(volume, extent, piece, expected)
+        });
+        let mut whole = Verified { data: Bufs::new(), damaged: Vec::new() };
+        let mut at = 0;
+        for piece in join_all(pieces).await {
+            let piece = piece?;
+            let blocks = piece.data.len() / BLOCK_BYTES;
+            whole.damaged.extend(piece.damaged.into_iter().map(|damaged| at + damaged));
+            whole.data.append(piece.data);
+            at += blocks;
+        }
+        Ok(whole)
+    }
+
+    async fn read_piece(
+        &self,
+        volume: &VolumeState,
+        extent: &Rc<Extent>,
+        piece: Piece,
+        expected: &[Checksum],
+    ) -> Result<Verified> {
+        let at = self.stripe_of(extent, piece.stripe);
+        let place = at.place(Slot::Column(piece.column));
+        let mut blocks = match self.array.read_verified(place, at.at(piece.rows.start), expected).await {
+            Found::All(data) => return Ok(Verified { data, damaged: Vec::new() }),
+            Found::Some(blocks) => blocks,
+        };
+        let missing: Vec<_> = (0..blocks.len()).filter(|block| blocks[*block].is_none()).collect();
+        let wanted: Vec<_> = missing.iter().map(|block| (piece.rows.start + block, expected[*block])).collect();
+        let extents = volume.group_of(extent.owner.index);
+        let told = self.reconstruct(volume, &extents, piece.stripe, piece.column, &wanted).await;
+        for (block, told) in missing.iter().zip(told) {
+            blocks[*block] = told.map(Bufs::from);
+        }
+        let mut whole = Verified { data: Bufs::new(), damaged: missing };
+        for (number, block) in blocks.into_iter().enumerate() {
+            whole.data.append(block.ok_or_else(|| {
+                let row = piece.rows.start + number;
+                Error::corrupt(format!(
+                    "row {row} of stripe {} is lost: block {} of extent {} of disk {} and another one of the row are bad or away",
+                    piece.stripe,
+                    at.at(row),
+                    place.extent.0,
+                    place.device.0
+                ))
+            })?);
+        }
+        if !self.array.works(place) {
+            // Nothing could be written again there.
+            whole.damaged.clear();
+        }
+        Ok(whole)
     }
 
     /// True when a block was written, cleared or given up since its checksum was looked up.

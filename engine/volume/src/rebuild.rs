@@ -7,19 +7,19 @@
 //!              [ disk 5      | disk 3 ]        4. the record: from now on the extent lies here
 //! ```
 //!
-//! Only what is written is copied. What must hold: when the record is in the log, the new place has every block of the
-//! page but those still in the write buffer, which go to the places of that moment. A block that recovery brought to
-//! the old places, because its record came before the move's, goes to the new ones too (`open.rs`). No checkpoint runs
-//! meanwhile: the extent's page leaves for one set of places only.
+//! Only what is written is copied; with parity, what counts in it, told from the others where its place is lost. What
+//! must hold: when the record is in the log, the new place has every block of the page but those still in the write
+//! buffer, which go to the places of that moment. No checkpoint runs meanwhile: the extents' pages leave for one set of
+//! places only.
 
-use crate::extent::Extent;
+use crate::extent::{Extent, Group};
 use crate::policy::rebuild_rest;
 use crate::record::Record;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use crate::write::PIECE_BLOCKS;
 use futures::future::select;
-use kura_array::Place;
+use kura_array::{Place, Site};
 use kura_block::{BLOCK_BYTES, Checksum, DeviceId, Kind, Result};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -30,12 +30,15 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Extents looked at before others have their turn.
 const GLANCE: usize = 1 << 16;
 
-/// A copy to be moved.
+/// A place of a group to be moved.
 struct Errand {
     volume: Rc<VolumeState>,
+    /// The group's first extent.
     index: u32,
-    extent: Rc<Extent>,
-    from: Place,
+    extents: Vec<Rc<Extent>>,
+    group: Rc<Group>,
+    /// Which of the group's places.
+    at: usize,
 }
 
 /// How far the search for copies to move has come: volume and extent.
@@ -49,8 +52,8 @@ enum Found {
     Nothing,
 }
 
-/// Ends a move, however it ends: the extent's blocks may go to their places again.
-struct Moving<'a>(&'a Inner, Rc<Extent>);
+/// Ends a move, however it ends: the group's blocks may go to their places again.
+struct Moving<'a>(&'a Inner, Rc<Group>);
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
@@ -63,7 +66,8 @@ impl Inner {
     /// The task that moves copies off unwanted disks, until the store stops or its journal fails.
     pub async fn rebuild_for_ever(self: Rc<Self>) {
         let mut cursor = Cursor::default();
-        let mut moved = false;
+        // What the log has replayed may have moved too.
+        let mut moved = true;
         while !self.stopping.get() && self.journal().alive().is_ok() {
             let news = std::pin::pin!(self.rebuilder.notified());
             match self.next_errand(&mut cursor) {
@@ -114,12 +118,12 @@ impl Inner {
             return unwanted;
         }
         for volume in tables.volumes.values() {
-            for extent in volume.map.borrow().iter().flatten() {
-                let places = extent.places();
-                for place in &places {
+            for extent in volume.groups() {
+                let site = extent.group.site();
+                for place in &site.places {
                     if let Some(held) = unwanted.get_mut(&place.device) {
                         held.copies += 1;
-                        held.lost += u64::from(!self.array.has_working_copy(&places));
+                        held.lost += u64::from(!self.array.holds(&site));
                     }
                 }
             }
@@ -151,16 +155,18 @@ impl Inner {
         for (id, volume) in tables.volumes.range(cursor.0..) {
             let map = volume.map.borrow();
             let first = if *id == cursor.0 { cursor.1 as usize } else { 0 };
-            for (index, extent) in map.iter().enumerate().skip(first) {
-                *cursor = (*id, index as u32 + 1);
+            for (index, extent) in map.iter().enumerate().skip(first).step_by(volume.shape.extents() as usize) {
+                *cursor = (*id, index as u32 + volume.shape.extents());
                 looked += 1;
                 let Some(extent) = extent else { continue };
-                let places = extent.places();
-                if let Some(from) = places.iter().find(|place| unwanted(place))
-                    && self.array.has_working_copy(&places)
+                let site = extent.group.site();
+                if let Some(at) = site.places.iter().position(unwanted)
+                    && self.array.holds(&site)
                 {
-                    let (volume, extent) = (Rc::clone(volume), Rc::clone(extent));
-                    return Found::Errand(Errand { volume, index: index as u32, extent, from: *from });
+                    let (volume, group) = (Rc::clone(volume), Rc::clone(&extent.group));
+                    drop(map);
+                    let extents = volume.group_of(index as u32);
+                    return Found::Errand(Errand { volume, index: index as u32, extents, group, at });
                 }
                 if looked >= GLANCE {
                     return Found::NotYet;
@@ -175,7 +181,7 @@ impl Inner {
     async fn run_errand(&self, errand: &Errand) -> Result<u64> {
         // Records without data count too: nothing else would make the journal shorter while nobody writes.
         self.make_room(0).await?;
-        let mut places = errand.extent.places();
+        let mut places = errand.group.places();
         let to = self.allocate(1, &places).await?[0];
         let moved = self.move_copy(errand, to).await;
         match moved {
@@ -193,20 +199,62 @@ impl Inner {
         }
     }
 
-    /// Moves a copy; bytes that were copied, or `None` where the extent was given up meanwhile.
+    /// Moves a place; bytes that were copied, or `None` where the group was given up meanwhile.
     async fn move_copy(&self, errand: &Errand, to: Place) -> Result<Option<u64>> {
-        let Errand { volume, index, extent, from } = errand;
+        let Errand { volume, index, extents, group, at } = errand;
         let _no_checkpoint = self.checkpointing.lock().await;
-        extent.set_moving(true);
-        let _moving = Moving(self, Rc::clone(extent));
+        group.set_moving(true);
+        let _moving = Moving(self, Rc::clone(group));
         self.landed(volume, *index).await;
+        let bytes = if volume.shape.parity {
+            self.move_stripes(volume, extents, *at, to).await?
+        } else {
+            self.move_extent(volume, *index, &extents[0], to).await?
+        };
+        let mut site = group.site();
+        site.places[*at] = to;
+        self.move_pages(extents, &site, *at).await?;
+        self.heed(self.array.flush_disks(&[to.device]).await).await?;
+        let here = volume.extent(*index).is_some_and(|now| Rc::ptr_eq(&now.group, group));
+        let leaves = self.tables.borrow().leaving.contains(&to.device);
+        let refused = leaves || !self.array.works(to);
+        if !here || volume.deleted.get() || refused || self.stopping.get() {
+            return Ok(None);
+        }
+        self.append(&Record::Move { volume: volume.id, index: *index, places: site.places.clone() });
+        group.set_places(site.places);
+        Ok(Some(bytes))
+    }
+
+    /// Writes the pages that belong to the place of a group that moved to where it is now.
+    async fn move_pages(&self, extents: &[Rc<Extent>], site: &Site, at: usize) -> Result<()> {
+        let kept: Vec<_> = (0..extents.len())
+            .filter(|member| site.shape.page_places(*member).iter().any(|(keeper, _)| *keeper == at))
+            .collect();
+        for member in kept {
+            let extent = &extents[member];
+            while !extent.is_loaded() {
+                self.load(extent).await?;
+            }
+            let page = extent.page();
+            // The page goes down only after all that it reflects.
+            self.commit_all().await?;
+            if let Some(page) = page {
+                self.heed(self.array.write_page_at(site, &[at], member, extent.owner, &page).await).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what is at rest in an extent that lies in copies; bytes copied.
+    async fn move_extent(&self, volume: &VolumeState, index: u32, extent: &Rc<Extent>, to: Place) -> Result<u64> {
         let (mut bytes, mut lost) = (0, 0);
         let mut at = 0;
         while at < self.array.extent_blocks() {
             while !extent.is_loaded() {
                 self.load(extent).await?;
             }
-            let run = self.at_rest(volume, *index, extent, at);
+            let run = self.at_rest(volume, index, extent, at);
             if run.is_empty() {
                 at += 1;
                 continue;
@@ -215,39 +263,18 @@ impl Inner {
             bytes += (run.len() * BLOCK_BYTES) as u64;
             at += run.len();
         }
-        while !extent.is_loaded() {
-            self.load(extent).await?;
-        }
         if lost > 0 {
             // Not that the disk is only away for a moment: then its page cannot be read either.
-            self.array.read_page(&extent.places(), extent.owner).await?;
+            self.array.read_page(&extent.group.site(), extent.member(), extent.owner).await?;
         }
-        let page = extent.page();
-        // The page goes down only after all that it reflects.
-        self.commit_all().await?;
-        if let Some(page) = page {
-            self.heed(self.array.write_page(&[to], extent.owner, &page).await).await?;
-        }
-        self.heed(self.array.flush_disks(&[to.device]).await).await?;
-        let here = volume.extent(*index).is_some_and(|now| Rc::ptr_eq(&now, extent));
-        let leaves = self.tables.borrow().leaving.contains(&to.device);
-        let refused = leaves || self.array.member(to.device).is_none_or(|disk| !disk.works());
-        if !here || volume.deleted.get() || refused || self.stopping.get() {
-            return Ok(None);
-        }
-        let mut places = extent.places();
-        for place in places.iter_mut().filter(|place| *place == from) {
-            *place = to;
-        }
-        self.append(&Record::Move { volume: volume.id, index: *index, places: places.clone() });
-        extent.set_places(places);
-        Ok(Some(bytes))
+        Ok(bytes)
     }
 
-    /// Waits until no block of an extent is on its way to its places.
+    /// Waits until no block of a group is on its way to its places.
     async fn landed(&self, volume: &VolumeState, index: u32) {
-        let blocks = self.array.extent_blocks() as u64;
-        let range = u64::from(index) * blocks..(u64::from(index) + 1) * blocks;
+        let blocks = self.group_blocks(volume);
+        let group = u64::from(index / volume.shape.extents());
+        let range = group * blocks..(group + 1) * blocks;
         loop {
             let room = self.room.notified();
             if !volume.dirty.borrow().range(range.clone()).any(|(_, entry)| entry.in_flight) {
@@ -270,7 +297,7 @@ impl Inner {
     /// Copies blocks at rest. One of which no copy is good is left out: it stays lost, and a read goes on saying so.
     /// Returns how many are.
     async fn copy_run(&self, extent: &Extent, first: usize, checksums: &[Checksum], to: Place) -> Result<usize> {
-        let places = extent.places();
+        let places = extent.group.places();
         match self.array.read(&places, first, checksums).await {
             Ok(verified) => self.heed(self.array.write(&[to], first, &verified.data).await).await.map(|()| 0),
             Err(error) if error.kind() == Kind::Corrupt && checksums.len() == 1 => {

@@ -1,15 +1,18 @@
 //! The records of the journal: every change of a table, and every write. Written here, read here.
 //!
 //! ```text
-//!  1 create   volume u64, spec            2 delete   volume u64          3 size   volume u64, bytes u64
-//!  4 map      volume u64, index u32, copies u8, (disk u16, extent u32) each
+//!  1 create   volume u64, spec, shape     2 delete   volume u64          3 size   volume u64, bytes u64
+//!  4 map      volume u64, index u32 of a group's first extent, places u8, (disk u16, extent u32) each
 //!  5 unmap    volume u64, index u32       6 write    volume u64, first block u64   (data: whole blocks)
 //!  7 clear    volume u64, first block u64, blocks u64                    8 disk failed   disk u16
-//!  9 move     as map: the extent lies in these places from now on       10 disk leaving  disk u16
+//!  9 move     as map: the group lies in these places from now on       10 disk leaving  disk u16
+//! 11 parity   volume u64, stripe u64, born u64, rows u16, (row u16, written columns u32, rest u8) each
+//!             (data: for each row whose rest is 1, the XOR of the columns that are not written)
+//!  shape: copies u8, columns u8, parity u8, chunk blocks u16
 //!  spec: name text, bytes u64, layout u8, flags u8 (1 thick, 2 read-only)
 //! ```
 
-use kura_array::{Layout, Place, Places};
+use kura_array::{Layout, Place, Places, Shape};
 use kura_block::{BLOCK_BYTES, DeviceId, Error, ExtentId, Reader, Result, Writer};
 
 /// A volume to be made, or as it was made.
@@ -70,7 +73,7 @@ impl Spec {
 /// A record's body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    Create { volume: u64, spec: Spec },
+    Create { volume: u64, spec: Spec, shape: Shape },
     Delete { volume: u64 },
     Size { volume: u64, bytes: u64 },
     Map { volume: u64, index: u32, places: Places },
@@ -80,6 +83,28 @@ pub(crate) enum Record {
     DiskFailed { device: DeviceId },
     Move { volume: u64, index: u32, places: Places },
     DiskLeaving { device: DeviceId },
+    Parity { volume: u64, stripe: u64, born: u64, rows: Vec<ParityRow> },
+}
+
+/// A row of a stripe that is being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ParityRow {
+    pub row: u16,
+    /// Columns that are written, or were since the last checkpoint.
+    pub written: u32,
+    /// True when the row has other columns too: their XOR is among the record's data.
+    pub rest: bool,
+}
+
+pub(crate) fn encode_shape(shape: Shape, out: &mut Writer) {
+    out.u8(shape.copies).u8(shape.columns).u8(u8::from(shape.parity)).u16(shape.chunk_blocks);
+}
+
+pub(crate) fn decode_shape(reader: &mut Reader<'_>) -> Result<Shape> {
+    let (copies, columns, parity, chunk_blocks) = (reader.u8()?, reader.u8()?, reader.u8()? != 0, reader.u16()?);
+    let shape = Shape { copies, columns, parity, chunk_blocks };
+    let sane = copies > 0 && (1..=Shape::COLUMNS_LIMIT).contains(&columns) && chunk_blocks.is_power_of_two();
+    if sane { Ok(shape) } else { Err(Error::corrupt(format!("{shape:?} in a record is no shape"))) }
 }
 
 pub(crate) fn encode_places(places: &[Place], out: &mut Writer) {
@@ -97,7 +122,10 @@ impl Record {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer::new();
         match self {
-            Self::Create { volume, spec } => spec.encode(out.u8(1).u64(*volume)),
+            Self::Create { volume, spec, shape } => {
+                spec.encode(out.u8(1).u64(*volume));
+                encode_shape(*shape, &mut out);
+            }
             Self::Delete { volume } => {
                 out.u8(2).u64(*volume);
             }
@@ -121,6 +149,12 @@ impl Record {
             Self::DiskLeaving { device } => {
                 out.u8(10).u16(device.0);
             }
+            Self::Parity { volume, stripe, born, rows } => {
+                out.u8(11).u64(*volume).u64(*stripe).u64(*born).u16(rows.len() as u16);
+                for row in rows {
+                    out.u16(row.row).u32(row.written).u8(u8::from(row.rest));
+                }
+            }
         }
         out.finish()
     }
@@ -128,7 +162,11 @@ impl Record {
     pub fn decode(body: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(body);
         let record = match reader.u8()? {
-            1 => Self::Create { volume: reader.u64()?, spec: Spec::decode(&mut reader)? },
+            1 => Self::Create {
+                volume: reader.u64()?,
+                spec: Spec::decode(&mut reader)?,
+                shape: decode_shape(&mut reader)?,
+            },
             2 => Self::Delete { volume: reader.u64()? },
             3 => Self::Size { volume: reader.u64()?, bytes: reader.u64()? },
             4 => Self::Map { volume: reader.u64()?, index: reader.u32()?, places: decode_places(&mut reader)? },
@@ -138,6 +176,11 @@ impl Record {
             8 => Self::DiskFailed { device: DeviceId(reader.u16()?) },
             9 => Self::Move { volume: reader.u64()?, index: reader.u32()?, places: decode_places(&mut reader)? },
             10 => Self::DiskLeaving { device: DeviceId(reader.u16()?) },
+            11 => {
+                let (volume, stripe, born, rows) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u16()?);
+                let mut row = || Ok(ParityRow { row: reader.u16()?, written: reader.u32()?, rest: reader.u8()? != 0 });
+                Self::Parity { volume, stripe, born, rows: (0..rows).map(|_| row()).collect::<Result<_>>()? }
+            }
             kind => {
                 return Err(Error::corrupt(format!(
                     "a journal record of kind {kind} is unknown: a newer kura wrote it"

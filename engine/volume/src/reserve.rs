@@ -6,7 +6,7 @@ use crate::record::Record;
 use crate::store::{Freed, Inner};
 use crate::tables::VolumeState;
 use kura_array::policy::{Candidate, choose_disks};
-use kura_array::{Class, PageOwner, Place, Places};
+use kura_array::{Class, Place, Places};
 use kura_block::{DeviceId, Error, ExtentId, Kind, Result};
 use kura_journal::Lsn;
 use std::collections::{BTreeMap, VecDeque};
@@ -101,21 +101,25 @@ impl Inner {
         }
     }
 
-    /// Allocates an extent of a volume, unless it has been meanwhile.
+    /// Allocates the group of an extent of a volume, unless it has been meanwhile.
     pub async fn map(&self, volume: &Rc<VolumeState>, index: u32) -> Result<()> {
-        let copies = volume.spec.borrow().layout.copies();
-        let places = self.allocate(copies, &[]).await?;
-        let open = volume.map.borrow().get(index as usize).is_some_and(Option::is_none);
-        if !open || volume.deleted.get() {
+        let places = self.allocate(volume.shape.width(), &[]).await?;
+        let first = volume.first_of(index);
+        let open = volume.map.borrow().get(first as usize).is_some_and(Option::is_none);
+        let leaving = |place: &Place| self.tables.borrow().leaving.contains(&place.device);
+        // A disk may have gone while the places were leased: the caller asks again.
+        let gone = places.iter().any(|place| !self.array.works(*place) || leaving(place));
+        if !open || gone || volume.deleted.get() {
             self.put_back(&places);
             return Ok(());
         }
-        let born = self.append(&Record::Map { volume: volume.id, index, places: places.clone() });
-        let owner = PageOwner { volume: volume.id, index, born: born.0 };
-        let extent = Rc::new(Extent::empty(owner, places, self.array.extent_blocks()));
-        self.page_changed(&extent, true);
-        self.note_loaded(&extent);
-        volume.map.borrow_mut()[index as usize] = Some(extent);
+        let born = self.append(&Record::Map { volume: volume.id, index: first, places: places.clone() });
+        let blocks = self.array.extent_blocks();
+        let made = volume.put_group(first, born.0, places, |owner, group| Extent::empty(owner, group, blocks))?;
+        for extent in made {
+            self.page_changed(&extent, true);
+            self.note_loaded(&extent);
+        }
         Ok(())
     }
 
@@ -124,7 +128,7 @@ impl Inner {
         let extents = volume.map.borrow().len() as u32;
         for index in first..extents {
             self.make_room(0).await?;
-            if volume.extent(index).is_none() {
+            while volume.extent(index).is_none() && !volume.deleted.get() {
                 self.map(volume, index).await?;
             }
             self.stir();
@@ -132,37 +136,47 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives an extent of a volume up; its space goes back to the pool at the next checkpoint.
+    /// Gives the group of an extent of a volume up; its space goes back to the pool at the next checkpoint.
     pub fn unmap(&self, volume: &Rc<VolumeState>, index: u32) {
-        let taken = volume.map.borrow_mut().get_mut(index as usize).and_then(Option::take);
-        let Some(extent) = taken else { return };
-        let lsn = self.append(&Record::Unmap { volume: volume.id, index });
-        let blocks = self.array.extent_blocks() as u64;
-        self.drop_dirty(volume, u64::from(index) * blocks, (u64::from(index) + 1) * blocks);
-        self.freed.borrow_mut().push(Freed { extent, until: Lsn(lsn.0 + 1) });
+        let extents = volume.take_group(index);
+        let Some(first) = extents.first().map(|extent| extent.owner.index) else { return };
+        let lsn = self.append(&Record::Unmap { volume: volume.id, index: first });
+        let blocks = self.group_blocks(volume);
+        let start = u64::from(first / volume.shape.extents()) * blocks;
+        self.drop_dirty(volume, start, start + blocks);
+        self.freed.borrow_mut().push(Freed { extents, until: Lsn(lsn.0 + 1) });
         self.checkpointer.notify_one();
+    }
+
+    /// Blocks in a group of a volume's extents.
+    pub fn group_blocks(&self, volume: &VolumeState) -> u64 {
+        self.array.extent_blocks() as u64 * u64::from(volume.shape.extents())
     }
 
     /// Gives back to the pool what was given up behind the journal's tail, so that no replay writes there any more, and
     /// is not in use by a read or write.
     pub async fn reclaim(&self) -> Result<()> {
         let tail = self.journal().tail();
-        self.dirty_pages.borrow_mut().retain(|extent| extent.is_dirty());
+        let mut dirty_pages = self.dirty_pages.take();
+        dirty_pages.retain(|extent| extent.is_dirty());
         let mut back = Vec::new();
         self.freed.borrow_mut().retain(|freed| {
-            // The tables' page list and this list are the only holders of an extent that nothing uses.
-            let mut dirty_pages = self.dirty_pages.borrow_mut();
-            let listed = dirty_pages.iter().filter(|extent| Rc::ptr_eq(extent, &freed.extent)).count();
-            let free = freed.until <= tail && Rc::strong_count(&freed.extent) == 1 + listed;
+            // The list of dirty pages and this one are the only holders of an extent that nothing uses.
+            let unused = |extent: &Rc<Extent>| {
+                let listed = dirty_pages.iter().filter(|dirty| Rc::ptr_eq(extent, dirty)).count();
+                Rc::strong_count(extent) == 1 + listed
+            };
+            let free = freed.until <= tail && freed.extents.iter().all(unused);
             if free {
-                dirty_pages.retain(|extent| !Rc::ptr_eq(extent, &freed.extent));
-                back.push(Rc::clone(&freed.extent));
+                dirty_pages.retain(|dirty| !freed.extents.iter().any(|extent| Rc::ptr_eq(dirty, extent)));
+                back.push(freed.places());
             }
             !free
         });
-        for extent in back {
-            self.array.discard(&extent.places()).await;
-            for place in &extent.places() {
+        self.dirty_pages.borrow_mut().append(&mut dirty_pages);
+        for places in back {
+            self.array.discard(&places).await;
+            for place in &places {
                 self.shared.give_back(self.id, place.device, &[place.extent]).await?;
             }
         }

@@ -6,12 +6,13 @@ use crate::policy;
 use crate::rebuild::Held;
 use crate::record::{Record, Spec};
 use crate::reserve::Reserve;
+use crate::stripe::StripeId;
 use crate::tables::{Tables, VolumeState};
-use kura_array::Array;
+use kura_array::{Array, Places, Shape};
 use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime, Shared};
 use kura_journal::{Journal, Lsn};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,11 +30,15 @@ pub struct Settings {
     pub pages: usize,
     /// The most bytes a second that a rebuild copies; 0 is no limit.
     pub rebuild_bytes_per_s: u64,
+    /// The most disks of a group of a new volume with parity: 3 to 17.
+    pub raid_width: u8,
+    /// Blocks of a new volume's stripe that lie on end on one disk: a power of two.
+    pub chunk_blocks: u16,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { write_buffer_bytes: 24 << 20, pages: 4096, rebuild_bytes_per_s: 0 }
+        Self { write_buffer_bytes: 24 << 20, pages: 4096, rebuild_bytes_per_s: 0, raid_width: 6, chunk_blocks: 16 }
     }
 }
 
@@ -65,17 +70,26 @@ pub struct VolumeStatus {
     pub id: u64,
     /// What it was made as; the size is today's.
     pub spec: Spec,
+    /// How it is laid on disks.
+    pub shape: Shape,
     /// Bytes of extents it holds, one copy counted.
     pub allocated_bytes: u64,
     /// Handles open.
     pub open: u32,
 }
 
-/// An extent given up, waiting to go back to the pool.
+/// A group of extents given up, waiting to go back to the pool.
 pub(crate) struct Freed {
-    pub extent: Rc<Extent>,
+    pub extents: Vec<Rc<Extent>>,
     /// The record that gave it up is below this.
     pub until: Lsn,
+}
+
+impl Freed {
+    /// Where they lie.
+    pub fn places(&self) -> Places {
+        self.extents.first().map(|extent| extent.group.places()).unwrap_or_default()
+    }
 }
 
 pub(crate) struct Inner {
@@ -98,6 +112,14 @@ pub(crate) struct Inner {
     /// Extents whose page is in memory, in the order of the cache's clock.
     pub loaded: RefCell<VecDeque<Weak<Extent>>>,
     pub dirty_pages: RefCell<Vec<Rc<Extent>>>,
+    /// Stripes on their way to their places, or being read as a whole: volume and stripe.
+    pub stripes: RefCell<BTreeSet<StripeId>>,
+    /// Of these, those on their way.
+    pub flying_stripes: Cell<u32>,
+    /// For rows of stripes, the columns written since the last checkpoint.
+    pub touched: RefCell<BTreeMap<StripeId, Vec<u32>>>,
+    /// While a checkpoint is made, only blocks with a record below go to places with parity.
+    pub parity_below: Cell<Option<Lsn>>,
     /// Blocks with a record below `.0` that a checkpoint waits for: `.1` of them.
     pub drain: Cell<(Lsn, u64)>,
     pub checkpointing: tokio::sync::Mutex<()>,
@@ -147,8 +169,13 @@ impl Store {
             tables.next_volume += 1;
             tables.next_volume << 16 | u64::from(inner.id.0)
         };
-        let volume = Rc::new(VolumeState::new(id, spec.clone(), inner.array.extent_bytes()));
-        inner.append(&Record::Create { volume: id, spec: spec.clone() });
+        let shape = spec.layout.shape(
+            inner.data_disks().len(),
+            inner.settings.raid_width.into(),
+            inner.settings.chunk_blocks.min(inner.array.extent_blocks() as u16),
+        )?;
+        let volume = Rc::new(VolumeState::new(id, spec.clone(), shape, inner.array.extent_bytes()));
+        inner.append(&Record::Create { volume: id, spec: spec.clone(), shape });
         inner.tables.borrow_mut().volumes.insert(id, Rc::clone(&volume));
         let mut made = Ok(());
         if spec.thick {
@@ -181,17 +208,16 @@ impl Store {
         if size_bytes < before {
             inner.shrink(&volume, size_bytes).await?;
         }
-        let extents = size_bytes.div_ceil(inner.array.extent_bytes()) as usize;
         inner.append(&Record::Size { volume: volume.id, bytes: size_bytes });
         volume.spec.borrow_mut().size_bytes = size_bytes;
-        volume.map.borrow_mut().resize(extents, None);
+        volume.fit_map(inner.array.extent_bytes());
         if size_bytes > before && volume.spec.borrow().thick {
             let first = (before / inner.array.extent_bytes()) as u32;
             if let Err(error) = inner.fill(&volume, first).await {
                 inner.shrink(&volume, before).await?;
                 inner.append(&Record::Size { volume: volume.id, bytes: before });
                 volume.spec.borrow_mut().size_bytes = before;
-                volume.map.borrow_mut().truncate(before.div_ceil(inner.array.extent_bytes()) as usize);
+                volume.fit_map(inner.array.extent_bytes());
                 inner.commit_all().await?;
                 return Err(error);
             }
@@ -369,6 +395,7 @@ impl Inner {
         VolumeStatus {
             id: volume.id,
             spec: volume.spec.borrow().clone(),
+            shape: volume.shape,
             allocated_bytes: mapped * self.array.extent_bytes(),
             open: volume.opened.get(),
         }
@@ -378,8 +405,7 @@ impl Inner {
     fn remove(&self, volume: &Rc<VolumeState>) {
         let until = Lsn(self.append(&Record::Delete { volume: volume.id }).0 + 1);
         volume.deleted.set(true);
-        let extents = std::mem::take(&mut *volume.map.borrow_mut());
-        self.freed.borrow_mut().extend(extents.into_iter().flatten().map(|extent| Freed { extent, until }));
+        self.freed.borrow_mut().extend(volume.take_groups().into_iter().map(|extents| Freed { extents, until }));
         self.drop_dirty(volume, 0, u64::MAX);
         self.tables.borrow_mut().volumes.remove(&volume.id);
     }
@@ -452,9 +478,10 @@ impl Inner {
     /// Brings an extent's page into memory.
     pub async fn load(&self, extent: &Rc<Extent>) -> Result<()> {
         let turn = extent.turn();
-        let page = self.array.read_page(&extent.places(), extent.owner).await?;
-        extent.install(page, turn);
-        self.note_loaded(extent);
+        let page = self.array.read_page(&extent.group.site(), extent.member(), extent.owner).await?;
+        if extent.install(page, turn) {
+            self.note_loaded(extent);
+        }
         Ok(())
     }
 

@@ -3,24 +3,25 @@
 //! ```text
 //!  version u32  next volume u64  failed disks u16, (disk u16) each  leaving disks u16, (disk u16) each
 //!  volumes u32, then each:
-//!  volume u64, spec (as in records), extents u32, (index u32, born u64, places as in records) each
+//!  volume u64, spec and shape (as in records), groups u32, (index u32, born u64, places as in records) each
 //! ```
 
-use crate::extent::{Dirty, Extent};
-use crate::record::{Spec, decode_places, encode_places};
-use kura_array::PageOwner;
+use crate::extent::{Dirty, Extent, Group};
+use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
+use kura_array::{PageOwner, Places, Shape};
 use kura_block::{DeviceId, Error, Reader, Result, Writer};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// A volume's tables and its part of the write buffer.
 pub(crate) struct VolumeState {
     pub id: u64,
     pub spec: RefCell<Spec>,
-    /// Extents by number; `None` where nothing is allocated.
+    pub shape: Shape,
+    /// Extents by number, whole groups of them; `None` where nothing is allocated.
     pub map: RefCell<Vec<Option<Rc<Extent>>>>,
     /// Blocks not at their place yet, by number.
     pub dirty: RefCell<BTreeMap<u64, Dirty>>,
@@ -29,16 +30,76 @@ pub(crate) struct VolumeState {
 }
 
 impl VolumeState {
-    pub fn new(id: u64, spec: Spec, extent_bytes: u64) -> Self {
-        let extents = spec.size_bytes.div_ceil(extent_bytes) as usize;
-        Self {
+    pub fn new(id: u64, spec: Spec, shape: Shape, extent_bytes: u64) -> Self {
+        let volume = Self {
             id,
             spec: RefCell::new(spec),
-            map: RefCell::new(vec![None; extents]),
+            shape,
+            map: RefCell::default(),
             dirty: RefCell::default(),
             deleted: Cell::new(false),
             opened: Cell::new(0),
+        };
+        volume.fit_map(extent_bytes);
+        volume
+    }
+
+    /// Makes the map as long as the volume's size asks for.
+    pub fn fit_map(&self, extent_bytes: u64) {
+        let groups = self.size_bytes().div_ceil(extent_bytes * u64::from(self.shape.extents()));
+        self.map.borrow_mut().resize((groups * u64::from(self.shape.extents())) as usize, None);
+    }
+
+    /// The first extent of the group of an extent.
+    pub fn first_of(&self, index: u32) -> u32 {
+        index / self.shape.extents() * self.shape.extents()
+    }
+
+    /// Puts a group of extents into the map, each made by `make`; an error when it lies beyond the volume's end.
+    pub fn put_group(
+        &self,
+        first: u32,
+        born: u64,
+        places: Places,
+        make: impl Fn(PageOwner, Rc<Group>) -> Extent,
+    ) -> Result<Vec<Rc<Extent>>> {
+        let group = Group::new(self.shape, places);
+        let extents = first..first.saturating_add(self.shape.extents());
+        let owner = |index| PageOwner { volume: self.id, index, born };
+        let made: Vec<_> = extents.clone().map(|index| Rc::new(make(owner(index), Rc::clone(&group)))).collect();
+        let mut map = self.map.borrow_mut();
+        let slots = map
+            .get_mut(extents.start as usize..extents.end as usize)
+            .ok_or_else(|| Error::corrupt(format!("extent {first} is mapped beyond the end of volume {}", self.id)))?;
+        for (slot, extent) in slots.iter_mut().zip(&made) {
+            *slot = Some(Rc::clone(extent));
         }
+        Ok(made)
+    }
+
+    /// Takes the group of an extent out of the map; empty when there is none.
+    pub fn take_group(&self, index: u32) -> Vec<Rc<Extent>> {
+        let first = self.first_of(index) as usize;
+        let mut map = self.map.borrow_mut();
+        let slots = map.iter_mut().skip(first).take(self.shape.extents() as usize);
+        slots.filter_map(Option::take).collect()
+    }
+
+    /// Takes all groups out of the map.
+    pub fn take_groups(&self) -> Vec<Vec<Rc<Extent>>> {
+        self.groups().iter().map(|first| self.take_group(first.owner.index)).collect()
+    }
+
+    /// The extents of the group of an extent.
+    pub fn group_of(&self, index: u32) -> Vec<Rc<Extent>> {
+        let map = self.map.borrow();
+        let slots = map.iter().skip(self.first_of(index) as usize).take(self.shape.extents() as usize);
+        slots.flatten().cloned().collect()
+    }
+
+    /// The first extent of every group.
+    pub fn groups(&self) -> Vec<Rc<Extent>> {
+        self.map.borrow().iter().step_by(self.shape.extents() as usize).flatten().cloned().collect()
     }
 
     pub fn extent(&self, index: u32) -> Option<Rc<Extent>> {
@@ -75,10 +136,11 @@ impl Tables {
         out.u32(self.volumes.len() as u32);
         for volume in self.volumes.values() {
             volume.spec.borrow().encode(out.u64(volume.id));
-            let map = volume.map.borrow();
-            out.u32(map.iter().flatten().count() as u32);
-            for extent in map.iter().flatten() {
-                encode_places(&extent.places(), out.u32(extent.owner.index).u64(extent.owner.born));
+            encode_shape(volume.shape, &mut out);
+            let groups = volume.groups();
+            out.u32(groups.len() as u32);
+            for extent in groups {
+                encode_places(&extent.group.places(), out.u32(extent.owner.index).u64(extent.owner.born));
             }
         }
         out.finish()
@@ -105,16 +167,11 @@ impl Tables {
         }
         for _ in 0..reader.u32()? {
             let id = reader.u64()?;
-            let volume = VolumeState::new(id, Spec::decode(&mut reader)?, extent_bytes);
+            let (spec, shape) = (Spec::decode(&mut reader)?, decode_shape(&mut reader)?);
+            let volume = VolumeState::new(id, spec, shape, extent_bytes);
             for _ in 0..reader.u32()? {
-                let (index, born) = (reader.u32()?, reader.u64()?);
-                let places = decode_places(&mut reader)?;
-                let owner = PageOwner { volume: id, index, born };
-                let mut map = volume.map.borrow_mut();
-                let slot = map.get_mut(index as usize).ok_or_else(|| {
-                    Error::corrupt(format!("the tables map extent {index} beyond the end of volume {id}"))
-                })?;
-                *slot = Some(Rc::new(Extent::stored(owner, places)));
+                let (first, born) = (reader.u32()?, reader.u64()?);
+                volume.put_group(first, born, decode_places(&mut reader)?, Extent::stored)?;
             }
             tables.volumes.insert(id, Rc::new(volume));
         }
@@ -131,14 +188,14 @@ impl Tables {
             if !names.insert(spec.name.clone()) {
                 violations.push(format!("volume {id}: another volume is named {} too", spec.name));
             }
-            for (index, extent) in volume.map.borrow().iter().enumerate() {
-                let Some(extent) = extent else { continue };
-                let at = format!("volume {} extent {index}", spec.name);
-                let on: BTreeSet<_> = extent.places().iter().map(|place| place.device).collect();
-                if on.len() != spec.layout.copies() {
-                    violations.push(format!("{at}: copies lie on {} disks, not on {}", on.len(), spec.layout.copies()));
+            for extent in volume.groups() {
+                let at = format!("volume {} extent {}", spec.name, extent.owner.index);
+                let places = extent.group.places();
+                let on: BTreeSet<_> = places.iter().map(|place| place.device).collect();
+                if on.len() != volume.shape.width() {
+                    violations.push(format!("{at}: lies on {} disks, not on {}", on.len(), volume.shape.width()));
                 }
-                for place in &extent.places() {
+                for place in &places {
                     if disks.get(&place.device).is_none_or(|extents| place.extent.0 >= *extents) {
                         violations.push(format!("{at}: disk {} has no extent {}", place.device.0, place.extent.0));
                     }

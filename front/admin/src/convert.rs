@@ -13,6 +13,7 @@ impl From<engine::Layout> for Layout {
         match layout {
             engine::Layout::None => Self::None,
             engine::Layout::Mirror => Self::Mirror,
+            engine::Layout::Raid5 => Self::Raid5,
         }
     }
 }
@@ -22,6 +23,7 @@ impl From<Layout> for engine::Layout {
         match layout {
             Layout::None => Self::None,
             Layout::Mirror => Self::Mirror,
+            Layout::Raid5 => Self::Raid5,
         }
     }
 }

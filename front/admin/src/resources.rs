@@ -45,6 +45,8 @@ pub enum Layout {
     /// Two copies on two disks.
     #[default]
     Mirror,
+    /// Stripes over several disks, each with its parity: one disk may be lost.
+    Raid5,
 }
 
 /// A volume; also the NBD export of its name.

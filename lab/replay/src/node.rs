@@ -135,7 +135,10 @@ impl Node {
     /// Bytes of data that the disks hold in this layout.
     pub(crate) fn room_bytes(&self, layout: Layout) -> Result<u64, Error> {
         let pool = self.sim.block_on(self.controllers[0].pool())?;
-        Ok(pool.data_bytes / layout.copies() as u64 / pool.extent_bytes * pool.extent_bytes)
+        let settings = Settings::default();
+        let disks = pool.disks.iter().filter(|disk| disk.takes_data).count();
+        let (width, columns) = layout.shape(disks, settings.raid_width.into(), settings.chunk_blocks)?.cost();
+        Ok(pool.data_bytes / pool.extent_bytes / width * columns * pool.extent_bytes)
     }
 
     /// Waits until everything written is at its place and the disks rest.

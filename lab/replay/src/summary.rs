@@ -70,6 +70,7 @@ pub struct VolumeSummary {
 enum LayoutName {
     None,
     Mirror,
+    Raid5,
 }
 
 /// The requests that are replayed.

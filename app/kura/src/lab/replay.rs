@@ -137,6 +137,7 @@ impl Adapted<'_> {
 fn adapt<'a>(command: &'a LabReplay, spec: &NodeSpec, source: &'a Source) -> Result<(Options, Adapted<'a>)> {
     let layout = match command.layout {
         cli::Layout::Mirror => Layout::Mirror,
+        cli::Layout::Raid5 => Layout::Raid5,
         cli::Layout::None => Layout::None,
     };
     let size_bytes = command.size.map(|size| size.0);

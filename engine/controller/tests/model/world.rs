@@ -1,4 +1,4 @@
-//! A node of two controllers on five simulated disks, random work on it, and the comparison with the model.
+//! A node of two controllers on six simulated disks, random work on it, and the comparison with the model.
 
 use super::reference::{BLOCK, Reference, Versions, Volume};
 use kura_block::{Block, Buf, Bufs, ControllerId, DeviceId};
@@ -40,7 +40,14 @@ impl World {
         let sim = Sim::new(seed);
         let spec = |mib: u64| DiskSpec { jitter: 0.5, ..DiskSpec::nvme(mib << 20) };
         let disk = |name: &str, mib| sim.disk(name, spec(mib));
-        let disks = vec![disk("fast0", 18), disk("fast1", 18), disk("slow0", 8), disk("slow1", 8), disk("slow2", 8)];
+        let disks = vec![
+            disk("fast0", 18),
+            disk("fast1", 18),
+            disk("slow0", 16),
+            disk("slow1", 16),
+            disk("slow2", 16),
+            disk("slow3", 16),
+        ];
         let world = Self { rng: sim.rng("model"), reference: Reference::default(), names: 0, sim, disks };
         let new: Vec<_> = world
             .disks
@@ -65,7 +72,15 @@ impl World {
     async fn open(seed: u64, disks: &[SimDisk], runtime: Rc<dyn kura_block::Runtime>) -> Vec<Rc<Controller>> {
         let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
         let config = Config {
-            settings: Settings { write_buffer_bytes: 256 << 10, pages: 8, ..Settings::default() },
+            settings: Settings {
+                write_buffer_bytes: 256 << 10,
+                pages: 8,
+                // 1 to 16 blocks.
+                chunk_blocks: 1 << (seed % 5),
+                // One disk may go and all stripes still have a place.
+                raid_width: 3,
+                ..Settings::default()
+            },
             journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
             degraded: false,
         };
@@ -142,7 +157,7 @@ impl World {
     /// Lets one disk of data leave, or fail, in the middle of random work: the same one whenever it is called.
     pub fn part_with_a_disk(&mut self, steps: u32) -> Outcome<()> {
         let (runtime, disks, seed) = (self.sim.runtime(), self.disks.clone(), self.sim.seed());
-        let (device, leaves) = (DeviceId(2 + (seed % 3) as u16), seed % 2 == 0);
+        let (device, leaves) = (DeviceId(2 + (seed % 4) as u16), seed % 2 == 0);
         let (rng, reference, names) =
             (&mut self.rng, RefCell::new(std::mem::take(&mut self.reference)), &mut self.names);
         let outcome = self.sim.run_until_crash_or(async {
@@ -276,7 +291,7 @@ async fn create(controller: &Rc<Controller>, reference: &RefCell<Reference>, rng
     let spec = VolumeSpec {
         name: name.clone(),
         size_bytes: (blocks * BLOCK) as u64,
-        layout: Layout::Mirror,
+        layout: if rng.random_bool(0.5) { Layout::Mirror } else { Layout::Raid5 },
         thick: rng.random_bool(0.2),
         read_only: false,
     };

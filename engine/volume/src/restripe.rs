@@ -1,0 +1,199 @@
+//! Stripes as a whole: a place of them moved to another disk, and all of them held against their parity.
+
+use crate::check::Report;
+use crate::extent::Extent;
+use crate::store::Inner;
+use crate::stripe::{Slot, Stripe, StripeRow, others};
+use crate::tables::VolumeState;
+use futures::{StreamExt, stream};
+use kura_array::Place;
+use kura_array::parity::{Reads, Row, bits, xor};
+use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
+use std::rc::Rc;
+
+/// Stripes looked at at once.
+const WIDTH: usize = 8;
+
+impl Inner {
+    /// Writes what one of a group's places has, or had, to another place; bytes written.
+    pub async fn move_stripes(
+        &self,
+        volume: &Rc<VolumeState>,
+        extents: &[Rc<Extent>],
+        at: usize,
+        to: Place,
+    ) -> Result<u64> {
+        let (mut bytes, mut lost) = (0, 0);
+        let mut work = stream::iter(self.stripes_of(volume, extents))
+            .map(|stripe| self.move_stripe(volume, extents, stripe, at, to))
+            .buffer_unordered(WIDTH);
+        while let Some(done) = work.next().await {
+            let (moved, missed) = done?;
+            bytes += moved;
+            lost += missed;
+        }
+        if lost > 0 {
+            tracing::error!(volume = volume.id, blocks = lost, "blocks are lost in a rebuild");
+        }
+        Ok(bytes)
+    }
+
+    /// The stripes of a group, by their number in the volume.
+    fn stripes_of(&self, volume: &VolumeState, extents: &[Rc<Extent>]) -> std::ops::Range<u64> {
+        let blocks = self.group_blocks(volume);
+        let group = extents.first().map_or(0, |extent| u64::from(extent.owner.index / volume.shape.extents()));
+        let stripes = blocks / volume.shape.stripe_blocks();
+        group * stripes..(group + 1) * stripes
+    }
+
+    /// Bytes moved, and blocks that nothing tells.
+    async fn move_stripe(
+        &self,
+        volume: &VolumeState,
+        extents: &[Rc<Extent>],
+        stripe: u64,
+        from: usize,
+        to: Place,
+    ) -> Result<(u64, u64)> {
+        let _lock = self.lock_stripe((volume.id, stripe)).await;
+        let (at, mut rows) = self.whole_stripe(volume, extents, stripe).await;
+        let columns = 0..usize::from(volume.shape.columns);
+        let slot = columns
+            .into_iter()
+            .find(|column| volume.shape.place_of(at.number, *column) == from)
+            .map_or(Slot::Parity, Slot::Column);
+        let works = self.array.works(at.place(slot));
+        let mine = match slot {
+            Slot::Parity => Reads { columns: 0, parity: true },
+            Slot::Column(column) => Reads { columns: 1 << column, parity: false },
+        };
+        let counts = |facts: &Row| match slot {
+            Slot::Parity => facts.counted != 0,
+            Slot::Column(column) => facts.counted & 1 << column != 0,
+        };
+        rows.retain(|row| counts(&row.facts));
+        if works {
+            self.read_rows(&at, &mut rows, |_| Some(mine)).await;
+        }
+        let here = |row: &StripeRow| match slot {
+            Slot::Parity => row.parity.clone(),
+            Slot::Column(column) => row.old[column].clone(),
+        };
+        self.read_rows(&at, &mut rows, |facts| {
+            let known = match slot {
+                Slot::Parity => works && facts.parity,
+                Slot::Column(column) => works && facts.lost & 1 << column == 0,
+            };
+            (!known).then(|| others(facts, slot))
+        })
+        .await;
+        let (mut moved, mut lost) = (0, 0);
+        let mut run: Option<(usize, Bufs)> = None;
+        for row in &rows {
+            let block = here(row).filter(|_| works).or_else(|| row.told(slot).filter(|told| row.agrees(slot, told)));
+            lost += u64::from(block.is_none());
+            let block = block.unwrap_or_else(|| Buf::copy_of(&[0; BLOCK_BYTES]));
+            moved += BLOCK_BYTES as u64;
+            match &mut run {
+                Some((first, data)) if *first + data.len() / BLOCK_BYTES == row.row => data.push(block),
+                _ => {
+                    if let Some((first, data)) = run.replace((row.row, block.into())) {
+                        self.heed(self.array.write_place(to, at.at(first), data).await.into_iter().collect()).await?;
+                    }
+                }
+            }
+        }
+        if let Some((first, data)) = run {
+            self.heed(self.array.write_place(to, at.at(first), data).await.into_iter().collect()).await?;
+        }
+        if !self.array.works(to) {
+            return Err(Error::device(format!("disk {}: went out of service in a rebuild", to.device.0)));
+        }
+        Ok((moved, lost))
+    }
+
+    /// A stripe and all that is known of its rows; the caller has locked it.
+    async fn whole_stripe(
+        &self,
+        volume: &VolumeState,
+        extents: &[Rc<Extent>],
+        stripe: u64,
+    ) -> (Stripe, Vec<StripeRow>) {
+        self.load_stripe(volume, extents, stripe).await;
+        let at = match extents.first() {
+            Some(extent) => self.stripe_of(extent, stripe),
+            None => unreachable!("a group has extents"),
+        };
+        let rows = 0..usize::from(volume.shape.chunk_blocks);
+        let rows = rows.map(|row| self.stripe_row(volume, extents, stripe, &at, row)).collect();
+        (at, rows)
+    }
+
+    /// Reads every block of a group, holds it against its checksum and its row against its parity, and mends what can be.
+    pub async fn check_stripes(&self, volume: &Rc<VolumeState>, extents: &[Rc<Extent>], report: &mut Report) {
+        for stripe in self.stripes_of(volume, extents) {
+            if extents.iter().any(|extent| extent.group.is_moving()) {
+                // What is being moved is read by who moves it.
+                return;
+            }
+            let lock = self.lock_stripe((volume.id, stripe)).await;
+            let (at, mut rows) = self.whole_stripe(volume, extents, stripe).await;
+            rows.retain(|row| row.facts.counted != 0);
+            self.read_rows(&at, &mut rows, |facts| Some(Reads { columns: facts.counted, parity: true })).await;
+            let mut bad = Vec::new();
+            for row in &rows {
+                report.blocks += row.expected.iter().flatten().count() as u64;
+                bad.extend(self.check_row(volume, stripe, &at, row, report).await);
+            }
+            drop(lock);
+            for (block, data, expected) in bad {
+                let index = (block / self.array.extent_blocks() as u64) as u32;
+                let Some(extent) = volume.extent(index) else { continue };
+                report.repaired += u64::from(self.repair(volume, &extent, block, data.into(), expected));
+            }
+        }
+    }
+
+    /// Blocks of a row that are bad where their disk works, and what they must be. Where all are good and parity does not
+    /// agree, it is written anew.
+    async fn check_row(
+        &self,
+        volume: &VolumeState,
+        stripe: u64,
+        at: &Stripe,
+        row: &StripeRow,
+        report: &mut Report,
+    ) -> Option<(u64, Buf, Checksum)> {
+        let name = || volume.spec.borrow().name.clone();
+        let lost = row.facts.lost & row.facts.counted;
+        if lost == 0 {
+            let sum = xor(row.old.iter().flatten().map(|block| &**block));
+            let agrees = row.parity.as_deref().is_some_and(|parity| *parity == *sum);
+            if !agrees && self.array.works(at.place(Slot::Parity)) {
+                tracing::warn!(volume = volume.id, stripe, row = row.row, "writing a parity again that does not agree");
+                report.repaired += 1;
+                let refused = self.array.write_place(at.place(Slot::Parity), at.at(row.row), sum.into()).await;
+                if let Err(error) = self.heed(refused.into_iter().collect()).await {
+                    report.violations.push(format!("volume {}: {error}", name()));
+                }
+            }
+            return None;
+        }
+        let mut mended = None;
+        for column in bits(lost) {
+            let Some(expected) = row.expected[column] else { continue };
+            let block = volume.shape.block_of(stripe, column, row.row);
+            let disk = at.place(Slot::Column(column));
+            match row.told(Slot::Column(column)).filter(|told| Checksum::of(told) == expected) {
+                Some(told) if self.array.works(disk) => mended = Some((block, told, expected)),
+                Some(_) => {}
+                None => report.violations.push(format!(
+                    "volume {} block {block}: bad or away on disk {}, and its row does not tell it",
+                    name(),
+                    disk.device.0
+                )),
+            }
+        }
+        mended
+    }
+}

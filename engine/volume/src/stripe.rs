@@ -1,0 +1,390 @@
+//! Stripes with parity: written so that no crash can leave parity and data apart, and read where a place is lost.
+//!
+//! ```text
+//!   blocks of a stripe ─> read what parity needs ─> record of the partial parity, durable ─> data and parity, at once
+//! ```
+//!
+//! What must hold:
+//! 1. One thing at a time happens to a stripe: between its writes, parity is the XOR of all places that count in it.
+//! 2. A place is written only after a record says, durably, that it may be, and what the others of its row come to.
+//! 3. Every block of a row that such a record does not speak of is at rest, durably, and in the partial parity; every
+//!    other one has its data elsewhere (journal, write buffer) until the next checkpoint.
+//!
+//! A block that agrees with no checksum is no base for parity: it counts as lost, and is told from the others first.
+
+use crate::destage::Flight;
+use crate::extent::Extent;
+use crate::record::{ParityRow, Record};
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use futures::future::join_all;
+use kura_array::parity::{Reads, Row, Solution, bits};
+use kura_array::{Place, Site};
+use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Result};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A stripe of a volume.
+pub(crate) type StripeId = (u64, u64);
+
+/// How long to wait before asking disks again that are full.
+const STALLED: Duration = Duration::from_secs(1);
+
+/// Held while something happens to a stripe.
+pub(crate) struct StripeLock<'a>(&'a Inner, StripeId);
+
+impl Drop for StripeLock<'_> {
+    fn drop(&mut self) {
+        self.0.stripes.borrow_mut().remove(&self.1);
+        self.0.room.notify_waiters();
+        self.0.destager.notify_one();
+    }
+}
+
+/// Counts a stripe off that was on its way.
+struct Flying<'a>(&'a Inner);
+
+impl Drop for Flying<'_> {
+    fn drop(&mut self) {
+        self.0.flying_stripes.set(self.0.flying_stripes.get() - 1);
+    }
+}
+
+/// A place in a stripe: a column, or the parity.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Slot {
+    Column(usize),
+    Parity,
+}
+
+/// A row of a stripe: what is known of it, and what was read.
+pub(crate) struct StripeRow {
+    pub row: usize,
+    pub facts: Row,
+    /// What columns at rest must agree with.
+    pub expected: SmallVec<[Option<Checksum>; 8]>,
+    pub old: SmallVec<[Option<Buf>; 8]>,
+    pub parity: Option<Buf>,
+    pub new: SmallVec<[Option<Buf>; 8]>,
+}
+
+/// A stripe of a group, where it lies.
+pub(crate) struct Stripe {
+    pub site: Site,
+    /// Its number in its group.
+    pub number: u64,
+}
+
+impl Stripe {
+    pub fn place(&self, slot: Slot) -> Place {
+        let at = match slot {
+            Slot::Column(column) => self.site.shape.place_of(self.number, column),
+            Slot::Parity => self.site.shape.parity_place(self.number),
+        };
+        self.site.places[at]
+    }
+
+    pub fn at(&self, row: usize) -> usize {
+        self.site.shape.row_at(self.number, row)
+    }
+}
+
+impl Inner {
+    /// Waits until nothing else happens to a stripe.
+    pub async fn lock_stripe(&self, id: StripeId) -> StripeLock<'_> {
+        loop {
+            let room = self.room.notified();
+            if self.stripes.borrow_mut().insert(id) {
+                return StripeLock(self, id);
+            }
+            room.await;
+        }
+    }
+
+    /// A stripe of a volume, where the group of `extent` lies now.
+    pub fn stripe_of(&self, extent: &Extent, stripe: u64) -> Stripe {
+        let site = extent.group.site();
+        let stripes = self.array.extent_blocks() as u64 / u64::from(site.shape.chunk_blocks);
+        Stripe { site, number: stripe % stripes }
+    }
+
+    /// Brings the pages that a stripe's blocks need into memory, those that can be read.
+    pub async fn load_stripe(&self, volume: &VolumeState, extents: &[Rc<Extent>], stripe: u64) {
+        let blocks = self.array.extent_blocks() as u64;
+        let first = stripe * volume.shape.stripe_blocks() / blocks;
+        let last = ((stripe + 1) * volume.shape.stripe_blocks() - 1) / blocks;
+        let needed = || extents.iter().filter(|extent| (first..=last).contains(&extent.owner.index.into()));
+        let mut tries = 0;
+        while needed().any(|extent| !extent.is_loaded()) && tries < 4 {
+            tries += 1;
+            for extent in needed().filter(|extent| !extent.is_loaded()) {
+                // One whose page is lost has nothing that could be verified: its columns are lost.
+                let _ = self.load(extent).await;
+            }
+        }
+    }
+
+    /// What is known of a row whose stripe's pages are loaded.
+    pub fn stripe_row(
+        &self,
+        volume: &VolumeState,
+        extents: &[Rc<Extent>],
+        stripe: u64,
+        at: &Stripe,
+        row: usize,
+    ) -> StripeRow {
+        let shape = volume.shape;
+        let columns = usize::from(shape.columns);
+        let blocks = self.array.extent_blocks() as u64;
+        let touched = self.touched.borrow().get(&(volume.id, stripe)).map_or(0, |rows| rows[row]);
+        let mut facts = Row { touched, parity: self.array.works(at.place(Slot::Parity)), ..Row::default() };
+        let mut expected: SmallVec<[Option<Checksum>; 8]> = SmallVec::from_elem(None, columns);
+        let dirty = volume.dirty.borrow();
+        for (column, expected) in expected.iter_mut().enumerate() {
+            let block = shape.block_of(stripe, column, row);
+            let extent = extents.iter().find(|extent| u64::from(extent.owner.index) == block / blocks);
+            let Some(extent) = extent.filter(|extent| extent.is_loaded()) else {
+                facts.counted |= 1 << column;
+                facts.lost |= 1 << column;
+                continue;
+            };
+            let inside = (block % blocks) as usize;
+            let (counts, checksum) = extent.with_page(|page| (page.is_in_parity(inside), page.get(inside)));
+            facts.counted |= u32::from(counts) << column;
+            facts.lost |= u32::from(!self.array.works(at.place(Slot::Column(column)))) << column;
+            *expected = checksum.filter(|_| !dirty.contains_key(&block));
+        }
+        let none = SmallVec::from_elem(None, columns);
+        StripeRow { row, facts, expected, old: none.clone(), parity: None, new: none }
+    }
+
+    /// Reads what `wants` asks for of each row, unless it has been read. A column that cannot be read, or does not agree
+    /// with its checksum, is lost from then on; so is the parity.
+    pub async fn read_rows(&self, at: &Stripe, rows: &mut [StripeRow], wants: impl Fn(&Row) -> Option<Reads>) {
+        let mut needed: BTreeMap<Slot, Vec<usize>> = BTreeMap::new();
+        for (number, row) in rows.iter().enumerate() {
+            let Some(reads) = wants(&row.facts) else { continue };
+            for column in bits(reads.columns).filter(|column| row.old[*column].is_none()) {
+                needed.entry(Slot::Column(column)).or_default().push(number);
+            }
+            if reads.parity && row.parity.is_none() {
+                needed.entry(Slot::Parity).or_default().push(number);
+            }
+        }
+        let runs = needed.iter().flat_map(|(slot, numbers)| {
+            let neighbours = numbers.chunk_by(|one, next| rows[*one].row + 1 == rows[*next].row);
+            neighbours.map(move |run| (*slot, run))
+        });
+        let reads = runs.map(|(slot, run)| {
+            let first = at.at(rows[run[0]].row);
+            async move { (slot, run, self.array.read_place(at.place(slot), first, run.len()).await.ok()) }
+        });
+        for (slot, run, data) in join_all(reads).await {
+            for (number, row) in run.iter().enumerate() {
+                let block = data.as_ref().map(|data| data.slice(number * BLOCK_BYTES..(number + 1) * BLOCK_BYTES));
+                rows[*row].take(slot, block.map(|block| block.contiguous()));
+            }
+        }
+    }
+
+    /// Writes blocks of a stripe, and its parity. A disk that refuses goes out of service; one that is only full is
+    /// asked again and again.
+    pub async fn write_stripe(&self, flight: &Flight, stripe: u64) -> Result<()> {
+        let volume = &*flight.volume;
+        let _lock = StripeLock(self, (volume.id, stripe));
+        let _flying = Flying(self);
+        let Some(extent) = flight.extents.first() else { return Ok(()) };
+        self.load_stripe(volume, &flight.extents, stripe).await;
+        let at = self.stripe_of(extent, stripe);
+        let mut rows = self.rows_of(flight, stripe, &at);
+        let parity_works = self.array.works(at.place(Slot::Parity));
+        let mut asked = true;
+        while asked && parity_works {
+            let before: Vec<_> = rows.iter().map(|row| row.facts).collect();
+            self.read_rows(&at, &mut rows, Row::reads).await;
+            asked = rows.iter().zip(before).any(|(row, before)| row.facts != before);
+        }
+        let solved: Vec<_> = rows.iter().map(|row| row.solve().filter(|_| parity_works)).collect();
+        self.announce(flight, stripe, &rows, &solved).await?;
+        loop {
+            let failures = self.write_rows(&at, &rows, &solved).await;
+            let Some(full) = self.dismiss(failures).await else { return Ok(()) };
+            if self.stopping.get() || self.journal().alive().is_err() {
+                return Err(full);
+            }
+            self.stalled.replace(Some(full));
+            self.room.notify_waiters();
+            self.runtime.sleep(STALLED).await;
+        }
+    }
+
+    /// The rows that a flight writes, with what it writes.
+    fn rows_of(&self, flight: &Flight, stripe: u64, at: &Stripe) -> Vec<StripeRow> {
+        let shape = flight.volume.shape;
+        let mut rows: BTreeMap<usize, StripeRow> = BTreeMap::new();
+        for (number, (block, _)) in flight.blocks.iter().enumerate() {
+            let Some(piece) = shape.pieces(*block..block + 1).next() else { continue };
+            let row = piece.rows.start;
+            let entry =
+                rows.entry(row).or_insert_with(|| self.stripe_row(&flight.volume, &flight.extents, stripe, at, row));
+            entry.facts.new |= 1 << piece.column;
+            let data = flight.data.slice(number * BLOCK_BYTES..(number + 1) * BLOCK_BYTES);
+            entry.new[piece.column] = Some(data.contiguous());
+        }
+        rows.into_values().collect()
+    }
+
+    /// Says durably which places will be written, and what the others of their rows come to.
+    async fn announce(
+        &self,
+        flight: &Flight,
+        stripe: u64,
+        rows: &[StripeRow],
+        solved: &[Option<Solution>],
+    ) -> Result<()> {
+        let volume = &*flight.volume;
+        self.load_stripe(volume, &flight.extents, stripe).await;
+        let born = flight.extents.first().map_or(0, |extent| extent.owner.born);
+        let (mut data, mut checksums, mut told) = (Bufs::new(), Vec::new(), Vec::new());
+        for (row, solution) in rows.iter().zip(solved) {
+            let rest = solution.as_ref().and_then(|solution| solution.rest.clone());
+            told.push(ParityRow {
+                row: row.row as u16,
+                written: row.facts.new | row.facts.touched,
+                rest: rest.is_some(),
+            });
+            if let Some(rest) = rest {
+                checksums.push(Checksum::of(&rest));
+                data.push(rest);
+            }
+        }
+        let lsn = self.append_data(&Record::Parity { volume: volume.id, stripe, born, rows: told }, &data, &checksums);
+        let chunk = usize::from(volume.shape.chunk_blocks);
+        for row in rows {
+            self.touch((volume.id, stripe), row.row, chunk, row.facts.new);
+        }
+        for (block, _) in &flight.blocks {
+            self.put_in_parity(&flight.extents, *block);
+        }
+        self.journal().commit(kura_journal::Lsn(lsn.0 + 1)).await
+    }
+
+    /// Notes that columns of a row may be found old or new after a crash.
+    pub fn touch(&self, id: StripeId, row: usize, chunk: usize, columns: u32) {
+        let mut touched = self.touched.borrow_mut();
+        touched.entry(id).or_insert_with(|| vec![0; chunk])[row] |= columns;
+    }
+
+    /// Notes that the place of a block counts in parity from now on.
+    pub fn put_in_parity(&self, extents: &[Rc<Extent>], block: u64) {
+        let blocks = self.array.extent_blocks() as u64;
+        let extent = extents.iter().find(|extent| u64::from(extent.owner.index) == block / blocks);
+        if let Some(extent) = extent.filter(|extent| extent.is_loaded()) {
+            let was_clean = extent.put_in_parity((block % blocks) as usize);
+            self.page_changed(extent, was_clean);
+        }
+    }
+
+    async fn write_rows(
+        &self,
+        at: &Stripe,
+        rows: &[StripeRow],
+        solved: &[Option<Solution>],
+    ) -> Vec<kura_array::Failure> {
+        let mut writes = Vec::new();
+        for column in 0..usize::from(at.site.shape.columns) {
+            let new = rows.iter().filter_map(|row| Some((row.row, row.new[column].clone()?)));
+            gather(Slot::Column(column), new, &mut writes);
+        }
+        let parity =
+            rows.iter().zip(solved).filter_map(|(row, solved)| Some((row.row, solved.as_ref()?.parity.clone())));
+        gather(Slot::Parity, parity, &mut writes);
+        let writes =
+            writes.into_iter().map(|(slot, row, data)| self.array.write_place(at.place(slot), at.at(row), data));
+        join_all(writes).await.into_iter().flatten().collect()
+    }
+
+    /// Tells blocks of a column from the other ones of their rows; `None` where that is not what it must be.
+    pub async fn reconstruct(
+        &self,
+        volume: &VolumeState,
+        extents: &[Rc<Extent>],
+        stripe: u64,
+        column: usize,
+        wanted: &[(usize, Checksum)],
+    ) -> Vec<Option<Buf>> {
+        let Some(extent) = extents.first() else { return vec![None; wanted.len()] };
+        let _lock = self.lock_stripe((volume.id, stripe)).await;
+        self.load_stripe(volume, extents, stripe).await;
+        let at = self.stripe_of(extent, stripe);
+        let mut rows: Vec<_> =
+            wanted.iter().map(|(row, _)| self.stripe_row(volume, extents, stripe, &at, *row)).collect();
+        self.read_rows(&at, &mut rows, |facts| Some(others(facts, Slot::Column(column)))).await;
+        let told = rows.iter().map(|row| row.told(Slot::Column(column)));
+        told.zip(wanted).map(|(told, (_, expected))| told.filter(|told| Checksum::of(told) == *expected)).collect()
+    }
+}
+
+/// What tells a slot of a row: all others of it.
+pub(crate) fn others(facts: &Row, slot: Slot) -> Reads {
+    match slot {
+        Slot::Column(column) => Reads { columns: facts.counted & !(1 << column), parity: true },
+        Slot::Parity => Reads { columns: facts.counted, parity: false },
+    }
+}
+
+/// Adds the blocks of a slot to what is written, neighbouring rows as one write.
+fn gather(slot: Slot, blocks: impl Iterator<Item = (usize, Buf)>, writes: &mut Vec<(Slot, usize, Bufs)>) {
+    let mut next = None;
+    for (row, block) in blocks {
+        match writes.last_mut().filter(|_| next == Some(row)) {
+            Some((_, _, data)) => data.push(block),
+            None => writes.push((slot, row, block.into())),
+        }
+        next = Some(row + 1);
+    }
+}
+
+impl StripeRow {
+    /// Takes what was read of a slot.
+    fn take(&mut self, slot: Slot, block: Option<Buf>) {
+        match slot {
+            Slot::Parity => {
+                self.facts.parity = block.is_some();
+                self.parity = block;
+            }
+            Slot::Column(column) => {
+                let block = block.filter(|block| self.agrees(slot, block));
+                self.facts.lost |= u32::from(block.is_none()) << column;
+                self.old[column] = block;
+            }
+        }
+    }
+
+    /// True unless a block of a slot is known to be another one.
+    pub fn agrees(&self, slot: Slot, block: &Buf) -> bool {
+        match slot {
+            Slot::Parity => true,
+            Slot::Column(column) => self.expected[column].is_none_or(|expected| Checksum::of(block) == expected),
+        }
+    }
+
+    /// The row's new parity and partial parity; `None` when too much of it is lost.
+    fn solve(&self) -> Option<Solution> {
+        let reads = self.facts.reads()?;
+        Some(self.facts.solve(reads, &self.old, self.parity.as_ref().filter(|_| reads.parity), &self.new))
+    }
+
+    /// A slot as the others tell it, when all of them were read; its place must count.
+    pub fn told(&self, slot: Slot) -> Option<Buf> {
+        let reads = others(&self.facts, slot);
+        let all = bits(reads.columns).all(|column| self.old[column].is_some());
+        let counts =
+            matches!(slot, Slot::Column(column) if self.facts.counted & 1 << column != 0) || slot == Slot::Parity;
+        let parity = if reads.parity { Some(self.parity.as_deref()?) } else { None };
+        let columns = bits(reads.columns).filter_map(|column| self.old[column].as_deref());
+        (all && counts).then(|| kura_array::parity::xor(columns.chain(parity)))
+    }
+}
