@@ -72,10 +72,9 @@ impl Inner {
         // What the leaves may hold must be durable before they count.
         let last = self.state.borrow().log.last_sequence();
         self.until(|state| state.log.written > last).await?;
-        self.device.flush().await?;
+        self.flush_log().await?;
         let (root, old) = {
             let state = &mut *self.state.borrow_mut();
-            state.log.note_durable(last + 1);
             let first_segment = segments.first().copied().unwrap_or(0);
             let checkpoint = CheckpointRef { number, first_segment, leaves };
             (

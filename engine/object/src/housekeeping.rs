@@ -1,6 +1,6 @@
 //! The task beside the log's writer: checkpoints, cleaning, discards, and room for those who wait for it.
 
-use crate::policy;
+use crate::policy::{self, For};
 use crate::space::Use;
 use crate::store::{Inner, State};
 use kura_block::{Kind, Result};
@@ -12,13 +12,13 @@ const EVACUATE_SEGMENTS: usize = 8;
 const CLEAN_SEGMENTS: usize = 8;
 
 impl State {
-    /// Free segments that users may not take: the checkpoint and the cleaner need some to make room.
-    pub fn floor(&self, only_removes: bool) -> usize {
-        policy::floor(self.index.bytes(), u64::from(self.root.segment_bytes), only_removes)
+    /// Free segments that are not for the one who asks.
+    pub fn floor(&self, who: For) -> usize {
+        policy::floor(self.index.bytes(), u64::from(self.root.segment_bytes), who)
     }
 
     fn is_low(&self) -> bool {
-        self.space.free_segments() < policy::low_water(self.floor(false), self.space.segments.len())
+        self.space.free_segments() < policy::low_water(self.floor(For::Users), self.space.segments.len())
     }
 }
 
@@ -43,14 +43,24 @@ impl Inner {
         self.options.discard && self.device.geometry().discards
     }
 
-    /// Waits until a round of housekeeping has tried to gain room: whether there is more than before.
+    /// Waits for rounds of housekeeping to gain room: whether there is more than before. One in vain may have moved what
+    /// the next one gives back.
     pub async fn make_room(&self) -> bool {
         let before = self.state.borrow().space.room_blocks();
-        let target = self.rounds.get() + if self.in_round.get() { 2 } else { 1 };
-        self.wanted.set(true);
-        self.housekeeping.notify_one();
-        let done = self.until(|state| self.rounds.get() >= target || state.closing).await;
-        done.is_ok() && self.state.borrow().space.room_blocks() > before
+        for _ in 0..policy::ROUNDS_IN_VAIN {
+            let target = self.rounds.get() + if self.in_round.get() { 2 } else { 1 };
+            self.wanted.set(true);
+            self.housekeeping.notify_one();
+            let done = self.until(|state| self.rounds.get() >= target || state.closing).await;
+            let state = self.state.borrow();
+            if done.is_err() || state.closing {
+                return false;
+            }
+            if state.space.room_blocks() > before {
+                return true;
+            }
+        }
+        false
     }
 
     pub async fn keep_house(self: Rc<Self>) {
@@ -109,6 +119,7 @@ impl Inner {
 
     /// Gains free segments: by a checkpoint, where that is what they wait for; else by cleaning.
     async fn gain(self: &Rc<Self>, wanted: bool) -> Result<()> {
+        let before = self.state.borrow().space.room_blocks();
         // What died lately is room as soon as that is durable.
         self.flush_written().await?;
         let (waiting, checkpoint_segments) = {
@@ -119,17 +130,26 @@ impl Inner {
         if waiting >= worth {
             self.checkpoint().await?;
         }
-        if !wanted && !self.state.borrow().is_low() {
+        let is_enough = {
+            let state = self.state.borrow();
+            if wanted { state.space.room_blocks() > before } else { !state.is_low() }
+        };
+        if is_enough {
             return Ok(());
         }
-        let most = if wanted { policy::MOST_ALIVE_WANTED } else { policy::MOST_ALIVE };
-        let log = self.victims(Use::Log, CLEAN_SEGMENTS, most);
-        let data = self.victims(Use::Data, EVACUATE_SEGMENTS, most);
+        let mut log = self.victims(Use::Log, CLEAN_SEGMENTS, wanted);
+        let mut data = self.victims(Use::Data, EVACUATE_SEGMENTS, wanted);
+        let (free, floor) = {
+            let state = self.state.borrow();
+            (state.space.free_segments(), state.floor(For::Cleaner))
+        };
         let least = |victims: &[(u32, f64)]| victims.iter().map(|(_, alive)| *alive).reduce(f64::min);
         if policy::evacuates(least(&log), least(&data)) {
+            data.truncate(policy::affordable(&data, free, floor));
             let victims: Vec<u32> = data.into_iter().map(|(segment, _)| segment).collect();
             self.evacuate(&victims).await?;
         } else {
+            log.truncate(policy::affordable(&log, free, floor));
             for (victim, _) in log {
                 self.clean_log_segment(victim).await?;
             }
@@ -144,14 +164,8 @@ impl Inner {
 
     /// Makes what is written durable, and what died by it room.
     async fn flush_written(&self) -> Result<()> {
-        let (written, durable) = {
-            let state = self.state.borrow();
-            (state.log.written, state.log.durable)
-        };
-        if written > durable {
-            self.device.flush().await?;
-            self.note_durable(written);
-            self.progress.notify_waiters();
+        if self.state.borrow().log.is_unflushed() {
+            self.flush_log().await?;
         }
         self.prove().await
     }
@@ -163,7 +177,8 @@ impl Inner {
             if !state.space.has_limbo() || state.log.proven >= state.log.durable {
                 return Ok(());
             }
-            state.log.reserve(&mut state.space, 0, policy::CLEANER_FLOOR)?;
+            let floor = state.floor(For::Cleaner);
+            state.log.reserve(&mut state.space, 0, floor)?;
             if let Some(group) = state.log.open_group() {
                 group.durable = true;
             }

@@ -101,6 +101,7 @@ impl Store {
             in_round: Cell::new(false),
             wanted: Cell::new(false),
             counters: Cell::default(),
+            flushes: Cell::new(0),
             tasks: Cell::new(2),
         });
         inner.replay().await?;

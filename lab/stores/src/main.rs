@@ -7,6 +7,10 @@ use kura_stores::{NAMES, Work, backend};
 use serde_json::json;
 use std::path::PathBuf;
 
+/// As in `kura` itself.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measures one object store once: creates objects durably, reads them cold, and writes them over.
 #[derive(Parser)]
 struct Args {

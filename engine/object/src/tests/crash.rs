@@ -21,7 +21,7 @@ fn the_power_goes_again_and_again() {
             let nth = sim.rng(&format!("crash {round}")).random_range(1..600);
             (!round.is_multiple_of(4)).then_some(CrashPoint::Op(nth))
         };
-        let (_, counters) = world(5000 + seed, (3 << 20) + (seed % 40 << 16), 12, crash);
+        let (_, counters) = world(5000 + seed, (3 << 20) + ((seed % 40) << 16), 12, crash);
         checkpoints += counters.checkpoints;
         cleaned += counters.cleaned_segments;
         evacuated += counters.evacuated_segments;
