@@ -4,7 +4,7 @@ mod lab;
 mod replicate;
 
 pub use lab::{LabCommand, LabReplay, LabRun, ModelArg, Prefill};
-pub use replicate::{ReplicateCommand, Run as ReplicateRun};
+pub use replicate::{Data as ReplicateData, How as ReplicateHow, ReplicateCommand, Run as ReplicateRun};
 
 use crate::config::{Flags, Level, Listen};
 use crate::size::Size;

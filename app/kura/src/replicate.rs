@@ -5,7 +5,7 @@ mod jobs;
 mod serve;
 mod text;
 
-use crate::cli::{Common, ReplicateCommand, ReplicateRun};
+use crate::cli::{Common, ReplicateCommand, ReplicateData as Data, ReplicateHow as How, ReplicateRun};
 use crate::show::Out;
 use anyhow::{Context, Result, bail};
 use kura_replicate::{Job, Jobs, Options, Place, Progress, Summary, Target, rfc3339};
@@ -36,6 +36,19 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
             let standings = names.iter().map(|name| jobs.standing(name, now)).collect::<Result<Vec<_>, _>>()?;
             out.show(&standings, |standings| text::standings(standings))?;
         }
+        ReplicateCommand::Verify { what, how, data } => return verify(&what, &how, &data, common),
+        ReplicateCommand::Failover { name, anyway, data } => {
+            let jobs = Jobs::under(&data.path);
+            let job = jobs.get(&name)?;
+            let token = common.token.clone().unwrap_or_default();
+            let marker = kura_replicate::failover(&job, &Options { token, ..job.options.clone() }, anyway)?;
+            jobs.write(&name, &Job { failed_over: true, ..job })?;
+            out.show(&marker, |marker| {
+                let point = marker.recovery_point.as_deref().unwrap_or("no moment in particular");
+                format!("failed over: the copy is the source as of {point}; `kura replicate failback {name}` goes back")
+            })?;
+        }
+        ReplicateCommand::Failback { name, data } => return failback(&Jobs::under(&data.path), &name, out),
         ReplicateCommand::Remove { name, data } => {
             Jobs::under(&data.path).remove(&name)?;
             out.show(&serde_json::json!({ "removed": name }), |_| format!("removed {name}; its copy stays"))?;
@@ -90,8 +103,13 @@ fn pass(source: &Path, target: &Target, options: &Options, folder: &PathBuf, out
     let place = Place::take(folder)?;
     let progress = Progress::default();
     let done = bar::during(&progress, out, || kura_replicate::run(&source, target, options, &place, &progress));
-    let summary: Summary = done?;
-    out.show(&summary, text::summary)?;
+    let summary = done?;
+    tell(&summary, &place, out)
+}
+
+/// Shows what a run came to, and complains of what was not copied.
+fn tell(summary: &Summary, place: &Place, out: Out) -> Result<ExitCode> {
+    out.show(summary, text::summary)?;
     if summary.failed == 0 {
         return Ok(ExitCode::SUCCESS);
     }
@@ -106,6 +124,37 @@ fn pass(source: &Path, target: &Target, options: &Options, folder: &PathBuf, out
         let _ = writeln!(stderr(), "kura: {} not copied, listed in {}", summary.failed, place.failures().display());
     }
     Ok(ExitCode::FAILURE)
+}
+
+/// Compares, and fails where anything differs.
+fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<ExitCode> {
+    let (source, target, options) = match what {
+        [name] => {
+            let job = Jobs::under(&data.path).get(name)?;
+            (job.source.clone(), job.target()?, how.over(job.options))
+        }
+        [source, target, ..] => {
+            let target = target.parse().map_err(anyhow::Error::msg)?;
+            (PathBuf::from(source), target, how.over(Options::default()))
+        }
+        [] => bail!("name a job, or a source and a target"),
+    };
+    let token = common.token.clone().unwrap_or_default();
+    let verified = kura_replicate::verify(&source, &target, &Options { token, ..options })?;
+    common.out().show(&verified, text::verified)?;
+    Ok(if verified.differing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn failback(jobs: &Jobs, name: &str, out: Out) -> Result<ExitCode> {
+    let job = jobs.get(name)?;
+    let place = Place::take(&jobs.folder(name).join("back"))?;
+    let progress = Progress::default();
+    let done = bar::during(&progress, out, || kura_replicate::failback(&job, &job.options, &place, &progress));
+    let summary = done?;
+    if summary.is_complete {
+        jobs.write(name, &Job { failed_over: false, ..job })?;
+    }
+    tell(&summary, &place, out)
 }
 
 /// Now, as messages tell it.

@@ -50,6 +50,9 @@ impl Error {
 /// A result with that.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Why nothing more goes to a target.
+pub(crate) const FULL: &str = "the target is full: free some of its space and run again";
+
 /// Something that was not carried.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Failure {

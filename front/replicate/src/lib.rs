@@ -28,5 +28,5 @@ pub use job::{Job, Jobs, Standing};
 pub use kura::{Service, serve_stream};
 pub use marker::{Marker, State, rfc3339};
 pub use progress::{Counter, Phase, Progress};
-pub use run::{Node, Options, Place, Split, Summary, With, Worker, last, run};
+pub use run::{Node, Options, Place, Split, Summary, Verified, With, Worker, failback, failover, last, run, verify};
 pub use target::Target;

@@ -44,6 +44,34 @@ pub enum ReplicateCommand {
         #[command(flatten)]
         data: Data,
     },
+    /// Compare a copy with its source, contents by checksums of both sides
+    Verify {
+        /// A job's name, or a source and a target
+        #[arg(value_name = "JOB | SOURCE TARGET", num_args = 1..=2, required = true)]
+        what: Vec<String>,
+        #[command(flatten)]
+        how: How,
+        #[command(flatten)]
+        data: Data,
+    },
+    /// Let go of a job's copy, to work with it: no run changes it any more
+    Failover {
+        /// The job's name
+        name: String,
+        /// Even if the copy is not whole
+        #[arg(long)]
+        anyway: bool,
+        #[command(flatten)]
+        data: Data,
+    },
+    /// Bring work with a copy back: make the source as the copy is, and the copy a copy again
+    #[command(after_help = "Nobody may change either of them meanwhile.")]
+    Failback {
+        /// The job's name
+        name: String,
+        #[command(flatten)]
+        data: Data,
+    },
     /// Let kuras elsewhere keep copies under a directory here
     #[command(group = ArgGroup::new("way").required(true).args(["listen", "stdio"]))]
     Serve {

@@ -2,7 +2,8 @@
 
 use crate::show::table;
 use crate::size::Size;
-use kura_replicate::{Standing, Summary, Worker};
+use kura_replicate::{Standing, Summary, Verified, Worker};
+use std::fmt::Write;
 use std::time::Duration;
 
 /// A run's summary; of a dry run, the lists.
@@ -37,6 +38,18 @@ pub fn summary(summary: &Summary) -> String {
             vec![(index + 1).to_string(), worker.files.to_string(), Size(worker.bytes).to_string()]
         };
         text += &format!("\n{}", table(&["WORKER>", "FILES>", "BYTES>"], summary.workers.iter().enumerate().map(row)));
+    }
+    text
+}
+
+/// What a comparison came to: all that differs, a line each.
+pub fn verified(verified: &Verified) -> String {
+    let Verified { files, bytes, seconds, differing } = verified;
+    let what = if differing.is_empty() { "nothing differs".to_owned() } else { format!("{} differ", differing.len()) };
+    let mut text = format!("{files} files, {} compared in {seconds:.2} s: {what}\n", Size(*bytes));
+    for difference in differing {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{}: {}", kura_replicate::escaped(&difference.path), difference.cause);
     }
     text
 }

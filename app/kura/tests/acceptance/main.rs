@@ -14,6 +14,7 @@ mod lab_replicate;
 mod lab_report;
 mod nbd;
 mod rebuild;
+mod replicate;
 mod serving;
 mod suites;
 mod tls;

@@ -35,6 +35,11 @@ impl Large {
         self.failed.store(true, Relaxed);
     }
 
+    /// It was told why.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Relaxed)
+    }
+
     /// A part is at the target. True for the last one of a file that is whole then.
     pub fn part_is_done(&self, offset: u64) -> bool {
         let mut left = lock(&self.left);

@@ -16,6 +16,11 @@ impl Limit {
         Self { bytes_per_s, free_at: Mutex::new(Instant::now()) }
     }
 
+    /// Whether there is one.
+    pub fn is_set(&self) -> bool {
+        self.bytes_per_s.is_some()
+    }
+
     /// Waits until these bytes may go.
     pub fn wait(&self, bytes: u64) {
         let Some(bytes_per_s) = self.bytes_per_s else { return };

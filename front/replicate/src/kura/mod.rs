@@ -22,7 +22,7 @@ pub use serve::{Service, serve_stream};
 use crate::attributes;
 use crate::error::{Error, Failure, Result};
 use crate::marker::Marker;
-use crate::run::{Carrier, Carry, Options, lock};
+use crate::run::{CONTENTS, Carrier, Carry, Options, Source, Verified, compare, lock};
 use crate::target::Target;
 use crate::tree::{Catalogue, Kind, Need, join, open_directory};
 use large::{Large, Larges};
@@ -34,6 +34,7 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use worker::{Lost, SMALL, Worker};
 
 pub(crate) struct Kura {
@@ -162,6 +163,22 @@ impl Kura {
     }
 }
 
+/// Files whose contents differ, by sums that both sides make at the same time.
+fn contents(source: &Source, link: &mut Link, files: &[(Vec<u8>, u64)]) -> std::result::Result<Vec<Failure>, String> {
+    let request = Request::Digests(files.iter().map(|(path, _)| &**path).collect());
+    let near = link.send(request)?;
+    let ours: Vec<std::io::Result<u128>> = files.iter().map(|(path, _)| sink::digest_at(&source.root, path)).collect();
+    let reply = if near.is_some() { near } else { link.receive(true)? };
+    let Some(Reply::Bytes(theirs)) = reply else { return Err("it answers something else".to_owned()) };
+    let theirs = theirs.as_chunks::<16>().0.iter().map(|sum| u128::from_le_bytes(*sum));
+    let differ = files.iter().zip(ours).zip(theirs).filter_map(|(((path, _), ours), theirs)| match ours {
+        Ok(ours) if ours == theirs => None,
+        Ok(_) => Some(Failure::new(path.clone(), CONTENTS)),
+        Err(error) => Some(Failure::new(path.clone(), format!("source: {error}"))),
+    });
+    Ok(differ.collect())
+}
+
 /// Asks and waits.
 fn call(link: &mut Link, request: Request<'_>) -> std::result::Result<Reply, String> {
     let is_tree = matches!(request, Request::Tree);
@@ -220,6 +237,31 @@ impl Carrier for Kura {
 
     fn mark(&self, marker: &Marker, durably: bool) -> Result<()> {
         self.ask(Request::Mark { text: marker.text().as_bytes(), durably }).map(drop)
+    }
+
+    fn verify(&self, source: &Source, workers: usize) -> Result<Verified> {
+        let there = self.tree()?.unwrap_or_default();
+        let (differing, files) = compare(source, &there);
+        let (count, bytes) = (files.len() as u64, files.iter().map(|(_, size)| size).sum());
+        let next = AtomicUsize::new(0);
+        let differing = Mutex::new(differing);
+        // A message asks for so many files: their order is that of the scan.
+        let chunks: Vec<&[(Vec<u8>, u64)]> = files.chunks(32).collect();
+        let worker = || -> Result<()> {
+            let mut link = self.link()?;
+            while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
+                let differ = contents(source, &mut link, chunk).map_err(|why| self.failed(why))?;
+                lock(&differing).extend(differ);
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })?;
+        Ok(Verified { files: count, bytes, seconds: 0.0, differing: std::mem::take(&mut *lock(&differing)) })
     }
 
     fn carry(&self, carry: &Carry<'_>) -> Result<()> {

@@ -6,7 +6,7 @@
 
 use super::message::{At, Present, Reply, Request, Small, VERSION};
 use crate::attributes::{self, Attributes};
-use crate::error::Failure;
+use crate::error::{FULL, Failure};
 use crate::marker::Marker;
 use crate::tree::{Kind, MARKER, Meta, Scan, UNFINISHED, scan, split};
 use rustix::fs::{
@@ -289,12 +289,25 @@ impl Sink {
     }
 
     fn data(&mut self, at: At<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.large(at)?.write_all_at(bytes, offset)
+        let written = self.large(at)?.write_all_at(bytes, offset);
+        self.leave_if_full(at, written)
+    }
+
+    /// A file for which there is no room does not take the room of others.
+    fn leave_if_full(&mut self, at: At<'_>, written: Result<()>) -> Result<()> {
+        if written.as_ref().is_err_and(is_full) && !at.in_place {
+            self.large = None;
+            let writing = Self::writing(at);
+            let (parent, at) = self.parent(&writing)?;
+            let _ = unlinkat(parent, name(at), AtFlags::empty());
+        }
+        written
     }
 
     /// Data from a file of this machine, without a way through this process where the kernel can.
     pub fn data_of(&mut self, at: At<'_>, source: &File, offset: u64, length: u64) -> Result<()> {
-        copy(source, self.large(at)?, offset, length)
+        let written = copy(source, self.large(at)?, offset, length);
+        self.leave_if_full(at, written)
     }
 
     /// The bytes of a large file that are there, up to its end.
@@ -325,7 +338,8 @@ impl Sink {
         let old: File =
             openat(parent, name(own_name), OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?.into();
         let length = old.metadata()?.len().saturating_sub(offset).min(length);
-        copy(&old, self.large(at)?, offset, length)
+        let written = copy(&old, self.large(at)?, offset, length);
+        self.leave_if_full(at, written)
     }
 
     /// 128 bits for each block of each range, in order. A block at the end may be short.
@@ -406,7 +420,14 @@ impl Sink {
     }
 }
 
+fn is_full(error: &Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
 fn cause(error: &Error) -> String {
+    if is_full(error) {
+        return FULL.to_owned();
+    }
     format!(
         "target: {}",
         Error::from_raw_os_error(error.raw_os_error().unwrap_or(0))
@@ -417,7 +438,7 @@ fn cause(error: &Error) -> String {
     )
 }
 
-fn failed(path: &[u8], error: Error) -> Failure {
+pub(super) fn failed(path: &[u8], error: Error) -> Failure {
     if error.raw_os_error().is_some() {
         Failure::new(path, cause(&error))
     } else {
@@ -578,6 +599,12 @@ pub(super) fn sum_blocks(
         }
     }
     Ok(())
+}
+
+/// The same of the file at a path under an open directory.
+pub(super) fn digest_at(root: &OwnedFd, path: &[u8]) -> Result<u128> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    digest(&openat(root, name(path), flags, Mode::empty())?.into())
 }
 
 /// A sum of a file's contents.

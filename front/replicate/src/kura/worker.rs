@@ -4,7 +4,7 @@ use super::large::{Large, Larges};
 use super::limit::Limit;
 use super::link::Link;
 use super::message::{Present, Reply, Request, Small};
-use super::sink::{read_full, sum_blocks};
+use super::sink::{failed, read_full, sum_blocks};
 use crate::attributes;
 use crate::balance::{Piece, Unit};
 use crate::error::Failure;
@@ -200,6 +200,9 @@ impl<'a> Worker<'a> {
 
     fn part(&mut self, piece: &Piece, large: &Large) -> Sent {
         self.flush()?;
+        if large.has_failed() {
+            return Ok(());
+        }
         let entry = large.job.entry(self.carry.changes);
         let file = match self.open(large.job, entry) {
             Ok(file) => file,
@@ -256,13 +259,14 @@ impl<'a> Worker<'a> {
         let mut offset = data.start;
         let mut buffer = Vec::new();
         while offset < data.end {
-            let part = (data.end - offset).min(if self.is_near() { 16 << 20 } else { CHUNK as u64 });
+            let is_free = self.is_near() && !self.limit.is_set();
+            let part = (data.end - offset).min(if is_free { 16 << 20 } else { CHUNK as u64 });
             self.limit.wait(part);
             if let Link::Near(sink) = &mut self.link {
                 // The kernel copies what is on one machine.
                 if let Err(error) = sink.data_of(large.at(), file, offset, part) {
                     large.fail();
-                    self.fail(large.job, format!("target: {}", plain(&error)));
+                    self.carry.fail([failed(large.at().path, error)]);
                     return Ok(());
                 }
                 self.count(part);
@@ -522,11 +526,13 @@ mod tests {
         let ours = vec![7_u8; 5 * 4096 + 10];
         let with = |places: &[usize]| {
             let mut theirs = ours.clone();
-            places.iter().for_each(|place| theirs[*place] = 8);
+            for place in places {
+                theirs[*place] = 8;
+            }
             runs(&ours, &theirs)
         };
         assert_eq!(with(&[]), []);
-        assert_eq!(with(&[4096, 8192]), [4096..12288]);
+        assert_eq!(with(&[4096, 8192, 20_489]), [4096..12288, 20480..20490]);
         assert_eq!(with(&[0, 3 * 4096, 5 * 4096 + 9]), [0..4096, 3 * 4096..4 * 4096, 5 * 4096..5 * 4096 + 10]);
     }
 }

@@ -8,9 +8,9 @@ mod process;
 
 use crate::error::{Error, Failure, Result};
 use crate::marker::Marker;
-use crate::run::{Carrier, Carry, Job, Node, Options, lock};
+use crate::run::{Carrier, Carry, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
-use crate::tree::{Catalogue, Changed, MARKER, Scan, join, scan};
+use crate::tree::{Catalogue, Changed, Kind, MARKER, Scan, join, scan};
 use complaint::Ending;
 use process::{Done, Process};
 use rustix::fs::{Mode, OFlags, syncfs};
@@ -161,6 +161,32 @@ impl Carrier for Rsync {
         process.args(["--mkpath", "--inplace"]).args([path.as_os_str()]).args([self.root(&self.nodes[0])]);
         let done = process.run(&[], |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
         if done.ending() == Ending::Well { Ok(()) } else { Err(self.failed(&done)) }
+    }
+
+    fn verify(&self, source: &Source, _: usize) -> Result<Verified> {
+        let mut process = Process::on(None);
+        process.args(["-aHAXSn", "--numeric-ids", "--checksum", "--delete", "--exclude=/.kura-replica"]);
+        process.args(["--out-format=%i|%l|%n"]).args([slashed(&source.path)]).args([self.root(&self.nodes[0])]);
+        let mut differing = Vec::new();
+        let done = process.run_with(&[], |line| {
+            let mut fields = line.splitn(3, |byte| *byte == b'|');
+            if let (Some(what), Some(_), Some(path)) = (fields.next(), fields.next(), fields.next()) {
+                let how = format!("rsync would change it: {}", String::from_utf8_lossy(what).trim());
+                differing.push(Failure::new(complaint::unescaped(path), how));
+            }
+        });
+        let done = done.map_err(|cause| Error::target("rsync", cause))?;
+        if matches!(done.ending(), Ending::Lost | Ending::Broken) {
+            return Err(self.failed(&done));
+        }
+        differing.extend(done.failures(&[source.path.clone()]));
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        let (sizes, _) = scan(source.root.as_fd(), Scan { threads, attributes: false }, |directory| {
+            let files = directory.entries.iter().filter(|entry| entry.kind == Kind::File);
+            Some(files.fold((0, 0), |(files, bytes), file| (files + 1, bytes + file.size_bytes)))
+        });
+        let (files, bytes) = sizes.into_iter().fold((0, 0), |(files, bytes), (f, b)| (files + f, bytes + b));
+        Ok(Verified { files, bytes, seconds: 0.0, differing })
     }
 
     fn carry(&self, carry: &Carry<'_>) -> Result<()> {

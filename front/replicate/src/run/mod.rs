@@ -9,16 +9,21 @@
 //! What must hold: the catalogue is written after the target is durable and marked with the same run, so that a run cut off
 //! anywhere leaves a catalogue whose run is not the marker's, and the next one asks the target what it has.
 
+mod failover;
 mod options;
 mod place;
 mod plan;
 mod summary;
+mod verify;
 
+pub use failover::{failback, failover};
 pub use options::{Node, Options, Split, With};
 pub use place::{Place, last};
 pub use summary::{Summary, Worker};
+pub use verify::{Verified, verify};
 
 pub(crate) use plan::{Job, Plan};
+pub(crate) use verify::{CONTENTS, compare};
 
 use crate::balance::{Dealer, Learned};
 use crate::error::{Error, Failure, Result};
@@ -92,6 +97,8 @@ pub(crate) trait Carrier: Sync {
     fn mark(&self, marker: &Marker, durably: bool) -> Result<()>;
     /// Carries everything. Files that could not be carried are told to `carry`; an error is the end of the run.
     fn carry(&self, carry: &Carry<'_>) -> Result<()>;
+    /// Compares the target with the source, contents and all, with so many workers.
+    fn verify(&self, source: &Source, workers: usize) -> Result<Verified>;
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
