@@ -15,6 +15,7 @@ mod nbd;
 mod new_file;
 mod node;
 mod replicate;
+mod s3;
 mod serve;
 mod show;
 mod size;

@@ -4,6 +4,7 @@
 //! `cargo xtask test` installs; loop devices and mounts want root.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // What a failed test has to say.
 
+mod array;
 mod bad_input;
 mod clients;
 mod crash;
@@ -15,6 +16,7 @@ mod lab_report;
 mod nbd;
 mod rebuild;
 mod replicate;
+mod s3;
 mod serving;
 mod suites;
 mod tls;
