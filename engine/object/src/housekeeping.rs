@@ -4,7 +4,8 @@ use crate::policy::{self, For};
 use crate::space::Use;
 use crate::store::{Inner, State};
 use kura_block::{Kind, Result};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 /// Data segments that one sweep of the index empties.
 const EVACUATE_SEGMENTS: usize = 8;
@@ -35,12 +36,12 @@ impl Inner {
         let checkpoint = policy::checkpoint_is_due(state.log.bytes_since_checkpoint, state.index.bytes());
         // After a round in vain there is nothing to gain before something has changed.
         let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
-        let discard = self.discards() && state.space.freed.len() > 2 * policy::KEEP_FREED;
-        state.closing || checkpoint || discard || (state.is_low() && is_worth_it)
+        state.closing || checkpoint || (state.is_low() && is_worth_it)
     }
 
-    fn discards(&self) -> bool {
-        self.options.discard && self.device.geometry().discards
+    /// How long a segment is free before it is discarded, where that is done.
+    fn discard_after(&self) -> Option<Duration> {
+        self.options.discard_after.filter(|_| self.device.geometry().discards)
     }
 
     /// Waits for rounds of housekeeping to gain room: whether there is more than before. One in vain may have moved what
@@ -114,7 +115,7 @@ impl Inner {
         if wanted || self.state.borrow().is_low() {
             self.gain(wanted).await?;
         }
-        self.discard_freed().await
+        Ok(())
     }
 
     /// Gains free segments: by a checkpoint, where that is what they wait for; else by cleaning.
@@ -188,21 +189,40 @@ impl Inner {
         self.durable(sequence).await
     }
 
-    /// Tells the device of segments that became free, but for some that are soon to be used again.
-    async fn discard_freed(&self) -> Result<()> {
-        if !self.discards() {
-            return Ok(());
-        }
+    /// Tells the device of segments that have been free for long, until the store is closed or nobody has it any more.
+    pub async fn discard_freed(inner: Weak<Self>) {
+        let Some(begin) = inner.upgrade() else { return };
+        let Some(age) = begin.discard_after() else { return };
+        let runtime = Rc::clone(&begin.runtime);
+        drop(begin);
         loop {
-            let segment = self.state.borrow_mut().space.take_freed(policy::KEEP_FREED);
-            let Some(segment) = segment else { return Ok(()) };
-            let place = self.state.borrow().space.place(segment);
-            let result = self.device.discard(place, u64::from(self.segment_bytes)).await;
-            let state = &mut *self.state.borrow_mut();
-            state.space.free(segment);
-            state.space.freed.remove(&segment);
-            result?;
-            self.count(|counters| counters.discarded_segments += 1);
+            runtime.sleep(age).await;
+            let Some(inner) = inner.upgrade() else { return };
+            // What became free since is looked at the next time: it has been free for as long then.
+            while let Some(segment) = inner.begin_discard(runtime.now().saturating_sub(age)) {
+                let place = inner.state.borrow().space.place(segment);
+                let result = inner.device.discard(place, u64::from(inner.segment_bytes)).await;
+                inner.state.borrow_mut().space.give_discarded(segment);
+                inner.discarding.set(false);
+                inner.progress.notify_waiters();
+                match result {
+                    Ok(()) => inner.count(|counters| counters.discarded_segments += 1),
+                    Err(error) => tracing::warn!(%error, "the object store cannot give space back"),
+                }
+            }
+            let state = &mut *inner.state.borrow_mut();
+            if state.alive().is_err() {
+                return;
+            }
+            state.space.note_freed(runtime.now());
         }
+    }
+
+    fn begin_discard(&self, before: Duration) -> Option<u32> {
+        let state = &mut *self.state.borrow_mut();
+        state.alive().ok()?;
+        let segment = state.space.take_freed(before)?;
+        self.discarding.set(true);
+        Some(segment)
     }
 }

@@ -62,9 +62,6 @@ pub(crate) const MOST_ALIVE_WANTED: f64 = 0.95;
 pub(crate) const ROUNDS_IN_VAIN: u32 = 3;
 /// Entries of the log before housekeeping that gained nothing is tried again.
 pub(crate) const VAIN_ENTRIES: u64 = 64;
-/// Free segments that are not discarded: the log is about to use them again.
-pub(crate) const KEEP_FREED: usize = 64;
-
 /// Below so many free segments the cleaner works beside the users.
 pub(crate) fn low_water(floor: usize, segments: usize) -> usize {
     floor + 4 + segments / 16

@@ -22,13 +22,18 @@ pub struct Options {
     pub durability: Durability,
     /// How long what was acknowledged in memory may stay volatile.
     pub volatile_for: Duration,
-    /// True tells the device what segments became free.
-    pub discard: bool,
+    /// Segments that are free for so long are discarded; `None`: never. At once would be too soon: what is about to be
+    /// used again is quicker to write where the device has it still.
+    pub discard_after: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { durability: Durability::Durable, volatile_for: Duration::from_millis(200), discard: true }
+        Self {
+            durability: Durability::Durable,
+            volatile_for: Duration::from_millis(200),
+            discard_after: Some(Duration::from_mins(1)),
+        }
     }
 }
 
@@ -91,6 +96,8 @@ pub(crate) struct Inner {
     /// Somebody waits for room.
     pub wanted: Cell<bool>,
     pub counters: Cell<Counters>,
+    /// A segment is being discarded.
+    pub discarding: Cell<bool>,
     /// Flushes of the log under way.
     pub flushes: Cell<u32>,
     /// Tasks that go on until the store is closed.
@@ -241,7 +248,7 @@ impl Inner {
     }
 
     fn stop(&self, error: Error) {
-        tracing::error!(%error, "the object store stops: its log cannot be written");
+        tracing::error!(%error, "the object store stops");
         self.fail(error);
     }
 
