@@ -179,7 +179,7 @@ fn daemon(home: &Home) -> (Serving, String) {
     fs::create_dir_all(home.path("module")).expect("a directory");
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     let configuration = format!(
-        "port = {port}\naddress = 127.0.0.1\nuse chroot = no\nuid = 0\ngid = 0\n[m]\npath = {}\nread only = no\n",
+        "port = {port}\naddress = 127.0.0.1\nuse chroot = no\nuid = 0\ngid = 0\n[m]\npath = {}\nread only = no\nmunge symlinks = no\n",
         home.path("module").display()
     );
     fs::write(home.path("rsyncd.conf"), configuration).expect("its configuration");
@@ -381,4 +381,117 @@ fn jobs_run_by_name_and_by_schedule_and_tell_how_old_their_copy_is() {
     home.ok(&["replicate", "remove", "tree"]);
     assert_eq!(status(), Value::Array(Vec::new()));
     assert!(target.exists(), "the copy stays");
+}
+
+/// An ssh server that lets this test in, and a folder whose `ssh` finds it.
+fn sshd(home: &Home) -> (Serving, u16, String) {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    for key in ["host", "user"] {
+        ok(tool("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(home.path(key)));
+    }
+    // Where sshd, as root, goes without privileges.
+    fs::create_dir_all("/run/sshd").expect("a directory");
+    let mut command = Command::new("/usr/sbin/sshd");
+    command.args(["-D", "-e", "-f", "/dev/null", "-p", &port.to_string()]);
+    for option in ["ListenAddress=127.0.0.1", "StrictModes=no", "UsePAM=no", "PidFile=none", "MaxStartups=100"] {
+        command.arg(format!("-o{option}"));
+    }
+    command.arg(format!("-oHostKey={}", home.path("host").display()));
+    command.arg(format!("-oAuthorizedKeysFile={}", home.path("user.pub").display()));
+    let serving = Serving(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("sshd"));
+    eventually(Duration::from_secs(20), "sshd listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let bin = home.path("bin");
+    fs::create_dir(&bin).expect("a directory");
+    let configuration = format!(
+        "Host there\n HostName 127.0.0.1\n Port {port}\nHost *\n IdentityFile {}\n StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n",
+        home.path("user").display()
+    );
+    fs::write(home.path("ssh.conf"), configuration).expect("a configuration");
+    let ssh = format!("#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n", home.path("ssh.conf").display());
+    fs::write(bin.join("ssh"), ssh).expect("a script");
+    ok(tool("chmod").arg("755").arg(bin.join("ssh")));
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    (serving, port, path)
+}
+
+#[test]
+fn kura_and_rsync_go_over_ssh_and_a_dead_node_leaves_its_work_to_others() {
+    let home = Home::new();
+    let source = home.path("source");
+    grow(&source);
+    let (_sshd, port, path) = sshd(&home);
+    let kura = |args: &[&str]| {
+        let mut command = home.kura(&[&["replicate", "run", "--json"], args].concat());
+        command.env("PATH", &path).env("KURA_REMOTE", env!("CARGO_BIN_EXE_kura"));
+        command
+    };
+    let source_path = source.display().to_string();
+    let target = |name: &str| home.path(name).display().to_string();
+    ok(&mut kura(&[&source_path, &format!("ssh://127.0.0.1:{port}{}", target("by kura"))]));
+    assert_same(&source, &home.path("by kura"));
+    ok(&mut kura(&[&source_path, &format!("there:{}", target("by-rsync"))]));
+    assert_same(&source, &home.path("by-rsync"));
+    // Two nodes, each an ssh away, one of which is down.
+    let nodes = ["--nodes", "there,local,127.0.0.2", "--workers", "1", "--split", "by-count"];
+    let complaint =
+        fails(&mut kura(&[&[&*source_path, &target("by-nodes"), "--dry-run", "--workers", "11"][..]].concat()));
+    assert!(complaint.contains("10"), "{complaint}");
+    let done = ok(&mut kura(&[&[&*source_path, &target("by-nodes")], &nodes[..]].concat()));
+    let summary: Value = serde_json::from_str(&done).expect("a summary");
+    assert_eq!(
+        (&summary["is_complete"], summary["workers"].as_array().map(Vec::len)),
+        (&true.into(), Some(3)),
+        "{summary}"
+    );
+    assert_same(&source, &home.path("by-nodes"));
+}
+
+#[test]
+fn a_copy_is_verified_by_its_contents() {
+    for way in ["kura", "rsync"] {
+        let home = Home::new();
+        grow(&home.path("source"));
+        run(&home, &["source", "target"]);
+        let verify = ["replicate", "verify", "source", "target", "--with", way];
+        assert!(home.ok(&verify).contains("nothing differs"));
+        let time = fs::metadata(home.path("target/large")).and_then(|it| it.modified()).expect("its time");
+        let rotten = File::options().write(true).open(home.path("target/large")).expect("a file of the copy");
+        rotten.write_all_at(b"!", 7_000_000).and_then(|()| rotten.set_modified(time)).expect("a bit that rots");
+        fs::remove_file(home.path("target/d/f20")).expect("a file of the copy");
+        let output = home.kura(&verify).output().expect("kura");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!output.status.success() && text.contains("large: ") && text.contains("d/f20: "), "{text}");
+        // What a run compares by time and size does not see it; what is asked for does.
+        run(&home, &["source", "target", "--recheck"]);
+        assert!(home.path("target/d/f20").exists());
+    }
+}
+
+#[test]
+fn one_works_with_the_copy_and_goes_back() {
+    let home = Home::new();
+    let (source, target) = (home.path("source"), home.path("target"));
+    grow(&source);
+    home.ok(&["replicate", "add", "tree", "source", "target"]);
+    let complaint = fails(&mut home.kura(&["replicate", "failover", "tree"]));
+    assert!(complaint.contains("no copy yet"), "{complaint}");
+    home.ok(&["replicate", "run", "tree"]);
+    assert!(home.ok(&["replicate", "failover", "tree"]).contains("as of 20"));
+    change(&target);
+    for refused in [&["replicate", "run", "tree"][..], &["replicate", "run", "source", "target"]] {
+        let complaint = fails(&mut home.kura(refused));
+        assert!(complaint.contains("failed over"), "{complaint}");
+    }
+    home.ok(&["replicate", "failback", "tree"]);
+    assert_same(&target, &source);
+    assert!(!source.join(".kura-replica").exists());
+    fs::write(source.join("later"), "x").expect("a file");
+    home.ok(&["replicate", "run", "tree"]);
+    assert_same(&source, &target);
+    // A copy that a run was cut off in is let go only when it is said.
+    let text = fs::read_to_string(target.join(".kura-replica")).expect("the marker");
+    fs::write(target.join(".kura-replica"), text.replace("complete", "unfinished")).expect("the marker");
+    let complaint = fails(&mut home.kura(&["replicate", "failover", "tree"]));
+    assert!(complaint.contains("--anyway"), "{complaint}");
+    home.ok(&["replicate", "failover", "tree", "--anyway"]);
 }

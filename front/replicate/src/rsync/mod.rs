@@ -73,6 +73,12 @@ impl Rsync {
         if let Target::Local(path) = &self.target { Some(path) } else { None }
     }
 
+    /// What a process on a node must be worth, in seconds of work.
+    fn least_s(&self, node: &Node) -> f64 {
+        let is_remote = self.local_root().is_none() || node.source.is_some();
+        if is_remote { LEAST_REMOTE_S } else { LEAST_S }
+    }
+
     fn failed(&self, done: &Done) -> Error {
         Error::target(self.target.to_string(), done.why())
     }
@@ -179,7 +185,7 @@ impl Carrier for Rsync {
         if matches!(done.ending(), Ending::Lost | Ending::Broken) {
             return Err(self.failed(&done));
         }
-        differing.extend(done.failures(&[source.path.clone()]));
+        differing.extend(done.failures(std::slice::from_ref(&source.path)));
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
         let (sizes, _) = scan(source.root.as_fd(), Scan { threads, attributes: false }, |directory| {
             let files = directory.entries.iter().filter(|entry| entry.kind == Kind::File);
@@ -191,20 +197,34 @@ impl Carrier for Rsync {
 
     fn carry(&self, carry: &Carry<'_>) -> Result<()> {
         let changes = carry.changes;
-        let is_new = |changed: &&Changed| changed.is_new;
-        self.list(carry, &["--dirs"], changes.directories.iter().filter(is_new).map(|it| it.directory.path.clone()))?;
+        let directories = |which: fn(&Changed) -> bool| {
+            changes
+                .directories
+                .iter()
+                .filter(move |changed| which(changed))
+                .map(|changed| changed.directory.path.clone())
+        };
+        let entries =
+            changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
+        let gone = entries.chain(changes.gone.iter().cloned());
+        if carry.is_known && carry.plan.cost_s() < self.least_s(&self.nodes[0]) {
+            // Little to do is one list: starting a second rsync takes as long as all of it.
+            let links = changes.links.keys().map(|&(directory, entry)| Job { directory, entry });
+            let jobs = carry.plan.jobs.iter().copied().chain(links).map(|job| job.path(changes));
+            let all = directories(|changed| changed.has_new_meta).chain(jobs).chain(gone);
+            self.list(carry, &["--dirs", "--delete-missing-args"], all)?;
+            carry.progress.workers()[0].add(carry.plan.files(), carry.plan.bytes());
+            return Ok(());
+        }
+        self.list(carry, &["--dirs"], directories(|changed| changed.is_new))?;
         self.work(carry)?;
         carry.progress.finish();
         if carry.is_known {
-            let entries =
-                changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
-            let gone: Vec<Vec<u8>> = entries.chain(changes.gone.iter().cloned()).collect();
-            self.list(carry, &["--dirs", "--delete-missing-args"], gone.into_iter())?;
+            self.list(carry, &["--dirs", "--delete-missing-args"], gone)?;
         } else {
             self.delete_strangers(carry)?;
         }
-        let touched = changes.directories.iter().filter(|changed| changed.has_new_meta);
-        self.list(carry, &["--dirs"], touched.map(|it| it.directory.path.clone()))
+        self.list(carry, &["--dirs"], directories(|changed| changed.has_new_meta))
     }
 }
 
@@ -280,8 +300,7 @@ impl Rsync {
         working: &AtomicUsize,
     ) -> Option<String> {
         let node = &self.nodes[worker % self.nodes.len()];
-        let is_remote = self.local_root().is_none() || node.source.is_some();
-        let least_s = if is_remote { LEAST_REMOTE_S } else { LEAST_S };
+        let least_s = self.least_s(node);
         loop {
             let units = lock(&carry.dealer).take(worker, least_s);
             if units.is_empty() {
