@@ -9,6 +9,8 @@
 //! several workers; nothing waits for replies but comparisons by sums. Nothing is made durable file by file: `syncfs`
 //! comes once, before the marker says complete.
 
+mod contents;
+mod entry;
 mod large;
 mod limit;
 mod link;
@@ -167,7 +169,8 @@ impl Kura {
 fn contents(source: &Source, link: &mut Link, files: &[(Vec<u8>, u64)]) -> std::result::Result<Vec<Failure>, String> {
     let request = Request::Digests(files.iter().map(|(path, _)| &**path).collect());
     let near = link.send(request)?;
-    let ours: Vec<std::io::Result<u128>> = files.iter().map(|(path, _)| sink::digest_at(&source.root, path)).collect();
+    let ours: Vec<std::io::Result<u128>> =
+        files.iter().map(|(path, _)| contents::digest_at(&source.root, path)).collect();
     let reply = if near.is_some() { near } else { link.receive(true)? };
     let Some(Reply::Bytes(theirs)) = reply else { return Err("it answers something else".to_owned()) };
     let theirs = theirs.as_chunks::<16>().0.iter().map(|sum| u128::from_le_bytes(*sum));

@@ -4,24 +4,24 @@
 //! from a stranger leads out of it. A file has its name only when it is whole: it is written under another one
 //! ([`UNFINISHED`]) and renamed, unless nothing has its name yet and all of it is in one message.
 
+use super::contents::{copy, digest, read_full, sum_blocks};
+use super::entry::{describe, make, mode, name, own, remove, take_place};
 use super::message::{At, Present, Reply, Request, Small, VERSION};
 use crate::attributes::{self, Attributes};
 use crate::error::{FULL, Failure};
 use crate::marker::Marker;
 use crate::tree::{Kind, MARKER, Meta, Scan, UNFINISHED, scan, split};
 use rustix::fs::{
-    AtFlags, FallocateFlags, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chmodat, chownat, fallocate,
-    ftruncate, linkat, mkdirat, mknodat, openat, openat2, renameat, statat, symlinkat, syncfs, unlinkat, utimensat,
+    AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, fallocate, ftruncate, linkat, mkdirat, openat, openat2,
+    statat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Error, Result};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128_with_seed};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// A target's end.
 pub struct Sink {
@@ -36,17 +36,9 @@ pub struct Sink {
     is_root: bool,
 }
 
-fn name(bytes: &[u8]) -> &OsStr {
-    OsStr::from_bytes(bytes)
-}
-
 /// A name for what is not whole yet.
 fn unfinished(of: &[u8]) -> Vec<u8> {
     [UNFINISHED, format!("{:016x}", xxh3_64(of)).as_bytes()].concat()
-}
-
-fn mode(meta: &Meta) -> Mode {
-    Mode::from_raw_mode(meta.mode)
 }
 
 /// A path that names something under the root.
@@ -268,12 +260,19 @@ impl Sink {
         }
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(parent, name(writing_name), flags, Mode::RUSR | Mode::WUSR)?;
+        let is_left = matches!(before, Some((Some(Kind::File), 1..)));
+        let shares = !is_left && has_old && {
+            // Where the file system can, the new version begins as the old one, and shares its blocks.
+            let old =
+                openat(parent, name(own_name), OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+            old.and_then(|old| rustix::fs::ioctl_ficlone(&file, &old)).is_ok()
+        };
         ftruncate(&file, size)?;
-        Ok(match before {
-            // What a run that was cut off has left, or the file itself.
-            Some((Some(Kind::File), 1..)) => Present::Something,
-            _ if has_old => Present::Elsewhere,
-            _ => Present::Zeroes,
+        Ok(match (is_left || shares, has_old) {
+            // The old version, what a run that was cut off has left, or the file itself.
+            (true, _) => Present::Something,
+            (false, true) => Present::Elsewhere,
+            (false, false) => Present::Zeroes,
         })
     }
 
@@ -457,167 +456,4 @@ fn each<'a, T>(list: &'a [T], mut one: impl FnMut(&'a T) -> (&'a [u8], Result<()
             done.err().map(|error| failed(path, error))
         })
         .collect()
-}
-
-/// Makes an entry that must not be there yet.
-fn make(directory: BorrowedFd<'_>, at: &[u8], file: &Small<'_>, contents: &[u8]) -> Result<()> {
-    match file.kind {
-        Kind::File => {
-            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-            let made: File = openat(directory, name(at), flags, Mode::RUSR | Mode::WUSR)?.into();
-            made.write_all_at(contents, 0)
-        }
-        Kind::Symlink => Ok(symlinkat(name(contents), directory, name(at))?),
-        kind => {
-            let device = contents.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            Ok(mknodat(directory, name(at), kind.file_type(), mode(&file.meta), device)?)
-        }
-    }
-}
-
-/// Owner, attributes, permissions and times, in this order: each may undo the one before. `(is_new, is_root)`.
-fn describe(
-    directory: BorrowedFd<'_>,
-    at: &[u8],
-    kind: Kind,
-    meta: &Meta,
-    attributes: &Attributes,
-    (is_new, is_root): (bool, bool),
-) -> Result<()> {
-    own(directory, at, meta, is_root)?;
-    attributes::write(directory, at, attributes, is_new)?;
-    if kind != Kind::Symlink {
-        chmodat(directory, name(at), mode(meta), AtFlags::empty())?;
-    }
-    let time = |nsec| Timespec { tv_sec: meta.modified.s, tv_nsec: nsec };
-    let modified = time(meta.modified.ns.into());
-    let times = Timestamps { last_access: modified, last_modification: modified };
-    Ok(utimensat(directory, name(at), &times, AtFlags::SYMLINK_NOFOLLOW)?)
-}
-
-/// Only root may give files away.
-fn own(directory: BorrowedFd<'_>, at: &[u8], meta: &Meta, is_root: bool) -> Result<()> {
-    if is_root && meta.uid != u32::MAX && meta.gid != u32::MAX {
-        let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
-        chownat(directory, name(at), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
-    }
-    Ok(())
-}
-
-/// Renames, over whatever has the name.
-fn take_place(directory: BorrowedFd<'_>, from: &[u8], to: &[u8]) -> Result<()> {
-    match renameat(directory, name(from), directory, name(to)) {
-        Err(Errno::ISDIR | Errno::EXIST | Errno::NOTEMPTY) => {
-            remove(directory, to)?;
-            Ok(renameat(directory, name(from), directory, name(to))?)
-        }
-        renamed => Ok(renamed?),
-    }
-}
-
-/// Removes an entry, with all it holds.
-fn remove(directory: BorrowedFd<'_>, at: &[u8]) -> Result<()> {
-    match unlinkat(directory, name(at), AtFlags::empty()) {
-        Err(Errno::ISDIR | Errno::PERM) => {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let inner = openat(directory, name(at), flags, Mode::empty())?;
-            for entry in rustix::fs::Dir::read_from(&inner)? {
-                let entry = entry?;
-                if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-                    remove(inner.as_fd(), entry.file_name().to_bytes())?;
-                }
-            }
-            Ok(unlinkat(directory, name(at), AtFlags::REMOVEDIR)?)
-        }
-        removed => Ok(removed?),
-    }
-}
-
-/// Copies a part between files, in the kernel where it can.
-fn copy(from: &File, to: &File, offset: u64, length: u64) -> Result<()> {
-    let (mut read_at, mut write_at) = (offset, offset);
-    let end = offset + length;
-    while write_at < end {
-        let left = (end - write_at) as usize;
-        match rustix::fs::copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), left) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => break,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let mut buffer = vec![0; 1 << 20];
-    while write_at < end {
-        let part = (end - write_at).min(1 << 20) as usize;
-        let count = read_full(from, write_at, &mut buffer[..part])?;
-        if count == 0 {
-            return Ok(());
-        }
-        to.write_all_at(&buffer[..count], write_at)?;
-        write_at += count as u64;
-    }
-    Ok(())
-}
-
-/// Reads until the buffer is full or the file ends.
-pub(super) fn read_full(file: &File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
-/// Sums of the blocks of ranges of a file, in order; what lies beyond its end is as if it were not there.
-pub(super) fn sum_blocks(
-    file: &File,
-    seed: u64,
-    block: u64,
-    ranges: &[(u64, u64)],
-    buffer: &mut [u8],
-    mut told: impl FnMut(u128),
-) -> Result<()> {
-    if block == 0 || block > buffer.len() as u64 {
-        return Err(Error::other("it was asked for sums of blocks of no use"));
-    }
-    let whole = buffer.len() as u64 / block * block;
-    for &(offset, length) in ranges {
-        let mut done = 0;
-        while done < length {
-            let part = (length - done).min(whole) as usize;
-            let count = read_full(file, offset + done, &mut buffer[..part])?;
-            for start in (0..part).step_by(block as usize) {
-                let end = (start + block as usize).min(part).min(count);
-                told(xxh3_128_with_seed(&buffer[start.min(end)..end], seed));
-            }
-            done += part as u64;
-        }
-    }
-    Ok(())
-}
-
-/// The same of the file at a path under an open directory.
-pub(super) fn digest_at(root: &OwnedFd, path: &[u8]) -> Result<u128> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    digest(&openat(root, name(path), flags, Mode::empty())?.into())
-}
-
-/// A sum of a file's contents.
-pub(super) fn digest(file: &File) -> Result<u128> {
-    let mut sum = Xxh3::new();
-    let mut buffer = vec![0; 1 << 20];
-    let mut offset = 0;
-    loop {
-        let count = read_full(file, offset, &mut buffer)?;
-        sum.update(&buffer[..count]);
-        offset += count as u64;
-        if count < buffer.len() {
-            return Ok(sum.digest128());
-        }
-    }
 }

@@ -1,10 +1,11 @@
 //! One worker: takes units of work, reads files, and sends them to its own end of the target.
 
+use super::contents::{read_full, sum_blocks};
 use super::large::{Large, Larges};
 use super::limit::Limit;
 use super::link::Link;
 use super::message::{Present, Reply, Request, Small};
-use super::sink::{failed, read_full, sum_blocks};
+use super::sink::failed;
 use crate::attributes;
 use crate::balance::{Piece, Unit};
 use crate::error::Failure;
@@ -215,6 +216,8 @@ impl<'a> Worker<'a> {
         let range = piece.offset_bytes..piece.offset_bytes + piece.length_bytes;
         let done = match large.present {
             Present::Refused => return Ok(()),
+            // To compare with an old version that is to be copied as well would be more to read, and nothing less to write.
+            Present::Elsewhere if self.is_near() => self.all(&file, large, entry, range),
             Present::Zeroes => self.all(&file, large, entry, range),
             Present::Something => self.differences(&file, large, entry, range),
             Present::Elsewhere => {

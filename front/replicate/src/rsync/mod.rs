@@ -58,11 +58,14 @@ impl Rsync {
     }
 
     /// An rsync with the options of every transfer.
-    fn copying(&self, node: &Node, more: &[&str]) -> Process {
+    fn copying(&self, carry: &Carry<'_>, node: &Node, more: &[&str]) -> Process {
         let mut process = Process::on(node.source.as_deref());
         // Links, permissions, times, owners, devices; hard links, access control lists, attributes, holes.
         process.args(["-lptgoDHAXS", "--numeric-ids", "--force", "--from0", "--files-from=-", "--out-format=%i|%l"]);
         process.args(more);
+        if carry.is_suspect {
+            process.args(["--ignore-times"]);
+        }
         if let Some(kib) = self.bandwidth_kib {
             process.args([format!("--bwlimit={kib}")]);
         }
@@ -235,7 +238,7 @@ impl Rsync {
         if paths.is_empty() {
             return Ok(());
         }
-        let mut process = self.copying(&self.nodes[0], how);
+        let mut process = self.copying(carry, &self.nodes[0], how);
         process.args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
         let done = process.run(&paths, |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
         if done.ending() == Ending::Lost {
@@ -357,7 +360,7 @@ impl Rsync {
                 paths.push(Job { directory, entry }.path(carry.changes));
             }
         }
-        let mut process = self.copying(node, if self.in_place { &["--inplace", "--no-W"] } else { &[] });
+        let mut process = self.copying(carry, node, if self.in_place { &["--inplace", "--no-W"] } else { &[] });
         process.args([slashed(&carry.source.path)]).args([self.root(node)]);
         let counter = &carry.progress.workers()[worker];
         let (mut files, mut bytes) = (0, 0);
