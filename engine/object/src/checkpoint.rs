@@ -58,6 +58,7 @@ impl Inner {
             let state = &mut *self.state.borrow_mut();
             let start = state.log.start();
             state.log.bytes_since_checkpoint = 0;
+            state.log.checkpoint_revision = start.revision;
             (start, state.root.checkpoint.number + 1)
         };
         let mut segments = Vec::new();
@@ -192,7 +193,7 @@ pub(crate) async fn load(device: &dyn Block, root: &Root) -> Result<(Index, Vec<
             if crc32c::crc32c(leaf) != crc {
                 return Err(Error::corrupt(format!("a leaf of the index in segment {next} fails its checksum")));
             }
-            index.push_leaf(Leaf::from_bytes(leaf.to_vec()))?;
+            index.push_leaf(Leaf::from_bytes(leaf))?;
             leaves += 1;
         }
         next = head.next_segment;

@@ -18,6 +18,13 @@ impl State {
         policy::floor(self.index.bytes(), u64::from(self.root.segment_bytes), who)
     }
 
+    /// True when the log is due for a checkpoint.
+    fn is_long(&self) -> bool {
+        let (log, index) = (&self.log, &self.index);
+        let records = log.next_revision - log.checkpoint_revision;
+        policy::checkpoint_is_due(log.bytes_since_checkpoint, index.bytes(), records, index.rows())
+    }
+
     fn is_low(&self) -> bool {
         self.space.free_segments() < policy::low_water(self.floor(For::Users), self.space.segments.len())
     }
@@ -33,7 +40,7 @@ impl Inner {
 
     fn is_due(&self) -> bool {
         let state = self.state.borrow();
-        let checkpoint = policy::checkpoint_is_due(state.log.bytes_since_checkpoint, state.index.bytes());
+        let checkpoint = state.is_long();
         // After a round in vain there is nothing to gain before something has changed.
         let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
         state.closing || checkpoint || (state.is_low() && is_worth_it)
@@ -105,10 +112,7 @@ impl Inner {
 
     /// One round; `wanted` when somebody waits for room.
     async fn round(self: &Rc<Self>, wanted: bool) -> Result<()> {
-        let is_long = {
-            let state = self.state.borrow();
-            policy::checkpoint_is_due(state.log.bytes_since_checkpoint, state.index.bytes())
-        };
+        let is_long = self.state.borrow().is_long();
         if is_long {
             self.checkpoint().await?;
         }

@@ -83,6 +83,8 @@ pub(crate) struct Log {
     pending: BTreeMap<Vec<u8>, u64>,
     /// Bytes of entries since the last checkpoint began.
     pub bytes_since_checkpoint: u64,
+    /// The revision at which the last checkpoint began.
+    pub checkpoint_revision: u64,
 }
 
 impl Log {
@@ -106,6 +108,7 @@ impl Log {
             last_proof: start.sequence,
             pending: BTreeMap::new(),
             bytes_since_checkpoint: 0,
+            checkpoint_revision: start.revision,
         }
     }
 

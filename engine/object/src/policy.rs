@@ -5,9 +5,16 @@ const CHECKPOINT_LEAST_BYTES: u64 = 64 << 20;
 /// Log for each byte of index after which a checkpoint is written: a checkpoint costs a sixth of the log then.
 const CHECKPOINT_RATIO: u64 = 6;
 
-/// True when the log since the last checkpoint is long enough for the next one.
-pub(crate) fn checkpoint_is_due(log_bytes: u64, index_bytes: u64) -> bool {
+/// Records after which a checkpoint is written, however small the index is, and for each row of it: a restart replays
+/// a few hundred thousand a second.
+const CHECKPOINT_LEAST_RECORDS: u64 = 100_000;
+const CHECKPOINT_ROWS: u64 = 4;
+
+/// True when the log since the last checkpoint is long enough for the next one: by what is to be read again at a
+/// restart, and by what is to be replayed.
+pub(crate) fn checkpoint_is_due(log_bytes: u64, index_bytes: u64, records: u64, rows: u64) -> bool {
     log_bytes >= CHECKPOINT_LEAST_BYTES.max(index_bytes * CHECKPOINT_RATIO)
+        || records >= CHECKPOINT_LEAST_RECORDS.max(rows / CHECKPOINT_ROWS)
 }
 
 /// Who wants a segment.

@@ -15,7 +15,8 @@ mod files;
 mod kura;
 mod work;
 
-pub use work::{Backend, Memory, Phase, Work, drop_caches, run_clients};
+pub use kura::index;
+pub use work::{Backend, Index, Phase, Work, drop_caches, run_clients};
 
 use anyhow::{Result, bail};
 use std::path::Path;

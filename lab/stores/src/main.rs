@@ -1,9 +1,10 @@
-//! Measures one backend once, in a folder: one line of JSON a phase. `cargo xtask bench object` puts them together.
+//! Measures one backend once, in a folder: one line of JSON for each figure. `cargo xtask bench object` puts them
+//! together.
 #![allow(clippy::print_stdout)] // it is what this program is for
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use kura_stores::{NAMES, Work, backend};
+use kura_stores::{NAMES, Work, backend, index};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -11,9 +12,17 @@ use std::path::PathBuf;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures one object store once: creates objects durably, reads them cold, and writes them over.
+/// Measures object stores, one at a time.
 #[derive(Parser)]
-struct Args {
+enum Args {
+    /// Creates objects durably, reads them cold, and writes them over.
+    Work(WorkArgs),
+    /// What our index of many objects takes.
+    Index(IndexArgs),
+}
+
+#[derive(clap::Args)]
+struct WorkArgs {
     /// Which store.
     #[arg(long, value_parser = NAMES)]
     store: String,
@@ -34,15 +43,39 @@ struct Args {
     overwrites: usize,
 }
 
-fn main() -> Result<()> {
-    let args = Args::parse();
-    std::fs::create_dir(&args.folder).with_context(|| format!("making {}", args.folder.display()))?;
-    let measured = measure(&args);
-    std::fs::remove_dir_all(&args.folder).with_context(|| format!("removing {}", args.folder.display()))?;
-    measured
+#[derive(clap::Args)]
+struct IndexArgs {
+    /// The folder to work in, which stays.
+    #[arg(long)]
+    folder: PathBuf,
+    /// Objects.
+    #[arg(long)]
+    count: usize,
+    /// Fills the store first.
+    #[arg(long)]
+    fill: bool,
+    /// Closes it at the end; else it ends as if killed.
+    #[arg(long)]
+    close: bool,
 }
 
-fn measure(args: &Args) -> Result<()> {
+fn main() -> Result<()> {
+    match Args::parse() {
+        Args::Index(args) => {
+            println!("{}", json!(index(&args.folder, args.count, args.fill, args.close)?));
+            Ok(())
+        }
+        Args::Work(args) => {
+            std::fs::create_dir(&args.folder).with_context(|| format!("making {}", args.folder.display()))?;
+            let measured = measure(&args);
+            let removed = std::fs::remove_dir_all(&args.folder);
+            removed.with_context(|| format!("removing {}", args.folder.display()))?;
+            measured
+        }
+    }
+}
+
+fn measure(args: &WorkArgs) -> Result<()> {
     let work = Work { size_bytes: args.size, count: args.count, clients: args.clients };
     let mut store = backend(&args.store, &args.folder, &work)?;
     let say = |phase: &str, figures| println!("{}", json!({ "phase": phase, "figures": figures }));

@@ -34,15 +34,17 @@ pub struct Phase {
     pub amplification: Option<f64>,
 }
 
-/// What an index takes, and how long it takes to read it again.
+/// What the index of an object store takes.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Memory {
-    /// Resident bytes for an object, above those of an empty store.
-    pub resident_bytes: f64,
-    /// Seconds to open the store again after a clean end, and after a kill.
-    pub restart_clean_s: f64,
-    /// See above.
-    pub restart_killed_s: f64,
+pub struct Index {
+    /// Objects in it, and the partition.
+    pub objects: u64,
+    /// Bytes of its leaves.
+    pub index_bytes: u64,
+    /// Resident bytes of the process, above those before the store was opened.
+    pub resident_bytes: u64,
+    /// Seconds that opening the store took.
+    pub open_s: f64,
 }
 
 /// A store being measured.

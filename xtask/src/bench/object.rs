@@ -53,6 +53,10 @@ const AMPLIFICATION: (usize, f64) = (128, 1.1);
 /// After three rounds of overwriting, creating and reading are to reach this share of what they did at first.
 const AGED_SHARE: f64 = 0.85;
 
+/// What a million objects are to take at most: seconds of a restart, and megabytes of memory.
+const RESTART_S: f64 = 1.0;
+const MEMORY_MB: f64 = 200.0;
+
 /// Samples by clients, phase, size in KiB and side.
 type Samples = BTreeMap<(usize, String, usize, &'static str), Vec<Value>>;
 
@@ -87,7 +91,8 @@ pub fn run(args: &Args) -> Result<()> {
             println!("{}", table(args, &samples, clients, phase));
         }
     }
-    let judged = judge(args, &samples);
+    let mut judged = judge(args, &samples);
+    judged.extend(of_the_index(&binary, folder.path())?);
     println!("{}", verdicts(&judged));
     println!("samples: {}", keep(facts, &samples)?.display());
     Ok(())
@@ -159,7 +164,7 @@ fn measure(
 ) -> Result<()> {
     let count = args.count.min(args.mib * 1024 / kib).max(clients);
     let mut command = Command::new(binary);
-    command.args(["--store", mount.store, "--folder"]).arg(mount.folder.join("work"));
+    command.args(["work", "--store", mount.store, "--folder"]).arg(mount.folder.join("work"));
     for (name, value) in
         [("--size", kib * 1024), ("--count", count), ("--clients", clients), ("--overwrites", overwrites)]
     {
@@ -173,6 +178,34 @@ fn measure(
         samples.entry((clients, phase, kib, mount.side)).or_default().push(sample["figures"].clone());
     }
     shell::output(&mut Command::new("sync")).map(drop)
+}
+
+/// What a million objects take in memory, and how long a restart with them takes, after a kill and after a clean end.
+fn of_the_index(binary: &Path, folder: &Path) -> Result<Vec<Verdict>> {
+    const COUNT: usize = 1_000_000;
+    let mut judged = Vec::new();
+    let step = |flags: &[&str]| -> Result<Value> {
+        let mut command = Command::new(binary);
+        command.arg("index").arg("--folder").arg(folder).args(["--count", &COUNT.to_string()]).args(flags);
+        Ok(serde_json::from_str(&shell::output(&mut command)?)?)
+    };
+    let filled = step(&["--fill"])?;
+    let killed = step(&["--close"])?;
+    let clean = step(&["--close"])?;
+    let number = |value: &Value, name: &str| value[name].as_f64().unwrap_or(f64::NAN);
+    let million = number(&filled, "objects") / 1e6;
+    for (how, after) in [("a kill", &killed), ("a clean end", &clean)] {
+        let seconds = number(after, "open_s") / million;
+        let (aim, ours) = (format!("restart after {how}: {RESTART_S} s a million objects"), format!("{seconds:.2} s"));
+        judged.push(Verdict { aim, ours, holds: seconds <= RESTART_S });
+    }
+    for (when, after) in [("when filled", &filled), ("after a restart", &clean)] {
+        let mb = number(after, "resident_bytes") / 1e6 / million;
+        let leaves = number(after, "index_bytes") / 1e6 / million;
+        let aim = format!("memory {when}: {MEMORY_MB} MB a million objects");
+        judged.push(Verdict { aim, ours: format!("{mb:.0} MB ({leaves:.0} MB of index)"), holds: mb <= MEMORY_MB });
+    }
+    Ok(judged)
 }
 
 /// The median of a figure; none where it was not measured.

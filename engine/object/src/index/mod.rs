@@ -4,8 +4,8 @@ mod leaf;
 
 use crate::known::Known;
 use crate::object::Row;
-use kura_block::Result;
-pub(crate) use leaf::Leaf;
+use kura_block::{Error, Result};
+pub(crate) use leaf::{Edited, Leaf};
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
@@ -37,13 +37,20 @@ impl Index {
 
     /// Sets (`Some`) or removes a row; what it was comes back.
     pub fn edit(&mut self, row: &Row, known: Option<&Known>) -> Result<Option<Known>> {
-        let Some((_, leaf)) = self.leaves.range_mut(..=row).next_back() else { return Ok(None) };
+        self.edit_beside(row, known).map(|edited| edited.found)
+    }
+
+    /// As [`Index::edit`], with a look at the row behind.
+    pub fn edit_beside(&mut self, row: &Row, known: Option<&Known>) -> Result<Edited> {
+        let Some((_, leaf)) = self.leaves.range_mut(..=row).next_back() else {
+            return Err(Error::corrupt("the index has no first leaf"));
+        };
         self.bytes -= leaf.bytes().len() as u64;
-        let found = leaf.edit(row, known)?;
+        let edited = leaf.edit(row, known)?;
         let split = leaf.split()?;
         self.bytes += leaf.bytes().len() as u64;
         let is_small = leaf.bytes().len() < JOIN_BYTES;
-        self.rows = self.rows + u64::from(known.is_some()) - u64::from(found.is_some());
+        self.rows = self.rows + u64::from(known.is_some()) - u64::from(edited.found.is_some());
         match split {
             Some((first, mut right)) => {
                 // A row that is large by itself may leave two cuts to make.
@@ -57,7 +64,7 @@ impl Index {
             None if is_small && known.is_none() => self.join(row)?,
             None => {}
         }
-        Ok(found)
+        Ok(edited)
     }
 
     /// Joins the leaf of `row` with the one behind it, where both are small.
@@ -131,7 +138,7 @@ impl Index {
                 }
             }
             if let Some(last) = last {
-                return Ok(Some((last, if whole { leaf.clone() } else { rest })));
+                return Ok(Some((last, if whole { leaf.copy() } else { rest })));
             }
         }
         Ok(None)
