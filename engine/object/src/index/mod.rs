@@ -1,6 +1,8 @@
 //! The ordered index: every version of every key, packed, in memory.
 
 mod leaf;
+#[cfg(test)]
+mod tests;
 
 use crate::known::Known;
 use crate::object::Row;
