@@ -116,6 +116,17 @@ impl Leaf {
         Walk::new(&self.bytes)
     }
 
+    /// The first and the last row; none of an empty leaf.
+    pub fn ends(&self) -> Result<Option<(Row, Row)>> {
+        let mut walk = self.walk();
+        if !walk.step()? {
+            return Ok(None);
+        }
+        let first = Row::new(walk.name.clone(), walk.version);
+        while walk.step()? {}
+        Ok(Some((first, Row::new(walk.name, walk.version))))
+    }
+
     /// The first row at or behind `row`, and whether it is `row` itself.
     pub fn seek(&self, row: &Row) -> Result<Option<(Row, Known)>> {
         let mut walk = self.walk();

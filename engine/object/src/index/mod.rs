@@ -127,20 +127,20 @@ impl Index {
         let before = self.leaves.range(..=&from).next_back();
         let behind = self.leaves.range((Excluded(&from), Unbounded));
         for (_, leaf) in before.into_iter().chain(behind) {
-            let mut walk = leaf.walk();
-            let (mut last, mut rest, mut whole) = (None, Leaf::default(), true);
-            while let Some((row, known)) = walk.next()? {
-                if after.is_some_and(|after| row <= *after) {
-                    whole = false;
-                } else {
-                    if !whole {
+            let Some((first, last)) = leaf.ends()? else { continue };
+            if after.is_none_or(|after| first > *after) {
+                return Ok(Some((last, leaf.copy())));
+            }
+            if after.is_some_and(|after| last > *after) {
+                // Leaves were joined since: what was taken already is left out.
+                let mut rest = Leaf::default();
+                let mut walk = leaf.walk();
+                while let Some((row, known)) = walk.next()? {
+                    if row > from {
                         rest.edit(&row, Some(&known))?;
                     }
-                    last = Some(row);
                 }
-            }
-            if let Some(last) = last {
-                return Ok(Some((last, if whole { leaf.copy() } else { rest })));
+                return Ok(Some((last, rest)));
             }
         }
         Ok(None)

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 fn known(version: u64, pieces: usize) -> Known {
     let piece = |at: usize| {
         let extent = Extent { block: at as u32 + 1, blocks: 255, crc: version as u32 };
-        Piece { extent: (at % 3 > 0).then_some(extent), from: if at % 3 > 0 { 77 } else { 0 }, len: 1 << (at % 40) }
+        let is_hole = at.is_multiple_of(3);
+        Piece { extent: (!is_hole).then_some(extent), from: if is_hole { 0 } else { 77 }, len: 1 << (at % 40) }
     };
     let pieces = (0..pieces).map(piece).collect();
     Known {
