@@ -35,7 +35,7 @@ pub struct Args {
     dir: Option<PathBuf>,
 }
 
-const SIDES: [&str; 10] = [
+const SIDES: [&str; 11] = [
     "rsync -a",
     "xargs rsync",
     "fpsync",
@@ -46,6 +46,7 @@ const SIDES: [&str; 10] = [
     "kura, durable",
     "kura, tcp",
     "kura, in place",
+    "kura, tcp, in place",
 ];
 const PHASES: [&str; 3] = ["cold", "unchanged", "1 % changed"];
 
@@ -168,9 +169,10 @@ impl Place {
             "kura" => kura(&["--no-sync"], local()),
             "kura, durable" => kura(&[], local()),
             "kura, in place" => kura(&["--no-sync", "--in-place"], local()),
-            "kura, tcp" => {
+            "kura, tcp" | "kura, tcp, in place" => {
                 let token = fs::read_to_string(self.folder.join("served.token")).context("the server's token")?;
-                let mut command = kura(&["--no-sync"], format!("kura://{ADDRESS}/copy"));
+                let more: &[&str] = if side == "kura, tcp" { &["--no-sync"] } else { &["--no-sync", "--in-place"] };
+                let mut command = kura(more, format!("kura://{ADDRESS}/copy"));
                 command.env("KURA_TOKEN", token);
                 command
             }
@@ -305,7 +307,7 @@ fn middle(seconds: &Seconds, tree: &str, phase: &'static str, side: &'static str
 }
 
 /// What is asked: seconds at most.
-const AIMS: [(&str, &str, &str, f64); 7] = [
+const AIMS: [(&str, &str, &str, f64); 8] = [
     ("d1", "cold", "kura", 1.3),
     ("d2", "cold", "kura", 1.2),
     ("d1", "unchanged", "kura", 0.05),
@@ -313,6 +315,7 @@ const AIMS: [(&str, &str, &str, f64); 7] = [
     ("d3", "unchanged", "kura", 0.05),
     ("d3", "1 % changed", "kura", 1.6),
     ("d3", "1 % changed", "kura, tcp", 1.6),
+    ("d3", "1 % changed", "kura, tcp, in place", 1.6),
 ];
 
 fn judge(seconds: &Seconds) -> Vec<Verdict> {

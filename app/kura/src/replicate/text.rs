@@ -29,9 +29,10 @@ pub fn summary(summary: &Summary) -> String {
     }
     let rate = Size((summary.bytes as f64 / seconds.max(1e-3)) as u64);
     let whole = if summary.is_complete { "the copy is complete" } else { "the copy is NOT complete" };
+    let sent = Size(summary.sent_bytes);
+    let (deleted, unchanged) = (summary.deleted, summary.unchanged);
     let mut text = format!(
-        "{carried} in {seconds:.2} s ({rate}/s), {} deleted, {} unchanged: {whole}\n",
-        summary.deleted, summary.unchanged
+        "{carried} in {seconds:.2} s ({rate}/s), {sent} sent, {deleted} deleted, {unchanged} unchanged: {whole}\n"
     );
     if summary.files > 0 {
         let row = |(index, worker): (usize, &Worker)| {

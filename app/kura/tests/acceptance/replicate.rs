@@ -171,7 +171,14 @@ fn kura_to_kura_over_tcp_carries_the_same_to_who_knows_the_token() {
             fails(&mut home.kura(&["replicate", "run", "source", &format!("{address}/{bad}"), "--token", &token]));
         assert!(refused.contains("leads out"), "{refused}");
     }
-    over_and_over(&home, &source, &target, &["source", &uri, "--token", &token]);
+    let args = ["source", &uri, "--token", &token];
+    over_and_over(&home, &source, &target, &args);
+    // Of a large file, only the blocks that changed are sent.
+    let large = File::options().write(true).open(source.join("large")).expect("the large file");
+    large.write_all_at(b"!", 1_000_000).and_then(|()| large.write_all_at(b"!", 7_000_000)).expect("two changes");
+    let changed = run(&home, &args);
+    assert_eq!((&changed["bytes"], &changed["sent_bytes"]), (&8_900_000.into(), &8192.into()), "{changed}");
+    assert_same(&source, &target);
 }
 
 /// An rsync daemon that dies with its test, and the URI of its module.

@@ -166,7 +166,7 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         let (arena, batch) = (std::mem::take(&mut self.arena), std::mem::take(&mut self.batch));
-        self.limit.wait(arena.len() as u64);
+        self.goes(arena.len() as u64);
         let changes = self.carry.changes;
         let files = batch.iter().map(|(job, range, attributes)| {
             let entry = job.entry(changes);
@@ -264,7 +264,7 @@ impl<'a> Worker<'a> {
         while offset < data.end {
             let is_free = self.is_near() && !self.limit.is_set();
             let part = (data.end - offset).min(if is_free { 16 << 20 } else { CHUNK as u64 });
-            self.limit.wait(part);
+            self.goes(part);
             if let Link::Near(sink) = &mut self.link {
                 // The kernel copies what is on one machine.
                 if let Err(error) = sink.data_of(large.at(), file, offset, part) {
@@ -320,7 +320,7 @@ impl<'a> Worker<'a> {
         if entry.is_sparse && bytes.iter().all(|byte| *byte == 0) {
             return self.post(Request::Hole { at, offset, length }, Ticket::Bytes(length));
         }
-        self.limit.wait(length);
+        self.goes(length);
         self.post(Request::Data { at, offset, bytes: bytes.into() }, Ticket::Bytes(length))
     }
 
@@ -357,6 +357,12 @@ impl<'a> Worker<'a> {
 
     fn is_near(&self) -> bool {
         matches!(self.link, Link::Near(_))
+    }
+
+    /// Waits until bytes may be sent, and counts them.
+    fn goes(&self, bytes: u64) {
+        self.limit.wait(bytes);
+        self.carry.progress.workers()[self.number].sent(bytes);
     }
 
     /// Bytes that are at the target without having been sent.

@@ -10,7 +10,7 @@ use crate::error::{Error, Failure, Result};
 use crate::marker::Marker;
 use crate::run::{Carrier, Carry, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
-use crate::tree::{Catalogue, Changed, Kind, MARKER, Scan, join, scan};
+use crate::tree::{Catalogue, Changed, Kind, MARKER, Need, Scan, join, scan};
 use complaint::Ending;
 use process::{Done, Process};
 use rustix::fs::{Mode, OFlags, syncfs};
@@ -60,8 +60,8 @@ impl Rsync {
     /// An rsync with the options of every transfer.
     fn copying(&self, carry: &Carry<'_>, node: &Node, more: &[&str]) -> Process {
         let mut process = Process::on(node.source.as_deref());
-        // Links, permissions, times, owners, devices; hard links, access control lists, attributes, holes.
-        process.args(["-lptgoDHAXS", "--numeric-ids", "--force", "--from0", "--files-from=-", "--out-format=%i|%l"]);
+        // Links, permissions, times, owners, devices.
+        process.args(["-lptgoD", "--numeric-ids", "--force", "--from0", "--files-from=-", "--out-format=%i|%l|%b"]);
         process.args(more);
         if carry.is_suspect {
             process.args(["--ignore-times"]);
@@ -120,7 +120,7 @@ impl Carrier for Rsync {
         let from = [self.root(&self.nodes[0]).as_os_str(), OsStr::from_bytes(MARKER)].concat_os();
         let mut process = Process::on(None);
         process.args([from]).args([folder.path()]);
-        let done = process.run(&[], |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
         match done.ending() {
             Ending::Lost => Err(self.failed(&done)),
             _ => Marker::read(folder.path()).map_err(|error| Error::target(self.target.to_string(), error)),
@@ -134,7 +134,7 @@ impl Carrier for Rsync {
         let mut process = Process::on(None);
         process.args(["--list-only", "--dirs"]).args([self.root(&self.nodes[0])]);
         let mut listed = 0;
-        let done = process.run(&[], |_, _| listed += 1).map_err(|cause| Error::target("rsync", cause))?;
+        let done = process.run(&[], |_, _, _| listed += 1).map_err(|cause| Error::target("rsync", cause))?;
         match done.ending() {
             Ending::Lost => Err(self.failed(&done)),
             // A target that is not there yet has nothing; its own line is the only one of one that is.
@@ -168,7 +168,7 @@ impl Carrier for Rsync {
         let mut process = Process::on(None);
         // In place: the directory keeps its time of modification.
         process.args(["--mkpath", "--inplace"]).args([path.as_os_str()]).args([self.root(&self.nodes[0])]);
-        let done = process.run(&[], |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
         if done.ending() == Ending::Well { Ok(()) } else { Err(self.failed(&done)) }
     }
 
@@ -239,8 +239,11 @@ impl Rsync {
             return Ok(());
         }
         let mut process = self.copying(carry, &self.nodes[0], how);
+        process.args(["-HAXS"]);
         process.args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
-        let done = process.run(&paths, |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        let counter = &carry.progress.workers()[0];
+        let done = process.run(&paths, |_, _, sent_bytes| counter.sent(sent_bytes));
+        let done = done.map_err(|cause| Error::target("rsync", cause))?;
         if done.ending() == Ending::Lost {
             return Err(self.failed(&done));
         }
@@ -256,7 +259,7 @@ impl Rsync {
         let mut process = Process::on(self.nodes[0].source.as_deref());
         process.args(["-rlD", "--delete", "--force", "--existing", "--ignore-existing", "--exclude=/.kura-replica"]);
         process.args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
-        let done = process.run(&[], |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
         match done.ending() {
             Ending::Lost | Ending::Broken => Err(self.failed(&done)),
             _ => {
@@ -361,10 +364,12 @@ impl Rsync {
             }
         }
         let mut process = self.copying(carry, node, if self.in_place { &["--inplace", "--no-W"] } else { &[] });
+        process.args(extras(jobs, carry, paths.len() > jobs.len()));
         process.args([slashed(&carry.source.path)]).args([self.root(node)]);
         let counter = &carry.progress.workers()[worker];
         let (mut files, mut bytes) = (0, 0);
-        let done = process.run(&paths, |is_file, size_bytes| {
+        let done = process.run(&paths, |is_file, size_bytes, sent_bytes| {
+            counter.sent(sent_bytes);
             if is_file && files < jobs.len() as u64 {
                 (files, bytes) = (files + 1, bytes + size_bytes);
                 counter.add(1, size_bytes);
@@ -389,6 +394,24 @@ impl Rsync {
         };
         vec![carry.source.path.clone(), target]
     }
+}
+
+/// Options that only some files need, and that cost something for all: hard links, holes, attributes.
+fn extras(jobs: &[Job], carry: &Carry<'_>, has_links: bool) -> Vec<&'static str> {
+    let changes = carry.changes;
+    let is_plain = |job: &Job| {
+        let is_new = job.need(changes) == Need::Contents { exists: false };
+        let has_attributes =
+            job.entry(changes).has_attributes || changes.directories[job.directory].directory.has_attributes;
+        carry.knows_attributes && is_new && !has_attributes
+    };
+    let mut extras = Vec::new();
+    extras.extend(has_links.then_some("--hard-links"));
+    extras.extend(jobs.iter().any(|job| job.entry(changes).is_sparse).then_some("--sparse"));
+    if !jobs.iter().all(is_plain) {
+        extras.extend(["--acls", "--xattrs"]);
+    }
+    extras
 }
 
 fn slashed(path: &Path) -> OsString {

@@ -51,13 +51,15 @@ impl Process {
         command
     }
 
-    /// Runs it with a list of paths. `told` is called for each line of its list of changes: whether it is a file, and
-    /// its size.
-    pub fn run(&self, paths: &[Vec<u8>], mut told: impl FnMut(bool, u64)) -> Result<Done> {
+    /// Runs it with a list of paths. `told` is called for each line of its list of changes: whether it is a file, its
+    /// size, and how much of it was sent.
+    pub fn run(&self, paths: &[Vec<u8>], mut told: impl FnMut(bool, u64, u64)) -> Result<Done> {
         self.run_with(paths, |line| {
-            let (kind, size) = line.split_at(line.iter().position(|byte| *byte == b'|').unwrap_or(line.len()));
-            let size = std::str::from_utf8(size).ok().and_then(|size| size.strip_prefix('|')?.trim().parse().ok());
-            told(kind.get(1) != Some(&b'd'), size.unwrap_or(0));
+            let mut fields = line.split(|byte| *byte == b'|');
+            let kind = fields.next().unwrap_or_default();
+            let mut number = || std::str::from_utf8(fields.next()?).ok()?.trim().parse().ok();
+            let (size, sent) = (number().unwrap_or(0), number().unwrap_or(0));
+            told(kind.get(1) != Some(&b'd'), size, sent);
         })
     }
 

@@ -72,6 +72,8 @@ pub(crate) struct Carry<'a> {
     pub progress: &'a Progress,
     /// All that the target has is known: what is to be deleted is in the changes.
     pub is_known: bool,
+    /// Entries say whether they have extended attributes.
+    pub knows_attributes: bool,
     /// Sizes and times of files there may be those of contents that were lost.
     pub is_suspect: bool,
     pub dealer: Mutex<Dealer>,
@@ -145,6 +147,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         options,
         progress,
         is_known,
+        knows_attributes: known.run().is_nil(),
         is_suspect,
         dealer: Mutex::new(Dealer::new(plan.lists.clone())),
         learned: Mutex::new(learned),
