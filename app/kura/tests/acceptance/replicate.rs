@@ -181,6 +181,30 @@ fn kura_to_kura_over_tcp_carries_the_same_to_who_knows_the_token() {
     assert_same(&source, &target);
 }
 
+#[test]
+fn the_other_end_dies_and_the_next_run_goes_on() {
+    let home = Home::new();
+    let source = home.path("source");
+    grow(&source);
+    let begin = |serving: (Serving, String)| {
+        let token = fs::read_to_string(home.path("copies.token")).expect("the token");
+        (serving.0, format!("{}/a", serving.1), token)
+    };
+    let (serving, uri, token) = begin(serve(&home, "copies"));
+    let mut slow = home.kura(&["replicate", "run", "source", &uri, "--token", &token, "--bandwidth", "4M"]);
+    let slow = slow.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("kura");
+    eventually(Duration::from_mins(1), "the copy has begun", || home.path("copies/a/d").exists());
+    drop(serving);
+    let output = slow.wait_with_output().expect("the run");
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && complaint.contains("the target kura://"), "{complaint}");
+    assert_eq!(complaint.trim_end().lines().count(), 1, "{complaint}");
+    assert_eq!(marker(&home.path("copies/a"))["state"], "unfinished");
+    let (_serving, uri, token) = begin(serve(&home, "copies"));
+    assert_eq!(run(&home, &["source", &uri, "--token", &token])["is_complete"], true);
+    assert_same(&source, &home.path("copies/a"));
+}
+
 /// An rsync daemon that dies with its test, and the URI of its module.
 fn daemon(home: &Home) -> (Serving, String) {
     fs::create_dir_all(home.path("module")).expect("a directory");

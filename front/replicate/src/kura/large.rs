@@ -17,12 +17,13 @@ pub struct Large {
     /// Where parts begin that are not known to be at the target.
     left: Mutex<BTreeSet<u64>>,
     failed: AtomicBool,
+    finished: AtomicBool,
 }
 
 impl Large {
     pub fn new(job: Job, path: Vec<u8>, in_place: bool) -> Self {
-        let (left, failed) = (Mutex::default(), AtomicBool::new(false));
-        Self { job, present: Present::Refused, path, in_place, left, failed }
+        let (left, failed, finished) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
+        Self { job, present: Present::Refused, path, in_place, left, failed, finished }
     }
 
     /// As messages name it.
@@ -35,15 +36,23 @@ impl Large {
         self.failed.store(true, Relaxed);
     }
 
-    /// It was told why.
-    pub fn has_failed(&self) -> bool {
-        self.failed.load(Relaxed)
+    /// It is whole at the target.
+    pub fn finish(&self) {
+        self.finished.store(true, Relaxed);
     }
 
-    /// A part is at the target. True for the last one of a file that is whole then.
+    /// It is whole, or was told why it does not become so: nothing is left to do, not even for a worker that takes over
+    /// what another one was lost with.
+    pub fn is_over(&self) -> bool {
+        self.failed.load(Relaxed) || self.finished.load(Relaxed)
+    }
+
+    /// A part is at the target. True where all are: the file is to be finished. A part may be done a second time, by who
+    /// takes over from a lost worker.
     pub fn part_is_done(&self, offset: u64) -> bool {
         let mut left = lock(&self.left);
-        left.remove(&offset) && left.is_empty() && !self.failed.load(Relaxed)
+        left.remove(&offset);
+        left.is_empty() && !self.is_over()
     }
 }
 

@@ -9,7 +9,7 @@ use super::entry::{describe, make, mode, name, own, remove, take_place};
 use super::message::{At, Present, Reply, Request, Small, VERSION};
 use crate::attributes::{self, Attributes};
 use crate::error::{FULL, Failure};
-use crate::marker::Marker;
+use crate::marker::{Marker, State};
 use crate::tree::{Kind, MARKER, Meta, Scan, UNFINISHED, scan, split};
 use rustix::fs::{
     AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, fallocate, ftruncate, linkat, mkdirat, openat, openat2,
@@ -125,11 +125,11 @@ impl Sink {
     }
 
     fn mark(&mut self, text: &[u8], durably: bool) -> Result<()> {
-        if durably {
+        let marker = Marker::of_text(text).ok_or_else(|| Error::other("it was sent a marker that is none"))?;
+        if durably && marker.state != State::Unfinished {
             // The marker must not be there before what it speaks of.
             syncfs(&self.root)?;
         }
-        let marker = Marker::of_text(text).ok_or_else(|| Error::other("it was sent a marker that is none"))?;
         marker.write(&self.path, durably)
     }
 

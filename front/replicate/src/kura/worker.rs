@@ -39,6 +39,8 @@ enum Ticket {
     Bytes(u64),
     /// The last of a part of a large file: which file, and where the part begins.
     Part(usize, u64),
+    /// A large file that is whole then.
+    Finish(usize),
     /// Somebody waits for this reply.
     Call,
 }
@@ -201,7 +203,7 @@ impl<'a> Worker<'a> {
 
     fn part(&mut self, piece: &Piece, large: &Large) -> Sent {
         self.flush()?;
-        if large.has_failed() {
+        if large.is_over() {
             return Ok(());
         }
         let entry = large.job.entry(self.carry.changes);
@@ -431,7 +433,13 @@ impl<'a> Worker<'a> {
             Ticket::Bytes(bytes) => counter.add(0, bytes),
             Ticket::Part(item, offset) => {
                 if let Some(large) = self.larges.get(item).filter(|large| large.part_is_done(offset)) {
-                    return self.finish(large);
+                    return self.finish(item, large);
+                }
+            }
+            Ticket::Finish(item) => {
+                counter.add(1, 0);
+                if let Some(large) = self.larges.get(item) {
+                    large.finish();
                 }
             }
             Ticket::Call => {}
@@ -440,14 +448,14 @@ impl<'a> Worker<'a> {
     }
 
     /// All parts of a large file are there.
-    fn finish(&mut self, large: &Large) -> Sent {
+    fn finish(&mut self, item: usize, large: &Large) -> Sent {
         let entry = large.job.entry(self.carry.changes);
         let attributes =
             self.open(large.job, entry).map_err(Into::into).and_then(|file| attributes::of_file(file.as_fd()));
         match attributes {
             Ok(attributes) => {
                 let request = Request::Finish { at: large.at(), meta: entry.meta, attributes };
-                self.post(request, Ticket::Files(1, 0))
+                self.post(request, Ticket::Finish(item))
             }
             Err(error) => {
                 self.fail(large.job, cause(error));

@@ -7,7 +7,7 @@ mod complaint;
 mod process;
 
 use crate::error::{Error, Failure, Result};
-use crate::marker::Marker;
+use crate::marker::{Marker, State};
 use crate::run::{Carrier, Carry, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
 use crate::tree::{Catalogue, Changed, Kind, MARKER, Need, Scan, join, scan};
@@ -155,7 +155,7 @@ impl Carrier for Rsync {
     fn mark(&self, marker: &Marker, durably: bool) -> Result<()> {
         if let Some(root) = self.local_root() {
             let marked = std::fs::create_dir_all(root).and_then(|()| {
-                if durably {
+                if durably && marker.state != State::Unfinished {
                     syncfs(open(root)?)?;
                 }
                 marker.write(root, durably)

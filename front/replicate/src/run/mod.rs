@@ -97,7 +97,8 @@ pub(crate) trait Carrier: Sync {
     fn tree(&self) -> Result<Option<Catalogue>>;
     /// Whether several workers may carry parts of a file.
     fn cuts(&self) -> bool;
-    /// Marks the target.
+    /// Marks the target. Durably: the marker, and before it all that the target has, unless the marker says that this is
+    /// unfinished.
     fn mark(&self, marker: &Marker, durably: bool) -> Result<()>;
     /// Carries everything. Files that could not be carried are told to `carry`; an error is the end of the run.
     fn carry(&self, carry: &Carry<'_>) -> Result<()>;
@@ -158,7 +159,8 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let before = marker.and_then(|marker| marker.recovery_point);
     let mark = |state, recovery_point| Marker { source: source.name(), run, state, recovery_point, boot: boot() };
     if has_work {
-        carrier.mark(&mark(State::Unfinished, before.clone()), false)?;
+        // Durably before anything changes: what says complete after a power cut must be complete.
+        carrier.mark(&mark(State::Unfinished, before.clone()), options.durable)?;
         carrier.carry(&carry)?;
     }
     progress.finish();
