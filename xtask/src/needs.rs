@@ -17,17 +17,23 @@ const fn need(package: &'static str, probe: &'static str) -> Need {
 
 /// Clients and file systems the acceptance tests drive the server with, and peers the benches compare it with.
 const NEEDS: &[Need] = &[
+    need("acl", "setfacl"),
+    need("attr", "setfattr"),
     need("chromium", "chromium"),
     need("e2fsprogs", "mkfs.ext4"),
     need("fio", "fio"),
+    need("fpart", "fpsync"),
     need("fuse3", "fusermount3"),
     need("libnbd-bin", "nbdcopy"),
     need("mount", "losetup"),
     need("nbd-client", "nbd-client"),
     need("nbdkit", "nbdkit"),
+    need("openssh-server", "/usr/sbin/sshd"),
     need("procps", "kill"),
     need("python3-libnbd", "nbdsh"),
     need("qemu-utils", "qemu-img"),
+    need("rclone", "rclone"),
+    need("rsync", "rsync"),
     // To build the test programs of libnbd and nbd (suites.rs).
     need("build-essential", "cc"),
     need("dpkg-dev", "dpkg-source"),
@@ -46,6 +52,15 @@ const DATABASE: &[Need] = &[
     // Comes with every version of the server, unlike the programs, which lie in a folder for each version.
     need("postgresql", "pg_ctlcluster"),
 ];
+
+/// What `bench object` takes, as root.
+const FILE_SYSTEMS: &[Need] =
+    &[need("btrfs-progs", "mkfs.btrfs"), need("e2fsprogs", "mkfs.ext3"), need("mount", "losetup")];
+
+/// Brings in the file systems that object stores are measured on.
+pub fn ensure_file_systems() -> Result<()> {
+    bring(FILE_SYSTEMS)
+}
 
 /// Brings in what the tests and benches use.
 pub fn ensure() -> Result<()> {

@@ -4,7 +4,7 @@ mod lab;
 mod replicate;
 
 pub use lab::{LabCommand, LabReplay, LabRun, ModelArg, Prefill};
-pub use replicate::{ReplicateCommand, Run as ReplicateRun};
+pub use replicate::{Data as ReplicateData, How as ReplicateHow, ReplicateCommand, Run as ReplicateRun};
 
 use crate::config::{Flags, Level, Listen};
 use crate::size::Size;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Volumes over NBD, on the disks you have.
+/// Volumes over NBD and objects over S3, on the disks you have.
 ///
 /// `kura serve` starts a server with nothing to configure; the other commands ask it.
 #[derive(Debug, Parser)]
@@ -107,6 +107,9 @@ pub struct Serve {
     /// Where NBD listens, or off; port 0 takes a free one [default: 127.0.0.1:10809]
     #[arg(long, env = "KURA_NBD", value_name = "ADDR")]
     nbd: Option<Listen>,
+    /// Where S3 listens, or off; port 0 takes a free one [default: 127.0.0.1:9000]
+    #[arg(long, env = "KURA_S3", value_name = "ADDR")]
+    s3: Option<Listen>,
     /// Where the REST API listens, or off; port 0 takes a free one [default: 127.0.0.1:7400]
     #[arg(long, env = "KURA_ADMIN", value_name = "ADDR")]
     admin: Option<Listen>,
@@ -121,7 +124,7 @@ pub struct Serve {
 impl Serve {
     /// What comes before the configuration file.
     pub fn flags(self) -> Flags {
-        Flags { data: self.data, nbd: self.nbd, admin: self.admin, log: self.log }
+        Flags { data: self.data, nbd: self.nbd, s3: self.s3, admin: self.admin, log: self.log }
     }
 }
 
@@ -425,7 +428,7 @@ mod tests {
             ("disk fail three", false),
             ("disk fail 70000", false),
             ("check --tables", true),
-            ("serve --nbd 127.0.0.1:0 --admin off --log debug --data d", true),
+            ("serve --nbd 127.0.0.1:0 --s3 127.0.0.1:0 --admin off --log debug --data d", true),
             ("serve --nbd nowhere", false),
             ("serve --log loud", false),
             ("trace record a --memory 1G", true),

@@ -1,7 +1,9 @@
 //! What a start says: where the volumes are, and what to try.
 
+use crate::s3;
 use crate::size::Size;
 use kura_controller::Replayed;
+use kura_s3::Key;
 use std::fmt;
 use std::path::Path;
 
@@ -17,6 +19,10 @@ pub struct Greeting<'a> {
     pub nbd: &'a [String],
     /// The REST door's URL.
     pub admin: Option<&'a str>,
+    /// The S3 door's URL.
+    pub s3: Option<&'a str>,
+    /// A key that was made just now: nobody is told its secret again.
+    pub key: Option<&'a Key>,
 }
 
 impl fmt::Display for Greeting<'_> {
@@ -35,6 +41,10 @@ impl fmt::Display for Greeting<'_> {
         writeln!(f)?;
         uris.iter().try_for_each(|uri| writeln!(f, "  volume  {uri}"))?;
         self.admin.iter().try_for_each(|url| writeln!(f, "  REST    {url}/api/v1/openapi.json"))?;
+        self.s3.iter().try_for_each(|url| writeln!(f, "  S3      {url}"))?;
+        if let Some(key) = self.key {
+            writeln!(f, "  key     {} with the secret {} (told only now)", key.id, key.secret)?;
+        }
         // The commands find the socket by themselves where this server's directory is the default one.
         let default = Path::new("kura-data").canonicalize().is_ok_and(|path| path == self.data);
         let server =
@@ -42,9 +52,12 @@ impl fmt::Display for Greeting<'_> {
         writeln!(f, "\n  try     kura status{server}")?;
         writeln!(f, "          kura volume create vm1 --size 10G{server}")?;
         match (known, uris.first()) {
-            (Some(_), Some(uri)) => writeln!(f, "          nbdinfo '{uri}'"),
-            _ => Ok(()),
+            (Some(_), Some(uri)) => writeln!(f, "          nbdinfo '{uri}'")?,
+            _ => {}
         }
+        let (Some(url), Some(key)) = (self.s3, self.key) else { return Ok(()) };
+        writeln!(f, "          export AWS_ACCESS_KEY_ID={} AWS_SECRET_ACCESS_KEY={}", key.id, key.secret)?;
+        writeln!(f, "          aws --endpoint-url {url} s3 cp FILE s3://{}/", s3::DEMO)
     }
 }
 
@@ -60,11 +73,16 @@ mod tests {
             volumes: vec!["a", "demo"],
             nbd: &["nbd://127.0.0.1:10809/{volume}".to_owned()],
             admin: Some("http://127.0.0.1:7400"),
+            s3: Some("http://127.0.0.1:9000"),
+            key: None,
         };
         let text = greeting.to_string();
-        for part in
-            ["nbd://127.0.0.1:10809/demo", "kura status --server /srv/kura/admin.sock", "http://127.0.0.1:7400/api"]
-        {
+        for part in [
+            "http://127.0.0.1:9000",
+            "nbd://127.0.0.1:10809/demo",
+            "kura status --server /srv/kura/admin.sock",
+            "http://127.0.0.1:7400/api",
+        ] {
             assert!(text.contains(part), "no {part} in:\n{text}");
         }
         assert!(!text.contains("replayed") && text.lines().count() <= 24);

@@ -15,6 +15,7 @@ mod nbd;
 mod new_file;
 mod node;
 mod replicate;
+mod s3;
 mod serve;
 mod show;
 mod size;
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
         Command::Pool(PoolCommand::Create(create)) => create_pool(create, common.out()),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file, &common),
         Command::Lab(command) => lab::lab(command, common.out()),
-        Command::Replicate(command) => replicate::replicate(command, common.out()),
+        Command::Replicate(command) => replicate::replicate(command, &common),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "kura", &mut stdout());
             Ok(ExitCode::SUCCESS)

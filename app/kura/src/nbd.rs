@@ -1,6 +1,6 @@
 //! The NBD door in front of a node: negotiates on the main thread, serves each client on its volume's.
 
-use crate::config;
+use crate::{config, s3};
 use anyhow::Result;
 use kura_block::Geometry;
 use kura_controller::{Node, VolumeInfo};
@@ -121,10 +121,16 @@ struct Volumes(Node);
 
 impl Exports for Volumes {
     async fn list(&self) -> kura_block::Result<Vec<Export>> {
-        Ok(self.0.volumes().await?.into_iter().map(export).collect())
+        let volumes = self.0.volumes().await?.into_iter();
+        Ok(volumes.filter(|volume| volume.spec.name != s3::VOLUME).map(export).collect())
     }
 
     async fn find(&self, name: &str) -> kura_block::Result<Export> {
+        if name == s3::VOLUME {
+            return Err(kura_block::Error::missing(format!(
+                "volume {name} has the object store: ask for objects over S3"
+            )));
+        }
         Ok(export(self.0.find(name).await?.1))
     }
 }

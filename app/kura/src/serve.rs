@@ -5,14 +5,16 @@ use crate::config::{self, Config, Listen};
 use crate::data::DataDir;
 use crate::disks::{Book, found, planned};
 use crate::greeting::Greeting;
-use crate::nbd;
 use crate::node::{Running, limits, make_pool};
+use crate::s3::Objects;
 use crate::show::print;
 use crate::{logs, tls};
+use crate::{nbd, s3};
 use anyhow::{Context, Result};
 use kura_admin::{Access, Admin, Listener, Timestamp, Token};
 use kura_block::DeviceId;
 use kura_controller::{Layout, Node, VolumeSpec};
+use kura_s3::Key;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::fs::Permissions;
 use std::net::SocketAddr;
@@ -50,11 +52,16 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
     let doors = runtime.block_on(Doors::open(&config, &data))?;
     let (running, book) = start(&config, &data, degraded)?;
     runtime.block_on(async {
+        let objects = match &doors.s3 {
+            Some(_) => Some(Objects::open(&running.node).await?),
+            None => None,
+        };
+        let mut key = None;
         if data.is_new() {
-            make_demo(&config, &running).await?;
+            key = make_demo(&config, &running, objects.as_ref()).await?;
             data.finish()?;
         }
-        doors.serve(&data, running, book, metrics).await
+        doors.serve(&data, running, Stores { book, objects, key }, metrics).await
     })
 }
 
@@ -68,15 +75,27 @@ fn start(config: &Config, data: &DataDir, degraded: bool) -> Result<(Running, Bo
     Ok((Running::start(paths, limits(&config.pool, degraded))?, book))
 }
 
-async fn make_demo(config: &Config, running: &Running) -> Result<()> {
+/// Makes the volume and the bucket `demo`, with a key for the latter.
+async fn make_demo(config: &Config, running: &Running, objects: Option<&Objects>) -> Result<Option<Arc<Key>>> {
     if config.demo.0 == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let layout = if running.node.pool().await?.disks.len() > 1 { Layout::Mirror } else { Layout::None };
     let spec =
         VolumeSpec { name: "demo".to_owned(), size_bytes: config.demo.0, layout, thick: false, read_only: false };
     running.node.create_volume(spec).await?;
-    Ok(())
+    match objects {
+        Some(objects) => Ok(Some(objects.make_demo().await?)),
+        None => Ok(None),
+    }
+}
+
+/// What a server has beside its node.
+struct Stores {
+    book: Book,
+    objects: Option<Objects>,
+    /// A key that was made just now.
+    key: Option<Arc<Key>>,
 }
 
 /// What a server listens on; open before the node runs, so that a port in use is told at once.
@@ -84,6 +103,7 @@ struct Doors {
     nbd: nbd::Doors,
     admin: Vec<(Listener, Access)>,
     admin_url: Option<String>,
+    s3: Option<(kura_s3::Listener, String)>,
 }
 
 impl Doors {
@@ -97,12 +117,20 @@ impl Doors {
             admin.push((listener, access));
             admin_url = Some(url);
         }
-        Ok(Self { nbd, admin, admin_url })
+        let s3 = s3::listen(&config.s3).await?;
+        Ok(Self { nbd, admin, admin_url, s3 })
     }
 
     /// Serves until a signal says to stop.
-    async fn serve(self, data: &DataDir, running: Running, book: Book, metrics: PrometheusHandle) -> Result<ExitCode> {
+    async fn serve(
+        self,
+        data: &DataDir,
+        running: Running,
+        stores: Stores,
+        metrics: PrometheusHandle,
+    ) -> Result<ExitCode> {
         let mut signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let Stores { book, objects, key } = stores;
         let book = Arc::new(book);
         book.note(found(&running.node.pool().await?))?;
         let admin = Admin {
@@ -121,6 +149,8 @@ impl Doors {
             volumes: volumes.iter().map(|volume| volume.spec.name.as_str()).collect(),
             nbd: &admin.nbd,
             admin: self.admin_url.as_deref(),
+            s3: self.s3.as_ref().map(|(_, url)| url.as_str()),
+            key: key.as_deref(),
         };
         let greeting = greeting.to_string();
         let (stop, stopping) = watch::channel(false);
@@ -130,6 +160,10 @@ impl Doors {
             doors.spawn(kura_admin::serve(listener, access, routes.clone(), stopping.clone()));
         }
         drop(routes);
+        if let (Some((listener, _)), Some(objects)) = (self.s3, &objects) {
+            let service = kura_s3::Service::new(Arc::clone(&objects.directory));
+            doors.spawn(kura_s3::serve(listener, service, stopping.clone()));
+        }
         let tending = stopping.clone();
         doors.spawn(self.nbd.serve(running.node.clone(), stopping));
         let upkeep = tokio::spawn(async move {
@@ -150,7 +184,7 @@ impl Doors {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         upkeep.abort();
         tokio::select! {
-            stopped = timeout(STOP, wind_down(stop, doors, &running)) => {
+            stopped = timeout(STOP, wind_down(stop, doors, objects, &running)) => {
                 stopped.context("not stopped in time: the next start recovers what was acknowledged")??;
             }
             // Asked again: at once, then.
@@ -197,10 +231,18 @@ async fn tend(node: Node, book: Arc<Book>, mut stopping: watch::Receiver<bool>) 
     }
 }
 
-/// Closes the doors, then stops the node.
-async fn wind_down(stop: watch::Sender<bool>, mut doors: JoinSet<()>, running: &Running) -> Result<()> {
+/// Closes the doors, then the object store, and stops the node.
+async fn wind_down(
+    stop: watch::Sender<bool>,
+    mut doors: JoinSet<()>,
+    objects: Option<Objects>,
+    running: &Running,
+) -> Result<()> {
     stop.send_replace(true);
     while doors.join_next().await.is_some() {}
+    if let Some(objects) = objects {
+        objects.close().await?;
+    }
     Ok(running.node.stop().await?)
 }
 

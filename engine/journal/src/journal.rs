@@ -2,15 +2,14 @@
 
 use crate::Lsn;
 use crate::entry::{ENTRY_LIMIT_BYTES, Group};
-use crate::root::{Identity, ROOT_BYTES, Root, Shape, TablesRef};
-use crate::state::{Joining, Kept, Mend, Start, State, Step};
-use futures::future::{join_all, select};
-use kura_block::{Block, Buf, Bufs, Checksum, Error, Result, Runtime};
+use crate::root::{Identity, Shape};
+use crate::state::{Joining, Start, State};
+use kura_block::{Block, Bufs, Checksum, Error, Result, Runtime};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 /// One copy of a journal: a region of a device.
 #[derive(Clone)]
@@ -52,16 +51,19 @@ pub struct Journal {
 }
 
 pub(crate) struct Inner {
-    copies: RefCell<Vec<Option<JournalCopy>>>,
-    shape: Shape,
-    identity: Identity,
-    limits: Limits,
-    runtime: Rc<dyn Runtime>,
-    state: RefCell<State>,
+    pub copies: RefCell<Vec<Option<JournalCopy>>>,
+    pub shape: Shape,
+    pub identity: Identity,
+    pub limits: Limits,
+    pub runtime: Rc<dyn Runtime>,
+    pub state: RefCell<State>,
+    /// An entry or a root is on its way, never both: of an entry and a root it is always known which one tells later
+    /// what copies live.
+    pub telling: Mutex<()>,
     /// The committer has something to look at.
-    wake: Notify,
+    pub wake: Notify,
     /// `durable`, the tail or `failed` changed.
-    progress: Notify,
+    pub progress: Notify,
 }
 
 impl Journal {
@@ -104,6 +106,7 @@ impl Journal {
             limits,
             runtime: Rc::clone(&runtime),
             state: RefCell::new(state),
+            telling: Mutex::new(()),
             wake: Notify::new(),
             progress: Notify::new(),
         };
@@ -212,19 +215,16 @@ impl Journal {
     /// Begins a new epoch behind the log that was scanned, which stays: brings the live copies level, and makes durable
     /// what was read. From then on records may be appended.
     pub async fn begin(&self) -> Result<()> {
-        let mends = std::mem::take(&mut self.inner.state.borrow_mut().mends);
-        for Mend { copy: lacking, position, entry } in mends {
-            let place = self.inner.shape.place(position);
-            let mend = async |index: usize, copy: JournalCopy| {
-                if index != lacking {
-                    return Ok(());
-                }
-                copy.device.write(copy.offset + place, entry.clone(), false).await
-            };
-            self.inner.on_live_copies(mend).await?;
+        let (mends, root) = {
+            let state = &mut *self.inner.state.borrow_mut();
+            (std::mem::take(&mut state.mends), state.root)
+        };
+        for mend in mends {
+            self.inner.mend(mend).await?;
         }
         self.inner.on_live_copies(async |_, copy| copy.device.flush().await).await?;
-        let root = self.inner.state.borrow().root;
+        // Some may have only the roots before this one, and the next overwrites the later of them.
+        self.inner.put_root(&root).await?;
         self.inner.write_root(root.tail_lsn, root.settled, root.tables).await
     }
 
@@ -286,222 +286,5 @@ impl Journal {
         self.inner.state.borrow_mut().closing = true;
         self.inner.wake.notify_one();
         result
-    }
-}
-
-impl Inner {
-    /// The committer: one entry at a time, and a flush when somebody waits or much is unflushed.
-    async fn commit_groups(self: Rc<Self>) {
-        loop {
-            let done = match self.next_step().await {
-                Step::Write { group, durable } => self.write_group(&group, durable).await,
-                Step::Flush => self.flush_entries().await,
-                Step::End => return,
-            };
-            if let Err(error) = done {
-                tracing::error!(controller = self.identity.controller, %error, "the journal failed");
-                self.state.borrow_mut().failed = Some(error);
-                self.progress.notify_waiters();
-                return;
-            }
-        }
-    }
-
-    /// Waits until there is something to do.
-    async fn next_step(&self) -> Step {
-        loop {
-            let linger = {
-                let state = &mut *self.state.borrow_mut();
-                match state.step(self.runtime.now(), self.limits) {
-                    Ok(step) => return step,
-                    Err(linger) => linger,
-                }
-            };
-            match linger {
-                None => self.wake.notified().await,
-                Some(rest) => {
-                    select(std::pin::pin!(self.wake.notified()), self.runtime.sleep(rest)).await;
-                }
-            }
-        }
-    }
-
-    async fn write_group(&self, group: &Group, durable: bool) -> Result<()> {
-        self.write_entry(group, durable).await?;
-        let (bytes, written) = {
-            let state = &mut *self.state.borrow_mut();
-            state.pending_bytes -= group.entry_bytes();
-            (group.entry_bytes(), (state.written, state.sequence))
-        };
-        if durable {
-            return self.made_durable(written).await;
-        }
-        let state = &mut *self.state.borrow_mut();
-        if state.unflushed_bytes == 0 {
-            state.unflushed_since = self.runtime.now();
-        }
-        state.unflushed_bytes += bytes;
-        Ok(())
-    }
-
-    async fn flush_entries(&self) -> Result<()> {
-        let written = {
-            let state = &mut *self.state.borrow_mut();
-            state.unflushed_bytes = 0;
-            (state.written, state.sequence)
-        };
-        self.on_live_copies(async |_, copy| copy.device.flush().await).await?;
-        self.made_durable(written).await
-    }
-
-    /// Lets what was written up to here count as durable; where a copy died meanwhile, only after the others say so.
-    async fn made_durable(&self, (lsn, sequence): (Lsn, u64)) -> Result<()> {
-        while self.state.borrow().told != self.state.borrow().live_copies {
-            self.write_entry(&Group::default(), true).await?;
-        }
-        let state = &mut *self.state.borrow_mut();
-        state.alive()?;
-        (state.durable, state.durable_sequence) = (lsn, sequence);
-        state.wanted_first = Some(state.wanted).filter(|wanted| *wanted > lsn);
-        self.progress.notify_waiters();
-        Ok(())
-    }
-
-    /// Writes one entry to all live copies.
-    async fn write_entry(&self, group: &Group, durable: bool) -> Result<()> {
-        let bytes = group.entry_bytes();
-        let (position, stamp) = loop {
-            let progress = self.progress.notified();
-            {
-                let state = &mut *self.state.borrow_mut();
-                let position = self.shape.fit(state.position, bytes);
-                if position + bytes - state.tail_position() <= self.shape.ring_bytes {
-                    break (position, state.stamp());
-                }
-            }
-            progress.await;
-        };
-        let entry = group.encode(stamp);
-        let place = self.shape.place(position);
-        self.on_live_copies(async |_, copy| copy.device.write(copy.offset + place, entry.clone(), durable).await)
-            .await?;
-        let state = &mut *self.state.borrow_mut();
-        let end_lsn = Lsn(stamp.first_lsn.0 + u64::from(group.count));
-        state.kept.push_back(Kept { first_lsn: stamp.first_lsn, end_lsn, sequence: stamp.sequence, position });
-        state.position = position + bytes;
-        state.sequence += 1;
-        state.written = end_lsn;
-        state.told = stamp.live_copies;
-        Ok(())
-    }
-
-    /// Does `work` on every live copy at once; a copy that fails is dead from then on, and with the last one the
-    /// journal.
-    async fn on_live_copies(&self, work: impl AsyncFn(usize, JournalCopy) -> Result<()>) -> Result<()> {
-        let written = {
-            let state = self.state.borrow();
-            state.live_copies | state.joining.map_or(0, |joining| 1 << joining.index)
-        };
-        let copies: Vec<_> = self.copies.borrow().iter().cloned().enumerate().collect();
-        let copies = copies.into_iter().filter(|(index, _)| written & 1 << index != 0);
-        let work = copies.filter_map(|(index, copy)| {
-            let done = work(index, copy?);
-            Some(async move { (index, done.await) })
-        });
-        for (index, done) in join_all(work).await {
-            if let Err(error) = done {
-                self.kill(index, &error);
-            }
-        }
-        self.state.borrow().alive()
-    }
-
-    fn kill(&self, index: usize, error: &Error) {
-        let state = &mut *self.state.borrow_mut();
-        if state.joining.is_some_and(|joining| joining.index == index) {
-            state.joining = None;
-        }
-        if state.live_copies & 1 << index == 0 {
-            return;
-        }
-        tracing::warn!(controller = self.identity.controller, copy = index, %error, "a journal copy is out of service");
-        state.live_copies &= !(1 << index);
-        if state.live_copies == 0 {
-            state.failed = Some(Error::device(format!(
-                "no copy of controller {}'s journal is left: {error}",
-                self.identity.controller
-            )));
-            self.progress.notify_waiters();
-        }
-    }
-
-    async fn write_tables(&self, bytes: &[u8], area: u32, lsn: Lsn) -> Result<TablesRef> {
-        const CHUNK_BYTES: usize = 1 << 20;
-        let joining = self.state.borrow().joining;
-        let tables = TablesRef { area, crc: crc32c::crc32c(bytes), bytes: bytes.len() as u64, lsn };
-        if tables.bytes.next_multiple_of(ROOT_BYTES) > self.shape.tables_bytes {
-            return Err(Error::full(format!(
-                "controller {}'s tables take {} bytes and its journal has room for {}: make a pool with more controllers or larger extents",
-                self.identity.controller, tables.bytes, self.shape.tables_bytes
-            )));
-        }
-        let mut padded = bytes.to_vec();
-        padded.resize(bytes.len().next_multiple_of(ROOT_BYTES as usize), 0);
-        for (number, chunk) in padded.chunks(CHUNK_BYTES).enumerate() {
-            let at = self.shape.tables_at(area) + (number * CHUNK_BYTES) as u64;
-            let chunk = Buf::copy_of(chunk);
-            let write = async |_: usize, copy: JournalCopy| {
-                copy.device.write(copy.offset + at, chunk.clone().into(), false).await
-            };
-            self.on_live_copies(write).await?;
-        }
-        self.on_live_copies(async |_, copy| copy.device.flush().await).await?;
-        if let Some(joining) = joining
-            && let Some(now) = &mut self.state.borrow_mut().joining
-        {
-            now.has_tables |= now.index == joining.index && now.sequence == joining.sequence;
-        }
-        Ok(tables)
-    }
-
-    /// Writes the root that says where the log begins; the first one after a scan begins a new epoch.
-    async fn write_root(&self, tail: Lsn, settled: Lsn, tables: TablesRef) -> Result<()> {
-        loop {
-            let root = {
-                let state = self.state.borrow();
-                let kept = state.kept.iter().find(|kept| kept.end_lsn > tail);
-                let (tail_position, tail_sequence, tail_lsn) = kept
-                    .map_or((state.position, state.sequence, state.written), |kept| {
-                        (kept.position, kept.sequence, kept.first_lsn)
-                    });
-                let joined = state.joining.filter(|joining| joining.has_tables && joining.sequence <= tail_sequence);
-                Root {
-                    generation: state.root.generation + 1,
-                    epoch: state.root.epoch + u64::from(state.sealed),
-                    epoch_sequence: if state.sealed { state.sequence } else { state.root.epoch_sequence },
-                    tail_position,
-                    tail_sequence,
-                    tail_lsn,
-                    settled,
-                    tables,
-                    live_copies: state.live_copies | joined.map_or(0, |joining| 1 << joining.index),
-                }
-            };
-            let at = root.generation % 2 * ROOT_BYTES;
-            let block = root.encode(self.identity);
-            let write = async |_: usize, copy: JournalCopy| {
-                copy.device.write(copy.offset + at, block.clone().into(), true).await
-            };
-            self.on_live_copies(write).await?;
-            let state = &mut *self.state.borrow_mut();
-            if let Some(joining) = state.joining.take_if(|joining| root.live_copies & 1 << joining.index != 0) {
-                state.live_copies |= 1 << joining.index;
-            }
-            state.root = root;
-            state.sealed = false;
-            if state.live_copies == root.live_copies {
-                return Ok(());
-            }
-        }
     }
 }

@@ -20,12 +20,14 @@
 //! 3. A root is written only after all it speaks of (tables, data, checksum pages) is durable.
 //! 4. Entries carry the epoch of their root; each recovery begins a new epoch before anything is appended, so a stale
 //!    entry is never taken for a new one.
-//! 5. A copy that failed is named dead in an entry on the others before anything is acknowledged without it; a journal
-//!    whose newest copy may be away does not open unasked.
+//! 5. A copy that failed is named dead in an entry or a root on the others before anything is acknowledged without it; a
+//!    journal whose newest copy may be away does not open unasked. What lies on copies that are not live is not believed.
 //! 6. An entry that is damaged is told apart from the log's end: a later one says that it was durable.
 //!
 //! The formats are in `docs/format.md`; the modules `entry` and `root` are their only writers and readers.
 
+mod commit;
+mod copies;
 mod entry;
 mod journal;
 mod root;

@@ -7,6 +7,7 @@
 //!  72  tables area u32 (0 or 1)  76  tables CRC u32  80  tables bytes u64  88  tables LSN u64  96  live copies u32
 //! 100  epoch sequence u64: entries from this one on are of the epoch, those before of earlier ones
 //! 108  settled LSN u64: writes spoken of below it were complete and durable when the root was written
+//! 116  told sequence u64: only entries from this one on know better than the root which copies live
 //! ```
 
 use crate::Lsn;
@@ -95,16 +96,28 @@ pub(crate) struct Root {
     pub live_copies: u32,
     /// What records below speak of was complete and durable.
     pub settled: Lsn,
+    /// Only entries from this sequence number on tell something newer of live copies.
+    pub told_sequence: u64,
 }
 
 impl Root {
+    /// Of two roots the one of the later epoch counts, of one epoch that of the higher generation: a copy that was away
+    /// while the log went on may have the generations that came before.
+    pub fn age(&self) -> (u64, u64) {
+        (self.epoch, self.generation)
+    }
+
     pub fn encode(&self, identity: Identity) -> Buf {
         let mut out = Writer::new();
         out.u32(MAGIC).u32(0).u32(VERSION).u16(identity.controller).u16(0).bytes(&identity.pool);
         out.u64(self.generation).u64(self.epoch);
         out.u64(self.tail_position).u64(self.tail_sequence).u64(self.tail_lsn.0);
         out.u32(self.tables.area).u32(self.tables.crc).u64(self.tables.bytes).u64(self.tables.lsn.0);
-        out.u32(self.live_copies).u64(self.epoch_sequence).u64(self.settled.0).pad_to(BLOCK_BYTES);
+        out.u32(self.live_copies)
+            .u64(self.epoch_sequence)
+            .u64(self.settled.0)
+            .u64(self.told_sequence)
+            .pad_to(BLOCK_BYTES);
         out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
         Buf::copy_of(out.as_slice())
     }
@@ -143,8 +156,10 @@ impl Root {
             },
             live_copies: reader.u32()?,
             settled: Lsn(0),
+            told_sequence: 0,
         };
         (root.epoch_sequence, root.settled) = (reader.u64()?, Lsn(reader.u64()?));
+        root.told_sequence = reader.u64()?;
         Ok(Some(root))
     }
 }

@@ -1,12 +1,12 @@
 //! Making a journal, and reading one back after a stop or a crash.
 
 use crate::Lsn;
-use crate::entry::{Entry, Head};
+use crate::entry::{ENTRY_LIMIT_BYTES, Entry, Head};
 use crate::journal::{Journal, JournalCopy, Limits};
 use crate::root::{Identity, ROOT_BYTES, Root, Shape, TablesRef};
 use crate::state::{Kept, Mend, Start};
-use futures::future::try_join_all;
-use kura_block::{BLOCK_BYTES, Bufs, Error, Result, Runtime};
+use futures::future::{try_join, try_join_all};
+use kura_block::{BLOCK_BYTES, Error, Result, Runtime};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -46,27 +46,33 @@ pub struct Scan {
     position: u64,
     sequence: u64,
     next_lsn: Lsn,
+    /// As the root and the entries so far tell. What lies on other copies is not believed: they may have gone another way.
     live_copies: u32,
+    /// Copies that could not be read where the log seems to end.
+    unreadable: u32,
     /// Of the last entry.
     epoch: u64,
     kept: VecDeque<Kept>,
     mends: Vec<Mend>,
 }
 
+/// An entry that could be the next one, and where it was.
+struct Found {
+    position: u64,
+    index: usize,
+    entry: Entry,
+}
+
 impl Scan {
     /// Finds the newest root. `copies` has every copy of the journal in its order, `None` where the device is away.
-    pub async fn open(copies: Vec<Option<JournalCopy>>, shape: Shape, identity: Identity) -> Result<Self> {
+    pub async fn open(mut copies: Vec<Option<JournalCopy>>, shape: Shape, identity: Identity) -> Result<Self> {
         let mut newest: Option<Root> = None;
-        for copy in copies.iter().flatten() {
-            for slot in 0..2 {
-                // A copy that cannot be read is as good as away: the other one decides.
-                let Ok(block) = copy.device.read(copy.offset + slot * ROOT_BYTES, BLOCK_BYTES).await else { continue };
-                if let Some(root) = Root::decode(&block.contiguous(), identity)?
-                    && newest.is_none_or(|newest| newest.generation < root.generation)
-                {
-                    newest = Some(root);
-                }
-            }
+        for copy in &mut copies {
+            let Some(root) = Self::root_of(copy.as_ref(), identity).await? else {
+                *copy = None;
+                continue;
+            };
+            newest = newest.filter(|newest| newest.age() >= root.age()).or(Some(root));
         }
         let root = newest.ok_or_else(|| {
             Error::corrupt(format!(
@@ -83,10 +89,22 @@ impl Scan {
             sequence: root.tail_sequence,
             next_lsn: root.tail_lsn,
             live_copies: root.live_copies,
+            unreadable: 0,
             epoch: 0,
             kept: VecDeque::new(),
             mends: Vec::new(),
         })
+    }
+
+    /// The root of a copy; `None` where it cannot be told. Then the copy is as good as away, since it may have had the
+    /// newest of all.
+    async fn root_of(copy: Option<&JournalCopy>, identity: Identity) -> Result<Option<Root>> {
+        let Some(JournalCopy { device, offset }) = copy else { return Ok(None) };
+        let slots = try_join(device.read(*offset, BLOCK_BYTES), device.read(offset + ROOT_BYTES, BLOCK_BYTES));
+        let Ok((first, second)) = slots.await else { return Ok(None) };
+        let first = Root::decode(&first.contiguous(), identity)?;
+        let second = Root::decode(&second.contiguous(), identity)?;
+        Ok(first.into_iter().chain(second).max_by_key(Root::age))
     }
 
     /// The tables as last checkpointed (empty when never), and the LSN below which they hold every record.
@@ -118,58 +136,96 @@ impl Scan {
     }
 
     /// The next entry, or `None` at the log's end.
+    ///
+    /// Of all entries that could be it the one of the latest epoch is: a recovery that could not read an older one went
+    /// on without it.
     pub async fn next(&mut self) -> Result<Option<Entry>> {
-        for position in [self.position, self.shape.wrap(self.position)] {
-            let mut found: Option<(Entry, Bufs)> = None;
-            let mut lacking = Vec::new();
-            for (index, copy) in self.copies.iter().enumerate().filter_map(|(at, copy)| Some((at, copy.as_ref()?))) {
+        let wrap = self.shape.wrap(self.position);
+        // An entry begins the ring anew only where it could have been too large for what was left.
+        let wraps = (1..ENTRY_LIMIT_BYTES).contains(&(wrap - self.position));
+        let positions = [Some(self.position), wraps.then_some(wrap)].into_iter().flatten();
+        let (mut found, mut unreadable) = (Vec::new(), 0);
+        for position in positions {
+            for (index, copy) in self.present_live() {
                 match self.read_entry(copy, position).await {
-                    Some(read) => found = found.or(Some(read)),
-                    None => lacking.push(index),
+                    Ok(entry) => found.extend(entry.map(|entry| Found { position, index, entry })),
+                    Err(_) => unreadable |= 1 << index,
                 }
             }
-            let Some((entry, bytes)) = found else { continue };
-            self.mends.extend(lacking.into_iter().map(|copy| Mend { copy, position, entry: bytes.clone() }));
-            let first_lsn = self.next_lsn;
-            self.next_lsn = Lsn(first_lsn.0 + entry.records.len() as u64);
-            self.kept.push_back(Kept { first_lsn, end_lsn: self.next_lsn, sequence: self.sequence, position });
-            self.position = position + entry.bytes;
-            self.sequence += 1;
-            self.live_copies = entry.stamp.live_copies;
-            self.epoch = entry.stamp.epoch;
-            return Ok(Some(entry));
         }
-        self.refuse_a_gap().await?;
-        Ok(None)
+        self.unreadable = unreadable;
+        let Some(newest) = found.iter().map(|found| found.entry.stamp.epoch).max() else {
+            self.refuse_a_gap().await?;
+            return Ok(None);
+        };
+        found.retain(|found| found.entry.stamp.epoch == newest);
+        let holders = found.iter().fold(0, |set, found| set | 1 << found.index);
+        let next = found.swap_remove(0);
+        self.take(&next, holders);
+        Ok(Some(next.entry))
     }
 
-    /// The journal, standing at the log's end; [`Journal::begin`] comes next. `degraded` allows that a copy is away which may hold newer entries.
-    pub fn finish(self, limits: Limits, runtime: Rc<dyn Runtime>, degraded: bool) -> Result<Journal> {
-        for (index, copy) in self.copies.iter().enumerate() {
-            if copy.is_none() && self.live_copies & 1 << index != 0 && !degraded {
-                return Err(Error::invalid(format!(
-                    "journal copy {index} of controller {} is away and may hold newer writes than the others: \
-                     bring its disk back, or start with --degraded to go on without it",
-                    self.identity.controller
-                )));
-            }
+    /// Goes on behind an entry, which live copies but `holders` lack.
+    fn take(&mut self, Found { position, index, entry }: &Found, holders: u32) {
+        if self.sequence >= self.root.told_sequence {
+            self.live_copies = entry.stamp.live_copies;
         }
-        let present = self.copies.iter().enumerate().filter(|(_, copy)| copy.is_some());
+        if let Some(source) = &self.copies[*index] {
+            let lacking = self.present_live().map(|(index, _)| index).filter(|index| holders & 1 << index == 0);
+            let mend = |lacking| Mend { source: source.clone(), lacking, position: *position, bytes: entry.bytes };
+            let mends: Vec<_> = lacking.map(mend).collect();
+            self.mends.extend(mends);
+        }
+        let first_lsn = self.next_lsn;
+        self.next_lsn = Lsn(first_lsn.0 + entry.records.len() as u64);
+        self.kept.push_back(Kept { first_lsn, end_lsn: self.next_lsn, sequence: self.sequence, position: *position });
+        self.position = position + entry.bytes;
+        self.sequence += 1;
+        self.epoch = entry.stamp.epoch;
+    }
+
+    /// The live copies that are here.
+    fn present_live(&self) -> impl Iterator<Item = (usize, &JournalCopy)> {
+        let copies = self.copies.iter().enumerate().filter(|(index, _)| self.live_copies & 1 << index != 0);
+        copies.filter_map(|(index, copy)| Some((index, copy.as_ref()?)))
+    }
+
+    /// The journal, standing at the log's end; [`Journal::begin`] comes next. `degraded` allows that a copy is away, or
+    /// unreadable, which may hold newer entries. Without a live copy there is no journal.
+    pub fn finish(self, limits: Limits, runtime: Rc<dyn Runtime>, degraded: bool) -> Result<Journal> {
+        let controller = self.identity.controller;
+        let live_copies = self.present_live().fold(0, |set, (index, _)| set | 1 << index);
+        let lost = self.live_copies & (!live_copies | self.unreadable);
+        if lost != 0 && !degraded {
+            return Err(Error::invalid(format!(
+                "journal copy {} of controller {controller} is away or cannot be read and may hold newer writes than the \
+                 others: bring its disk back, or start with --degraded to go on without it",
+                lost.trailing_zeros(),
+            )));
+        }
+        if live_copies == 0 {
+            return Err(Error::invalid(format!(
+                "no copy of controller {controller}'s journal that is here has all of it: bring back the disk with copy {}",
+                lost.trailing_zeros(),
+            )));
+        }
         let start = Start {
             root: self.root,
             next_lsn: self.next_lsn,
             position: self.position,
             sequence: self.sequence,
             kept: self.kept,
-            live_copies: present.fold(0, |set, (index, _)| set | 1 << index) & self.live_copies,
+            live_copies,
             mends: self.mends,
         };
         Ok(Journal::start(self.copies, self.shape, self.identity, limits, runtime, start))
     }
 
-    async fn read_entry(&self, copy: &JournalCopy, position: u64) -> Option<(Entry, Bufs)> {
+    /// The entry at a position, if it can be the next one; an error where that cannot be read.
+    async fn read_entry(&self, copy: &JournalCopy, position: u64) -> Result<Option<Entry>> {
         let place = self.shape.place(position);
-        let head = Head::decode(&copy.device.read(copy.offset + place, BLOCK_BYTES).await.ok()?.contiguous())?;
+        let block = copy.device.read(copy.offset + place, BLOCK_BYTES).await?;
+        let Some(head) = Head::decode(&block.contiguous()) else { return Ok(None) };
         let fits = place + head.entry_bytes() <= self.shape.region_bytes();
         let epoch = head.stamp.epoch;
         // Within the log epochs only grow: what an earlier one left behind its end is never taken for a part of it.
@@ -180,10 +236,10 @@ impl Scan {
         };
         let expected = of_its_time && head.stamp.sequence == self.sequence && head.stamp.first_lsn == self.next_lsn;
         if !fits || !expected {
-            return None;
+            return Ok(None);
         }
-        let bytes = copy.device.read(copy.offset + place, head.entry_bytes() as usize).await.ok()?;
-        Some((head.verify(&bytes).ok()?, bytes))
+        let bytes = copy.device.read(copy.offset + place, head.entry_bytes() as usize).await?;
+        Ok(head.verify(&bytes).ok())
     }
 
     /// An entry that says the one missing here was durable proves that the log is damaged, not finished.
@@ -192,7 +248,7 @@ impl Scan {
         if self.sequence < self.root.epoch_sequence {
             return Err(self.damaged());
         }
-        for copy in self.copies.iter().flatten() {
+        for (_, copy) in self.present_live() {
             let mut at = 0;
             while at < self.shape.ring_bytes {
                 let len = CHUNK_BYTES.min(self.shape.ring_bytes - at);

@@ -2,9 +2,9 @@
 
 use crate::Lsn;
 use crate::entry::{Group, Stamp};
-use crate::journal::Limits;
-use crate::root::Root;
-use kura_block::{Bufs, Error, Result};
+use crate::journal::{JournalCopy, Limits};
+use crate::root::{Root, TablesRef};
+use kura_block::{Error, Result};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -31,9 +31,12 @@ pub(crate) struct Start {
 
 /// An entry that a live copy lacks.
 pub(crate) struct Mend {
-    pub copy: usize,
+    /// Where it can be read.
+    pub source: JournalCopy,
+    /// The copy without it.
+    pub lacking: usize,
     pub position: u64,
-    pub entry: Bufs,
+    pub bytes: u64,
 }
 
 pub(crate) struct State {
@@ -54,7 +57,7 @@ pub(crate) struct State {
     pub wanted: Lsn,
     /// The least of what is waited for.
     pub wanted_first: Option<Lsn>,
-    /// The live copies that the last entry told of.
+    /// The live copies that the last entry or root told of.
     pub told: u32,
     pub position: u64,
     pub sequence: u64,
@@ -133,6 +136,27 @@ impl State {
             first_lsn: self.written,
             live_copies: self.live_copies,
             durable_sequence: self.durable_sequence,
+        }
+    }
+
+    /// The root that moves the tail to `tail`, as things stand; after a scan, in the next epoch.
+    pub fn next_root(&self, tail: Lsn, settled: Lsn, tables: TablesRef) -> Root {
+        let kept = self.kept.iter().find(|kept| kept.end_lsn > tail);
+        let head = (self.position, self.sequence, self.written);
+        let (tail_position, tail_sequence, tail_lsn) =
+            kept.map_or(head, |kept| (kept.position, kept.sequence, kept.first_lsn));
+        let joined = self.joining.filter(|joining| joining.has_tables && joining.sequence <= tail_sequence);
+        Root {
+            generation: self.root.generation + 1,
+            epoch: self.root.epoch + u64::from(self.sealed),
+            epoch_sequence: if self.sealed { self.sequence } else { self.root.epoch_sequence },
+            tail_position,
+            tail_sequence,
+            tail_lsn,
+            settled,
+            tables,
+            live_copies: self.live_copies | joined.map_or(0, |joining| 1 << joining.index),
+            told_sequence: self.sequence,
         }
     }
 

@@ -15,11 +15,26 @@ use crate::object::Row;
 use crate::root::{CheckpointRef, Root};
 use crate::space::Use;
 use crate::store::Inner;
-use kura_block::{BLOCK_BYTES, Block, BufMut, Error, Reader, Result, Writer};
+use kura_block::{BLOCK_BYTES, Block, Buf, Error, Reader, Result, Writer};
+use std::time::Duration;
 
 const MAGIC: u32 = 0x496f_754b; // "KuoI"
 const HEAD_BYTES: usize = 64;
 const LEAF_HEAD_BYTES: usize = 8;
+
+/// Leaves that are gathered without a pause.
+const STEP_LEAVES: usize = 64;
+/// Bytes of one write: of a size that buffers are kept of.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Where the walk through a changing index stands.
+struct Walk {
+    leaves: u32,
+    after: Option<Row>,
+    /// A leaf that did not fit into the last segment, and its last row.
+    held: Option<(Row, Leaf)>,
+    is_done: bool,
+}
 
 struct Head {
     store: u64,
@@ -58,6 +73,7 @@ impl Inner {
             let state = &mut *self.state.borrow_mut();
             let start = state.log.start();
             state.log.bytes_since_checkpoint = 0;
+            state.log.checkpoint_revision = start.revision;
             (start, state.root.checkpoint.number + 1)
         };
         let mut segments = Vec::new();
@@ -72,10 +88,9 @@ impl Inner {
         // What the leaves may hold must be durable before they count.
         let last = self.state.borrow().log.last_sequence();
         self.until(|state| state.log.written > last).await?;
-        self.device.flush().await?;
+        self.flush_log().await?;
         let (root, old) = {
             let state = &mut *self.state.borrow_mut();
-            state.log.note_durable(last + 1);
             let first_segment = segments.first().copied().unwrap_or(0);
             let checkpoint = CheckpointRef { number, first_segment, leaves };
             (
@@ -105,58 +120,60 @@ impl Inner {
 
     /// Writes all leaves into fresh segments: how many they are.
     async fn write_leaves(&self, number: u64, segments: &mut Vec<u32>) -> Result<u32> {
-        let segment_bytes = self.segment_bytes as usize;
-        let mut leaves = 0;
-        let mut after: Option<Row> = None;
-        let mut rest: Option<(Row, Leaf)> = None;
-        let mut next = None;
+        let mut walk = Walk { leaves: 0, after: None, held: None, is_done: false };
+        let mut out = Vec::with_capacity(self.segment_bytes as usize);
+        let mut segment = self.take_segment(segments)?;
         loop {
-            let segment = match next.take() {
-                Some(segment) => segment,
-                None => self.take_segment(segments)?,
-            };
-            let mut out = BufMut::room(segment_bytes);
-            let mut used = HEAD_BYTES;
-            {
-                let state = self.state.borrow();
-                loop {
-                    let step = match rest.take() {
-                        Some(step) => Some(step),
-                        None => state.index.leaf_after(after.as_ref())?,
-                    };
-                    let Some((last, leaf)) = step else { break };
-                    let bytes = leaf.bytes();
-                    let end = used + LEAF_HEAD_BYTES + bytes.len();
-                    if end > segment_bytes {
-                        rest = Some((last, leaf));
-                        break;
-                    }
-                    out[used..used + 4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
-                    out[used + 4..used + LEAF_HEAD_BYTES].copy_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
-                    out[used + LEAF_HEAD_BYTES..end].copy_from_slice(bytes);
-                    used = end;
-                    leaves += 1;
-                    after = Some(last);
+            out.clear();
+            out.resize(HEAD_BYTES, 0);
+            loop {
+                self.gather(&mut walk, &mut out)?;
+                if walk.is_done || walk.held.is_some() {
+                    break;
                 }
+                // Users first: so many leaves take some hundred microseconds.
+                self.runtime.sleep(Duration::ZERO).await;
             }
-            if rest.is_some() {
-                next = Some(self.take_segment(segments)?);
-            }
-            let head = {
-                let store = self.state.borrow().log.store;
-                Head { store, number, next_segment: next.unwrap_or(0), used_bytes: used as u32 }
-            };
+            let next = if walk.is_done { None } else { Some(self.take_segment(segments)?) };
+            let store = self.state.borrow().log.store;
+            let head = Head { store, number, next_segment: next.unwrap_or(0), used_bytes: out.len() as u32 };
             out[..HEAD_BYTES].copy_from_slice(&head.encode());
-            let padded = used.next_multiple_of(BLOCK_BYTES);
-            out[used..padded].fill(0);
-            out.truncate(padded);
-            let place = self.state.borrow().space.place(segment);
-            self.count(|counters| counters.checkpoint_bytes += padded as u64);
-            self.device.write(place, out.freeze().into(), false).await?;
-            if rest.is_none() {
-                return Ok(leaves);
+            out.resize(out.len().next_multiple_of(BLOCK_BYTES), 0);
+            let mut place = self.state.borrow().space.place(segment);
+            for piece in out.chunks(PIECE_BYTES) {
+                self.device.write(place, Buf::copy_of(piece).into(), false).await?;
+                place += piece.len() as u64;
+            }
+            self.count(|counters| counters.checkpoint_bytes += out.len() as u64);
+            match next {
+                Some(next) => segment = next,
+                None => return Ok(walk.leaves),
             }
         }
+    }
+
+    /// Adds some leaves to a segment, until it is full or they are all taken.
+    fn gather(&self, walk: &mut Walk, out: &mut Vec<u8>) -> Result<()> {
+        let state = self.state.borrow();
+        for _ in 0..STEP_LEAVES {
+            let held = walk.held.take();
+            let next = if held.is_some() { held } else { state.index.leaf_after(walk.after.as_ref())? };
+            let Some((last, leaf)) = next else {
+                walk.is_done = true;
+                return Ok(());
+            };
+            let bytes = leaf.bytes();
+            if out.len() + LEAF_HEAD_BYTES + bytes.len() > self.segment_bytes as usize {
+                walk.held = Some((last, leaf));
+                return Ok(());
+            }
+            out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+            out.extend_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
+            out.extend_from_slice(bytes);
+            walk.leaves += 1;
+            walk.after = Some(last);
+        }
+        Ok(())
     }
 
     fn take_segment(&self, segments: &mut Vec<u32>) -> Result<u32> {
@@ -193,7 +210,7 @@ pub(crate) async fn load(device: &dyn Block, root: &Root) -> Result<(Index, Vec<
             if crc32c::crc32c(leaf) != crc {
                 return Err(Error::corrupt(format!("a leaf of the index in segment {next} fails its checksum")));
             }
-            index.push_leaf(Leaf::from_bytes(leaf.to_vec()))?;
+            index.push_leaf(Leaf::from_bytes(leaf))?;
             leaves += 1;
         }
         next = head.next_segment;

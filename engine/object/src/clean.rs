@@ -91,7 +91,11 @@ impl Inner {
         }
         let mut batch =
             Prepared { conditions: Vec::new(), changes, durability: Durability::Memory, only_removes: false };
-        let taken = self.state.borrow_mut().submit(&mut batch, policy::CLEANER_FLOOR);
+        let taken = {
+            let state = &mut *self.state.borrow_mut();
+            let floor = state.floor(policy::For::Cleaner);
+            state.submit(&mut batch, floor)
+        };
         match taken {
             Ok((ticket, _)) => {
                 self.wake.notify_one();
@@ -187,9 +191,10 @@ impl Inner {
     }
 
     /// Segments to clean now, best first, each with the share of it that is alive; none when nothing is to be gained.
-    pub fn victims(&self, usage: Use, count: usize, most: f64) -> Vec<(u32, f64)> {
+    pub fn victims(&self, usage: Use, count: usize, wanted: bool) -> Vec<(u32, f64)> {
         let state = self.state.borrow();
         let now = state.log.last_sequence();
+        let most = if wanted { policy::MOST_ALIVE_WANTED } else { policy::MOST_ALIVE };
         let mut facts: Vec<(f64, u32, f64)> = Vec::new();
         for (number, segment) in state.space.segments.iter().enumerate() {
             let number = number as u32;
@@ -202,7 +207,7 @@ impl Inner {
             };
             if share > 0.0 && share <= most {
                 let age = now.saturating_sub(segment.last_sequence);
-                facts.push((policy::cleaning_gain(share, age), number, share));
+                facts.push((policy::cleaning_gain(share, age, wanted), number, share));
             }
         }
         facts.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));

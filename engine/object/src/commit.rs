@@ -5,6 +5,7 @@ use crate::content::Content;
 use crate::object::{
     Attributes, KEY_LIMIT_BYTES, PartitionId, Stat, TAG_LIMIT_BYTES, Which, check_attributes, check_key, name_of, shown,
 };
+use crate::policy::For;
 use crate::store::{Inner, Store, Ticket};
 use crate::submit::{Edit, Prepared, Ready, Refusal, Taken};
 use crate::upload::Upload;
@@ -123,7 +124,7 @@ impl Inner {
         loop {
             let result = {
                 let state = &mut *self.state.borrow_mut();
-                let floor = state.floor(batch.only_removes);
+                let floor = state.floor(if batch.only_removes { For::Removals } else { For::Users });
                 state.submit(batch, floor)
             };
             match result {

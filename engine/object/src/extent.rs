@@ -13,6 +13,10 @@ use kura_block::{BLOCK_BYTES, Block, Buf, BufMut, Bufs, Checksum, Error, Result}
 /// Data blocks of an extent at most: as many as one block has room for checksums of.
 pub(crate) const DATA_BLOCKS_LIMIT: u32 = (BLOCK_BYTES / 4) as u32;
 
+/// Data up to this many bytes is read together with the checksums behind it; beyond, in two requests side by side, as
+/// memory of a round size is at hand and a little more is not.
+const TOGETHER_BYTES: usize = 128 << 10;
+
 /// The extent as it goes to the device, and the CRC of its last block.
 pub(crate) fn encode(data: &Bufs) -> (Bufs, u32) {
     let blocks = data.len().div_ceil(BLOCK_BYTES);
@@ -101,7 +105,7 @@ pub(crate) async fn read(
     let is_known = known.as_ref().is_some_and(|known| known.extent == extent);
     let data = if is_known {
         device.read(place, data_bytes).await?
-    } else if end == u64::from(extent.blocks) {
+    } else if end == u64::from(extent.blocks) && data_bytes <= TOGETHER_BYTES {
         let all = device.read(place, data_bytes + BLOCK_BYTES).await?;
         let block = all.slice(data_bytes..data_bytes + BLOCK_BYTES).contiguous();
         *known = Some(Checksums::of(extent, block)?);

@@ -1,10 +1,11 @@
 //! The task beside the log's writer: checkpoints, cleaning, discards, and room for those who wait for it.
 
-use crate::policy;
+use crate::policy::{self, For};
 use crate::space::Use;
 use crate::store::{Inner, State};
 use kura_block::{Kind, Result};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 /// Data segments that one sweep of the index empties.
 const EVACUATE_SEGMENTS: usize = 8;
@@ -12,13 +13,20 @@ const EVACUATE_SEGMENTS: usize = 8;
 const CLEAN_SEGMENTS: usize = 8;
 
 impl State {
-    /// Free segments that users may not take: the checkpoint and the cleaner need some to make room.
-    pub fn floor(&self, only_removes: bool) -> usize {
-        policy::floor(self.index.bytes(), u64::from(self.root.segment_bytes), only_removes)
+    /// Free segments that are not for the one who asks.
+    pub fn floor(&self, who: For) -> usize {
+        policy::floor(self.index.bytes(), u64::from(self.root.segment_bytes), who)
+    }
+
+    /// True when the log is due for a checkpoint.
+    fn is_long(&self) -> bool {
+        let (log, index) = (&self.log, &self.index);
+        let records = log.next_revision - log.checkpoint_revision;
+        policy::checkpoint_is_due(log.bytes_since_checkpoint, index.bytes(), records, index.rows())
     }
 
     fn is_low(&self) -> bool {
-        self.space.free_segments() < policy::low_water(self.floor(false), self.space.segments.len())
+        self.space.free_segments() < policy::low_water(self.floor(For::Users), self.space.segments.len())
     }
 }
 
@@ -32,25 +40,35 @@ impl Inner {
 
     fn is_due(&self) -> bool {
         let state = self.state.borrow();
-        let checkpoint = policy::checkpoint_is_due(state.log.bytes_since_checkpoint, state.index.bytes());
+        let checkpoint = state.is_long();
         // After a round in vain there is nothing to gain before something has changed.
         let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
-        let discard = self.discards() && state.space.freed.len() > 2 * policy::KEEP_FREED;
-        state.closing || checkpoint || discard || (state.is_low() && is_worth_it)
+        state.closing || checkpoint || (state.is_low() && is_worth_it)
     }
 
-    fn discards(&self) -> bool {
-        self.options.discard && self.device.geometry().discards
+    /// How long a segment is free before it is discarded, where that is done.
+    fn discard_after(&self) -> Option<Duration> {
+        self.options.discard_after.filter(|_| self.device.geometry().discards)
     }
 
-    /// Waits until a round of housekeeping has tried to gain room: whether there is more than before.
+    /// Waits for rounds of housekeeping to gain room: whether there is more than before. One in vain may have moved what
+    /// the next one gives back.
     pub async fn make_room(&self) -> bool {
         let before = self.state.borrow().space.room_blocks();
-        let target = self.rounds.get() + if self.in_round.get() { 2 } else { 1 };
-        self.wanted.set(true);
-        self.housekeeping.notify_one();
-        let done = self.until(|state| self.rounds.get() >= target || state.closing).await;
-        done.is_ok() && self.state.borrow().space.room_blocks() > before
+        for _ in 0..policy::ROUNDS_IN_VAIN {
+            let target = self.rounds.get() + if self.in_round.get() { 2 } else { 1 };
+            self.wanted.set(true);
+            self.housekeeping.notify_one();
+            let done = self.until(|state| self.rounds.get() >= target || state.closing).await;
+            let state = self.state.borrow();
+            if done.is_err() || state.closing {
+                return false;
+            }
+            if state.space.room_blocks() > before {
+                return true;
+            }
+        }
+        false
     }
 
     pub async fn keep_house(self: Rc<Self>) {
@@ -94,21 +112,19 @@ impl Inner {
 
     /// One round; `wanted` when somebody waits for room.
     async fn round(self: &Rc<Self>, wanted: bool) -> Result<()> {
-        let is_long = {
-            let state = self.state.borrow();
-            policy::checkpoint_is_due(state.log.bytes_since_checkpoint, state.index.bytes())
-        };
+        let is_long = self.state.borrow().is_long();
         if is_long {
             self.checkpoint().await?;
         }
         if wanted || self.state.borrow().is_low() {
             self.gain(wanted).await?;
         }
-        self.discard_freed().await
+        Ok(())
     }
 
     /// Gains free segments: by a checkpoint, where that is what they wait for; else by cleaning.
     async fn gain(self: &Rc<Self>, wanted: bool) -> Result<()> {
+        let before = self.state.borrow().space.room_blocks();
         // What died lately is room as soon as that is durable.
         self.flush_written().await?;
         let (waiting, checkpoint_segments) = {
@@ -119,17 +135,26 @@ impl Inner {
         if waiting >= worth {
             self.checkpoint().await?;
         }
-        if !wanted && !self.state.borrow().is_low() {
+        let is_enough = {
+            let state = self.state.borrow();
+            if wanted { state.space.room_blocks() > before } else { !state.is_low() }
+        };
+        if is_enough {
             return Ok(());
         }
-        let most = if wanted { policy::MOST_ALIVE_WANTED } else { policy::MOST_ALIVE };
-        let log = self.victims(Use::Log, CLEAN_SEGMENTS, most);
-        let data = self.victims(Use::Data, EVACUATE_SEGMENTS, most);
+        let mut log = self.victims(Use::Log, CLEAN_SEGMENTS, wanted);
+        let mut data = self.victims(Use::Data, EVACUATE_SEGMENTS, wanted);
+        let (free, floor) = {
+            let state = self.state.borrow();
+            (state.space.free_segments(), state.floor(For::Cleaner))
+        };
         let least = |victims: &[(u32, f64)]| victims.iter().map(|(_, alive)| *alive).reduce(f64::min);
         if policy::evacuates(least(&log), least(&data)) {
+            data.truncate(policy::affordable(&data, free, floor));
             let victims: Vec<u32> = data.into_iter().map(|(segment, _)| segment).collect();
             self.evacuate(&victims).await?;
         } else {
+            log.truncate(policy::affordable(&log, free, floor));
             for (victim, _) in log {
                 self.clean_log_segment(victim).await?;
             }
@@ -144,14 +169,8 @@ impl Inner {
 
     /// Makes what is written durable, and what died by it room.
     async fn flush_written(&self) -> Result<()> {
-        let (written, durable) = {
-            let state = self.state.borrow();
-            (state.log.written, state.log.durable)
-        };
-        if written > durable {
-            self.device.flush().await?;
-            self.note_durable(written);
-            self.progress.notify_waiters();
+        if self.state.borrow().log.is_unflushed() {
+            self.flush_log().await?;
         }
         self.prove().await
     }
@@ -163,7 +182,8 @@ impl Inner {
             if !state.space.has_limbo() || state.log.proven >= state.log.durable {
                 return Ok(());
             }
-            state.log.reserve(&mut state.space, 0, policy::CLEANER_FLOOR)?;
+            let floor = state.floor(For::Cleaner);
+            state.log.reserve(&mut state.space, 0, floor)?;
             if let Some(group) = state.log.open_group() {
                 group.durable = true;
             }
@@ -173,21 +193,40 @@ impl Inner {
         self.durable(sequence).await
     }
 
-    /// Tells the device of segments that became free, but for some that are soon to be used again.
-    async fn discard_freed(&self) -> Result<()> {
-        if !self.discards() {
-            return Ok(());
-        }
+    /// Tells the device of segments that have been free for long, until the store is closed or nobody has it any more.
+    pub async fn discard_freed(inner: Weak<Self>) {
+        let Some(begin) = inner.upgrade() else { return };
+        let Some(age) = begin.discard_after() else { return };
+        let runtime = Rc::clone(&begin.runtime);
+        drop(begin);
         loop {
-            let segment = self.state.borrow_mut().space.take_freed(policy::KEEP_FREED);
-            let Some(segment) = segment else { return Ok(()) };
-            let place = self.state.borrow().space.place(segment);
-            let result = self.device.discard(place, u64::from(self.segment_bytes)).await;
-            let state = &mut *self.state.borrow_mut();
-            state.space.free(segment);
-            state.space.freed.remove(&segment);
-            result?;
-            self.count(|counters| counters.discarded_segments += 1);
+            runtime.sleep(age).await;
+            let Some(inner) = inner.upgrade() else { return };
+            // What became free since is looked at the next time: it has been free for as long then.
+            while let Some(segment) = inner.begin_discard(runtime.now().saturating_sub(age)) {
+                let place = inner.state.borrow().space.place(segment);
+                let result = inner.device.discard(place, u64::from(inner.segment_bytes)).await;
+                inner.state.borrow_mut().space.give_discarded(segment);
+                inner.discarding.set(false);
+                inner.progress.notify_waiters();
+                match result {
+                    Ok(()) => inner.count(|counters| counters.discarded_segments += 1),
+                    Err(error) => tracing::warn!(%error, "the object store cannot give space back"),
+                }
+            }
+            let state = &mut *inner.state.borrow_mut();
+            if state.alive().is_err() {
+                return;
+            }
+            state.space.note_freed(runtime.now());
         }
+    }
+
+    fn begin_discard(&self, before: Duration) -> Option<u32> {
+        let state = &mut *self.state.borrow_mut();
+        state.alive().ok()?;
+        let segment = state.space.take_freed(before)?;
+        self.discarding.set(true);
+        Some(segment)
     }
 }

@@ -79,12 +79,12 @@ pub(crate) struct Log {
     pub proven: u64,
     /// What the head of the entry written last says was durable.
     last_proof: u64,
-    /// Something is written that no flush has covered.
-    pub unflushed: bool,
     /// Names whose last change is to be durable before it is seen, and the entry it is in.
     pending: BTreeMap<Vec<u8>, u64>,
     /// Bytes of entries since the last checkpoint began.
     pub bytes_since_checkpoint: u64,
+    /// The revision at which the last checkpoint began.
+    pub checkpoint_revision: u64,
 }
 
 impl Log {
@@ -106,9 +106,9 @@ impl Log {
             durable: start.sequence,
             proven: start.sequence,
             last_proof: start.sequence,
-            unflushed: false,
             pending: BTreeMap::new(),
             bytes_since_checkpoint: 0,
+            checkpoint_revision: start.revision,
         }
     }
 
@@ -214,6 +214,11 @@ impl Log {
         self.written += 1;
         self.last_proof = proof;
         self.in_flight = None;
+    }
+
+    /// True when something is written that is not durable yet.
+    pub fn is_unflushed(&self) -> bool {
+        self.written > self.durable
     }
 
     /// Every entry below `sequence` is durable.

@@ -101,6 +101,8 @@ impl Store {
             in_round: Cell::new(false),
             wanted: Cell::new(false),
             counters: Cell::default(),
+            discarding: Cell::new(false),
+            flushes: Cell::new(0),
             tasks: Cell::new(2),
         });
         inner.replay().await?;
@@ -108,6 +110,7 @@ impl Store {
         inner.begin_opening().await?;
         runtime.spawn(Box::pin(Rc::clone(&inner).write_log()));
         runtime.spawn(Box::pin(Rc::clone(&inner).keep_house()));
+        runtime.spawn(Box::pin(Inner::discard_freed(Rc::downgrade(&inner))));
         Ok(Self { inner })
     }
 
@@ -118,9 +121,10 @@ impl Store {
         self.inner.state.borrow_mut().closing = true;
         self.inner.wake.notify_one();
         self.inner.housekeeping.notify_one();
-        while self.inner.tasks.get() > 0 {
+        let busy = || self.inner.tasks.get() > 0 || self.inner.discarding.get();
+        while busy() {
             let progress = self.inner.progress.notified();
-            if self.inner.tasks.get() > 0 {
+            if busy() {
                 progress.await;
             }
         }

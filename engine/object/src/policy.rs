@@ -5,16 +5,50 @@ const CHECKPOINT_LEAST_BYTES: u64 = 64 << 20;
 /// Log for each byte of index after which a checkpoint is written: a checkpoint costs a sixth of the log then.
 const CHECKPOINT_RATIO: u64 = 6;
 
-/// True when the log since the last checkpoint is long enough for the next one.
-pub(crate) fn checkpoint_is_due(log_bytes: u64, index_bytes: u64) -> bool {
+/// Records after which a checkpoint is written, however small the index is, and for each row of it: a restart replays
+/// a few hundred thousand a second.
+const CHECKPOINT_LEAST_RECORDS: u64 = 100_000;
+const CHECKPOINT_ROWS: u64 = 4;
+
+/// True when the log since the last checkpoint is long enough for the next one: by what is to be read again at a
+/// restart, and by what is to be replayed.
+pub(crate) fn checkpoint_is_due(log_bytes: u64, index_bytes: u64, records: u64, rows: u64) -> bool {
     log_bytes >= CHECKPOINT_LEAST_BYTES.max(index_bytes * CHECKPOINT_RATIO)
+        || records >= CHECKPOINT_LEAST_RECORDS.max(rows / CHECKPOINT_ROWS)
 }
 
-/// Free segments that are not for users: a checkpoint of the index with some growth, the log's next segment, and two
-/// for the cleaner. Removals make room: they may go further.
-pub(crate) fn floor(index_bytes: u64, segment_bytes: u64, only_removes: bool) -> usize {
+/// Who wants a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    /// What adds to the store.
+    Users,
+    /// What only removes: it makes room.
+    Removals,
+    /// What is moved to make room.
+    Cleaner,
+}
+
+/// Free segments that are left for others: for the next checkpoint of the index, with some growth, by all; for the
+/// cleaner by those who are not; and for removals by those who add.
+pub(crate) fn floor(index_bytes: u64, segment_bytes: u64, who: For) -> usize {
     let checkpoint = (index_bytes + index_bytes / 4).div_ceil(segment_bytes) as usize + 1;
-    checkpoint + if only_removes { 2 } else { 5 }
+    checkpoint
+        + match who {
+            For::Users => 6,
+            For::Removals => 4,
+            For::Cleaner => 0,
+        }
+}
+
+/// The victims to clean in one go: as many, best first, as what is alive in them fits into the free segments, one of
+/// which the log may need beside.
+pub(crate) fn affordable(victims: &[(u32, f64)], free: usize, floor: usize) -> usize {
+    let mut room = free.saturating_sub(floor + 1) as f64;
+    let fits = victims.iter().take_while(|(_, alive)| {
+        room -= alive;
+        room >= 0.0
+    });
+    fits.count()
 }
 
 /// Bytes of a segment on a device of this size: at least 256 of them, and at most 4 MiB each.
@@ -28,24 +62,25 @@ pub(crate) fn inline_limit_bytes(segment_bytes: u32) -> u32 {
     (segment_bytes / 8).min(64 << 10)
 }
 
-/// Free segments that the cleaner leaves: a checkpoint needs them.
-pub(crate) const CLEANER_FLOOR: usize = 2;
 /// A segment is cleaned when at most this share of it is alive, while nobody waits; and when somebody does.
 pub(crate) const MOST_ALIVE: f64 = 0.8;
 pub(crate) const MOST_ALIVE_WANTED: f64 = 0.95;
+/// Rounds of housekeeping that gain nothing before a store is said to be full.
+pub(crate) const ROUNDS_IN_VAIN: u32 = 3;
 /// Entries of the log before housekeeping that gained nothing is tried again.
 pub(crate) const VAIN_ENTRIES: u64 = 64;
-/// Free segments that are not discarded: the log is about to use them again.
-pub(crate) const KEEP_FREED: usize = 64;
-
 /// Below so many free segments the cleaner works beside the users.
 pub(crate) fn low_water(floor: usize, segments: usize) -> usize {
     floor + 4 + segments / 16
 }
 
 /// What cleaning a segment is worth: room gained for bytes moved, more where nothing has changed for long. (The cost
-/// and benefit of Rosenblum and Ousterhout's log-structured file system; the age counts entries of the log.)
-pub(crate) fn cleaning_gain(alive: f64, age: u64) -> f64 {
+/// and benefit of Rosenblum and Ousterhout's log-structured file system; the age counts entries of the log.) When
+/// somebody waits, only what is gained counts.
+pub(crate) fn cleaning_gain(alive: f64, age: u64, wanted: bool) -> f64 {
+    if wanted {
+        return 1.0 - alive;
+    }
     (1.0 - alive) * ((age + 1) as f64).sqrt() / (1.0 + alive)
 }
 

@@ -6,9 +6,10 @@ use crate::known::{Known, Piece};
 use crate::object::{Attributes, PartitionId, Row, Stat, Which, name_of, shown};
 use crate::record::{Record, crc_of};
 use crate::store::{Inner, Store};
-use kura_block::{BLOCK_BYTES, Bufs, Error, Result};
+use kura_block::{BLOCK_BYTES, Bufs, Error, Local, Result};
 use std::ops::Range;
 use std::rc::Rc;
+use std::task::Poll;
 
 /// Bytes that one step of a read gives at most.
 const STEP_BYTES: u64 = 1 << 20;
@@ -23,14 +24,25 @@ impl Store {
 
     /// A version's attributes, with what is known of it.
     pub async fn attributes(&self, partition: PartitionId, key: &[u8], which: Which) -> Result<(Stat, Attributes)> {
-        let reader = self.read(partition, key, which).await?;
-        Ok((reader.stat, reader.attributes))
+        let reader = self.read_range(partition, key, which, 0..0).await?;
+        Ok((reader.stat.clone(), reader.attributes.clone()))
     }
 
     /// Opens a version for reading. It stays readable as it is now, whatever is changed meanwhile, until the reader is
     /// dropped: so drop it.
     pub async fn read(&self, partition: PartitionId, key: &[u8], which: Which) -> Result<Reader> {
-        self.inner.open_reader(partition, key, which).await
+        self.inner.open_reader(partition, key, which, None).await
+    }
+
+    /// As [`Store::read`], of a range of the content only; `Invalid` when the range leaves it.
+    pub async fn read_range(
+        &self,
+        partition: PartitionId,
+        key: &[u8],
+        which: Which,
+        range: Range<u64>,
+    ) -> Result<Reader> {
+        self.inner.open_reader(partition, key, which, Some(range)).await
     }
 }
 
@@ -48,18 +60,22 @@ pub struct Reader {
     /// The piece to go on in and where it begins in the content.
     at: (usize, u64),
     checksums: Option<Checksums>,
+    /// The next step, asked of the device while the caller is busy with the last one.
+    ahead: Option<Local<'static, Step>>,
     place: String,
     _pins: Pins,
 }
 
+/// What a step of a read gives, and the checksums of the extent that it was in.
+type Step = Result<(Bufs, Option<Checksums>)>;
+
 impl Reader {
     /// Narrows what is read to this range of the content; `Invalid` when it leaves it.
     pub fn range(&mut self, range: Range<u64>) -> Result<()> {
-        if range.start > range.end || range.end > self.stat.size_bytes {
-            return Err(Error::invalid(format!("range {range:?} leaves an object of {} bytes", self.stat.size_bytes)));
-        }
+        check_range(&range, self.stat.size_bytes)?;
         self.range = range;
         self.at = (0, 0);
+        self.ahead = None;
         Ok(())
     }
 
@@ -68,6 +84,32 @@ impl Reader {
         if self.range.is_empty() {
             return Ok(None);
         }
+        let step = match self.ahead.take() {
+            Some(ahead) => ahead,
+            None => self.step(),
+        };
+        let (data, checksums) = step.await.map_err(|error| error.at(&self.place))?;
+        self.checksums = checksums;
+        self.range.start += data.len() as u64;
+        self.look_ahead().await;
+        Ok(Some(data))
+    }
+
+    /// Asks the device for the next step, without waiting for it.
+    async fn look_ahead(&mut self) {
+        if self.range.is_empty() {
+            return;
+        }
+        let mut step = self.step();
+        // What is asked of a device goes on by itself; the answer is taken by the next call.
+        self.ahead = match futures::poll!(&mut step) {
+            Poll::Pending => Some(step),
+            Poll::Ready(done) => Some(Box::pin(std::future::ready(done))),
+        };
+    }
+
+    /// The read of the next step.
+    fn step(&mut self) -> Local<'static, Step> {
         let (mut number, mut begin) = self.at;
         while let Some(piece) = self.pieces.get(number) {
             if self.range.start < begin + piece.len {
@@ -79,25 +121,21 @@ impl Reader {
         self.at = (number, begin);
         let skip = self.range.start - begin;
         let left = self.range.end - self.range.start;
-        let data = match self.pieces.get(number).copied() {
-            None => {
-                let end = (skip + left).min(self.inline.len() as u64);
-                self.inline.slice(skip as usize..end as usize)
-            }
-            Some(piece) => {
-                let len = left.min(piece.len - skip).min(STEP_BYTES) as usize;
-                match piece.extent {
-                    None => Bufs::zeroes(len),
-                    Some(extent) => {
-                        let from = u64::from(piece.from) + skip;
-                        let read = extent::read(&*self.inner.device, extent, from, len, &mut self.checksums);
-                        read.await.map_err(|error| error.at(&self.place))?
-                    }
-                }
-            }
+        let Some(piece) = self.pieces.get(number).copied() else {
+            let end = (skip + left).min(self.inline.len() as u64);
+            let data = self.inline.slice(skip as usize..end as usize);
+            return Box::pin(std::future::ready(Ok((data, None))));
         };
-        self.range.start += data.len() as u64;
-        Ok(Some(data))
+        let len = left.min(piece.len - skip).min(STEP_BYTES) as usize;
+        let Some(extent) = piece.extent else {
+            return Box::pin(std::future::ready(Ok((Bufs::zeroes(len), None))));
+        };
+        let from = u64::from(piece.from) + skip;
+        let (inner, mut checksums) = (Rc::clone(&self.inner), self.checksums.take());
+        Box::pin(async move {
+            let data = extent::read(&*inner.device, extent, from, len, &mut checksums).await?;
+            Ok((data, checksums))
+        })
     }
 
     /// All that is left to be read, in memory.
@@ -108,6 +146,13 @@ impl Reader {
         }
         Ok(all)
     }
+}
+
+fn check_range(range: &Range<u64>, size_bytes: u64) -> Result<()> {
+    if range.start > range.end || range.end > size_bytes {
+        return Err(Error::invalid(format!("range {range:?} leaves an object of {size_bytes} bytes")));
+    }
+    Ok(())
 }
 
 /// Segments that are not written over while this lives.
@@ -149,26 +194,38 @@ impl Inner {
         found.ok_or_else(|| Error::missing(format!("{partition}, key {}: no such object", shown(key))))
     }
 
-    pub async fn open_reader(self: &Rc<Self>, partition: PartitionId, key: &[u8], which: Which) -> Result<Reader> {
+    async fn open_reader(
+        self: &Rc<Self>,
+        partition: PartitionId,
+        key: &[u8],
+        which: Which,
+        range: Option<Range<u64>>,
+    ) -> Result<Reader> {
         let (row, known) = self.look_up(partition, key, which).await?;
         let latest = self.state.borrow().is_latest(&row)?;
-        let pins = Pins::of(self, &known);
-        let place = format!("{partition}, key {}", shown(key));
-        let ReadRecord { known, attributes, inline } =
-            self.record_at(&row, known).await.map_err(|error| error.at(&place))?;
         let stat = known.stat(latest);
-        Ok(Reader {
-            range: 0..stat.size_bytes,
+        let range = range.unwrap_or(0..stat.size_bytes);
+        check_range(&range, stat.size_bytes)?;
+        let mut reader = Reader {
             stat,
-            attributes,
+            attributes: Attributes::new(),
             inner: Rc::clone(self),
-            pieces: known.pieces,
-            inline,
+            pieces: known.pieces.clone(),
+            inline: Bufs::new(),
+            range,
             at: (0, 0),
             checksums: None,
-            place,
-            _pins: pins,
-        })
+            ahead: None,
+            place: format!("{partition}, key {}", shown(key)),
+            _pins: Pins::of(self, &known),
+        };
+        if known.inline_bytes == 0 {
+            // The first bytes are on their way while the record is read.
+            reader.look_ahead().await;
+        }
+        let read = self.record_at(&row, known).await.map_err(|error| error.at(&reader.place))?;
+        (reader.attributes, reader.inline) = (read.attributes, read.inline);
+        Ok(reader)
     }
 
     /// A version's record as it is now.

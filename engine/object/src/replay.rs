@@ -168,6 +168,7 @@ impl Inner {
         scan.refuse_a_gap(end.0.sequence).await?;
         let state = &mut *self.state.borrow_mut();
         state.log = Log::new(root.store(), root.opening + 1, root.segment_bytes, end.0);
+        state.log.checkpoint_revision = root.start.revision;
         state.count(&segments)
     }
 

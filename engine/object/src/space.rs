@@ -9,6 +9,7 @@
 use crate::known::Known;
 use kura_block::{BLOCK_BYTES, Error, Result};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
@@ -63,8 +64,8 @@ pub(crate) struct Space {
     durable: u64,
     /// Entries below are never replayed.
     replay: u64,
-    /// Segments that became free, to be told to the device.
-    pub freed: BTreeSet<u32>,
+    /// Segments that became free and that the device does not know of, and since when they are known to be.
+    freed: BTreeMap<u32, Option<Duration>>,
     /// Log segments that cleaning did not empty: something in them is damaged.
     pub stuck: BTreeSet<u32>,
     /// Data segments that are being emptied: no extent is put there.
@@ -98,7 +99,7 @@ impl Space {
             held: BTreeMap::new(),
             durable: 0,
             replay: 0,
-            freed: BTreeSet::new(),
+            freed: BTreeMap::new(),
             stuck: BTreeSet::new(),
             evacuating: BTreeSet::new(),
             data_segments: 0,
@@ -160,8 +161,9 @@ impl Space {
         self.mark(segment, Use::Free);
         self.empty.remove(&segment);
         self.stuck.remove(&segment);
+        self.evacuating.remove(&segment);
         self.free.insert(segment);
-        self.freed.insert(segment);
+        self.freed.insert(segment, None);
     }
 
     /// The log has gone on elsewhere: `last_sequence` is the newest entry of this segment.
@@ -254,9 +256,7 @@ impl Space {
     /// What is left in them stays.
     pub fn end_evacuation(&mut self) {
         for segment in std::mem::take(&mut self.evacuating) {
-            if self.segments[segment as usize].usage == Use::Data {
-                self.note_room(segment);
-            }
+            self.note_room(segment);
         }
     }
 
@@ -265,15 +265,27 @@ impl Space {
         (self.free.len() as u64 + self.data_segments) * u64::from(self.segment_blocks) - self.data_taken_blocks
     }
 
-    /// Takes a segment that became free and that the device does not know of, if there are more than `keep`.
-    pub fn take_freed(&mut self, keep: usize) -> Option<u32> {
-        if self.freed.len() <= keep {
-            return None;
-        }
-        // The last one: those in front are used first.
-        let segment = self.freed.pop_last()?;
+    /// Takes a segment that the device does not know to be free, and that has been since `before`.
+    pub fn take_freed(&mut self, before: Duration) -> Option<u32> {
+        let is_old =
+            |(segment, since): (&u32, &Option<Duration>)| since.is_some_and(|at| at <= before).then_some(*segment);
+        let segment = self.freed.iter().find_map(is_old)?;
+        self.freed.remove(&segment);
         self.mark(segment, Use::Root);
         Some(segment)
+    }
+
+    /// A segment that the device knows to be free comes back.
+    pub fn give_discarded(&mut self, segment: u32) {
+        self.free(segment);
+        self.freed.remove(&segment);
+    }
+
+    /// Segments that became free since this was called last have been free since `now`.
+    pub fn note_freed(&mut self, now: Duration) {
+        for since in self.freed.values_mut() {
+            since.get_or_insert(now);
+        }
     }
 
     /// The first run of free blocks that has `least` of them.

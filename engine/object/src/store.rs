@@ -6,7 +6,7 @@ use crate::log::{Group, Log};
 use crate::object::Partition;
 use crate::root::Root;
 use crate::space::Space;
-use futures::future::{Either, select};
+use futures::future::select;
 use kura_block::{Block, Error, Result, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,13 +22,18 @@ pub struct Options {
     pub durability: Durability,
     /// How long what was acknowledged in memory may stay volatile.
     pub volatile_for: Duration,
-    /// True tells the device what segments became free.
-    pub discard: bool,
+    /// Segments that are free for so long are discarded; `None`: never. At once would be too soon: what is about to be
+    /// used again is quicker to write where the device has it still.
+    pub discard_after: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { durability: Durability::Durable, volatile_for: Duration::from_millis(200), discard: true }
+        Self {
+            durability: Durability::Durable,
+            volatile_for: Duration::from_millis(200),
+            discard_after: Some(Duration::from_mins(1)),
+        }
     }
 }
 
@@ -91,6 +96,10 @@ pub(crate) struct Inner {
     /// Somebody waits for room.
     pub wanted: Cell<bool>,
     pub counters: Cell<Counters>,
+    /// A segment is being discarded.
+    pub discarding: Cell<bool>,
+    /// Flushes of the log under way.
+    pub flushes: Cell<u32>,
     /// Tasks that go on until the store is closed.
     pub tasks: Cell<u32>,
 }
@@ -115,6 +124,9 @@ pub(crate) struct Ticket {
     pub durable: bool,
 }
 
+/// Flushes of the log at a time.
+const FLUSHES_LIMIT: u32 = 2;
+
 enum Step {
     Write(Group),
     Flush,
@@ -133,38 +145,29 @@ impl State {
 }
 
 impl Inner {
-    /// Writes groups one after another until the store is closed: an entry is durable before the next one is written,
-    /// unless nobody waits for it.
+    /// Writes groups one after another until the store is closed. Flushes go on beside that, two at a time: what is
+    /// written while one is under way need not wait for its end.
     pub async fn write_log(self: Rc<Self>) {
         let mut volatile_since = Duration::ZERO;
         loop {
             let woken = self.wake.notified();
-            let result = match self.next_step(volatile_since) {
+            match self.next_step(volatile_since) {
                 Step::Write(group) => {
-                    let was_unflushed = self.state.borrow().log.unflushed;
-                    let result = self.write_group(group).await;
-                    if !was_unflushed {
+                    if !self.state.borrow().log.is_unflushed() {
                         volatile_since = self.runtime.now();
                     }
-                    result
-                }
-                Step::Flush => self.flush_log().await,
-                Step::Wait(None) => {
-                    woken.await;
-                    Ok(())
-                }
-                Step::Wait(Some(delay)) => {
-                    match select(pin!(woken), self.runtime.sleep(delay)).await {
-                        Either::Left(_) | Either::Right(_) => {}
+                    match self.write_group(group).await {
+                        Ok(needs_flush) if needs_flush => self.begin_flush(),
+                        Ok(_) => {}
+                        Err(error) => self.stop(error),
                     }
-                    Ok(())
+                }
+                Step::Flush => self.begin_flush(),
+                Step::Wait(None) => woken.await,
+                Step::Wait(Some(delay)) => {
+                    select(pin!(woken), self.runtime.sleep(delay)).await;
                 }
                 Step::End => break,
-            };
-            if let Err(error) = result {
-                tracing::error!(%error, "the object store stops: its log cannot be written");
-                self.fail(error);
-                break;
             }
         }
         self.tasks.set(self.tasks.get() - 1);
@@ -173,13 +176,18 @@ impl Inner {
 
     fn next_step(&self, volatile_since: Duration) -> Step {
         let state = &mut *self.state.borrow_mut();
+        let flushes = self.flushes.get();
         if state.failed.is_some() {
-            return Step::End;
+            return if flushes == 0 { Step::End } else { Step::Wait(None) };
+        }
+        if flushes >= FLUSHES_LIMIT {
+            return Step::Wait(None);
         }
         if let Some(group) = state.log.take() {
             return Step::Write(group);
         }
-        match (state.log.unflushed, state.closing) {
+        match (state.log.is_unflushed(), state.closing) {
+            _ if flushes > 0 => Step::Wait(None),
             (true, true) => Step::Flush,
             (false, true) => Step::End,
             (false, false) => Step::Wait(None),
@@ -193,14 +201,14 @@ impl Inner {
         }
     }
 
-    async fn write_group(&self, group: Group) -> Result<()> {
-        let (entry, proof, place, sequence, durable, needs_flush) = {
+    /// Writes an entry: whether somebody waits for a flush behind it. Where nothing else is volatile, FUA does for both.
+    async fn write_group(&self, group: Group) -> Result<bool> {
+        let (durable, sequence, place) = (group.durable, group.sequence, group.place);
+        let (entry, proof, needs_flush) = {
             let state = self.state.borrow();
-            let (place, sequence, durable) = (group.place, group.sequence, group.durable);
-            let needs_flush = group.names_extents || state.log.unflushed;
             let proof = state.log.durable;
-            let entry = group.encode(state.log.store, state.log.opening, proof);
-            (entry, proof, place, sequence, durable, needs_flush)
+            let needs_flush = group.names_extents || state.log.is_unflushed();
+            (group.encode(state.log.store, state.log.opening, proof), proof, needs_flush)
         };
         let entry_bytes = entry.len() as u64;
         self.device.write(place, entry, durable && !needs_flush).await?;
@@ -208,29 +216,40 @@ impl Inner {
             counters.entries += 1;
             counters.log_bytes += entry_bytes;
         });
-        {
-            let log = &mut self.state.borrow_mut().log;
-            log.note_written(proof);
-            log.unflushed |= !durable || needs_flush;
-        }
-        if durable && needs_flush {
-            return self.flush_log().await;
-        }
-        if durable {
+        self.state.borrow_mut().log.note_written(proof);
+        if durable && !needs_flush {
             self.note_durable(sequence + 1);
         }
+        self.progress.notify_waiters();
+        Ok(durable && needs_flush)
+    }
+
+    /// Makes every entry written so far durable, beside all else.
+    fn begin_flush(self: &Rc<Self>) {
+        let inner = Rc::clone(self);
+        self.flushes.set(self.flushes.get() + 1);
+        self.runtime.spawn(Box::pin(async move {
+            let result = inner.flush_log().await;
+            inner.flushes.set(inner.flushes.get() - 1);
+            if let Err(error) = result {
+                inner.stop(error);
+            }
+            inner.wake.notify_one();
+        }));
+    }
+
+    /// Makes every entry written so far durable.
+    pub async fn flush_log(&self) -> Result<()> {
+        let written = self.state.borrow().log.written;
+        self.device.flush().await?;
+        self.note_durable(written);
         self.progress.notify_waiters();
         Ok(())
     }
 
-    /// Makes every entry written so far durable.
-    async fn flush_log(&self) -> Result<()> {
-        let written = self.state.borrow().log.written;
-        self.device.flush().await?;
-        self.state.borrow_mut().log.unflushed = false;
-        self.note_durable(written);
-        self.progress.notify_waiters();
-        Ok(())
+    fn stop(&self, error: Error) {
+        tracing::error!(%error, "the object store stops");
+        self.fail(error);
     }
 
     pub fn note_durable(&self, sequence: u64) {
@@ -335,10 +354,7 @@ impl Store {
         };
         self.inner.until(|state| state.log.written > last).await?;
         if self.inner.state.borrow().log.durable <= last {
-            // Entries written while this flush is under way may or may not be covered: those before are.
-            self.inner.device.flush().await?;
-            self.inner.state.borrow_mut().log.note_durable(last + 1);
-            self.inner.progress.notify_waiters();
+            self.inner.flush_log().await?;
         }
         Ok(())
     }

@@ -81,6 +81,20 @@ impl State {
         }
     }
 
+    /// The row behind `row` of the version of its key that was put without `versioned`.
+    fn unversioned_behind(&self, row: &Row) -> Result<Option<Row>> {
+        let mut found = None;
+        self.index.scan(&Row::newest(row.name.clone()), |other, known| {
+            let same = other.name == row.name;
+            if same && known.is_unversioned() && other != *row {
+                found = Some(other);
+                return false;
+            }
+            same
+        })?;
+        Ok(found)
+    }
+
     fn unversioned(&self, name: &[u8]) -> Result<Option<(Row, Known)>> {
         let mut found = None;
         self.index.scan(&Row::newest(name.to_vec()), |row, known| {
@@ -199,12 +213,9 @@ impl State {
             Ready::Edit(edit) => {
                 let row = Row::new(name, edit.version);
                 let now = self.index.get(&row)?;
-                let Some(now) = now.filter(|now| now.revision == edit.from_revision) else {
-                    return Err(Refusal::Stale);
-                };
-                if edit.is_move && now.place != edit.known.place {
-                    return Err(Refusal::Stale);
-                }
+                // A version that was moved since has its revision still, and its extents elsewhere.
+                let is_base = |now: &Known| now.revision == edit.from_revision && now.place == edit.known.place;
+                let Some(now) = now.filter(is_base) else { return Err(Refusal::Stale) };
                 let before = Some(now.stat(self.is_latest(&row)?));
                 let revision = if edit.is_move { now.revision } else { revision };
                 let known = Known { revision, ..edit.known.clone() };
@@ -315,14 +326,19 @@ impl State {
     /// Enters a version into the index. What it replaced comes back: a version put without `versioned` replaces the one
     /// that was. Replay comes here too.
     pub fn enter(&mut self, row: &Row, known: &Known) -> Result<Vec<Known>> {
-        let mut gone = Vec::new();
-        if known.is_unversioned()
-            && let Some((other, _)) = self.unversioned(&row.name)?
-            && other != *row
-        {
-            gone.extend(self.index.edit(&other, None)?);
+        let edited = self.index.edit_beside(row, Some(known))?;
+        let mut gone: Vec<Known> = edited.found.into_iter().collect();
+        if known.is_unversioned() {
+            // Mostly there is no other version, or only the one that is replaced: right behind.
+            let other = match edited.sibling {
+                Some((other, sibling)) if sibling.is_unversioned() => Some(other),
+                None if edited.sees_behind => None,
+                _ => self.unversioned_behind(row)?,
+            };
+            if let Some(other) = other {
+                gone.extend(self.index.edit(&other, None)?);
+            }
         }
-        gone.extend(self.index.edit(row, Some(known))?);
         if self.space.counts {
             self.space.add_record(known.place, known.log_bytes());
         }

@@ -3,7 +3,7 @@
 use crate::content::{Content, Held};
 use crate::extent::{self, DATA_BLOCKS_LIMIT};
 use crate::known::{Extent, Piece};
-use crate::policy;
+use crate::policy::For;
 use crate::store::Inner;
 use kura_block::{BLOCK_BYTES, Bufs, Error, Result};
 use std::cell::{Cell, RefCell};
@@ -149,7 +149,7 @@ impl Inner {
             {
                 let state = &mut *self.state.borrow_mut();
                 state.alive()?;
-                let floor = if for_cleaner { policy::CLEANER_FLOOR } else { state.floor(false) };
+                let floor = state.floor(if for_cleaner { For::Cleaner } else { For::Users });
                 if let Some(found) = state.space.allocate(blocks, floor) {
                     return Ok(found);
                 }

@@ -1,7 +1,7 @@
 //! Extended attributes, access control lists among them: the kernel shows those as `system.posix_acl_*`.
 
 use crate::codec::{Reader, put, put_bytes};
-use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lremovexattr, lsetxattr};
+use rustix::fs::{XattrFlags, fgetxattr, flistxattr, lgetxattr, llistxattr, lremovexattr, lsetxattr};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io::Result;
@@ -45,12 +45,21 @@ pub fn any(directory: BorrowedFd<'_>, name: &[u8]) -> bool {
 pub fn read(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Attributes> {
     let path = path_of(directory, name);
     let path = OsStr::from_bytes(&path);
-    let mut few = [0_u8; 512];
-    let names = match llistxattr(path, &mut few[..]) {
+    let list = |names: &mut [u8]| llistxattr(path, names);
+    collect(list, |name, value| lgetxattr(path, OsStr::from_bytes(name), value))
+}
+
+/// The attributes that `list` names, with the values that `get` gets.
+fn collect(
+    list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+    get: impl Fn(&[u8], &mut [u8]) -> rustix::io::Result<usize>,
+) -> Result<Attributes> {
+    let mut few = [0; 512];
+    let names = match list(&mut few) {
         Ok(length) => few[..length].to_vec(),
         Err(Errno::RANGE) => {
             let mut names = vec![0; LONGEST];
-            let length = llistxattr(path, &mut names[..])?;
+            let length = list(&mut names)?;
             names.truncate(length);
             names
         }
@@ -60,7 +69,7 @@ pub fn read(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Attributes> {
     let mut attributes = Vec::new();
     for name in names.split(|byte| *byte == 0).filter(|name| is_carried(name)) {
         let mut value = vec![0; LONGEST];
-        match lgetxattr(path, OsStr::from_bytes(name), &mut value[..]) {
+        match get(name, &mut value) {
             Ok(length) => {
                 value.truncate(length);
                 attributes.push((name.to_vec(), value));
@@ -72,6 +81,18 @@ pub fn read(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Attributes> {
     }
     attributes.sort();
     Ok(attributes)
+}
+
+/// All of an open file, in the order of their names.
+pub fn of_file(file: BorrowedFd<'_>) -> Result<Attributes> {
+    let list = |names: &mut [u8]| flistxattr(file, names);
+    collect(list, |name, value| fgetxattr(file, OsStr::from_bytes(name), value))
+}
+
+/// Whether an open directory gives a list to what comes into it.
+pub fn has_default_list(directory: BorrowedFd<'_>) -> bool {
+    let mut list = [0_u8; 8];
+    !matches!(fgetxattr(directory, "system.posix_acl_default", &mut list[..]), Err(Errno::NODATA | Errno::NOTSUP))
 }
 
 /// Makes `attributes` those of `name` in an open directory.

@@ -1,6 +1,7 @@
 //! Why a run could not be done, and why a file could not be carried.
 
 use serde::{Serialize, Serializer};
+use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -49,6 +50,9 @@ impl Error {
 /// A result with that.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Why nothing more goes to a target.
+pub(crate) const FULL: &str = "the target is full: free some of its space and run again";
+
 /// Something that was not carried.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Failure {
@@ -70,20 +74,35 @@ pub fn escaped(path: &[u8]) -> String {
     let mut text = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
         for letter in chunk.valid().chars() {
-            match letter {
-                '\\' => text.push_str("\\x5c"),
-                letter if letter.is_control() => {
-                    let mut bytes = [0; 4];
-                    letter.encode_utf8(&mut bytes).bytes().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
-                }
-                letter => text.push(letter),
+            if letter == '\\' || letter.is_control() {
+                hexadecimal(&mut text, letter.encode_utf8(&mut [0; 4]).as_bytes());
+            } else {
+                text.push(letter);
             }
         }
-        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+        hexadecimal(&mut text, chunk.invalid());
     }
     text
 }
 
+fn hexadecimal(text: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(text, "\\x{byte:02x}");
+    }
+}
+
 fn as_text<S: Serializer>(path: &[u8], serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.serialize_str(&escaped(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn a_path_as_text_is_one_line_that_can_be_read_back() {
+        assert_eq!(escaped("é/b c".as_bytes()), "é/b c");
+        assert_eq!(escaped(b"a\nb\xff\\"), "a\\x0ab\\xff\\x5c");
+    }
 }

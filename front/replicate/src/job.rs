@@ -131,7 +131,7 @@ impl Jobs {
 
     /// Names of all jobs, sorted.
     pub fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().filter_map(|entry| entry.ok());
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().filter_map(std::result::Result::ok);
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let mut names: Vec<String> = names.filter(|name| self.path(name).exists()).collect();
         names.sort();

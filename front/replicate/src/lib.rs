@@ -4,6 +4,7 @@
 //!   run      one run: scan, changes, lists, workers, marker
 //!   balance  who carries what; knows nothing of files and processes
 //!   tree     what a tree is, what it was, and what has changed
+//!   kura     workers of our own, with kura at both ends
 //!   rsync    workers that are rsync processes, on this machine and others
 //! ```
 //!
@@ -14,6 +15,7 @@ pub mod balance;
 mod codec;
 mod error;
 mod job;
+mod kura;
 mod marker;
 mod progress;
 mod rsync;
@@ -23,7 +25,8 @@ mod tree;
 
 pub use error::{Error, Failure, Result, escaped};
 pub use job::{Job, Jobs, Standing};
+pub use kura::{Service, serve_stream};
 pub use marker::{Marker, State, rfc3339};
 pub use progress::{Counter, Phase, Progress};
-pub use run::{Node, Options, Place, Split, Summary, With, Worker, last, run};
+pub use run::{Node, Options, Place, Split, Summary, Verified, With, Worker, failback, failover, last, run, verify};
 pub use target::Target;

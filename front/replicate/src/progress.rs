@@ -19,12 +19,21 @@ pub enum Phase {
 pub struct Counter {
     files: AtomicU64,
     bytes: AtomicU64,
+    sent: AtomicU64,
 }
 
 impl Counter {
     pub(crate) fn add(&self, files: u64, bytes: u64) {
         self.files.fetch_add(files, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn sent(&self, bytes: u64) {
+        self.sent.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent.load(Relaxed)
     }
 
     /// Files and bytes so far.

@@ -62,6 +62,7 @@
 //! # assert!(Experiment::about(&Squares).name == "squares");
 //! ```
 
+mod array;
 mod array_load;
 mod device_model;
 mod experiment;

@@ -9,6 +9,8 @@ const ALL: &[&dyn Listed] = &[
     &crate::device_model::DeviceModel::TRUE,
     &crate::trace_anatomy::TraceAnatomy,
     &crate::array_load::ArrayLoad,
+    &crate::array::ArrayResponse,
+    &crate::array::ArrayRebuild,
     &crate::replicate::Contention { model: crate::replicate::Model::PAPER },
     &crate::replicate::Balance::of(crate::replicate::Model::PAPER),
 ];

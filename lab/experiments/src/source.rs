@@ -1,8 +1,8 @@
 //! Where requests come from: a trace that was given, or a generated load.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use kura_load::Spec;
-use kura_trace::{Request, TraceError};
+use kura_trace::{Op, Request, TraceError};
 use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,18 @@ pub enum Source {
 
 /// Requests of a [`Source`].
 pub type Requests<'a> = Box<dyn Iterator<Item = Result<Request, TraceError>> + 'a>;
+
+/// How far a load reaches, and how fast it comes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Extent {
+    /// The first byte behind all requests.
+    pub end_bytes: u64,
+    /// Mean arrivals a second.
+    pub arrivals_per_s: f64,
+}
+
+/// Requests that tell how fast a generated load comes.
+const PACE_REQUESTS: usize = 20_000;
 
 /// Requests between two words of how far a trace is read.
 const WORD: u64 = 4096;
@@ -68,6 +80,34 @@ impl Source {
         })
     }
 
+    /// How far it reaches and how fast it comes: of a trace, all of it is read.
+    pub fn extent(&self) -> Result<Extent> {
+        let (room_bytes, most) = match self {
+            Self::Trace { .. } => (0, usize::MAX),
+            Self::Load(text) => (text.parse::<Spec>()?.size_bytes(), PACE_REQUESTS),
+        };
+        let (mut end_bytes, mut gaps, mut first_ns, mut last_ns) = (room_bytes, 0_u64, None, 0);
+        for request in self.requests(|_| {})?.take(most) {
+            let request = request?;
+            end_bytes = end_bytes.max(request.end_bytes());
+            gaps += u64::from(first_ns.is_some());
+            first_ns.get_or_insert(request.at_ns);
+            last_ns = request.at_ns;
+        }
+        let span_s = (last_ns - first_ns.unwrap_or(0)) as f64 / 1e9;
+        ensure!(span_s > 0.0, "{}: no time passes in it: it has no rate of arrivals", self.title());
+        Ok(Extent { end_bytes, arrivals_per_s: gaps as f64 / span_s })
+    }
+
+    /// Its requests that move data, `factor` times as many a second, over and over: behind the last comes the first.
+    pub fn endless(&self, factor: f64) -> Result<Endless> {
+        let again = match self {
+            Self::Trace { path, .. } => Again::Trace(path.clone()),
+            Self::Load(text) => Again::Load(Box::new(text.parse()?)),
+        };
+        Ok(Endless { requests: again.requests()?, again, factor, begun_ns: 0, last_ns: 0 })
+    }
+
     /// What it is called in titles.
     pub fn title(&self) -> String {
         match self {
@@ -75,6 +115,61 @@ impl Source {
             Self::Load(text) => {
                 let name = text.trim_start_matches(kura_load::PREFIX).split(',').next().unwrap_or_default();
                 format!("{name}, a generated load")
+            }
+        }
+    }
+}
+
+type Owned = Box<dyn Iterator<Item = Result<Request, TraceError>> + Send>;
+
+/// What is begun again when it ends.
+enum Again {
+    Trace(PathBuf),
+    Load(Box<Spec>),
+}
+
+impl Again {
+    fn requests(&self) -> Result<Owned, TraceError> {
+        Ok(match self {
+            Self::Trace(path) => Box::new(kura_trace::open(path)?),
+            Self::Load(spec) => Box::new(spec.requests().map(Ok)),
+        })
+    }
+}
+
+/// See [`Source::endless`].
+pub struct Endless {
+    again: Again,
+    requests: Owned,
+    factor: f64,
+    /// When this turn began, and when its last request was, in the source's time.
+    begun_ns: u64,
+    last_ns: u64,
+}
+
+impl Iterator for Endless {
+    type Item = Result<Request, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut turned = false;
+        loop {
+            match self.requests.next() {
+                Some(Ok(request)) if !matches!(request.op, Op::Read | Op::Write) => {}
+                Some(Ok(request)) => {
+                    self.last_ns = self.begun_ns + request.at_ns;
+                    let at_ns = (self.last_ns as f64 / self.factor) as u64;
+                    return Some(Ok(Request { at_ns, ..request }));
+                }
+                Some(Err(error)) => return Some(Err(error)),
+                None if turned => return None,
+                None => {
+                    turned = true;
+                    self.begun_ns = self.last_ns;
+                    match self.again.requests() {
+                        Ok(requests) => self.requests = requests,
+                        Err(error) => return Some(Err(error)),
+                    }
+                }
             }
         }
     }

@@ -11,6 +11,9 @@
 //! times whatever the node does ([`Pace::Open`]), or a number of them at once ([`Pace::Closed`]). The [`Summary`] holds
 //! nothing that differs from run to run: the same trace, node, options and seed give the same bytes.
 //!
+//! A [`Session`] goes through a load in parts: one warms it up, one is measured, then a disk fails, and the next part
+//! is the rebuild.
+//!
 //! # What must hold
 //! 1. In open loop a request is issued at its time to the nanosecond, and its response time counts from there.
 //! 2. Contents are zeroes, of which the simulated disks keep nothing, so that memory does not grow with the trace. With
@@ -24,9 +27,11 @@ mod footprint;
 mod ledger;
 mod node;
 mod options;
+mod pace;
 mod prefill;
 mod replay;
 mod run;
+mod session;
 mod summary;
 mod survey;
 mod tally;
@@ -34,10 +39,14 @@ mod tally;
 mod tests;
 
 pub use error::Error;
+pub use kura_controller::{DiskClass, Layout};
 pub use node::{NodeDisk, NodeSpec};
 pub use options::{Options, Pace, Prefill};
 pub use replay::{Phase, Progress, replay};
-pub use summary::{ControllerSummary, DiskSummary, LoadSummary, Response, Summary, VerifySummary, VolumeSummary};
+pub use session::Session;
+pub use summary::{
+    ControllerSummary, DiskSummary, LoadSummary, Response, Summary, VerifySummary, VolumeSummary, Window,
+};
 pub use survey::Survey;
 
 /// The result of every fallible call here.

@@ -3,10 +3,13 @@
 use crate::error::Error;
 use crate::options::Options;
 use kura_block::{Block, ControllerId, Runtime};
-use kura_controller::{Config, Controller, DiskClass, Layout, NewDisk, Opener, PoolSpec, Settings, VolumeSpec, format};
+use kura_controller::{
+    Config, Controller, DiskClass, Layout, NewDisk, Opener, PoolSpec, Settings, VolumeSpec, door, format,
+};
 use kura_shared::InProcess;
 use kura_sim::{Cache, DiskSpec, Model, Sim, SimDisk};
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,11 +50,15 @@ enum ClassName {
     Slow,
 }
 
+/// Disks of a node, to which more may come.
+type Disks = Rc<RefCell<Vec<SimDisk>>>;
+
 /// A node that runs.
 pub(crate) struct Node {
     pub(crate) sim: Sim,
     pub(crate) runtime: Rc<dyn Runtime>,
-    pub(crate) disks: Vec<SimDisk>,
+    /// Where the controllers look for disks.
+    pub(crate) disks: Disks,
     pub(crate) controllers: Vec<Rc<Controller>>,
     pub(crate) volume: Rc<dyn Block>,
     pub(crate) volume_bytes: u64,
@@ -73,15 +80,11 @@ impl NodeSpec {
     pub(crate) fn start(&self, options: &Options, volume_bytes: u64) -> Result<Node, Error> {
         let sim = Sim::new(options.seed);
         sim.set_limit(Duration::MAX);
-        // Nothing cuts the power here: what a volatile cache would lose need not be kept apart.
-        let disks = self
-            .disks
-            .iter()
-            .map(|disk| sim.disk(&disk.name, DiskSpec { cache: Cache::Off, ..disk.model.disk(disk.size_bytes) }));
-        let disks: Vec<SimDisk> = disks.collect();
+        let disks: Disks = Rc::new(RefCell::new(self.disks.iter().map(|disk| disk.of(&sim)).collect()));
         let runtime: Rc<dyn Runtime> = sim.runtime();
         let (controllers, volume) = sim.block_on(async {
-            self.format(&disks).await?;
+            let new = self.new_disks(&disks.borrow());
+            self.format(&new).await?;
             let controllers = self.open(&disks, &runtime).await?;
             let Some(owner) = controllers.first() else {
                 return Err(kura_block::Error::invalid("a pool without controllers: give at least one"));
@@ -95,31 +98,36 @@ impl NodeSpec {
         Ok(Node { sim, runtime, disks, controllers, volume, volume_bytes })
     }
 
-    async fn format(&self, disks: &[SimDisk]) -> kura_block::Result<()> {
+    fn new_disks(&self, disks: &[SimDisk]) -> Vec<NewDisk> {
         let new = self.disks.iter().zip(disks).enumerate().map(|(number, (spec, disk))| NewDisk {
             path: spec.name.clone(),
             device: disk.open(),
             class: spec.class,
             uuid: (number as u128 + 1).to_be_bytes(),
         });
+        new.collect()
+    }
+
+    async fn format(&self, new: &[NewDisk]) -> kura_block::Result<()> {
         let pool = PoolSpec {
             uuid: [0xa5; 16],
             extent_bytes: self.extent_bytes,
             controllers: self.controllers,
             journal_bytes: self.journal_bytes,
         };
-        format(&new.collect::<Vec<_>>(), &pool).await
+        format(new, &pool).await
     }
 
-    async fn open(&self, disks: &[SimDisk], runtime: &Rc<dyn Runtime>) -> kura_block::Result<Vec<Rc<Controller>>> {
-        let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
+    async fn open(&self, disks: &Disks, runtime: &Rc<dyn Runtime>) -> kura_block::Result<Vec<Rc<Controller>>> {
+        let paths: Vec<String> = disks.borrow().iter().map(|disk| disk.name().to_owned()).collect();
         let settings = Settings { write_buffer_bytes: self.write_buffer_bytes, ..Settings::default() };
         let config = Config { settings, ..Config::default() };
         let shared = Arc::new(InProcess::new());
         let mut controllers = Vec::new();
         for id in 0..self.controllers {
-            let disks = disks.to_vec();
+            let disks = Rc::clone(disks);
             let opener: Opener = Box::new(move |path| {
+                let disks = disks.borrow();
                 let disk = disks.iter().find(|disk| disk.name() == path);
                 let missing = || kura_block::Error::missing(format!("{path}: no such disk"));
                 disk.map(|disk| disk.open() as Rc<dyn Block>).ok_or_else(missing)
@@ -131,7 +139,29 @@ impl NodeSpec {
     }
 }
 
+impl NodeDisk {
+    /// The disk in a world. Nothing cuts the power here: what a volatile cache would lose need not be kept apart.
+    fn of(&self, sim: &Sim) -> SimDisk {
+        sim.disk(&self.name, DiskSpec { cache: Cache::Off, ..self.model.disk(self.size_bytes) })
+    }
+}
+
 impl Node {
+    /// Puts a disk where the controllers find it.
+    pub(crate) fn insert(&self, disk: &NodeDisk) {
+        self.disks.borrow_mut().push(disk.of(&self.sim));
+    }
+
+    /// The controllers as one node, which may change the pool's members. They rebuild from here on.
+    pub(crate) fn joined(&self) -> kura_controller::Node {
+        let doors = self.controllers.iter().map(|controller| {
+            let (door, inbox) = door();
+            self.runtime.spawn(Box::pin(inbox.serve(Rc::clone(controller))));
+            door
+        });
+        kura_controller::Node::new(doors.collect())
+    }
+
     /// Bytes of data that the disks hold in this layout.
     pub(crate) fn room_bytes(&self, layout: Layout) -> Result<u64, Error> {
         let pool = self.sim.block_on(self.controllers[0].pool())?;
@@ -146,7 +176,7 @@ impl Node {
         loop {
             self.volume.flush().await?;
             let buffered = self.controllers.iter().any(|controller| controller.store().status().dirty_bytes > 0);
-            if !buffered && self.disks.iter().all(|disk| disk.counters().queue == 0) {
+            if !buffered && self.disks.borrow().iter().all(|disk| disk.counters().queue == 0) {
                 return Ok(());
             }
             self.runtime.sleep(LOOK).await;

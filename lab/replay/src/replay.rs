@@ -4,12 +4,11 @@ use crate::ahead::Ahead;
 use crate::error::Error;
 use crate::node::{Node, NodeSpec};
 use crate::options::{Options, Pace, Prefill};
+use crate::pace::{OpenLoop, closed_loop};
 use crate::prefill;
 use crate::run::Run;
 use crate::summary::{ControllerSummary, DiskSummary, Summary, VolumeSummary};
 use crate::survey::Survey;
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use kura_block::BLOCK_BYTES;
 use kura_controller::{Controller, ControllerInfo};
 use kura_trace::Request;
@@ -56,7 +55,7 @@ pub(crate) struct Reporter<'a> {
 }
 
 impl<'a> Reporter<'a> {
-    fn new(run: &Rc<Run>, tell: &'a mut dyn FnMut(Progress)) -> Self {
+    pub(crate) fn new(run: &Rc<Run>, tell: &'a mut dyn FnMut(Progress)) -> Self {
         Self {
             tell: RefCell::new(tell),
             run: Rc::clone(run),
@@ -129,16 +128,24 @@ where
     let run = Run::new(Rc::clone(&node.volume), Rc::clone(&node.runtime), options.verify);
     let reporter = Reporter::new(&run, progress);
     let prefill_bytes = node.sim.block_on(prefill::fill(node, &run, survey, options.prefill, &reporter))?;
-    let requests = RefCell::new(Ahead::of(requests)?);
-    node.disks.iter().for_each(kura_sim::SimDisk::reset_counters);
+    let requests = Ahead::of(requests)?;
+    node.disks.borrow().iter().for_each(kura_sim::SimDisk::reset_counters);
     let before: Vec<_> = node.controllers.iter().map(|controller| controller.info()).collect();
     reporter.begin(Phase::Replay, survey.load.requests);
     let since = run.now();
-    let pacer = Pacer { run: &run, requests, reporter: &reporter };
+    let tell = || reporter.advance(1);
     node.sim.block_on(async {
         match options.pace {
-            Pace::Open => pacer.open(options.in_flight_limit).await,
-            Pace::Closed { depth } => pacer.closed(depth).await,
+            Pace::Open => {
+                let goes_on = || {
+                    tell();
+                    true
+                };
+                OpenLoop::new(requests, options.in_flight_limit).play(&run, goes_on).await?;
+                run.finished().await;
+                Ok(())
+            }
+            Pace::Closed { depth } => closed_loop(requests, depth, &run, tell).await,
         }
     })?;
     let mut summary = summarize(spec, options, survey, node, &run, run.last_answer().saturating_sub(since));
@@ -160,59 +167,6 @@ fn check_room(node: &Node, spec: &NodeSpec, options: &Options, survey: &Survey) 
     };
     let room_bytes = node.room_bytes(options.layout)?;
     if needed_bytes > room_bytes { Err(Error::NoRoom { needed_bytes, room_bytes }) } else { Ok(()) }
-}
-
-/// Issues requests when it is time.
-struct Pacer<'a, E> {
-    run: &'a Rc<Run>,
-    requests: RefCell<Ahead<E>>,
-    reporter: &'a Reporter<'a>,
-}
-
-impl<E: std::error::Error + Send + Sync + 'static> Pacer<'_, E> {
-    fn next(&self) -> Result<Option<Request>, Error> {
-        self.requests.borrow_mut().next()
-    }
-
-    async fn open(&self, in_flight_limit: u64) -> Result<(), Error> {
-        let begin = self.run.now();
-        let mut first_ns = None;
-        while let Some(request) = self.next()? {
-            let at = Duration::from_nanos(request.at_ns.saturating_sub(*first_ns.get_or_insert(request.at_ns)));
-            let early = (begin + at).saturating_sub(self.run.now());
-            if !early.is_zero() {
-                self.run.sleep(early).await;
-            }
-            let (waiting, done) = {
-                let tally = self.run.tally.borrow();
-                (tally.in_flight, tally.done)
-            };
-            if waiting >= in_flight_limit {
-                return Err(Error::Overloaded { at, waiting, done });
-            }
-            self.run.begin(request);
-            self.reporter.advance(1);
-        }
-        self.run.finished().await;
-        Ok(())
-    }
-
-    async fn closed(&self, depth: usize) -> Result<(), Error> {
-        let mut workers: FuturesUnordered<_> = (0..depth.max(1)).map(|_| self.one_by_one()).collect();
-        while let Some(done) = workers.next().await {
-            done?;
-        }
-        Ok(())
-    }
-
-    async fn one_by_one(&self) -> Result<(), Error> {
-        while let Some(request) = self.next()? {
-            self.run.tally.borrow_mut().begin();
-            self.run.serve(request).await;
-            self.reporter.advance(1);
-        }
-        Ok(())
-    }
 }
 
 /// Reads everything that was ever written, from the disks.
@@ -263,14 +217,14 @@ fn summarize(
         in_flight_max: tally.in_flight_max,
         errors: tally.errors.clone(),
         first_error: tally.first_error.clone(),
-        disks: node.disks.iter().map(|disk| of_disk(disk, elapsed)).collect(),
+        disks: node.disks.borrow().iter().map(|disk| of_disk(disk, elapsed)).collect(),
         controllers: Vec::new(),
         verify: None,
         digest: format!("{:016x}", node.sim.digest()),
     }
 }
 
-fn of_disk(disk: &kura_sim::SimDisk, elapsed: Duration) -> DiskSummary {
+pub(crate) fn of_disk(disk: &kura_sim::SimDisk, elapsed: Duration) -> DiskSummary {
     let counters = disk.counters();
     let share = |ns: u64| ns as f64 / (elapsed.as_nanos() as f64).max(1.0);
     DiskSummary {

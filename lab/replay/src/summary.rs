@@ -164,6 +164,27 @@ pub struct ControllerSummary {
     pub journal_bytes: u64,
 }
 
+/// What happened in a part of a [`Session`](crate::Session).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Window {
+    /// From its beginning to its end.
+    pub elapsed_ns: u64,
+    /// Response times of reads answered in it; none without reads.
+    pub read: Option<Response>,
+    /// Response times of writes answered in it; none without writes.
+    pub write: Option<Response>,
+    /// The most requests that were issued and not answered at one time.
+    pub in_flight_max: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// What the first of them says.
+    pub first_error: Option<String>,
+    /// What each disk did.
+    pub disks: Vec<DiskSummary>,
+    /// True when the requests ended before the window did.
+    pub trace_ended: bool,
+}
+
 /// What checking the contents found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifySummary {

@@ -78,6 +78,12 @@ impl Tally {
         }
     }
 
+    /// Counts from nothing; what is under way stays so.
+    pub(crate) fn begin_window(&mut self) {
+        let (in_flight, done) = (self.in_flight, self.done);
+        *self = Self { in_flight, in_flight_max: in_flight, done, ..Self::new() };
+    }
+
     pub(crate) fn begin(&mut self) {
         self.in_flight += 1;
         self.in_flight_max = self.in_flight_max.max(self.in_flight);

@@ -233,3 +233,26 @@ fn an_error_of_the_source_ends_the_replay() {
     let done = replay(&node(Model::Nvme), &Options::default(), &survey, requests.into_iter(), &mut |_| {});
     assert_eq!(done.unwrap_err().to_string(), "trace.csv:3: no number");
 }
+
+/// What is under way at the end of a window is answered in the next, and the trace goes on where it was.
+#[test]
+fn a_session_goes_on_from_window_to_window_and_over_a_rebuild() {
+    let disks = vec![disk("fast0", DiskClass::Fast, Model::Nvme), disk("slow0", DiskClass::Slow, Model::SataSsd)];
+    let slow = (1..3).map(|number| disk(&format!("slow{number}"), DiskClass::Slow, Model::SataSsd));
+    let spec = NodeSpec { disks: disks.into_iter().chain(slow).collect(), ..node(Model::SataSsd) };
+    let reads = (0..100_000).map(|at| Ok::<_, Infallible>(request(at * 100_000, Op::Read, at % 2048 * 4096, 4096)));
+    let mut session = crate::Session::start(&spec, &Options::default(), 8 * MIB, reads).unwrap();
+    let windows = [100, 50, 1].map(|requests| session.play(requests, |_| {}).unwrap());
+    let counts = windows.each_ref().map(|window| window.read.map_or(0, |read| read.count) + window.errors);
+    assert!(counts.iter().sum::<u64>() + windows[2].in_flight_max >= 151, "{counts:?}");
+    assert_eq!(windows[1].elapsed_ns, 50 * 100_000, "one every 0.1 ms");
+    assert!(windows[0].disks.iter().all(|disk| disk.writes == 0), "what fills the volume is not counted");
+
+    session.replace_disk(1, &disk("spare", DiskClass::Slow, Model::SataSsd)).unwrap();
+    let rebuild = session.play_until_rebuilt().unwrap();
+    let [failed, spare] = ["slow0", "spare"].map(|name| rebuild.disks.iter().find(|disk| disk.name == name).unwrap());
+    assert!(!rebuild.trace_ended && rebuild.errors == 0, "{:?}", rebuild.first_error);
+    assert!(spare.written_bytes >= 2 * MIB && failed.reads == 0, "{} bytes on the spare", spare.written_bytes);
+    let rest = session.play(u64::MAX, |_| {}).unwrap();
+    assert!(rest.trace_ended && rest.errors == 0);
+}

@@ -86,6 +86,6 @@ pub fn default_start(binary: &Path, data: &Path) -> Result<DefaultStart> {
 fn serve(binary: &Path, data: &Path) -> Command {
     let mut command = Command::new(binary);
     command.arg("serve").arg("--data").arg(data);
-    command.args(["--nbd", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "warn"]);
+    command.args(["--nbd", "127.0.0.1:0", "--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "warn"]);
     command
 }

@@ -9,7 +9,9 @@ mod fio;
 pub mod kura;
 mod machine;
 mod nbd;
+mod object;
 mod process;
+mod replicate;
 mod report;
 mod side;
 mod trace;
@@ -27,6 +29,10 @@ pub struct Args {
 enum Name {
     /// Volumes over NBD beside the raw file, qemu-nbd and nbdkit.
     Nbd(nbd::Args),
+    /// The object store beside one file an object, and the bare device.
+    Object(object::Args),
+    /// Copies of file trees beside rsync, xargs, fpsync and rclone.
+    Replicate(replicate::Args),
     /// A volume while its requests are recorded beside the same volume while they are not.
     Trace(trace::Args),
 }
@@ -35,6 +41,8 @@ enum Name {
 pub fn run(args: &Args) -> Result<()> {
     match &args.name {
         Name::Nbd(args) => nbd::run(args),
+        Name::Object(args) => object::run(args),
+        Name::Replicate(args) => replicate::run(args),
         Name::Trace(args) => trace::run(args),
     }
 }

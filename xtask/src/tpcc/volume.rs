@@ -63,7 +63,7 @@ impl Volume {
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--data").arg(&self.data).arg("--config").arg(&config);
         let log = self.data.join("kura.log");
-        command.args(["--nbd", "127.0.0.1:0", "--admin", "off"]).stderr(std::fs::File::create(&log)?);
+        command.args(["--nbd", "127.0.0.1:0", "--s3", "off", "--admin", "off"]).stderr(std::fs::File::create(&log)?);
         janitor.serve(&mut command)?;
         eventually("kura serve answers", &log, || self.kura(&["status"]).is_ok())
     }

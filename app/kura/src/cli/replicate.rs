@@ -1,7 +1,7 @@
 //! Replication's part of the command line.
 
 use crate::size::Size;
-use clap::{ArgAction, Args, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgAction, ArgGroup, Args, Subcommand, ValueEnum, ValueHint};
 use kura_replicate::{Node, Options};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,6 +43,50 @@ pub enum ReplicateCommand {
         name: Option<String>,
         #[command(flatten)]
         data: Data,
+    },
+    /// Compare a copy with its source, contents by checksums of both sides
+    Verify {
+        /// A job's name, or a source and a target
+        #[arg(value_name = "JOB | SOURCE TARGET", num_args = 1..=2, required = true)]
+        what: Vec<String>,
+        #[command(flatten)]
+        how: How,
+        #[command(flatten)]
+        data: Data,
+    },
+    /// Let go of a job's copy, to work with it: no run changes it any more
+    Failover {
+        /// The job's name
+        name: String,
+        /// Even if the copy is not whole
+        #[arg(long)]
+        anyway: bool,
+        #[command(flatten)]
+        data: Data,
+    },
+    /// Bring work with a copy back: make the source as the copy is, and the copy a copy again
+    #[command(after_help = "Nobody may change either of them meanwhile.")]
+    Failback {
+        /// The job's name
+        name: String,
+        #[command(flatten)]
+        data: Data,
+    },
+    /// Let kuras elsewhere keep copies under a directory here
+    #[command(group = ArgGroup::new("way").required(true).args(["listen", "stdio"]))]
+    Serve {
+        /// The directory under which copies are kept; with --stdio the copy's own
+        #[arg(value_hint = ValueHint::DirPath)]
+        root: PathBuf,
+        /// Listen on this machine's loopback, such as 127.0.0.1:7402; port 0 takes a free one
+        #[arg(long, value_name = "ADDR")]
+        listen: Option<String>,
+        /// Whoever connects must know what this file holds; it is made if there is none
+        #[arg(long, value_name = "FILE", requires = "listen", value_hint = ValueHint::FilePath)]
+        token_file: Option<PathBuf>,
+        /// Serve one stream, from standard input to standard output: what ssh:// targets start
+        #[arg(long)]
+        stdio: bool,
     },
     /// Forget a job; its copy stays
     Remove {

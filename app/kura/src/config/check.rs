@@ -1,6 +1,6 @@
 //! What a configuration must hold beyond its syntax. Pure but for looking whether files are there.
 
-use super::{Admin, Config, Disk, Finding, Listen, Nbd, Pool, Purpose};
+use super::{Admin, Config, Disk, Finding, Listen, Nbd, Pool, Purpose, S3};
 use crate::size::Size;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -37,6 +37,7 @@ impl Config {
             findings.push(Finding::new("data", 0..0, text));
         }
         self.nbd.check(&mut findings);
+        self.s3.check(&mut findings);
         self.admin.check(&mut findings);
         findings
     }
@@ -62,6 +63,22 @@ impl Nbd {
         within_bytes("nbd.request_bytes", &self.request_bytes, REQUEST_BYTES, findings);
         within("nbd.in_flight", *self.in_flight.get_ref() as u64, self.in_flight.span(), IN_FLIGHT, findings);
         within("nbd.connections", *self.connections.get_ref() as u64, self.connections.span(), CONNECTIONS, findings);
+    }
+}
+
+impl S3 {
+    fn check(&self, findings: &mut Vec<Finding>) {
+        if let (Some(address), None) = (beyond(&self.listen), &self.tls) {
+            let text = format!(
+                "{address} is reached from other machines, which wants TLS: \
+                 add [s3.tls] with cert and key, or listen on 127.0.0.1"
+            );
+            findings.push(Finding::new("s3.listen", self.listen.span(), text));
+        }
+        if let Some(tls) = &self.tls {
+            file("s3.tls.cert", &tls.cert, findings);
+            file("s3.tls.key", &tls.key, findings);
+        }
     }
 }
 

@@ -25,12 +25,14 @@ use toml::Spanned;
 pub struct Config {
     /// The data directory.
     pub data: PathBuf,
-    /// Size of the volume `demo` that is made together with a new pool; 0 makes none.
+    /// Size of the volume `demo` that is made together with a new pool, and a bucket `demo`; 0 makes neither.
     pub demo: Size,
     /// What is logged.
     pub log: Log,
     /// The NBD door.
     pub nbd: Nbd,
+    /// The S3 door.
+    pub s3: S3,
     /// The REST door.
     pub admin: Admin,
     /// The pool.
@@ -87,6 +89,16 @@ pub struct NbdTls {
     pub client_ca: Option<Spanned<PathBuf>>,
 }
 
+/// The S3 door.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct S3 {
+    /// The TCP address.
+    pub listen: Spanned<Listen>,
+    /// TLS on the TCP address.
+    pub tls: Option<Identity>,
+}
+
 /// The REST door.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -96,13 +108,13 @@ pub struct Admin {
     /// The secret that clients of the TCP address show.
     pub token: Option<Spanned<String>>,
     /// TLS on the TCP address.
-    pub tls: Option<AdminTls>,
+    pub tls: Option<Identity>,
 }
 
-/// TLS where clients show a token.
+/// TLS where clients show a secret of another kind.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AdminTls {
+pub struct Identity {
     /// The server's certificate and its chain, PEM.
     pub cert: Spanned<PathBuf>,
     /// The certificate's key, PEM.
@@ -192,6 +204,8 @@ pub struct Flags {
     pub data: Option<PathBuf>,
     /// `--nbd`
     pub nbd: Option<Listen>,
+    /// `--s3`
+    pub s3: Option<Listen>,
     /// `--admin`
     pub admin: Option<Listen>,
     /// `--log`
@@ -223,12 +237,15 @@ impl Config {
     }
 
     fn apply(&mut self, flags: Flags) {
-        let Flags { data, nbd, admin, log } = flags;
+        let Flags { data, nbd, s3, admin, log } = flags;
         if let Some(data) = data {
             self.data = data;
         }
         if let Some(nbd) = nbd {
             self.nbd.listen = unplaced(nbd);
+        }
+        if let Some(s3) = s3 {
+            self.s3.listen = unplaced(s3);
         }
         if let Some(admin) = admin {
             self.admin.listen = unplaced(admin);
@@ -255,6 +272,7 @@ impl Default for Config {
             demo: Size(1 << 30),
             log: Log::default(),
             nbd: Nbd::default(),
+            s3: S3::default(),
             admin: Admin::default(),
             pool: Pool::default(),
         }
@@ -277,6 +295,12 @@ impl Default for Nbd {
             in_flight: unplaced(256),
             connections: unplaced(1024),
         }
+    }
+}
+
+impl Default for S3 {
+    fn default() -> Self {
+        Self { listen: unplaced(local(9000)), tls: None }
     }
 }
 

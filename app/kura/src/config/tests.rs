@@ -55,6 +55,12 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ),
         ("[nbd.tls]\ncert = 'DIR/cert.pem'", "1:1: nbd.tls: missing field `key`"),
         (
+            "[s3]\nlisten = '0.0.0.0:9000'",
+            "2:10: s3.listen: 0.0.0.0:9000 is reached from other machines, which wants TLS: \
+             add [s3.tls] with cert and key, or listen on 127.0.0.1",
+        ),
+        ("[s3]\nlisten = '0.0.0.0:9000'\ntls = { cert = 'DIR/cert.pem', key = 'DIR/cert.pem' }", ""),
+        (
             "[admin]\nlisten = '10.0.0.1:7400'",
             "2:10: admin.listen: 10.0.0.1:7400 is reached from other machines, which wants a token and TLS: \
              add admin.token = \"...\", and [admin.tls] with cert and key, or listen on 127.0.0.1",

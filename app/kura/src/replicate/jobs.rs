@@ -1,8 +1,7 @@
 //! Jobs by their schedule.
 
 use super::{now, one};
-use crate::cli::ReplicateRun;
-use crate::show::Out;
+use crate::cli::{Common, ReplicateRun};
 use anyhow::{Result, ensure};
 use kura_replicate::Jobs;
 use std::io::{Write, stderr};
@@ -13,11 +12,11 @@ use std::time::{Duration, SystemTime};
 const TICK: Duration = Duration::from_millis(500);
 
 /// Runs every job whose time has come. It fails where one of them failed, after all others were run.
-pub fn due(jobs: &Jobs, command: &ReplicateRun, out: Out) -> Result<ExitCode> {
+pub fn due(jobs: &Jobs, command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for name in jobs.names() {
         if is_due(jobs, &name) {
-            match one(jobs, &name, command, out) {
+            match one(jobs, &name, command, common) {
                 Ok(ExitCode::SUCCESS) => {}
                 Ok(_) => code = ExitCode::FAILURE,
                 Err(error) => {
@@ -31,7 +30,7 @@ pub fn due(jobs: &Jobs, command: &ReplicateRun, out: Out) -> Result<ExitCode> {
 }
 
 /// Runs jobs whenever their time has come, until the process is stopped: a run that is cut off goes on at its next.
-pub fn follow(jobs: &Jobs, command: &ReplicateRun, out: Out) -> Result<ExitCode> {
+pub fn follow(jobs: &Jobs, command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
     let has_schedule = |name: &String| jobs.get(name).is_ok_and(|job| job.every.is_some());
     ensure!(
         jobs.names().iter().any(has_schedule),
@@ -39,7 +38,7 @@ pub fn follow(jobs: &Jobs, command: &ReplicateRun, out: Out) -> Result<ExitCode>
     );
     loop {
         // One that failed was told; its next time comes.
-        due(jobs, command, out)?;
+        due(jobs, command, common)?;
         std::thread::sleep(TICK);
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::show::table;
 use crate::size::Size;
-use kura_replicate::{Standing, Summary, Worker};
+use kura_replicate::{Standing, Summary, Verified, Worker};
+use std::fmt::Write;
 use std::time::Duration;
 
 /// A run's summary; of a dry run, the lists.
@@ -28,15 +29,28 @@ pub fn summary(summary: &Summary) -> String {
     }
     let rate = Size((summary.bytes as f64 / seconds.max(1e-3)) as u64);
     let whole = if summary.is_complete { "the copy is complete" } else { "the copy is NOT complete" };
+    let sent = Size(summary.sent_bytes);
+    let (deleted, unchanged) = (summary.deleted, summary.unchanged);
     let mut text = format!(
-        "{carried} in {seconds:.2} s ({rate}/s), {} deleted, {} unchanged: {whole}\n",
-        summary.deleted, summary.unchanged
+        "{carried} in {seconds:.2} s ({rate}/s), {sent} sent, {deleted} deleted, {unchanged} unchanged: {whole}\n"
     );
     if summary.files > 0 {
         let row = |(index, worker): (usize, &Worker)| {
             vec![(index + 1).to_string(), worker.files.to_string(), Size(worker.bytes).to_string()]
         };
         text += &format!("\n{}", table(&["WORKER>", "FILES>", "BYTES>"], summary.workers.iter().enumerate().map(row)));
+    }
+    text
+}
+
+/// What a comparison came to: all that differs, a line each.
+pub fn verified(verified: &Verified) -> String {
+    let Verified { files, bytes, seconds, differing } = verified;
+    let what = if differing.is_empty() { "nothing differs".to_owned() } else { format!("{} differ", differing.len()) };
+    let mut text = format!("{files} files, {} compared in {seconds:.2} s: {what}\n", Size(*bytes));
+    for difference in differing {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{}: {}", kura_replicate::escaped(&difference.path), difference.cause);
     }
     text
 }

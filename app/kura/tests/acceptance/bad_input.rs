@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 fn a_data_directory_has_one_server() {
     let home = Home::new();
     let server = home.serve();
-    let complaint = fails(&mut home.kura(&["serve", "--nbd", "127.0.0.1:0", "--admin", "127.0.0.1:0"]));
+    let complaint = fails(&mut home.kura(&["serve", "--nbd", "127.0.0.1:0", "--s3", "off", "--admin", "127.0.0.1:0"]));
     let pid = server.pid().to_string();
     assert!(complaint.contains("kura-data") && complaint.contains(&pid), "who holds it? {complaint}");
     assert_eq!(ok(tool("nbdinfo").args(["--size", &home.uri("demo")])).trim(), (1 << 30).to_string());

@@ -66,7 +66,7 @@ impl Home {
     pub fn spawn(&self, args: &[&str]) -> Server {
         let log = std::fs::File::create(self.path("server.log")).expect("the server's log");
         let mut child = Command::new(env!("CARGO_BIN_EXE_kura"))
-            .args(["serve", "--nbd", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .args(["serve", "--nbd", "127.0.0.1:0", "--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
             .args(args)
             .current_dir(self.folder.path())
             .stdin(Stdio::null())

@@ -4,6 +4,7 @@
 //! `cargo xtask test` installs; loop devices and mounts want root.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // What a failed test has to say.
 
+mod array;
 mod bad_input;
 mod clients;
 mod crash;
@@ -14,6 +15,8 @@ mod lab_replicate;
 mod lab_report;
 mod nbd;
 mod rebuild;
+mod replicate;
+mod s3;
 mod serving;
 mod suites;
 mod tls;

@@ -13,10 +13,22 @@ use std::ops::Range;
 
 /// A leaf above this many bytes is split, unless it is a single row.
 pub(crate) const LEAF_LIMIT_BYTES: usize = 2048;
+/// The memory of a leaf: of one size, so that leaves that come and go leave no gaps between them.
+const ROOM_BYTES: usize = LEAF_LIMIT_BYTES + 256;
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Leaf {
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
+}
+
+/// What an edit met.
+pub(crate) struct Edited {
+    /// The row's value before.
+    pub found: Option<Known>,
+    /// The row behind it in the leaf, if it is of the same name.
+    pub sibling: Option<(Row, Known)>,
+    /// False when the row is the leaf's last one: what is behind it is not known here.
+    pub sees_behind: bool,
 }
 
 /// Goes through the rows of a leaf.
@@ -86,16 +98,33 @@ fn encode(out: &mut Vec<u8>, before: &[u8], name: &[u8], version: u64, packed: &
 
 impl Leaf {
     /// Bytes as they were written; the rows are held against the format as they are met.
-    pub fn from_bytes(bytes: Vec<u8>) -> Self {
-        Self { bytes: bytes.into() }
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let mut room = Vec::with_capacity(bytes.len().max(ROOM_BYTES));
+        room.extend_from_slice(bytes);
+        Self { bytes: room }
     }
 
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
+    pub fn copy(&self) -> Self {
+        Self { bytes: self.bytes.clone() }
+    }
+
     pub fn walk(&self) -> Walk<'_> {
         Walk::new(&self.bytes)
+    }
+
+    /// The first and the last row; none of an empty leaf.
+    pub fn ends(&self) -> Result<Option<(Row, Row)>> {
+        let mut walk = self.walk();
+        if !walk.step()? {
+            return Ok(None);
+        }
+        let first = Row::new(walk.name.clone(), walk.version);
+        while walk.step()? {}
+        Ok(Some((first, Row::new(walk.name, walk.version))))
     }
 
     /// The first row at or behind `row`, and whether it is `row` itself.
@@ -109,8 +138,8 @@ impl Leaf {
         Ok(None)
     }
 
-    /// Sets or removes a row; what it was comes back.
-    pub fn edit(&mut self, row: &Row, known: Option<&Known>) -> Result<Option<Known>> {
+    /// Sets or removes a row.
+    pub fn edit(&mut self, row: &Row, known: Option<&Known>) -> Result<Edited> {
         let mut walk = self.walk();
         let mut before: Vec<u8> = Vec::new();
         let mut found = None;
@@ -144,12 +173,19 @@ impl Leaf {
             encode(&mut patch, last, &row.name, row.version.0, &known.pack());
             last = &row.name;
         }
+        let (sees_behind, mut sibling) = (behind.is_some(), None);
         if let Some((name, version, packed)) = behind {
-            encode(&mut patch, last, &name, version, &self.bytes[packed]);
+            let packed = &self.bytes[packed];
+            encode(&mut patch, last, &name, version, packed);
+            if name == row.name {
+                sibling = Some((Row::new(name, version), Known::unpack(version, packed)?));
+            }
         }
-        let parts = [&self.bytes[..range.start], &patch, &self.bytes[range.end..]];
-        self.bytes = parts.concat().into();
-        Ok(found)
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve_exact(ROOM_BYTES);
+        }
+        self.bytes.splice(range, patch);
+        Ok(Edited { found, sibling, sees_behind })
     }
 
     /// Cuts a leaf that is too large in two; the second half and its first row.
@@ -168,8 +204,10 @@ impl Leaf {
                 encode(&mut right, &[], &walk.name, walk.version, &self.bytes[walk.packed.clone()]);
                 right.extend_from_slice(&self.bytes[cut.end..]);
                 let row = Row::new(walk.name.clone(), walk.version);
-                self.bytes = self.bytes[..cut.start].into();
-                return Ok(Some((row, Self::from_bytes(right))));
+                self.bytes.truncate(cut.start);
+                // A row that is large by itself had more room than a leaf has.
+                self.bytes.shrink_to(ROOM_BYTES);
+                return Ok(Some((row, Self::from_bytes(&right))));
             }
         }
         Ok(None)
@@ -179,13 +217,12 @@ impl Leaf {
     pub fn absorb(&mut self, right: &Leaf) -> Result<()> {
         let mut walk = self.walk();
         while walk.step()? {}
-        let mut bytes = self.bytes.to_vec();
+        let last = walk.name;
         let mut behind = right.walk();
         if behind.step()? {
-            encode(&mut bytes, &walk.name, &behind.name, behind.version, &right.bytes[behind.packed.clone()]);
-            bytes.extend_from_slice(&right.bytes[behind.end..]);
+            encode(&mut self.bytes, &last, &behind.name, behind.version, &right.bytes[behind.packed.clone()]);
+            self.bytes.extend_from_slice(&right.bytes[behind.end..]);
         }
-        self.bytes = bytes.into();
         Ok(())
     }
 }

@@ -1,11 +1,13 @@
 //! The ordered index: every version of every key, packed, in memory.
 
 mod leaf;
+#[cfg(test)]
+mod tests;
 
 use crate::known::Known;
 use crate::object::Row;
-use kura_block::Result;
-pub(crate) use leaf::Leaf;
+use kura_block::{Error, Result};
+pub(crate) use leaf::{Edited, Leaf};
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
@@ -37,13 +39,20 @@ impl Index {
 
     /// Sets (`Some`) or removes a row; what it was comes back.
     pub fn edit(&mut self, row: &Row, known: Option<&Known>) -> Result<Option<Known>> {
-        let Some((_, leaf)) = self.leaves.range_mut(..=row).next_back() else { return Ok(None) };
+        self.edit_beside(row, known).map(|edited| edited.found)
+    }
+
+    /// As [`Index::edit`], with a look at the row behind.
+    pub fn edit_beside(&mut self, row: &Row, known: Option<&Known>) -> Result<Edited> {
+        let Some((_, leaf)) = self.leaves.range_mut(..=row).next_back() else {
+            return Err(Error::corrupt("the index has no first leaf"));
+        };
         self.bytes -= leaf.bytes().len() as u64;
-        let found = leaf.edit(row, known)?;
+        let edited = leaf.edit(row, known)?;
         let split = leaf.split()?;
         self.bytes += leaf.bytes().len() as u64;
         let is_small = leaf.bytes().len() < JOIN_BYTES;
-        self.rows = self.rows + u64::from(known.is_some()) - u64::from(found.is_some());
+        self.rows = self.rows + u64::from(known.is_some()) - u64::from(edited.found.is_some());
         match split {
             Some((first, mut right)) => {
                 // A row that is large by itself may leave two cuts to make.
@@ -57,7 +66,7 @@ impl Index {
             None if is_small && known.is_none() => self.join(row)?,
             None => {}
         }
-        Ok(found)
+        Ok(edited)
     }
 
     /// Joins the leaf of `row` with the one behind it, where both are small.
@@ -118,20 +127,20 @@ impl Index {
         let before = self.leaves.range(..=&from).next_back();
         let behind = self.leaves.range((Excluded(&from), Unbounded));
         for (_, leaf) in before.into_iter().chain(behind) {
-            let mut walk = leaf.walk();
-            let (mut last, mut rest, mut whole) = (None, Leaf::default(), true);
-            while let Some((row, known)) = walk.next()? {
-                if after.is_some_and(|after| row <= *after) {
-                    whole = false;
-                } else {
-                    if !whole {
+            let Some((first, last)) = leaf.ends()? else { continue };
+            if after.is_none_or(|after| first > *after) {
+                return Ok(Some((last, leaf.copy())));
+            }
+            if after.is_some_and(|after| last > *after) {
+                // Leaves were joined since: what was taken already is left out.
+                let mut rest = Leaf::default();
+                let mut walk = leaf.walk();
+                while let Some((row, known)) = walk.next()? {
+                    if row > from {
                         rest.edit(&row, Some(&known))?;
                     }
-                    last = Some(row);
                 }
-            }
-            if let Some(last) = last {
-                return Ok(Some((last, if whole { leaf.clone() } else { rest })));
+                return Ok(Some((last, rest)));
             }
         }
         Ok(None)

@@ -22,7 +22,11 @@ fn rig(seed: u64, size_bytes: u64) -> (Sim, SimDisk) {
 }
 
 fn options() -> Options {
-    Options { volatile_for: Duration::from_millis(3), ..Options::default() }
+    Options {
+        volatile_for: Duration::from_millis(3),
+        discard_after: Some(Duration::from_millis(4)),
+        ..Options::default()
+    }
 }
 
 fn open(sim: &Sim, disk: &SimDisk) -> Store {

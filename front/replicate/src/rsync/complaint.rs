@@ -1,6 +1,6 @@
 //! What rsync complains of, understood. Pure.
 
-use crate::error::Failure;
+use crate::error::{FULL, Failure};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ pub(super) fn first(code: Option<i32>, complaints: &[Vec<u8>]) -> String {
     let explains = |line: &&String| !is_noise(line) && !line.starts_with("rsync warning:");
     let full = lines.iter().find(|line| line.contains("No space left on device"));
     match (full, lines.iter().find(explains), code) {
-        (Some(_), _, _) => "the target is full: free some of its space and run again".to_owned(),
+        (Some(_), _, _) => FULL.to_owned(),
         (None, Some(line), _) => line.clone(),
         (None, None, None) => "rsync was killed".to_owned(),
         (None, None, Some(127)) => "rsync is not installed there".to_owned(),
@@ -60,12 +60,16 @@ fn failure(line: &[u8], roots: &[PathBuf]) -> Option<Failure> {
     if is_warning {
         return None;
     }
-    let path = unescaped(&text[open + 1..close]);
+    let quoted = &text[open + 1..close];
+    // "rename "FROM" -> "TO"" names two.
+    let arrow = b"\" -> \"";
+    let last = quoted.windows(arrow.len()).rposition(|part| part == arrow).map_or(0, |at| at + arrow.len());
+    let path = unescaped(&quoted[last..]);
     let after = String::from_utf8_lossy(&text[close + 1..]).into_owned();
     let after = after.trim_start_matches(" (in ").trim_start_matches([':', ' ']);
     let cause = match after.rsplit_once(" (") {
         _ if text.starts_with(b"file has vanished") => "it vanished while it was copied".to_owned(),
-        Some((cause, _)) if cause.contains("No space left on device") => "target: no space left on device".to_owned(),
+        Some((cause, _)) if cause.contains("No space left on device") => FULL.to_owned(),
         Some((cause, _)) => {
             let side = if text.starts_with(b"[sender]") { "source" } else { "target" };
             format!("{side}: {}", cause.rsplit(": ").next().unwrap_or(cause))
@@ -88,7 +92,7 @@ fn relative(path: &[u8], roots: &[PathBuf]) -> Vec<u8> {
 }
 
 /// rsync writes bytes that are no text as `\#ooo`, in octal.
-fn unescaped(path: &[u8]) -> Vec<u8> {
+pub(super) fn unescaped(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;
     while let Some((&byte, after)) = rest.split_first() {
@@ -122,11 +126,12 @@ mod tests {
             ),
             (
                 "rsync: [receiver] mkstemp \"/dst/d/.x.AbCdEf\" failed: No space left on device (28)",
-                Some(("d/x", "target: no space left on device")),
+                Some(("d/x", FULL)),
             ),
+            ("rsync: [receiver] write failed on \"/dst/big\": No space left on device (28)", Some(("big", FULL))),
             (
-                "rsync: [receiver] write failed on \"/dst/big\": No space left on device (28)",
-                Some(("big", "target: no space left on device")),
+                "rsync: [receiver] rename \"/dst/d/.f.Gd35cH\" -> \"d/f\": Operation not permitted (1)",
+                Some(("d/f", "target: Operation not permitted")),
             ),
             ("file has vanished: \"/src/a\\#012b\"", Some(("a\nb", "it vanished while it was copied"))),
             ("rsync error: some files/attrs were not transferred (code 23) at main.c(1338)", None),

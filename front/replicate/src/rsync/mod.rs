@@ -7,10 +7,10 @@ mod complaint;
 mod process;
 
 use crate::error::{Error, Failure, Result};
-use crate::marker::Marker;
-use crate::run::{Carrier, Carry, Job, Node, Options, lock};
+use crate::marker::{Marker, State};
+use crate::run::{Carrier, Carry, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
-use crate::tree::{Catalogue, Changed, MARKER, Scan, join, scan};
+use crate::tree::{Catalogue, Changed, Kind, MARKER, Need, Scan, join, scan};
 use complaint::Ending;
 use process::{Done, Process};
 use rustix::fs::{Mode, OFlags, syncfs};
@@ -35,7 +35,7 @@ pub(crate) struct Rsync {
 }
 
 impl Rsync {
-    pub fn new(target: &Target, options: &Options) -> Result<Self> {
+    pub fn new(target: &Target, options: &Options) -> Self {
         let local = Node { source: None, target: None };
         let nodes = if options.nodes.is_empty() { vec![local] } else { options.nodes.clone() };
         let target = match target {
@@ -43,7 +43,7 @@ impl Rsync {
             target => target.clone(),
         };
         let bandwidth_kib = options.bandwidth.map(|bytes| (bytes / 1024 / options.all_workers() as u64).max(1));
-        Ok(Self { target, nodes, bandwidth_kib, in_place: options.in_place })
+        Self { target, nodes, bandwidth_kib, in_place: options.in_place }
     }
 
     /// The target as rsync is told it, with a slash at its end.
@@ -58,11 +58,14 @@ impl Rsync {
     }
 
     /// An rsync with the options of every transfer.
-    fn copying(&self, node: &Node, more: &[&str]) -> Process {
+    fn copying(&self, carry: &Carry<'_>, node: &Node, more: &[&str]) -> Process {
         let mut process = Process::on(node.source.as_deref());
-        // Links, permissions, times, owners, devices; hard links, access control lists, attributes, holes.
-        process.args(["-lptgoDHAXS", "--numeric-ids", "--force", "--from0", "--files-from=-", "--out-format=%i|%l"]);
+        // Links, permissions, times, owners, devices.
+        process.args(["-lptgoD", "--numeric-ids", "--force", "--from0", "--files-from=-", "--out-format=%i|%l|%b"]);
         process.args(more);
+        if carry.is_suspect {
+            process.args(["--ignore-times"]);
+        }
         if let Some(kib) = self.bandwidth_kib {
             process.args([format!("--bwlimit={kib}")]);
         }
@@ -71,6 +74,12 @@ impl Rsync {
 
     fn local_root(&self) -> Option<&Path> {
         if let Target::Local(path) = &self.target { Some(path) } else { None }
+    }
+
+    /// What a process on a node must be worth, in seconds of work.
+    fn least_s(&self, node: &Node) -> f64 {
+        let is_remote = self.local_root().is_none() || node.source.is_some();
+        if is_remote { LEAST_REMOTE_S } else { LEAST_S }
     }
 
     fn failed(&self, done: &Done) -> Error {
@@ -111,7 +120,7 @@ impl Carrier for Rsync {
         let from = [self.root(&self.nodes[0]).as_os_str(), OsStr::from_bytes(MARKER)].concat_os();
         let mut process = Process::on(None);
         process.args([from]).args([folder.path()]);
-        let done = process.run(&[], |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
         match done.ending() {
             Ending::Lost => Err(self.failed(&done)),
             _ => Marker::read(folder.path()).map_err(|error| Error::target(self.target.to_string(), error)),
@@ -125,7 +134,7 @@ impl Carrier for Rsync {
         let mut process = Process::on(None);
         process.args(["--list-only", "--dirs"]).args([self.root(&self.nodes[0])]);
         let mut listed = 0;
-        let done = process.run(&[], |_, _| listed += 1).map_err(|cause| Error::target("rsync", cause))?;
+        let done = process.run(&[], |_, _, _| listed += 1).map_err(|cause| Error::target("rsync", cause))?;
         match done.ending() {
             Ending::Lost => Err(self.failed(&done)),
             // A target that is not there yet has nothing; its own line is the only one of one that is.
@@ -146,7 +155,7 @@ impl Carrier for Rsync {
     fn mark(&self, marker: &Marker, durably: bool) -> Result<()> {
         if let Some(root) = self.local_root() {
             let marked = std::fs::create_dir_all(root).and_then(|()| {
-                if durably {
+                if durably && marker.state != State::Unfinished {
                     syncfs(open(root)?)?;
                 }
                 marker.write(root, durably)
@@ -159,26 +168,66 @@ impl Carrier for Rsync {
         let mut process = Process::on(None);
         // In place: the directory keeps its time of modification.
         process.args(["--mkpath", "--inplace"]).args([path.as_os_str()]).args([self.root(&self.nodes[0])]);
-        let done = process.run(&[], |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
         if done.ending() == Ending::Well { Ok(()) } else { Err(self.failed(&done)) }
+    }
+
+    fn verify(&self, source: &Source, _: usize) -> Result<Verified> {
+        let mut process = Process::on(None);
+        process.args(["-aHAXSn", "--numeric-ids", "--checksum", "--delete", "--exclude=/.kura-replica"]);
+        process.args(["--out-format=%i|%l|%n"]).args([slashed(&source.path)]).args([self.root(&self.nodes[0])]);
+        let mut differing = Vec::new();
+        let done = process.run_with(&[], |line| {
+            let mut fields = line.splitn(3, |byte| *byte == b'|');
+            if let (Some(what), Some(_), Some(path)) = (fields.next(), fields.next(), fields.next()) {
+                let how = format!("rsync would change it: {}", String::from_utf8_lossy(what).trim());
+                differing.push(Failure::new(complaint::unescaped(path), how));
+            }
+        });
+        let done = done.map_err(|cause| Error::target("rsync", cause))?;
+        if matches!(done.ending(), Ending::Lost | Ending::Broken) {
+            return Err(self.failed(&done));
+        }
+        differing.extend(done.failures(std::slice::from_ref(&source.path)));
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        let (sizes, _) = scan(source.root.as_fd(), Scan { threads, attributes: false }, |directory| {
+            let files = directory.entries.iter().filter(|entry| entry.kind == Kind::File);
+            Some(files.fold((0, 0), |(files, bytes), file| (files + 1, bytes + file.size_bytes)))
+        });
+        let (files, bytes) = sizes.into_iter().fold((0, 0), |(files, bytes), (f, b)| (files + f, bytes + b));
+        Ok(Verified { files, bytes, seconds: 0.0, differing })
     }
 
     fn carry(&self, carry: &Carry<'_>) -> Result<()> {
         let changes = carry.changes;
-        let is_new = |changed: &&Changed| changed.is_new;
-        self.list(carry, &["--dirs"], changes.directories.iter().filter(is_new).map(|it| it.directory.path.clone()))?;
+        let directories = |which: fn(&Changed) -> bool| {
+            changes
+                .directories
+                .iter()
+                .filter(move |changed| which(changed))
+                .map(|changed| changed.directory.path.clone())
+        };
+        let entries =
+            changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
+        let gone = entries.chain(changes.gone.iter().cloned());
+        if carry.is_known && carry.plan.cost_s() < self.least_s(&self.nodes[0]) {
+            // Little to do is one list: starting a second rsync takes as long as all of it.
+            let links = changes.links.keys().map(|&(directory, entry)| Job { directory, entry });
+            let jobs = carry.plan.jobs.iter().copied().chain(links).map(|job| job.path(changes));
+            let all = directories(|changed| changed.has_new_meta).chain(jobs).chain(gone);
+            self.list(carry, &["--dirs", "--delete-missing-args"], all)?;
+            carry.progress.workers()[0].add(carry.plan.files(), carry.plan.bytes());
+            return Ok(());
+        }
+        self.list(carry, &["--dirs"], directories(|changed| changed.is_new))?;
         self.work(carry)?;
         carry.progress.finish();
         if carry.is_known {
-            let entries =
-                changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
-            let gone: Vec<Vec<u8>> = entries.chain(changes.gone.iter().cloned()).collect();
-            self.list(carry, &["--dirs", "--delete-missing-args"], gone.into_iter())?;
+            self.list(carry, &["--dirs", "--delete-missing-args"], gone)?;
         } else {
             self.delete_strangers(carry)?;
         }
-        let touched = changes.directories.iter().filter(|changed| changed.has_new_meta);
-        self.list(carry, &["--dirs"], touched.map(|it| it.directory.path.clone()))
+        self.list(carry, &["--dirs"], directories(|changed| changed.has_new_meta))
     }
 }
 
@@ -189,9 +238,12 @@ impl Rsync {
         if paths.is_empty() {
             return Ok(());
         }
-        let mut process = self.copying(&self.nodes[0], how);
+        let mut process = self.copying(carry, &self.nodes[0], how);
+        process.args(["-HAXS"]);
         process.args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
-        let done = process.run(&paths, |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        let counter = &carry.progress.workers()[0];
+        let done = process.run(&paths, |_, _, sent_bytes| counter.sent(sent_bytes));
+        let done = done.map_err(|cause| Error::target("rsync", cause))?;
         if done.ending() == Ending::Lost {
             return Err(self.failed(&done));
         }
@@ -207,7 +259,7 @@ impl Rsync {
         let mut process = Process::on(self.nodes[0].source.as_deref());
         process.args(["-rlD", "--delete", "--force", "--existing", "--ignore-existing", "--exclude=/.kura-replica"]);
         process.args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
-        let done = process.run(&[], |_, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
         match done.ending() {
             Ending::Lost | Ending::Broken => Err(self.failed(&done)),
             _ => {
@@ -254,8 +306,7 @@ impl Rsync {
         working: &AtomicUsize,
     ) -> Option<String> {
         let node = &self.nodes[worker % self.nodes.len()];
-        let is_remote = self.local_root().is_none() || node.source.is_some();
-        let least_s = if is_remote { LEAST_REMOTE_S } else { LEAST_S };
+        let least_s = self.least_s(node);
         loop {
             let units = lock(&carry.dealer).take(worker, least_s);
             if units.is_empty() {
@@ -279,7 +330,9 @@ impl Rsync {
                 Ok(done) if done.ending() != Ending::Lost => done,
                 lost => {
                     let mut dealer = lock(&carry.dealer);
-                    units.into_iter().for_each(|unit| dealer.give_back(worker, unit));
+                    for unit in units {
+                        dealer.give_back(worker, unit);
+                    }
                     drop(dealer);
                     working.fetch_sub(1, Relaxed);
                     return Some(lost.map_or_else(|cause| format!("rsync: {cause}"), |done| done.why()));
@@ -310,11 +363,13 @@ impl Rsync {
                 paths.push(Job { directory, entry }.path(carry.changes));
             }
         }
-        let mut process = self.copying(node, if self.in_place { &["--inplace", "--no-W"] } else { &[] });
+        let mut process = self.copying(carry, node, if self.in_place { &["--inplace", "--no-W"] } else { &[] });
+        process.args(extras(jobs, carry, paths.len() > jobs.len()));
         process.args([slashed(&carry.source.path)]).args([self.root(node)]);
         let counter = &carry.progress.workers()[worker];
         let (mut files, mut bytes) = (0, 0);
-        let done = process.run(&paths, |is_file, size_bytes| {
+        let done = process.run(&paths, |is_file, size_bytes, sent_bytes| {
+            counter.sent(sent_bytes);
             if is_file && files < jobs.len() as u64 {
                 (files, bytes) = (files + 1, bytes + size_bytes);
                 counter.add(1, size_bytes);
@@ -339,6 +394,24 @@ impl Rsync {
         };
         vec![carry.source.path.clone(), target]
     }
+}
+
+/// Options that only some files need, and that cost something for all: hard links, holes, attributes.
+fn extras(jobs: &[Job], carry: &Carry<'_>, has_links: bool) -> Vec<&'static str> {
+    let changes = carry.changes;
+    let is_plain = |job: &Job| {
+        let is_new = job.need(changes) == Need::Contents { exists: false };
+        let has_attributes =
+            job.entry(changes).has_attributes || changes.directories[job.directory].directory.has_attributes;
+        carry.knows_attributes && is_new && !has_attributes
+    };
+    let mut extras = Vec::new();
+    extras.extend(has_links.then_some("--hard-links"));
+    extras.extend(jobs.iter().any(|job| job.entry(changes).is_sparse).then_some("--sparse"));
+    if !jobs.iter().all(is_plain) {
+        extras.extend(["--acls", "--xattrs"]);
+    }
+    extras
 }
 
 fn slashed(path: &Path) -> OsString {

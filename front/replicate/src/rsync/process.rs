@@ -27,7 +27,7 @@ pub(super) struct Done {
 impl Process {
     /// On this machine, or on another one by ssh.
     pub fn on(host: Option<&str>) -> Self {
-        let args = [format!("--rsh={SSH}"), "--timeout=60".to_owned()].map(Into::into).into();
+        let args = vec!["--timeout=60".into()];
         Self { host: host.map(str::to_owned), args }
     }
 
@@ -39,20 +39,32 @@ impl Process {
     fn command(&self) -> Command {
         let Some(host) = &self.host else {
             let mut command = Command::new("rsync");
-            command.args(&self.args);
+            // As a variable: said as an option, a daemon would be looked for behind ssh, too.
+            command.args(&self.args).env("RSYNC_RSH", SSH);
             return command;
         };
         let mut words = SSH.split(' ');
         let mut command = Command::new(words.next().unwrap_or("ssh"));
         // The other side's shell takes the words apart again.
         let quoted = self.args.iter().map(|arg| quoted(arg));
-        command.args(words).arg("--").arg(host).arg("rsync").args(quoted);
+        command.args(words).arg("--").arg(host).arg(format!("RSYNC_RSH='{SSH}'")).arg("rsync").args(quoted);
         command
     }
 
-    /// Runs it with a list of paths. `told` is called for each line of its list of changes: whether it is a file, and
-    /// its size.
-    pub fn run(&self, paths: &[Vec<u8>], mut told: impl FnMut(bool, u64)) -> Result<Done> {
+    /// Runs it with a list of paths. `told` is called for each line of its list of changes: whether it is a file, its
+    /// size, and how much of it was sent.
+    pub fn run(&self, paths: &[Vec<u8>], mut told: impl FnMut(bool, u64, u64)) -> Result<Done> {
+        self.run_with(paths, |line| {
+            let mut fields = line.split(|byte| *byte == b'|');
+            let kind = fields.next().unwrap_or_default();
+            let mut number = || std::str::from_utf8(fields.next()?).ok()?.trim().parse().ok();
+            let (size, sent) = (number().unwrap_or(0), number().unwrap_or(0));
+            told(kind.get(1) != Some(&b'd'), size, sent);
+        })
+    }
+
+    /// Runs it with a list of paths. `told` is called for each line that it prints.
+    pub fn run_with(&self, paths: &[Vec<u8>], mut told: impl FnMut(&[u8])) -> Result<Done> {
         let mut command = self.command();
         command.stdin(if paths.is_empty() { Stdio::null() } else { Stdio::piped() });
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).env("LC_ALL", "C").spawn()?;
@@ -65,9 +77,7 @@ impl Process {
             let complaints = scope.spawn(move || stderr.map(complaints).unwrap_or_default());
             for line in stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).split(b'\n')).map_while(Result::ok)
             {
-                let (kind, size) = line.split_at(line.iter().position(|byte| *byte == b'|').unwrap_or(line.len()));
-                let size = std::str::from_utf8(size).ok().and_then(|size| size.strip_prefix('|')?.trim().parse().ok());
-                told(kind.get(1) != Some(&b'd'), size.unwrap_or(0));
+                told(&line);
             }
             complaints.join().unwrap_or_default()
         });

@@ -9,16 +9,21 @@
 //! What must hold: the catalogue is written after the target is durable and marked with the same run, so that a run cut off
 //! anywhere leaves a catalogue whose run is not the marker's, and the next one asks the target what it has.
 
+mod failover;
 mod options;
 mod place;
 mod plan;
 mod summary;
+mod verify;
 
+pub use failover::{failback, failover};
 pub use options::{Node, Options, Split, With};
 pub use place::{Place, last};
 pub use summary::{Summary, Worker};
+pub use verify::{Verified, verify};
 
 pub(crate) use plan::{Job, Plan};
+pub(crate) use verify::{CONTENTS, compare};
 
 use crate::balance::{Dealer, Learned};
 use crate::error::{Error, Failure, Result};
@@ -67,6 +72,10 @@ pub(crate) struct Carry<'a> {
     pub progress: &'a Progress,
     /// All that the target has is known: what is to be deleted is in the changes.
     pub is_known: bool,
+    /// Entries say whether they have extended attributes.
+    pub knows_attributes: bool,
+    /// Sizes and times of files there may be those of contents that were lost.
+    pub is_suspect: bool,
     pub dealer: Mutex<Dealer>,
     pub learned: Mutex<Learned>,
     pub failures: Mutex<Vec<Failure>>,
@@ -88,10 +97,13 @@ pub(crate) trait Carrier: Sync {
     fn tree(&self) -> Result<Option<Catalogue>>;
     /// Whether several workers may carry parts of a file.
     fn cuts(&self) -> bool;
-    /// Marks the target.
+    /// Marks the target. Durably: the marker, and before it all that the target has, unless the marker says that this is
+    /// unfinished.
     fn mark(&self, marker: &Marker, durably: bool) -> Result<()>;
     /// Carries everything. Files that could not be carried are told to `carry`; an error is the end of the run.
     fn carry(&self, carry: &Carry<'_>) -> Result<()>;
+    /// Compares the target with the source, contents and all, with so many workers.
+    fn verify(&self, source: &Source, workers: usize) -> Result<Verified>;
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -106,7 +118,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     if let Target::Local(target) = target {
         refuse_inside(&source.path, target)?;
     }
-    let carrier = options.carrier(target)?;
+    let carrier = options.carrier(target);
     let marker = carrier.marker()?;
     refuse_others(&source, target, marker.as_ref(), &*carrier, options)?;
 
@@ -136,6 +148,8 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         options,
         progress,
         is_known,
+        knows_attributes: known.run().is_nil(),
+        is_suspect,
         dealer: Mutex::new(Dealer::new(plan.lists.clone())),
         learned: Mutex::new(learned),
         failures: Mutex::new(failures.collect()),
@@ -145,17 +159,16 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let before = marker.and_then(|marker| marker.recovery_point);
     let mark = |state, recovery_point| Marker { source: source.name(), run, state, recovery_point, boot: boot() };
     if has_work {
-        carrier.mark(&mark(State::Unfinished, before.clone()), false)?;
+        // Durably before anything changes: what says complete after a power cut must be complete.
+        carrier.mark(&mark(State::Unfinished, before.clone()), options.durable)?;
         carrier.carry(&carry)?;
     }
     progress.finish();
     summary.stolen = lock(&carry.dealer).stolen();
     let learned = *lock(&carry.learned);
     let failures = std::mem::take(&mut *lock(&carry.failures));
-    let (state, point) = match failures.is_empty() {
-        true => (State::Complete, Some(rfc3339(began.1))),
-        false => (State::Partial, before),
-    };
+    let (state, point) =
+        if failures.is_empty() { (State::Complete, Some(rfc3339(began.1))) } else { (State::Partial, before) };
     carrier.mark(&mark(state, point), has_work && options.durable)?;
     if has_work {
         keep(place, run, &known, &changes, &failures)?;

@@ -106,6 +106,9 @@ pub struct Options {
     /// Only say what would be carried by whom.
     #[serde(skip)]
     pub dry_run: bool,
+    /// What the kura at a `kura://` target wants to hear.
+    #[serde(skip)]
+    pub token: String,
 }
 
 impl Default for Options {
@@ -125,6 +128,7 @@ impl Default for Options {
             adopt: false,
             allow_empty: false,
             dry_run: false,
+            token: String::new(),
         }
     }
 }
@@ -165,10 +169,10 @@ impl Options {
         }
     }
 
-    pub(crate) fn carrier(&self, target: &Target) -> Result<Box<dyn Carrier>> {
+    pub(crate) fn carrier(&self, target: &Target) -> Box<dyn Carrier> {
         match self.with(target) {
-            With::Rsync => Ok(Box::new(crate::rsync::Rsync::new(target, self)?)),
-            With::Kura => Err(Error::Usage("kura to kura is not there yet".to_owned())),
+            With::Rsync => Box::new(crate::rsync::Rsync::new(target, self)),
+            With::Kura => Box::new(crate::kura::Kura::new(target, self)),
         }
     }
 

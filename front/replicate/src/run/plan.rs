@@ -58,6 +58,11 @@ impl Plan {
         self.loads().iter().map(|load| load.bytes).sum()
     }
 
+    /// How long one worker should take for all of it, in seconds.
+    pub fn cost_s(&self) -> f64 {
+        self.loads().iter().map(|load| load.cost_s).sum()
+    }
+
     /// What each worker's list holds.
     pub fn loads(&self) -> Vec<Load> {
         self.lists.loads()

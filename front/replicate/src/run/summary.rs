@@ -4,7 +4,7 @@ use super::{Options, Plan};
 use crate::balance::{Load, imbalance};
 use crate::error::Failure;
 use crate::marker::{Marker, State, rfc3339};
-use crate::progress::Progress;
+use crate::progress::{Counter, Progress};
 use crate::target::Target;
 use crate::tree::{Changes, Unread};
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,8 @@ pub struct Summary {
     pub files: u64,
     /// Bytes of them.
     pub bytes: u64,
+    /// Bytes of contents that were sent: what the target had already was not.
+    pub sent_bytes: u64,
     /// Entries that were at the target already.
     pub unchanged: u64,
     /// Entries to be deleted at the target, directories too.
@@ -76,6 +78,7 @@ impl Summary {
             dry_run: options.dry_run,
             files: 0,
             bytes: 0,
+            sent_bytes: 0,
             unchanged: 0,
             deleted: 0,
             workers: Vec::new(),
@@ -111,6 +114,7 @@ impl Summary {
         for (worker, counter) in self.workers.iter_mut().zip(progress.workers()) {
             (worker.files, worker.bytes) = counter.get();
         }
+        self.sent_bytes = progress.workers().iter().map(Counter::sent_bytes).sum();
         failures.sort();
         failures.dedup_by(|one, other| one.path == other.path);
         for failure in &failures {

@@ -111,7 +111,9 @@ impl Known<'_> {
                     changes.unchanged += entries;
                 }
                 Visited::Differs { now, index } => {
-                    index.into_iter().for_each(|index| is_there[index] = true);
+                    if let Some(index) = index {
+                        is_there[index] = true;
+                    }
                     // A record that cannot be read is one that is not there.
                     let old = index.and_then(|index| Directory::of_record(self.tree.record(index)).ok());
                     changes.directories.push(self.compare(now, old, unread));

@@ -5,7 +5,8 @@ mod changes;
 mod scan;
 
 pub use catalogue::Catalogue;
-pub use changes::{Changed, Changes, Known, Need, Visited};
+pub use changes::{Changed, Changes, Known, Need};
+pub(crate) use scan::open_directory;
 pub use scan::{Scan, Unread, scan};
 
 use crate::codec::{Reader, broken, put, put_bytes, put_signed};
@@ -142,11 +143,6 @@ impl Entry {
             target: if is_device { stat.st_rdev.to_le_bytes().into() } else { Box::default() },
             has_attributes: false,
         })
-    }
-
-    /// A device's number.
-    pub fn device(&self) -> u64 {
-        self.target.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
     fn put(&self, out: &mut Vec<u8>) {

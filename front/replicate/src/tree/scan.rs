@@ -138,7 +138,7 @@ impl Reading<'_> {
         directory.changed = Time { s: stat.st_ctime, ns: stat.st_ctime_nsec as u32 };
         directory.has_attributes = self.how.attributes && has_attributes(&fd, c".");
         let mut inner = Vec::new();
-        let mut buffer = [MaybeUninit::uninit(); 32 << 10];
+        let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut names = RawDir::new(fd.try_clone().map_err(|_| Errno::MFILE)?, &mut buffer);
         while let Some(name) = names.next() {
             let name = name?;

@@ -1,0 +1,42 @@
+//! `kura replicate serve`: the target's end of copies.
+
+use crate::show::print;
+use anyhow::{Context, Result, bail};
+use kura_replicate::{Service, serve_stream};
+use std::fs::File;
+use std::io::{ErrorKind, Write, stdin, stdout};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Serves a stream, or all who connect, until the end.
+pub fn serve(root: &Path, listen: Option<String>, token_file: Option<PathBuf>) -> Result<()> {
+    let Some(address) = listen else {
+        return serve_stream(root, stdin().lock(), stdout().lock()).with_context(|| root.display().to_string());
+    };
+    let token_file = token_file.unwrap_or_else(|| root.with_extension("token"));
+    let token = token(&token_file)?;
+    let service = Service::listen(root, &address, token).with_context(|| root.display().to_string())?;
+    print(&format!("kura://{}/NAME keeps a copy in {}/NAME", service.address()?, root.display()))?;
+    print(&format!("who connects says --token, or KURA_TOKEN, with what {} holds\nready", token_file.display()))?;
+    Ok(service.run()?)
+}
+
+/// The token in a file, which only its owner may read.
+fn token(path: &Path) -> Result<String> {
+    let at = || path.display().to_string();
+    match File::options().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(mut file) => {
+            let token = uuid::Uuid::new_v4().simple().to_string();
+            file.write_all(token.as_bytes()).with_context(at)?;
+            Ok(token)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let token = std::fs::read_to_string(path).with_context(at)?.trim().to_owned();
+            if token.is_empty() {
+                bail!("{} is empty: remove it, and one is made", at());
+            }
+            Ok(token)
+        }
+        Err(error) => Err(error).with_context(at),
+    }
+}

@@ -1,0 +1,123 @@
+//! The committer: group commit, one entry at a time.
+
+use crate::Lsn;
+use crate::entry::Group;
+use crate::journal::Inner;
+use crate::state::{Kept, Step};
+use futures::future::select;
+use kura_block::Result;
+use std::rc::Rc;
+
+impl Inner {
+    /// The committer: one entry at a time, and a flush when somebody waits or much is unflushed.
+    pub async fn commit_groups(self: Rc<Self>) {
+        loop {
+            let done = match self.next_step().await {
+                Step::Write { group, durable } => self.write_group(&group, durable).await,
+                Step::Flush => self.flush_entries().await,
+                Step::End => return,
+            };
+            if let Err(error) = done {
+                tracing::error!(controller = self.identity.controller, %error, "the journal failed");
+                self.state.borrow_mut().failed = Some(error);
+                self.progress.notify_waiters();
+                return;
+            }
+        }
+    }
+
+    /// Waits until there is something to do.
+    async fn next_step(&self) -> Step {
+        loop {
+            let linger = {
+                let state = &mut *self.state.borrow_mut();
+                match state.step(self.runtime.now(), self.limits) {
+                    Ok(step) => return step,
+                    Err(linger) => linger,
+                }
+            };
+            match linger {
+                None => self.wake.notified().await,
+                Some(rest) => {
+                    select(std::pin::pin!(self.wake.notified()), self.runtime.sleep(rest)).await;
+                }
+            }
+        }
+    }
+
+    async fn write_group(&self, group: &Group, durable: bool) -> Result<()> {
+        self.write_entry(group, durable).await?;
+        let (bytes, written) = {
+            let state = &mut *self.state.borrow_mut();
+            state.pending_bytes -= group.entry_bytes();
+            (group.entry_bytes(), (state.written, state.sequence))
+        };
+        if durable {
+            return self.made_durable(written).await;
+        }
+        let state = &mut *self.state.borrow_mut();
+        if state.unflushed_bytes == 0 {
+            state.unflushed_since = self.runtime.now();
+        }
+        state.unflushed_bytes += bytes;
+        Ok(())
+    }
+
+    async fn flush_entries(&self) -> Result<()> {
+        let written = {
+            let state = &mut *self.state.borrow_mut();
+            state.unflushed_bytes = 0;
+            (state.written, state.sequence)
+        };
+        self.on_live_copies(async |_, copy| copy.device.flush().await).await?;
+        self.made_durable(written).await
+    }
+
+    /// Lets what was written up to here count as durable; where a copy died meanwhile, only after the others say so.
+    async fn made_durable(&self, (lsn, sequence): (Lsn, u64)) -> Result<()> {
+        while self.state.borrow().told != self.state.borrow().live_copies {
+            self.write_entry(&Group::default(), true).await?;
+        }
+        let state = &mut *self.state.borrow_mut();
+        state.alive()?;
+        (state.durable, state.durable_sequence) = (lsn, sequence);
+        state.wanted_first = Some(state.wanted).filter(|wanted| *wanted > lsn);
+        self.progress.notify_waiters();
+        Ok(())
+    }
+
+    /// Writes one entry to all live copies.
+    async fn write_entry(&self, group: &Group, durable: bool) -> Result<()> {
+        let bytes = group.entry_bytes();
+        let position = self.room_for(bytes).await;
+        let _alone = self.telling.lock().await;
+        let stamp = self.state.borrow().stamp();
+        let entry = group.encode(stamp);
+        let place = self.shape.place(position);
+        self.on_live_copies(async |_, copy| copy.device.write(copy.offset + place, entry.clone(), durable).await)
+            .await?;
+        let state = &mut *self.state.borrow_mut();
+        let end_lsn = Lsn(stamp.first_lsn.0 + u64::from(group.count));
+        state.kept.push_back(Kept { first_lsn: stamp.first_lsn, end_lsn, sequence: stamp.sequence, position });
+        state.position = position + bytes;
+        state.sequence += 1;
+        state.written = end_lsn;
+        state.told = stamp.live_copies;
+        Ok(())
+    }
+
+    /// Where the next entry goes, once there is room for it.
+    async fn room_for(&self, bytes: u64) -> u64 {
+        loop {
+            let progress = self.progress.notified();
+            {
+                let state = self.state.borrow();
+                let position = self.shape.fit(state.position, bytes);
+                if position + bytes - state.tail_position() <= self.shape.ring_bytes {
+                    return position;
+                }
+            }
+            progress.await;
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Which copy, root and entry is believed after a fault: each test is one way to be misled.
+
+use super::*;
+
+/// Appends a number and commits it.
+async fn put(journal: &Journal, number: u64) -> Result<()> {
+    append(journal, number);
+    journal.commit(journal.next_lsn()).await
+}
+
+/// Makes tables of the numbers below `numbers`; the last record, which is committed, stays in the log.
+async fn checkpoint_but_one(journal: &Journal, numbers: u64) -> Result<()> {
+    let tables = (0..numbers).flat_map(u64::to_le_bytes).collect();
+    let tail = Lsn(journal.next_lsn().0 - 1);
+    journal.checkpoint(tail, tail, Some((tables, journal.next_lsn()))).await
+}
+
+#[test]
+fn a_journal_without_a_live_copy_does_not_open() {
+    let rig = Rig::new(1, 2);
+    rig.sim.block_on(async {
+        let (journal, _) = rig.open(&[1], true).await.unwrap();
+        put(&journal, 0).await.unwrap();
+        journal.join(1, rig.copies(&[])[1].clone().unwrap());
+        // The root says that copy 1 does not count yet: it has not got the first entry.
+        journal.checkpoint(Lsn(1), Lsn(1), None).await.unwrap();
+        assert!(journal.is_joining(1));
+    });
+    rig.sim.crash();
+    for degraded in [false, true] {
+        let opened = rig.sim.block_on(rig.open(&[0], degraded)).map(|(_, found)| found);
+        assert_eq!(opened.unwrap_err().kind(), Kind::Invalid);
+    }
+    assert_eq!(rig.sim.block_on(rig.open(&[1], false)).unwrap().1, [0]);
+}
+
+#[test]
+fn an_entry_of_an_older_epoch_does_not_replace_the_true_one() {
+    let rig = Rig::new(2, 2);
+    rig.sim.block_on(async {
+        let (journal, _) = rig.open(&[], false).await.unwrap();
+        put(&journal, 0).await.unwrap();
+        rig.disks[1].inject(FaultKind::LostWrite);
+        put(&journal, 1).await.unwrap();
+    });
+    rig.sim.crash();
+    rig.sim.block_on(async {
+        let (journal, found) = rig.open(&[0], true).await.unwrap();
+        assert_eq!(found, [0], "the other entry reached only the copy that is away");
+        put(&journal, 2).await.unwrap();
+    });
+    for _ in 0..3 {
+        rig.sim.crash();
+        assert_eq!(rig.sim.block_on(rig.open(&[], false)).unwrap().1, [0, 2]);
+    }
+}
+
+#[test]
+fn a_root_of_an_older_epoch_does_not_replace_the_true_one() {
+    let rig = Rig::new(3, 2);
+    rig.sim.block_on(async {
+        let (journal, _) = rig.open(&[], false).await.unwrap();
+        put(&journal, 0).await.unwrap();
+        rig.disks[1].inject(FaultKind::LostWrite);
+        journal.checkpoint(Lsn(1), Lsn(1), None).await.unwrap();
+    });
+    rig.sim.crash();
+    rig.sim.block_on(async {
+        // Both copies have a root of the same generation now, copy 1 that of the later epoch.
+        let (journal, _) = rig.open(&[0], true).await.unwrap();
+        put(&journal, 1).await.unwrap();
+    });
+    rig.sim.crash();
+    assert_eq!(rig.sim.block_on(rig.open(&[], false)).unwrap().1, [0, 1]);
+}
+
+#[test]
+fn a_copy_that_joined_stays_although_older_entries_do_not_name_it() {
+    let rig = Rig::new(4, 2);
+    rig.sim.block_on(async {
+        let (journal, _) = rig.open(&[1], true).await.unwrap();
+        journal.join(1, rig.copies(&[])[1].clone().unwrap());
+        for number in 0..4 {
+            put(&journal, number).await.unwrap();
+        }
+        checkpoint_but_one(&journal, 4).await.unwrap();
+        assert!(journal.is_live(1));
+    });
+    rig.sim.crash();
+    let (journal, found) = rig.sim.block_on(rig.open(&[], false)).unwrap();
+    assert!(journal.is_live(1) && found == [0, 1, 2, 3]);
+    rig.sim.crash();
+    assert_eq!(rig.sim.block_on(rig.open(&[0], true)).unwrap().1, [0, 1, 2, 3], "it has everything");
+}
+
+#[test]
+fn a_copy_that_joins_stays_although_entries_are_written_meanwhile() {
+    let run = |crash: u64| {
+        let rig = Rig::new(crash, 2);
+        let joined = Cell::new(false);
+        rig.sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(crash)], ..FaultPlan::default() });
+        let outcome = rig.sim.run_until_crash_or(async {
+            let (journal, _) = rig.open(&[1], true).await.unwrap();
+            journal.join(1, rig.copies(&[])[1].clone().unwrap());
+            let writes = async {
+                for number in 0..12 {
+                    put(&journal, number).await.unwrap();
+                }
+            };
+            let checkpoints = async {
+                while !journal.is_live(1) {
+                    let (lsn, bytes) = (journal.next_lsn(), (0..journal.next_lsn().0 - 1).flat_map(u64::to_le_bytes));
+                    let bytes = bytes.collect::<Vec<_>>();
+                    journal.commit(lsn).await.unwrap();
+                    journal.checkpoint(lsn, lsn, Some((bytes, lsn))).await.unwrap();
+                }
+                joined.set(true);
+            };
+            futures::future::join(writes, checkpoints).await;
+        });
+        if outcome == Outcome::Done(()) {
+            rig.sim.crash();
+        }
+        rig.sim.set_plan(&FaultPlan::default());
+        let (journal, _) = rig.sim.block_on(rig.open(&[], false)).unwrap();
+        assert!(journal.is_live(1) || !joined.get(), "crash at {crash}: the copy counted and does no more");
+        outcome == Outcome::Done(())
+    };
+    assert!((1..10_000).any(run), "some run ends before its crash");
+}
+
+#[test]
+fn a_copy_that_died_in_a_checkpoint_stays_dead_although_older_entries_name_it() {
+    let rig = Rig::new(5, 2);
+    rig.sim.block_on(async {
+        let (journal, _) = rig.open(&[], false).await.unwrap();
+        for number in 0..4 {
+            put(&journal, number).await.unwrap();
+        }
+        rig.disks[1].inject(FaultKind::Dead);
+        checkpoint_but_one(&journal, 4).await.unwrap();
+        assert!(!journal.is_live(1));
+    });
+    rig.sim.crash();
+    rig.disks[1].revive();
+    let alone = rig.sim.block_on(rig.open(&[0], false)).map(|(_, found)| found);
+    assert_eq!(alone.unwrap_err().kind(), Kind::Invalid);
+    let (journal, found) = rig.sim.block_on(rig.open(&[], false)).unwrap();
+    assert!(!journal.is_live(1), "it has not got the tables");
+    assert_eq!(found, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_copy_that_cannot_be_read_is_as_good_as_away() {
+    let rig = Rig::new(6, 2);
+    rig.sim.block_on(async {
+        let (journal, _) = rig.open(&[], false).await.unwrap();
+        put(&journal, 0).await.unwrap();
+        rig.disks[1].inject(FaultKind::Dead);
+        put(&journal, 1).await.unwrap();
+    });
+    // It dies at each of the reads of a recovery: copy 1 alone does not know what it lacks.
+    for read in 1..12 {
+        rig.sim.crash();
+        rig.disks.iter().for_each(SimDisk::revive);
+        rig.sim.set_plan(&FaultPlan {
+            faults: vec![Fault { disk: "disk0".into(), when: When::Op(read), what: FaultKind::Dead }],
+            ..FaultPlan::default()
+        });
+        if let Ok((_, found)) = rig.sim.block_on(rig.open(&[], false)) {
+            assert_eq!(found, [0, 1], "dead at read {read}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Contents of files: copied, read, summed.
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Error, Result};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
+
+/// Copies a part between files, in the kernel where it can.
+pub fn copy(from: &File, to: &File, offset: u64, length: u64) -> Result<()> {
+    let (mut read_at, mut write_at) = (offset, offset);
+    let end = offset + length;
+    while write_at < end {
+        let left = (end - write_at) as usize;
+        match rustix::fs::copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), left) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut buffer = vec![0; 1 << 20];
+    while write_at < end {
+        let part = (end - write_at).min(1 << 20) as usize;
+        let count = read_full(from, write_at, &mut buffer[..part])?;
+        if count == 0 {
+            return Ok(());
+        }
+        to.write_all_at(&buffer[..count], write_at)?;
+        write_at += count as u64;
+    }
+    Ok(())
+}
+
+/// Reads until the buffer is full or the file ends.
+pub fn read_full(file: &File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// Sums of the blocks of ranges of a file, in order; what lies beyond its end is as if it were not there.
+pub fn sum_blocks(
+    file: &File,
+    seed: u64,
+    block: u64,
+    ranges: &[(u64, u64)],
+    buffer: &mut [u8],
+    mut told: impl FnMut(u128),
+) -> Result<()> {
+    if block == 0 || block > buffer.len() as u64 {
+        return Err(Error::other("it was asked for sums of blocks of no use"));
+    }
+    let whole = buffer.len() as u64 / block * block;
+    for &(offset, length) in ranges {
+        let mut done = 0;
+        while done < length {
+            let part = (length - done).min(whole) as usize;
+            let count = read_full(file, offset + done, &mut buffer[..part])?;
+            for start in (0..part).step_by(block as usize) {
+                let end = (start + block as usize).min(part).min(count);
+                told(xxh3_128_with_seed(&buffer[start.min(end)..end], seed));
+            }
+            done += part as u64;
+        }
+    }
+    Ok(())
+}
+
+/// The same of the file at a path under an open directory.
+pub fn digest_at(root: &OwnedFd, path: &[u8]) -> Result<u128> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    digest(&openat(root, OsStr::from_bytes(path), flags, Mode::empty())?.into())
+}
+
+/// A sum of a file's contents.
+pub fn digest(file: &File) -> Result<u128> {
+    let mut sum = Xxh3::new();
+    let mut buffer = vec![0; 1 << 20];
+    let mut offset = 0;
+    loop {
+        let count = read_full(file, offset, &mut buffer)?;
+        sum.update(&buffer[..count]);
+        offset += count as u64;
+        if count < buffer.len() {
+            return Ok(sum.digest128());
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The way to a target's end: in this process, or by a stream.
+
+use super::message::{MOST, Reply, Request, read_frame};
+use super::sink::Sink;
+use crate::run::lock;
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::{Arc, Mutex};
+
+/// The most bytes, and messages, that are on their way at once.
+const WINDOW: (usize, usize) = (16 << 20, 1024);
+
+/// The way to a target's end. An error of its functions says why it is gone, in one line.
+pub enum Link {
+    /// The target is a directory of this machine.
+    Near(Box<Sink>),
+    /// It is somewhere else.
+    Far(Far),
+}
+
+/// A stream to another kura.
+pub struct Far {
+    writer: Box<dyn Write + Send>,
+    replies: Receiver<std::io::Result<Reply>>,
+    /// Bytes of each message that has no reply yet.
+    on_the_way: VecDeque<usize>,
+    bytes_on_the_way: usize,
+    child: Option<Child>,
+    /// What the other end's ssh complained of.
+    complaint: Arc<Mutex<String>>,
+}
+
+impl Link {
+    /// Sends a request. Near, the reply comes at once.
+    pub fn send(&mut self, request: Request<'_>) -> Result<Option<Reply>, String> {
+        match self {
+            Self::Near(sink) => Ok(Some(sink.handle(request))),
+            Self::Far(far) => far.send(&request.frame()).map(|()| None),
+        }
+    }
+
+    /// A reply that has come, or, when too much is on its way or `waits` is said, the next one that comes.
+    pub fn receive(&mut self, waits: bool) -> Result<Option<Reply>, String> {
+        match self {
+            Self::Near(_) => Ok(None),
+            Self::Far(far) => far.receive(waits),
+        }
+    }
+}
+
+impl Link {
+    /// A further frame of a reply that comes in several.
+    pub fn more(&mut self) -> Result<Option<Reply>, String> {
+        match self {
+            Self::Near(_) => Ok(None),
+            Self::Far(far) => match far.replies.recv() {
+                Ok(Ok(reply)) => Ok(Some(reply)),
+                Ok(Err(error)) => Err(far.why(&error.to_string())),
+                Err(_) => Err(far.why("the other end is gone")),
+            },
+        }
+    }
+}
+
+impl Far {
+    /// By TCP.
+    pub fn tcp(address: &str) -> Result<Self, String> {
+        let stream = TcpStream::connect(address)
+            .map_err(|error| format!("{error}: is `kura replicate serve` running there?"))?;
+        // Messages are as large as they should be.
+        let _ = stream.set_nodelay(true);
+        let reader = stream.try_clone().map_err(|error| error.to_string())?;
+        Ok(Self::new(reader, stream, None, Arc::default()))
+    }
+
+    /// Kura on another host, by ssh.
+    pub fn ssh(host: &str, port: Option<u16>, path: &str) -> Result<Self, String> {
+        let mut command = Command::new("ssh");
+        command.args(["-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=5", "-oServerAliveCountMax=3"]);
+        if let Some(port) = port {
+            command.arg(format!("-p{port}"));
+        }
+        let program = std::env::var("KURA_REMOTE").unwrap_or_else(|_| "kura".to_owned());
+        let quoted = format!("'{}'", path.replace('\'', "'\\''"));
+        command.arg("--").arg(host).args([&*program, "replicate", "serve", "--stdio", &*quoted]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| format!("ssh: {error}"))?;
+        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err("ssh has no streams".to_owned());
+        };
+        let complaint = Arc::<Mutex<String>>::default();
+        let told = Arc::clone(&complaint);
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok).filter(|line| !line.trim().is_empty()) {
+                // The last words are those that matter; warnings come before.
+                line.trim().clone_into(&mut lock(&told));
+            }
+        });
+        Ok(Self::new(stdout, stdin, Some(child), complaint))
+    }
+
+    fn new(
+        reader: impl Read + Send + 'static,
+        writer: impl Write + Send + 'static,
+        child: Option<Child>,
+        complaint: Arc<Mutex<String>>,
+    ) -> Self {
+        let (sender, replies) = channel();
+        // Ends with the stream, or when nobody wants its replies any more.
+        std::thread::spawn(move || {
+            let mut reader = BufReader::with_capacity(256 << 10, reader);
+            let mut body = Vec::new();
+            loop {
+                let reply = match read_frame(&mut reader, &mut body, MOST) {
+                    Ok(Some(kind)) => Reply::of(kind, &body),
+                    Ok(None) => return,
+                    Err(error) => Err(error),
+                };
+                let is_over = reply.is_err();
+                if sender.send(reply).is_err() || is_over {
+                    return;
+                }
+            }
+        });
+        let writer = Box::new(writer);
+        Self { writer, replies, on_the_way: VecDeque::new(), bytes_on_the_way: 0, child, complaint }
+    }
+
+    fn send(&mut self, frame: &[u8]) -> Result<(), String> {
+        if let Err(error) = self.writer.write_all(frame).and_then(|()| self.writer.flush()) {
+            return Err(self.why(&error.to_string()));
+        }
+        self.on_the_way.push_back(frame.len());
+        self.bytes_on_the_way += frame.len();
+        Ok(())
+    }
+
+    fn receive(&mut self, waits: bool) -> Result<Option<Reply>, String> {
+        let is_full = self.bytes_on_the_way > WINDOW.0 || self.on_the_way.len() > WINDOW.1;
+        let received = if (waits || is_full) && !self.on_the_way.is_empty() {
+            self.replies.recv().map_err(|_| TryRecvError::Disconnected)
+        } else {
+            self.replies.try_recv()
+        };
+        match received {
+            Ok(Ok(Reply::Refused(why))) => Err(why),
+            Ok(Ok(reply)) => {
+                self.bytes_on_the_way -= self.on_the_way.pop_front().unwrap_or(0);
+                Ok(Some(reply))
+            }
+            Ok(Err(error)) => Err(self.why(&error.to_string())),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(self.why("the other end is gone")),
+        }
+    }
+
+    /// Why the stream ended, as far as anyone says.
+    fn why(&mut self, error: &str) -> String {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.wait();
+            // What it said last may still be on its way here.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        // A refusal may have come before the end.
+        while let Ok(Ok(reply)) = self.replies.try_recv() {
+            if let Reply::Refused(why) = reply {
+                return why;
+            }
+        }
+        let complaint = lock(&self.complaint).clone();
+        if complaint.is_empty() { error.to_owned() } else { complaint }
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        // The end of its input is the end of the other end.
+        self.writer = Box::new(std::io::sink());
+        if let Some(child) = &mut self.child {
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! What the source's kura asks of the target's, and how that is written.
+//!
+//! ```text
+//!   frame    length u32 little-endian   kind u8   body, of `codec`'s numbers and bytes
+//! ```
+//! Every request has one reply, in the order of the requests; many requests may be on their way. A request whose effects
+//! went wrong in part says which paths, and all others were done.
+
+use crate::attributes::{Attributes, get_all, put_all};
+use crate::codec::{Reader, broken, put, put_bytes};
+use crate::error::Failure;
+use crate::tree::{Kind, Meta};
+use std::borrow::Cow;
+use std::io::{Read, Result};
+
+/// What both ends must speak.
+pub const VERSION: u64 = 1;
+/// The most bytes of a frame: what is larger is nothing that an end of ours has sent.
+pub const MOST: usize = 64 << 20;
+
+/// An entry whose contents fit into a message with others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Small<'a> {
+    pub name: &'a [u8],
+    pub kind: Kind,
+    pub meta: Meta,
+    pub attributes: Attributes,
+    /// Of a file, its contents; of a link, where it leads; of a device, its number. None: they are there.
+    pub contents: Option<Cow<'a, [u8]>>,
+}
+
+/// A large file, by its path; its parts are written beside it under another name, or in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At<'a> {
+    pub path: &'a [u8],
+    pub in_place: bool,
+}
+
+/// What is there of a large file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Present {
+    /// Nothing but its size, and zeroes.
+    Zeroes,
+    /// Some of it, from a run that was cut off, or all of an earlier version: compare.
+    Something,
+    /// Nothing, but an earlier version under its own name: keep parts of it, and compare.
+    Elsewhere,
+    /// It cannot be written; the failure was told.
+    Refused,
+}
+
+const PRESENT: [Present; 4] = [Present::Zeroes, Present::Something, Present::Elsewhere, Present::Refused];
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request<'a> {
+    Hello {
+        version: u64,
+        path: &'a [u8],
+        token: &'a [u8],
+    },
+    Marker,
+    IsEmpty,
+    Tree,
+    Mark {
+        text: &'a [u8],
+        durably: bool,
+    },
+    Directories(Vec<(&'a [u8], Meta)>),
+    Batch {
+        directory: &'a [u8],
+        files: Vec<Small<'a>>,
+    },
+    Prepare(Vec<(At<'a>, u64)>),
+    Data {
+        at: At<'a>,
+        offset: u64,
+        bytes: Cow<'a, [u8]>,
+    },
+    Hole {
+        at: At<'a>,
+        offset: u64,
+        length: u64,
+    },
+    Keep {
+        at: At<'a>,
+        offset: u64,
+        length: u64,
+    },
+    Sums {
+        at: At<'a>,
+        seed: u64,
+        block: u64,
+        ranges: Vec<(u64, u64)>,
+    },
+    Finish {
+        at: At<'a>,
+        meta: Meta,
+        attributes: Attributes,
+    },
+    Links(Vec<(&'a [u8], &'a [u8])>),
+    /// Paths, and whether each is to be deleted as a directory: what is something else by now stays.
+    Delete(Vec<(&'a [u8], bool)>),
+    Touch(Vec<(&'a [u8], Meta, Attributes)>),
+    Digests(Vec<&'a [u8]>),
+    /// Its reply comes after all before it.
+    Nothing,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// It was done, but for these.
+    Done(Vec<Failure>),
+    /// Bytes that were asked for.
+    Bytes(Vec<u8>),
+    /// Directories' records.
+    Records(Vec<Vec<u8>>),
+    /// What is there of large files, and what went wrong.
+    Present(Vec<Present>, Vec<Failure>),
+    /// Nothing more will be done.
+    Refused(String),
+}
+
+fn put_at(out: &mut Vec<u8>, at: At<'_>) {
+    put_bytes(out, at.path);
+    out.push(at.in_place.into());
+}
+
+fn get_at<'a>(reader: &mut Reader<'a>) -> Result<At<'a>> {
+    Ok(At { path: reader.bytes()?, in_place: reader.number()? != 0 })
+}
+
+fn list<'a, T>(reader: &mut Reader<'a>, one: impl Fn(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
+    let count = reader.count()?;
+    (0..count).map(|_| one(reader)).collect()
+}
+
+fn put_list<T>(out: &mut Vec<u8>, list: &[T], one: impl Fn(&mut Vec<u8>, &T)) {
+    put(out, list.len() as u64);
+    for item in list {
+        one(out, item);
+    }
+}
+
+impl<'a> Request<'a> {
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Hello { .. } => 0,
+            Self::Marker => 1,
+            Self::IsEmpty => 2,
+            Self::Tree => 3,
+            Self::Mark { .. } => 4,
+            Self::Directories(_) => 5,
+            Self::Batch { .. } => 6,
+            Self::Prepare(_) => 7,
+            Self::Data { .. } => 8,
+            Self::Hole { .. } => 9,
+            Self::Keep { .. } => 10,
+            Self::Sums { .. } => 11,
+            Self::Finish { .. } => 12,
+            Self::Links(_) => 13,
+            Self::Delete(_) => 14,
+            Self::Touch(_) => 15,
+            Self::Digests(_) => 16,
+            Self::Nothing => 17,
+        }
+    }
+
+    /// The frame.
+    pub fn frame(&self) -> Vec<u8> {
+        let mut out = vec![0, 0, 0, 0, self.kind()];
+        match self {
+            Self::Hello { version, path, token } => {
+                put(&mut out, *version);
+                put_bytes(&mut out, path);
+                put_bytes(&mut out, token);
+            }
+            Self::Marker | Self::IsEmpty | Self::Tree | Self::Nothing => {}
+            Self::Mark { text, durably } => {
+                put_bytes(&mut out, text);
+                out.push((*durably).into());
+            }
+            Self::Directories(list) => put_list(&mut out, list, |out, (path, meta)| {
+                put_bytes(out, path);
+                meta.put(out);
+            }),
+            Self::Batch { directory, files } => {
+                put_bytes(&mut out, directory);
+                put_list(&mut out, files, |out, file| file.put(out));
+            }
+            Self::Prepare(list) => put_list(&mut out, list, |out, (at, size)| {
+                put_at(out, *at);
+                put(out, *size);
+            }),
+            Self::Data { at, offset, bytes } => {
+                put_at(&mut out, *at);
+                put(&mut out, *offset);
+                put_bytes(&mut out, bytes);
+            }
+            Self::Hole { at, offset, length } | Self::Keep { at, offset, length } => {
+                put_at(&mut out, *at);
+                put(&mut out, *offset);
+                put(&mut out, *length);
+            }
+            Self::Sums { at, seed, block, ranges } => {
+                put_at(&mut out, *at);
+                put(&mut out, *seed);
+                put(&mut out, *block);
+                put_list(&mut out, ranges, |out, (offset, length)| {
+                    put(out, *offset);
+                    put(out, *length);
+                });
+            }
+            Self::Finish { at, meta, attributes } => {
+                put_at(&mut out, *at);
+                meta.put(&mut out);
+                put_all(&mut out, attributes);
+            }
+            Self::Links(list) => put_list(&mut out, list, |out, (path, to)| {
+                put_bytes(out, path);
+                put_bytes(out, to);
+            }),
+            Self::Delete(list) => put_list(&mut out, list, |out, (path, is_directory)| {
+                put_bytes(out, path);
+                out.push((*is_directory).into());
+            }),
+            Self::Digests(list) => put_list(&mut out, list, |out, path| put_bytes(out, path)),
+            Self::Touch(list) => put_list(&mut out, list, |out, (path, meta, attributes)| {
+                put_bytes(out, path);
+                meta.put(out);
+                put_all(out, attributes);
+            }),
+        }
+        sealed(out)
+    }
+
+    /// The request of a frame's kind and body.
+    pub fn of(kind: u8, body: &'a [u8]) -> Result<Self> {
+        let reader = &mut Reader(body);
+        Ok(match kind {
+            0 => Self::Hello { version: reader.number()?, path: reader.bytes()?, token: reader.bytes()? },
+            1 => Self::Marker,
+            2 => Self::IsEmpty,
+            3 => Self::Tree,
+            4 => Self::Mark { text: reader.bytes()?, durably: reader.number()? != 0 },
+            5 => Self::Directories(list(reader, |it| Ok((it.bytes()?, Meta::get(it)?)))?),
+            6 => Self::Batch { directory: reader.bytes()?, files: list(reader, Small::get)? },
+            7 => Self::Prepare(list(reader, |it| Ok((get_at(it)?, it.number()?)))?),
+            8 => Self::Data { at: get_at(reader)?, offset: reader.number()?, bytes: reader.bytes()?.into() },
+            9 => Self::Hole { at: get_at(reader)?, offset: reader.number()?, length: reader.number()? },
+            10 => Self::Keep { at: get_at(reader)?, offset: reader.number()?, length: reader.number()? },
+            11 => {
+                let (at, seed, block) = (get_at(reader)?, reader.number()?, reader.number()?);
+                Self::Sums { at, seed, block, ranges: list(reader, |it| Ok((it.number()?, it.number()?)))? }
+            }
+            12 => Self::Finish { at: get_at(reader)?, meta: Meta::get(reader)?, attributes: get_all(reader)? },
+            13 => Self::Links(list(reader, |it| Ok((it.bytes()?, it.bytes()?)))?),
+            14 => Self::Delete(list(reader, |it| Ok((it.bytes()?, it.number()? != 0)))?),
+            15 => Self::Touch(list(reader, |it| Ok((it.bytes()?, Meta::get(it)?, get_all(it)?)))?),
+            16 => Self::Digests(list(reader, Reader::bytes)?),
+            17 => Self::Nothing,
+            _ => return Err(broken()),
+        })
+    }
+}
+
+impl<'a> Small<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(out, self.name);
+        self.kind.put(out);
+        self.meta.put(out);
+        put_all(out, &self.attributes);
+        out.push(self.contents.is_some().into());
+        if let Some(contents) = &self.contents {
+            put_bytes(out, contents);
+        }
+    }
+
+    fn get(reader: &mut Reader<'a>) -> Result<Self> {
+        let (name, kind, meta) = (reader.bytes()?, Kind::get(reader)?, Meta::get(reader)?);
+        let attributes = get_all(reader)?;
+        let contents = if reader.number()? != 0 { Some(Cow::Borrowed(reader.bytes()?)) } else { None };
+        Ok(Self { name, kind, meta, attributes, contents })
+    }
+}
+
+impl Reply {
+    /// The frame.
+    pub fn frame(&self) -> Vec<u8> {
+        let mut out = vec![0; 5];
+        out[4] = match self {
+            Self::Done(_) => 0,
+            Self::Bytes(_) => 1,
+            Self::Records(_) => 2,
+            Self::Present(..) => 3,
+            Self::Refused(_) => 4,
+        };
+        match self {
+            Self::Done(failures) => put_failures(&mut out, failures),
+            Self::Bytes(bytes) => put_bytes(&mut out, bytes),
+            Self::Records(records) => put_list(&mut out, records, |out, record| put_bytes(out, record)),
+            Self::Present(present, failures) => {
+                put_list(&mut out, present, |out, one| {
+                    out.push(PRESENT.iter().position(|known| known == one).unwrap_or(3) as u8);
+                });
+                put_failures(&mut out, failures);
+            }
+            Self::Refused(why) => put_bytes(&mut out, why.as_bytes()),
+        }
+        sealed(out)
+    }
+
+    /// The reply of a frame's kind and body.
+    pub fn of(kind: u8, body: &[u8]) -> Result<Self> {
+        let reader = &mut Reader(body);
+        let present = |it: &mut Reader<'_>| PRESENT.get(it.small::<usize>()?).copied().ok_or_else(broken);
+        Ok(match kind {
+            0 => Self::Done(get_failures(reader)?),
+            1 => Self::Bytes(reader.bytes()?.to_vec()),
+            2 => Self::Records(list(reader, |it| Ok(it.bytes()?.to_vec()))?),
+            3 => Self::Present(list(reader, present)?, get_failures(reader)?),
+            4 => Self::Refused(String::from_utf8_lossy(reader.bytes()?).into_owned()),
+            _ => return Err(broken()),
+        })
+    }
+}
+
+fn put_failures(out: &mut Vec<u8>, failures: &[Failure]) {
+    put_list(out, failures, |out, failure| {
+        put_bytes(out, &failure.path);
+        put_bytes(out, failure.cause.as_bytes());
+    });
+}
+
+fn get_failures(reader: &mut Reader<'_>) -> Result<Vec<Failure>> {
+    list(reader, |it| Ok(Failure::new(it.bytes()?, String::from_utf8_lossy(it.bytes()?))))
+}
+
+/// A frame with its length in front.
+fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
+    let length = (frame.len() - 5) as u32;
+    frame[..4].copy_from_slice(&length.to_le_bytes());
+    frame
+}
+
+/// Reads a frame of at most so many bytes into `body` and returns its kind; none at the end of the stream.
+pub fn read_frame(stream: &mut impl Read, body: &mut Vec<u8>, most: usize) -> Result<Option<u8>> {
+    let mut head = [0; 5];
+    let mut filled = 0;
+    while filled < head.len() {
+        match stream.read(&mut head[filled..]) {
+            Ok(0) if filled == 0 => return Ok(None),
+            Ok(0) => return Err(broken()),
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let [a, b, c, d, kind] = head;
+    let length = u32::from_le_bytes([a, b, c, d]) as usize;
+    if length > most {
+        return Err(broken());
+    }
+    body.resize(length, 0);
+    stream.read_exact(body)?;
+    Ok(Some(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        let at = At { path: b"d/f", in_place: true };
+        let attributes = vec![(b"user.a".to_vec(), b"1".to_vec())];
+        let meta = Meta { mode: 0o4755, uid: 1, gid: 2, modified: crate::tree::Time { s: -5, ns: 7 } };
+        let small =
+            |contents| Small { name: b"n", kind: Kind::Symlink, meta, attributes: attributes.clone(), contents };
+        let requests = [
+            Request::Hello { version: 1, path: b"x", token: b"t" },
+            Request::Marker,
+            Request::IsEmpty,
+            Request::Tree,
+            Request::Mark { text: b"{}", durably: true },
+            Request::Directories(vec![(b"d", meta)]),
+            Request::Batch { directory: b"", files: vec![small(None), small(Some(b"abc"[..].into()))] },
+            Request::Prepare(vec![(at, 1 << 40)]),
+            Request::Data { at, offset: 9, bytes: b"abc"[..].into() },
+            Request::Hole { at, offset: 1, length: 2 },
+            Request::Keep { at, offset: 1, length: 2 },
+            Request::Sums { at, seed: 3, block: 4096, ranges: vec![(0, 5), (7, 9)] },
+            Request::Finish { at, meta, attributes: attributes.clone() },
+            Request::Links(vec![(b"a", b"b")]),
+            Request::Delete(vec![(b"a", true), (b"", false)]),
+            Request::Touch(vec![(b"d", meta, attributes)]),
+            Request::Digests(vec![b"a"]),
+            Request::Nothing,
+        ];
+        for request in requests {
+            let (frame, mut body) = (request.frame(), Vec::new());
+            let kind = read_frame(&mut &frame[..], &mut body, MOST).unwrap().unwrap();
+            assert_eq!(Request::of(kind, &body).unwrap(), request);
+        }
+        let failures = vec![Failure::new(*b"a", "why")];
+        for reply in [
+            Reply::Done(failures.clone()),
+            Reply::Bytes(b"x".to_vec()),
+            Reply::Records(vec![b"r".to_vec()]),
+            Reply::Present(PRESENT.to_vec(), failures),
+            Reply::Refused("no".to_owned()),
+        ] {
+            let (frame, mut body) = (reply.frame(), Vec::new());
+            let kind = read_frame(&mut &frame[..], &mut body, MOST).unwrap().unwrap();
+            assert_eq!(Reply::of(kind, &body).unwrap(), reply);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(kind in 0..20_u8, body: Vec<u8>, stream: Vec<u8>) {
+            let _ = Request::of(kind, &body);
+            let _ = Reply::of(kind, &body);
+            let _ = read_frame(&mut &stream[..], &mut Vec::new(), 99);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Workers of kura's own, with kura at both ends.
+//!
+//! ```text
+//!   source                                                         target
+//!   worker ── Link::Near: calls ─────────────────────────────────> Sink      a directory of this machine
+//!   worker ── Link::Far: frames ──> TCP, or ssh's streams ──serve──> Sink      kura on another one
+//! ```
+//! Every worker has a way and a target's end of its own. Small files go in one message a directory, large ones in parts by
+//! several workers; nothing waits for replies but comparisons by sums. Nothing is made durable file by file: `syncfs`
+//! comes once, before the marker says complete.
+
+mod contents;
+mod entry;
+mod large;
+mod limit;
+mod link;
+mod message;
+mod serve;
+mod sink;
+mod worker;
+
+pub use serve::{Service, serve_stream};
+
+use crate::attributes;
+use crate::error::{Error, Failure, Result};
+use crate::marker::Marker;
+use crate::run::{CONTENTS, Carrier, Carry, Options, Source, Verified, compare, lock};
+use crate::target::Target;
+use crate::tree::{Catalogue, Kind, Need, join, open_directory};
+use large::{Large, Larges};
+use limit::Limit;
+use link::{Far, Link};
+use message::{Reply, Request, VERSION};
+use sink::Sink;
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use worker::{Lost, SMALL, Worker};
+
+pub(crate) struct Kura {
+    target: Target,
+    token: String,
+    in_place: bool,
+    bandwidth: Option<u64>,
+    /// For what is not a worker's.
+    control: Mutex<Option<Link>>,
+}
+
+impl Kura {
+    pub fn new(target: &Target, options: &Options) -> Self {
+        let Options { in_place, bandwidth, .. } = *options;
+        Self { target: target.clone(), token: options.token.clone(), in_place, bandwidth, control: Mutex::default() }
+    }
+
+    fn failed(&self, why: impl ToString) -> Error {
+        Error::target(self.target.to_string(), why)
+    }
+
+    fn local(&self) -> Option<&PathBuf> {
+        if let Target::Local(path) = &self.target { Some(path) } else { None }
+    }
+
+    /// A way of its own to the target.
+    fn link(&self) -> Result<Link> {
+        let (far, path) = match &self.target {
+            Target::Local(path) => {
+                let sink = Sink::open(path).map_err(|error| self.failed(error))?;
+                return Ok(Link::Near(Box::new(sink)));
+            }
+            Target::Tcp { address, path } => (Far::tcp(address), &**path),
+            Target::Ssh { host, port, path } => (Far::ssh(host, *port, path), ""),
+            Target::Rsync(_) => (Err("kura does not speak with rsync".to_owned()), ""),
+        };
+        let mut link = Link::Far(far.map_err(|why| self.failed(why))?);
+        let hello = Request::Hello { version: VERSION, path: path.as_bytes(), token: self.token.as_bytes() };
+        call(&mut link, hello).map_err(|why| self.failed(why))?;
+        Ok(link)
+    }
+
+    fn ask(&self, request: Request<'_>) -> Result<Reply> {
+        let mut control = lock(&self.control);
+        if control.is_none() {
+            *control = Some(self.link()?);
+        }
+        let link = control.as_mut().ok_or_else(|| self.failed("there is no way to it"))?;
+        call(link, request).map_err(|why| self.failed(why))
+    }
+
+    /// Changes the target in messages of so many items, all on their way before the first reply is awaited.
+    fn change<T>(&self, carry: &Carry<'_>, items: &[T], request: impl Fn(&[T]) -> Request<'_>) -> Result<()> {
+        let mut failures = Vec::new();
+        for items in items.chunks(1024) {
+            if let Reply::Done(failed) = self.ask(request(items))? {
+                failures.extend(failed);
+            }
+        }
+        carry.fail(failures);
+        Ok(())
+    }
+
+    /// Makes room for all large files, and learns what is there of them.
+    fn prepare(&self, carry: &Carry<'_>) -> Result<Larges> {
+        let changes = carry.changes;
+        let mut larges: Vec<(usize, Large)> = Vec::new();
+        for (item, job) in carry.plan.jobs.iter().enumerate() {
+            let Need::Contents { exists } = job.need(changes) else { continue };
+            let entry = job.entry(changes);
+            if entry.kind == Kind::File && entry.size_bytes > SMALL {
+                larges.push((item, Large::new(*job, job.path(changes), exists && self.in_place)));
+            }
+        }
+        for larges in larges.chunks_mut(1024) {
+            let asked = larges.iter().map(|(_, large)| (large.at(), large.job.entry(changes).size_bytes)).collect();
+            let Reply::Present(present, failures) = self.ask(Request::Prepare(asked))? else {
+                return Err(self.failed("it answers something else"));
+            };
+            carry.fail(failures);
+            larges.iter_mut().zip(present).for_each(|((_, large), present)| large.present = present);
+        }
+        Ok(Larges::new(larges.into_iter().collect::<HashMap<_, _>>(), &carry.plan.lists))
+    }
+
+    fn work(&self, carry: &Carry<'_>, larges: &Larges) -> Result<()> {
+        let limit = Limit::new(self.bandwidth);
+        let workers = carry.options.all_workers();
+        let limit = &limit;
+        let worker = |number| {
+            let link = self.link().map_err(|error| Lost(error.to_string()))?;
+            Worker::new(carry, larges, limit, number, link).work()
+        };
+        let lost: Vec<String> = std::thread::scope(|scope| {
+            let worker = &worker;
+            let threads: Vec<_> = (0..workers).map(|number| scope.spawn(move || worker(number))).collect();
+            let done = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            done.filter_map(|done| done.err().map(|Lost(why)| why)).collect()
+        });
+        // What a lost worker gave back after the others were done.
+        let is_left = |carry: &Carry<'_>| lock(&carry.dealer).left_s() > 0.0;
+        match lost.first() {
+            Some(why) if lost.len() == workers => Err(self.failed(why)),
+            Some(_) if is_left(carry) => worker(0).map_err(|Lost(why)| self.failed(why)),
+            _ => Ok(()),
+        }
+    }
+
+    fn touch(&self, carry: &Carry<'_>) -> Result<()> {
+        let mut touched = Vec::new();
+        for changed in carry.changes.directories.iter().filter(|changed| changed.has_new_meta) {
+            let path = &changed.directory.path;
+            let attributes = open_directory(carry.source.root.as_fd(), path)
+                .map_err(std::io::Error::from)
+                .and_then(|fd| attributes::read(fd.as_fd(), b"."));
+            match attributes {
+                Ok(attributes) => touched.push((path, changed.directory.meta, attributes)),
+                Err(error) => carry.fail([Failure::new(path.clone(), format!("source: {error}"))]),
+            }
+        }
+        self.change(carry, &touched, |list| {
+            Request::Touch(list.iter().map(|(path, meta, attributes)| (&***path, *meta, attributes.clone())).collect())
+        })
+    }
+}
+
+/// Files whose contents differ, by sums that both sides make at the same time.
+fn contents(source: &Source, link: &mut Link, files: &[(Vec<u8>, u64)]) -> std::result::Result<Vec<Failure>, String> {
+    let request = Request::Digests(files.iter().map(|(path, _)| &**path).collect());
+    let near = link.send(request)?;
+    let ours: Vec<std::io::Result<u128>> =
+        files.iter().map(|(path, _)| contents::digest_at(&source.root, path)).collect();
+    let reply = if near.is_some() { near } else { link.receive(true)? };
+    let Some(Reply::Bytes(theirs)) = reply else { return Err("it answers something else".to_owned()) };
+    let theirs = theirs.as_chunks::<16>().0.iter().map(|sum| u128::from_le_bytes(*sum));
+    let differ = files.iter().zip(ours).zip(theirs).filter_map(|(((path, _), ours), theirs)| match ours {
+        Ok(ours) if ours == theirs => None,
+        Ok(_) => Some(Failure::new(path.clone(), CONTENTS)),
+        Err(error) => Some(Failure::new(path.clone(), format!("source: {error}"))),
+    });
+    Ok(differ.collect())
+}
+
+/// Asks and waits.
+fn call(link: &mut Link, request: Request<'_>) -> std::result::Result<Reply, String> {
+    let is_tree = matches!(request, Request::Tree);
+    let reply = match link.send(request)? {
+        Some(reply) => Some(reply),
+        None => link.receive(true)?,
+    };
+    match reply {
+        Some(Reply::Refused(why)) => Err(why),
+        Some(Reply::Records(mut records)) if is_tree && !records.is_empty() && matches!(link, Link::Far(_)) => {
+            // Far, they come in several frames, the last of which is empty.
+            while let Some(Reply::Records(more)) = link.more()? {
+                if more.is_empty() {
+                    break;
+                }
+                records.extend(more);
+            }
+            Ok(Reply::Records(records))
+        }
+        Some(reply) => Ok(reply),
+        None => Err("a reply is missing".to_owned()),
+    }
+}
+
+impl Carrier for Kura {
+    fn marker(&self) -> Result<Option<Marker>> {
+        if let Some(path) = self.local() {
+            return Marker::read(path).map_err(|error| self.failed(error));
+        }
+        match self.ask(Request::Marker)? {
+            Reply::Bytes(text) => Ok(Marker::of_text(&text)),
+            _ => Err(self.failed("it answers something else")),
+        }
+    }
+
+    fn is_empty(&self) -> Result<bool> {
+        if let Some(path) = self.local() {
+            return crate::rsync::is_empty(path).map_err(|error| self.failed(error));
+        }
+        Ok(self.ask(Request::IsEmpty)? == Reply::Bytes(vec![1]))
+    }
+
+    fn tree(&self) -> Result<Option<Catalogue>> {
+        if let Some(path) = self.local() {
+            return crate::rsync::told(path).map(Some).map_err(|error| self.failed(error));
+        }
+        match self.ask(Request::Tree)? {
+            Reply::Records(records) => Catalogue::of_records(records).map(Some).map_err(|error| self.failed(error)),
+            _ => Err(self.failed("it answers something else")),
+        }
+    }
+
+    fn cuts(&self) -> bool {
+        true
+    }
+
+    fn mark(&self, marker: &Marker, durably: bool) -> Result<()> {
+        self.ask(Request::Mark { text: marker.text().as_bytes(), durably }).map(drop)
+    }
+
+    fn verify(&self, source: &Source, workers: usize) -> Result<Verified> {
+        let there = self.tree()?.unwrap_or_default();
+        let (differing, files) = compare(source, &there);
+        let (count, bytes) = (files.len() as u64, files.iter().map(|(_, size)| size).sum());
+        let next = AtomicUsize::new(0);
+        let differing = Mutex::new(differing);
+        // A message asks for so many files: their order is that of the scan.
+        let chunks: Vec<&[(Vec<u8>, u64)]> = files.chunks(32).collect();
+        let worker = || -> Result<()> {
+            let mut link = self.link()?;
+            while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
+                let differ = contents(source, &mut link, chunk).map_err(|why| self.failed(why))?;
+                lock(&differing).extend(differ);
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })?;
+        Ok(Verified { files: count, bytes, seconds: 0.0, differing: std::mem::take(&mut *lock(&differing)) })
+    }
+
+    fn carry(&self, carry: &Carry<'_>) -> Result<()> {
+        let changes = carry.changes;
+        let new: Vec<_> =
+            changes.directories.iter().filter(|changed| changed.is_new).map(|changed| &changed.directory).collect();
+        self.change(carry, &new, |list| Request::Directories(list.iter().map(|it| (&*it.path, it.meta)).collect()))?;
+        let larges = self.prepare(carry)?;
+        self.work(carry, &larges)?;
+        carry.progress.finish();
+        let path = |(directory, entry): (usize, usize)| crate::run::Job { directory, entry }.path(changes);
+        let mut links: Vec<(Vec<u8>, Vec<u8>)> =
+            changes.links.iter().map(|(link, to)| (path(*link), path(*to))).collect();
+        links.sort();
+        self.change(carry, &links, |list| Request::Links(list.iter().map(|(path, to)| (&**path, &**to)).collect()))?;
+        let entries =
+            changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
+        let directories = changes.gone.iter().map(|path| (path.clone(), true));
+        let gone: Vec<(Vec<u8>, bool)> = entries.map(|path| (path, false)).chain(directories).collect();
+        self.change(carry, &gone, |list| {
+            Request::Delete(list.iter().map(|(path, is_directory)| (&**path, *is_directory)).collect())
+        })?;
+        self.touch(carry)
+    }
+}

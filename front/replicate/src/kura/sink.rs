@@ -1,0 +1,459 @@
+//! The target's end: does what is asked under its root, and nowhere else.
+//!
+//! Directories are opened beneath the root without following any link, so that neither a link in the tree nor a path
+//! from a stranger leads out of it. A file has its name only when it is whole: it is written under another one
+//! ([`UNFINISHED`]) and renamed, unless nothing has its name yet and all of it is in one message.
+
+use super::contents::{copy, digest, read_full, sum_blocks};
+use super::entry::{describe, make, mode, name, own, remove, take_place};
+use super::message::{At, Present, Reply, Request, Small, VERSION};
+use crate::attributes::{self, Attributes};
+use crate::error::{FULL, Failure};
+use crate::marker::{Marker, State};
+use crate::tree::{Kind, MARKER, Meta, Scan, UNFINISHED, scan, split};
+use rustix::fs::{
+    AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, fallocate, ftruncate, linkat, mkdirat, openat, openat2,
+    statat, syncfs, unlinkat,
+};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{Error, Result};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A target's end.
+pub struct Sink {
+    path: PathBuf,
+    root: OwnedFd,
+    /// The directory that was last used.
+    directory: Option<(Vec<u8>, OwnedFd)>,
+    /// New entries of it come with an access control list that it gives them.
+    bequeaths: bool,
+    /// The large file that was last used.
+    large: Option<(Vec<u8>, File)>,
+    is_root: bool,
+}
+
+/// A name for what is not whole yet.
+fn unfinished(of: &[u8]) -> Vec<u8> {
+    [UNFINISHED, format!("{:016x}", xxh3_64(of)).as_bytes()].concat()
+}
+
+/// A path that names something under the root.
+fn is_inside(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').all(|name| !matches!(name, b"" | b"." | b"..") && !name.contains(&0))
+}
+
+fn outside() -> Error {
+    Error::other("it is no path under the target")
+}
+
+impl Sink {
+    /// The end of the copy in a directory, which is made if there is none.
+    pub fn open(path: &Path) -> Result<Self> {
+        std::fs::create_dir_all(path)?;
+        let path = path.canonicalize()?;
+        let root = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self {
+            path,
+            root,
+            directory: None,
+            bequeaths: false,
+            large: None,
+            is_root: rustix::process::geteuid().is_root(),
+        })
+    }
+
+    /// Does what is asked.
+    pub fn handle(&mut self, request: Request<'_>) -> Reply {
+        match request {
+            Request::Nothing | Request::Hello { version: VERSION, .. } => Reply::Done(Vec::new()),
+            Request::Hello { version, .. } => {
+                Reply::Refused(format!("it speaks version {VERSION} and not {version}: use the same kura at both ends"))
+            }
+            Request::Marker => match std::fs::read(self.path.join(name(MARKER))) {
+                Ok(text) => Reply::Bytes(text),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Reply::Bytes(Vec::new()),
+                Err(error) => Reply::Refused(error.to_string()),
+            },
+            Request::IsEmpty => match crate::rsync::is_empty(&self.path) {
+                Ok(is_empty) => Reply::Bytes(vec![is_empty.into()]),
+                Err(error) => Reply::Refused(error.to_string()),
+            },
+            Request::Tree => self.tree(),
+            Request::Mark { text, durably } => match self.mark(text, durably) {
+                Ok(()) => Reply::Done(Vec::new()),
+                Err(error) => Reply::Refused(error.to_string()),
+            },
+            Request::Prepare(list) => self.prepare(&list),
+            Request::Sums { at, seed, block, ranges } => match self.sums(at, seed, block, &ranges) {
+                Ok(sums) => Reply::Bytes(sums),
+                Err(error) => Reply::Done(vec![failed(at.path, error)]),
+            },
+            Request::Digests(paths) => Reply::Bytes(
+                paths.iter().flat_map(|path| self.digest(path).unwrap_or_default().to_le_bytes()).collect(),
+            ),
+            request => Reply::Done(self.change(request)),
+        }
+    }
+
+    /// What changes the tree; returns what could not be changed.
+    fn change(&mut self, request: Request<'_>) -> Vec<Failure> {
+        match request {
+            Request::Directories(list) => each(&list, |(path, meta)| (*path, self.make_directory(path, meta))),
+            Request::Batch { directory, files } => match self.directory(directory) {
+                Ok(()) => each(&files, |file| (file.name, self.small(file)))
+                    .into_iter()
+                    .map(|failure| Failure { path: crate::tree::join(directory, &failure.path), ..failure })
+                    .collect(),
+                Err(error) => {
+                    let cause = cause(&error);
+                    files.iter().map(|file| Failure::new(crate::tree::join(directory, file.name), &cause)).collect()
+                }
+            },
+            Request::Data { at, offset, bytes } => one(at.path, self.data(at, offset, &bytes)),
+            Request::Hole { at, offset, length } => one(at.path, self.hole(at, offset, length)),
+            Request::Keep { at, offset, length } => one(at.path, self.keep(at, offset, length)),
+            Request::Finish { at, meta, attributes } => one(at.path, self.finish(at, &meta, &attributes)),
+            Request::Links(list) => each(&list, |(path, to)| (*path, self.link(path, to))),
+            Request::Delete(list) => each(&list, |(path, is_directory)| (*path, self.delete(path, *is_directory))),
+            Request::Touch(list) => each(&list, |(path, meta, attributes)| (*path, self.touch(path, meta, attributes))),
+            _ => Vec::new(),
+        }
+    }
+
+    fn mark(&mut self, text: &[u8], durably: bool) -> Result<()> {
+        let marker = Marker::of_text(text).ok_or_else(|| Error::other("it was sent a marker that is none"))?;
+        if durably && marker.state != State::Unfinished {
+            // The marker must not be there before what it speaks of.
+            syncfs(&self.root)?;
+        }
+        marker.write(&self.path, durably)
+    }
+
+    fn tree(&self) -> Reply {
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        let how = Scan { threads, attributes: true };
+        let (records, unread) = scan(self.root.as_fd(), how, |directory| Some(directory.record()));
+        match unread.first() {
+            Some(unread) => Reply::Refused(format!("{}: {}", crate::error::escaped(&unread.path), unread.cause)),
+            None => Reply::Records(records),
+        }
+    }
+
+    /// Makes `self.directory` the directory at a path.
+    fn directory(&mut self, path: &[u8]) -> Result<()> {
+        if self.directory.as_ref().is_none_or(|(open, _)| open != path) {
+            let fd = self.open_directory(path)?;
+            self.bequeaths = attributes::has_default_list(fd.as_fd());
+            self.directory = Some((path.to_vec(), fd));
+        }
+        Ok(())
+    }
+
+    fn open_directory(&self, path: &[u8]) -> Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let path = if path.is_empty() { b"." } else { path };
+        Ok(openat2(&self.root, name(path), flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
+    }
+
+    /// The open directory of a path, and its name there.
+    fn parent<'p>(&mut self, path: &'p [u8]) -> Result<(BorrowedFd<'_>, &'p [u8])> {
+        if !is_inside(path) {
+            return Err(outside());
+        }
+        let (directory, name) = split(path);
+        self.directory(directory)?;
+        Ok((self.current()?, name))
+    }
+
+    fn current(&self) -> Result<BorrowedFd<'_>> {
+        self.directory.as_ref().map(|(_, fd)| fd.as_fd()).ok_or_else(outside)
+    }
+
+    fn make_directory(&mut self, path: &[u8], meta: &Meta) -> Result<()> {
+        if path.is_empty() {
+            return Ok(());
+        }
+        let is_root = self.is_root;
+        let (parent, at) = self.parent(path)?;
+        // Until its own permissions come at the end, its owner may fill it.
+        match mkdirat(parent, name(at), mode(meta) | Mode::RWXU) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => {
+                let stat = statat(parent, name(at), AtFlags::SYMLINK_NOFOLLOW)?;
+                if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
+                    unlinkat(parent, name(at), AtFlags::empty())?;
+                    mkdirat(parent, name(at), mode(meta) | Mode::RWXU)?;
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        own(parent, at, meta, is_root)
+    }
+
+    /// An entry of the open directory.
+    fn small(&self, file: &Small<'_>) -> Result<()> {
+        let directory = self.current()?;
+        if !is_inside(file.name) || file.name.contains(&b'/') {
+            return Err(outside());
+        }
+        let Some(contents) = &file.contents else {
+            return self.describe(directory, file.name, file, false);
+        };
+        // What nothing has the name of yet gets it at once: one change of the directory instead of two.
+        match make(directory, file.name, file, contents) {
+            Ok(()) => return self.describe(directory, file.name, file, true),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                let _ = unlinkat(directory, name(file.name), AtFlags::empty());
+                return Err(error);
+            }
+        }
+        let beside = unfinished(file.name);
+        let _ = unlinkat(directory, name(&beside), AtFlags::empty());
+        let made = make(directory, &beside, file, contents)
+            .and_then(|()| self.describe(directory, &beside, file, true))
+            .and_then(|()| take_place(directory, &beside, file.name));
+        if made.is_err() {
+            let _ = unlinkat(directory, name(&beside), AtFlags::empty());
+        }
+        made
+    }
+
+    fn describe(&self, directory: BorrowedFd<'_>, at: &[u8], file: &Small<'_>, is_new: bool) -> Result<()> {
+        describe(directory, at, file.kind, &file.meta, &file.attributes, (is_new && !self.bequeaths, self.is_root))
+    }
+
+    /// A large file's name while it is written.
+    fn writing(at: At<'_>) -> Vec<u8> {
+        let (directory, name) = split(at.path);
+        if at.in_place { at.path.to_vec() } else { crate::tree::join(directory, &unfinished(name)) }
+    }
+
+    fn prepare(&mut self, list: &[(At<'_>, u64)]) -> Reply {
+        let mut failures = Vec::new();
+        let mut one = |(at, size): &(At<'_>, u64)| {
+            self.prepare_one(*at, *size).unwrap_or_else(|error| {
+                failures.push(failed(at.path, error));
+                Present::Refused
+            })
+        };
+        let present = list.iter().map(&mut one).collect();
+        Reply::Present(present, failures)
+    }
+
+    fn prepare_one(&mut self, at: At<'_>, size: u64) -> Result<Present> {
+        let writing = Self::writing(at);
+        let (_, own_name) = split(at.path);
+        let (parent, writing_name) = self.parent(&writing)?;
+        let kind_of = |at: &[u8]| {
+            let stat = statat(parent, name(at), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            Some((Kind::of(rustix::fs::FileType::from_raw_mode(stat.st_mode)), stat.st_size as u64))
+        };
+        let has_old = !at.in_place && matches!(kind_of(own_name), Some((Some(Kind::File), 1..)));
+        let before = kind_of(writing_name);
+        if before.is_some_and(|(kind, _)| kind != Some(Kind::File)) {
+            remove(parent, writing_name)?;
+        }
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(parent, name(writing_name), flags, Mode::RUSR | Mode::WUSR)?;
+        let is_left = matches!(before, Some((Some(Kind::File), 1..)));
+        let shares = !is_left && has_old && {
+            // Where the file system can, the new version begins as the old one, and shares its blocks.
+            let old =
+                openat(parent, name(own_name), OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+            old.and_then(|old| rustix::fs::ioctl_ficlone(&file, &old)).is_ok()
+        };
+        ftruncate(&file, size)?;
+        Ok(match (is_left || shares, has_old) {
+            // The old version, what a run that was cut off has left, or the file itself.
+            (true, _) => Present::Something,
+            (false, true) => Present::Elsewhere,
+            (false, false) => Present::Zeroes,
+        })
+    }
+
+    /// The large file that is written.
+    fn large(&mut self, at: At<'_>) -> Result<&File> {
+        let writing = Self::writing(at);
+        if self.large.as_ref().is_none_or(|(open, _)| *open != writing) {
+            let (parent, at) = self.parent(&writing)?;
+            let file = openat(parent, name(at), OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+            self.large = Some((writing, file.into()));
+        }
+        self.large.as_ref().map(|(_, file)| file).ok_or_else(outside)
+    }
+
+    fn data(&mut self, at: At<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
+        let written = self.large(at)?.write_all_at(bytes, offset);
+        self.leave_if_full(at, written)
+    }
+
+    /// A file for which there is no room does not take the room of others.
+    fn leave_if_full(&mut self, at: At<'_>, written: Result<()>) -> Result<()> {
+        if written.as_ref().is_err_and(is_full) && !at.in_place {
+            self.large = None;
+            let writing = Self::writing(at);
+            let (parent, at) = self.parent(&writing)?;
+            let _ = unlinkat(parent, name(at), AtFlags::empty());
+        }
+        written
+    }
+
+    /// Data from a file of this machine, without a way through this process where the kernel can.
+    pub fn data_of(&mut self, at: At<'_>, source: &File, offset: u64, length: u64) -> Result<()> {
+        let written = copy(source, self.large(at)?, offset, length);
+        self.leave_if_full(at, written)
+    }
+
+    /// The bytes of a large file that are there, up to its end.
+    pub fn read(&mut self, at: At<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        read_full(self.large(at)?, offset, buffer)
+    }
+
+    fn hole(&mut self, at: At<'_>, offset: u64, length: u64) -> Result<()> {
+        let file = self.large(at)?;
+        match fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length) {
+            Err(Errno::NOTSUP) => {
+                let zeroes = vec![0; 1 << 20];
+                let mut done = 0;
+                while done < length {
+                    let part = (length - done).min(1 << 20);
+                    file.write_all_at(&zeroes[..part as usize], offset + done)?;
+                    done += part;
+                }
+                Ok(())
+            }
+            punched => Ok(punched?),
+        }
+    }
+
+    /// Takes a part from the earlier version.
+    fn keep(&mut self, at: At<'_>, offset: u64, length: u64) -> Result<()> {
+        let (parent, own_name) = self.parent(at.path)?;
+        let old: File =
+            openat(parent, name(own_name), OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?.into();
+        let length = old.metadata()?.len().saturating_sub(offset).min(length);
+        let written = copy(&old, self.large(at)?, offset, length);
+        self.leave_if_full(at, written)
+    }
+
+    /// 128 bits for each block of each range, in order. A block at the end may be short.
+    fn sums(&mut self, at: At<'_>, seed: u64, block: u64, ranges: &[(u64, u64)]) -> Result<Vec<u8>> {
+        let file = self.large(at)?;
+        let mut sums = Vec::new();
+        let mut buffer = vec![0; 1 << 20];
+        sum_blocks(file, seed, block, ranges, &mut buffer, |sum| sums.extend_from_slice(&sum.to_le_bytes()))?;
+        Ok(sums)
+    }
+
+    fn finish(&mut self, at: At<'_>, meta: &Meta, attributes: &Attributes) -> Result<()> {
+        let writing = Self::writing(at);
+        if self.large.as_ref().is_some_and(|(open, _)| *open == writing) {
+            self.large = None;
+        }
+        let is_root = self.is_root;
+        let (_, own_name) = split(at.path);
+        let (parent, writing_name) = self.parent(&writing)?;
+        // What it is named while it is written may be older than this run.
+        describe(parent, writing_name, Kind::File, meta, attributes, (false, is_root))?;
+        if at.in_place { Ok(()) } else { take_place(parent, writing_name, own_name) }
+    }
+
+    fn link(&mut self, path: &[u8], to: &[u8]) -> Result<()> {
+        if !is_inside(path) || !is_inside(to) {
+            return Err(outside());
+        }
+        let ((to_directory, to_name), (directory, own_name)) = (split(to), split(path));
+        let (from, into) = (self.open_directory(to_directory)?, self.open_directory(directory)?);
+        let stat = |fd: &OwnedFd, at| statat(fd, name(at), AtFlags::SYMLINK_NOFOLLOW);
+        let first = stat(&from, to_name)?;
+        if stat(&into, own_name).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (first.st_dev, first.st_ino)) {
+            return Ok(());
+        }
+        let beside = unfinished(own_name);
+        let _ = unlinkat(&into, name(&beside), AtFlags::empty());
+        linkat(&from, name(to_name), &into, name(&beside), AtFlags::empty())?;
+        take_place(into.as_fd(), &beside, own_name)
+    }
+
+    fn delete(&mut self, path: &[u8], is_directory: bool) -> Result<()> {
+        // A directory that is deleted must not stay open under its path.
+        if self.directory.as_ref().is_some_and(|(open, _)| open == path) {
+            self.directory = None;
+        }
+        let (parent, at) = match self.parent(path) {
+            Err(error) if matches!(error.raw_os_error(), Some(code) if code == Errno::NOENT.raw_os_error() || code == Errno::NOTDIR.raw_os_error()) =>
+            {
+                return Ok(());
+            }
+            parent => parent?,
+        };
+        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        match unlinkat(parent, name(at), flags) {
+            // It is gone, or something else came since under the same name.
+            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::NOTEMPTY) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn touch(&mut self, path: &[u8], meta: &Meta, attributes: &Attributes) -> Result<()> {
+        let is_root = self.is_root;
+        if path.is_empty() {
+            self.directory(b"")?;
+            let root = self.current()?;
+            return describe(root, b".", Kind::File, meta, attributes, (false, is_root));
+        }
+        let (parent, at) = self.parent(path)?;
+        describe(parent, at, Kind::File, meta, attributes, (false, is_root))
+    }
+
+    /// A sum of a file's contents.
+    fn digest(&mut self, path: &[u8]) -> Result<u128> {
+        let (parent, at) = self.parent(path)?;
+        let file = openat(parent, name(at), OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        digest(&file.into())
+    }
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
+fn cause(error: &Error) -> String {
+    if is_full(error) {
+        return FULL.to_owned();
+    }
+    format!(
+        "target: {}",
+        Error::from_raw_os_error(error.raw_os_error().unwrap_or(0))
+            .to_string()
+            .split(" (os")
+            .next()
+            .unwrap_or_default()
+    )
+}
+
+pub(super) fn failed(path: &[u8], error: Error) -> Failure {
+    if error.raw_os_error().is_some() {
+        Failure::new(path, cause(&error))
+    } else {
+        Failure::new(path, format!("target: {error}"))
+    }
+}
+
+fn one(path: &[u8], done: Result<()>) -> Vec<Failure> {
+    done.err().map(|error| failed(path, error)).into_iter().collect()
+}
+
+fn each<'a, T>(list: &'a [T], mut one: impl FnMut(&'a T) -> (&'a [u8], Result<()>)) -> Vec<Failure> {
+    list.iter()
+        .filter_map(|item| {
+            let (path, done) = one(item);
+            done.err().map(|error| failed(path, error))
+        })
+        .collect()
+}

@@ -1,0 +1,555 @@
+//! One worker: takes units of work, reads files, and sends them to its own end of the target.
+
+use super::contents::{read_full, sum_blocks};
+use super::large::{Large, Larges};
+use super::limit::Limit;
+use super::link::Link;
+use super::message::{Present, Reply, Request, Small};
+use super::sink::failed;
+use crate::attributes;
+use crate::balance::{Piece, Unit};
+use crate::error::Failure;
+use crate::run::{Carry, Job, lock};
+use crate::tree::{Entry, Kind, Need, open_directory};
+use rustix::fs::{Mode, OFlags, SeekFrom, fstat, openat, seek};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Instant;
+
+/// A file of up to so many bytes goes into a message with others.
+pub const SMALL: u64 = 1 << 20;
+/// What a message of small files holds at most.
+const BATCH: (usize, usize) = (1 << 20, 512);
+/// Bytes of a large file in a message.
+const CHUNK: usize = 1 << 20;
+/// Blocks that are compared first, and within those that differ.
+const COARSE: u64 = 64 << 10;
+const FINE: u64 = 4 << 10;
+
+/// What a reply is for.
+enum Ticket {
+    /// Files that are at the target then, and their bytes.
+    Files(u64, u64),
+    /// Bytes of a large file.
+    Bytes(u64),
+    /// The last of a part of a large file: which file, and where the part begins.
+    Part(usize, u64),
+    /// A large file that is whole then.
+    Finish(usize),
+    /// Somebody waits for this reply.
+    Call,
+}
+
+/// The link is gone, and why.
+pub struct Lost(pub String);
+
+type Sent = Result<(), Lost>;
+
+pub struct Worker<'a> {
+    carry: &'a Carry<'a>,
+    larges: &'a Larges,
+    limit: &'a Limit,
+    number: usize,
+    link: Link,
+    tickets: VecDeque<Ticket>,
+    directory: Option<(usize, OwnedFd)>,
+    /// Contents of small files that are not sent yet, and whose they are.
+    arena: Vec<u8>,
+    batch: Vec<(Job, Range<usize>, attributes::Attributes)>,
+}
+
+impl<'a> Worker<'a> {
+    pub fn new(carry: &'a Carry<'a>, larges: &'a Larges, limit: &'a Limit, number: usize, link: Link) -> Self {
+        let (tickets, batch) = (VecDeque::new(), Vec::new());
+        Self { carry, larges, limit, number, link, tickets, directory: None, arena: Vec::new(), batch }
+    }
+
+    /// Works until nothing is left. What was not known to be done is given back when the link goes.
+    pub fn work(mut self) -> Sent {
+        // Handed out, and not known to be done.
+        let mut open: Vec<Unit> = Vec::new();
+        loop {
+            let unit = lock(&self.carry.dealer).next(self.number);
+            let done = match unit {
+                Some(unit) => {
+                    let began = Instant::now();
+                    open.push(unit.clone());
+                    self.unit(&unit).inspect(|()| self.learn(&unit, began))
+                }
+                None => self.settle(),
+            };
+            let is_over = open.is_empty();
+            if let Err(lost) = done {
+                let mut dealer = lock(&self.carry.dealer);
+                for unit in open {
+                    dealer.give_back(self.number, unit);
+                }
+                return Err(lost);
+            }
+            if self.tickets.is_empty() && self.batch.is_empty() {
+                open.clear();
+            }
+            if is_over {
+                return Ok(());
+            }
+        }
+    }
+
+    fn learn(&self, unit: &Unit, began: Instant) {
+        let files = unit.pieces.iter().filter(|piece| piece.offset_bytes == 0).count() as u64;
+        let bytes = unit.pieces.iter().map(|piece| piece.length_bytes).sum();
+        lock(&self.carry.learned).add(files, bytes, began.elapsed().as_secs_f64());
+    }
+
+    fn unit(&mut self, unit: &Unit) -> Sent {
+        for piece in &unit.pieces {
+            let job = self.carry.plan.jobs[piece.item];
+            match self.larges.get(piece.item) {
+                Some(large) => self.part(piece, large)?,
+                None => self.small(job)?,
+            }
+        }
+        self.flush()
+    }
+
+    fn fail(&self, job: Job, cause: impl ToString) {
+        self.carry.fail([Failure::new(job.path(self.carry.changes), cause)]);
+    }
+
+    // Small entries.
+
+    fn small(&mut self, job: Job) -> Sent {
+        let changes = self.carry.changes;
+        let entry = job.entry(changes);
+        let is_full = self.arena.len() + entry.size_bytes as usize > BATCH.0 || self.batch.len() >= BATCH.1;
+        if is_full || self.batch.last().is_some_and(|(last, ..)| last.directory != job.directory) {
+            self.flush()?;
+        }
+        let from = self.arena.len();
+        match self.read(job, entry) {
+            Ok(attributes) => self.batch.push((job, from..self.arena.len(), attributes)),
+            Err(cause) => {
+                self.arena.truncate(from);
+                self.fail(job, cause);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends contents to the arena, and returns attributes.
+    fn read(&mut self, job: Job, entry: &Entry) -> Result<attributes::Attributes, String> {
+        let has_contents = matches!(job.need(self.carry.changes), Need::Contents { .. });
+        if entry.kind != Kind::File || !has_contents {
+            if has_contents {
+                self.arena.extend_from_slice(&entry.target);
+            }
+            let directory = self.directory(job).map_err(cause)?;
+            return attributes::read(directory.as_fd(), &entry.name).map_err(cause);
+        }
+        let file = self.open(job, entry).map_err(cause)?;
+        let from = self.arena.len();
+        // One byte more than there should be, to see that there is none.
+        self.arena.resize(from + entry.size_bytes as usize + 1, 0);
+        let count = read_full(&file, 0, &mut self.arena[from..]).map_err(cause)?;
+        self.arena.truncate(from + count);
+        if count as u64 != entry.size_bytes || !is_unchanged(&file, entry) {
+            return Err(CHANGED.to_owned());
+        }
+        attributes::of_file(file.as_fd()).map_err(cause)
+    }
+
+    fn flush(&mut self) -> Sent {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let (arena, batch) = (std::mem::take(&mut self.arena), std::mem::take(&mut self.batch));
+        self.goes(arena.len() as u64);
+        let changes = self.carry.changes;
+        let files = batch.iter().map(|(job, range, attributes)| {
+            let entry = job.entry(changes);
+            let has_contents = matches!(job.need(changes), Need::Contents { .. });
+            let contents = has_contents.then(|| arena[range.clone()].into());
+            Small { name: &entry.name, kind: entry.kind, meta: entry.meta, attributes: attributes.clone(), contents }
+        });
+        let directory = &changes.directories[batch[0].0.directory].directory.path;
+        let request = Request::Batch { directory, files: files.collect() };
+        let done = self.post(request, Ticket::Files(batch.len() as u64, arena.len() as u64));
+        self.arena = arena;
+        self.arena.clear();
+        done
+    }
+
+    fn directory(&mut self, job: Job) -> rustix::io::Result<&OwnedFd> {
+        if self.directory.as_ref().is_none_or(|(open, _)| *open != job.directory) {
+            let path = &self.carry.changes.directories[job.directory].directory.path;
+            self.directory = Some((job.directory, open_directory(self.carry.source.root.as_fd(), path)?));
+        }
+        self.directory.as_ref().map(|(_, fd)| fd).ok_or(Errno::NOENT)
+    }
+
+    fn open(&mut self, job: Job, entry: &Entry) -> rustix::io::Result<File> {
+        // Whatever has the name by now, opening it must not wait.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let name = OsStr::from_bytes(&entry.name);
+        Ok(openat(self.directory(job)?, name, flags, Mode::empty())?.into())
+    }
+
+    // Parts of large files.
+
+    fn part(&mut self, piece: &Piece, large: &Large) -> Sent {
+        self.flush()?;
+        if large.is_over() {
+            return Ok(());
+        }
+        let entry = large.job.entry(self.carry.changes);
+        let file = match self.open(large.job, entry) {
+            Ok(file) => file,
+            Err(error) => {
+                self.fail(large.job, cause(error));
+                large.fail();
+                return Ok(());
+            }
+        };
+        let range = piece.offset_bytes..piece.offset_bytes + piece.length_bytes;
+        let done = match large.present {
+            Present::Refused => return Ok(()),
+            // To compare with an old version that is to be copied as well would be more to read, and nothing less to write.
+            Present::Elsewhere if self.is_near() => self.all(&file, large, entry, range),
+            Present::Zeroes => self.all(&file, large, entry, range),
+            Present::Something => self.differences(&file, large, entry, range),
+            Present::Elsewhere => {
+                let keep = Request::Keep { at: large.at(), offset: range.start, length: piece.length_bytes };
+                self.post(keep, Ticket::Bytes(0))?;
+                self.differences(&file, large, entry, range)
+            }
+        };
+        match done {
+            Ok(()) if is_unchanged(&file, entry) => {
+                self.post(Request::Nothing, Ticket::Part(piece.item, piece.offset_bytes))
+            }
+            Ok(()) => {
+                self.fail(large.job, CHANGED);
+                large.fail();
+                Ok(())
+            }
+            Err(Broken::Source(error)) => {
+                self.fail(large.job, cause(error));
+                large.fail();
+                Ok(())
+            }
+            Err(Broken::Link(lost)) => Err(lost),
+        }
+    }
+
+    /// Sends the bytes of a range that is zeroes at the target.
+    fn all(&mut self, file: &File, large: &Large, entry: &Entry, range: Range<u64>) -> Result<(), Broken> {
+        let mut at = range.start;
+        while at < range.end {
+            let data = if entry.is_sparse { next_data(file, at, range.end)? } else { at..range.end };
+            self.count(data.start.min(range.end) - at);
+            at = data.end;
+            if !data.is_empty() {
+                self.send(file, large, data)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, file: &File, large: &Large, data: Range<u64>) -> Result<(), Broken> {
+        let mut offset = data.start;
+        let mut buffer = Vec::new();
+        while offset < data.end {
+            let is_free = self.is_near() && !self.limit.is_set();
+            let part = (data.end - offset).min(if is_free { 16 << 20 } else { CHUNK as u64 });
+            self.goes(part);
+            if let Link::Near(sink) = &mut self.link {
+                // The kernel copies what is on one machine.
+                if let Err(error) = sink.data_of(large.at(), file, offset, part) {
+                    large.fail();
+                    self.carry.fail([failed(large.at().path, error)]);
+                    return Ok(());
+                }
+                self.count(part);
+            } else {
+                buffer.resize(part as usize, 0);
+                let count = read_full(file, offset, &mut buffer)?;
+                let request = Request::Data { at: large.at(), offset, bytes: buffer[..count].into() };
+                self.post(request, Ticket::Bytes(part))?;
+            }
+            offset += part;
+        }
+        Ok(())
+    }
+
+    /// Sends what differs of a range from what is at the target.
+    fn differences(&mut self, file: &File, large: &Large, entry: &Entry, range: Range<u64>) -> Result<(), Broken> {
+        let mut differing =
+            if self.is_near() { vec![range.clone()] } else { self.differing(file, large, range.clone())? };
+        let (mut ours, mut theirs) = (vec![0; CHUNK], vec![0; CHUNK]);
+        let of_differing: u64 = differing.iter().map(|range| range.end - range.start).sum();
+        self.count((range.end - range.start).saturating_sub(of_differing));
+        for range in differing.drain(..) {
+            let mut offset = range.start;
+            while offset < range.end {
+                let part = (range.end - offset).min(CHUNK as u64) as usize;
+                let count = read_full(file, offset, &mut ours[..part])?;
+                let runs = match &mut self.link {
+                    Link::Near(sink) => {
+                        let there = sink.read(large.at(), offset, &mut theirs[..count])?;
+                        theirs[there..count].fill(0);
+                        runs(&ours[..count], &theirs[..count])
+                    }
+                    Link::Far(_) => std::iter::once(0..count).collect(),
+                };
+                let differing: usize = runs.iter().map(ExactSizeIterator::len).sum();
+                self.count((part - differing) as u64);
+                for run in runs {
+                    self.difference(large, entry, offset + run.start as u64, &ours[run])?;
+                }
+                offset += part as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn difference(&mut self, large: &Large, entry: &Entry, offset: u64, bytes: &[u8]) -> Sent {
+        let (at, length) = (large.at(), bytes.len() as u64);
+        if entry.is_sparse && bytes.iter().all(|byte| *byte == 0) {
+            return self.post(Request::Hole { at, offset, length }, Ticket::Bytes(length));
+        }
+        self.goes(length);
+        self.post(Request::Data { at, offset, bytes: bytes.into() }, Ticket::Bytes(length))
+    }
+
+    /// Which parts of a range differ, by sums of both sides: both read at the same time.
+    fn differing(&mut self, file: &File, large: &Large, range: Range<u64>) -> Result<Vec<Range<u64>>, Broken> {
+        let mut ranges = vec![range];
+        for block in [COARSE, FINE] {
+            let seed = self.larges.seed;
+            let asked: Vec<(u64, u64)> = ranges.iter().map(|range| (range.start, range.end - range.start)).collect();
+            if asked.is_empty() {
+                break;
+            }
+            let request = Request::Sums { at: large.at(), seed, block, ranges: asked.clone() };
+            self.post(request, Ticket::Call)?;
+            let mut ours = Vec::new();
+            sum_blocks(file, seed, block, &asked, &mut vec![0; CHUNK], |sum| ours.push(sum))?;
+            let Reply::Bytes(theirs) = self.await_call()? else { return Ok(ranges) };
+            let theirs = theirs.as_chunks::<16>().0.iter().map(|sum| u128::from_le_bytes(*sum));
+            let blocks = ranges.iter().flat_map(|range| {
+                (range.start..range.end).step_by(block as usize).map(|start| start..(start + block).min(range.end))
+            });
+            let mut differing: Vec<Range<u64>> = Vec::new();
+            for ((block, ours), theirs) in blocks.zip(ours).zip(theirs) {
+                match differing.last_mut() {
+                    _ if ours == theirs => {}
+                    Some(last) if last.end == block.start => last.end = block.end,
+                    _ => differing.push(block),
+                }
+            }
+            ranges = differing;
+        }
+        Ok(ranges)
+    }
+
+    fn is_near(&self) -> bool {
+        matches!(self.link, Link::Near(_))
+    }
+
+    /// Waits until bytes may be sent, and counts them.
+    fn goes(&self, bytes: u64) {
+        self.limit.wait(bytes);
+        self.carry.progress.workers()[self.number].sent(bytes);
+    }
+
+    /// Bytes that are at the target without having been sent.
+    fn count(&self, bytes: u64) {
+        self.carry.progress.workers()[self.number].add(0, bytes);
+    }
+
+    // Messages.
+
+    fn post(&mut self, request: Request<'_>, ticket: Ticket) -> Sent {
+        match self.link.send(request).map_err(Lost)? {
+            Some(reply) if matches!(ticket, Ticket::Call) => {
+                // Near, nothing is asked: what is there is read.
+                drop(reply);
+                Ok(())
+            }
+            Some(reply) => self.answered(ticket, reply),
+            None => {
+                self.tickets.push_back(ticket);
+                while !matches!(self.tickets.front(), Some(Ticket::Call)) {
+                    let Some(reply) = self.link.receive(false).map_err(Lost)? else { break };
+                    if let Some(ticket) = self.tickets.pop_front() {
+                        self.answered(ticket, reply)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits for the reply of the request that was called.
+    fn await_call(&mut self) -> Result<Reply, Lost> {
+        loop {
+            let reply = self.link.receive(true).map_err(Lost)?;
+            match (self.tickets.pop_front(), reply) {
+                (Some(Ticket::Call), Some(reply)) => return Ok(reply),
+                (Some(ticket), Some(reply)) => self.answered(ticket, reply)?,
+                _ => return Err(Lost("a reply is missing".to_owned())),
+            }
+        }
+    }
+
+    /// Waits until everything was answered.
+    fn settle(&mut self) -> Sent {
+        self.flush()?;
+        while let Some(ticket) = self.tickets.pop_front() {
+            let reply = self.link.receive(true).map_err(Lost)?;
+            self.answered(ticket, reply.ok_or_else(|| Lost("a reply is missing".to_owned()))?)?;
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, ticket: Ticket, reply: Reply) -> Sent {
+        let failures = match reply {
+            Reply::Done(failures) => failures,
+            Reply::Refused(why) => return Err(Lost(why)),
+            _ => Vec::new(),
+        };
+        for failure in &failures {
+            self.larges.fail(&failure.path);
+        }
+        self.carry.fail(failures);
+        let counter = &self.carry.progress.workers()[self.number];
+        match ticket {
+            Ticket::Files(files, bytes) => counter.add(files, bytes),
+            Ticket::Bytes(bytes) => counter.add(0, bytes),
+            Ticket::Part(item, offset) => {
+                if let Some(large) = self.larges.get(item).filter(|large| large.part_is_done(offset)) {
+                    return self.finish(item, large);
+                }
+            }
+            Ticket::Finish(item) => {
+                counter.add(1, 0);
+                if let Some(large) = self.larges.get(item) {
+                    large.finish();
+                }
+            }
+            Ticket::Call => {}
+        }
+        Ok(())
+    }
+
+    /// All parts of a large file are there.
+    fn finish(&mut self, item: usize, large: &Large) -> Sent {
+        let entry = large.job.entry(self.carry.changes);
+        let attributes =
+            self.open(large.job, entry).map_err(Into::into).and_then(|file| attributes::of_file(file.as_fd()));
+        match attributes {
+            Ok(attributes) => {
+                let request = Request::Finish { at: large.at(), meta: entry.meta, attributes };
+                self.post(request, Ticket::Finish(item))
+            }
+            Err(error) => {
+                self.fail(large.job, cause(error));
+                Ok(())
+            }
+        }
+    }
+}
+
+const CHANGED: &str = "source: it changed while it was copied: the next run carries it";
+
+fn plain(error: &std::io::Error) -> String {
+    error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// Why a file of the source cannot be carried.
+fn cause(error: impl Into<std::io::Error>) -> String {
+    let error = error.into();
+    if error.kind() == std::io::ErrorKind::NotFound {
+        return "source: it vanished while it was copied".to_owned();
+    }
+    format!("source: {}", plain(&error))
+}
+
+/// Why a part of a large file was not sent.
+enum Broken {
+    Source(std::io::Error),
+    Link(Lost),
+}
+
+impl From<std::io::Error> for Broken {
+    fn from(error: std::io::Error) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl From<Lost> for Broken {
+    fn from(lost: Lost) -> Self {
+        Self::Link(lost)
+    }
+}
+
+/// Whether an open file still is what the scan found.
+fn is_unchanged(file: &File, entry: &Entry) -> bool {
+    fstat(file).is_ok_and(|stat| {
+        stat.st_size as u64 == entry.size_bytes && crate::tree::meta(&stat).modified == entry.meta.modified
+    })
+}
+
+/// The next data of a sparse file from `at` on, up to `end`; empty at `end` where there is none.
+fn next_data(file: &File, at: u64, end: u64) -> std::io::Result<Range<u64>> {
+    match seek(file, SeekFrom::Data(at)) {
+        Ok(data) if data < end => {
+            let hole = seek(file, SeekFrom::Hole(data))?;
+            Ok(data..hole.min(end))
+        }
+        Ok(_) | Err(Errno::NXIO) => Ok(end..end),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Runs of blocks that differ between two buffers of the same length.
+fn runs(ours: &[u8], theirs: &[u8]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    if ours == theirs {
+        return runs;
+    }
+    for start in (0..ours.len()).step_by(FINE as usize) {
+        let end = (start + FINE as usize).min(ours.len());
+        match runs.last_mut() {
+            _ if ours[start..end] == theirs[start..end] => {}
+            Some(last) if last.end == start => last.end = end,
+            _ => runs.push(start..end),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_the_blocks_that_differ() {
+        let ours = vec![7_u8; 5 * 4096 + 10];
+        let with = |places: &[usize]| {
+            let mut theirs = ours.clone();
+            for place in places {
+                theirs[*place] = 8;
+            }
+            runs(&ours, &theirs)
+        };
+        assert_eq!(with(&[]), []);
+        assert_eq!(with(&[4096, 8192, 20_489]), [4096..12288, 20480..20490]);
+        assert_eq!(with(&[0, 3 * 4096, 5 * 4096 + 9]), [0..4096, 3 * 4096..4 * 4096, 5 * 4096..5 * 4096 + 10]);
+    }
+}

@@ -1,0 +1,89 @@
+//! Whether a copy is what its source is, contents and all.
+
+use super::{Options, Source};
+use crate::error::{Failure, Result};
+use crate::target::Target;
+use crate::tree::{Catalogue, Directory, Entry, Kind, Scan, join, scan};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Instant;
+
+/// What a comparison came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verified {
+    /// Files whose contents were compared.
+    pub files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// What differs, and how.
+    pub differing: Vec<Failure>,
+}
+
+/// Compares everything, contents by sums that each side makes of its own.
+pub fn verify(source: &Path, target: &Target, options: &Options) -> Result<Verified> {
+    options.check(target)?;
+    let began = Instant::now();
+    let source = Source::open(source)?;
+    let mut verified = options.carrier(target).verify(&source, options.workers)?;
+    verified.differing.sort();
+    verified.seconds = began.elapsed().as_secs_f64();
+    Ok(verified)
+}
+
+/// What differs between the source's tree and the one that the target tells, contents apart, and the files whose
+/// contents are to be compared: paths and sizes.
+pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<(Vec<u8>, u64)>) {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let (here, unread) = scan(source.root.as_fd(), Scan { threads, attributes: true }, Some);
+    let mut differing: Vec<Failure> =
+        unread.into_iter().map(|unread| Failure::new(unread.path, format!("source: {}", unread.cause))).collect();
+    let mut there: BTreeMap<Vec<u8>, Directory> = (0..there.len())
+        .filter_map(|index| Directory::of_record(there.record(index)).ok())
+        .map(|directory| (directory.path.clone(), directory))
+        .collect();
+    let mut files = Vec::new();
+    for directory in here {
+        let Some(copy) = there.remove(&directory.path) else {
+            differing.push(Failure::new(directory.path, "the target does not have it"));
+            continue;
+        };
+        if directory.meta != copy.meta || directory.has_attributes != copy.has_attributes {
+            differing.push(Failure::new(directory.path.clone(), "owner, permissions, times or attributes differ"));
+        }
+        let mut copies: BTreeMap<&[u8], &Entry> = copy.entries.iter().map(|entry| (&*entry.name, entry)).collect();
+        for entry in &directory.entries {
+            let path = directory.path_of(entry);
+            match differs(entry, copies.remove(&*entry.name)) {
+                Some(how) => differing.push(Failure::new(path, how)),
+                None if entry.kind == Kind::File => files.push((path, entry.size_bytes)),
+                None => {}
+            }
+        }
+        let strangers = copies.into_keys().map(|name| Failure::new(join(&directory.path, name), ONLY_THERE));
+        differing.extend(strangers);
+    }
+    differing.extend(there.into_keys().map(|path| Failure::new(path, ONLY_THERE)));
+    (differing, files)
+}
+
+const ONLY_THERE: &str = "only the target has it";
+
+fn differs(here: &Entry, there: Option<&Entry>) -> Option<&'static str> {
+    let Some(there) = there else { return Some("the target does not have it") };
+    if here.kind != there.kind || here.target != there.target {
+        Some("it is something else")
+    } else if here.size_bytes != there.size_bytes {
+        Some("sizes differ")
+    } else if here.meta != there.meta || here.has_attributes != there.has_attributes {
+        Some("owner, permissions, times or attributes differ")
+    } else {
+        None
+    }
+}
+
+/// What carriers say of contents.
+pub(crate) const CONTENTS: &str = "contents differ";

@@ -1,0 +1,113 @@
+//! A bucket, and what may be set on it.
+
+use crate::problem::problem;
+use kura_object::{Attributes, Partition, PartitionId};
+use s3s::dto::{BucketLifecycleConfiguration, CORSConfiguration, Tagging};
+use s3s::xml;
+use s3s::{S3ErrorCode, S3Result};
+
+/// Whether a key may have several versions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Versioning {
+    /// No, and never so far.
+    #[default]
+    Never,
+    /// Every put adds one.
+    Enabled,
+    /// Those there are stay; a put replaces the version `null`.
+    Suspended,
+}
+
+/// A bucket as it stands.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    /// Its name.
+    pub name: String,
+    /// When it was made: milliseconds since 1970.
+    pub created_ms: u64,
+    /// Whether a key may have several versions.
+    pub versioning: Versioning,
+    pub(crate) id: PartitionId,
+    pub(crate) cors: Option<CORSConfiguration>,
+    pub(crate) lifecycle: Option<BucketLifecycleConfiguration>,
+    pub(crate) tags: Option<Tagging>,
+}
+
+/// What is set on a bucket: an attribute of its partition, in the form in which S3 has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    Versioning,
+    Cors,
+    Lifecycle,
+    Tags,
+}
+
+impl Setting {
+    pub fn attribute(self) -> &'static str {
+        match self {
+            Self::Versioning => "versioning",
+            Self::Cors => "cors",
+            Self::Lifecycle => "lifecycle",
+            Self::Tags => "tags",
+        }
+    }
+}
+
+const CREATED: &str = "created";
+
+impl Versioning {
+    fn of(text: &[u8]) -> Self {
+        match text {
+            b"Enabled" => Self::Enabled,
+            b"Suspended" => Self::Suspended,
+            _ => Self::Never,
+        }
+    }
+
+    /// True when a put adds a version that stays.
+    pub(crate) fn adds(self) -> bool {
+        self == Self::Enabled
+    }
+
+    /// True when clients are told of versions.
+    pub(crate) fn is_known(self) -> bool {
+        self != Self::Never
+    }
+}
+
+impl Bucket {
+    /// Attributes of a partition that is to be a bucket.
+    pub(crate) fn attributes(created_ms: u64) -> Attributes {
+        [(CREATED.to_owned(), created_ms.to_string().into_bytes())].into()
+    }
+
+    /// The bucket that a partition is.
+    pub(crate) fn of(partition: Partition) -> kura_block::Result<Self> {
+        let name = String::from_utf8_lossy(&partition.name).into_owned();
+        let corrupt = |what: &str| kura_block::Error::corrupt(format!("bucket {name}: its {what} cannot be read"));
+        let text = |attribute: &str| partition.attributes.get(attribute).map(Vec::as_slice);
+        let created = text(CREATED).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        let of_xml = |setting: Setting| text(setting.attribute());
+        Ok(Self {
+            created_ms: created.ok_or_else(|| corrupt(CREATED))?,
+            versioning: text(Setting::Versioning.attribute()).map(Versioning::of).unwrap_or_default(),
+            id: partition.id,
+            cors: of_xml(Setting::Cors).map(from_xml).transpose().map_err(|()| corrupt("CORS rules"))?,
+            lifecycle: of_xml(Setting::Lifecycle).map(from_xml).transpose().map_err(|()| corrupt("lifecycle rules"))?,
+            tags: of_xml(Setting::Tags).map(from_xml).transpose().map_err(|()| corrupt("tags"))?,
+            name,
+        })
+    }
+}
+
+fn from_xml<T: for<'a> xml::Deserialize<'a>>(text: &[u8]) -> Result<T, ()> {
+    T::deserialize(&mut xml::Deserializer::new(text)).map_err(drop)
+}
+
+/// A setting as it is stored.
+pub(crate) fn to_xml<T: xml::Serialize>(value: &T) -> S3Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let written = value.serialize(&mut xml::Serializer::new(&mut text));
+    written.map_err(|error| problem(S3ErrorCode::InvalidRequest, error.to_string()))?;
+    Ok(text)
+}

@@ -1,0 +1,133 @@
+//! Deleting objects: for good, or, with versioning, by a delete marker.
+
+use crate::access::{deed, denied, granted};
+use crate::bucket::{Bucket, Versioning};
+use crate::directory::now_ms;
+use crate::meta::{version_id, which};
+use crate::problem::{problem, refusal, unsupported};
+use crate::service::Service;
+use kura_object::{Batch, Changed, Store, Which};
+use s3s::dto::{
+    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, Error,
+    ObjectIdentifier,
+};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+
+/// Keys that one request may delete, as in S3.
+const KEYS_LIMIT: usize = 1000;
+
+/// Adds what deleting means to a batch: of one version for good, else as the bucket's versioning says.
+pub(crate) fn delete(batch: &mut Batch, bucket: &Bucket, key: &[u8], version: Which) {
+    match (version, bucket.versioning) {
+        (Which::Latest, Versioning::Never) => batch.remove(bucket.id, key, Which::Unversioned),
+        (Which::Latest, versioning) => batch.mark(bucket.id, key, now_ms(), versioning.adds()),
+        (version, _) => batch.remove(bucket.id, key, version),
+    };
+}
+
+/// What a client is told of a deletion: the version, and whether that is a delete marker.
+fn outcome(changed: &Changed) -> (Option<String>, Option<bool>) {
+    let stat = changed.now.as_ref().or(changed.before.as_ref());
+    let marker = stat.is_some_and(|stat| stat.marker);
+    (stat.map(version_id), marker.then_some(true))
+}
+
+impl Service {
+    pub(crate) async fn delete(
+        &self,
+        request: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
+        let input = request.input;
+        if input.if_match.is_some() || input.if_match_size.is_some() || input.if_match_last_modified_time.is_some() {
+            return Err(unsupported("deleting under a condition"));
+        }
+        let bucket = self.directory.bucket(&input.bucket)?;
+        let version = which(input.version_id.as_deref())?;
+        let is_known = bucket.versioning.is_known();
+        let remove = async move |store: Store| {
+            let mut batch = Batch::new();
+            delete(&mut batch, &bucket, input.key.as_bytes(), version);
+            store.commit(batch).await.map_err(refusal)
+        };
+        let changed = self.way().ask(remove).await?;
+        let mut output = DeleteObjectOutput::default();
+        if let Some(changed) = changed.first().filter(|_| is_known) {
+            (output.version_id, output.delete_marker) = outcome(changed);
+        }
+        Ok(S3Response::new(output))
+    }
+
+    pub(crate) async fn delete_many(
+        &self,
+        request: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        let input = request.input;
+        let bucket = self.directory.bucket(&input.bucket)?;
+        let asked = input.delete.objects;
+        if asked.is_empty() || asked.len() > KEYS_LIMIT {
+            return Err(problem(
+                S3ErrorCode::MalformedXML,
+                format!("a request deletes 1 to {KEYS_LIMIT} keys, not {}", asked.len()),
+            ));
+        }
+        let key = request.credentials.and_then(|credentials| self.directory.key(&credentials.access_key));
+        let allowed = key.is_some_and(|key| granted(&key, &bucket.name, deed("DeleteObject")));
+        let mut output = DeleteObjectsOutput::default();
+        let mut errors = Vec::new();
+        let mut wanted = Vec::new();
+        for object in asked {
+            match which(object.version_id.as_deref()) {
+                Ok(version) if allowed => wanted.push((object, version)),
+                Ok(_) => errors.push(told(&object, &denied())),
+                Err(error) => errors.push(told(&object, &error)),
+            }
+        }
+        let remove = async move |store: Store| {
+            let mut done = Vec::new();
+            // One batch a key: that one cannot be deleted must not keep the others. They go into the log together.
+            let commits = wanted.iter().map(|(object, version)| {
+                let mut batch = Batch::new();
+                delete(&mut batch, &bucket, object.key.as_bytes(), *version);
+                store.commit(batch)
+            });
+            let results = futures::future::join_all(commits).await;
+            for ((object, _), result) in wanted.into_iter().zip(results) {
+                done.push((object, result.map_err(refusal)));
+            }
+            Ok::<_, S3Error>((done, bucket.versioning.is_known()))
+        };
+        let (done, is_known) = self.way().ask(remove).await?;
+        let mut deleted = Vec::new();
+        for (object, result) in done {
+            match result {
+                Err(error) => errors.push(told(&object, &error)),
+                Ok(changed) => deleted.push(tell(object, changed.first().filter(|_| is_known))),
+            }
+        }
+        if input.delete.quiet != Some(true) {
+            output.deleted = Some(deleted);
+        }
+        output.errors = Some(errors);
+        Ok(S3Response::new(output))
+    }
+}
+
+fn tell(object: ObjectIdentifier, changed: Option<&Changed>) -> DeletedObject {
+    let (version, marker) = changed.map(outcome).unwrap_or_default();
+    let is_new_marker = changed.is_some_and(|changed| changed.now.is_some());
+    DeletedObject {
+        key: Some(object.key),
+        delete_marker: marker,
+        delete_marker_version_id: marker.and(version),
+        version_id: object.version_id.filter(|_| !is_new_marker),
+    }
+}
+
+fn told(object: &ObjectIdentifier, error: &S3Error) -> Error {
+    Error {
+        code: Some(error.code().as_str().to_owned()),
+        key: Some(object.key.clone()),
+        message: error.message().map(str::to_owned),
+        version_id: object.version_id.clone(),
+    }
+}

@@ -1,0 +1,155 @@
+//! What a body hashes to, held against what its sender said. Done on the doors' thread, as the bytes come.
+
+use crate::problem::problem;
+use hyper::HeaderMap;
+use s3s::checksum::ChecksumHasher;
+use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};
+use s3s::dto::Checksum;
+use s3s::{S3ErrorCode, S3Result, TrailingHeaders};
+
+/// What a sender says of a body.
+#[derive(Default)]
+pub(crate) struct Said {
+    /// Base64 of its MD5.
+    pub md5: Option<String>,
+    /// Checksums that stood in the request's head.
+    pub checksum: Checksum,
+    /// An algorithm that is asked for, or announced for the trailer.
+    pub algorithm: Option<String>,
+    /// What comes behind the body.
+    pub trailers: Option<TrailingHeaders>,
+}
+
+/// What a request says of its body, by the names of S3's inputs.
+macro_rules! said {
+    ($request:expr) => {{
+        let request = &mut $request;
+        $crate::digest::Said {
+            md5: request.input.content_md5.take(),
+            checksum: s3s::dto::Checksum {
+                checksum_crc32: request.input.checksum_crc32.take(),
+                checksum_crc32c: request.input.checksum_crc32c.take(),
+                checksum_crc64nvme: request.input.checksum_crc64nvme.take(),
+                checksum_sha1: request.input.checksum_sha1.take(),
+                checksum_sha256: request.input.checksum_sha256.take(),
+                checksum_type: None,
+            },
+            algorithm: $crate::digest::announced(
+                &request.headers,
+                request.input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()),
+            ),
+            trailers: request.trailing_headers.take(),
+        }
+    }};
+}
+pub(crate) use said;
+
+/// The algorithm of the checksum in the trailer, or the one that is asked for.
+pub(crate) fn announced(headers: &HeaderMap, asked: Option<&str>) -> Option<String> {
+    let trailer = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok());
+    let named = trailer.and_then(|name| name.trim().strip_prefix("x-amz-checksum-")).or(asked)?;
+    Some(named.to_ascii_lowercase())
+}
+
+/// A body's hashes so far.
+pub(crate) struct Digest {
+    md5: Md5,
+    sums: ChecksumHasher,
+    said: Said,
+}
+
+/// What a whole body is.
+pub(crate) struct Digested {
+    pub size_bytes: u64,
+    pub md5: [u8; 16],
+    /// The checksums that were said or asked for.
+    pub checksum: Checksum,
+}
+
+impl Digest {
+    pub fn new(said: Said) -> S3Result<Self> {
+        let named = |name: &str| said.algorithm.as_deref() == Some(name);
+        let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
+            &said.checksum;
+        let sums = ChecksumHasher {
+            crc32: (checksum_crc32.is_some() || named("crc32")).then(Crc32::new),
+            crc32c: (checksum_crc32c.is_some() || named("crc32c")).then(Crc32c::new),
+            sha1: (checksum_sha1.is_some() || named("sha1")).then(Sha1::new),
+            sha256: (checksum_sha256.is_some() || named("sha256")).then(Sha256::new),
+            crc64nvme: (checksum_crc64nvme.is_some() || named("crc64nvme")).then(Crc64Nvme::new),
+        };
+        if let Some(md5) = &said.md5 {
+            let bytes = base64_simd::STANDARD.decode_to_vec(md5);
+            if bytes.is_ok_and(|bytes| bytes.len() == 16) {
+                return Ok(Self { md5: Md5::new(), sums, said });
+            }
+            return Err(problem(S3ErrorCode::InvalidDigest, "Content-MD5 is not base64 of 16 bytes"));
+        }
+        Ok(Self { md5: Md5::new(), sums, said })
+    }
+
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.md5.update(bytes);
+        self.sums.update(bytes);
+    }
+
+    /// Holds all that was said against the body.
+    pub fn finish(self, size_bytes: u64) -> S3Result<Digested> {
+        let Self { md5, sums, said } = self;
+        let md5 = md5.finalize();
+        if said.md5.is_some_and(|said| said != base64_simd::STANDARD.encode_to_string(md5)) {
+            return Err(problem(S3ErrorCode::BadDigest, "Content-MD5 is not that of the body"));
+        }
+        let checksum = sums.finalize();
+        let trailers = said.trailers.and_then(|trailers| trailers.take()).unwrap_or_default();
+        let found = [
+            ("x-amz-checksum-crc32", &said.checksum.checksum_crc32, &checksum.checksum_crc32),
+            ("x-amz-checksum-crc32c", &said.checksum.checksum_crc32c, &checksum.checksum_crc32c),
+            ("x-amz-checksum-crc64nvme", &said.checksum.checksum_crc64nvme, &checksum.checksum_crc64nvme),
+            ("x-amz-checksum-sha1", &said.checksum.checksum_sha1, &checksum.checksum_sha1),
+            ("x-amz-checksum-sha256", &said.checksum.checksum_sha256, &checksum.checksum_sha256),
+        ];
+        for (name, in_head, real) in found {
+            let in_trailer = trailers.get(name).map(hyper::header::HeaderValue::as_bytes);
+            for said in in_head.as_ref().map(String::as_bytes).into_iter().chain(in_trailer) {
+                if real.as_ref().is_none_or(|real| real.as_bytes() != said) {
+                    return Err(problem(S3ErrorCode::BadDigest, format!("{name} is not that of the body")));
+                }
+            }
+        }
+        Ok(Digested { size_bytes, md5, checksum })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finish(said: Said) -> S3Result<Digested> {
+        let mut digest = Digest::new(said)?;
+        digest.update(b"hel");
+        digest.update(b"lo");
+        digest.finish(5)
+    }
+
+    #[test]
+    fn what_is_said_is_held_against_the_body() {
+        let md5 = |text: &str| Said { md5: Some(text.to_owned()), ..Said::default() };
+        assert!(finish(md5("XUFAKrxLKna5cZ2REBfFkg==")).is_ok());
+        assert_eq!(*finish(md5("AUFAKrxLKna5cZ2REBfFkg==")).err().unwrap().code(), S3ErrorCode::BadDigest);
+        assert_eq!(*finish(md5("nonsense")).err().unwrap().code(), S3ErrorCode::InvalidDigest);
+        let crc = |text: &str| {
+            let checksum = Checksum { checksum_crc32: Some(text.to_owned()), ..Checksum::default() };
+            finish(Said { checksum, ..Said::default() })
+        };
+        assert_eq!(crc("NhCmhg==").unwrap().checksum.checksum_crc32.unwrap(), "NhCmhg==");
+        assert_eq!(*crc("AAAAAA==").err().unwrap().code(), S3ErrorCode::BadDigest);
+    }
+
+    #[test]
+    fn what_is_only_asked_for_is_told() {
+        let digested = finish(Said { algorithm: Some("sha1".to_owned()), ..Said::default() }).unwrap();
+        assert_eq!(digested.checksum.checksum_sha1.unwrap(), "qvTGHdzF6KLavt4PO0gs2a6pQ00=");
+        assert!(digested.checksum.checksum_crc32.is_none());
+    }
+}

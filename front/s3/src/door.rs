@@ -1,0 +1,70 @@
+//! The way onto the thread that has the object store.
+
+use crate::problem::stopped;
+use kura_block::Local;
+use kura_object::Store;
+use std::future::Future;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Work for the store's thread.
+pub type Job = Box<dyn FnOnce(Store) -> Local<'static, ()> + Send>;
+
+/// Leads onto the thread that has the object store.
+pub trait Door: Send + Sync + 'static {
+    /// Begins `job` there, beside everything else; a store that is closed drops it.
+    fn send(&self, job: Job);
+}
+
+/// A door, and asking through it.
+#[derive(Clone)]
+pub(crate) struct Way(Arc<dyn Door>);
+
+impl Way {
+    pub fn new(door: Arc<dyn Door>) -> Self {
+        Self(door)
+    }
+
+    /// Begins `work` on the store's thread; it ends even when nobody waits for what it resolves to.
+    pub fn begin<T, F, W>(&self, work: W) -> oneshot::Receiver<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+        W: FnOnce(Store) -> F + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        self.0.send(Box::new(move |store| {
+            Box::pin(async move {
+                // A client that went away no longer wants the answer.
+                let _ = answer.send(work(store).await);
+            })
+        }));
+        answered
+    }
+
+    /// Does `work` on the store's thread.
+    pub async fn ask<T, E, F, W>(&self, work: W) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Stopped> + Send + 'static,
+        F: Future<Output = Result<T, E>> + 'static,
+        W: FnOnce(Store) -> F + Send + 'static,
+    {
+        self.begin(work).await.map_err(|_| E::from(Stopped))?
+    }
+}
+
+/// The store is closed.
+pub(crate) struct Stopped;
+
+impl From<Stopped> for kura_block::Error {
+    fn from(_: Stopped) -> Self {
+        stopped()
+    }
+}
+
+impl From<Stopped> for s3s::S3Error {
+    fn from(_: Stopped) -> Self {
+        crate::problem::refusal(stopped())
+    }
+}

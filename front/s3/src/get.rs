@@ -1,0 +1,268 @@
+//! Reading an object: what is known of it, and its bytes.
+
+use crate::meta::{checksum, etag, show_checksums, show_headers, timestamp, version_id, which};
+use crate::problem::{of_object, problem, refusal, unsupported};
+use crate::put::precondition_failed;
+use crate::service::Service;
+use bytes::Bytes;
+use futures::Stream;
+use kura_block::{Buf, Bufs, Error};
+use kura_object::{Attributes, PartitionId, Stat, Store, Which};
+use s3s::dto::{
+    ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range, StreamingBlob, Timestamp,
+};
+use s3s::stream::{ByteStream, RemainingLength};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result, StdError};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::sync::mpsc;
+
+/// Pieces of up to 1 MiB that are read ahead of the socket.
+const AHEAD: usize = 2;
+
+/// What must hold of an object to be read.
+#[derive(Clone, Default)]
+pub(crate) struct Conditions {
+    pub if_match: Option<ETagCondition>,
+    pub if_none_match: Option<ETagCondition>,
+    pub if_modified_since: Option<Timestamp>,
+    pub if_unmodified_since: Option<Timestamp>,
+}
+
+impl Conditions {
+    /// Whether they hold, in the order of RFC 9110; times count in whole seconds.
+    pub fn check(&self, stat: &Stat) -> S3Result<()> {
+        let tag = etag(&stat.tag);
+        let is = |condition: &ETagCondition| condition.as_etag().is_none_or(|wanted| wanted.value() == tag.value());
+        let modified = timestamp(stat.modified_ms / 1000 * 1000);
+        match (&self.if_match, &self.if_unmodified_since) {
+            (Some(condition), _) if !is(condition) => return Err(precondition_failed("If-Match")),
+            (None, Some(since)) if modified > *since => return Err(precondition_failed("If-Unmodified-Since")),
+            _ => {}
+        }
+        let changed = match (&self.if_none_match, &self.if_modified_since) {
+            (Some(condition), _) => !is(condition),
+            (None, Some(since)) => modified > *since,
+            (None, None) => true,
+        };
+        if changed { Ok(()) } else { Err(not_modified(stat)) }
+    }
+}
+
+fn not_modified(stat: &Stat) -> S3Error {
+    let mut error = S3Error::new(S3ErrorCode::NotModified);
+    if let Ok(value) = etag(&stat.tag).to_http_header() {
+        error.set_headers([(hyper::header::ETAG, value)].into_iter().collect());
+    }
+    error
+}
+
+/// An object that is open.
+pub(crate) struct Opened {
+    pub stat: Stat,
+    pub attributes: Attributes,
+    /// What is to be read of it.
+    pub range: std::ops::Range<u64>,
+    body: Outgoing,
+}
+
+/// Opens a version, begins to read what `choose` says of it, and goes on ahead of whoever takes it.
+async fn open<C>(service: &Service, partition: PartitionId, key: Vec<u8>, which: Which, choose: C) -> S3Result<Opened>
+where
+    C: FnOnce(&Stat, &Attributes) -> S3Result<std::ops::Range<u64>> + Send + 'static,
+{
+    let (head, opened) = tokio::sync::oneshot::channel();
+    let read = async move |store: Store| {
+        let begun = async {
+            let mut reader = match store.read(partition, &key, which).await {
+                Ok(reader) => reader,
+                Err(error) => return Err(missing(&store, partition, &key, which, error).await),
+            };
+            let range = choose(&reader.stat, &reader.attributes)?;
+            reader.range(range.clone()).map_err(refusal)?;
+            let first = reader.next().await.map_err(refusal)?;
+            Ok((reader, range, first))
+        };
+        let (mut reader, range, first) = match begun.await {
+            Ok(begun) => begun,
+            Err(error) => return drop(head.send(Err(error))),
+        };
+        let mut left = range.end - range.start;
+        let mut ready = VecDeque::new();
+        if let Some(first) = first {
+            left -= first.len() as u64;
+            ready.extend(first.parts().iter().map(bytes_of));
+        }
+        let (pieces, coming) = mpsc::channel(AHEAD);
+        let body = Outgoing { ready, left_bytes: range.end - range.start, coming };
+        let (stat, attributes) = (reader.stat.clone(), std::mem::take(&mut reader.attributes));
+        let gone = head.send(Ok(Opened { stat, attributes, range, body })).is_err();
+        while left > 0 && !gone {
+            let next = reader.next().await;
+            left -= next.as_ref().ok().and_then(Option::as_ref).map_or(left, |piece| piece.len() as u64);
+            let Some(piece) = next.transpose() else { return };
+            if pieces.send(piece).await.is_err() {
+                return;
+            }
+        }
+    };
+    drop(service.way().begin(read));
+    opened.await.map_err(|_| S3Error::from(crate::door::Stopped))?
+}
+
+/// Why a version cannot be read: a delete marker says so in a header.
+async fn missing(store: &Store, partition: PartitionId, key: &[u8], which: Which, error: Error) -> S3Error {
+    if error.kind() != kura_block::Kind::Missing {
+        return refusal(error);
+    }
+    let Some(marker) = crate::list::marker(store, partition, key, which).await else {
+        return match which {
+            Which::Latest => of_object(error),
+            _ => problem(S3ErrorCode::NoSuchVersion, "there is no such version of the object"),
+        };
+    };
+    let code = if which == Which::Latest { S3ErrorCode::NoSuchKey } else { S3ErrorCode::MethodNotAllowed };
+    let mut error = problem(code, "this is a delete marker");
+    let version = version_id(&marker).parse();
+    let headers =
+        [("x-amz-delete-marker", Ok(hyper::header::HeaderValue::from_static("true"))), ("x-amz-version-id", version)];
+    let named = headers
+        .into_iter()
+        .filter_map(|(name, value)| Some((hyper::header::HeaderName::from_static(name), value.ok()?)));
+    error.set_headers(named.collect());
+    error
+}
+
+/// A body on its way out.
+struct Outgoing {
+    ready: VecDeque<Bytes>,
+    left_bytes: u64,
+    coming: mpsc::Receiver<kura_block::Result<Bufs>>,
+}
+
+fn bytes_of(part: &Buf) -> Bytes {
+    struct Owner(Buf);
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    Bytes::from_owner(Owner(part.clone()))
+}
+
+impl Stream for Outgoing {
+    type Item = Result<Bytes, StdError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(bytes) = self.ready.pop_front() {
+                self.left_bytes -= bytes.len() as u64;
+                return Poll::Ready(Some(Ok(bytes)));
+            }
+            if self.left_bytes == 0 {
+                return Poll::Ready(None);
+            }
+            match std::task::ready!(self.coming.poll_recv(context)) {
+                Some(Ok(piece)) => self.ready.extend(piece.parts().iter().map(bytes_of)),
+                // The client sees the connection end before the body does.
+                Some(Err(error)) => {
+                    tracing::error!(%error, "S3: an object cannot be read to its end");
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                None => return Poll::Ready(Some(Err("the object store is closed".into()))),
+            }
+        }
+    }
+}
+
+impl ByteStream for Outgoing {
+    fn remaining_length(&self) -> RemainingLength {
+        RemainingLength::new_exact(self.left_bytes as usize)
+    }
+}
+
+/// The range of an object that is asked for.
+fn chosen(range: Option<Range>, stat: &Stat) -> S3Result<std::ops::Range<u64>> {
+    match range {
+        None => Ok(0..stat.size_bytes),
+        Some(range) => Ok(range.check(stat.size_bytes)?),
+    }
+}
+
+fn content_range(range: &std::ops::Range<u64>, stat: &Stat) -> String {
+    format!("bytes {}-{}/{}", range.start, range.end.saturating_sub(1), stat.size_bytes)
+}
+
+impl Service {
+    pub(crate) async fn get(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        let input = request.input;
+        if input.sse_customer_algorithm.is_some() {
+            return Err(unsupported("encryption with keys of the client"));
+        }
+        let bucket = self.directory.bucket(&input.bucket)?;
+        let conditions = Conditions {
+            if_match: input.if_match,
+            if_none_match: input.if_none_match,
+            if_modified_since: input.if_modified_since,
+            if_unmodified_since: input.if_unmodified_since,
+        };
+        let which = which(input.version_id.as_deref())?;
+        let ranged = input.range;
+        let choose = move |stat: &Stat, _: &Attributes| {
+            conditions.check(stat)?;
+            chosen(ranged, stat)
+        };
+        let Opened { stat, attributes, range, body } =
+            open(self, bucket.id, input.key.into_bytes(), which, choose).await?;
+        let mut output = GetObjectOutput {
+            accept_ranges: Some("bytes".to_owned()),
+            content_length: Some((range.end - range.start) as i64),
+            content_range: ranged.is_some().then(|| content_range(&range, &stat)),
+            e_tag: Some(etag(&stat.tag)),
+            last_modified: Some(timestamp(stat.modified_ms)),
+            version_id: bucket.versioning.is_known().then(|| version_id(&stat)),
+            ..GetObjectOutput::default()
+        };
+        show_headers!(output, attributes);
+        if input.checksum_mode.is_some() && ranged.is_none() {
+            show_checksums!(output, checksum(&attributes));
+        }
+        output.body = Some(StreamingBlob::new(body));
+        Ok(S3Response::new(output))
+    }
+
+    pub(crate) async fn head(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+        let input = request.input;
+        let bucket = self.directory.bucket(&input.bucket)?;
+        let conditions = Conditions {
+            if_match: input.if_match,
+            if_none_match: input.if_none_match,
+            if_modified_since: input.if_modified_since,
+            if_unmodified_since: input.if_unmodified_since,
+        };
+        let which = which(input.version_id.as_deref())?;
+        let (partition, key) = (bucket.id, input.key.into_bytes());
+        let look = async move |store: Store| match store.attributes(partition, &key, which).await {
+            Ok(known) => Ok(known),
+            Err(error) => Err(missing(&store, partition, &key, which, error).await),
+        };
+        let (stat, attributes) = self.way().ask(look).await?;
+        conditions.check(&stat)?;
+        let range = chosen(input.range, &stat)?;
+        let mut output = HeadObjectOutput {
+            accept_ranges: Some("bytes".to_owned()),
+            content_length: Some((range.end - range.start) as i64),
+            content_range: input.range.is_some().then(|| content_range(&range, &stat)),
+            e_tag: Some(etag(&stat.tag)),
+            last_modified: Some(timestamp(stat.modified_ms)),
+            version_id: bucket.versioning.is_known().then(|| version_id(&stat)),
+            ..HeadObjectOutput::default()
+        };
+        show_headers!(output, attributes);
+        if input.checksum_mode.is_some() {
+            show_checksums!(output, checksum(&attributes));
+        }
+        Ok(S3Response::new(output))
+    }
+}

@@ -1,0 +1,44 @@
+//! The S3 door: buckets, objects and access keys, over HTTP, in an object store.
+//!
+//! ```text
+//!   boto3, aws, rclone ──> server ──> s3s: signatures, XML ──> access ──> service      this thread: HTTP, hashes
+//!                                                                          │ Way       one hop a request
+//!                                                          kura_object::Store          its own thread
+//! ```
+//!
+//! | in the store | is |
+//! | --- | --- |
+//! | a partition of a bucket's name | the bucket; what is set on it (policy, CORS, ...) are its attributes |
+//! | its objects | the bucket's objects; headers and tags are attributes, the `ETag` is the tag |
+//! | the partition `.keys` | the access keys, an object each |
+//! | the partition `.uploads/BUCKET` | multipart uploads under way: versions of their object's key |
+//! | the partition `.parts` | the uploads' parts |
+//!
+//! Buckets and access keys are few: they are kept in memory (a [`Directory`]), and every change of them goes through it.
+//! All that is one step for a client is one batch of the store: it happened or it did not, also after a crash.
+//!
+//! What is not supported answers `NotImplemented`; the list is in `docs/s3.md`.
+
+mod access;
+mod bucket;
+mod delete;
+mod digest;
+mod directory;
+mod door;
+mod get;
+mod keys;
+mod list;
+mod meta;
+mod problem;
+mod put;
+mod s3;
+mod server;
+mod service;
+mod take_in;
+
+pub use bucket::Bucket;
+pub use directory::Directory;
+pub use door::{Door, Job};
+pub use keys::{Grant, Key, NewKey};
+pub use server::{Listener, serve};
+pub use service::Service;

@@ -1,0 +1,152 @@
+//! Storing an object.
+
+use crate::bucket::Bucket;
+use crate::digest::{Digest, Digested, said};
+use crate::directory::now_ms;
+use crate::meta::{etag, kept_headers, of_checksum, show_checksums, version_id};
+use crate::problem::{custom, of_object, problem, refusal, unsupported};
+use crate::service::Service;
+use crate::take_in::{Incoming, take_in};
+use hyper::StatusCode;
+use kura_block::Kind;
+use kura_object::{Attributes, Batch, Condition, Content, Put, Stat, Store, Which};
+use s3s::dto::{ETagCondition, PutObjectInput, PutObjectOutput};
+use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
+
+/// Refuses what an input asks for and is not supported: it would be stored otherwise than the client believes.
+macro_rules! refuse_unsupported {
+    ($input:expr) => {{
+        let input = &$input;
+        let acl = input.acl.as_ref().map(|acl| acl.as_str());
+        $crate::put::refuse(&[
+            (
+                "an ACL other than private",
+                acl.is_some_and(|acl| !["private", "bucket-owner-full-control"].contains(&acl)),
+            ),
+            ("granting by header", input.grant_full_control.is_some() || input.grant_read.is_some()),
+            ("encryption with keys of the client", input.sse_customer_algorithm.is_some()),
+            ("server-side encryption", input.server_side_encryption.is_some()),
+            ("object lock", input.object_lock_mode.is_some() || input.object_lock_legal_hold_status.is_some()),
+            (
+                "a storage class other than STANDARD",
+                input.storage_class.as_ref().is_some_and(|class| class.as_str() != "STANDARD"),
+            ),
+        ])
+    }};
+}
+
+/// An error that names the first of these that is asked for.
+pub(crate) fn refuse(asked: &[(&str, bool)]) -> S3Result<()> {
+    match asked.iter().find(|(_, asked)| *asked) {
+        Some((what, _)) => Err(unsupported(what)),
+        None => Ok(()),
+    }
+}
+
+/// What must hold of the object that is there already.
+#[derive(Clone, Default)]
+pub(crate) struct Guard {
+    pub if_match: Option<ETagCondition>,
+    pub if_none_match: Option<ETagCondition>,
+}
+
+/// Where an object goes.
+pub(crate) struct Target {
+    pub bucket: std::sync::Arc<Bucket>,
+    pub key: Vec<u8>,
+    pub guard: Guard,
+}
+
+impl Guard {
+    /// Adds the condition under which the batch holds, decided on what is there now.
+    pub(crate) async fn require(&self, store: &Store, target: &Target, batch: &mut Batch) -> S3Result<()> {
+        let (partition, key) = (target.bucket.id, target.key.as_slice());
+        match (&self.if_match, &self.if_none_match) {
+            (None, None) => Ok(()),
+            (None, Some(ETagCondition::Any)) => {
+                batch.require(partition, key, Condition::Absent);
+                Ok(())
+            }
+            (None, Some(ETagCondition::ETag(_))) => Err(unsupported("If-None-Match other than * in a put")),
+            (Some(condition), _) => {
+                let stat = store.stat(partition, key, Which::Latest).await.map_err(of_object)?;
+                let holds = condition.as_etag().is_none_or(|wanted| wanted.value() == etag(&stat.tag).value());
+                if !holds {
+                    return Err(precondition_failed("If-Match"));
+                }
+                batch.require(partition, key, Condition::Revision(stat.revision));
+                Ok(())
+            }
+        }
+    }
+}
+
+pub(crate) fn precondition_failed(which: &str) -> s3s::S3Error {
+    problem(S3ErrorCode::PreconditionFailed, format!("{which} does not hold"))
+}
+
+/// What a commit's error means where it stores an object under a guard.
+pub(crate) fn of_commit(error: kura_block::Error) -> s3s::S3Error {
+    match error.kind() {
+        Kind::Exists => precondition_failed("If-None-Match"),
+        // What If-Match was held against has changed meanwhile.
+        Kind::Retry => {
+            custom("ConditionalRequestConflict", StatusCode::CONFLICT, "another request was quicker: try again")
+        }
+        Kind::Missing => problem(S3ErrorCode::NoSuchBucket, "the bucket is gone, or what If-Match was held against"),
+        _ => refusal(error),
+    }
+}
+
+/// Stores what came, on the store's thread.
+pub(crate) async fn commit(
+    store: Store,
+    target: Target,
+    content: Content,
+    digested: Digested,
+    mut attributes: Attributes,
+) -> S3Result<(Stat, Digested)> {
+    attributes.extend(of_checksum(&digested.checksum));
+    let mut batch = Batch::new();
+    target.guard.require(&store, &target, &mut batch).await?;
+    let put = Put {
+        content,
+        attributes,
+        tag: digested.md5.to_vec(),
+        modified_ms: now_ms(),
+        versioned: target.bucket.versioning.adds(),
+    };
+    batch.put(target.bucket.id, &target.key, put);
+    Ok((committed(&store, batch).await?, digested))
+}
+
+/// Commits a batch whose last change stores an object, and tells what stands.
+pub(crate) async fn committed(store: &Store, batch: Batch) -> S3Result<Stat> {
+    let changed = store.commit(batch).await.map_err(of_commit)?;
+    let now = changed.into_iter().next_back().and_then(|changed| changed.now);
+    now.ok_or_else(|| problem(S3ErrorCode::InternalError, "what was stored is not there"))
+}
+
+impl Service {
+    pub(crate) async fn put(&self, mut request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+        refuse_unsupported!(request.input)?;
+        refuse(&[("writing at an offset", request.input.write_offset_bytes.is_some())])?;
+        let said = said!(request);
+        let input = request.input;
+        let attributes = kept_headers!(input)?;
+        let bucket = self.directory.bucket(&input.bucket)?;
+        let versioning = bucket.versioning;
+        let guard = Guard { if_match: input.if_match, if_none_match: input.if_none_match };
+        let target = Target { bucket, key: input.key.into_bytes(), guard };
+        let body = Incoming::new(input.body, input.content_length, Digest::new(said)?)?;
+        let store_it = move |store, content, digested| commit(store, target, content, digested, attributes);
+        let (stat, digested) = take_in(self.way(), body, false, store_it).await?;
+        let mut output = PutObjectOutput {
+            e_tag: Some(etag(&stat.tag)),
+            version_id: versioning.is_known().then(|| version_id(&stat)),
+            ..PutObjectOutput::default()
+        };
+        show_checksums!(output, digested.checksum);
+        Ok(S3Response::new(output))
+    }
+}

@@ -1,0 +1,183 @@
+//! A body on its way in: hashed on this thread, stored on the store's.
+//!
+//! ```text
+//!   socket ─> pieces of up to 1 MiB ─> hashes ─> channel ─> Upload      a body of one piece goes as a whole, in one hop
+//!             end, hashes as said ─────────────> commit
+//! ```
+//! A body that ends early, or that is not what its sender said, never comes to the commit: the upload is dropped, and
+//! nothing is left of it.
+
+use crate::digest::{Digest, Digested};
+use crate::door::{Stopped, Way};
+use crate::problem::{custom, problem, refusal};
+use futures::StreamExt;
+use hyper::StatusCode;
+use kura_block::{Buf, BufMut, Bufs};
+use kura_object::{Content, Store};
+use s3s::dto::StreamingBlob;
+use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
+use std::future::Future;
+use tokio::sync::{mpsc, oneshot};
+
+/// Bytes that go over the channel at once.
+const PIECE_BYTES: usize = 1 << 20;
+/// Pieces that wait for the store before the socket waits, too.
+const PIECES: usize = 4;
+/// The most that one request may store, as in S3.
+const BODY_LIMIT_BYTES: u64 = 5 << 30;
+
+/// A body that is coming.
+pub(crate) struct Incoming {
+    body: Option<StreamingBlob>,
+    length: Option<u64>,
+    received: u64,
+    digest: Digest,
+    /// Of the last chunk, what did not go into the last piece.
+    left: bytes::Bytes,
+}
+
+impl Incoming {
+    /// The body of a request that says `length` of it.
+    pub fn new(body: Option<StreamingBlob>, length: Option<i64>, digest: Digest) -> S3Result<Self> {
+        let length = match length.map(u64::try_from) {
+            Some(Err(_)) => return Err(problem(S3ErrorCode::InvalidArgument, "Content-Length is below zero")),
+            Some(Ok(length)) => Some(length),
+            None => None,
+        };
+        if length.is_some_and(|length| length > BODY_LIMIT_BYTES) {
+            return Err(too_large());
+        }
+        Ok(Self { body, length, received: 0, digest, left: bytes::Bytes::new() })
+    }
+
+    /// The next piece, full unless it is the last one; `None` at the end.
+    async fn piece(&mut self) -> S3Result<Option<Buf>> {
+        let wanted = self.length.map_or(PIECE_BYTES as u64, |length| length.saturating_sub(self.received));
+        let mut piece = BufMut::room(PIECE_BYTES.min(wanted.max(1) as usize));
+        let mut filled = 0;
+        while filled < piece.len() {
+            if self.left.is_empty() {
+                let Some(chunk) = self.chunk().await? else { break };
+                self.left = chunk;
+            }
+            let taken = self.left.split_to(self.left.len().min(piece.len() - filled));
+            self.digest.update(&taken);
+            piece[filled..filled + taken.len()].copy_from_slice(&taken);
+            filled += taken.len();
+        }
+        self.received += filled as u64;
+        if self.received > self.length.unwrap_or(BODY_LIMIT_BYTES) {
+            return Err(if self.length.is_some() { incomplete("longer than it says") } else { too_large() });
+        }
+        piece.truncate(filled);
+        Ok((filled > 0).then(|| piece.freeze()))
+    }
+
+    async fn chunk(&mut self) -> S3Result<Option<bytes::Bytes>> {
+        let Some(body) = &mut self.body else { return Ok(None) };
+        match body.next().await {
+            None => {
+                self.body = None;
+                Ok(None)
+            }
+            Some(Ok(chunk)) => Ok(Some(chunk)),
+            Some(Err(error)) => Err(broken(&error)),
+        }
+    }
+
+    /// True when the stream has said that it is over, which is when the last of what it verifies is verified.
+    async fn is_over(&mut self) -> S3Result<bool> {
+        while self.left.is_empty() {
+            match self.chunk().await? {
+                None => return Ok(true),
+                Some(chunk) => self.left = chunk,
+            }
+        }
+        Ok(false)
+    }
+
+    fn finish(self) -> S3Result<Digested> {
+        if self.length.is_some_and(|length| length != self.received) {
+            return Err(incomplete("shorter than it says"));
+        }
+        self.digest.finish(self.received)
+    }
+}
+
+/// Stores a body and does `work` with it on the store's thread, where that commits it. With `part`, its content may be
+/// joined to others'.
+pub(crate) async fn take_in<T, F, W>(way: &Way, mut body: Incoming, part: bool, work: W) -> S3Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = S3Result<T>> + 'static,
+    W: FnOnce(Store, Content, Digested) -> F + Send + 'static,
+{
+    let first = body.piece().await?;
+    if body.is_over().await? {
+        let digested = body.finish()?;
+        let store_it = async move |store: Store| {
+            let mut upload = if part { store.upload_part() } else { store.upload() };
+            upload.write(first.map(Bufs::from).unwrap_or_default()).await.map_err(refusal)?;
+            let content = upload.finish().await.map_err(refusal)?;
+            work(store, content, digested).await
+        };
+        return way.ask(store_it).await;
+    }
+    let (pieces, mut coming) = mpsc::channel::<Buf>(PIECES);
+    let (end, ended) = oneshot::channel::<Digested>();
+    let job = way.begin(async move |store: Store| {
+        let mut upload = if part { store.upload_part() } else { store.upload() };
+        while let Some(piece) = coming.recv().await {
+            upload.write(piece.into()).await.map_err(refusal)?;
+        }
+        // Without an end the body broke off: the upload is dropped.
+        let digested = ended.await.map_err(|_| incomplete("broken off"))?;
+        let content = upload.finish().await.map_err(refusal)?;
+        work(store, content, digested).await
+    });
+    let sent = send_all(body, first, pieces).await;
+    match sent {
+        Ok(Some(digested)) => drop(end.send(digested)),
+        // The store refuses more: the job says why.
+        Ok(None) => {}
+        Err(error) => return Err(error),
+    }
+    job.await.map_err(|_| S3Error::from(Stopped))?
+}
+
+/// Sends all pieces; `None` when the store takes no more.
+async fn send_all(mut body: Incoming, first: Option<Buf>, pieces: mpsc::Sender<Buf>) -> S3Result<Option<Digested>> {
+    let mut next = first;
+    while let Some(piece) = next {
+        if pieces.send(piece).await.is_err() {
+            return Ok(None);
+        }
+        next = body.piece().await?;
+    }
+    // The stream has ended, and verified all that it verifies.
+    body.finish().map(Some)
+}
+
+/// A body that broke off, or that is not what was signed: what s3s verifies while it streams it tells only by words.
+fn broken(error: &StdError) -> S3Error {
+    let text = error.to_string();
+    if text.contains("Sha256Mismatch") {
+        let text = "x-amz-content-sha256 is not that of the body";
+        return custom("XAmzContentSHA256Mismatch", StatusCode::BAD_REQUEST, text);
+    }
+    if text.contains("SignatureMismatch") {
+        return problem(S3ErrorCode::SignatureDoesNotMatch, "a chunk of the body is not signed as it should be");
+    }
+    incomplete("broken off")
+}
+
+fn incomplete(how: &str) -> S3Error {
+    problem(S3ErrorCode::IncompleteBody, format!("the body is {how}"))
+}
+
+fn too_large() -> S3Error {
+    problem(
+        S3ErrorCode::EntityTooLarge,
+        format!("one request stores at most {BODY_LIMIT_BYTES} bytes: upload in parts"),
+    )
+}

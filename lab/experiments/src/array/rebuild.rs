@@ -1,0 +1,123 @@
+//! `array-rebuild`: how long reads take while a disk that failed is rebuilt on a spare, and how long that takes
+//! (003 Fig. 6 (b)).
+
+use super::curve::Curve;
+use super::response::NOISE;
+use super::systems::{MIRROR_DISKS, MIRROR_TRACKS, RAID5, System};
+use super::{Config, Measured, RATES, kept_up, lines, measured, points, system, warmed};
+use crate::experiment::{About, Experiment, Point, Progress, Setting};
+use crate::findings::{Criterion, Findings, Table};
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+/// Read responses of disk arrays while they rebuild a disk.
+pub struct ArrayRebuild;
+
+/// The disk that fails: by its number in the node, behind the two fast ones.
+const FAILS: u16 = 7;
+
+/// An array before a disk failed, and from then until all is rebuilt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Data {
+    pub(super) normal: Measured,
+    pub(super) rebuild: Measured,
+}
+
+impl Experiment for ArrayRebuild {
+    type Config = Config;
+    type Data = Option<Data>;
+
+    fn about(&self) -> About {
+        About {
+            name: "array-rebuild",
+            paper: "003 Fig. 6 (b)",
+            shows: "The same while a disk that failed is rebuilt on a spare, and how long the rebuild takes: --trace \
+                    without checkpoints; without a trace, of a generated load.",
+        }
+    }
+
+    fn points(&self, setting: &Setting) -> Result<Vec<Point<Config>>> {
+        points(setting, RATES)
+    }
+
+    fn run(&self, point: &Point<Config>, setting: &Setting, progress: &Progress<'_>) -> Result<Option<Data>> {
+        let config = &point.config;
+        let Some(mut session) = warmed(config, setting, progress)? else { return Ok(None) };
+        let Some(normal) = kept_up(session.play(config.accesses, |_| {}))? else { return Ok(None) };
+        progress.at(0.8);
+        session.replace_disk(FAILS, &system(config)?.slow_disk(config.data_bytes, "slow-spare"))?;
+        let Some(rebuild) = kept_up(session.play_until_rebuilt())? else { return Ok(None) };
+        Ok(Some(Data { normal: measured(&normal)?, rebuild: measured(&rebuild)? }))
+    }
+
+    fn judge(&self, _: &Setting, results: &[(Point<Config>, Option<Data>)]) -> Result<Findings> {
+        let columns = [
+            "array",
+            "arrivals_per_s",
+            "acceleration",
+            "read_p90_ms",
+            "normal_read_p90_ms",
+            "rebuild_s",
+            "reads",
+            "disks_busy",
+        ];
+        let title = "Fig. 6 (b): 90th percentile of read responses, while a disk is rebuilt";
+        let mut table = Table::new("rebuild", title, &columns);
+        for (point, data) in results {
+            let Some(data) = data else { continue };
+            table.row([
+                system(&point.config)?.title.into(),
+                point.config.arrivals_per_s.into(),
+                point.config.acceleration.into(),
+                data.rebuild.read_p90_ms.into(),
+                data.normal.read_p90_ms.into(),
+                data.rebuild.elapsed_s.into(),
+                data.rebuild.reads.into(),
+                data.rebuild.busy_mean.into(),
+            ]);
+        }
+        let caption = "Nine of ten reads were answered within this time, from the failure of a disk until all that it held \
+                       is on a spare. A line ends where its array no longer kept up with the arrivals. The paper: the same \
+                       order as in normal operation.";
+        let figure = lines(&table, title, caption, ("read_p90_ms", "90th percentile of read response, ms"))?;
+        let title = "Time of the rebuild";
+        let times = Table { name: "rebuild-time".to_owned(), title: title.to_owned(), ..table.clone() };
+        let caption = "From the failure of a disk until all that it held is on a spare, while accesses go on. How hard a \
+                       rebuild works is kura's: it rests between two extents as long as one took.";
+        let time = lines(&times, title, caption, ("rebuild_s", "rebuild, s"))?;
+        let criteria = criteria(results);
+        Ok(Findings { tables: vec![table, times], figures: vec![figure, time], criteria })
+    }
+}
+
+/// A measure of an array over the rate.
+fn curve(results: &[(Point<Config>, Option<Data>)], system: &System, of: fn(&Data) -> f64) -> Curve {
+    let own = results.iter().filter(|(point, _)| point.config.system == system.name);
+    Curve(own.map(|(point, data)| (point.config.arrivals_per_s, data.as_ref().map(of))).collect())
+}
+
+/// What the paper says of the figure, each held against the data. It prints no numbers: the bounds are ours.
+fn criteria(results: &[(Point<Config>, Option<Data>)]) -> Vec<Criterion> {
+    let during = |system: &System| curve(results, system, |data| data.rebuild.read_p90_ms);
+    let normal = |system: &System| curve(results, system, |data| data.normal.read_p90_ms);
+    let mut criteria = Vec::new();
+    let least = during(&RAID5).over(&during(&MIRROR_DISKS)).fold(f64::INFINITY, f64::min);
+    criteria.push(
+        Criterion::number(
+            "90th percentile of RAID5 over that of the mirror with 1.5 x the disks, both rebuilding, least over the rates",
+            least,
+            "above 1",
+            least.is_finite() && least > 1.0,
+        )
+        .against("the mirror is faster than hot mirroring, and that than RAID5"),
+    );
+    let worst = during(&RAID5).over(&normal(&RAID5)).fold(0.0, f64::max);
+    let name = "90th percentile of RAID5, rebuilding over normal, most over the rates";
+    criteria.push(Criterion::at_least(name, worst, 1.2).against("RAID5 suffers while it recovers (section 1)"));
+    for system in [RAID5, MIRROR_DISKS, MIRROR_TRACKS] {
+        let name = format!("deepest fall of the 90th percentile as arrivals come faster, rebuilding, {}", system.title);
+        let fall = during(&system).deepest_fall();
+        criteria.push(Criterion::at_most(name, fall, NOISE).against("it rises: only hot mirroring's does not always"));
+    }
+    criteria
+}

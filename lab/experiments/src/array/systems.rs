@@ -1,0 +1,106 @@
+//! The disk arrays that are compared: all hold as much data (003 section 3.2).
+
+use kura_replay::{DiskClass, Layout, NodeDisk, NodeSpec};
+use kura_sim::{Model, RotatingSpec};
+
+/// A disk array.
+#[derive(Clone, Copy, Debug)]
+pub struct System {
+    /// Its name in tables and in the names of points.
+    pub name: &'static str,
+    /// What it is called in figures.
+    pub title: &'static str,
+    /// How the volume's data lies on the disks.
+    pub layout: Layout,
+    /// Disks.
+    pub disks: u64,
+    /// Tracks a cylinder of each.
+    pub tracks: u64,
+    /// The write buffer, as a part of the data's capacity.
+    pub write_buffer: f64,
+}
+
+/// 3 * (5D+P).
+pub const RAID5: System =
+    System { name: "raid5", title: "RAID5", layout: Layout::Raid5, disks: 18, tracks: 2, write_buffer: 0.0015 };
+
+/// Mirror with one and a half times the disks.
+pub const MIRROR_DISKS: System = System {
+    name: "mirror-x1.5-disks",
+    title: "mirror, 1.5 x the disks",
+    layout: Layout::Mirror,
+    disks: 27,
+    tracks: 2,
+    write_buffer: 0.001,
+};
+
+/// Mirror with one and a half times the tracks.
+pub const MIRROR_TRACKS: System =
+    System { name: "mirror-x1.5-tracks", title: "mirror, 1.5 x the tracks", disks: 18, tracks: 3, ..MIRROR_DISKS };
+
+/// All of them, in the order of the figures' legends.
+pub const SYSTEMS: &[System] = &[RAID5, MIRROR_DISKS, MIRROR_TRACKS];
+
+/// Disks of an array whose tracks are not multiplied, and the part of their bytes that is data: what all are held against.
+const DISKS: u64 = 18;
+const DATA_SHARE: (u64, u64) = (3, 4);
+/// Extents that the data is in: checksum pages of so many are kept in memory.
+const EXTENTS: u64 = 4096;
+/// Bytes of the journal for each of the write buffer: a checkpoint comes when half of it is used.
+const JOURNAL: u64 = 32;
+const MIB: u64 = 1 << 20;
+
+impl System {
+    /// The node on which `data_bytes` of data fill this array. Its slow disks are the paper's, with as many cylinders as
+    /// that takes; seeks are stretched so that they take as long from edge to edge as the paper's.
+    ///
+    /// Room for kura's own (checksum pages, labels) is beside that of the paper's arrays, which have none.
+    pub fn node(&self, data_bytes: u64) -> NodeSpec {
+        let write_buffer_bytes = (data_bytes as f64 * self.write_buffer) as u64 / 4096 * 4096;
+        let journal_bytes = (write_buffer_bytes * JOURNAL).next_multiple_of(MIB).max(16 * MIB);
+        let extent_bytes = extent_bytes(data_bytes);
+        let fast = (0..2).map(|number| NodeDisk {
+            name: format!("fast{number}"),
+            class: DiskClass::Fast,
+            size_bytes: 2 * journal_bytes + 64 * MIB,
+            model: Model::Nvme,
+        });
+        let slow = (0..self.disks).map(|number| self.slow_disk(data_bytes, &format!("slow{number}")));
+        NodeSpec { controllers: 1, extent_bytes, journal_bytes, write_buffer_bytes, disks: fast.chain(slow).collect() }
+    }
+
+    /// One of its disks.
+    pub fn slow_disk(&self, data_bytes: u64, name: &str) -> NodeDisk {
+        let paper = RotatingSpec { tracks_per_cylinder: self.tracks, ..RotatingSpec::paper() };
+        let (part, whole) = DATA_SHARE;
+        let share_bytes =
+            (data_bytes * whole).div_ceil(part * DISKS) * self.tracks / RotatingSpec::paper().tracks_per_cylinder;
+        let size_bytes = with_own(share_bytes, extent_bytes(data_bytes));
+        let cylinders = size_bytes.div_ceil(self.tracks * paper.track_bytes());
+        let stretch = paper.cylinders as f64 / cylinders as f64;
+        let spec = RotatingSpec {
+            cylinders,
+            seek_linear_ms: paper.seek_linear_ms * stretch,
+            seek_root_ms: paper.seek_root_ms * stretch.sqrt(),
+            ..paper
+        };
+        NodeDisk {
+            name: name.to_owned(),
+            class: DiskClass::Slow,
+            size_bytes: spec.size_bytes(),
+            model: Model::Rotating(spec),
+        }
+    }
+}
+
+fn extent_bytes(data_bytes: u64) -> u64 {
+    (data_bytes / EXTENTS).next_power_of_two().clamp(64 << 10, 64 * MIB)
+}
+
+/// Bytes of a disk that is to hold `share_bytes` of extents: four checksum pages an extent, rounded up to extents, and
+/// the label's place.
+fn with_own(share_bytes: u64, extent_bytes: u64) -> u64 {
+    let page_bytes = (extent_bytes / 4096 * 5 + 64).next_multiple_of(4096);
+    let extents = share_bytes.div_ceil(extent_bytes) + 1;
+    extents * (extent_bytes + 4 * page_bytes) + 4 * MIB
+}

@@ -1,0 +1,139 @@
+use super::systems::{MIRROR_DISKS, MIRROR_TRACKS, RAID5};
+use super::*;
+use crate::experiment::Experiment;
+use crate::findings::Criterion;
+use kura_sim::{Model, RotatingSpec};
+
+const MIB: u64 = 1 << 20;
+
+fn disk(system: &System, data_bytes: u64) -> RotatingSpec {
+    match system.slow_disk(data_bytes, "slow0").model {
+        Model::Rotating(spec) => spec,
+        other => panic!("{other} does not turn"),
+    }
+}
+
+#[test]
+fn the_papers_data_fills_the_papers_disks() {
+    for system in [RAID5, MIRROR_DISKS, MIRROR_TRACKS] {
+        let spec = disk(&system, 11_420 * MIB);
+        assert_eq!(spec.tracks_per_cylinder, system.tracks);
+        // A hundredth is kura's own.
+        assert!((4350..=4420).contains(&spec.cylinders), "{}: {} cylinders", system.name, spec.cylinders);
+    }
+}
+
+/// Whatever the scale, from edge to edge a seek takes as long.
+#[test]
+fn smaller_disks_seek_as_long() {
+    let paper = RotatingSpec::paper();
+    for data_bytes in [48 * MIB, 1000 * MIB, 40_000 * MIB] {
+        for system in SYSTEMS {
+            let spec = disk(system, data_bytes);
+            let (ours, papers) = (spec.seek_ns(spec.cylinders) as f64, paper.seek_ns(paper.cylinders) as f64);
+            assert!((ours / papers - 1.0).abs() < 1e-6, "{}: {ours} ns, the paper's {papers} ns", system.name);
+        }
+    }
+}
+
+#[test]
+fn every_array_holds_the_data() {
+    for data_bytes in [48 * MIB, 11_420 * MIB] {
+        for system in SYSTEMS {
+            let node = system.node(data_bytes);
+            let room_bytes = node.room_bytes(system.layout).unwrap();
+            assert!(room_bytes >= data_bytes, "{}: {room_bytes} bytes for {data_bytes}", system.name);
+            let raw_bytes: u64 = node.disks.iter().skip(2).map(|disk| disk.size_bytes).sum();
+            assert!(raw_bytes >= data_bytes * 4 / 3, "{}: as much as the paper's arrays", system.name);
+        }
+    }
+}
+
+fn setting(traces: &[&str]) -> Setting {
+    Setting { traces: traces.iter().map(Into::into).collect(), seed: 1, ..Setting::default() }
+}
+
+#[test]
+fn one_trace_or_none() {
+    let error = |traces: &[&str]| Experiment::points(&ArrayResponse, &setting(traces)).unwrap_err().to_string();
+    let load = "load:zipf,size=48M,requests=100";
+    assert!(error(&[load, load]).contains("one trace"));
+    assert!(error(&["nowhere.csv"]).contains("nowhere.csv"));
+    assert_eq!(Experiment::points(&ArrayRebuild, &setting(&[load])).unwrap().len(), SYSTEMS.len() * RATES.len());
+}
+
+/// A load that ends begins again, at the rate asked for.
+#[test]
+fn the_trace_is_repeated() {
+    let source = Source::load("load:zipf,size=48M,requests=100", 1).unwrap();
+    let own_rate = source.extent().unwrap().arrivals_per_s;
+    let times: Vec<u64> = source.endless(50.0 / own_rate).unwrap().take(1000).map(|it| it.unwrap().at_ns).collect();
+    assert!(times.is_sorted());
+    let rate = 999.0 / (times[999] - times[0]) as f64 * 1e9;
+    assert!((rate / 50.0 - 1.0).abs() < 0.05, "{rate} a second");
+}
+
+/// A point, with its load so many times as fast.
+fn point<E: Experiment<Config = Config>>(experiment: &E, name: &str, faster: f64) -> E::Data {
+    let setting = setting(&[LOAD]);
+    let points = Experiment::points(experiment, &setting).unwrap();
+    let mut point = points.into_iter().find(|point| point.name == name).unwrap();
+    point.config.acceleration *= faster;
+    experiment.run(&point, &setting, &Progress::new(&|_| {})).unwrap()
+}
+
+const LOAD: &str = "load:zipf,size=48M,reads=0.6,requests=1000000000";
+
+#[test]
+fn an_array_is_overloaded_or_it_keeps_up() {
+    let busy = point(&ArrayResponse, "raid5-200", 1.0).unwrap();
+    assert!(busy.read_p50_ms < busy.read_p90_ms && busy.read_p90_ms < 200.0, "{busy:?}");
+    assert!((0.2..1.0).contains(&busy.busy_mean), "{busy:?}");
+    assert_eq!(point(&ArrayResponse, "raid5-200", 10.0), None);
+}
+
+#[test]
+fn a_disk_is_rebuilt_while_it_serves() {
+    let data = point(&ArrayRebuild, "mirror-x1.5-disks-200", 1.0).unwrap();
+    assert!(data.rebuild.elapsed_s > 1.0 && data.rebuild.reads > 100, "{data:?}");
+    assert!(data.rebuild.read_p90_ms >= data.normal.read_p90_ms, "{data:?}");
+}
+
+/// Measures that are those of the wrong array make the criteria fail that name it.
+#[test]
+fn an_array_that_is_another_one_fails() {
+    let setting = setting(&[LOAD]);
+    let result = |name: &str, p90_ms: f64| {
+        let points = Experiment::points(&ArrayResponse, &setting).unwrap();
+        let point = points.into_iter().find(|point| point.name == name).unwrap();
+        let measured = Measured {
+            reads: 1,
+            writes: 1,
+            read_p50_ms: p90_ms / 2.0,
+            read_p90_ms: p90_ms,
+            read_mean_ms: p90_ms / 2.0,
+            busy_mean: 0.5,
+            busy_most: 0.5,
+            elapsed_s: 1.0,
+        };
+        (point, Some(measured))
+    };
+    let judged = |times: [(&str, [f64; 2]); 3]| -> Vec<Criterion> {
+        let results = times.into_iter().flat_map(|(name, times)| {
+            [200, 400]
+                .into_iter()
+                .zip(times)
+                .map(|(rate, p90_ms)| result(&format!("{name}-{rate}"), p90_ms))
+                .collect::<Vec<_>>()
+        });
+        ArrayResponse.judge(&setting, &results.collect::<Vec<_>>()).unwrap().criteria
+    };
+    let right = [("raid5", [40.0, 90.0]), ("mirror-x1.5-disks", [20.0, 30.0]), ("mirror-x1.5-tracks", [30.0, 80.0])];
+    assert!(judged(right).iter().all(|criterion| criterion.holds), "{:#?}", judged(right));
+    let failing = |times| judged(times).into_iter().filter(|it| !it.holds).map(|it| it.name).collect::<Vec<_>>();
+    let swapped = [("raid5", [20.0, 30.0]), ("mirror-x1.5-disks", [40.0, 90.0]), ("mirror-x1.5-tracks", [30.0, 80.0])];
+    let names = failing(swapped);
+    assert!(names.len() == 3 && names.iter().all(|name| name.contains("1.5 x the disks")), "{names:?}");
+    let falling = [("raid5", [90.0, 40.0]), ("mirror-x1.5-disks", [20.0, 30.0]), ("mirror-x1.5-tracks", [30.0, 80.0])];
+    assert!(failing(falling).iter().any(|name| name.contains("deepest fall") && name.contains("RAID5")));
+}

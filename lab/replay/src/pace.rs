@@ -1,0 +1,73 @@
+//! When requests are issued.
+
+use crate::ahead::Ahead;
+use crate::error::Error;
+use crate::run::Run;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Requests, each issued at its time whatever happened to those before it.
+pub(crate) struct OpenLoop<E> {
+    requests: Ahead<E>,
+    /// More requests under way than these end it.
+    in_flight_limit: u64,
+    /// When the first request was issued, and its time in the trace.
+    begun: Option<(Duration, u64)>,
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> OpenLoop<E> {
+    pub(crate) fn new(requests: Ahead<E>, in_flight_limit: u64) -> Self {
+        Self { requests, in_flight_limit, begun: None }
+    }
+
+    /// Issues requests until there are no more, or `goes_on` says no after one of them. True where there may be more.
+    pub(crate) async fn play(&mut self, run: &Rc<Run>, mut goes_on: impl FnMut() -> bool) -> Result<bool, Error> {
+        while let Some(request) = self.requests.next()? {
+            let (begin, first_ns) = *self.begun.get_or_insert((run.now(), request.at_ns));
+            let at = Duration::from_nanos(request.at_ns.saturating_sub(first_ns));
+            let early = (begin + at).saturating_sub(run.now());
+            if !early.is_zero() {
+                run.sleep(early).await;
+            }
+            let (waiting, done) = {
+                let tally = run.tally.borrow();
+                (tally.in_flight, tally.done)
+            };
+            if waiting >= self.in_flight_limit {
+                return Err(Error::Overloaded { at, waiting, done });
+            }
+            run.begin(request);
+            if !goes_on() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Issues requests with `depth` under way at once, the next as soon as one is answered; tells each.
+pub(crate) async fn closed_loop<E: std::error::Error + Send + Sync + 'static>(
+    requests: Ahead<E>,
+    depth: usize,
+    run: &Run,
+    tell: impl Fn(),
+) -> Result<(), Error> {
+    let requests = RefCell::new(requests);
+    let next = || requests.borrow_mut().next();
+    let one_by_one = || async {
+        while let Some(request) = next()? {
+            run.tally.borrow_mut().begin();
+            run.serve(request).await;
+            tell();
+        }
+        Ok::<(), Error>(())
+    };
+    let mut workers: FuturesUnordered<_> = (0..depth.max(1)).map(|_| one_by_one()).collect();
+    while let Some(done) = workers.next().await {
+        done?;
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! A load that goes on while the node is looked at, loses a disk and gets another one.
+
+use crate::ahead::Ahead;
+use crate::error::Error;
+use crate::node::{Node, NodeDisk, NodeSpec};
+use crate::options::{Options, Prefill};
+use crate::pace::OpenLoop;
+use crate::prefill;
+use crate::replay::{Reporter, of_disk};
+use crate::run::Run;
+use crate::summary::Window;
+use crate::survey::Survey;
+use kura_block::{BLOCK_BYTES, DeviceId};
+use kura_controller::Controller;
+use kura_trace::Request;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How often it is looked whether a rebuild is over.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A node under a load in open loop, all of whose volume is written.
+///
+/// ```text
+///   start ──> play: warm up ──> play: a window ──> replace_disk ──> play_until_rebuilt: a window
+/// ```
+///
+/// Requests go on from one window to the next: what is under way at the end of one is answered, and counted, in the next.
+/// Contents are not checked: [`Options::verify`], `pace`, `prefill` and `size_bytes` do not count.
+pub struct Session<E> {
+    node: Node,
+    run: Rc<Run>,
+    load: OpenLoop<E>,
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> Session<E> {
+    /// Makes the pool and a volume of `volume_bytes`, and writes all of it.
+    pub fn start(
+        spec: &NodeSpec,
+        options: &Options,
+        volume_bytes: u64,
+        requests: impl Iterator<Item = Result<Request, E>> + Send + 'static,
+    ) -> Result<Self, Error> {
+        let node = spec.start(options, volume_bytes.next_multiple_of(BLOCK_BYTES as u64))?;
+        let (needed_bytes, room_bytes) = (volume_bytes, node.room_bytes(options.layout)?);
+        if needed_bytes > room_bytes {
+            return Err(Error::NoRoom { needed_bytes, room_bytes });
+        }
+        let run = Run::new(Rc::clone(&node.volume), Rc::clone(&node.runtime), false);
+        let tell = &mut |_| {};
+        let reporter = Reporter::new(&run, tell);
+        node.sim.block_on(prefill::fill(&node, &run, &Survey::default(), Prefill::All, &reporter))?;
+        let load = OpenLoop::new(Ahead::of(requests)?, options.in_flight_limit);
+        Ok(Self { node, run, load })
+    }
+
+    /// Issues the next `requests`, or as many as there are. `tell` hears how many are issued, now and then.
+    pub fn play(&mut self, requests: u64, mut tell: impl FnMut(u64)) -> Result<Window, Error> {
+        let mut issued = 0;
+        let goes_on = || {
+            issued += 1;
+            if issued % 1024 == 0 {
+                tell(issued);
+            }
+            issued < requests
+        };
+        self.window(async |_, run, load| load.play(run, goes_on).await)
+    }
+
+    /// Issues requests until nothing is left to be moved off disks out of service, or the requests end.
+    pub fn play_until_rebuilt(&mut self) -> Result<Window, Error> {
+        self.window(async |node, run, load| {
+            let rebuilt = Rc::new(Cell::new(false));
+            let (seen, clock, controllers) = (Rc::clone(&rebuilt), Rc::clone(&node.runtime), node.controllers.clone());
+            node.runtime.spawn(Box::pin(async move {
+                let unwanted = |controller: &Rc<Controller>| controller.store().unwanted();
+                let left = || controllers.iter().any(|it| unwanted(it).values().any(|held| held.copies > 0));
+                while left() {
+                    clock.sleep(LOOK).await;
+                }
+                seen.set(true);
+            }));
+            load.play(run, || !rebuilt.get()).await
+        })
+    }
+
+    fn window(
+        &mut self,
+        play: impl AsyncFnOnce(&Node, &Rc<Run>, &mut OpenLoop<E>) -> Result<bool, Error>,
+    ) -> Result<Window, Error> {
+        let Self { node, run, load } = self;
+        run.tally.borrow_mut().begin_window();
+        node.disks.borrow().iter().for_each(kura_sim::SimDisk::reset_counters);
+        let since = run.now();
+        let is_cut = node.sim.block_on(play(node, run, load))?;
+        let elapsed = run.now().saturating_sub(since);
+        let tally = run.tally.borrow();
+        Ok(Window {
+            elapsed_ns: elapsed.as_nanos() as u64,
+            read: tally.reads.response(),
+            write: tally.writes.response(),
+            in_flight_max: tally.in_flight_max,
+            errors: tally.errors.values().sum(),
+            first_error: tally.first_error.clone(),
+            disks: node.disks.borrow().iter().map(|disk| of_disk(disk, elapsed)).collect(),
+            trace_ended: !is_cut,
+        })
+    }
+
+    /// A disk fails, by its number in the node; `spare` takes its place in the pool, and the rebuild begins.
+    pub fn replace_disk(&mut self, disk: u16, spare: &NodeDisk) -> Result<(), Error> {
+        let node = &self.node;
+        let pool = node.joined();
+        node.insert(spare);
+        let uuid = (node.disks.borrow().len() as u128).to_be_bytes();
+        node.sim.block_on(async {
+            pool.add_disk(spare.name.clone(), spare.class, uuid).await?;
+            pool.fail_disk(DeviceId(disk)).await
+        })?;
+        Ok(())
+    }
+}
