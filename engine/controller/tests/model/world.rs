@@ -79,8 +79,8 @@ impl World {
                     track_slots: 4,
                     batch: 1 + seed as u16 % 4,
                     cold_age: 1,
-                    eager: seed % 2 == 0,
-                    by_stripe: seed % 3 == 0,
+                    eager: seed.is_multiple_of(2),
+                    by_stripe: seed.is_multiple_of(3),
                     ..HotSettings::TODAY
                 },
                 ..Settings::default()
