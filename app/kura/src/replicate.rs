@@ -76,7 +76,7 @@ fn run(command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
             pass(Path::new(source), &target, &options, &folder, common.out())
         }
         _ if command.follow => jobs::follow(&jobs, command, common),
-        _ => jobs::due(&jobs, command, common),
+        _ => Ok(jobs::due(&jobs, command, common)),
     }
 }
 
@@ -91,13 +91,13 @@ fn one(jobs: &Jobs, name: &str, command: &ReplicateRun, common: &Common) -> Resu
 }
 
 fn said(command: &ReplicateRun, common: &Common, options: Options) -> Options {
-    let ReplicateRun { dry_run, recheck, adopt, allow_empty, .. } = *command;
+    let ReplicateRun { plans: dry_run, recheck, adopt, allow_empty, .. } = *command;
     let token = common.token.clone().unwrap_or_default();
     Options { dry_run, recheck, adopt, allow_empty, token, ..command.how.over(options) }
 }
 
 /// One run, with its bar, its summary and its complaints.
-fn pass(source: &Path, target: &Target, options: &Options, folder: &PathBuf, out: Out) -> Result<ExitCode> {
+fn pass(source: &Path, target: &Target, options: &Options, folder: &Path, out: Out) -> Result<ExitCode> {
     // A source that is not there leaves nothing behind.
     let source = source.canonicalize().with_context(|| format!("the source {}", source.display()))?;
     let place = Place::take(folder)?;

@@ -34,17 +34,22 @@ pub fn build() -> Result<PathBuf> {
 impl Kura {
     /// A new pool with room for a volume of `size_bytes`, served.
     pub fn start(binary: &Path, data: &Path, size_bytes: u64) -> Result<Self> {
-        std::fs::create_dir_all(data)?;
-        let disk = data.join("disk.raw");
         // Room for the labels, the journals and the tables beside the data.
-        let disk_bytes = size_bytes + size_bytes / 8 + (2 << 30);
-        shell::output(Command::new("fallocate").arg("--length").arg(disk_bytes.to_string()).arg(&disk))?;
-        let config = data.join("kura.toml");
         // A journal as one gives a disk that is not a toy: the default is made for the demo's small files.
-        std::fs::write(
-            &config,
-            format!("[pool]\njournal = \"512M\"\ndisks = [{{ path = {:?}, class = \"slow\" }}]\n", disk.display()),
-        )?;
+        Self::on(binary, data, 1, size_bytes + size_bytes / 8 + (2 << 30), "512M")
+    }
+
+    /// A new pool of so many files, served, with journals of a size.
+    pub fn on(binary: &Path, data: &Path, disks: usize, disk_bytes: u64, journal: &str) -> Result<Self> {
+        std::fs::create_dir_all(data)?;
+        let mut members = Vec::new();
+        for number in 0..disks {
+            let disk = data.join(format!("disk{number}.raw"));
+            shell::output(Command::new("fallocate").arg("--length").arg(disk_bytes.to_string()).arg(&disk))?;
+            members.push(format!("{{ path = {:?}, class = \"slow\" }}", disk.display()));
+        }
+        let config = data.join("kura.toml");
+        std::fs::write(&config, format!("[pool]\njournal = {journal:?}\ndisks = [{}]\n", members.join(", ")))?;
         let mut command = serve(binary, data);
         let server = Process::start(command.arg("--config").arg(&config), &data.join("nbd.sock"))?;
         Ok(Self { binary: binary.to_path_buf(), data: data.to_path_buf(), server: server.into() })
@@ -58,6 +63,13 @@ impl Kura {
         let socket = self.data.join("nbd.sock");
         let side = |name, export| Side { name, target: uri(export, &socket), server: Some(Rc::clone(&self.server)) };
         Ok(vec![side("kura", "bench"), side("kura-zeroes", "zeroes")])
+    }
+
+    /// A volume of a layout.
+    pub fn layout(&self, layout: &'static str, size_bytes: u64) -> Result<Side> {
+        self.ask(&["volume", "create", layout, "--size", &size_bytes.to_string(), "--layout", layout, "--thick"])?;
+        let target = uri(layout, &self.data.join("nbd.sock"));
+        Ok(Side { name: layout, target, server: Some(Rc::clone(&self.server)) })
     }
 
     /// Runs a command of `kura` on this server.

@@ -5,6 +5,7 @@
 //! rounds are compared. What a bench prints is Markdown, ready for `docs/benchmarks.md`; every sample goes to a JSON
 //! file under `target/bench/`.
 
+mod array;
 mod fio;
 pub mod kura;
 mod machine;
@@ -27,6 +28,8 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Name {
+    /// Layouts beside each other, and beside Btrfs's RAID.
+    Array(array::Args),
     /// Volumes over NBD beside the raw file, qemu-nbd and nbdkit.
     Nbd(nbd::Args),
     /// The object store beside one file an object, and the bare device.
@@ -40,6 +43,7 @@ enum Name {
 /// Runs the bench.
 pub fn run(args: &Args) -> Result<()> {
     match &args.name {
+        Name::Array(args) => array::run(args),
         Name::Nbd(args) => nbd::run(args),
         Name::Object(args) => object::run(args),
         Name::Replicate(args) => replicate::run(args),

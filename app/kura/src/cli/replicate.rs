@@ -118,8 +118,8 @@ pub struct Run {
     #[arg(long, conflicts_with = "what")]
     pub follow: bool,
     /// Only say what would be carried by whom
-    #[arg(long)]
-    pub dry_run: bool,
+    #[arg(long = "dry-run")]
+    pub plans: bool,
     /// Compare with what the target has, not with what the last run left there
     #[arg(long)]
     pub recheck: bool,

@@ -38,7 +38,8 @@ pub fn summary(summary: &Summary) -> String {
         let row = |(index, worker): (usize, &Worker)| {
             vec![(index + 1).to_string(), worker.files.to_string(), Size(worker.bytes).to_string()]
         };
-        text += &format!("\n{}", table(&["WORKER>", "FILES>", "BYTES>"], summary.workers.iter().enumerate().map(row)));
+        text.push('\n');
+        text += &table(&["WORKER>", "FILES>", "BYTES>"], summary.workers.iter().enumerate().map(row));
     }
     text
 }

@@ -1,0 +1,208 @@
+//! Layouts beside each other on pools of six files, and Btrfs's RAID over loop devices on six files of the same file
+//! system: whole, and how long a disk takes to be rebuilt.
+
+use super::fio::{Access, Target, Work, fill};
+use super::kura::Kura;
+use super::report::{self, Samples};
+use super::side::Side;
+use super::{kura, machine};
+use crate::shell;
+use anyhow::{Result, ensure};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// How to measure.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Bytes of each volume, in MiB: all of them are written before anything is measured.
+    #[arg(long, default_value_t = 2048)]
+    size: u64,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+    /// How often each measurement is made; medians are compared.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Where the files lie: the file system and device to measure on.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// A release build that is there already.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+/// kura's layouts, and whether they outlive a disk.
+const LAYOUTS: [(&str, bool); 3] = [("none", false), ("mirror", true), ("raid5", true)];
+/// Btrfs's profiles of data; its metadata are mirrored.
+const BTRFS: [(&str, &str); 2] = [("btrfs-raid1", "raid1"), ("btrfs-raid5", "raid5")];
+/// Files of a side.
+const DISKS: usize = 6;
+/// The one that fails, counted from 1.
+const FAILS: usize = 3;
+
+const WORKS: [Work; 4] = [
+    work("read QD16", Access::Read, 4),
+    work("write QD16", Access::Write, 4),
+    work("128k read", Access::Read, 128),
+    work("128k write", Access::Write, 128),
+];
+const fn work(name: &'static str, access: Access, block_kib: u32) -> Work {
+    Work { name, access, random: block_kib == 4, block_kib, depth: 16, connections: 1 }
+}
+
+/// Measures and prints. There are no aims yet: they are hot mirroring's against the layouts here.
+pub fn run(args: &Args) -> Result<()> {
+    ensure!(shell::is_root(), "loop devices and mounts want root");
+    let facts = machine::facts();
+    let folder = tempfile::Builder::new().prefix("array-").tempdir_in(match &args.dir {
+        Some(dir) => dir.clone(),
+        None => shell::target("bench")?,
+    })?;
+    let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
+    let size_bytes = args.size << 20;
+    // Beside a copy of the data, and what each layout has more: labels, journals, and room to rebuild in.
+    let disk_bytes = size_bytes / 2 + (512 << 20);
+    let mut arrays = Vec::new();
+    for (layout, outlives) in LAYOUTS {
+        let data = folder.path().join(layout);
+        let kura = Kura::on(&binary, &data, DISKS, disk_bytes, "128M")?;
+        let side = kura.layout(layout, size_bytes)?;
+        arrays.push(Array { side, outlives, kind: Kind::Kura { kura, spare: data.join("spare") } });
+    }
+    for (name, profile) in BTRFS {
+        arrays.push(Btrfs::make(&folder.path().join(name), name, profile, disk_bytes)?);
+    }
+    for array in &arrays {
+        eprintln!("writing {} MiB to {}", args.size, array.side.name);
+        fill(&array.side.target, size_bytes)?;
+        array.side.settle()?;
+    }
+    let mut samples = Samples::default();
+    rounds(args, &WORKS, &arrays, &mut samples)?;
+    arrays.retain(|array| array.outlives);
+    let mut rebuilds = BTreeMap::new();
+    for array in &arrays {
+        let begun = Instant::now();
+        array.rebuild(disk_bytes)?;
+        rebuilds.insert(array.side.name, begun.elapsed().as_secs_f64());
+    }
+    drop(arrays);
+
+    let names: Vec<&str> = LAYOUTS.iter().chain(&BTRFS.map(|(name, _)| (name, true))).map(|(name, _)| *name).collect();
+    println!("{}\n", machine::line(&facts));
+    println!(
+        "{} MiB a side on {DISKS} files, {} s a measurement, medians of {} rounds; each cell: rate (p50/p99 us, server CPU \
+         an I/O)\n",
+        args.size, args.seconds, args.rounds
+    );
+    println!("{}", report::table(&samples, &WORKS, &names, "raid5"));
+    for (name, rebuild_s) in &rebuilds {
+        println!("rebuild, {name}: {rebuild_s:.1} s");
+    }
+    let settings =
+        json!({ "size_mib": args.size, "seconds": args.seconds, "rounds": args.rounds, "rebuild_s": rebuilds });
+    println!("samples: {}", report::keep("array", facts, settings, &samples, &[])?.display());
+    Ok(())
+}
+
+/// Does every work on every array once a round, beginning with another array each time.
+fn rounds(args: &Args, works: &[Work], arrays: &[Array], samples: &mut Samples) -> Result<()> {
+    for round in 0..args.rounds {
+        for work in works {
+            for index in 0..arrays.len() {
+                let side = &arrays[(index + round) % arrays.len()].side;
+                let sample = side.measure(work, args.size << 20, args.seconds)?;
+                eprintln!("round {} {:12} {:12} {:9.0}/s", round + 1, work.name, side.name, sample.figures.iops);
+                samples.add(work.name, side.name, sample);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A side whose disks can be replaced.
+struct Array {
+    side: Side,
+    outlives: bool,
+    kind: Kind,
+}
+
+enum Kind {
+    Kura { kura: Kura, spare: PathBuf },
+    Btrfs(Btrfs),
+}
+
+impl Array {
+    /// Replaces a disk by a sparse file; returns when all is there twice again.
+    fn rebuild(&self, disk_bytes: u64) -> Result<()> {
+        match &self.kind {
+            Kind::Kura { kura, spare } => {
+                let (id, size) = (FAILS.to_string(), disk_bytes.to_string());
+                kura.ask(&["disk", "add", &spare.display().to_string(), "--class", "slow", "--size", &size])?;
+                kura.ask(&["disk", "fail", &id])?;
+                kura.ask(&["disk", "remove", &id])
+            }
+            Kind::Btrfs(btrfs) => btrfs.rebuild(disk_bytes),
+        }
+    }
+}
+
+/// A Btrfs over loop devices, unmounted and detached when dropped.
+struct Btrfs {
+    folder: PathBuf,
+    devices: Vec<String>,
+}
+
+impl Btrfs {
+    fn make(folder: &Path, name: &'static str, profile: &str, disk_bytes: u64) -> Result<Array> {
+        std::fs::create_dir_all(folder.join("mnt"))?;
+        let mut btrfs = Self { folder: folder.to_owned(), devices: Vec::new() };
+        for number in 0..DISKS {
+            let file = folder.join(format!("disk{number}"));
+            shell::output(Command::new("fallocate").arg("--length").arg(disk_bytes.to_string()).arg(&file))?;
+            btrfs.devices.push(attach(&file)?);
+        }
+        let mut mkfs = shell::command("mkfs.btrfs", ["--quiet", "--data", profile, "--metadata", "raid1"]);
+        shell::output(mkfs.args(&btrfs.devices))?;
+        shell::output(shell::command("mount", [&btrfs.devices[0]]).arg(btrfs.mount()))?;
+        let side = Side { name, target: Target::File(btrfs.mount().join("file")), server: None };
+        Ok(Array { side, outlives: true, kind: Kind::Btrfs(btrfs) })
+    }
+
+    fn mount(&self) -> PathBuf {
+        self.folder.join("mnt")
+    }
+
+    /// Replaces a disk that is read only where nothing else has what it holds.
+    fn rebuild(&self, disk_bytes: u64) -> Result<()> {
+        let file = self.folder.join("spare");
+        std::fs::File::create(&file)?.set_len(disk_bytes)?;
+        let spare = attach(&file)?;
+        let mut replace = shell::command("btrfs", ["replace", "start", "-B", "-r", "-f", &FAILS.to_string(), &spare]);
+        shell::output(replace.arg(self.mount())).map(drop)
+    }
+}
+
+impl Drop for Btrfs {
+    fn drop(&mut self) {
+        // What is not there any more need not be undone.
+        let _ = shell::output(&mut shell::command("umount", [self.mount()]));
+        let loops =
+            shell::output(&mut shell::command("losetup", ["--list", "--noheadings", "--output", "NAME,BACK-FILE"]));
+        for line in loops.unwrap_or_default().lines() {
+            let Some((device, file)) = line.split_once(char::is_whitespace) else { continue };
+            if Path::new(file.trim()).starts_with(&self.folder) {
+                let _ = shell::output(&mut shell::command("losetup", ["--detach", device]));
+            }
+        }
+    }
+}
+
+/// A file as a loop device.
+fn attach(file: &Path) -> Result<String> {
+    let device = shell::output(shell::command("losetup", ["--direct-io=on", "--find", "--show"]).arg(file))?;
+    Ok(device.trim().to_owned())
+}
