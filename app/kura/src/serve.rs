@@ -163,6 +163,7 @@ impl Doors {
         if let (Some((listener, _)), Some(objects)) = (self.s3, &objects) {
             let service = kura_s3::Service::new(Arc::clone(&objects.directory));
             doors.spawn(kura_s3::serve(listener, service, stopping.clone()));
+            doors.spawn(kura_s3::sweep(Arc::clone(&objects.directory), stopping.clone()));
         }
         let tending = stopping.clone();
         doors.spawn(self.nbd.serve(running.node.clone(), stopping));

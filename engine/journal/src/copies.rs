@@ -9,10 +9,11 @@ use kura_block::{Buf, Error, Result};
 
 impl Inner {
     /// Does `work` on every live copy at once; a copy that fails is dead from then on, and with the last one the
-    /// journal.
+    /// journal: nothing more is written then, not even to a copy that joins.
     pub async fn on_live_copies(&self, work: impl AsyncFn(usize, JournalCopy) -> Result<()>) -> Result<()> {
         let written = {
             let state = self.state.borrow();
+            state.alive()?;
             state.live_copies | state.joining.map_or(0, |joining| 1 << joining.index)
         };
         let copies: Vec<_> = self.copies.borrow().iter().cloned().enumerate().collect();

@@ -1,10 +1,12 @@
-//! Who may do what: signatures name a key, and the key or the bucket's policy allows the operation.
+//! Who may do what: signatures name a key, and the key's grants or the bucket's policy allow the operation.
 
+use crate::bucket::Bucket;
 use crate::directory::Directory;
 use crate::keys::Key;
+use crate::policy::{Question, Verdict};
 use crate::problem::problem;
 use s3s::access::{S3Access, S3AccessContext};
-use s3s::auth::{S3Auth, SecretKey};
+use s3s::auth::{Credentials, S3Auth, SecretKey};
 use s3s::{S3ErrorCode, S3Result};
 use std::sync::Arc;
 
@@ -19,9 +21,9 @@ impl S3Auth for Auth {
     }
 }
 
-/// What an operation does to a bucket.
+/// What an operation does to a bucket, for the grants of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+enum Deed {
     /// Reads objects, or lists them.
     Read,
     /// Stores or deletes objects.
@@ -30,8 +32,7 @@ pub(crate) enum Deed {
     Own,
 }
 
-/// What an operation is called in policies, and what it does.
-pub(crate) fn deed(operation: &str) -> Deed {
+fn deed(operation: &str) -> Deed {
     match operation {
         "HeadBucket"
         | "ListObjects"
@@ -61,15 +62,78 @@ pub(crate) fn deed(operation: &str) -> Deed {
     }
 }
 
-/// True when the key's own grants allow it.
-pub(crate) fn granted(key: &Key, bucket: &str, deed: Deed) -> bool {
-    let grant = key.buckets.get(bucket);
-    key.owns_all()
-        || grant.is_some_and(|grant| match deed {
-            Deed::Read => grant.reads(),
-            Deed::Write => grant.writes(),
-            Deed::Own => false,
-        })
+/// The action that policies know an operation as, where it is not of the same name.
+fn action(operation: &str, of_version: bool) -> String {
+    let name = match operation {
+        "HeadBucket" | "ListObjects" | "ListObjectsV2" => "ListBucket",
+        "ListObjectVersions" => "ListBucketVersions",
+        "ListMultipartUploads" => "ListBucketMultipartUploads",
+        "ListParts" => "ListMultipartUploadParts",
+        "GetObject" | "HeadObject" | "GetObjectAttributes" if of_version => "GetObjectVersion",
+        "HeadObject" | "GetObjectAttributes" => "GetObject",
+        "DeleteObject" | "DeleteObjects" if of_version => "DeleteObjectVersion",
+        "DeleteObjects" => "DeleteObject",
+        "CopyObject" | "CreateMultipartUpload" | "UploadPart" | "UploadPartCopy" | "CompleteMultipartUpload" => {
+            "PutObject"
+        }
+        "GetBucketLifecycleConfiguration" => "GetLifecycleConfiguration",
+        "PutBucketLifecycleConfiguration" | "DeleteBucketLifecycle" => "PutLifecycleConfiguration",
+        "GetBucketCors" => "GetBucketCORS",
+        "PutBucketCors" | "DeleteBucketCors" => "PutBucketCORS",
+        "DeleteBucketTagging" => "PutBucketTagging",
+        other => other,
+    };
+    format!("s3:{name}")
+}
+
+/// True when a key may do something with a bucket, or an object or a version in it.
+fn allowed(
+    key: Option<&Key>,
+    bucket: &str,
+    known: Option<&Bucket>,
+    operation: &str,
+    object: Option<(&str, bool)>,
+) -> bool {
+    let deed = deed(operation);
+    let owns = key.is_some_and(Key::owns_all);
+    // A policy that denies everything must not keep its owner from changing it.
+    if owns && operation.ends_with("BucketPolicy") {
+        return true;
+    }
+    let question = Question {
+        key: key.map(|key| (key.id.as_str(), key.name.as_str())),
+        action: &action(operation, object.is_some_and(|(_, of_version)| of_version)),
+        bucket,
+        object: object.map(|(object, _)| object),
+    };
+    let policy = known.and_then(|bucket| bucket.policy.as_ref());
+    match policy.map_or(Verdict::Silent, |policy| policy.answer(&question)) {
+        Verdict::Denied => false,
+        Verdict::Allowed => true,
+        Verdict::Silent => {
+            let grant = key.and_then(|key| key.buckets.get(bucket));
+            owns || grant.is_some_and(|grant| match deed {
+                Deed::Read => grant.reads(),
+                Deed::Write => grant.writes(),
+                Deed::Own => false,
+            })
+        }
+    }
+}
+
+impl Directory {
+    /// Refuses what the credentials may not do with an object, beside what the request is about.
+    pub(crate) fn check(
+        &self,
+        credentials: Option<&Credentials>,
+        bucket: &Bucket,
+        operation: &str,
+        object: (&str, bool),
+    ) -> S3Result<()> {
+        let key = credentials.and_then(|credentials| self.key(&credentials.access_key));
+        let may = allowed(key.as_deref(), &bucket.name, Some(bucket), operation, Some(object));
+        if may { Ok(()) } else { Err(denied()) }
+    }
 }
 
 /// Who may do what.
@@ -80,16 +144,22 @@ impl S3Access for Access {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let key = context.credentials().and_then(|credentials| self.0.key(&credentials.access_key));
         let operation = context.s3_op().name();
-        let allowed = match (key, context.s3_path().get_bucket_name()) {
+        let may = match context.s3_path().get_bucket_name() {
             // Everybody with a key sees the buckets that it reaches.
-            (Some(_), None) => true,
-            (Some(key), Some(bucket)) => granted(&key, bucket, deed(operation)),
-            (None, _) => false,
+            None => key.is_some(),
+            // Of many keys each is asked about by itself.
+            Some(_) if operation == "DeleteObjects" => true,
+            Some(bucket) => {
+                let query = context.uri().query().unwrap_or_default();
+                let of_version = query.split('&').any(|part| part.starts_with("versionId="));
+                let object = context.s3_path().get_object_key().map(|object| (object, of_version));
+                allowed(key.as_deref(), bucket, self.0.find(bucket).as_deref(), operation, object)
+            }
         };
-        if allowed { Ok(()) } else { Err(denied()) }
+        if may { Ok(()) } else { Err(denied()) }
     }
 }
 
-pub(crate) fn denied() -> s3s::S3Error {
+fn denied() -> s3s::S3Error {
     problem(S3ErrorCode::AccessDenied, "neither the key nor the bucket's policy allows this")
 }

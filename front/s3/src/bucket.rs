@@ -1,5 +1,6 @@
 //! A bucket, and what may be set on it.
 
+use crate::policy::Policy;
 use crate::problem::problem;
 use kura_object::{Attributes, Partition, PartitionId};
 use s3s::dto::{BucketLifecycleConfiguration, CORSConfiguration, Tagging};
@@ -31,6 +32,7 @@ pub struct Bucket {
     pub(crate) cors: Option<CORSConfiguration>,
     pub(crate) lifecycle: Option<BucketLifecycleConfiguration>,
     pub(crate) tags: Option<Tagging>,
+    pub(crate) policy: Option<Policy>,
 }
 
 /// What is set on a bucket: an attribute of its partition, in the form in which S3 has it.
@@ -40,6 +42,7 @@ pub(crate) enum Setting {
     Cors,
     Lifecycle,
     Tags,
+    Policy,
 }
 
 impl Setting {
@@ -49,6 +52,7 @@ impl Setting {
             Self::Cors => "cors",
             Self::Lifecycle => "lifecycle",
             Self::Tags => "tags",
+            Self::Policy => "policy",
         }
     }
 }
@@ -87,14 +91,16 @@ impl Bucket {
         let corrupt = |what: &str| kura_block::Error::corrupt(format!("bucket {name}: its {what} cannot be read"));
         let text = |attribute: &str| partition.attributes.get(attribute).map(Vec::as_slice);
         let created = text(CREATED).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
-        let of_xml = |setting: Setting| text(setting.attribute());
+        let set = |setting: Setting| text(setting.attribute());
+        let policy = set(Setting::Policy).map(|text| Policy::parse(&String::from_utf8_lossy(text), &name));
         Ok(Self {
             created_ms: created.ok_or_else(|| corrupt(CREATED))?,
             versioning: text(Setting::Versioning.attribute()).map(Versioning::of).unwrap_or_default(),
             id: partition.id,
-            cors: of_xml(Setting::Cors).map(from_xml).transpose().map_err(|()| corrupt("CORS rules"))?,
-            lifecycle: of_xml(Setting::Lifecycle).map(from_xml).transpose().map_err(|()| corrupt("lifecycle rules"))?,
-            tags: of_xml(Setting::Tags).map(from_xml).transpose().map_err(|()| corrupt("tags"))?,
+            cors: set(Setting::Cors).map(from_xml).transpose().map_err(|()| corrupt("CORS rules"))?,
+            lifecycle: set(Setting::Lifecycle).map(from_xml).transpose().map_err(|()| corrupt("lifecycle rules"))?,
+            tags: set(Setting::Tags).map(from_xml).transpose().map_err(|()| corrupt("tags"))?,
+            policy: policy.transpose().map_err(|_| corrupt("policy"))?,
             name,
         })
     }

@@ -1,6 +1,5 @@
 //! Deleting objects: for good, or, with versioning, by a delete marker.
 
-use crate::access::{deed, denied, granted};
 use crate::bucket::{Bucket, Versioning};
 use crate::directory::now_ms;
 use crate::meta::{version_id, which};
@@ -70,15 +69,14 @@ impl Service {
                 format!("a request deletes 1 to {KEYS_LIMIT} keys, not {}", asked.len()),
             ));
         }
-        let key = request.credentials.and_then(|credentials| self.directory.key(&credentials.access_key));
-        let allowed = key.is_some_and(|key| granted(&key, &bucket.name, deed("DeleteObject")));
         let mut output = DeleteObjectsOutput::default();
         let mut errors = Vec::new();
         let mut wanted = Vec::new();
         for object in asked {
-            match which(object.version_id.as_deref()) {
-                Ok(version) if allowed => wanted.push((object, version)),
-                Ok(_) => errors.push(told(&object, &denied())),
+            let asked = (object.key.as_str(), object.version_id.is_some());
+            let may = self.directory.check(request.credentials.as_ref(), &bucket, "DeleteObject", asked);
+            match may.and_then(|()| which(object.version_id.as_deref())) {
+                Ok(version) => wanted.push((object, version)),
                 Err(error) => errors.push(told(&object, &error)),
             }
         }

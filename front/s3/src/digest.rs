@@ -60,7 +60,6 @@ pub(crate) struct Digest {
 
 /// What a whole body is.
 pub(crate) struct Digested {
-    pub size_bytes: u64,
     pub md5: [u8; 16],
     /// The checksums that were said or asked for.
     pub checksum: Checksum,
@@ -94,7 +93,7 @@ impl Digest {
     }
 
     /// Holds all that was said against the body.
-    pub fn finish(self, size_bytes: u64) -> S3Result<Digested> {
+    pub fn finish(self) -> S3Result<Digested> {
         let Self { md5, sums, said } = self;
         let md5 = md5.finalize();
         if said.md5.is_some_and(|said| said != base64_simd::STANDARD.encode_to_string(md5)) {
@@ -117,7 +116,7 @@ impl Digest {
                 }
             }
         }
-        Ok(Digested { size_bytes, md5, checksum })
+        Ok(Digested { md5, checksum })
     }
 }
 
@@ -129,7 +128,7 @@ mod tests {
         let mut digest = Digest::new(said)?;
         digest.update(b"hel");
         digest.update(b"lo");
-        digest.finish(5)
+        digest.finish()
     }
 
     #[test]

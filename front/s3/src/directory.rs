@@ -3,6 +3,7 @@
 use crate::bucket::{Bucket, Setting};
 use crate::door::{Door, Way};
 use crate::keys::{Key, NewKey};
+use crate::multipart::forget_uploads;
 use crate::problem::{problem, refusal};
 use kura_block::{Error, Kind, Result};
 use kura_object::{Batch, Condition, Item, PartitionId, Put, Query, Store, Which};
@@ -11,7 +12,7 @@ use s3s::{S3ErrorCode, S3Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 
 /// The partition of the access keys; what begins with a point is never a bucket.
 const KEYS: &[u8] = b".keys";
@@ -28,6 +29,8 @@ pub struct Directory {
     known: RwLock<Known>,
     /// Held by whoever changes something: what is stored and what is known change in the same order.
     changing: Mutex<()>,
+    /// Lifecycle rules were set.
+    sweep: Notify,
 }
 
 #[derive(Default)]
@@ -59,7 +62,17 @@ impl Directory {
             parts_partition,
             known: RwLock::new(known),
             changing: Mutex::default(),
+            sweep: Notify::new(),
         }))
+    }
+
+    /// Lets the rules be followed soon.
+    pub(crate) fn sweep_soon(&self) {
+        self.sweep.notify_one();
+    }
+
+    pub(crate) async fn sweep_is_wanted(&self) {
+        self.sweep.notified().await;
     }
 
     pub(crate) fn way(&self) -> &Way {
@@ -107,10 +120,14 @@ impl Directory {
             )));
         }
         let _turn = self.changing.lock().await;
-        let made = name.as_bytes().to_vec();
+        let (made, parts) = (name.to_owned(), self.parts_partition);
         let create = async move |store: Store| {
             let now = now_ms();
-            Bucket::of(store.create_partition(&made, Bucket::attributes(now), now).await?)
+            if store.partition(made.as_bytes()).await.is_err() {
+                // What a bucket of this name may have left when a crash came between its end and its uploads'.
+                forget_uploads(&store, &made, parts).await?;
+            }
+            Bucket::of(store.create_partition(made.as_bytes(), Bucket::attributes(now), now).await?)
         };
         let bucket = self.way.ask(create).await.map_err(|error: Error| match error.kind() {
             Kind::Exists => Error::exists(format!("bucket {name}: exists already")),
@@ -124,8 +141,11 @@ impl Directory {
     /// Deletes a bucket: `Busy` while there are objects, versions or delete markers in it.
     pub async fn delete_bucket(&self, name: &str) -> Result<()> {
         let _turn = self.changing.lock().await;
-        let removed = name.as_bytes().to_vec();
-        let remove = async move |store: Store| store.remove_partition(&removed).await;
+        let (removed, parts) = (name.to_owned(), self.parts_partition);
+        let remove = async move |store: Store| {
+            store.remove_partition(removed.as_bytes()).await?;
+            forget_uploads(&store, &removed, parts).await
+        };
         self.way.ask(remove).await.map_err(|error: Error| match error.kind() {
             Kind::Missing => Error::missing(format!("bucket {name}: there is none")),
             Kind::Busy => Error::busy(format!("bucket {name}: it is not empty: delete its objects and their versions")),

@@ -1,15 +1,20 @@
 //! Reading an object: what is known of it, and its bytes.
 
-use crate::meta::{checksum, etag, show_checksums, show_headers, timestamp, version_id, which};
+use crate::meta::{
+    checksum, checksum_type, etag, parts_count, show_checksums, show_headers, timestamp, version_id, which,
+};
+use crate::meters;
 use crate::problem::{of_object, problem, refusal, unsupported};
 use crate::put::precondition_failed;
 use crate::service::Service;
+use crate::tags;
 use bytes::Bytes;
 use futures::Stream;
 use kura_block::{Buf, Bufs, Error};
 use kura_object::{Attributes, PartitionId, Stat, Store, Which};
 use s3s::dto::{
-    ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range, StreamingBlob, Timestamp,
+    ETagCondition, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts, GetObjectInput,
+    GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range, StorageClass, StreamingBlob, Timestamp,
 };
 use s3s::stream::{ByteStream, RemainingLength};
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result, StdError};
@@ -21,8 +26,9 @@ use tokio::sync::mpsc;
 /// Pieces of up to 1 MiB that are read ahead of the socket.
 const AHEAD: usize = 2;
 
-/// What must hold of an object to be read.
+/// What must hold of an object to be read: names as S3 has them.
 #[derive(Clone, Default)]
+#[allow(clippy::struct_field_names)] // They are the headers'.
 pub(crate) struct Conditions {
     pub if_match: Option<ETagCondition>,
     pub if_none_match: Option<ETagCondition>,
@@ -67,8 +73,21 @@ pub(crate) struct Opened {
     body: Outgoing,
 }
 
+impl Opened {
+    /// The bytes, as they come.
+    pub fn into_body(self) -> StreamingBlob {
+        StreamingBlob::new(self.body)
+    }
+}
+
 /// Opens a version, begins to read what `choose` says of it, and goes on ahead of whoever takes it.
-async fn open<C>(service: &Service, partition: PartitionId, key: Vec<u8>, which: Which, choose: C) -> S3Result<Opened>
+pub(crate) async fn open<C>(
+    service: &Service,
+    partition: PartitionId,
+    key: Vec<u8>,
+    which: Which,
+    choose: C,
+) -> S3Result<Opened>
 where
     C: FnOnce(&Stat, &Attributes) -> S3Result<std::ops::Range<u64>> + Send + 'static,
 {
@@ -76,6 +95,8 @@ where
     let read = async move |store: Store| {
         let begun = async {
             let mut reader = match store.read(partition, &key, which).await {
+                // A delete marker that is named is there, but has nothing to read.
+                Ok(reader) if reader.stat.marker => return Err(of_marker(&reader.stat, which)),
                 Ok(reader) => reader,
                 Err(error) => return Err(missing(&store, partition, &key, which, error).await),
             };
@@ -112,7 +133,7 @@ where
 }
 
 /// Why a version cannot be read: a delete marker says so in a header.
-async fn missing(store: &Store, partition: PartitionId, key: &[u8], which: Which, error: Error) -> S3Error {
+pub(crate) async fn missing(store: &Store, partition: PartitionId, key: &[u8], which: Which, error: Error) -> S3Error {
     if error.kind() != kura_block::Kind::Missing {
         return refusal(error);
     }
@@ -122,9 +143,14 @@ async fn missing(store: &Store, partition: PartitionId, key: &[u8], which: Which
             _ => problem(S3ErrorCode::NoSuchVersion, "there is no such version of the object"),
         };
     };
+    of_marker(&marker, which)
+}
+
+/// What a client is told of a delete marker: it says what it is in a header.
+pub(crate) fn of_marker(marker: &Stat, which: Which) -> S3Error {
     let code = if which == Which::Latest { S3ErrorCode::NoSuchKey } else { S3ErrorCode::MethodNotAllowed };
     let mut error = problem(code, "this is a delete marker");
-    let version = version_id(&marker).parse();
+    let version = version_id(marker).parse();
     let headers =
         [("x-amz-delete-marker", Ok(hyper::header::HeaderValue::from_static("true"))), ("x-amz-version-id", version)];
     let named = headers
@@ -158,6 +184,7 @@ impl Stream for Outgoing {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
                 self.left_bytes -= bytes.len() as u64;
+                meters::sent(bytes.len());
                 return Poll::Ready(Some(Ok(bytes)));
             }
             if self.left_bytes == 0 {
@@ -207,6 +234,9 @@ impl Service {
             if_modified_since: input.if_modified_since,
             if_unmodified_since: input.if_unmodified_since,
         };
+        if input.part_number.is_some_and(|number| number != 1) {
+            return Err(unsupported("reading a part by its number"));
+        }
         let which = which(input.version_id.as_deref())?;
         let ranged = input.range;
         let choose = move |stat: &Stat, _: &Attributes| {
@@ -217,7 +247,7 @@ impl Service {
             open(self, bucket.id, input.key.into_bytes(), which, choose).await?;
         let mut output = GetObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
-            content_length: Some((range.end - range.start) as i64),
+            content_length: Some((range.end - range.start).cast_signed()),
             content_range: ranged.is_some().then(|| content_range(&range, &stat)),
             e_tag: Some(etag(&stat.tag)),
             last_modified: Some(timestamp(stat.modified_ms)),
@@ -225,8 +255,10 @@ impl Service {
             ..GetObjectOutput::default()
         };
         show_headers!(output, attributes);
+        output.tag_count = tags::count(&attributes);
         if input.checksum_mode.is_some() && ranged.is_none() {
             show_checksums!(output, checksum(&attributes));
+            output.checksum_type = checksum_type(&attributes);
         }
         output.body = Some(StreamingBlob::new(body));
         Ok(S3Response::new(output))
@@ -241,18 +273,12 @@ impl Service {
             if_modified_since: input.if_modified_since,
             if_unmodified_since: input.if_unmodified_since,
         };
-        let which = which(input.version_id.as_deref())?;
-        let (partition, key) = (bucket.id, input.key.into_bytes());
-        let look = async move |store: Store| match store.attributes(partition, &key, which).await {
-            Ok(known) => Ok(known),
-            Err(error) => Err(missing(&store, partition, &key, which, error).await),
-        };
-        let (stat, attributes) = self.way().ask(look).await?;
+        let (stat, attributes) = self.known(&bucket, input.key, input.version_id).await?;
         conditions.check(&stat)?;
         let range = chosen(input.range, &stat)?;
         let mut output = HeadObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
-            content_length: Some((range.end - range.start) as i64),
+            content_length: Some((range.end - range.start).cast_signed()),
             content_range: input.range.is_some().then(|| content_range(&range, &stat)),
             e_tag: Some(etag(&stat.tag)),
             last_modified: Some(timestamp(stat.modified_ms)),
@@ -262,7 +288,36 @@ impl Service {
         show_headers!(output, attributes);
         if input.checksum_mode.is_some() {
             show_checksums!(output, checksum(&attributes));
+            output.checksum_type = checksum_type(&attributes);
         }
         Ok(S3Response::new(output))
+    }
+
+    pub(crate) async fn attributes(
+        &self,
+        request: S3Request<GetObjectAttributesInput>,
+    ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+        let input = request.input;
+        let bucket = self.directory.bucket(&input.bucket)?;
+        let (stat, attributes) = self.known(&bucket, input.key, input.version_id).await?;
+        let wanted = |what: &str| {
+            input.object_attributes.iter().flat_map(|asked| asked.as_str().split(',')).any(|asked| asked.trim() == what)
+        };
+        let mut sums = checksum(&attributes);
+        sums.checksum_type = checksum_type(&attributes);
+        let parts = parts_count(&stat.tag).map(|count| GetObjectAttributesParts {
+            total_parts_count: Some(count),
+            ..GetObjectAttributesParts::default()
+        });
+        Ok(S3Response::new(GetObjectAttributesOutput {
+            e_tag: wanted("ETag").then(|| etag(&stat.tag)),
+            object_size: wanted("ObjectSize").then_some(stat.size_bytes.cast_signed()),
+            storage_class: wanted("StorageClass").then(|| StorageClass::from_static(StorageClass::STANDARD)),
+            checksum: wanted("Checksum").then_some(sums),
+            object_parts: parts.filter(|_| wanted("ObjectParts")),
+            last_modified: Some(timestamp(stat.modified_ms)),
+            version_id: bucket.versioning.is_known().then(|| version_id(&stat)),
+            ..GetObjectAttributesOutput::default()
+        }))
     }
 }

@@ -103,7 +103,7 @@ impl Key {
         }
         let secret = text(attributes.get("secret").ok_or_else(corrupt)?)?;
         let name = attributes.get("name").map(text).transpose()?.unwrap_or_default();
-        Ok(Self { secret, name, buckets, created_ms, id })
+        Ok(Self { id, secret, name, buckets, created_ms })
     }
 }
 

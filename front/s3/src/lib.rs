@@ -19,21 +19,34 @@
 //!
 //! What is not supported answers `NotImplemented`; the list is in `docs/s3.md`.
 
+// S3's inputs and outputs, two an operation, have the names that S3 gives them.
+#![allow(clippy::wildcard_imports)]
+
 mod access;
 mod bucket;
+mod copy;
+mod cors;
 mod delete;
 mod digest;
 mod directory;
 mod door;
 mod get;
 mod keys;
+mod lifecycle;
 mod list;
 mod meta;
+pub mod meters;
+mod multipart;
+mod parts;
+mod policy;
 mod problem;
 mod put;
 mod s3;
 mod server;
 mod service;
+mod settings;
+mod sweep;
+mod tags;
 mod take_in;
 
 pub use bucket::Bucket;
@@ -42,3 +55,4 @@ pub use door::{Door, Job};
 pub use keys::{Grant, Key, NewKey};
 pub use server::{Listener, serve};
 pub use service::Service;
+pub use sweep::sweep;

@@ -53,6 +53,11 @@ pub(crate) fn page_limit(asked: Option<i32>) -> S3Result<usize> {
     Ok(limit.min(KEYS_LIMIT) as usize)
 }
 
+/// A number of items as S3 has it.
+pub(crate) fn count(items: usize) -> i32 {
+    i32::try_from(items).unwrap_or(i32::MAX)
+}
+
 /// Whom everything belongs to: keys are no accounts.
 pub(crate) fn owner() -> Owner {
     Owner { display_name: Some("kura".to_owned()), id: Some("kura".to_owned()) }
@@ -119,7 +124,7 @@ fn show(page: &Page, encoding: Encoding, with_owner: bool) -> Shown {
                 key: Some(encoding.write(key)),
                 e_tag: Some(etag(&stat.tag)),
                 last_modified: Some(timestamp(stat.modified_ms)),
-                size: Some(stat.size_bytes as i64),
+                size: Some(stat.size_bytes.cast_signed()),
                 storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
                 owner: with_owner.then(owner),
                 ..Object::default()
@@ -165,7 +170,7 @@ impl Service {
             prefix: Some(encoding.write(input.prefix.unwrap_or_default().as_bytes())),
             marker: Some(encoding.write(input.marker.unwrap_or_default().as_bytes())),
             delimiter: encoding.write_some(input.delimiter.as_ref()),
-            max_keys: Some(limit as i32),
+            max_keys: Some(count(limit)),
             encoding_type: input.encoding_type,
             contents: Some(objects),
             common_prefixes: Some(prefixes),
@@ -197,13 +202,13 @@ impl Service {
         Ok(S3Response::new(ListObjectsV2Output {
             is_truncated: Some(page.next.is_some()),
             next_continuation_token: page.next.as_ref().map(token),
-            key_count: Some((objects.len() + prefixes.len()) as i32),
+            key_count: Some(count(objects.len() + prefixes.len())),
             name: Some(input.bucket),
             prefix: Some(encoding.write(input.prefix.unwrap_or_default().as_bytes())),
             start_after: encoding.write_some(input.start_after.as_ref()),
             continuation_token: input.continuation_token,
             delimiter: encoding.write_some(input.delimiter.as_ref()),
-            max_keys: Some(limit as i32),
+            max_keys: Some(count(limit)),
             encoding_type: input.encoding_type,
             contents: Some(objects),
             common_prefixes: Some(prefixes),
@@ -246,7 +251,7 @@ impl Service {
             key_marker: Some(encoding.write(input.key_marker.unwrap_or_default().as_bytes())),
             version_id_marker: input.version_id_marker,
             delimiter: encoding.write_some(input.delimiter.as_ref()),
-            max_keys: Some(limit as i32),
+            max_keys: Some(count(limit)),
             encoding_type: input.encoding_type,
             ..ListObjectVersionsOutput::default()
         };
@@ -283,7 +288,7 @@ fn show_versions(page: &Page, encoding: Encoding, output: &mut ListObjectVersion
                 e_tag: Some(etag(&stat.tag)),
                 last_modified: Some(timestamp(stat.modified_ms)),
                 owner: Some(owner()),
-                size: Some(stat.size_bytes as i64),
+                size: Some(stat.size_bytes.cast_signed()),
                 storage_class: Some(ObjectVersionStorageClass::from_static(ObjectVersionStorageClass::STANDARD)),
                 version_id: Some(version_id(stat)),
                 ..ObjectVersion::default()

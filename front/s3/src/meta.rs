@@ -5,7 +5,7 @@
 
 use crate::problem::problem;
 use kura_object::{Attributes, Stat, Version, Which};
-use s3s::dto::{Checksum, ETag, Metadata, Timestamp, TimestampFormat};
+use s3s::dto::{Checksum, ChecksumType, ETag, Metadata, Timestamp, TimestampFormat};
 use s3s::{S3ErrorCode, S3Result};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -143,6 +143,20 @@ pub(crate) fn checksum(attributes: &Attributes) -> Checksum {
         checksum_sha256: text(attributes, "x-amz-checksum-sha256"),
         checksum_type: None,
     }
+}
+
+/// What kind of checksum was kept.
+pub(crate) fn checksum_type(attributes: &Attributes) -> Option<ChecksumType> {
+    match text(attributes, "x-amz-checksum-type")?.as_str() {
+        ChecksumType::COMPOSITE => Some(ChecksumType::from_static(ChecksumType::COMPOSITE)),
+        _ => Some(ChecksumType::from_static(ChecksumType::FULL_OBJECT)),
+    }
+}
+
+/// Of an upload in parts, their number.
+pub(crate) fn parts_count(tag: &[u8]) -> Option<i32> {
+    let parts = tag.get(16..)?.try_into().ok()?;
+    Some(i32::from(u16::from_le_bytes(parts)))
 }
 
 /// The `ETag` that a tag is.

@@ -29,11 +29,10 @@ pub(crate) fn refusal(error: Error) -> S3Error {
             custom("InsufficientStorage", StatusCode::INSUFFICIENT_STORAGE, text)
         }
         Kind::Retry | Kind::Fenced => problem(S3ErrorCode::ServiceUnavailable, error.to_string()),
-        Kind::Busy => problem(S3ErrorCode::OperationAborted, error.to_string()),
         Kind::Invalid => problem(S3ErrorCode::InvalidRequest, error.to_string()),
         Kind::ReadOnly => problem(S3ErrorCode::AccessDenied, error.to_string()),
         // That it is gone, of what was found just now: another request was quicker.
-        Kind::Missing | Kind::Exists => problem(S3ErrorCode::OperationAborted, error.to_string()),
+        Kind::Missing | Kind::Exists | Kind::Busy => problem(S3ErrorCode::OperationAborted, error.to_string()),
         Kind::Corrupt | Kind::Device => {
             tracing::error!(%error, "S3: the object store failed");
             problem(S3ErrorCode::InternalError, error.to_string())

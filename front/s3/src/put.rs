@@ -6,6 +6,7 @@ use crate::directory::now_ms;
 use crate::meta::{etag, kept_headers, of_checksum, show_checksums, version_id};
 use crate::problem::{custom, of_object, problem, refusal, unsupported};
 use crate::service::Service;
+use crate::tags;
 use crate::take_in::{Incoming, take_in};
 use hyper::StatusCode;
 use kura_block::Kind;
@@ -34,6 +35,8 @@ macro_rules! refuse_unsupported {
         ])
     }};
 }
+
+pub(crate) use refuse_unsupported;
 
 /// An error that names the first of these that is asked for.
 pub(crate) fn refuse(asked: &[(&str, bool)]) -> S3Result<()> {
@@ -133,7 +136,8 @@ impl Service {
         refuse(&[("writing at an offset", request.input.write_offset_bytes.is_some())])?;
         let said = said!(request);
         let input = request.input;
-        let attributes = kept_headers!(input)?;
+        let mut attributes = kept_headers!(input)?;
+        attributes.extend(tags::of_header(input.tagging.as_ref())?);
         let bucket = self.directory.bucket(&input.bucket)?;
         let versioning = bucket.versioning;
         let guard = Guard { if_match: input.if_match, if_none_match: input.if_none_match };

@@ -1,9 +1,11 @@
 //! S3's operations, by name: each is done in the module of its kind.
 
+use crate::bucket::Setting;
 use crate::list::owner;
 use crate::meta::timestamp;
 use crate::problem::{problem, refusal, unsupported};
 use crate::service::Service;
+use crate::settings::private;
 use kura_block::Kind;
 use s3s::dto::*;
 use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result};
@@ -103,6 +105,195 @@ impl S3 for Service {
         request: S3Request<ListObjectVersionsInput>,
     ) -> Answer<ListObjectVersionsOutput> {
         self.list_versions(request).await
+    }
+
+    async fn copy_object(&self, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
+        self.copy(request).await
+    }
+
+    async fn get_object_attributes(
+        &self,
+        request: S3Request<GetObjectAttributesInput>,
+    ) -> Answer<GetObjectAttributesOutput> {
+        self.attributes(request).await
+    }
+
+    async fn create_multipart_upload(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> Answer<CreateMultipartUploadOutput> {
+        self.begin_upload(request).await
+    }
+
+    async fn upload_part(&self, request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
+        self.put_part(request).await
+    }
+
+    async fn upload_part_copy(&self, request: S3Request<UploadPartCopyInput>) -> Answer<UploadPartCopyOutput> {
+        self.copy_part(request).await
+    }
+
+    async fn complete_multipart_upload(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> Answer<CompleteMultipartUploadOutput> {
+        self.complete_upload(request).await
+    }
+
+    async fn abort_multipart_upload(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> Answer<AbortMultipartUploadOutput> {
+        self.abort(request).await
+    }
+
+    async fn list_parts(&self, request: S3Request<ListPartsInput>) -> Answer<ListPartsOutput> {
+        self.parts_page(request).await
+    }
+
+    async fn list_multipart_uploads(
+        &self,
+        request: S3Request<ListMultipartUploadsInput>,
+    ) -> Answer<ListMultipartUploadsOutput> {
+        self.list_uploads(request).await
+    }
+
+    async fn put_object_tagging(&self, request: S3Request<PutObjectTaggingInput>) -> Answer<PutObjectTaggingOutput> {
+        self.put_tags(request).await
+    }
+
+    async fn get_object_tagging(&self, request: S3Request<GetObjectTaggingInput>) -> Answer<GetObjectTaggingOutput> {
+        self.get_tags(request).await
+    }
+
+    async fn delete_object_tagging(
+        &self,
+        request: S3Request<DeleteObjectTaggingInput>,
+    ) -> Answer<DeleteObjectTaggingOutput> {
+        self.delete_tags(request).await
+    }
+
+    async fn put_bucket_tagging(&self, request: S3Request<PutBucketTaggingInput>) -> Answer<PutBucketTaggingOutput> {
+        self.put_bucket_tags(request).await
+    }
+
+    async fn get_bucket_tagging(&self, request: S3Request<GetBucketTaggingInput>) -> Answer<GetBucketTaggingOutput> {
+        self.get_bucket_tags(request)
+    }
+
+    async fn put_bucket_versioning(
+        &self,
+        request: S3Request<PutBucketVersioningInput>,
+    ) -> Answer<PutBucketVersioningOutput> {
+        self.put_versioning(request).await
+    }
+
+    async fn get_bucket_versioning(
+        &self,
+        request: S3Request<GetBucketVersioningInput>,
+    ) -> Answer<GetBucketVersioningOutput> {
+        self.get_versioning(request)
+    }
+
+    async fn put_bucket_policy(&self, request: S3Request<PutBucketPolicyInput>) -> Answer<PutBucketPolicyOutput> {
+        self.put_policy(request).await
+    }
+
+    async fn get_bucket_policy(&self, request: S3Request<GetBucketPolicyInput>) -> Answer<GetBucketPolicyOutput> {
+        self.get_policy(request)
+    }
+
+    async fn get_bucket_policy_status(
+        &self,
+        request: S3Request<GetBucketPolicyStatusInput>,
+    ) -> Answer<GetBucketPolicyStatusOutput> {
+        self.get_policy_status(request)
+    }
+
+    async fn put_bucket_cors(&self, request: S3Request<PutBucketCorsInput>) -> Answer<PutBucketCorsOutput> {
+        self.put_cors(request).await
+    }
+
+    async fn get_bucket_cors(&self, request: S3Request<GetBucketCorsInput>) -> Answer<GetBucketCorsOutput> {
+        self.get_cors(request)
+    }
+
+    async fn put_bucket_lifecycle_configuration(
+        &self,
+        request: S3Request<PutBucketLifecycleConfigurationInput>,
+    ) -> Answer<PutBucketLifecycleConfigurationOutput> {
+        self.put_lifecycle(request).await
+    }
+
+    async fn get_bucket_lifecycle_configuration(
+        &self,
+        request: S3Request<GetBucketLifecycleConfigurationInput>,
+    ) -> Answer<GetBucketLifecycleConfigurationOutput> {
+        self.get_lifecycle(request)
+    }
+
+    async fn delete_bucket_tagging(
+        &self,
+        request: S3Request<DeleteBucketTaggingInput>,
+    ) -> Answer<DeleteBucketTaggingOutput> {
+        self.directory.set(&request.input.bucket, Setting::Tags, None).await?;
+        Ok(S3Response::new(DeleteBucketTaggingOutput {}))
+    }
+
+    async fn delete_bucket_policy(
+        &self,
+        request: S3Request<DeleteBucketPolicyInput>,
+    ) -> Answer<DeleteBucketPolicyOutput> {
+        self.directory.set(&request.input.bucket, Setting::Policy, None).await?;
+        Ok(S3Response::new(DeleteBucketPolicyOutput {}))
+    }
+
+    async fn delete_bucket_cors(&self, request: S3Request<DeleteBucketCorsInput>) -> Answer<DeleteBucketCorsOutput> {
+        self.directory.set(&request.input.bucket, Setting::Cors, None).await?;
+        Ok(S3Response::new(DeleteBucketCorsOutput {}))
+    }
+
+    async fn delete_bucket_lifecycle(
+        &self,
+        request: S3Request<DeleteBucketLifecycleInput>,
+    ) -> Answer<DeleteBucketLifecycleOutput> {
+        self.directory.set(&request.input.bucket, Setting::Lifecycle, None).await?;
+        Ok(S3Response::new(DeleteBucketLifecycleOutput {}))
+    }
+
+    async fn get_bucket_acl(&self, request: S3Request<GetBucketAclInput>) -> Answer<GetBucketAclOutput> {
+        self.directory.bucket(&request.input.bucket)?;
+        Ok(S3Response::new(GetBucketAclOutput { grants: Some(private()), owner: Some(owner()) }))
+    }
+
+    async fn put_bucket_acl(&self, request: S3Request<PutBucketAclInput>) -> Answer<PutBucketAclOutput> {
+        let input = request.input;
+        self.directory.bucket(&input.bucket)?;
+        match input.acl.as_ref().map(BucketCannedACL::as_str) {
+            Some("private") => Ok(S3Response::new(PutBucketAclOutput {})),
+            _ => Err(unsupported("an ACL other than private")),
+        }
+    }
+
+    async fn get_object_acl(&self, request: S3Request<GetObjectAclInput>) -> Answer<GetObjectAclOutput> {
+        let input = request.input;
+        let bucket = self.directory.bucket(&input.bucket)?;
+        self.known(&bucket, input.key, input.version_id).await?;
+        Ok(S3Response::new(GetObjectAclOutput {
+            grants: Some(private()),
+            owner: Some(owner()),
+            ..GetObjectAclOutput::default()
+        }))
+    }
+
+    async fn put_object_acl(&self, request: S3Request<PutObjectAclInput>) -> Answer<PutObjectAclOutput> {
+        let input = request.input;
+        let bucket = self.directory.bucket(&input.bucket)?;
+        self.known(&bucket, input.key, input.version_id).await?;
+        match input.acl.as_ref().map(ObjectCannedACL::as_str) {
+            Some("private") => Ok(S3Response::new(PutObjectAclOutput::default())),
+            _ => Err(unsupported("an ACL other than private")),
+        }
     }
 
     async fn post_object(&self, _: S3Request<PostObjectInput>) -> Answer<PostObjectOutput> {

@@ -1,9 +1,9 @@
 //! Listens, and serves each connection.
 
 use crate::Service;
+use crate::cors::Cors;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use s3s::service::S3Service;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub struct Listener {
 /// some seconds.
 pub async fn serve(listener: Listener, service: Service, mut stop: watch::Receiver<bool>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let service = service.guarded();
+    let service = Cors { directory: Arc::clone(&service.directory), service: service.guarded() };
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -85,7 +85,7 @@ async fn accept(tcp: &TcpListener, places: &Arc<Semaphore>) -> io::Result<(Owned
     Ok((place, stream))
 }
 
-async fn converse<S>(stream: S, service: S3Service, mut stop: watch::Receiver<bool>)
+async fn converse<S>(stream: S, service: Cors, mut stop: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {

@@ -9,6 +9,7 @@
 
 use crate::digest::{Digest, Digested};
 use crate::door::{Stopped, Way};
+use crate::meters;
 use crate::problem::{custom, problem, refusal};
 use futures::StreamExt;
 use hyper::StatusCode;
@@ -66,6 +67,7 @@ impl Incoming {
             filled += taken.len();
         }
         self.received += filled as u64;
+        meters::received(filled);
         if self.received > self.length.unwrap_or(BODY_LIMIT_BYTES) {
             return Err(if self.length.is_some() { incomplete("longer than it says") } else { too_large() });
         }
@@ -100,7 +102,7 @@ impl Incoming {
         if self.length.is_some_and(|length| length != self.received) {
             return Err(incomplete("shorter than it says"));
         }
-        self.digest.finish(self.received)
+        self.digest.finish()
     }
 }
 

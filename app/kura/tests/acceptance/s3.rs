@@ -60,3 +60,18 @@ fn buckets_and_objects() {
 fn lists_of_many_and_odd_keys() {
     check("lists.py");
 }
+
+#[test]
+fn uploads_in_parts_and_copies() {
+    check("multipart.py");
+}
+
+#[test]
+fn versions_and_tags() {
+    check("versions.py");
+}
+
+#[test]
+fn policies_cors_and_lifecycle() {
+    check("rules.py");
+}

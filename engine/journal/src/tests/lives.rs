@@ -82,8 +82,8 @@ impl Model {
 
     /// Checkpoints, and copies that leave and join.
     async fn keep(&self, rig: &Rig, life: &Life, journal: &Journal) -> Result<()> {
-        for _ in 0..self.random(12) {
-            rig.sim.runtime().sleep(Duration::from_micros(self.random(1000))).await;
+        for _ in 0..self.random(6) {
+            rig.sim.runtime().sleep(Duration::from_micros(self.random(2000))).await;
             if live(journal) == 3 && self.random(10) == 0 {
                 let leaves = self.random(2) as usize;
                 self.without(1 << leaves);
@@ -97,7 +97,7 @@ impl Model {
                 }
             }
             let tables = self.log.borrow()[..count].iter().flat_map(|number| number.to_le_bytes()).collect();
-            let tail = Lsn(journal.tail().0.max(lsn.0.saturating_sub(self.random(4))));
+            let tail = Lsn(journal.tail().0.max(lsn.0.saturating_sub(self.random(20))));
             journal.checkpoint(tail, tail, Some((tables, lsn))).await?;
             self.whole.set(live(journal));
         }
@@ -121,13 +121,13 @@ fn lives(seed: u64) {
     for _ in 0..8 {
         let random = |below| model.random(below);
         let one = random(2) as usize;
-        let away = if random(3) == 0 { vec![one] } else { Vec::new() };
+        let away = if random(2) == 0 { vec![one] } else { Vec::new() };
         // Nobody goes on without a copy that is known to have more than what is left.
-        let degraded = !away.is_empty() && model.whole.get() & 1 << (1 - one) != 0 && random(2) == 0;
+        let degraded = !away.is_empty() && model.whole.get() & 1 << (1 - one) != 0 && random(3) > 0;
         let ill = random(2) as usize;
         let what = if random(2) == 0 { FaultKind::Dead } else { FaultKind::WriteError };
         let fault = Fault { disk: format!("disk{ill}"), when: When::Op(1 + random(60)), what };
-        let faulty = random(2) == 0;
+        let faulty = random(3) == 0;
         let life = Life { away, degraded, faulty };
         let crash = CrashPoint::Op(1 + random(150));
         let faults = faulty.then_some(fault).into_iter().collect();

@@ -13,6 +13,7 @@ URL = os.environ["S3_URL"]
 
 def client(key=None, secret=None, **config):
     """A client with the given key, or the one that the test was given."""
+    config.setdefault("signature_version", "s3v4")
     return boto3.client(
         "s3",
         endpoint_url=URL,

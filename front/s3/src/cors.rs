@@ -1,0 +1,180 @@
+//! CORS: which pages of other sites may ask. Pure but for the service that it wraps.
+
+use crate::directory::Directory;
+use crate::meters;
+use futures::future::BoxFuture;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, StatusCode};
+use percent_encoding::percent_decode_str;
+use s3s::dto::{CORSConfiguration, CORSRule};
+use s3s::service::S3Service;
+use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode};
+use std::sync::Arc;
+
+/// A service that answers browsers' questions beforehand, and tells them in each answer what their pages may see.
+#[derive(Clone)]
+pub(crate) struct Cors {
+    pub service: S3Service,
+    pub directory: Arc<Directory>,
+}
+
+impl hyper::service::Service<Request<Incoming>> for Cors {
+    type Response = HttpResponse;
+    type Error = HttpError;
+    type Future = BoxFuture<'static, Result<HttpResponse, HttpError>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let meter = meters::Request::begin(request.method());
+        let origin = request.headers().get(header::ORIGIN).cloned();
+        let rules = origin.as_ref().and_then(|_| self.rules(request.uri().path()));
+        let asked = request.headers().get(header::ACCESS_CONTROL_REQUEST_METHOD).cloned();
+        if request.method() == Method::OPTIONS {
+            let answer = preflight(rules.as_ref(), origin.as_ref(), asked.as_ref(), request.headers());
+            return Box::pin(async move { answer.map_err(|error| HttpError::new(error.into())) });
+        }
+        let (service, method) = (self.service.clone(), request.method().clone());
+        Box::pin(async move {
+            let mut answer = hyper::service::Service::call(&service, request).await?;
+            meter.answered(answer.status());
+            if let (Some(rules), Some(origin)) = (rules, origin)
+                && let Some(rule) = matching(&rules, &origin, method.as_str(), None)
+            {
+                answer.headers_mut().extend(headers(rule, &origin));
+            }
+            Ok(answer)
+        })
+    }
+}
+
+impl Cors {
+    fn rules(&self, path: &str) -> Option<CORSConfiguration> {
+        let name = path.trim_start_matches('/').split('/').next()?;
+        let name = percent_decode_str(name).decode_utf8().ok()?;
+        self.directory.find(&name)?.cors.clone()
+    }
+}
+
+/// The answer to a browser that asks beforehand.
+fn preflight(
+    rules: Option<&CORSConfiguration>,
+    origin: Option<&HeaderValue>,
+    method: Option<&HeaderValue>,
+    asked: &HeaderMap,
+) -> Result<HttpResponse, S3Error> {
+    let (Some(origin), Some(method)) = (origin, method.and_then(|method| method.to_str().ok())) else {
+        let text = "OPTIONS wants Origin and Access-Control-Request-Method";
+        return S3Error::with_message(S3ErrorCode::InvalidRequest, text).to_http_response();
+    };
+    let wanted = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+    let Some(rule) = rules.and_then(|rules| matching(rules, origin, method, wanted)) else {
+        let text = "CORSResponse: no rule of the bucket allows this";
+        return S3Error::with_message(S3ErrorCode::AccessDenied, text).to_http_response();
+    };
+    let mut answer = HttpResponse::new(Body::empty());
+    *answer.status_mut() = StatusCode::OK;
+    answer.headers_mut().extend(headers(rule, origin));
+    if let Some(wanted) = wanted {
+        answer.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+    }
+    if let Some(seconds) = rule.max_age_seconds {
+        answer.headers_mut().insert(header::ACCESS_CONTROL_MAX_AGE, seconds.into());
+    }
+    Ok(answer)
+}
+
+/// The first rule that allows it.
+fn matching<'a>(
+    rules: &'a CORSConfiguration,
+    origin: &HeaderValue,
+    method: &str,
+    wanted: Option<&HeaderValue>,
+) -> Option<&'a CORSRule> {
+    let origin = origin.to_str().ok()?;
+    let wanted: Vec<String> = match wanted {
+        None => Vec::new(),
+        Some(wanted) => wanted.to_str().ok()?.split(',').map(|name| name.trim().to_lowercase()).collect(),
+    };
+    rules.cors_rules.iter().find(|rule| {
+        let headers = rule.allowed_headers.as_deref().unwrap_or_default();
+        rule.allowed_origins.iter().any(|allowed| like(allowed, origin))
+            && rule.allowed_methods.iter().any(|allowed| allowed == method)
+            && wanted.iter().all(|name| headers.iter().any(|allowed| like(&allowed.to_lowercase(), name)))
+    })
+}
+
+/// What an answer says of a rule.
+fn headers(rule: &CORSRule, origin: &HeaderValue) -> HeaderMap {
+    let any = rule.allowed_origins.iter().any(|allowed| allowed == "*");
+    let mut headers = HeaderMap::new();
+    headers
+        .insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, if any { HeaderValue::from_static("*") } else { origin.clone() });
+    if !any {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+    }
+    headers.insert(header::VARY, HeaderValue::from_static("Origin"));
+    let lists: [(HeaderName, Option<&Vec<String>>); 2] = [
+        (header::ACCESS_CONTROL_ALLOW_METHODS, Some(&rule.allowed_methods)),
+        (header::ACCESS_CONTROL_EXPOSE_HEADERS, rule.expose_headers.as_ref()),
+    ];
+    for (name, list) in lists {
+        let Some(list) = list.filter(|list| !list.is_empty()) else { continue };
+        if let Ok(value) = list.join(", ").parse() {
+            headers.insert(name, value);
+        }
+    }
+    headers
+}
+
+/// True when the text fits a pattern of at most one `*`.
+fn like(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((begin, end)) => text.len() >= begin.len() + end.len() && text.starts_with(begin) && text.ends_with(end),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules() -> CORSConfiguration {
+        let rule = |origin: &str, method: &str, header: Option<&str>| CORSRule {
+            allowed_headers: header.map(|header| vec![header.to_owned()]),
+            allowed_methods: vec![method.to_owned()],
+            allowed_origins: vec![origin.to_owned()],
+            expose_headers: None,
+            id: None,
+            max_age_seconds: None,
+        };
+        CORSConfiguration {
+            cors_rules: vec![rule("https://*.example", "PUT", Some("x-amz-*")), rule("*", "GET", None)],
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_allows_it_counts() {
+        let rules = rules();
+        let found = |origin: &'static str, method: &str, wanted: Option<&'static str>| {
+            let wanted = wanted.map(HeaderValue::from_static);
+            let rule = matching(&rules, &HeaderValue::from_static(origin), method, wanted.as_ref());
+            rule.map(|rule| rule.allowed_origins[0].clone())
+        };
+        assert_eq!(found("https://a.example", "PUT", Some("X-Amz-Date")).as_deref(), Some("https://*.example"));
+        assert_eq!(found("https://a.example", "PUT", Some("x-amz-date, range")), None);
+        assert_eq!(found("http://a.example", "PUT", None), None);
+        assert_eq!(found("http://a.example", "GET", None).as_deref(), Some("*"));
+        assert_eq!(found("http://a.example", "DELETE", None), None);
+    }
+
+    #[test]
+    fn credentials_are_never_for_everybody() {
+        let rules = rules();
+        let origin = HeaderValue::from_static("https://a.example");
+        let named = headers(&rules.cors_rules[0], &origin);
+        assert_eq!(named[header::ACCESS_CONTROL_ALLOW_ORIGIN], origin);
+        let anybody = headers(&rules.cors_rules[1], &origin);
+        assert_eq!(anybody[header::ACCESS_CONTROL_ALLOW_ORIGIN], "*");
+        assert!(!anybody.contains_key(header::ACCESS_CONTROL_ALLOW_CREDENTIALS));
+    }
+}

@@ -1,0 +1,46 @@
+//! What this room reports, and its names.
+
+use hyper::{Method, StatusCode};
+use metrics::{counter, histogram};
+use std::time::Instant;
+
+/// Requests answered, by `method`.
+pub const REQUESTS: &str = "kura_s3_requests_total";
+/// Requests refused, by `method` and `status`.
+pub const ERRORS: &str = "kura_s3_errors_total";
+/// Seconds from a request's head to its answer's, by `method`.
+pub const LATENCY: &str = "kura_s3_latency_seconds";
+/// Bytes of objects that came in.
+pub const RECEIVED: &str = "kura_s3_received_bytes_total";
+/// Bytes of objects that went out.
+pub const SENT: &str = "kura_s3_sent_bytes_total";
+
+/// A request under way.
+pub(crate) struct Request {
+    method: &'static str,
+    begun: Instant,
+}
+
+impl Request {
+    pub fn begin(method: &Method) -> Self {
+        // What is no method of S3's has no label of its own: clients would make labels.
+        let known = ["GET", "HEAD", "PUT", "POST", "DELETE"].into_iter().find(|known| *known == method.as_str());
+        Self { method: known.unwrap_or("other"), begun: Instant::now() }
+    }
+
+    pub fn answered(self, status: StatusCode) {
+        counter!(REQUESTS, "method" => self.method).increment(1);
+        histogram!(LATENCY, "method" => self.method).record(self.begun.elapsed());
+        if status.is_client_error() || status.is_server_error() {
+            counter!(ERRORS, "method" => self.method, "status" => status.as_u16().to_string()).increment(1);
+        }
+    }
+}
+
+pub(crate) fn received(bytes: usize) {
+    counter!(RECEIVED).increment(bytes as u64);
+}
+
+pub(crate) fn sent(bytes: usize) {
+    counter!(SENT).increment(bytes as u64);
+}

@@ -1,0 +1,403 @@
+//! Uploads in parts: begun, gathered, completed or aborted.
+//!
+//! ```text
+//!   .parts             ID            the upload: bucket, key, headers; while it is there, parts are taken
+//!                      ID/00001      a part: content, and its MD5 as the tag
+//!   .uploads/BUCKET    KEY           a version an upload, whose tag is its ID: what lists show
+//! ```
+//! Completing is one batch: the object, made of the parts' content without a copy, comes, and all of the above goes.
+
+use crate::bucket::Bucket;
+use crate::digest::{Digest, said};
+use crate::directory::{Directory, now_ms};
+use crate::meta::{self, etag, kept_headers, show_checksums, version_id};
+use crate::parts::{Part, Sums, assemble, part_key, parts_of};
+use crate::problem::{problem, refusal, unsupported};
+use crate::put::{Guard, Target, committed, of_commit, refuse_unsupported};
+use crate::service::Service;
+use crate::tags;
+use crate::take_in::{Incoming, take_in};
+use kura_block::{Kind, Result};
+use kura_object::{
+    After, Attributes, Batch, Condition, Content, Item, PartitionId, Put, Query, Stat, Store, Version, Which,
+};
+use s3s::dto::*;
+use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
+use std::sync::Arc;
+use uuid::Uuid;
+
+type Answer<T> = S3Result<S3Response<T>>;
+
+/// Parts have numbers from 1 to this.
+const PARTS_LIMIT: i32 = 10_000;
+/// Attributes of an upload that are not its object's.
+const BUCKET: &str = "upload-bucket";
+const KEY: &str = "upload-key";
+const ALGORITHM: &str = "upload-algorithm";
+const TYPE: &str = "upload-checksum-type";
+
+/// An upload under way, as lists show it.
+pub(crate) struct UploadEntry {
+    pub id: Vec<u8>,
+    pub key: Vec<u8>,
+    pub begun_ms: u64,
+    version: Version,
+    partition: PartitionId,
+}
+
+/// The partition of a bucket's uploads.
+fn partition_name(bucket: &str) -> Vec<u8> {
+    [b".uploads/", bucket.as_bytes()].concat()
+}
+
+async fn partition(store: &Store, bucket: &str) -> Result<Option<PartitionId>> {
+    match store.partition(&partition_name(bucket)).await {
+        Ok(partition) => Ok(Some(partition.id)),
+        Err(error) if error.kind() == Kind::Missing => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn partition_made(store: &Store, bucket: &str) -> Result<PartitionId> {
+    if let Some(partition) = partition(store, bucket).await? {
+        return Ok(partition);
+    }
+    match store.create_partition(&partition_name(bucket), Attributes::new(), now_ms()).await {
+        Ok(partition) => Ok(partition.id),
+        // Another upload was quicker.
+        Err(error) if error.kind() == Kind::Exists => Ok(store.partition(&partition_name(bucket)).await?.id),
+        Err(error) => Err(error),
+    }
+}
+
+fn entries(partition: PartitionId, items: Vec<Item>) -> impl Iterator<Item = UploadEntry> {
+    items.into_iter().filter_map(move |item| match item {
+        Item::Object { key, stat: Stat { version, tag, modified_ms, .. } } => {
+            Some(UploadEntry { id: tag, key, begun_ms: modified_ms, version, partition })
+        }
+        Item::Prefix(_) => None,
+    })
+}
+
+/// A bucket's uploads under way.
+pub(crate) async fn uploads_under_way(store: &Store, bucket: &str) -> Result<Vec<UploadEntry>> {
+    let Some(partition) = partition(store, bucket).await? else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    let mut query = Query { versions: true, ..Query::default() };
+    loop {
+        let page = store.list(partition, &query).await?;
+        all.extend(entries(partition, page.items));
+        match page.next {
+            Some(after) => query.after = after,
+            None => return Ok(all),
+        }
+    }
+}
+
+/// Removes what is left of a bucket's uploads, when the bucket is gone or new.
+pub(crate) async fn forget_uploads(store: &Store, bucket: &str, parts: PartitionId) -> Result<()> {
+    if partition(store, bucket).await?.is_none() {
+        return Ok(());
+    }
+    for upload in uploads_under_way(store, bucket).await? {
+        abort_upload(store, parts, &upload).await?;
+    }
+    store.remove_partition(&partition_name(bucket)).await
+}
+
+/// Removes an upload and its parts.
+pub(crate) async fn abort_upload(store: &Store, parts: PartitionId, upload: &UploadEntry) -> Result<()> {
+    let mut batch = Batch::new();
+    batch.remove(parts, &upload.id, Which::Latest);
+    batch.remove(upload.partition, &upload.key, Which::Version(upload.version));
+    for part in parts_of(store, parts, &upload.id).await? {
+        batch.remove(parts, &part.key, Which::Latest);
+    }
+    store.commit(batch).await.map(drop)
+}
+
+/// An upload that a client names, with its attributes.
+pub(crate) struct Found {
+    pub entry: UploadEntry,
+    pub attributes: Attributes,
+}
+
+/// The upload of this identifier, if it is one of this bucket and key.
+pub(crate) async fn find(store: &Store, parts: PartitionId, bucket: &Bucket, key: &[u8], id: &str) -> S3Result<Found> {
+    let gone = || problem(S3ErrorCode::NoSuchUpload, "there is no such upload: it was completed or aborted");
+    let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let known = if is_id { store.attributes(parts, id.as_bytes(), Which::Latest).await } else { return Err(gone()) };
+    let (stat, attributes) = match known {
+        Ok(known) => known,
+        Err(error) if error.kind() == Kind::Missing => return Err(gone()),
+        Err(error) => return Err(refusal(error)),
+    };
+    let is_meant = attributes.get(BUCKET).is_some_and(|name| name == bucket.name.as_bytes())
+        && attributes.get(KEY).is_some_and(|name| name == key);
+    let partition = partition(store, &bucket.name).await.map_err(refusal)?.filter(|_| is_meant).ok_or_else(gone)?;
+    let mut query = Query { prefix: key.to_vec(), versions: true, ..Query::default() };
+    loop {
+        let page = store.list(partition, &query).await.map_err(refusal)?;
+        let found = entries(partition, page.items).find(|entry| entry.id == id.as_bytes() && entry.key == key);
+        if let Some(entry) = found {
+            return Ok(Found { entry: UploadEntry { begun_ms: stat.modified_ms, ..entry }, attributes });
+        }
+        query.after = page.next.ok_or_else(gone)?;
+    }
+}
+
+impl Found {
+    pub(crate) fn sums(&self) -> Option<Sums> {
+        let whole = meta::text(&self.attributes, TYPE).as_deref() == Some(ChecksumType::FULL_OBJECT);
+        Some(Sums { algorithm: meta::text(&self.attributes, ALGORITHM)?, whole })
+    }
+
+    /// The attributes of the object that is to be.
+    fn of_object(&self) -> Attributes {
+        let own = |name: &&String| ![BUCKET, KEY, ALGORITHM, TYPE].contains(&name.as_str());
+        let kept = self.attributes.iter().filter(|(name, _)| own(name));
+        kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+}
+
+/// Stores a part, if its upload is still there.
+async fn commit_part(
+    store: Store,
+    parts: PartitionId,
+    (id, number): (String, i32),
+    content: Content,
+    digested: crate::digest::Digested,
+) -> S3Result<(Stat, Checksum)> {
+    let mut batch = Batch::new();
+    batch.require(parts, id.as_bytes(), Condition::Present);
+    let put = Put {
+        content,
+        attributes: meta::of_checksum(&digested.checksum),
+        tag: digested.md5.to_vec(),
+        modified_ms: now_ms(),
+        versioned: false,
+    };
+    batch.put(parts, &part_key(&id, number), put);
+    let stored = committed(&store, batch).await;
+    let stat = stored.map_err(|error| match error.code() {
+        S3ErrorCode::NoSuchBucket => {
+            problem(S3ErrorCode::NoSuchUpload, "the upload was completed or aborted meanwhile")
+        }
+        _ => error,
+    })?;
+    Ok((stat, digested.checksum))
+}
+
+fn check_number(number: i32) -> S3Result<()> {
+    if (1..=PARTS_LIMIT).contains(&number) {
+        return Ok(());
+    }
+    Err(problem(S3ErrorCode::InvalidArgument, format!("a part's number is 1 to {PARTS_LIMIT}, not {number}")))
+}
+
+impl Service {
+    pub(crate) async fn begin_upload(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> Answer<CreateMultipartUploadOutput> {
+        let input = request.input;
+        refuse_unsupported!(input)?;
+        let bucket = self.directory.bucket(&input.bucket)?;
+        let mut attributes = kept_headers!(input)?;
+        attributes.extend(tags::of_header(input.tagging.as_ref())?);
+        attributes.insert(BUCKET.to_owned(), input.bucket.clone().into_bytes());
+        attributes.insert(KEY.to_owned(), input.key.clone().into_bytes());
+        let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str().to_ascii_lowercase());
+        let sums = Sums::of(algorithm.as_deref(), input.checksum_type.as_ref().map(ChecksumType::as_str))?;
+        if let Some(Sums { algorithm, whole }) = &sums {
+            attributes.insert(ALGORITHM.to_owned(), algorithm.clone().into_bytes());
+            let kind = if *whole { ChecksumType::FULL_OBJECT } else { ChecksumType::COMPOSITE };
+            attributes.insert(TYPE.to_owned(), kind.as_bytes().to_vec());
+        }
+        let id = Uuid::new_v4().simple().to_string();
+        let (upload, key, parts) =
+            (id.clone().into_bytes(), input.key.clone().into_bytes(), self.directory.parts_partition);
+        let begin = async move |store: Store| {
+            let modified_ms = now_ms();
+            let partition = partition_made(&store, &bucket.name).await.map_err(refusal)?;
+            let mut batch = Batch::new();
+            batch.put(parts, &upload, Put { attributes, modified_ms, ..Put::default() });
+            batch.put(partition, &key, Put { tag: upload, modified_ms, versioned: true, ..Put::default() });
+            store.commit(batch).await.map_err(of_commit)
+        };
+        self.way().ask(begin).await.map(|_: Vec<_>| ())?;
+        Ok(S3Response::new(CreateMultipartUploadOutput {
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            upload_id: Some(id),
+            checksum_algorithm: input.checksum_algorithm,
+            checksum_type: sums.map(|sums| {
+                ChecksumType::from_static(if sums.whole { ChecksumType::FULL_OBJECT } else { ChecksumType::COMPOSITE })
+            }),
+            ..CreateMultipartUploadOutput::default()
+        }))
+    }
+
+    /// Finds an upload: bucket, key and identifier as a client names them.
+    pub(crate) async fn upload(&self, bucket: &Arc<Bucket>, key: &str, id: &str) -> S3Result<Found> {
+        let (bucket, key, id, parts) =
+            (Arc::clone(bucket), key.as_bytes().to_vec(), id.to_owned(), self.directory.parts_partition);
+        self.way().ask(async move |store: Store| find(&store, parts, &bucket, &key, &id).await).await
+    }
+
+    pub(crate) async fn put_part(&self, mut request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
+        if request.input.sse_customer_algorithm.is_some() {
+            return Err(unsupported("encryption with keys of the client"));
+        }
+        check_number(request.input.part_number)?;
+        let mut said = said!(request);
+        let input = request.input;
+        let bucket = self.directory.bucket(&input.bucket)?;
+        let found = self.upload(&bucket, &input.key, &input.upload_id).await?;
+        // Of each part what its object's checksum wants, said or not.
+        said.algorithm = said.algorithm.or(found.sums().map(|sums| sums.algorithm));
+        let body = Incoming::new(input.body, input.content_length, Digest::new(said)?)?;
+        let (stat, checksum) = self.store_part(input.upload_id, input.part_number, body).await?;
+        let mut output = UploadPartOutput { e_tag: Some(etag(&stat.tag)), ..UploadPartOutput::default() };
+        show_checksums!(output, checksum);
+        Ok(S3Response::new(output))
+    }
+
+    pub(crate) async fn store_part(&self, id: String, number: i32, body: Incoming) -> S3Result<(Stat, Checksum)> {
+        check_number(number)?;
+        let parts = self.directory.parts_partition;
+        let store_it = move |store, content, digested| commit_part(store, parts, (id, number), content, digested);
+        take_in(self.way(), body, true, store_it).await
+    }
+
+    pub(crate) async fn complete_upload(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> Answer<CompleteMultipartUploadOutput> {
+        let input = request.input;
+        let bucket = self.directory.bucket(&input.bucket)?;
+        let asked = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
+        let said = Checksum {
+            checksum_crc32: input.checksum_crc32,
+            checksum_crc32c: input.checksum_crc32c,
+            checksum_crc64nvme: input.checksum_crc64nvme,
+            checksum_sha1: input.checksum_sha1,
+            checksum_sha256: input.checksum_sha256,
+            checksum_type: None,
+        };
+        let guard = Guard { if_match: input.if_match, if_none_match: input.if_none_match };
+        let versioning = bucket.versioning;
+        let target = Target { bucket, key: input.key.clone().into_bytes(), guard };
+        let (parts, id) = (self.directory.parts_partition, input.upload_id);
+        let complete = async move |store: Store| complete(store, parts, &id, target, &asked, &said).await;
+        let (stat, checksum, sums) = self.way().ask(complete).await?;
+        let mut output = CompleteMultipartUploadOutput {
+            location: Some(format!("/{}/{}", input.bucket, input.key)),
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            e_tag: Some(etag(&stat.tag)),
+            version_id: versioning.is_known().then(|| version_id(&stat)),
+            checksum_type: sums.map(|sums| sums.kind()),
+            ..CompleteMultipartUploadOutput::default()
+        };
+        show_checksums!(output, checksum);
+        Ok(S3Response::new(output))
+    }
+
+    pub(crate) async fn abort(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> Answer<AbortMultipartUploadOutput> {
+        let input = request.input;
+        let bucket = self.directory.bucket(&input.bucket)?;
+        let found = self.upload(&bucket, &input.key, &input.upload_id).await?;
+        let parts = self.directory.parts_partition;
+        let abort = async move |store: Store| abort_upload(&store, parts, &found.entry).await.map_err(refusal);
+        self.way().ask(abort).await?;
+        Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+    }
+}
+
+/// Makes the object of its parts, all at once.
+async fn complete(
+    store: Store,
+    parts: PartitionId,
+    id: &str,
+    target: Target,
+    asked: &[CompletedPart],
+    said: &Checksum,
+) -> S3Result<(Stat, Checksum, Option<Sums>)> {
+    let found = find(&store, parts, &target.bucket, &target.key, id).await?;
+    let stored = parts_of(&store, parts, id.as_bytes()).await.map_err(refusal)?;
+    let sums = found.sums();
+    let whole = assemble(&store, parts, &stored, asked, sums.as_ref()).await?;
+    if !whole.agrees(said) {
+        return Err(problem(S3ErrorCode::BadDigest, "the checksum is not that of the object"));
+    }
+    let mut batch = Batch::new();
+    target.guard.require(&store, &target, &mut batch).await?;
+    batch.require(parts, id.as_bytes(), Condition::Present);
+    batch.remove(parts, id.as_bytes(), Which::Latest);
+    batch.remove(found.entry.partition, &target.key, Which::Version(found.entry.version));
+    for Part { key, .. } in stored.iter().filter(|part| !whole.keys.contains(&part.key)) {
+        batch.remove(parts, key, Which::Latest);
+    }
+    let mut attributes = found.of_object();
+    attributes.extend(whole.attributes());
+    let put = Put {
+        content: Content::default(),
+        attributes,
+        tag: whole.tag.clone(),
+        modified_ms: now_ms(),
+        versioned: target.bucket.versioning.adds(),
+    };
+    let keys = whole.keys.iter().map(|key| (parts, key.clone())).collect();
+    batch.join(target.bucket.id, &target.key, keys, put);
+    Ok((committed(&store, batch).await?, whole.checksum, sums))
+}
+
+impl Directory {
+    /// A page of a bucket's uploads under way.
+    pub(crate) async fn uploads_page(
+        &self,
+        bucket: &Bucket,
+        mut query: Query,
+    ) -> S3Result<(kura_object::Page, Vec<UploadEntry>)> {
+        let name = bucket.name.clone();
+        query.versions = true;
+        let list = async move |store: Store| {
+            let none = kura_object::Page { items: Vec::new(), next: None };
+            let Some(partition) = partition(&store, &name).await.map_err(refusal)? else {
+                return Ok((none, Vec::new()));
+            };
+            // A list goes on behind an upload by its identifier, which only its entry knows.
+            if let After::Key(key) = &query.after
+                && let Some((key, id)) = split_marker(key)
+            {
+                let same = Query { prefix: key.clone(), versions: true, ..Query::default() };
+                let of_key = store.list(partition, &same).await.map_err(refusal)?;
+                let met = entries(partition, of_key.items).find(|entry| entry.key == key && entry.id == id);
+                query.after = met.map_or(After::Key(key.clone()), |entry| After::Version(key, entry.version));
+            }
+            let page = store.list(partition, &query).await.map_err(refusal)?;
+            let uploads = entries(partition, page.items.clone()).collect();
+            Ok((page, uploads))
+        };
+        self.way().ask(list).await
+    }
+}
+
+/// A key and an upload's identifier behind it, as [`joined_marker`] writes them.
+fn split_marker(marker: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let at = marker.len().checked_sub(34)?;
+    let (key, id) = marker.split_at(at);
+    id.strip_prefix(&[0xff, 0xff]).map(|id| (key.to_vec(), id.to_vec()))
+}
+
+/// Where a list goes on behind an upload; no key has these bytes, for keys are UTF-8.
+pub(crate) fn joined_marker(key: &str, id: Option<&str>) -> After {
+    match id.filter(|id| id.len() == 32) {
+        Some(id) => After::Key([key.as_bytes(), &[0xff, 0xff], id.as_bytes()].concat()),
+        None => After::Key(key.as_bytes().to_vec()),
+    }
+}
