@@ -30,6 +30,7 @@ const NEEDS: &[Need] = &[
     need("nbdkit", "nbdkit"),
     need("openssh-server", "/usr/sbin/sshd"),
     need("procps", "kill"),
+    need("python3-boto3", "/usr/lib/python3/dist-packages/boto3/__init__.py"),
     need("python3-libnbd", "nbdsh"),
     need("qemu-utils", "qemu-img"),
     need("rclone", "rclone"),

@@ -1,6 +1,7 @@
 //! The commands that ask a server.
 
 use crate::cli::{Class, Command, Common, ControllerCommand, DiskCommand, Layout, PoolCommand, VolumeCommand};
+use crate::disks::unlike;
 use crate::show::{self, Out};
 use crate::size::Size;
 use crate::{tls, trace};
@@ -70,7 +71,14 @@ async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
             let path = std::path::absolute(path)?.display().to_string();
             let new = NewDisk { path, class, size_bytes: size.map(|size| size.0), force };
             let disk = client.add_disk(&new).await?;
-            out.show(&disk, |disk| format!("disk {} ({}) adds {}", disk.id, disk.path, Size(disk.data_bytes)))
+            let disks = client.disks().await?;
+            let said = unlike(
+                disks.iter().filter(|disk| disk.class == kura_admin::DiskClass::Slow).map(|disk| disk.size_bytes),
+            );
+            out.show(&disk, |disk| {
+                let added = format!("disk {} ({}) adds {}", disk.id, disk.path, Size(disk.data_bytes));
+                said.map_or(added.clone(), |said| format!("{added}\n{said}"))
+            })
         }
         DiskCommand::Remove { disk, no_wait, dry_run } => remove(client, out, disk, !no_wait, dry_run).await,
         DiskCommand::Replace { disk: id, path, size, force, no_wait } => {

@@ -10,7 +10,7 @@ use kura_admin::NewDisk;
 use kura_block::{Error, Result};
 use kura_controller::{DiskClass, DiskState, PoolInfo};
 use kura_disk::Lock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf, absolute};
@@ -90,6 +90,19 @@ pub fn prepare(path: &Path, size: Option<Size>, force: bool) -> Result<PathBuf> 
         return Err(Error::invalid(format!("{} {text}", path.display())));
     }
     Ok(path)
+}
+
+/// What is to be said of the disks for data where they are not of one size: it is no error, and may be a mistake.
+pub fn unlike(sizes_bytes: impl IntoIterator<Item = u64>) -> Option<String> {
+    let sizes: BTreeSet<u64> = sizes_bytes.into_iter().collect();
+    let (least, most) = (sizes.first().copied()?, sizes.last().copied()?);
+    (least < most).then(|| {
+        let (least, most) = (Size(least), Size(most));
+        format!(
+            "the disks for data have unlike sizes, {least} to {most}: where a volume lies on all of them at once, only \
+             {least} of each count"
+        )
+    })
 }
 
 /// The disks of an opened pool that were found, and where.
@@ -215,6 +228,14 @@ mod tests {
         assert_eq!(prepare(&path, None, true).unwrap_err().kind(), kura_block::Kind::Busy);
         drop(held);
         assert!(prepare(directory.path(), None, true).is_err(), "a directory is no disk");
+    }
+
+    #[test]
+    fn unlike_sizes_are_told() {
+        assert_eq!(unlike([]), None);
+        assert_eq!(unlike([1 << 30; 3]), None);
+        let said = unlike([2 << 30, 1 << 30, 3 << 30]).unwrap();
+        assert!(said.contains("1G to 3G") && said.contains("only 1G of each"), "{said}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::cli::Serve;
 use crate::config::{self, Config, Listen};
 use crate::data::DataDir;
-use crate::disks::{Book, found, planned};
+use crate::disks::{Book, found, planned, unlike};
 use crate::greeting::Greeting;
 use crate::node::{Running, limits, make_pool};
 use crate::s3::Objects;
@@ -52,6 +52,10 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
     let doors = runtime.block_on(Doors::open(&config, &data))?;
     let (running, book) = start(&config, &data, degraded)?;
     runtime.block_on(async {
+        let disks = running.node.pool().await?.disks;
+        if let Some(said) = unlike(disks.iter().filter(|disk| disk.takes_data).map(|disk| disk.size_bytes)) {
+            tracing::warn!("{said}");
+        }
         let objects = match &doors.s3 {
             Some(_) => Some(Objects::open(&running.node).await?),
             None => None,

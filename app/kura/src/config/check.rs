@@ -5,7 +5,7 @@ use crate::size::Size;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::{Range, RangeInclusive};
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use toml::Spanned;
 
 /// A token that guessing will not find.
@@ -131,7 +131,8 @@ impl Pool {
         for (index, disk) in self.disks.iter().enumerate() {
             if let Some(path) = &disk.path {
                 // Two names of one file are one disk.
-                let real = path.get_ref().canonicalize().unwrap_or_else(|_| path.get_ref().clone());
+                let named = path.get_ref();
+                let real = named.canonicalize().or_else(|_| absolute(named)).unwrap_or_else(|_| named.clone());
                 if let Some(first) = seen.insert(real, index) {
                     let text =
                         format!("{} is listed twice, first as disk {first}: remove one", path.get_ref().display());

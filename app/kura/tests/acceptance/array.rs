@@ -1,0 +1,131 @@
+//! Volumes with parity on real files: a disk that fails under load, and what no array is made of; and the lab's
+//! experiments on arrays.
+
+use crate::harness::{Home, eventually, fails, ok, tool};
+use crate::serving::json;
+use serde_json::Value;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+/// fio over a part of the volume `v`, 16 requests at once, that knows again what it wrote.
+fn fio(home: &Home, part: &str, offset: &str) -> Command {
+    let mut fio = tool("fio");
+    fio.args([&format!("--name={part}"), "--ioengine=nbd", "--bs=4k", "--rw=randwrite", "--iodepth=16"]);
+    fio.args(["--size=64M", &format!("--offset={offset}"), "--verify=crc32c", "--end_fsync=1"]);
+    // It leaves the state of its verification where it runs.
+    fio.arg(format!("--uri={}", home.uri("v"))).current_dir(home.path(""));
+    fio
+}
+
+fn disk(home: &Home, id: u64) -> Option<Value> {
+    let disks = json(home, &["disk", "list"]);
+    disks.as_array().expect("a list").iter().find(|disk| disk["id"] == id).cloned()
+}
+
+/// Bytes on a disk that a rebuild has still to move; none where the pool has forgotten it.
+fn to_move(home: &Home, id: u64) -> Option<u64> {
+    disk(home, id).map(|disk| disk["unwanted_bytes"].as_u64().expect("bytes"))
+}
+
+#[test]
+fn a_raid5_outlives_a_disk_its_file_and_a_kill_during_the_rebuild() {
+    let home = Home::new();
+    std::fs::write(home.path("kura.toml"), "pool.rebuild_rate = '1M'\n").expect("a configuration");
+    let slow = ["--config", "kura.toml"];
+    let mut server = home.serve_with(&slow);
+    home.ok(&["volume", "create", "v", "--size", "256M", "--layout", "raid5"]);
+    ok(fio(&home, "before", "0").arg("--do_verify=1"));
+    let failed = disk(&home, 4).expect("a disk");
+    let held = failed["data_bytes"].as_u64().expect("bytes") - failed["free_bytes"].as_u64().expect("bytes");
+    assert!(held >= 8 * MIB, "{held} bytes on disk 4");
+
+    // While it is written to, the disk fails, its file goes, and a new one takes its place.
+    let mut during = fio(&home, "during", "128M").arg("--do_verify=1").stdout(Stdio::null()).spawn().expect("fio");
+    home.ok(&["disk", "fail", "4"]);
+    let path = home.path("").join(failed["path"].as_str().expect("a path"));
+    std::fs::remove_file(path).expect("the file of the failed disk");
+    home.ok(&["disk", "replace", "4", "spare", "--size", "4G", "--no-wait"]);
+    assert!(during.wait().expect("fio").success(), "what was written while a disk failed is not what is read");
+    ok(fio(&home, "before", "0").arg("--verify_only"));
+
+    let all = to_move(&home, 4).expect("it is still there");
+    assert!(all > 0, "the rebuild was too quick to be killed");
+    eventually(Duration::from_mins(1), "the rebuild goes on", || to_move(&home, 4).is_none_or(|left| left < all));
+    server.kill();
+    server = home.serve_with(&slow);
+    assert!(to_move(&home, 4) > Some(0), "the kill came in its middle");
+    ok(fio(&home, "during", "128M").arg("--verify_only"));
+    server.kill();
+    let _server = home.serve();
+    eventually(Duration::from_mins(1), "the disk has left", || to_move(&home, 4).is_none());
+    for (part, offset) in [("before", "0"), ("during", "128M")] {
+        ok(fio(&home, part, offset).arg("--verify_only"));
+    }
+    let check = home.ok(&["check"]);
+    assert!(check.contains("all is well"), "{check}");
+    // And the new disk is as good as the old one was: another may go.
+    home.ok(&["disk", "fail", "6"]);
+    ok(fio(&home, "before", "0").arg("--verify_only"));
+    // The check is one that can fail.
+    ok(tool("qemu-io").args(["-f", "raw", "-c", "write -P 0x5a 1M 4k", &home.uri("v")]));
+    fails(fio(&home, "before", "0").arg("--verify_only"));
+}
+
+fn pool(home: &Home, disks: &[(&str, &str)]) {
+    let disk = |(path, size): &(&str, &str)| format!("{{ path = '{path}', class = 'slow', size = '{size}' }}");
+    let disks: Vec<String> = disks.iter().map(disk).collect();
+    std::fs::write(home.path("kura.toml"), format!("pool.disks = [{}]\n", disks.join(", "))).expect("a configuration");
+}
+
+#[test]
+fn what_no_array_is_made_of_is_told() {
+    let home = Home::new();
+    let serve = ["serve", "--config", "kura.toml", "--nbd", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    pool(&home, &[("one", "512M"), ("./one", "512M"), ("two", "512M")]);
+    let said = fails(&mut home.kura(&serve));
+    assert!(said.contains("listed twice"), "{said}");
+    assert!(!home.data().exists(), "nothing is made of it");
+
+    pool(&home, &[("one", "512M"), ("two", "1G")]);
+    let server = home.serve_with(&["--config", "kura.toml"]);
+    let said = fails(&mut home.kura(&["volume", "create", "v", "--size", "64M", "--layout", "raid5"]));
+    assert!(said.contains("raid5 needs 3 disks") && said.contains("add disks"), "{said}");
+    assert!(server.log().contains("unlike sizes"), "{}", server.log());
+    let said = home.ok(&["disk", "add", "three", "--class", "slow", "--size", "768M"]);
+    assert!(said.contains("unlike sizes") && said.contains("512M"), "{said}");
+    home.ok(&["volume", "create", "v", "--size", "64M", "--layout", "raid5"]);
+
+    // A disk of another pool is not taken in.
+    let other = Home::new();
+    let mut stranger = other.serve();
+    assert!(stranger.stop().success());
+    let theirs = other.data().join("disks").join("slow0");
+    let said = fails(&mut home.kura(&["disk", "add", theirs.to_str().expect("UTF-8"), "--class", "slow", "--force"]));
+    assert!(said.contains("carries a kura label already"), "{said}");
+}
+
+/// An experiment as a user runs it, on a load small enough for a test.
+fn outcome(home: &Home, name: &str) -> Value {
+    let load = "load:zipf,size=48M,reads=0.6,requests=1000000000";
+    let said = home.ok(&["lab", "run", name, "--quick", "--json", "--trace", load, "--out", name]);
+    serde_json::from_str(&said).expect("one JSON object")
+}
+
+#[test]
+fn the_lab_compares_arrays() {
+    let home = Home::new();
+    for (name, figures) in [("array-response", &["response"][..]), ("array-rebuild", &["rebuild", "rebuild-time"])] {
+        let outcome = outcome(&home, name);
+        let criteria = outcome["criteria"].as_array().expect("criteria");
+        assert!(criteria.len() >= 5, "{criteria:#?}");
+        for figure in figures {
+            let table = std::fs::read_to_string(home.path(name).join(name).join(format!("{figure}.csv")));
+            let table = table.expect("a table");
+            for array in ["RAID5", "mirror, 1.5 x the disks", "mirror, 1.5 x the tracks"] {
+                assert!(table.contains(array), "{array}: {table}");
+            }
+        }
+    }
+}
