@@ -171,13 +171,7 @@ impl Doors {
         }
         let tending = stopping.clone();
         doors.spawn(self.nbd.serve(running.node.clone(), stopping));
-        let upkeep = tokio::spawn(async move {
-            let mut ticks = interval(UPKEEP);
-            loop {
-                ticks.tick().await;
-                metrics.run_upkeep();
-            }
-        });
+        let upkeep = tokio::spawn(keep_up(metrics));
         doors.spawn(tend(running.node.clone(), book, tending));
         print(&format!("{greeting}\nready"))?;
         // Without systemd there is nobody to tell.
@@ -199,6 +193,15 @@ impl Doors {
         running.join();
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Does for the metrics what they ask for now and then.
+async fn keep_up(metrics: PrometheusHandle) {
+    let mut ticks = interval(UPKEEP);
+    loop {
+        ticks.tick().await;
+        metrics.run_upkeep();
     }
 }
 

@@ -297,6 +297,13 @@ impl Inner {
         }
     }
 
+    /// Replays that slots were given up.
+    pub fn replay_hot_given_up(&self, slots: &[MirrorId], lsn: Lsn) {
+        for slot in slots {
+            self.hot.borrow_mut().give_up(*slot, lsn.0 + 1);
+        }
+    }
+
     /// Reads the pages of the hot extents that the tables name.
     pub async fn load_hot(&self, extents: Vec<(u64, Places)>) {
         for (born, places) in extents {

@@ -161,12 +161,7 @@ impl Inner {
                 tables.volumes.insert(volume, Rc::new(state));
             }
             Record::Delete { volume } if !known => {
-                let removed = self.tables.borrow_mut().volumes.remove(&volume);
-                let removed = removed.ok_or_else(|| unknown(volume))?;
-                self.drop_dirty(&removed, 0, u64::MAX);
-                for extents in removed.take_groups() {
-                    self.replay_give_up(extents, record.lsn);
-                }
+                self.replay_delete(volume, record.lsn)?;
             }
             Record::Size { volume, bytes } if !known => {
                 let state = self.replayed_volume(volume).ok_or_else(|| unknown(volume))?;
@@ -199,11 +194,7 @@ impl Inner {
             Record::HotExtent { places } => self.replay_hot_extent(places, record.lsn, known).await,
             Record::Settled => resync.settle(record.lsn),
             Record::HotBlocks { blocks } => self.replay_hot_blocks(&blocks, record.lsn),
-            Record::HotGivenUp { slots } => {
-                for slot in slots {
-                    self.hot.borrow_mut().give_up(slot, record.lsn.0 + 1);
-                }
-            }
+            Record::HotGivenUp { slots } => self.replay_hot_given_up(&slots, record.lsn),
             Record::Parity { volume, stripe, born, ref rows } => {
                 // It may have been on its way when its extents were given up.
                 if let Some(state) = self.replayed_volume(volume) {
@@ -220,23 +211,44 @@ impl Inner {
             }
             Record::Write { volume, first } => {
                 let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
-                for (at, checksum) in record.checksums.iter().enumerate() {
-                    let block = first + at as u64;
-                    if self.replayed_extent(&state, block, record.lsn).await?.is_some() {
-                        let data = record.data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES).contiguous();
-                        self.set_checksum(&state, block, Some(*checksum));
-                        self.buffer(&state, block, Dirty::new(data, *checksum, record.lsn, None));
-                    }
-                }
+                self.replay_write(&state, first, &record).await?;
             }
             Record::Clear { volume, first, blocks } => {
                 let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
-                self.drop_dirty(&state, first, first + blocks);
-                for block in first..first + blocks {
-                    if self.replayed_extent(&state, block, record.lsn).await?.is_some() {
-                        self.set_checksum(&state, block, None);
-                    }
-                }
+                self.replay_clear(&state, first, first + blocks, record.lsn).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn replay_clear(&self, volume: &VolumeState, first: u64, end: u64, lsn: Lsn) -> Result<()> {
+        self.drop_dirty(volume, first, end);
+        for block in first..end {
+            if self.replayed_extent(volume, block, lsn).await?.is_some() {
+                self.set_checksum(volume, block, None);
+            }
+        }
+        Ok(())
+    }
+
+    fn replay_delete(&self, volume: u64, lsn: Lsn) -> Result<()> {
+        let removed = self.tables.borrow_mut().volumes.remove(&volume);
+        let removed = removed.ok_or_else(|| unknown(volume))?;
+        self.drop_dirty(&removed, 0, u64::MAX);
+        for extents in removed.take_groups() {
+            self.replay_give_up(extents, lsn);
+        }
+        Ok(())
+    }
+
+    async fn replay_write(&self, volume: &VolumeState, first: u64, record: &kura_journal::Record) -> Result<()> {
+        for (at, checksum) in record.checksums.iter().enumerate() {
+            let block = first + at as u64;
+            if self.replayed_extent(volume, block, record.lsn).await?.is_some() {
+                let data = record.data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES).contiguous();
+                self.set_checksum(volume, block, Some(*checksum));
+                // What lies at its place is not known: its page may be newer.
+                self.buffer(volume, block, Dirty::new(data, *checksum, record.lsn, None));
             }
         }
         Ok(())
