@@ -51,9 +51,8 @@ impl fmt::Display for Greeting<'_> {
             if default { String::new() } else { format!(" --server {}", self.data.join("admin.sock").display()) };
         writeln!(f, "\n  try     kura status{server}")?;
         writeln!(f, "          kura volume create vm1 --size 10G{server}")?;
-        match (known, uris.first()) {
-            (Some(_), Some(uri)) => writeln!(f, "          nbdinfo '{uri}'")?,
-            _ => {}
+        if let (Some(_), Some(uri)) = (known, uris.first()) {
+            writeln!(f, "          nbdinfo '{uri}'")?;
         }
         let (Some(url), Some(key)) = (self.s3, self.key) else { return Ok(()) };
         writeln!(f, "          export AWS_ACCESS_KEY_ID={} AWS_SECRET_ACCESS_KEY={}", key.id, key.secret)?;

@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn of(rule: LifecycleRule) -> BucketLifecycleConfiguration {
-        BucketLifecycleConfiguration { rules: vec![rule], ..BucketLifecycleConfiguration::default() }
+        BucketLifecycleConfiguration { rules: vec![rule] }
     }
 
     const NOON_MS: u64 = 100 * DAY_MS + DAY_MS / 2;
@@ -266,7 +266,7 @@ mod tests {
         assert!(check(&of(rule(""))).is_err(), "no action");
         assert!(check(&of(LifecycleRule { expiration: days(0), ..rule("") })).is_err());
         let named = LifecycleRule { expiration: days(1), id: Some("a".to_owned()), ..rule("") };
-        let twice = BucketLifecycleConfiguration { rules: vec![named.clone(), named], ..of(rule("")) };
+        let twice = BucketLifecycleConfiguration { rules: vec![named.clone(), named] };
         assert!(check(&twice).is_err());
     }
 }

@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_refused() {
         let cases = [
-            r#"[]"#,
+            "[]",
             r#"{"Effect": "Maybe", "Principal": "*", "Action": "s3:*", "Resource": "b"}"#,
             r#"{"Effect": "Allow", "Action": "s3:*", "Resource": "b"}"#,
             r#"{"Effect": "Allow", "Principal": "ann", "Action": "s3:*", "Resource": "b"}"#,
