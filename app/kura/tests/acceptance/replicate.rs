@@ -401,12 +401,12 @@ fn jobs_run_by_name_and_by_schedule_and_tell_how_old_their_copy_is() {
     change(&home.path("source"));
     let mut follow = Command::new(env!("CARGO_BIN_EXE_kura"));
     follow.args(["replicate", "run", "--follow", "--quiet"]).current_dir(home.path(".")).stdin(Stdio::null());
-    let _follow = Serving(follow.spawn().expect("kura"));
+    let following = Serving(follow.spawn().expect("kura"));
     let target = home.path("target/new/f11");
     eventually(Duration::from_mins(1), "the schedule ran the job", || {
         target.exists() && marker(&home.path("target"))["state"] == "complete"
     });
-    drop(_follow);
+    drop(following);
     let text = home.ok(&["replicate", "status"]);
     assert!(text.contains("tree") && text.contains("complete"), "{text}");
     home.ok(&["replicate", "remove", "tree"]);
