@@ -68,11 +68,18 @@ impl Scan {
     pub async fn open(mut copies: Vec<Option<JournalCopy>>, shape: Shape, identity: Identity) -> Result<Self> {
         let mut newest: Option<Root> = None;
         for copy in &mut copies {
-            let Some(root) = Self::root_of(copy.as_ref(), identity).await? else {
+            let Some(JournalCopy { device, offset }) = copy else { continue };
+            let slots = try_join(device.read(*offset, BLOCK_BYTES), device.read(*offset + ROOT_BYTES, BLOCK_BYTES));
+            let Ok((first, second)) = slots.await else {
+                // As good as away: it may have the newest of all.
                 *copy = None;
                 continue;
             };
-            newest = newest.filter(|newest| newest.age() >= root.age()).or(Some(root));
+            // One that has joined but now may have none yet.
+            for slot in [first, second] {
+                let root = Root::decode(&slot.contiguous(), identity)?;
+                newest = newest.into_iter().chain(root).max_by_key(Root::age);
+            }
         }
         let root = newest.ok_or_else(|| {
             Error::corrupt(format!(
@@ -94,17 +101,6 @@ impl Scan {
             kept: VecDeque::new(),
             mends: Vec::new(),
         })
-    }
-
-    /// The root of a copy; `None` where it cannot be told. Then the copy is as good as away, since it may have had the
-    /// newest of all.
-    async fn root_of(copy: Option<&JournalCopy>, identity: Identity) -> Result<Option<Root>> {
-        let Some(JournalCopy { device, offset }) = copy else { return Ok(None) };
-        let slots = try_join(device.read(*offset, BLOCK_BYTES), device.read(offset + ROOT_BYTES, BLOCK_BYTES));
-        let Ok((first, second)) = slots.await else { return Ok(None) };
-        let first = Root::decode(&first.contiguous(), identity)?;
-        let second = Root::decode(&second.contiguous(), identity)?;
-        Ok(first.into_iter().chain(second).max_by_key(Root::age))
     }
 
     /// The tables as last checkpointed (empty when never), and the LSN below which they hold every record.

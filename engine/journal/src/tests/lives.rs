@@ -93,7 +93,14 @@ impl Model {
             for index in 0..2 {
                 let away = journal.is_live(index) || journal.is_joining(index) || life.away.contains(&index);
                 if !away && self.random(3) > 0 {
-                    journal.join(index, rig.copies(&[])[index].clone().unwrap());
+                    let copy = rig.copies(&[])[index].clone().unwrap();
+                    self.whole.set(live(journal));
+                    if self.random(2) == 0 {
+                        // A new disk: it has no root at all.
+                        let blank = Buf::copy_of(&[0; 2 * BLOCK_BYTES]);
+                        copy.device.write(copy.offset, blank.into(), true).await?;
+                    }
+                    journal.join(index, copy);
                 }
             }
             let tables = self.log.borrow()[..count].iter().flat_map(|number| number.to_le_bytes()).collect();
