@@ -73,6 +73,34 @@ fn a_raid5_outlives_a_disk_its_file_and_a_kill_during_the_rebuild() {
     fails(fio(&home, "before", "0").arg("--verify_only"));
 }
 
+#[test]
+fn a_hot_mirror_outlives_a_disk_and_kills() {
+    let home = Home::new();
+    let mut server = home.serve();
+    home.ok(&["volume", "create", "v", "--size", "256M", "--layout", "hot-mirror"]);
+    ok(fio(&home, "before", "0").arg("--do_verify=1"));
+    let mut during = fio(&home, "during", "128M").arg("--do_verify=1").stdout(Stdio::null()).spawn().expect("fio");
+    home.ok(&["disk", "fail", "4"]);
+    assert!(during.wait().expect("fio").success(), "what was written while a disk failed is not what is read");
+    server.kill();
+    server = home.serve();
+    let verified = || {
+        for (part, offset) in [("before", "0"), ("during", "128M")] {
+            ok(fio(&home, part, offset).arg("--verify_only"));
+        }
+    };
+    verified();
+    // What was hot on the failed disk is written anew; the stripes wait for a sixth disk.
+    home.ok(&["disk", "replace", "4", "spare", "--size", "4G", "--no-wait"]);
+    eventually(Duration::from_mins(1), "the disk has left", || to_move(&home, 4).is_none());
+    home.ok(&["disk", "fail", "6"]);
+    server.kill();
+    let _server = home.serve();
+    verified();
+    let check = home.ok(&["check"]);
+    assert!(check.contains("all is well"), "{check}");
+}
+
 fn pool(home: &Home, disks: &[(&str, &str)]) {
     let disk = |(path, size): &(&str, &str)| format!("{{ path = '{path}', class = 'slow', size = '{size}' }}");
     let disks: Vec<String> = disks.iter().map(disk).collect();
