@@ -6,7 +6,7 @@ use crate::record::Record;
 use crate::store::{Freed, Inner};
 use crate::tables::VolumeState;
 use kura_array::policy::{Candidate, choose_disks};
-use kura_array::{Class, Place, Places};
+use kura_array::{Class, Member, Place, Places, Shape};
 use kura_block::{DeviceId, Error, ExtentId, Kind, Result};
 use kura_journal::Lsn;
 use std::collections::{BTreeMap, VecDeque};
@@ -114,14 +114,40 @@ impl Inner {
         }
     }
 
+    /// Places for a group. Where too few disks work, one with parity takes the place of a disk that failed for one of its
+    /// own: it is rebuilt with the others when there is a disk for it.
+    async fn allocate_group(&self, shape: Shape) -> Result<Places> {
+        let full = match self.allocate(shape.width(), &[]).await {
+            Err(error) if error.kind() == Kind::Full && shape.parity => error,
+            done => return done,
+        };
+        let members = self.array.members();
+        let slow = members.iter().any(|member| member.class == Class::Slow && !member.is_gone());
+        let takes_data = |member: &Member| !member.is_gone() && (!slow || member.class == Class::Slow);
+        let leaving = |member: &Member| self.tables.borrow().leaving.contains(&member.id);
+        let failed = members.iter().find(|member| !member.works() && takes_data(member) && !leaving(member));
+        let Some(failed) = failed else { return Err(full) };
+        let mut places = self.allocate(shape.width() - 1, &[]).await.map_err(|_| full.clone())?;
+        let Some(extent) = self.lease_one(failed.id).await? else {
+            self.put_back(&places);
+            return Err(full);
+        };
+        places.push(Place { device: failed.id, extent });
+        Ok(places)
+    }
+
     /// Allocates the group of an extent of a volume, unless it has been meanwhile.
     pub async fn map(&self, volume: &Rc<VolumeState>, index: u32) -> Result<()> {
-        let places = self.allocate(volume.shape.width(), &[]).await?;
+        let places = self.allocate_group(volume.shape).await?;
         let first = volume.first_of(index);
         let open = volume.map.borrow().get(first as usize).is_some_and(Option::is_none);
         let leaving = |place: &Place| self.tables.borrow().leaving.contains(&place.device);
-        // A disk may have gone while the places were leased: the caller asks again.
-        let gone = places.iter().any(|place| !self.array.works(*place) || leaving(place));
+        // A disk may have gone while the places were leased: the caller asks again, unless the group can do without.
+        let broken = places.iter().filter(|place| !self.array.works(**place)).count();
+        let gone = broken > usize::from(volume.shape.parity) || places.iter().any(leaving);
+        if broken > 0 {
+            self.rebuilder.notify_one();
+        }
         if !open || gone || volume.deleted.get() {
             self.put_back(&places);
             return Ok(());
