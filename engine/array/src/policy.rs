@@ -10,13 +10,18 @@ pub struct Candidate {
     pub device: DeviceId,
     /// Free extents on it, as far as is known here.
     pub free: u32,
+    /// Extents taken from it here since the start.
+    pub taken: u32,
 }
 
-/// Chooses distinct disks for `copies` copies of a new extent: those with most free, the lower number first among
-/// equals, so that disks fill evenly. `None` when fewer than `copies` disks have room.
+/// Chooses distinct disks for `copies` copies of a new extent: those with most free, by eighths of the emptiest one (what
+/// others have leased and do not use yet is no reason to avoid a disk), and among these the one least taken from, so
+/// that disks fill evenly. `None` when fewer than `copies` disks have room.
 pub fn choose_disks(copies: usize, candidates: &[Candidate]) -> Option<Vec<DeviceId>> {
     let mut open: Vec<_> = candidates.iter().filter(|candidate| candidate.free > 0).collect();
-    open.sort_by_key(|candidate| (std::cmp::Reverse(candidate.free), candidate.device));
+    let most = open.iter().map(|candidate| u64::from(candidate.free)).max().unwrap_or(1);
+    let eighths = |candidate: &Candidate| (u64::from(candidate.free) * 8).div_ceil(most);
+    open.sort_by_key(|candidate| (std::cmp::Reverse(eighths(candidate)), candidate.taken, candidate.device));
     (open.len() >= copies).then(|| open[..copies].iter().map(|candidate| candidate.device).collect())
 }
 
@@ -44,10 +49,14 @@ mod tests {
 
     #[test]
     fn the_emptiest_disks_take_the_copies() {
-        let disks = [(0, 5), (1, 9), (2, 9), (3, 0)].map(|(id, free)| Candidate { device: DeviceId(id), free });
-        assert_eq!(choose_disks(2, &disks), Some(vec![DeviceId(1), DeviceId(2)]));
-        assert_eq!(choose_disks(3, &disks), Some(vec![DeviceId(1), DeviceId(2), DeviceId(0)]));
+        let disks = [(0, 5, 0), (1, 9, 3), (2, 9, 1), (3, 0, 0)];
+        let disks = disks.map(|(id, free, taken)| Candidate { device: DeviceId(id), free, taken });
+        assert_eq!(choose_disks(2, &disks), Some(vec![DeviceId(2), DeviceId(1)]));
+        assert_eq!(choose_disks(3, &disks), Some(vec![DeviceId(2), DeviceId(1), DeviceId(0)]));
         assert_eq!(choose_disks(4, &disks), None);
+        let leased = [(0, 936, 1), (1, 1000, 2)];
+        let leased = leased.map(|(id, free, taken)| Candidate { device: DeviceId(id), free, taken });
+        assert_eq!(choose_disks(1, &leased), Some(vec![DeviceId(0)]), "what others have leased is not avoided");
     }
 
     #[test]

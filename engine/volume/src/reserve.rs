@@ -16,6 +16,8 @@ use std::rc::Rc;
 #[derive(Default)]
 pub(crate) struct Reserve {
     leased: BTreeMap<DeviceId, VecDeque<ExtentId>>,
+    /// Extents taken from each disk since the start.
+    taken: BTreeMap<DeviceId, u32>,
 }
 
 impl Reserve {
@@ -24,7 +26,9 @@ impl Reserve {
     }
 
     fn take(&mut self, device: DeviceId) -> Option<ExtentId> {
-        self.leased.get_mut(&device)?.pop_front()
+        let extent = self.leased.get_mut(&device)?.pop_front()?;
+        *self.taken.entry(device).or_default() += 1;
+        Some(extent)
     }
 
     fn put(&mut self, device: DeviceId, extents: impl IntoIterator<Item = ExtentId>) {
@@ -62,7 +66,8 @@ impl Inner {
                 continue;
             }
             let free = self.shared.free(device).await? + self.reserve.borrow().len(device);
-            candidates.push(Candidate { device, free });
+            let taken = self.reserve.borrow().taken.get(&device).copied().unwrap_or(0);
+            candidates.push(Candidate { device, free, taken });
         }
         let mut places = Places::new();
         while places.len() < copies {
