@@ -472,7 +472,8 @@ impl Inner {
     }
 
     fn journal_has_room(&self, bytes: u64) -> bool {
-        self.journal().has_room(bytes + Self::debt_of(self.dirty_in_stripes.get() + bytes))
+        // What the write itself will take fits the part that stays free: a checkpoint can go in steps.
+        self.journal().has_room(bytes + Self::debt_of(self.dirty_in_stripes.get()))
     }
 
     /// Bytes of the journal that bringing so much of the write buffer to its place may take: for each block, its row's
