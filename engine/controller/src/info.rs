@@ -1,7 +1,6 @@
 //! What a node tells about itself. Plain data; sizes are bytes.
 
-use kura_array::Class;
-use kura_array::Shape;
+use kura_array::{Class, Shape};
 use kura_volume::Spec;
 
 pub use kura_volume::Report as CheckReport;

@@ -5,7 +5,7 @@ use crate::known::Known;
 use crate::object::{PartitionId, Row, Version};
 use crate::read::Pins;
 use crate::store::{Inner, Store};
-use kura_block::{BLOCK_BYTES, Error, Kind, Result};
+use kura_block::{BLOCK_BYTES, Error, Result};
 use std::rc::Rc;
 
 /// An object that cannot be read as it was put.
@@ -70,12 +70,5 @@ impl Inner {
             extent::read(&*self.device, extent, 0, extent.blocks as usize * BLOCK_BYTES, &mut None).await?;
         }
         Ok(())
-    }
-}
-
-impl Damage {
-    /// True when the bytes are not what was put; false when they cannot be read at all.
-    pub fn is_corrupt(&self) -> bool {
-        self.error.kind() == Kind::Corrupt
     }
 }

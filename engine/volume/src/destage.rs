@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Clients are quiet when no write came for this long.
 const QUIET: Duration = Duration::from_millis(100);
 /// How long to wait before asking disks again that took nothing.
-const STALLED: Duration = Duration::from_secs(1);
+pub(crate) const STALLED: Duration = Duration::from_secs(1);
 
 /// Blocks on their way to their places: neighbours, or some of a stripe.
 pub(crate) struct Flight {

@@ -268,7 +268,7 @@ impl Inner {
         let Some(extent) = volume.extent((block / blocks) as u32).filter(|extent| extent.is_loaded()) else { return 0 };
         let Some(expected) = extent.with_page(|page| page.get((block % blocks) as usize)) else { return 0 };
         let unchanged = Checksum::of(&data.contiguous()) == expected;
-        if unchanged && self.repair(volume, &extent, block, data, expected) { BLOCK_BYTES as u64 } else { 0 }
+        if unchanged && self.write_again(volume, &extent, block, data, expected) { BLOCK_BYTES as u64 } else { 0 }
     }
 
     fn give_up_hot_extent(&self, born: u64) {

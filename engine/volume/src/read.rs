@@ -209,13 +209,28 @@ impl Inner {
         data: Bufs,
         checksum: Checksum,
     ) -> bool {
+        let written = self.write_again(volume, extent, block, data, checksum);
+        if written {
+            tracing::warn!(volume = volume.id, block, "writing a damaged block again from a good copy");
+        }
+        written
+    }
+
+    /// Writes a block again as it is, as if a client had; true when it was written.
+    pub fn write_again(
+        &self,
+        volume: &Rc<VolumeState>,
+        extent: &Rc<Extent>,
+        block: u64,
+        data: Bufs,
+        checksum: Checksum,
+    ) -> bool {
         if self.overtaken(volume, extent, block, &[checksum])
             || self.ready(volume).is_err()
-            || !self.journal().has_room(BLOCK_BYTES as u64)
+            || !self.journal_has_room(BLOCK_BYTES as u64)
         {
             return false;
         }
-        tracing::warn!(volume = volume.id, block, "writing a damaged block again from a good copy");
         let lsn = self.append_data(&Record::Write { volume: volume.id, first: block }, &data, &[checksum]);
         self.buffer(volume, block, Dirty::new(data.contiguous(), checksum, lsn, Some(checksum)));
         self.stir();

@@ -471,7 +471,8 @@ impl Inner {
             && self.dirty_pages.borrow().len() <= self.settings.pages
     }
 
-    fn journal_has_room(&self, bytes: u64) -> bool {
+    /// True when the journal takes a write of `bytes` now, and what the write buffer will need.
+    pub fn journal_has_room(&self, bytes: u64) -> bool {
         // What the write itself will take fits the part that stays free: a checkpoint can go in steps.
         self.journal().has_room(bytes + Self::debt_of(self.dirty_in_stripes.get()))
     }

@@ -12,7 +12,7 @@
 //!
 //! A block that does not agree with its checksum is no base for parity: it counts as lost, and is told from the others.
 
-use crate::destage::Flight;
+use crate::destage::{Flight, STALLED};
 use crate::extent::{Extent, Pins};
 use crate::record::{ParityRow, Record, Rest};
 use crate::store::Inner;
@@ -24,7 +24,6 @@ use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// A stripe of a volume: the volume, the birth of its group, and its number in the volume.
 pub(crate) type StripeId = (u64, u64, u64);
@@ -33,9 +32,6 @@ pub(crate) type StripeId = (u64, u64, u64);
 pub(crate) fn stripe_id(volume: &VolumeState, extents: &[Rc<Extent>], stripe: u64) -> StripeId {
     (volume.id, extents.first().map_or(0, |extent| extent.owner.born), stripe)
 }
-
-/// How long to wait before asking disks again that are full.
-const STALLED: Duration = Duration::from_secs(1);
 
 /// Held while something happens to a stripe.
 pub(crate) struct StripeLock<'a>(&'a Inner, StripeId);

@@ -190,23 +190,6 @@ impl Directory {
         self.note(|known| known.keys.insert(key.id.clone(), Arc::clone(&key)));
         Ok(key)
     }
-
-    /// Revokes an access key: `Missing` when there is none of this identifier.
-    pub async fn revoke_key(&self, id: &str) -> Result<()> {
-        let _turn = self.changing.lock().await;
-        if self.key(id).is_none() {
-            return Err(Error::missing(format!("access key {id}: there is none")));
-        }
-        // From now on nobody comes in with it, even if the store should fail to forget it.
-        self.note(|known| known.keys.remove(id));
-        let (partition, id) = (self.keys_partition, id.as_bytes().to_vec());
-        let revoke = async move |store: Store| {
-            let mut batch = Batch::new();
-            batch.remove(partition, &id, Which::Latest);
-            store.commit(batch).await
-        };
-        self.way.ask(revoke).await.map(|_: Vec<_>| ())
-    }
 }
 
 /// A partition of the room's own, made if need be.

@@ -266,7 +266,7 @@ fn refuse_unread_root(source: &Source, unread: &[Unread]) -> Result<()> {
 fn refuse_emptied(source: &Source, changes: &Changes, known: &Catalogue, options: &Options) -> Result<()> {
     let is_empty = changes.kept.is_empty()
         && matches!(&changes.directories[..], [root] if root.directory.entries.is_empty() && root.directory.path.is_empty());
-    let had_any = known.len() > 1 || changes.directories.first().is_some_and(|root| !root.gone.is_empty());
+    let had_any = known.directories() > 1 || changes.directories.first().is_some_and(|root| !root.gone.is_empty());
     if is_empty && had_any && !options.allow_empty {
         let text = "it is empty and its copy is not: is it mounted? Say --allow-empty to empty the copy too";
         return Err(Error::Source { path: source.path.clone(), cause: std::io::Error::other(text) });

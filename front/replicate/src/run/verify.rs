@@ -41,7 +41,7 @@ pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<
     let (here, unread) = scan(source.root.as_fd(), Scan { threads, attributes: true }, Some);
     let mut differing: Vec<Failure> =
         unread.into_iter().map(|unread| Failure::new(unread.path, format!("source: {}", unread.cause))).collect();
-    let mut there: BTreeMap<Vec<u8>, Directory> = (0..there.len())
+    let mut there: BTreeMap<Vec<u8>, Directory> = (0..there.directories())
         .filter_map(|index| Directory::of_record(there.record(index)).ok())
         .map(|directory| (directory.path.clone(), directory))
         .collect();

@@ -102,7 +102,7 @@ impl Known<'_> {
     /// What has to be done. What could not be read is left at the target as it is.
     pub fn changes(&self, visited: Vec<Visited>, unread: &[Unread]) -> Changes {
         let mut changes = Changes::default();
-        let mut is_there = vec![false; self.tree.len()];
+        let mut is_there = vec![false; self.tree.directories()];
         for visited in visited {
             match visited {
                 Visited::Same { index, entries } => {
@@ -321,7 +321,7 @@ mod tests {
         let run = uuid::Uuid::from_u128(5);
         Catalogue::write(&path, run, records.iter().map(Vec::as_slice).collect()).unwrap();
         let read = Catalogue::read(&path).unwrap();
-        assert_eq!((read.len(), read.run(), read.path(1)), (3, run, &b"a/b"[..]));
+        assert_eq!((read.directories(), read.run(), read.path(1)), (3, run, &b"a/b"[..]));
         for directory in &directories {
             let index = read.find(&directory.path).unwrap();
             assert_eq!(Directory::of_record(read.record(index)).unwrap().record(), directory.record());
