@@ -1,0 +1,97 @@
+//! The pair table of a volume: its snapshots, and what only they see.
+
+use crate::index::{Epoch, Key};
+use std::collections::BTreeMap;
+
+/// A snapshot of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The volume that is the snapshot.
+    pub svol: u64,
+    /// The LSN of the record that made it: an extent born later was not there yet.
+    pub lsn: u64,
+    /// When it was made: seconds since 1970.
+    pub made_unix_s: u64,
+}
+
+/// Which snapshots a volume has.
+#[derive(Default)]
+pub struct PairTable {
+    live: BTreeMap<Epoch, Pair>,
+    /// The last number given.
+    last: u32,
+    /// Versions that are not the present, each with the newest snapshot that sees it.
+    superseded: BTreeMap<Epoch, Vec<Key>>,
+}
+
+impl PairTable {
+    /// A table as it was written out.
+    pub fn restore(last: u32, live: impl IntoIterator<Item = (Epoch, Pair)>) -> Self {
+        Self { live: live.into_iter().collect(), last, superseded: BTreeMap::new() }
+    }
+
+    /// The snapshots, oldest first.
+    pub fn live(&self) -> impl ExactSizeIterator<Item = (Epoch, Pair)> + DoubleEndedIterator {
+        self.live.iter().map(|(epoch, pair)| (*epoch, *pair))
+    }
+
+    /// The snapshot of this number.
+    pub fn get(&self, epoch: Epoch) -> Option<Pair> {
+        self.live.get(&epoch).copied()
+    }
+
+    /// True when the volume has no snapshots.
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// The number last given to a snapshot.
+    pub fn last_given(&self) -> u32 {
+        self.last
+    }
+
+    /// The newest snapshot, or [`Epoch::FIRST`].
+    pub fn latest(&self) -> Epoch {
+        self.live.last_key_value().map_or(Epoch::FIRST, |(epoch, _)| *epoch)
+    }
+
+    /// The newest snapshot made before the log reached `lsn`, or [`Epoch::FIRST`].
+    pub fn latest_at(&self, lsn: u64) -> Epoch {
+        self.live.iter().rev().find(|(_, pair)| pair.lsn < lsn).map_or(Epoch::FIRST, |(epoch, _)| *epoch)
+    }
+
+    /// The newest snapshot that sees a version born at `birth` and superseded at `until`.
+    pub fn sees(&self, birth: Epoch, until: Epoch) -> Option<Epoch> {
+        if until <= birth {
+            return None;
+        }
+        self.live.range(Epoch(birth.0 + 1)..=until).next_back().map(|(epoch, _)| *epoch)
+    }
+
+    /// The number of the next snapshot.
+    pub fn next(&self) -> Epoch {
+        Epoch(self.last + 1)
+    }
+
+    /// A snapshot is made.
+    pub fn add(&mut self, epoch: Epoch, pair: Pair) {
+        self.last = self.last.max(epoch.0);
+        self.live.insert(epoch, pair);
+    }
+
+    /// A snapshot is gone; what it was the newest one to see.
+    pub fn remove(&mut self, epoch: Epoch) -> Vec<Key> {
+        self.live.remove(&epoch);
+        self.superseded.remove(&epoch).unwrap_or_default()
+    }
+
+    /// The version is seen by `epoch`, and by no newer one.
+    pub fn hold(&mut self, epoch: Epoch, key: Key) {
+        self.superseded.entry(epoch).or_default().push(key);
+    }
+
+    /// Versions that only a snapshot and older ones see.
+    pub fn held(&self, epoch: Epoch) -> &[Key] {
+        self.superseded.get(&epoch).map_or(&[], Vec::as_slice)
+    }
+}

@@ -1,0 +1,140 @@
+//! A volume with snapshots: what sees which version.
+
+use crate::index::{Epoch, IndexTable, Key, Location};
+use crate::pair::PairTable;
+use crate::pool::Slot;
+
+/// The PVOL of a snapshot or clone, and the snapshot's number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Svol {
+    /// The volume it was made of.
+    pub pvol: u64,
+    /// Its number among that one's snapshots.
+    pub epoch: Epoch,
+}
+
+/// A volume's versions.
+#[derive(Default)]
+pub struct Pvol {
+    /// Where they lie.
+    pub index: IndexTable,
+    /// Who sees them.
+    pub pairs: PairTable,
+}
+
+/// What one sees at a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// What was there before anything is listed: at home, or, of a snapshot, what its PVOL has.
+    Base,
+    /// Zeroes.
+    Hole,
+    /// A listed version.
+    Listed(Key, Location),
+}
+
+/// What becomes of a version that is not the present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is needed, or not there any more.
+    Stays,
+    /// Nobody sees it: it is not listed any more, and its slot is free.
+    Goes(Slot),
+}
+
+impl Pvol {
+    /// The version of `block`, which lies in `group`, that is the newest one born before `before`.
+    pub fn version(&self, block: u64, group: u32, before: Epoch) -> Version {
+        let listed = self.index.find(block, before);
+        let hole = self.index.hole(group, before);
+        match (listed, hole) {
+            (Some((key, _)), Some(hole)) if hole > key.birth() => Version::Hole,
+            (Some((key, at)), _) => Version::Listed(key, at),
+            (None, Some(_)) => Version::Hole,
+            (None, None) => Version::Base,
+        }
+    }
+
+    /// A version is written: it is the present, and born now. What was the present is left to the snapshots that see it.
+    pub fn write(&mut self, key: Key, at: Location) {
+        let before = self.index.find(key.block(), Epoch::NOW);
+        self.index.insert(key, at);
+        if let Some((old, _)) = before.filter(|(old, _)| *old != key) {
+            self.hold(old, key.birth());
+        }
+    }
+
+    /// A version that was at home lies in a slot from now on; home has what is born at `home`.
+    pub fn save(&mut self, key: Key, slot: Slot, home: Epoch) {
+        self.index.insert(key, Location::Slot(slot));
+        self.index.insert(Key::new(key.block(), home), Location::Home);
+        self.hold(key, home);
+    }
+
+    /// A group, the blocks `first..end`, reads as zeroes from now on, born at `birth`. Listed versions born then or later
+    /// must be gone before.
+    pub fn dig(&mut self, group: u32, first: u64, end: u64, birth: Epoch) {
+        let mut newest: Vec<Key> = Vec::new();
+        for (key, _) in self.index.listed(first, end) {
+            match newest.last_mut() {
+                Some(last) if last.block() == key.block() => *last = key,
+                _ => newest.push(key),
+            }
+        }
+        let superseded: Vec<_> =
+            newest.into_iter().filter(|key| self.index.hole_after(group, key.birth()).is_none()).collect();
+        self.index.dig(group, birth);
+        for key in superseded {
+            self.hold(key, birth);
+        }
+    }
+
+    fn hold(&mut self, key: Key, until: Epoch) {
+        if let Some(epoch) = self.pairs.sees(key.birth(), until) {
+            self.pairs.hold(epoch, key);
+        }
+    }
+
+    /// When a version of a block in `group` was superseded; `None` for the present.
+    fn until(&self, key: Key, group: u32) -> Option<Epoch> {
+        let next = self.index.next(key).map(Key::birth);
+        let hole = self.index.hole_after(group, key.birth());
+        match (next, hole) {
+            (Some(next), Some(hole)) => Some(next.min(hole)),
+            (next, hole) => next.or(hole),
+        }
+    }
+
+    /// Decides on a version of a block in `group`, when the newest snapshot that saw it is gone, or on all when the tables
+    /// are read again. With `carries_home` its slot says what home has: it stays while there are older versions.
+    pub fn judge(&mut self, key: Key, group: u32, carries_home: bool) -> Verdict {
+        let Some(at) = self.index.get(key) else { return Verdict::Stays };
+        let Some(until) = self.until(key, group) else { return Verdict::Stays };
+        if let Some(epoch) = self.pairs.sees(key.birth(), until) {
+            self.pairs.hold(epoch, key);
+            return Verdict::Stays;
+        }
+        let older = self.index.find(key.block(), key.birth()).map(|(older, _)| older);
+        if let (true, Some(older)) = (carries_home, older)
+            && let Some(epoch) = self.pairs.sees(older.birth(), key.birth())
+        {
+            self.pairs.hold(epoch, key);
+            return Verdict::Stays;
+        }
+        self.index.remove(key);
+        match at {
+            Location::Slot(slot) => Verdict::Goes(slot),
+            Location::Home => Verdict::Stays,
+        }
+    }
+
+    /// True when a snapshot sees what home had before anything was listed of this block, where home's extent was taken
+    /// at `born` (an LSN).
+    pub fn home_is_seen(&self, block: u64, group: u32, born: u64) -> bool {
+        let first = self.index.listed(block, block + 1).next().map(|(key, _)| key.birth());
+        let hole = self.index.hole_after(group, Epoch::FIRST).or_else(|| self.index.hole(group, Epoch(1)));
+        let until = [first, hole].into_iter().flatten().min().unwrap_or(Epoch::NOW);
+        let base = self.pairs.latest_at(born);
+        until > base && self.pairs.sees(base, until).is_some()
+    }
+}
