@@ -49,7 +49,7 @@ impl Inner {
         let pages = self.dirty_pages.borrow().len();
         let freed = self.freed.borrow().len();
         let waited = self.runtime.now().saturating_sub(self.last_checkpoint.get());
-        let used = usage.used_bytes + Self::debt_of(self.dirty_in_stripes.get());
+        let used = usage.used_bytes + self.debt();
         if self.cramped.take()
             || checkpoint_due(used, usage.ring_bytes, pages, self.settings.pages)
             || (freed > 0 || self.hot_waits()) && waited >= GIVE_BACK
@@ -74,7 +74,7 @@ impl Inner {
     /// Moves the journal's tail to where its head is now, in steps where the journal is so full that one would not do.
     pub async fn checkpoint(&self) -> Result<()> {
         let _one = self.checkpointing.lock().await;
-        let head = self.journal().next_lsn();
+        let head = self.write_pool_pages().await?;
         loop {
             let before = self.journal().tail();
             self.checkpoint_step(head).await?;

@@ -4,7 +4,7 @@ use crate::extent::Extent;
 use crate::record::Record;
 use crate::store::Inner;
 use crate::tables::VolumeState;
-use kura_block::{BLOCK_BYTES, Bufs, Result};
+use kura_block::{BLOCK_BYTES, Bufs, Error, Result};
 use std::rc::Rc;
 
 /// What happens to the space of cleared blocks.
@@ -41,6 +41,10 @@ impl Inner {
         let space = if volume.spec.borrow().thick { Space::Keep } else { space };
         let mut at = first;
         while at < end {
+            if let Some(branch) = volume.branch() {
+                at = self.clear_seen(volume, &branch, at, end).await?;
+                continue;
+            }
             let (index, group) = ((at / blocks) as u32, at / group_blocks);
             let volume_end = volume.size_bytes() / BLOCK_BYTES as u64;
             let whole = at == group * group_blocks && end >= volume_end.min((group + 1) * group_blocks);
@@ -51,8 +55,14 @@ impl Inner {
                 continue;
             }
             let piece_end = end.min((u64::from(index) + 1) * blocks);
-            self.clear_in_extent(volume, index, at, piece_end).await?;
-            if space == Space::GiveBack && self.group_is_empty(volume, index).await? {
+            self.make_writable(volume, at, piece_end).await?;
+            if volume.branch.borrow().is_some() {
+                continue;
+            }
+            self.clear_loaded(volume, at, piece_end);
+            self.stir();
+            let empty = space == Space::GiveBack && self.group_is_empty(volume, index).await?;
+            if empty && volume.branch.borrow().is_none() {
                 self.unmap(volume, index);
             }
             at = piece_end;
@@ -60,20 +70,24 @@ impl Inner {
         Ok(())
     }
 
-    async fn clear_in_extent(&self, volume: &Rc<VolumeState>, index: u32, first: u64, end: u64) -> Result<()> {
+    /// Makes blocks read as zeroes whose extents' pages are loaded.
+    pub fn clear_loaded(&self, volume: &Rc<VolumeState>, first: u64, end: u64) {
         let blocks = self.array.extent_blocks() as u64;
-        self.make_writable(volume, first, end).await?;
-        let Some(extent) = volume.extent(index) else { return Ok(()) };
-        let inside = (first % blocks) as usize..(first % blocks) as usize + (end - first) as usize;
-        if extent.with_page(|page| inside.clone().all(|block| page.get(block).is_none())) {
-            return Ok(());
+        let mut at = first;
+        while at < end {
+            let piece_end = end.min((at / blocks + 1) * blocks);
+            let inside = (at % blocks) as usize..(at % blocks) as usize + (piece_end - at) as usize;
+            let extent = volume.extent((at / blocks) as u32).filter(|extent| extent.is_loaded());
+            let written =
+                |extent: &Rc<Extent>| extent.with_page(|page| inside.clone().any(|block| page.get(block).is_some()));
+            if let Some(extent) = extent.filter(written) {
+                self.append(&Record::Clear { volume: volume.id, first: at, blocks: piece_end - at });
+                self.leave_hot(volume, at, piece_end);
+                self.drop_dirty(volume, at, piece_end);
+                self.clear_checksums(&extent, inside);
+            }
+            at = piece_end;
         }
-        self.append(&Record::Clear { volume: volume.id, first, blocks: end - first });
-        self.leave_hot(volume, first, end);
-        self.drop_dirty(volume, first, end);
-        self.clear_checksums(&extent, inside);
-        self.stir();
-        Ok(())
     }
 
     /// True when no block of an extent's group is written; nothing changes between the answer and the caller's next
@@ -98,6 +112,12 @@ impl Inner {
         }
     }
 
+    fn refuse_branch(volume: &VolumeState) -> Result<()> {
+        let name = || volume.spec.borrow().name.clone();
+        let made = || Error::retry(format!("volume {}: a snapshot was made of it meanwhile", name()));
+        if volume.branch.borrow().is_some() { Err(made()) } else { Ok(()) }
+    }
+
     /// Gives up all that a volume holds beyond `size_bytes`; the size itself is the caller's to change.
     pub async fn shrink(&self, volume: &Rc<VolumeState>, size_bytes: u64) -> Result<()> {
         let (blocks, group_blocks) = (self.array.extent_blocks() as u64, self.group_blocks(volume));
@@ -107,10 +127,14 @@ impl Inner {
         while at < end.min(first_gone * group_blocks) {
             let piece_end = end.min((at / blocks + 1) * blocks);
             if volume.extent((at / blocks) as u32).is_some() {
-                self.clear_in_extent(volume, (at / blocks) as u32, at, piece_end).await?;
+                self.make_writable(volume, at, piece_end).await?;
+                Self::refuse_branch(volume)?;
+                self.clear_loaded(volume, at, piece_end);
+                self.stir();
             }
             at = piece_end;
         }
+        Self::refuse_branch(volume)?;
         for group in first_gone..end.div_ceil(group_blocks) {
             self.unmap(volume, group as u32 * volume.shape.extents());
         }

@@ -114,6 +114,10 @@ impl Inner {
             hot_wanted: Cell::new(false),
             hot_refused: Cell::new(false),
             migrator: Notify::new(),
+            untidy: RefCell::default(),
+            tidier: Notify::new(),
+            dirty_pool_pages: Cell::new(0),
+            replayed_entries: RefCell::default(),
             array: parts.array,
             journal_disks: RefCell::new(parts.journal.iter().map(|place| (place.index, place.disk)).collect()),
             journal: OnceCell::new(),
@@ -175,6 +179,12 @@ impl Inner {
             Record::DiskLeaving { device } if !known => {
                 self.tables.borrow_mut().leaving.insert(device);
             }
+            Record::Snapshot(made) if !known => self.replay_snapshot(made, record.lsn)?,
+            Record::Hole { volume, group, birth } if !known => self.replay_hole(volume, group, Some(birth)),
+            Record::NoHoles { volume, group } if !known => self.replay_hole(volume, group, None),
+            Record::PoolEntries { pool, entries } => {
+                self.replayed_entries.borrow_mut().push((record.lsn, pool, entries));
+            }
             Record::HotExtentGone { born } if !known => self.replay_hot_gone(born, record.lsn),
             Record::Move { volume, index, places } => {
                 let state = self.replayed_volume(volume);
@@ -190,7 +200,10 @@ impl Inner {
             | Record::Size { .. }
             | Record::DiskFailed { .. }
             | Record::DiskLeaving { .. }
-            | Record::HotExtentGone { .. } => {}
+            | Record::HotExtentGone { .. }
+            | Record::Snapshot(_)
+            | Record::Hole { .. }
+            | Record::NoHoles { .. } => {}
             Record::HotExtent { places } => self.replay_hot_extent(places, record.lsn, known).await,
             Record::Settled => resync.settle(record.lsn),
             Record::HotBlocks { blocks } => self.replay_hot_blocks(&blocks, record.lsn),
@@ -235,6 +248,7 @@ impl Inner {
         let removed = self.tables.borrow_mut().volumes.remove(&volume);
         let removed = removed.ok_or_else(|| unknown(volume))?;
         self.drop_dirty(&removed, 0, u64::MAX);
+        self.replay_leave_family(&removed);
         for extents in removed.take_groups() {
             self.replay_give_up(extents, lsn);
         }
@@ -322,7 +336,7 @@ impl Inner {
 
     /// Ends recovery: the log goes on in a new epoch, disks that are away are out of service, and what is held is told
     /// to the others.
-    async fn begin(&self, resync: Resync) -> Result<()> {
+    async fn begin(self: &Rc<Self>, resync: Resync) -> Result<()> {
         let members = self.array.members();
         let away: Vec<_> = members.iter().filter(|member| !member.works() && !member.is_gone()).collect();
         for (copy, _) in
@@ -337,6 +351,7 @@ impl Inner {
         for member in away {
             self.fail_disk(member.id).await?;
         }
+        self.load_families().await?;
         self.tell().await
     }
 
@@ -344,7 +359,9 @@ impl Inner {
         let mut held: BTreeMap<DeviceId, Vec<kura_block::ExtentId>> = BTreeMap::new();
         let mut names = Vec::new();
         for volume in self.tables.borrow().volumes.values() {
-            names.push(volume.spec.borrow().name.clone());
+            if !volume.is_pool() {
+                names.push(volume.spec.borrow().name.clone());
+            }
             for Place { device, extent } in volume.groups().iter().flat_map(|extent| extent.group.places()) {
                 held.entry(device).or_default().push(extent);
             }

@@ -12,6 +12,10 @@
 //! 14 hot blocks  u16, (born u64, slot u16, owner u64 as in a hot page, old born u64 or 0, old slot u16) each
 //! 15 hot slots given up  u16, (born u64, slot u16) each
 //! 16 settled    what the records before it say of stripes is complete and durable
+//! 20 snapshot   pvol u64, svol u64, epoch u32, made u64 (seconds since 1970), pool volume u64, spec of the svol
+//! 21 pool entries   pool volume u64, u16, (slot u64, owner u32, home u32, key u64, as in a page of a pool table) each
+//! 22 hole       volume u64, group u32, birth u32
+//! 23 no holes   volume u64, group u32
 //!  shape: copies u8, columns u8, parity u8, chunk blocks u16
 //!  spec: name text, bytes u64, layout u8, flags u8 (1 thick, 2 read-only)
 //! ```
@@ -19,6 +23,7 @@
 use kura_array::hot::MirrorId;
 use kura_array::{Layout, Place, Places, Shape};
 use kura_block::{BLOCK_BYTES, DeviceId, Error, ExtentId, Reader, Result, Writer};
+use kura_snapshot::{Entry, Epoch, Key, Slot, Svol};
 
 /// A volume to be made, or as it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +68,16 @@ impl Spec {
         Ok(())
     }
 
+    /// The name of a PoolVOL: no user can give it.
+    pub(crate) fn pool_name(pvol: u64) -> String {
+        format!("/pool/{pvol}")
+    }
+
+    /// True for a PoolVOL, which nobody sees.
+    pub(crate) fn is_pool(&self) -> bool {
+        self.name.starts_with('/')
+    }
+
     pub(crate) fn encode(&self, out: &mut Writer) {
         let flags = u8::from(self.thick) | u8::from(self.read_only) << 1;
         out.text(&self.name).u64(self.size_bytes).u8(self.layout.code()).u8(flags);
@@ -94,6 +109,21 @@ pub(crate) enum Record {
     HotBlocks { blocks: Vec<HotBlock> },
     HotGivenUp { slots: Vec<MirrorId> },
     Settled,
+    Snapshot(Snapshot),
+    PoolEntries { pool: u64, entries: Vec<(Slot, Option<Entry>)> },
+    Hole { volume: u64, group: u32, birth: Epoch },
+    NoHoles { volume: u64, group: u32 },
+}
+
+/// A snapshot that is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    pub svol: u64,
+    pub of: Svol,
+    pub made_unix_s: u64,
+    /// The PoolVOL of both.
+    pub pool: u64,
+    pub spec: Spec,
 }
 
 /// A block that lies in the hot area from now on.
@@ -219,6 +249,24 @@ impl Record {
             Self::Settled => {
                 out.u8(16);
             }
+            Self::Snapshot(Snapshot { svol, of, made_unix_s, pool, spec }) => {
+                out.u8(20).u64(of.pvol).u64(*svol).u32(of.epoch.0).u64(*made_unix_s).u64(*pool);
+                spec.encode(&mut out);
+            }
+            Self::PoolEntries { pool, entries } => {
+                out.u8(21).u64(*pool).u16(entries.len() as u16);
+                for (slot, entry) in entries {
+                    let (owner, home, key) =
+                        entry.map_or((0, 0, 0), |entry| (entry.owner, entry.home.0, entry.key.stored()));
+                    out.u64(slot.0).u32(owner).u32(home).u64(key);
+                }
+            }
+            Self::Hole { volume, group, birth } => {
+                out.u8(22).u64(*volume).u32(*group).u32(birth.0);
+            }
+            Self::NoHoles { volume, group } => {
+                out.u8(23).u64(*volume).u32(*group);
+            }
             Self::HotGivenUp { slots } => {
                 out.u8(15).u16(slots.len() as u16);
                 for slot in slots {
@@ -239,6 +287,7 @@ impl Record {
                 | Self::HotBlocks { .. }
                 | Self::HotGivenUp { .. }
                 | Self::Settled
+                | Self::PoolEntries { .. }
         )
     }
 
@@ -281,6 +330,23 @@ impl Record {
                 Self::HotGivenUp { slots: (0..count).map(|_| decode_mirror_id(&mut reader)).collect::<Result<_>>()? }
             }
             16 => Self::Settled,
+            20 => {
+                let (pvol, svol, epoch) = (reader.u64()?, reader.u64()?, Epoch(reader.u32()?));
+                let (made_unix_s, pool) = (reader.u64()?, reader.u64()?);
+                let of = Svol { pvol, epoch };
+                Self::Snapshot(Snapshot { svol, of, made_unix_s, pool, spec: Spec::decode(&mut reader)? })
+            }
+            21 => {
+                let (pool, count) = (reader.u64()?, reader.u16()?);
+                let mut entry = || {
+                    let (slot, owner, home) = (Slot(reader.u64()?), reader.u32()?, Epoch(reader.u32()?));
+                    let key = Key::of_stored(reader.u64()?);
+                    Ok((slot, (owner != 0).then_some(Entry { owner, key, home })))
+                };
+                Self::PoolEntries { pool, entries: (0..count).map(|_| entry()).collect::<Result<_>>()? }
+            }
+            22 => Self::Hole { volume: reader.u64()?, group: reader.u32()?, birth: Epoch(reader.u32()?) },
+            23 => Self::NoHoles { volume: reader.u64()?, group: reader.u32()? },
             kind => {
                 return Err(Error::corrupt(format!(
                     "a journal record of kind {kind} is unknown: a newer kura wrote it"

@@ -6,6 +6,7 @@ use crate::policy;
 use crate::rebuild::Held;
 use crate::record::{Record, Spec};
 use crate::reserve::Reserve;
+use crate::snapshot::{ReplayedEntries, Saving, SvolStatus, Tidying};
 use crate::stripe::StripeId;
 use crate::tables::{Tables, VolumeState};
 use kura_array::hot::{HotSettings, HotTable, MirrorId};
@@ -37,6 +38,8 @@ pub struct Settings {
     pub chunk_blocks: u16,
     /// How the mirrored hot area is used.
     pub hot: HotSettings,
+    /// How what a snapshot sees is saved from a write.
+    pub saving: Saving,
 }
 
 impl Default for Settings {
@@ -48,6 +51,7 @@ impl Default for Settings {
             raid_width: 6,
             chunk_blocks: 16,
             hot: HotSettings::TODAY,
+            saving: Saving::default(),
         }
     }
 }
@@ -90,6 +94,10 @@ pub struct VolumeStatus {
     pub allocated_bytes: u64,
     /// Handles open.
     pub open: u32,
+    /// Snapshots and clones made of it.
+    pub snapshots: u32,
+    /// What it is besides, where it is a snapshot or clone itself.
+    pub svol: Option<SvolStatus>,
 }
 
 /// Places given up, waiting to go back to the pool.
@@ -143,6 +151,14 @@ pub(crate) struct Inner {
     pub hot_refused: Cell<bool>,
     /// The migrator has something to look at.
     pub migrator: Notify,
+    /// What deleted snapshots left behind.
+    pub untidy: RefCell<VecDeque<Tidying>>,
+    /// There is something to tidy up.
+    pub tidier: Notify,
+    /// Pages of pool tables that the next checkpoint writes.
+    pub dirty_pool_pages: Cell<u64>,
+    /// What the log said of slots, until their tables are read.
+    pub replayed_entries: RefCell<ReplayedEntries>,
     /// Stripes on their way to their places, or being read as a whole: volume and stripe.
     pub stripes: RefCell<BTreeSet<StripeId>>,
     /// Of these, those on their way.
@@ -201,11 +217,7 @@ impl Store {
 
     async fn create_named(&self, spec: &Spec) -> Result<VolumeStatus> {
         let inner = &self.inner;
-        let id = {
-            let mut tables = inner.tables.borrow_mut();
-            tables.next_volume += 1;
-            tables.next_volume << 16 | u64::from(inner.id.0)
-        };
+        let id = inner.next_volume_id();
         let shape = spec.layout.shape(
             inner.data_disks().len(),
             inner.settings.raid_width.into(),
@@ -229,6 +241,7 @@ impl Store {
     pub async fn delete(&self, name: &str) -> Result<()> {
         let inner = &self.inner;
         let volume = inner.find(name)?;
+        inner.check_childless(&volume)?;
         inner.remove(&volume);
         inner.commit_all().await?;
         inner.shared.drop_name(name).await?;
@@ -242,6 +255,12 @@ impl Store {
         let inner = &self.inner;
         let volume = inner.find(name)?;
         let before = volume.size_bytes();
+        if size_bytes < before && volume.branch.borrow().is_some() {
+            return Err(Error::invalid(format!(
+                "volume {name}: it has snapshots or is one, or what they left is being put in order: it can grow but not \
+                 shrink"
+            )));
+        }
         if size_bytes < before {
             inner.shrink(&volume, size_bytes).await?;
         }
@@ -266,7 +285,8 @@ impl Store {
     /// All volumes, by number.
     pub fn volumes(&self) -> Vec<VolumeStatus> {
         let tables = self.inner.tables.borrow();
-        tables.volumes.values().map(|volume| self.inner.status_of(volume)).collect()
+        let seen = tables.volumes.values().filter(|volume| !volume.is_pool());
+        seen.map(|volume| self.inner.status_of(volume)).collect()
     }
 
     /// The disks as this controller sees them.
@@ -364,6 +384,7 @@ impl Store {
     pub fn begin_upkeep(&self) {
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).migrate_for_ever()));
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).rebuild_for_ever()));
+        self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).tidy_for_ever()));
     }
 
     /// Disks that are being emptied.
@@ -394,6 +415,7 @@ impl Store {
         self.inner.checkpointer.notify_one();
         self.inner.rebuilder.notify_one();
         self.inner.migrator.notify_one();
+        self.inner.tidier.notify_one();
         self.inner.room.notify_waiters();
         let closed = self.inner.journal().close().await;
         done.and(closed)
@@ -427,29 +449,34 @@ impl Inner {
     /// A volume by name.
     pub fn find(&self, name: &str) -> Result<Rc<VolumeState>> {
         let tables = self.tables.borrow();
-        let found = tables.volumes.values().find(|volume| volume.spec.borrow().name == name);
+        let named = |volume: &&Rc<VolumeState>| volume.spec.borrow().name == name && !volume.is_pool();
+        let found = tables.volumes.values().find(named);
         found.cloned().ok_or_else(|| Error::missing(format!("volume {name}: no such volume")))
     }
 
     pub fn status_of(&self, volume: &VolumeState) -> VolumeStatus {
         let mapped = volume.map.borrow().iter().flatten().count() as u64;
+        let slots = volume.branch().map_or(0, |branch| branch.pvol.borrow().index.len() as u64);
         VolumeStatus {
             id: volume.id,
             spec: volume.spec.borrow().clone(),
             shape: volume.shape,
-            allocated_bytes: mapped * self.array.extent_bytes(),
+            allocated_bytes: mapped * self.array.extent_bytes() + Self::bytes_of(slots),
             open: volume.opened.get(),
+            snapshots: volume.branch().map_or(0, |branch| branch.pvol.borrow().pairs.live().len() as u32),
+            svol: Self::svol_status(volume),
         }
     }
 
     /// Takes a volume out of the tables and gives up all it holds.
-    fn remove(&self, volume: &Rc<VolumeState>) {
+    pub fn remove(&self, volume: &Rc<VolumeState>) {
         self.leave_hot(volume, 0, u64::MAX);
         let until = Lsn(self.append(&Record::Delete { volume: volume.id }).0 + 1);
         volume.deleted.set(true);
         self.freed.borrow_mut().extend(volume.take_groups().into_iter().map(|extents| Freed::group(extents, until)));
         self.drop_dirty(volume, 0, u64::MAX);
         self.tables.borrow_mut().volumes.remove(&volume.id);
+        self.leave_family(volume);
     }
 
     /// Refuses work on a volume that is gone, or by a store that stops or whose journal failed.
@@ -474,7 +501,13 @@ impl Inner {
     /// True when the journal takes a write of `bytes` now, and what the write buffer will need.
     pub fn journal_has_room(&self, bytes: u64) -> bool {
         // What the write itself will take fits the part that stays free: a checkpoint can go in steps.
-        self.journal().has_room(bytes + Self::debt_of(self.dirty_in_stripes.get()))
+        self.journal().has_room(bytes + self.debt())
+    }
+
+    /// Bytes of the journal that what is acknowledged will still take before the tail can pass it: of stripes, and of the
+    /// pages of pool tables, which are written as blocks are.
+    pub fn debt(&self) -> u64 {
+        Self::debt_of(self.dirty_in_stripes.get()) + 4 * Self::bytes_of(self.dirty_pool_pages.get())
     }
 
     /// Bytes of the journal that bringing so much of the write buffer to its place may take: for each block, its row's
@@ -525,7 +558,7 @@ impl Inner {
         }
         let usage = self.journal().usage();
         let pages = self.dirty_pages.borrow().len();
-        let used = usage.used_bytes + Self::debt_of(self.dirty_in_stripes.get());
+        let used = usage.used_bytes + self.debt();
         if policy::checkpoint_due(used, usage.ring_bytes, pages, self.settings.pages) {
             self.checkpointer.notify_one();
         }

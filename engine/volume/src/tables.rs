@@ -3,12 +3,15 @@
 //! ```text
 //!  version u32  next volume u64  failed disks u16, (disk u16) each  leaving disks u16, (disk u16) each
 //!  volumes u32, then each:
-//!  volume u64, spec and shape (as in records), groups u32, (index u32, born u64, places as in records) each
+//!  volume u64, spec and shape (as in records), groups u32, (index u32, born u64, places as in records) each,
+//!  versions u8: 0 none; 1: pool volume u64, pvol u64 (0 none), epoch u32, last epoch u32,
+//!    snapshots u32, (epoch u32, svol u64, lsn u64, made u64) each,  holes u32, (group u32, birth u32) each
 //!  hot extents u32, (born u64, places as in records) each
 //! ```
 
 use crate::extent::{Dirty, Extent, Group};
 use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
+use crate::snapshot::{Branch, BranchFacts};
 use kura_array::hot::{HotTable, MirrorId};
 use kura_array::{Layout, PageOwner, Places, Shape};
 use kura_block::{Checksum, DeviceId, Error, Reader, Result, Writer};
@@ -16,7 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// A volume's tables and its part of the write buffer.
 pub(crate) struct VolumeState {
@@ -29,6 +32,10 @@ pub(crate) struct VolumeState {
     pub hot: RefCell<BTreeMap<u64, HotPlace>>,
     /// Blocks not at their place yet, by number.
     pub dirty: RefCell<BTreeMap<u64, Dirty>>,
+    /// What a volume with snapshots, or one that is a snapshot, has besides.
+    pub branch: RefCell<Option<Rc<Branch>>>,
+    /// Where to look next for blocks that can be brought home.
+    pub put_in_order: Cell<u64>,
     pub deleted: Cell<bool>,
     pub opened: Cell<u32>,
 }
@@ -42,6 +49,8 @@ impl VolumeState {
             map: RefCell::default(),
             hot: RefCell::default(),
             dirty: RefCell::default(),
+            branch: RefCell::default(),
+            put_in_order: Cell::new(0),
             deleted: Cell::new(false),
             opened: Cell::new(0),
         };
@@ -116,6 +125,21 @@ impl VolumeState {
         self.hot.borrow().get(&block).map(|place| place.id)
     }
 
+    /// What a volume with snapshots, or one that is a snapshot, has besides.
+    pub fn branch(&self) -> Option<Rc<Branch>> {
+        self.branch.borrow().clone()
+    }
+
+    /// Its number without its controller's.
+    pub fn number(&self) -> u32 {
+        (self.id >> 16) as u32
+    }
+
+    /// True for a PoolVOL, which nobody sees.
+    pub fn is_pool(&self) -> bool {
+        self.spec.borrow().is_pool()
+    }
+
     /// True when blocks of it may lie in the hot area.
     pub fn has_hot_area(&self) -> bool {
         self.spec.borrow().layout == Layout::HotMirror
@@ -165,6 +189,7 @@ impl Tables {
             for extent in groups {
                 encode_places(&extent.group.places(), out.u32(extent.owner.index).u64(extent.owner.born));
             }
+            Branch::encode(volume.branch().as_deref(), &mut out);
         }
         out.u32(hot.extents().count() as u32);
         for (born, extent) in hot.extents() {
@@ -193,6 +218,7 @@ impl Tables {
                 disks.insert(DeviceId(reader.u16()?));
             }
         }
+        let mut branches = Vec::new();
         for _ in 0..reader.u32()? {
             let id = reader.u64()?;
             let (spec, shape) = (Spec::decode(&mut reader)?, decode_shape(&mut reader)?);
@@ -201,7 +227,14 @@ impl Tables {
                 let (first, born) = (reader.u32()?, reader.u64()?);
                 volume.put_group(first, born, decode_places(&mut reader)?, Extent::stored)?;
             }
+            if let Some(branch) = BranchFacts::decode(&mut reader)? {
+                branches.push((id, branch));
+            }
             tables.volumes.insert(id, Rc::new(volume));
+        }
+        // A PVOL is older than its SVOL, whose number is higher.
+        for (id, facts) in branches {
+            tables.join(id, facts)?;
         }
         let hot = (0..reader.u32()?).map(|_| Ok((reader.u64()?, decode_places(&mut reader)?)));
         let hot = hot.collect::<Result<_>>()?;
@@ -211,6 +244,7 @@ impl Tables {
     /// What does not hold: one line each.
     pub fn check(&self, disks: &BTreeMap<DeviceId, u32>, hot: &HotTable) -> Vec<String> {
         let mut violations = self.check_hot(hot);
+        violations.extend(self.check_versions());
         let mut seen = BTreeMap::new();
         for (born, extent) in hot.extents() {
             seen.extend(extent.places.iter().map(|place| (*place, format!("hot extent {born}"))));

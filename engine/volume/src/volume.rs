@@ -64,7 +64,7 @@ impl Block for Volume {
             }
             let unit = BLOCK_BYTES as u64;
             let (first, end) = (offset / unit, (offset + len as u64).div_ceil(unit));
-            let blocks = self.store.inner.read_blocks(&self.state, first, end).await?;
+            let blocks = self.store.inner.read_seen(&self.state, first, end).await?;
             self.count(|counts| {
                 counts.reads += 1;
                 counts.read_bytes += len as u64;
@@ -116,7 +116,7 @@ impl Block for Volume {
     fn runs(&self, offset: u64, len: u64) -> Local<'_, Result<Vec<Run>>> {
         Box::pin(async move {
             self.geometry().check(offset, len)?;
-            self.store.inner.runs(&self.state, offset, len).await
+            self.store.inner.runs_seen(&self.state, offset, len).await
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::extent::{DIRTY_BYTES, Dirty, Extent};
 use crate::record::Record;
+use crate::snapshot::{Change, Place};
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use kura_block::{BLOCK_BYTES, Buf, BufMut, Bufs, Checksum, PAGE_BYTES, Result};
@@ -15,17 +16,25 @@ pub(crate) const PIECE_BLOCKS: usize = 256;
 /// The first and last block of a write that does not cover them whole: it holds only as long as these stay as they were
 /// when it read them.
 #[derive(Default)]
-struct Edges(SmallVec<[(u64, Version); 2]>);
+pub(crate) struct Edges(SmallVec<[(u64, Seen); 2]>);
 
-/// What a block was when it was looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Version {
+impl Edges {
+    /// Where they lie.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.0.iter().map(|(_, seen)| &seen.place)
+    }
+}
+
+/// What a block was when it was looked at, and where.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Seen {
+    place: Place,
     checksum: Option<Checksum>,
     buffered: Option<Lsn>,
 }
 
 /// Why a write cannot go ahead yet.
-enum Wants {
+pub(crate) enum Wants {
     Extent(u32),
     Page(Rc<Extent>),
 }
@@ -56,19 +65,36 @@ impl Inner {
                 self.complete(volume, offset, &data, first, end).await?
             };
             let checksums = checksums_of(&blocks);
-            self.make_writable(volume, first, end).await?;
-            if edges.0.iter().all(|(block, version)| self.version(volume, *block) == *version) {
-                let lsn = self.append_data(&Record::Write { volume: volume.id, first }, &blocks, &checksums);
-                for (at, (checksum, block)) in checksums.iter().zip(split(&blocks)).enumerate() {
-                    let block_number = first + at as u64;
-                    let at_rest = self.checksum(volume, block_number);
-                    self.set_checksum(volume, block_number, Some(*checksum));
-                    self.buffer(volume, block_number, Dirty::new(block, *checksum, lsn, at_rest));
+            if let Some(branch) = volume.branch() {
+                let change = Change::Write { data: &blocks, checksums: &checksums };
+                if self.change(volume, &branch, first..end, &change, &edges).await? {
+                    return Ok(());
                 }
+                continue;
+            }
+            self.make_writable(volume, first, end).await?;
+            if self.holds(volume, &edges) && volume.branch.borrow().is_none() {
+                self.put_blocks(volume, first, &blocks, &checksums);
                 self.stir();
                 return Ok(());
             }
         }
+    }
+
+    /// Writes blocks into the journal and the write buffer; their extents are there and their pages are loaded.
+    pub fn put_blocks(&self, volume: &VolumeState, first: u64, data: &Bufs, checksums: &[Checksum]) {
+        let lsn = self.append_data(&Record::Write { volume: volume.id, first }, data, checksums);
+        for (at, (checksum, block)) in checksums.iter().zip(split(data)).enumerate() {
+            let block_number = first + at as u64;
+            let at_rest = self.checksum(volume, block_number);
+            self.set_checksum(volume, block_number, Some(*checksum));
+            self.buffer(volume, block_number, Dirty::new(block, *checksum, lsn, at_rest));
+        }
+    }
+
+    /// True when the edges are what they were.
+    pub fn holds(&self, volume: &Rc<VolumeState>, edges: &Edges) -> bool {
+        edges.0.iter().all(|(block, seen)| self.seen(volume, *block) == *seen)
     }
 
     /// Makes whole blocks of a write that covers its first or last one in part; those between stay where they are.
@@ -108,10 +134,10 @@ impl Inner {
         edges: &mut Edges,
     ) -> Result<Bufs> {
         let unit = BLOCK_BYTES as u64;
-        self.make_writable(volume, block, block + 1).await?;
-        edges.0.push((block, self.version(volume, block)));
+        let seen = self.look(volume, block).await?;
+        edges.0.push((block, seen));
         let mut whole = BufMut::room(BLOCK_BYTES);
-        self.read_blocks(volume, block, block + 1).await?.copy_to(&mut whole);
+        self.read_seen(volume, block, block + 1).await?.copy_to(&mut whole);
         let start = block * unit;
         let (from, to) = (offset.max(start), (offset + data.len() as u64).min(start + unit));
         let new = data.slice((from - offset) as usize..(to - offset) as usize);
@@ -133,7 +159,7 @@ impl Inner {
         }
     }
 
-    fn wants(&self, volume: &VolumeState, first: u64, end: u64) -> Option<Wants> {
+    pub fn wants(&self, volume: &VolumeState, first: u64, end: u64) -> Option<Wants> {
         let blocks = self.array.extent_blocks() as u64;
         (first / blocks..=(end - 1) / blocks).find_map(|index| match volume.extent(index as u32) {
             None => Some(Wants::Extent(index as u32)),
@@ -149,10 +175,29 @@ impl Inner {
         extent.with_page(|page| page.get((block % blocks) as usize))
     }
 
-    fn version(&self, volume: &VolumeState, block: u64) -> Version {
-        let checksum = self.checksum(volume, block);
-        let buffered = volume.dirty.borrow().get(&block).map(|dirty| dirty.lsn);
-        Version { checksum, buffered }
+    /// What a block is just now, where its page is loaded.
+    pub fn seen(&self, volume: &Rc<VolumeState>, block: u64) -> Seen {
+        let (place, _) = self.locate(volume, block, block + 1);
+        let (checksum, buffered) = match &place {
+            Place::Zero => (None, None),
+            Place::At(state, at) => (self.checksum(state, *at), state.dirty.borrow().get(at).map(|dirty| dirty.lsn)),
+        };
+        Seen { place, checksum, buffered }
+    }
+
+    /// What a block is, its page loaded.
+    async fn look(&self, volume: &Rc<VolumeState>, block: u64) -> Result<Seen> {
+        loop {
+            let seen = self.seen(volume, block);
+            let unloaded = match &seen.place {
+                Place::At(state, at) => self.unloaded(state, *at),
+                Place::Zero => None,
+            };
+            match unloaded {
+                Some(extent) => self.load(&extent).await?,
+                None => return Ok(seen),
+            }
+        }
     }
 
     /// Sets or clears the checksum of a block whose extent's page is loaded.
@@ -207,7 +252,7 @@ impl Inner {
 
 impl VolumeState {
     /// Refuses blocks beyond the volume's end: it may have become smaller since the request was checked.
-    fn check_blocks(&self, end: u64) -> Result<()> {
+    pub(crate) fn check_blocks(&self, end: u64) -> Result<()> {
         let spec = self.spec.borrow();
         if end * DIRTY_BYTES <= spec.size_bytes {
             return Ok(());

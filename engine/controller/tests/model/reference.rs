@@ -23,6 +23,11 @@ impl Versions {
         self.kept.last().cloned().flatten()
     }
 
+    /// What a snapshot has of the block: the present, and nothing else.
+    pub fn frozen(&self) -> Self {
+        Self { first: 0, kept: vec![self.now()], acknowledged: 0 }
+    }
+
     fn push(&mut self, bytes: Bytes) {
         if self.kept.is_empty() {
             self.kept.push(None);
@@ -49,6 +54,10 @@ pub struct Volume {
     pub durable: bool,
     /// True while a deletion is asked for and not answered.
     pub deleting: bool,
+    /// True once it had snapshots, or when it is one: it does not shrink.
+    pub versions: bool,
+    /// True for a snapshot that takes no writes.
+    pub read_only: bool,
     /// Another size in blocks that it may have while a resize is not answered.
     pub resizing: Option<usize>,
 }

@@ -3,7 +3,8 @@
 use super::reference::{BLOCK, Reference, Versions, Volume};
 use kura_block::{Block, Buf, Bufs, ControllerId, DeviceId};
 use kura_controller::{
-    Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, PoolSpec, Settings, VolumeSpec, format,
+    Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, PoolSpec, Saving, Settings,
+    SnapshotSpec, VolumeSpec, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Outcome, Sim, SimDisk};
@@ -83,6 +84,7 @@ impl World {
                     by_stripe: seed.is_multiple_of(3),
                     ..HotSettings::TODAY
                 },
+                saving: if seed % 4 == 1 { Saving::Copy } else { Saving::Redirect },
                 ..Settings::default()
             },
             journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
@@ -271,10 +273,15 @@ async fn step(
     let owner =
         |name: &str| controllers.iter().find(|one| one.volumes().iter().any(|volume| volume.spec.name == *name));
     let owner = owner(name).unwrap_or_else(|| panic!("seed {seed}: nobody owns {name}"));
-    if rng.random_bool(0.03) {
-        reference.borrow_mut().volumes.get_mut(name).unwrap().deleting = true;
-        owner.store().delete(name).await.unwrap();
-        reference.borrow_mut().volumes.remove(name);
+    if rng.random_bool(if name.contains('@') { 0.1 } else { 0.03 }) {
+        delete(owner, reference, name, seed).await;
+        return;
+    }
+    if volumes.len() < 9 && rng.random_bool(0.1) {
+        *names += 1;
+        let read_only = rng.random_bool(0.2);
+        let name = name.clone();
+        snapshot(owner, reference, &name, format!("{}@s{names}", name.replace('@', "-")), read_only).await;
         return;
     }
     let device = owner.open_volume(name).unwrap();
@@ -282,12 +289,47 @@ async fn step(
     // Work of one step is under way at once and does not overlap: each piece keeps to its own part of the volume.
     let parts = rng.random_range(1..=4);
     let part = size / parts / BLOCK * BLOCK;
-    let actions: Vec<Action> = (0..parts).map(|at| action(rng, at * part, part)).collect();
+    let read_only = reference.borrow().volumes[name].read_only;
+    let mut actions: Vec<Action> = (0..parts).map(|at| action(rng, at * part, part)).collect();
+    if read_only {
+        actions.retain(|action| matches!(action, Action::Read { .. } | Action::Flush));
+    }
     let work = actions.into_iter().map(|action| act(&*device, name, reference, action, seed));
     futures::future::join_all(work).await;
     if rng.random_bool(0.1) {
         resize(owner, reference, rng, name).await;
     }
+}
+
+/// Deletes a volume, or is told that others are made of it.
+async fn delete(owner: &Rc<Controller>, reference: &RefCell<Reference>, name: &str, seed: u64) {
+    let children =
+        owner.store().volumes().iter().any(|volume| volume.svol.as_ref().is_some_and(|svol| svol.pvol == name));
+    reference.borrow_mut().volumes.get_mut(name).unwrap().deleting = !children;
+    let deleted = owner.store().delete(name).await;
+    assert_eq!(deleted.is_err(), children, "seed {seed}: {name}: {deleted:?}");
+    if !children {
+        reference.borrow_mut().volumes.remove(name);
+    }
+}
+
+/// Makes a snapshot. If a power cut leaves it there, it is what the volume was at that instant, to the last block: what was
+/// written before it is durable with it.
+async fn snapshot(owner: &Rc<Controller>, reference: &RefCell<Reference>, of: &str, name: String, read_only: bool) {
+    let svol = {
+        let reference = &mut *reference.borrow_mut();
+        let pvol = reference.volumes.get_mut(of).unwrap();
+        pvol.versions = true;
+        let blocks = pvol.blocks.iter().map(Versions::frozen).collect();
+        Volume { blocks, versions: true, read_only, ..Volume::default() }
+    };
+    reference.borrow_mut().volumes.insert(name.clone(), svol);
+    let acknowledged = reference.borrow().acknowledged(of);
+    let wanted = SnapshotSpec { of: of.to_owned(), name: name.clone(), read_only };
+    owner.store().snapshot(&[wanted], 7).await.unwrap();
+    let reference = &mut *reference.borrow_mut();
+    reference.flushed(of, &acknowledged);
+    reference.volumes.get_mut(&name).unwrap().durable = true;
 }
 
 async fn create(controller: &Rc<Controller>, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, name: String) {
@@ -310,8 +352,11 @@ async fn resize(controller: &Rc<Controller>, reference: &RefCell<Reference>, rng
     controller.store().flush().await.unwrap();
     let acknowledged = reference.borrow().acknowledged(name);
     reference.borrow_mut().flushed(name, &acknowledged);
-    let blocks = rng.random_range(8..200);
+    let mut blocks = rng.random_range(8..200);
     let before = acknowledged.len();
+    if reference.borrow().volumes[name].versions {
+        blocks = blocks.max(before);
+    }
     if blocks < before {
         // What is cut off may be gone although the old size is still there.
         let cut = vec![0; (before - blocks) * BLOCK];

@@ -1,0 +1,303 @@
+//! Writing and clearing blocks of a volume that has snapshots, or is one.
+
+use super::locate::Place;
+use super::{Branch, Family, Saving};
+use crate::extent::Extent;
+use crate::record::Record;
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use crate::write::{Edges, Seen, Wants};
+use kura_block::{BLOCK_BYTES, Bufs, Checksum, Result};
+use kura_snapshot::{Entry, Epoch, Key, Location, Pvol, Slot, Version};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Blocks freed or taken that one record names at most.
+pub(super) const RECORD_ENTRIES: usize = 1000;
+
+/// What happens to blocks, which are whole.
+pub(crate) enum Change<'a> {
+    /// They get these bytes.
+    Write { data: &'a Bufs, checksums: &'a [Checksum] },
+    /// They read as zeroes.
+    Clear,
+}
+
+/// How a block is changed.
+enum How {
+    /// It is as it should be.
+    Stays,
+    /// Where it lies.
+    InPlace(Rc<VolumeState>, u64),
+    /// In a slot, as a version born then.
+    Redirect(Epoch),
+    /// At home, once the version that is there, born then, is in a slot.
+    Copy(Epoch),
+}
+
+/// Slots that are nobody's yet; free again when dropped.
+struct Taken {
+    family: Rc<Family>,
+    slots: Vec<Slot>,
+}
+
+impl Taken {
+    fn fit(&mut self, count: usize) {
+        let mut table = self.family.table.borrow_mut();
+        if count < self.slots.len() {
+            table.put_back(&self.slots.split_off(count));
+        } else {
+            let more = table.take(count - self.slots.len());
+            self.slots.extend(more);
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.family.table.borrow_mut().put_back(&self.slots);
+    }
+}
+
+/// What a version was that is copied, and its bytes.
+type Old = (Seen, Bufs);
+
+impl Inner {
+    /// Changes blocks; buffered when the future resolves. False when the volume's branch or the edges are not what they
+    /// were: nothing is changed then.
+    pub async fn change(
+        &self,
+        volume: &Rc<VolumeState>,
+        branch: &Rc<Branch>,
+        blocks: Range<u64>,
+        change: &Change<'_>,
+        edges: &Edges,
+    ) -> Result<bool> {
+        let mut taken = Taken { family: Rc::clone(&branch.family), slots: Vec::new() };
+        let mut old: BTreeMap<u64, Old> = BTreeMap::new();
+        loop {
+            self.ready(volume)?;
+            volume.check_blocks(blocks.end)?;
+            if !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) {
+                return Ok(false);
+            }
+            let plan = self.plan(volume, branch, blocks.clone(), matches!(change, Change::Clear));
+            let slots = plan.iter().filter(|how| matches!(how, How::Redirect(_) | How::Copy(_))).count();
+            taken.fit(slots);
+            self.fit_pool(&taken);
+            if let Some(wants) = self.wants_of(volume, blocks.start, &plan, &taken, edges) {
+                self.meet(wants).await?;
+                continue;
+            }
+            let bytes = Self::bytes_of(2 * (blocks.end - blocks.start));
+            if !self.has_room(bytes) {
+                self.make_room(bytes).await?;
+                continue;
+            }
+            if !self.holds(volume, edges) {
+                return Ok(false);
+            }
+            if self.read_old(volume, blocks.start, &plan, &mut old).await? {
+                continue;
+            }
+            self.apply(volume, branch, blocks.start, change, (&plan, &mut taken, &old));
+            self.stir();
+            return Ok(true);
+        }
+    }
+
+    fn plan(&self, volume: &Rc<VolumeState>, branch: &Branch, blocks: Range<u64>, clears: bool) -> Vec<How> {
+        let (pvol, group_blocks) = (branch.pvol.borrow(), self.group_blocks(volume));
+        let latest = pvol.pairs.latest();
+        let save = |born: Epoch| match self.settings.saving {
+            Saving::Copy => How::Copy(born),
+            Saving::Redirect => How::Redirect(latest),
+        };
+        let how = |block: u64| {
+            let group = (block / group_blocks) as u32;
+            match pvol.version(block, group, Epoch::NOW) {
+                Version::Listed(key, Location::Slot(slot)) if key.birth() >= latest => {
+                    How::InPlace(Rc::clone(&branch.family.pool), slot.0)
+                }
+                Version::Listed(_, Location::Slot(_)) => How::Redirect(latest),
+                Version::Listed(key, Location::Home) if key.birth() >= latest => How::InPlace(Rc::clone(volume), block),
+                Version::Listed(key, Location::Home) => save(key.birth()),
+                Version::Hole if clears => How::Stays,
+                Version::Hole => How::Redirect(latest.max(pvol.index.hole(group, Epoch::NOW).unwrap_or_default())),
+                Version::Base if branch.parent.is_some() => How::Redirect(latest),
+                Version::Base => match volume.extent((block / self.array.extent_blocks() as u64) as u32) {
+                    None if clears => How::Stays,
+                    None => How::InPlace(Rc::clone(volume), block),
+                    Some(extent) => match pvol.pairs.latest_at(extent.owner.born) {
+                        born if born >= latest => How::InPlace(Rc::clone(volume), block),
+                        born => save(born),
+                    },
+                },
+            }
+        };
+        blocks.map(how).collect()
+    }
+
+    /// Makes the PoolVOL so large that it has these slots.
+    fn fit_pool(&self, taken: &Taken) {
+        let pool = &taken.family.pool;
+        let Some(last) = taken.slots.iter().max() else { return };
+        let group_bytes = Self::bytes_of(self.group_blocks(pool));
+        let wanted = Self::bytes_of(last.0 + 1).next_multiple_of(group_bytes);
+        if wanted > pool.size_bytes() {
+            self.append(&Record::Size { volume: pool.id, bytes: wanted });
+            pool.spec.borrow_mut().size_bytes = wanted;
+            pool.fit_map(self.array.extent_bytes());
+        }
+    }
+
+    /// What must be there before the plan can be carried out.
+    fn wants_of(
+        &self,
+        volume: &Rc<VolumeState>,
+        first: u64,
+        plan: &[How],
+        taken: &Taken,
+        edges: &Edges,
+    ) -> Option<(Rc<VolumeState>, Wants)> {
+        let pool = &taken.family.pool;
+        let of = |state: &Rc<VolumeState>, block: u64| {
+            self.wants(state, block, block + 1).map(|wants| (Rc::clone(state), wants))
+        };
+        let places = plan.iter().zip(first..).find_map(|(how, block)| match how {
+            How::InPlace(state, at) => of(state, *at),
+            How::Copy(_) => of(volume, block),
+            How::Stays | How::Redirect(_) => None,
+        });
+        let slots = || taken.slots.iter().find_map(|slot| of(pool, slot.0).or_else(|| of(pool, slot.page())));
+        let edges = || {
+            edges.places().find_map(|place| match place {
+                Place::At(state, block) => {
+                    self.unloaded(state, *block).map(|extent| (Rc::clone(state), Wants::Page(extent)))
+                }
+                Place::Zero => None,
+            })
+        };
+        places.or_else(slots).or_else(edges)
+    }
+
+    /// The extent of a block, if its page must be loaded first.
+    pub fn unloaded(&self, volume: &VolumeState, block: u64) -> Option<Rc<Extent>> {
+        let extent = volume.extent((block / self.array.extent_blocks() as u64) as u32);
+        extent.filter(|extent| !extent.is_loaded())
+    }
+
+    async fn meet(&self, wants: (Rc<VolumeState>, Wants)) -> Result<()> {
+        match wants {
+            (state, Wants::Extent(index)) => self.map(&state, index).await,
+            (_, Wants::Page(extent)) => self.load(&extent).await,
+        }
+    }
+
+    /// Reads one version that is to be copied and was not read as it is now; false when there is none.
+    async fn read_old(
+        &self,
+        volume: &Rc<VolumeState>,
+        first: u64,
+        plan: &[How],
+        old: &mut BTreeMap<u64, Old>,
+    ) -> Result<bool> {
+        for (how, block) in plan.iter().zip(first..) {
+            if !matches!(how, How::Copy(_))
+                || old.get(&block).is_some_and(|(seen, _)| *seen == self.seen(volume, block))
+            {
+                continue;
+            }
+            let seen = self.seen(volume, block);
+            old.insert(block, (seen, self.read_blocks(volume, block, block + 1).await?));
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Carries a plan out; nothing it rests on changes before that, for there is no await.
+    fn apply(
+        &self,
+        volume: &Rc<VolumeState>,
+        branch: &Branch,
+        first: u64,
+        change: &Change<'_>,
+        (plan, taken, old): (&[How], &mut Taken, &BTreeMap<u64, Old>),
+    ) {
+        let pool = &branch.family.pool;
+        let mut slots = std::mem::take(&mut taken.slots).into_iter();
+        let (mut entries, mut runs) = (Vec::new(), Vec::<Changed>::new());
+        let mut pvol = branch.pvol.borrow_mut();
+        for (at, how) in plan.iter().enumerate() {
+            let block = first + at as u64;
+            let owned = |birth, home| Some(Entry { owner: volume.number(), key: Key::new(block, birth), home });
+            let (state, place) = match how {
+                How::Stays => continue,
+                How::InPlace(state, place) => (Rc::clone(state), *place),
+                How::Redirect(birth) => {
+                    let Some(slot) = slots.next() else { continue };
+                    entries.push((slot, owned(*birth, Epoch::FIRST)));
+                    pvol.write(Key::new(block, *birth), Location::Slot(slot));
+                    (Rc::clone(pool), slot.0)
+                }
+                How::Copy(born) => {
+                    let (Some(slot), Some((_, data))) = (slots.next(), old.get(&block)) else { continue };
+                    let latest = pvol.pairs.latest();
+                    self.put_blocks(pool, slot.0, data, &[Checksum::of(&data.contiguous())]);
+                    self.put_entries(&branch.family, &[(slot, owned(*born, latest))]);
+                    pvol.save(Key::new(block, *born), slot, latest);
+                    (Rc::clone(volume), block)
+                }
+            };
+            match runs.last_mut() {
+                Some(run)
+                    if Rc::ptr_eq(&run.state, &state)
+                        && run.place + run.count as u64 == place
+                        && run.at + run.count == at =>
+                {
+                    run.count += 1;
+                }
+                _ => runs.push(Changed { state, place, at, count: 1 }),
+            }
+        }
+        drop(pvol);
+        for run in runs {
+            match change {
+                Change::Write { data, checksums } => {
+                    let bytes = data.slice(run.at * BLOCK_BYTES..(run.at + run.count) * BLOCK_BYTES);
+                    self.put_blocks(&run.state, run.place, &bytes, &checksums[run.at..run.at + run.count]);
+                }
+                Change::Clear => self.clear_loaded(&run.state, run.place, run.place + run.count as u64),
+            }
+        }
+        self.put_entries(&branch.family, &entries);
+    }
+
+    /// Says whose slots are, in the table and the log.
+    pub fn put_entries(&self, family: &Family, entries: &[(Slot, Option<Entry>)]) {
+        for part in entries.chunks(RECORD_ENTRIES) {
+            self.append(&Record::PoolEntries { pool: family.pool.id, entries: part.to_vec() });
+            let mut table = family.table.borrow_mut();
+            let before = table.dirty().len();
+            for (slot, entry) in part {
+                table.put(*slot, *entry);
+            }
+            self.dirty_pool_pages.set(self.dirty_pool_pages.get() + (table.dirty().len() - before) as u64);
+        }
+    }
+}
+
+/// Blocks that are changed where they lie, or in slots.
+struct Changed {
+    state: Rc<VolumeState>,
+    place: u64,
+    /// Among the blocks of the change.
+    at: usize,
+    count: usize,
+}
+
+/// The newest birth that a version of a block of `group` may have now.
+pub(super) fn birth_now(pvol: &Pvol, group: u32) -> Epoch {
+    pvol.pairs.latest().max(pvol.index.hole(group, Epoch::NOW).unwrap_or_default())
+}

@@ -1,0 +1,121 @@
+//! Finding and reading what a volume, or a snapshot, sees.
+
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use kura_block::{BLOCK_BYTES, Bufs, Error, Result, Run, RunKind};
+use kura_snapshot::{Epoch, Location, Pvol, Version};
+use std::rc::Rc;
+
+/// Where a block lies.
+#[derive(Clone)]
+pub(crate) enum Place {
+    /// A block of this volume itself: the one asked for, its PVOL, or the PoolVOL.
+    At(Rc<VolumeState>, u64),
+    /// Nowhere: it reads as zeroes.
+    Zero,
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::At(one, here), Self::At(another, there)) => Rc::ptr_eq(one, another) && here == there,
+            (Self::Zero, Self::Zero) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Inner {
+    /// Where a volume's block lies, and how many of the blocks after it, up to `end`, lie behind it there.
+    pub fn locate(&self, volume: &Rc<VolumeState>, block: u64, end: u64) -> (Place, u64) {
+        let (mut at, mut before, mut span) = (Rc::clone(volume), Epoch::NOW, end - block);
+        let group_blocks = self.group_blocks(volume);
+        loop {
+            let Some(branch) = at.branch() else { return (Place::At(at, block), span) };
+            let group = (block / group_blocks) as u32;
+            span = span.min((u64::from(group) + 1) * group_blocks - block);
+            let pvol = branch.pvol.borrow();
+            let version = pvol.version(block, group, before);
+            if let Version::Listed(_, location) = version {
+                let Location::Slot(slot) = location else { return (Place::At(Rc::clone(&at), block), 1) };
+                let follows = |ahead: &u64| {
+                    matches!(pvol.version(block + ahead, group, before),
+                        Version::Listed(_, Location::Slot(next)) if next.0 == slot.0 + ahead)
+                };
+                let run = 1 + (1..span).take_while(follows).count() as u64;
+                return (Place::At(Rc::clone(&branch.family.pool), slot.0), run);
+            }
+            span = pvol.index.first_in(block + 1, block + span).map_or(span, |next| next - block);
+            if version == Version::Hole {
+                return (Place::Zero, span);
+            }
+            let Some((parent, epoch)) = branch.parent.clone() else {
+                let there = before == Epoch::NOW || self.was_there(&at, block, &pvol, before);
+                return (if there { Place::At(Rc::clone(&at), block) } else { Place::Zero }, span);
+            };
+            drop(pvol);
+            (at, before) = (parent, epoch);
+        }
+    }
+
+    /// True when a block's extent was there already when a snapshot was made.
+    fn was_there(&self, volume: &VolumeState, block: u64, pvol: &Pvol, epoch: Epoch) -> bool {
+        let extent = volume.extent((block / self.array.extent_blocks() as u64) as u32);
+        let made = pvol.pairs.get(epoch).map_or(0, |pair| pair.lsn);
+        extent.is_some_and(|extent| extent.owner.born < made)
+    }
+
+    /// Reads whole blocks as a volume sees them.
+    pub async fn read_seen(&self, volume: &Rc<VolumeState>, first: u64, end: u64) -> Result<Bufs> {
+        let mut out = Bufs::new();
+        let mut at = first;
+        while at < end {
+            if volume.deleted.get() {
+                return Err(Error::missing(format!("volume {}: deleted", volume.spec.borrow().name)));
+            }
+            if volume.branch.borrow().is_none() {
+                let rest = self.read_blocks(volume, at, end).await?;
+                if volume.branch.borrow().is_none() {
+                    out.append(rest);
+                    return Ok(out);
+                }
+                continue;
+            }
+            let (place, run) = self.locate(volume, at, end);
+            let read = match &place {
+                Place::Zero => Ok(Bufs::zeroes(Self::bytes_of(run) as usize)),
+                Place::At(source, block) => self.read_blocks(source, *block, block + run).await,
+            };
+            // What lies elsewhere by now was, perhaps, given up and written over.
+            if self.locate(volume, at, at + run) == (place, run) {
+                out.append(read?);
+                at += run;
+            }
+        }
+        Ok(out)
+    }
+
+    /// What lies at a range of bytes as a volume sees it, from its start on.
+    pub async fn runs_seen(&self, volume: &Rc<VolumeState>, offset: u64, len: u64) -> Result<Vec<Run>> {
+        let unit = BLOCK_BYTES as u64;
+        let (mut at, end) = (offset, offset + len);
+        let mut runs: Vec<Run> = Vec::new();
+        while at < end && runs.len() < super::RUNS_LIMIT {
+            let first = at / unit;
+            let (place, run) = self.locate(volume, first, end.div_ceil(unit));
+            let until = end.min((first + run) * unit);
+            let found = match place {
+                Place::Zero => vec![Run { len_bytes: until - at, kind: RunKind::Zero }],
+                Place::At(source, block) => self.runs(&source, block * unit + at % unit, until - at).await?,
+            };
+            for found in found {
+                at += found.len_bytes;
+                match runs.last_mut() {
+                    Some(last) if last.kind == found.kind => last.len_bytes += found.len_bytes,
+                    _ => runs.push(found),
+                }
+            }
+        }
+        Ok(runs)
+    }
+}

@@ -1,0 +1,257 @@
+//! Making snapshots, looking at them, and deleting them.
+
+use super::{Branch, Family};
+use crate::record::{Record, Snapshot, Spec};
+use crate::snapshot::{BLOCKS_LIMIT, Tidying};
+use crate::store::{Inner, Store, VolumeStatus};
+use crate::tables::VolumeState;
+use kura_block::{Error, Result};
+use kura_journal::Lsn;
+use kura_snapshot::{Epoch, Location, Pair, Svol};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// A snapshot to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotSpec {
+    /// The volume, or snapshot, it is made of.
+    pub of: String,
+    /// Its own name.
+    pub name: String,
+    /// True refuses writes to it.
+    pub read_only: bool,
+}
+
+/// What a snapshot or clone is besides a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SvolStatus {
+    /// The volume it was made of.
+    pub pvol: String,
+    /// Its number among that one's snapshots.
+    pub epoch: u32,
+    /// When it was made: seconds since 1970.
+    pub made_unix_s: u64,
+    /// Bytes that are given back when it is deleted, as far as that is known without a look at every block.
+    pub unique_bytes: u64,
+}
+
+/// The longest name of a snapshot with its volume's, in bytes.
+const NAME_BYTES: usize = 255;
+
+impl SnapshotSpec {
+    /// Refuses names that cannot be.
+    fn check(&self) -> Result<()> {
+        let name = &self.name;
+        let bad = |letter: char| letter.is_control() || letter == '/';
+        let parts: Vec<_> = name.split('@').collect();
+        if name.len() > NAME_BYTES || parts.len() > 2 || parts.iter().any(|part| part.is_empty() || part.contains(bad))
+        {
+            return Err(Error::invalid(format!(
+                "snapshot name {name:?}: give VOLUME@NAME, or a name of its own for a clone, of 1 to 255 bytes without / \
+                 and control characters"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Makes snapshots of volumes at one instant, each with a name of its own; durable when the future resolves. No I/O
+    /// waits for it, and it takes as long for a large volume as for a small one.
+    pub async fn snapshot(&self, wanted: &[SnapshotSpec], made_unix_s: u64) -> Result<Vec<VolumeStatus>> {
+        let inner = &self.inner;
+        for (number, spec) in wanted.iter().enumerate() {
+            spec.check()?;
+            inner.find(&spec.of)?;
+            if wanted[..number].iter().any(|other| other.name == spec.name) {
+                return Err(Error::invalid(format!("snapshot {}: named twice", spec.name)));
+            }
+        }
+        let mut named = 0;
+        let mut made = Ok(());
+        for spec in wanted {
+            made = inner.shared.take_name(inner.id, &spec.name).await;
+            if made.is_err() {
+                break;
+            }
+            named += 1;
+        }
+        let made = made.and_then(|()| inner.make_snapshots(wanted, made_unix_s));
+        if made.is_err() {
+            for spec in &wanted[..named] {
+                inner.shared.drop_name(&spec.name).await?;
+            }
+        }
+        let made = made?;
+        inner.commit_all().await?;
+        Ok(made.iter().map(|svol| inner.status_of(svol)).collect())
+    }
+}
+
+impl Inner {
+    /// Makes all of them, or none, between two records of the log.
+    fn make_snapshots(&self, wanted: &[SnapshotSpec], made_unix_s: u64) -> Result<Vec<Rc<VolumeState>>> {
+        let pvols: Vec<_> = wanted.iter().map(|spec| self.find(&spec.of)).collect::<Result<_>>()?;
+        for pvol in &pvols {
+            self.ready(pvol)?;
+            if pvol.branch().is_some_and(|branch| branch.pvol.borrow().pairs.last_given() + 1 >= Epoch::NOW.0) {
+                let name = pvol.spec.borrow().name.clone();
+                return Err(Error::full(format!("volume {name}: had 67 million snapshots: copy it to a new volume")));
+            }
+        }
+        let make = |(pvol, spec): (&Rc<VolumeState>, &SnapshotSpec)| self.make_snapshot(pvol, spec, made_unix_s);
+        Ok(pvols.iter().zip(wanted).map(make).collect())
+    }
+
+    fn make_snapshot(&self, pvol: &Rc<VolumeState>, wanted: &SnapshotSpec, made_unix_s: u64) -> Rc<VolumeState> {
+        let branch = pvol.branch().unwrap_or_else(|| self.found_family(pvol));
+        let spec =
+            Spec { name: wanted.name.clone(), thick: false, read_only: wanted.read_only, ..pvol.spec.borrow().clone() };
+        let of = Svol { pvol: pvol.id, epoch: branch.pvol.borrow().pairs.next() };
+        let svol = self.next_volume_id();
+        let pool = branch.family.pool.id;
+        let record = Snapshot { svol, of, made_unix_s, pool, spec };
+        let lsn = self.append(&Record::Snapshot(record.clone()));
+        self.put_snapshot(pvol, &branch, record, lsn)
+    }
+
+    /// Puts a snapshot into the tables.
+    fn put_snapshot(&self, pvol: &Rc<VolumeState>, branch: &Branch, made: Snapshot, lsn: Lsn) -> Rc<VolumeState> {
+        let Snapshot { svol: id, of, made_unix_s, spec, .. } = made;
+        let svol = Rc::new(VolumeState::new(id, spec, pvol.shape, self.array.extent_bytes()));
+        let parent = Some((Rc::clone(pvol), of.epoch));
+        svol.branch.replace(Some(Branch::new(Rc::clone(&branch.family), parent)));
+        branch.pvol.borrow_mut().pairs.add(of.epoch, Pair { svol: id, lsn: lsn.0, made_unix_s });
+        let tables = &mut *self.tables.borrow_mut();
+        tables.next_volume = tables.next_volume.max(id >> 16);
+        tables.volumes.insert(id, Rc::clone(&svol));
+        svol
+    }
+
+    /// Makes the PoolVOL of a volume that gets its first snapshot.
+    fn found_family(&self, pvol: &Rc<VolumeState>) -> Rc<Branch> {
+        let id = self.next_volume_id();
+        let spec = Spec {
+            name: Spec::pool_name(pvol.id),
+            size_bytes: Self::bytes_of(self.group_blocks(pvol)),
+            layout: pvol.spec.borrow().layout,
+            thick: false,
+            read_only: false,
+        };
+        self.append(&Record::Create { volume: id, spec: spec.clone(), shape: pvol.shape });
+        let pool = Rc::new(VolumeState::new(id, spec, pvol.shape, self.array.extent_bytes()));
+        self.tables.borrow_mut().volumes.insert(id, Rc::clone(&pool));
+        let branch = Branch::new(Rc::new(Family { pool, table: RefCell::default() }), None);
+        pvol.branch.replace(Some(Rc::clone(&branch)));
+        branch
+    }
+
+    pub fn next_volume_id(&self) -> u64 {
+        let mut tables = self.tables.borrow_mut();
+        tables.next_volume += 1;
+        tables.next_volume << 16 | u64::from(self.id.0)
+    }
+
+    /// Replays that a snapshot was made.
+    pub fn replay_snapshot(&self, made: Snapshot, lsn: Lsn) -> Result<()> {
+        let unknown =
+            |volume: u64| Error::corrupt(format!("the journal speaks of volume {volume}, which does not exist"));
+        let found = |volume: u64| self.tables.borrow().volumes.get(&volume).cloned().ok_or_else(|| unknown(volume));
+        let pvol = found(made.of.pvol)?;
+        let branch = match pvol.branch() {
+            Some(branch) => branch,
+            None => Branch::new(self.tables.borrow().family(made.pool)?, None),
+        };
+        pvol.branch.replace(Some(Rc::clone(&branch)));
+        self.put_snapshot(&pvol, &branch, made, lsn);
+        Ok(())
+    }
+
+    /// Replays that a group of a volume reads as zeroes since `birth`, or has no holes any more.
+    pub fn replay_hole(&self, volume: u64, group: u32, birth: Option<Epoch>) {
+        let state = self.tables.borrow().volumes.get(&volume).cloned();
+        let Some(branch) = state.and_then(|state| state.branch()) else { return };
+        let index = &mut branch.pvol.borrow_mut().index;
+        match birth {
+            Some(birth) => index.dig(group, birth),
+            None => index.fill(group),
+        }
+    }
+
+    /// A volume is gone: what it had in common with others is theirs, or nobody's.
+    pub fn leave_family(&self, volume: &Rc<VolumeState>) {
+        let Some(branch) = volume.branch.take() else { return };
+        let Some((parent, epoch)) = &branch.parent else {
+            self.dirty_pool_pages
+                .set(self.dirty_pool_pages.get().saturating_sub(branch.family.table.borrow().dirty().len() as u64));
+            self.remove(&branch.family.pool);
+            return;
+        };
+        if let Some(pvol) = parent.branch() {
+            let keys = pvol.pvol.borrow_mut().pairs.remove(*epoch);
+            self.tidy(Tidying::Versions { volume: Rc::clone(parent), keys });
+        }
+        let pvol = branch.pvol.borrow();
+        let listed = pvol.index.listed(0, BLOCKS_LIMIT);
+        let slots = listed.filter_map(|(_, at)| match at {
+            Location::Slot(slot) => Some(slot),
+            Location::Home => None,
+        });
+        self.tidy(Tidying::Slots { family: Rc::clone(&branch.family), slots: slots.collect() });
+    }
+
+    /// Replays that a volume is gone; what nobody sees any more is found when the pool tables are read.
+    pub fn replay_leave_family(&self, volume: &VolumeState) {
+        let tables = self.tables.borrow();
+        match volume.branch.take() {
+            Some(branch) => {
+                if let Some((parent, epoch)) = &branch.parent
+                    && let Some(pvol) = parent.branch()
+                {
+                    pvol.pvol.borrow_mut().pairs.remove(*epoch);
+                }
+            }
+            None if volume.is_pool() => {
+                let members = tables
+                    .volumes
+                    .values()
+                    .filter(|member| member.branch().is_some_and(|branch| branch.family.pool.id == volume.id));
+                for member in members {
+                    member.branch.replace(None);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Refuses to delete a volume that others are made of.
+    pub fn check_childless(&self, volume: &VolumeState) -> Result<()> {
+        let Some(branch) = volume.branch() else { return Ok(()) };
+        let pvol = branch.pvol.borrow();
+        let Some((_, newest)) = pvol.pairs.live().next_back() else { return Ok(()) };
+        let tables = self.tables.borrow();
+        let child = tables.volumes.get(&newest.svol).map(|svol| svol.spec.borrow().name.clone()).unwrap_or_default();
+        let (name, count) = (volume.spec.borrow().name.clone(), pvol.pairs.live().len());
+        Err(Error::invalid(format!(
+            "volume {name}: {count} snapshots or clones are made of it ({child} is the newest): delete them first"
+        )))
+    }
+
+    /// What a snapshot or clone is besides a volume.
+    pub fn svol_status(volume: &VolumeState) -> Option<SvolStatus> {
+        let branch = volume.branch()?;
+        let (parent, epoch) = branch.parent.clone()?;
+        let of = parent.branch()?;
+        let pvol = of.pvol.borrow();
+        let pair = pvol.pairs.get(epoch)?;
+        let own = branch.pvol.borrow().index.len() as u64;
+        let only = pvol.pairs.held(epoch).iter().filter(|key| {
+            // Held by this one, and no older one sees it.
+            pvol.index.get(**key).is_some_and(|at| at != Location::Home)
+                && pvol.pairs.sees(key.birth(), Epoch(epoch.0 - 1)).is_none()
+        });
+        let unique_bytes = Self::bytes_of(own + only.count() as u64);
+        let pvol = parent.spec.borrow().name.clone();
+        Some(SvolStatus { pvol, epoch: epoch.0, made_unix_s: pair.made_unix_s, unique_bytes })
+    }
+}

@@ -1,0 +1,199 @@
+//! Snapshots: volumes that share versions of blocks.
+//!
+//! ```text
+//!   write to a PVOL ── its newest snapshot sees what is there? ── no ──> in place
+//!                                        │ yes
+//!                     redirect: into a slot of the PoolVOL; the old version stays where it is
+//!                     copy:     the old version into a slot; then in place
+//! ```
+//!
+//! A PoolVOL is a volume like any other, so a write to a slot is a write of that volume, through the journal, with its
+//! layout's redundancy; what a slot is comes in a record right behind it.
+//!
+//! What must hold:
+//! 1. A slot's data precedes, in the log, the record that says whose it is: no replay finds a version without its data.
+//! 2. A slot whose version is superseded is given up by a record, before the version that superseded it may be.
+//! 3. A page of a pool table is in the log before the tail passes a record that it reflects.
+//! 4. What a slot held is read by nobody once the record that gives it up is appended: readers look again when they come
+//!    back from a disk.
+//! 5. A home place is written only while no snapshot sees what it has.
+
+mod change;
+mod clear;
+mod locate;
+mod make;
+mod pages;
+mod tidy;
+
+pub(crate) use change::Change;
+pub(crate) use locate::Place;
+pub use make::{SnapshotSpec, SvolStatus};
+pub(crate) use pages::Replayed as ReplayedEntries;
+pub(crate) use tidy::Tidying;
+
+use crate::tables::{Tables, VolumeState};
+use kura_block::{Error, Reader, Result, Writer};
+use kura_snapshot::{Epoch, Location, Pair, PairTable, PoolTable, Pvol, Svol};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Runs that one answer about a range lists.
+pub(crate) const RUNS_LIMIT: usize = 4096;
+
+/// Blocks of a volume at most.
+pub(crate) const BLOCKS_LIMIT: u64 = 1 << 38;
+
+/// How what a snapshot sees is saved from a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Saving {
+    /// The old version is copied to the PoolVOL, as in the paper.
+    Copy,
+    /// The new version goes to the PoolVOL.
+    #[default]
+    Redirect,
+}
+
+/// A PVOL, its snapshots, theirs, and the PoolVOL they share.
+pub(crate) struct Family {
+    pub pool: Rc<VolumeState>,
+    pub table: RefCell<PoolTable>,
+}
+
+/// A volume that has snapshots, or is one.
+pub(crate) struct Branch {
+    pub family: Rc<Family>,
+    /// The volume it was made of, and its number there.
+    pub parent: Option<(Rc<VolumeState>, Epoch)>,
+    pub pvol: RefCell<Pvol>,
+}
+
+impl Branch {
+    pub fn new(family: Rc<Family>, parent: Option<(Rc<VolumeState>, Epoch)>) -> Rc<Self> {
+        Rc::new(Self { family, parent, pvol: RefCell::default() })
+    }
+
+    /// Writes what the tables have of it.
+    pub fn encode(branch: Option<&Self>, out: &mut Writer) {
+        let Some(branch) = branch else {
+            out.u8(0);
+            return;
+        };
+        let (pvol, epoch) = branch.parent.as_ref().map_or((0, Epoch::FIRST), |(pvol, epoch)| (pvol.id, *epoch));
+        let versions = branch.pvol.borrow();
+        out.u8(1).u64(branch.family.pool.id).u64(pvol).u32(epoch.0).u32(versions.pairs.last_given());
+        out.u32(versions.pairs.live().len() as u32);
+        for (epoch, pair) in versions.pairs.live() {
+            out.u32(epoch.0).u64(pair.svol).u64(pair.lsn).u64(pair.made_unix_s);
+        }
+        out.u32(versions.index.holes().len() as u32);
+        for (group, birth) in versions.index.holes() {
+            out.u32(group).u32(birth.0);
+        }
+    }
+}
+
+/// A branch as the tables have it.
+pub(crate) struct BranchFacts {
+    pool: u64,
+    parent: Option<Svol>,
+    pvol: Pvol,
+}
+
+impl BranchFacts {
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Option<Self>> {
+        if reader.u8()? == 0 {
+            return Ok(None);
+        }
+        let (pool, parent) = (reader.u64()?, Svol { pvol: reader.u64()?, epoch: Epoch(reader.u32()?) });
+        let last = reader.u32()?;
+        let mut live = Vec::new();
+        for _ in 0..reader.u32()? {
+            let epoch = Epoch(reader.u32()?);
+            live.push((epoch, Pair { svol: reader.u64()?, lsn: reader.u64()?, made_unix_s: reader.u64()? }));
+        }
+        let mut pvol = Pvol { pairs: PairTable::restore(last, live), ..Pvol::default() };
+        for _ in 0..reader.u32()? {
+            pvol.index.dig(reader.u32()?, Epoch(reader.u32()?));
+        }
+        Ok(Some(Self { pool, parent: Some(parent).filter(|parent| parent.pvol != 0), pvol }))
+    }
+}
+
+impl Tables {
+    /// Joins a volume to its family, as the tables have it.
+    pub fn join(&mut self, volume: u64, facts: BranchFacts) -> Result<()> {
+        let BranchFacts { pool, parent, pvol } = facts;
+        let family = self.family(pool)?;
+        let parent = parent.map(|Svol { pvol, epoch }| Ok((self.known(pvol)?, epoch))).transpose()?;
+        let branch = Branch { family, parent, pvol: RefCell::new(pvol) };
+        self.known(volume)?.branch.replace(Some(Rc::new(branch)));
+        Ok(())
+    }
+
+    fn known(&self, volume: u64) -> Result<Rc<VolumeState>> {
+        let found = self.volumes.get(&volume).cloned();
+        found.ok_or_else(|| Error::corrupt(format!("the tables speak of volume {volume}, which does not exist")))
+    }
+
+    /// The family of a PoolVOL.
+    pub fn family(&self, pool: u64) -> Result<Rc<Family>> {
+        let of_pool = |branch: &Rc<Branch>| branch.family.pool.id == pool;
+        let mut branches = self.volumes.values().filter_map(|volume| volume.branch());
+        if let Some(branch) = branches.find(of_pool) {
+            return Ok(Rc::clone(&branch.family));
+        }
+        Ok(Rc::new(Family { pool: self.known(pool)?, table: RefCell::default() }))
+    }
+
+    /// Every slot's version is listed by the volume that owns it, and every listed version has its slot.
+    pub fn check_versions(&self) -> Vec<String> {
+        let mut violations = Vec::new();
+        for family in self.families() {
+            let table = family.table.borrow();
+            let pool = family.pool.spec.borrow().name.clone();
+            let mut listed = 0;
+            for volume in self.volumes.values() {
+                let Some(branch) = volume.branch().filter(|branch| Rc::ptr_eq(&branch.family, &family)) else {
+                    continue;
+                };
+                let name = volume.spec.borrow().name.clone();
+                for (key, at) in branch.pvol.borrow().index.listed(0, BLOCKS_LIMIT) {
+                    let Location::Slot(slot) = at else { continue };
+                    listed += 1;
+                    let entry = table.get(slot);
+                    if entry.is_none_or(|entry| entry.owner != volume.number() || entry.key != key) {
+                        violations.push(format!(
+                            "volume {name} block {} born {}: slot {} of {pool} is {entry:?}",
+                            key.block(),
+                            key.birth().0,
+                            slot.0
+                        ));
+                    }
+                }
+                if let Some((parent, epoch)) = &branch.parent {
+                    let pair = parent.branch().and_then(|branch| branch.pvol.borrow().pairs.get(*epoch));
+                    if pair.is_none_or(|pair| pair.svol != volume.id) {
+                        violations.push(format!("volume {name}: its volume does not know it: {pair:?}"));
+                    }
+                }
+            }
+            if listed > table.owned() {
+                violations.push(format!("{pool}: {listed} versions in {} slots", table.owned()));
+            }
+        }
+        violations
+    }
+
+    /// All families, by PoolVOL.
+    pub fn families(&self) -> Vec<Rc<Family>> {
+        let mut families: Vec<Rc<Family>> = self
+            .volumes
+            .values()
+            .filter_map(|volume| volume.branch())
+            .map(|branch| Rc::clone(&branch.family))
+            .collect();
+        families.sort_by_key(|family| family.pool.id);
+        families.dedup_by_key(|family| family.pool.id);
+        families
+    }
+}

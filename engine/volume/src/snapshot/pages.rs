@@ -1,0 +1,160 @@
+//! The pages of pool tables: into the log before a checkpoint, and read again after a restart.
+
+use super::Family;
+use super::tidy::Tidying;
+use crate::extent::{Extent, Pins};
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use kura_block::{Buf, Bufs, Checksum, Error, Result};
+use kura_journal::Lsn;
+use kura_snapshot::{Entry, Epoch, Key, Location, PoolTable, Slot, Verdict};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Entries of slots that the log has, with the records they came in.
+pub(crate) type Replayed = Vec<(Lsn, u64, Vec<(Slot, Option<Entry>)>)>;
+
+impl Inner {
+    /// Puts the pages of pool tables that have changed into the log, as writes of their PoolVOLs, and returns where the log
+    /// ends then: a checkpoint may move the tail there.
+    pub async fn write_pool_pages(&self) -> Result<Lsn> {
+        loop {
+            self.journal().alive()?;
+            let families = self.tables.borrow().families();
+            let dirty: Vec<_> = families
+                .iter()
+                .flat_map(|family| {
+                    family.table.borrow().dirty().map(|page| (Rc::clone(family), page)).collect::<Vec<_>>()
+                })
+                .collect();
+            let extents: Vec<Rc<Extent>> =
+                dirty.iter().filter_map(|(family, page)| self.extent_of(&family.pool, *page)).collect();
+            let pins = Pins::of(&extents);
+            if let Some(unloaded) = pins.extents().iter().find(|extent| !extent.is_loaded()) {
+                self.load(unloaded).await?;
+                continue;
+            }
+            for (family, page) in &dirty {
+                let stamp = self.journal().next_lsn().0;
+                let bytes = Buf::copy_of(&family.table.borrow().encode(*page, stamp));
+                let checksum = Checksum::of(&bytes);
+                self.put_blocks(&family.pool, *page, &Bufs::from(bytes), &[checksum]);
+            }
+            for family in &families {
+                family.table.borrow_mut().clean();
+            }
+            self.dirty_pool_pages.set(0);
+            return Ok(self.journal().next_lsn());
+        }
+    }
+
+    fn extent_of(&self, volume: &VolumeState, block: u64) -> Option<Rc<Extent>> {
+        volume.extent((block / self.array.extent_blocks() as u64) as u32)
+    }
+
+    /// Reads all pool tables, brings them up to what the log has, and lists the versions they speak of.
+    pub async fn load_families(self: &Rc<Self>) -> Result<()> {
+        let replayed = self.replayed_entries.take();
+        let families = self.tables.borrow().families();
+        let pools: Vec<_> = self.tables.borrow().volumes.values().filter(|volume| volume.is_pool()).cloned().collect();
+        for pool in pools {
+            // The power went between two records.
+            if !families.iter().any(|family| Rc::ptr_eq(&family.pool, &pool)) {
+                self.remove(&pool);
+            }
+        }
+        for family in families {
+            let stamps = self.load_table(&family).await?;
+            for (lsn, pool, entries) in replayed.iter().filter(|(_, pool, _)| *pool == family.pool.id) {
+                debug_assert_eq!(*pool, family.pool.id);
+                let newer = |slot: Slot| stamps.get(&slot.page()).is_none_or(|stamp| *stamp <= lsn.0);
+                let mut table = family.table.borrow_mut();
+                for (slot, entry) in entries.iter().filter(|(slot, _)| newer(*slot)) {
+                    table.put(*slot, *entry);
+                }
+            }
+            self.list_versions(&family);
+            let dirty = self.dirty_pool_pages.get() + family.table.borrow().dirty().len() as u64;
+            self.dirty_pool_pages.set(dirty);
+        }
+        Ok(())
+    }
+
+    /// Reads the pages of a pool table; their stamps.
+    async fn load_table(&self, family: &Family) -> Result<BTreeMap<u64, u64>> {
+        let mut stamps = BTreeMap::new();
+        let pool = &family.pool;
+        let blocks = self.array.extent_blocks() as u64;
+        let extents =
+            pool.map.borrow().iter().flatten().map(|extent| u64::from(extent.owner.index)).collect::<Vec<_>>();
+        for first in extents.into_iter().map(|index| index * blocks) {
+            for page in (first..first + blocks).filter(|block| PoolTable::is_page(*block)) {
+                let read = async {
+                    if let Some(extent) = self.unloaded(pool, page) {
+                        self.load(&extent).await?;
+                    }
+                    if self.checksum(pool, page).is_none() {
+                        return Ok(None);
+                    }
+                    self.read_blocks(pool, page, page + 1).await.map(Some)
+                };
+                let name = || format!("the pool table of volume {}", pool.spec.borrow().name);
+                let bytes = read.await.map_err(|error: Error| error.at(name()))?;
+                if let Some(bytes) = bytes {
+                    let stamp = family.table.borrow_mut().load(page, &bytes.contiguous());
+                    stamps.insert(page, stamp.map_err(|error| error.at(name()))?);
+                }
+            }
+        }
+        Ok(stamps)
+    }
+
+    /// Lists the versions that a pool table speaks of with the volumes that own them. Slots of volumes that are gone are
+    /// free, and so is, soon, what nobody sees.
+    fn list_versions(self: &Rc<Self>, family: &Rc<Family>) {
+        let members: BTreeMap<u32, Rc<VolumeState>> = {
+            let tables = self.tables.borrow();
+            let of_family =
+                |volume: &&Rc<VolumeState>| volume.branch().is_some_and(|branch| Rc::ptr_eq(&branch.family, family));
+            tables.volumes.values().filter(of_family).map(|volume| (volume.number(), Rc::clone(volume))).collect()
+        };
+        let entries: Vec<_> = family.table.borrow().entries().collect();
+        let mut homes: BTreeMap<(u32, u64), Epoch> = BTreeMap::new();
+        for (slot, Entry { owner, key, home }) in entries {
+            let Some(branch) = members.get(&owner).and_then(|volume| volume.branch()) else {
+                family.table.borrow_mut().put(slot, None);
+                continue;
+            };
+            branch.pvol.borrow_mut().index.insert(key, Location::Slot(slot));
+            if home > Epoch::FIRST {
+                let newest = homes.entry((owner, key.block())).or_default();
+                *newest = home.max(*newest);
+            }
+        }
+        for ((owner, block), birth) in homes {
+            if let Some(branch) = members.get(&owner).and_then(|volume| volume.branch()) {
+                branch.pvol.borrow_mut().index.insert(Key::new(block, birth), Location::Home);
+            }
+        }
+        for volume in members.into_values() {
+            let Some(branch) = volume.branch() else { continue };
+            let listed: Vec<Key> =
+                branch.pvol.borrow().index.listed(0, super::BLOCKS_LIMIT).map(|(key, _)| key).collect();
+            self.tidy(Tidying::Versions { volume, keys: listed });
+        }
+    }
+
+    /// Decides on a version of a volume that may be seen by nobody.
+    pub fn judge(&self, volume: &VolumeState, key: Key) -> Verdict {
+        let Some(branch) = volume.branch() else { return Verdict::Stays };
+        let mut pvol = branch.pvol.borrow_mut();
+        let carries = match pvol.index.get(key) {
+            Some(Location::Slot(slot)) => {
+                branch.family.table.borrow().get(slot).is_some_and(|entry| entry.home > Epoch::FIRST)
+            }
+            _ => false,
+        };
+        let group = (key.block() / self.group_blocks(volume)) as u32;
+        pvol.judge(key, group, carries)
+    }
+}

@@ -1,0 +1,298 @@
+//! What deleted snapshots leave behind: versions that nobody sees any more, and blocks whose places can be put in order.
+
+use super::{Branch, Family};
+use crate::record::Record;
+use crate::snapshot::locate::Place;
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use futures::future::select;
+use kura_block::{Bufs, Checksum, Result};
+use kura_snapshot::{Entry, Epoch, Key, Location, Slot, Verdict};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Versions looked at between two looks at what else goes on.
+const STEP: usize = 256;
+/// How long the clients must be quiet before blocks are put in order while there are snapshots.
+const QUIET: Duration = Duration::from_millis(200);
+/// How long to wait before trying again what did not succeed.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Something to be tidied up.
+pub(crate) enum Tidying {
+    /// Versions of a volume that perhaps nobody sees.
+    Versions { volume: Rc<VolumeState>, keys: Vec<Key> },
+    /// Slots of a volume that is gone.
+    Slots { family: Rc<Family>, slots: Vec<Slot> },
+    /// Whatever a family may be rid of.
+    Family(Rc<Family>),
+}
+
+impl Inner {
+    /// Hands something to the task that tidies up.
+    pub fn tidy(&self, what: Tidying) {
+        self.untidy.borrow_mut().push_back(what);
+        self.tidier.notify_one();
+    }
+
+    /// The task that tidies up, until the store stops or its journal fails.
+    pub async fn tidy_for_ever(self: Rc<Self>) {
+        while !self.stopping.get() && self.journal().alive().is_ok() {
+            let next = self.untidy.borrow_mut().pop_front();
+            let done = match next {
+                Some(what) => self.tidy_one(what).await,
+                None => match self.put_in_order().await {
+                    Ok(true) => Ok(()),
+                    Ok(false) => {
+                        let news = std::pin::pin!(self.tidier.notified());
+                        if self.families_wait() {
+                            select(news, self.runtime.sleep(QUIET)).await;
+                        } else {
+                            news.await;
+                        }
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                },
+            };
+            if let Err(error) = done {
+                tracing::debug!(controller = self.id.0, %error, "tidying up waits");
+                self.runtime.sleep(AGAIN).await;
+            }
+        }
+    }
+
+    async fn tidy_one(&self, what: Tidying) -> Result<()> {
+        match what {
+            Tidying::Versions { volume, keys } => {
+                for part in keys.chunks(STEP) {
+                    self.make_room(0).await?;
+                    if volume.deleted.get() {
+                        return Ok(());
+                    }
+                    let goes = |key: &Key| match self.judge(&volume, *key) {
+                        Verdict::Goes(slot) => Some((slot, None)),
+                        Verdict::Stays => None,
+                    };
+                    let freed: Vec<_> = part.iter().filter_map(goes).collect();
+                    if let Some(branch) = volume.branch() {
+                        self.put_entries(&branch.family, &freed);
+                    }
+                }
+                if let Some(branch) = volume.branch() {
+                    self.fill_holes(&volume, &branch);
+                    self.tidy(Tidying::Family(Rc::clone(&branch.family)));
+                }
+            }
+            Tidying::Slots { family, slots } => {
+                for part in slots.chunks(STEP) {
+                    self.make_room(0).await?;
+                    self.put_entries(&family, &part.iter().map(|slot| (*slot, None)).collect::<Vec<_>>());
+                }
+                self.tidy(Tidying::Family(family));
+            }
+            Tidying::Family(family) => {
+                self.make_room(0).await?;
+                self.give_back_slots(&family);
+                self.end_family(&family);
+            }
+        }
+        self.stir();
+        Ok(())
+    }
+
+    /// Groups of a PoolVOL without a slot in use go back to the pool.
+    fn give_back_slots(&self, family: &Family) {
+        let pool = &family.pool;
+        let group_blocks = self.group_blocks(pool);
+        for first in pool.groups() {
+            let group = u64::from(first.owner.index / pool.shape.extents());
+            let (start, end) = (group * group_blocks, (group + 1) * group_blocks);
+            let unused = family.table.borrow().is_unused(start, end);
+            if unused {
+                drop(first);
+                self.unmap(pool, (start / self.array.extent_blocks() as u64) as u32);
+                self.forget_pages(family, start, end);
+            }
+        }
+    }
+
+    fn forget_pages(&self, family: &Family, first: u64, end: u64) {
+        let mut table = family.table.borrow_mut();
+        let before = table.dirty().len();
+        table.forget(first, end);
+        let gone = (before - table.dirty().len()) as u64;
+        self.dirty_pool_pages.set(self.dirty_pool_pages.get().saturating_sub(gone));
+    }
+
+    /// Holes of a volume that hide nothing any more are gone, and the groups behind them go back to the pool.
+    fn fill_holes(&self, volume: &Rc<VolumeState>, branch: &Branch) {
+        if branch.parent.is_some() {
+            return;
+        }
+        let group_blocks = self.group_blocks(volume);
+        let mut groups: Vec<u32> = branch.pvol.borrow().index.holes().map(|(group, _)| group).collect();
+        groups.dedup();
+        for group in groups {
+            let (start, end) = (u64::from(group) * group_blocks, (u64::from(group) + 1) * group_blocks);
+            let index = (start / self.array.extent_blocks() as u64) as u32;
+            let pvol = branch.pvol.borrow();
+            let Some(newest) = pvol.index.hole(group, Epoch::NOW) else { continue };
+            let hides = pvol.index.listed(start, end).any(|(key, at)| key.birth() < newest || at == Location::Home);
+            let oldest = pvol.index.holes().find(|(holed, _)| *holed == group).map_or(newest, |(_, birth)| birth);
+            let base = volume.extent(index).map(|extent| pvol.pairs.latest_at(extent.owner.born));
+            let seen = base.is_some_and(|base| pvol.pairs.sees(base, oldest).is_some());
+            drop(pvol);
+            if !hides && !seen {
+                self.unmap(volume, index);
+                self.append(&Record::NoHoles { volume: volume.id, group });
+                branch.pvol.borrow_mut().index.fill(group);
+            }
+        }
+    }
+
+    /// A volume without snapshots whose blocks are all at home is a plain volume again, and its PoolVOL is gone.
+    fn end_family(&self, family: &Rc<Family>) {
+        let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
+        let of_family =
+            |volume: &&Rc<VolumeState>| volume.branch().is_some_and(|branch| Rc::ptr_eq(&branch.family, family));
+        let members: Vec<_> = volumes.iter().filter(of_family).collect();
+        let plain = |volume: &&&Rc<VolumeState>| {
+            volume.branch().is_some_and(|branch| {
+                let pvol = branch.pvol.borrow();
+                branch.parent.is_none() && pvol.pairs.is_empty() && pvol.index.is_empty()
+            })
+        };
+        if members.iter().any(|volume| !plain(&volume))
+            || family.table.borrow().owned() > 0
+            || family.pool.deleted.get()
+        {
+            return;
+        }
+        self.forget_pages(family, 0, family.pool.size_bytes() / kura_block::BLOCK_BYTES as u64);
+        self.remove(&family.pool);
+        for volume in members {
+            volume.branch.replace(None);
+        }
+    }
+
+    /// True when some volume has blocks that may be brought home later.
+    fn families_wait(&self) -> bool {
+        let tables = self.tables.borrow();
+        tables.volumes.values().any(|volume| {
+            volume.branch().is_some_and(|branch| branch.parent.is_none() && !branch.pvol.borrow().index.is_empty())
+        })
+    }
+
+    /// Brings some blocks of one volume home whose home no snapshot sees; false when there is nothing to do now.
+    async fn put_in_order(&self) -> Result<bool> {
+        let quiet = self.runtime.now().saturating_sub(self.last_write.get()) >= QUIET;
+        let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
+        for volume in volumes {
+            let Some(branch) = volume.branch().filter(|branch| branch.parent.is_none()) else { continue };
+            if !quiet && !branch.pvol.borrow().pairs.is_empty() {
+                continue;
+            }
+            let blocks = self.homeless(&volume, &branch);
+            if blocks.is_empty() {
+                continue;
+            }
+            for block in blocks {
+                self.bring_home(&volume, &branch, block).await?;
+            }
+            if branch.pvol.borrow().pairs.is_empty() {
+                self.fill_holes(&volume, &branch);
+            }
+            self.tidy(Tidying::Family(Rc::clone(&branch.family)));
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Some blocks that lie in a slot although their home is free for them.
+    fn homeless(&self, volume: &Rc<VolumeState>, branch: &Branch) -> Vec<u64> {
+        let pvol = branch.pvol.borrow();
+        let from = volume.put_in_order.get();
+        let around = pvol.index.listed(from, super::BLOCKS_LIMIT);
+        let mut blocks: Vec<u64> = Vec::new();
+        let mut looked = 0;
+        for (key, _) in around {
+            looked += 1;
+            volume.put_in_order.set(key.block() + 1);
+            if blocks.last() != Some(&key.block()) && self.may_come_home(volume, branch, key.block()).is_some() {
+                blocks.push(key.block());
+            }
+            if blocks.len() == STEP || looked == 16 * STEP {
+                return blocks;
+            }
+        }
+        // The next look begins at the first block again.
+        volume.put_in_order.set(0);
+        blocks
+    }
+
+    /// The slot of a block that can be brought home, and the version it is.
+    fn may_come_home(&self, volume: &VolumeState, branch: &Branch, block: u64) -> Option<(Key, Slot)> {
+        let pvol = branch.pvol.borrow();
+        let group = (block / self.group_blocks(volume)) as u32;
+        let (key, Location::Slot(slot)) = pvol.index.find(block, Epoch::NOW)? else { return None };
+        let extent = volume.extent((block / self.array.extent_blocks() as u64) as u32);
+        let born = extent.map_or(u64::MAX, |extent| extent.owner.born);
+        let listed_home = pvol.index.listed(block, block + 1).any(|(_, at)| at == Location::Home);
+        let free =
+            pvol.index.hole(group, Epoch::NOW).is_none() && !listed_home && !pvol.home_is_seen(block, group, born);
+        free.then_some((key, slot))
+    }
+
+    /// Writes a block to its home and gives its slot up, unless something else happens to it meanwhile.
+    async fn bring_home(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>, block: u64) -> Result<()> {
+        let (place, _) = self.locate(volume, block, block + 1);
+        let Place::At(pool, slot) = &place else { return Ok(()) };
+        loop {
+            if self.ready(volume).is_err() || !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) {
+                return Ok(());
+            }
+            let data = self.read_blocks(pool, *slot, slot + 1).await?;
+            let version = self.checksum(pool, *slot);
+            self.make_writable(volume, block, block + 1).await?;
+            if self.locate(volume, block, block + 1).0 != place {
+                return Ok(());
+            }
+            let Some((key, home)) = self.may_come_home(volume, branch, block) else { return Ok(()) };
+            if let Some(extent) = self.unloaded(pool, *slot) {
+                self.load(&extent).await?;
+                continue;
+            }
+            let now = self.checksum(pool, *slot);
+            if now != version || now.is_some_and(|now| now != Checksum::of(&data.contiguous())) {
+                continue;
+            }
+            self.come_home(volume, branch, (key, home), now.map(|checksum| (data, checksum)));
+            return Ok(());
+        }
+    }
+
+    fn come_home(
+        &self,
+        volume: &Rc<VolumeState>,
+        branch: &Branch,
+        (key, slot): (Key, Slot),
+        data: Option<(Bufs, Checksum)>,
+    ) {
+        let block = key.block();
+        match data {
+            Some((data, checksum)) => self.put_blocks(volume, block, &data, &[checksum]),
+            None => self.clear_loaded(volume, block, block + 1),
+        }
+        let mut pvol = branch.pvol.borrow_mut();
+        pvol.index.remove(key);
+        let mut entries = vec![(slot, None)];
+        // A younger version than any that is left says so: home has what was born then.
+        if let Some((older, Location::Slot(carrier))) = pvol.index.find(block, Epoch::NOW) {
+            entries.insert(0, (carrier, Some(Entry { owner: volume.number(), key: older, home: key.birth() })));
+            pvol.index.insert(key, Location::Home);
+        }
+        drop(pvol);
+        self.put_entries(&branch.family, &entries);
+    }
+}
