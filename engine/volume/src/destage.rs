@@ -79,7 +79,7 @@ impl Inner {
             }
             let empty = self.dirty_bytes.get() == 0;
             self.emptying.set(!empty);
-            if flying.is_empty() && (self.stopping.get() && empty || self.journal().alive().is_err()) {
+            if flying.is_empty() && (self.stopped.get() && empty || self.journal().alive().is_err()) {
                 return;
             }
             let news = std::pin::pin!(self.destager.notified());

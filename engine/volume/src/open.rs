@@ -141,6 +141,7 @@ impl Inner {
             checkpointing: tokio::sync::Mutex::new(()),
             stalled: RefCell::new(None),
             stopping: Cell::new(false),
+            stopped: Cell::new(false),
             emptying: Cell::new(false),
             destager: Notify::new(),
             checkpointer: Notify::new(),

@@ -177,6 +177,8 @@ pub(crate) struct Inner {
     /// Why the disks take nothing just now, while that is so.
     pub stalled: RefCell<Option<Error>>,
     pub stopping: Cell<bool>,
+    /// Nothing comes into the write buffer any more.
+    pub stopped: Cell<bool>,
     /// The destager knows that there is something in the buffer.
     pub emptying: Cell<bool>,
     /// The destager has something to look at.
@@ -411,6 +413,7 @@ impl Store {
     pub async fn stop(&self) -> Result<()> {
         self.inner.stopping.set(true);
         let done = self.inner.checkpoint().await;
+        self.inner.stopped.set(true);
         self.inner.destager.notify_one();
         self.inner.checkpointer.notify_one();
         self.inner.rebuilder.notify_one();

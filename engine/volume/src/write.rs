@@ -34,7 +34,7 @@ pub(crate) struct Seen {
 }
 
 /// Why a write cannot go ahead yet.
-pub(crate) enum Wants {
+enum Wants {
     Extent(u32),
     Page(Rc<Extent>),
 }
@@ -159,7 +159,7 @@ impl Inner {
         }
     }
 
-    pub fn wants(&self, volume: &VolumeState, first: u64, end: u64) -> Option<Wants> {
+    fn wants(&self, volume: &VolumeState, first: u64, end: u64) -> Option<Wants> {
         let blocks = self.array.extent_blocks() as u64;
         (first / blocks..=(end - 1) / blocks).find_map(|index| match volume.extent(index as u32) {
             None => Some(Wants::Extent(index as u32)),

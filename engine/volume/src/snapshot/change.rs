@@ -2,11 +2,11 @@
 
 use super::locate::Place;
 use super::{Branch, Family, Saving};
-use crate::extent::Extent;
+use crate::extent::{Extent, Pins};
 use crate::record::Record;
 use crate::store::Inner;
 use crate::tables::VolumeState;
-use crate::write::{Edges, Seen, Wants};
+use crate::write::{Edges, Seen};
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, Result};
 use kura_snapshot::{Entry, Epoch, Key, Location, Pvol, Slot, Version};
 use std::collections::BTreeMap;
@@ -36,10 +36,11 @@ enum How {
     Copy(Epoch),
 }
 
-/// Slots that are nobody's yet; free again when dropped.
+/// What a change holds while it waits: slots that are nobody's yet, free again when dropped, and pages.
 struct Taken {
     family: Rc<Family>,
     slots: Vec<Slot>,
+    pins: Pins,
 }
 
 impl Taken {
@@ -74,7 +75,7 @@ impl Inner {
         change: &Change<'_>,
         edges: &Edges,
     ) -> Result<bool> {
-        let mut taken = Taken { family: Rc::clone(&branch.family), slots: Vec::new() };
+        let mut taken = Taken { family: Rc::clone(&branch.family), slots: Vec::new(), pins: Pins::of([]) };
         let mut old: BTreeMap<u64, Old> = BTreeMap::new();
         loop {
             self.ready(volume)?;
@@ -86,8 +87,22 @@ impl Inner {
             let slots = plan.iter().filter(|how| matches!(how, How::Redirect(_) | How::Copy(_))).count();
             taken.fit(slots);
             self.fit_pool(&taken);
-            if let Some(wants) = self.wants_of(volume, blocks.start, &plan, &taken, edges) {
-                self.meet(wants).await?;
+            let written = Self::written(volume, blocks.start, &plan, &taken);
+            let unmapped = |(state, block): &&(Rc<VolumeState>, u64)| state.extent(self.index_of(*block)).is_none();
+            if let Some((state, block)) = written.iter().find(unmapped) {
+                self.map(state, self.index_of(*block)).await?;
+                continue;
+            }
+            let read = edges.places().filter_map(|place| match place {
+                Place::At(state, block) => state.extent(self.index_of(*block)),
+                Place::Zero => None,
+            });
+            let extents: Vec<_> =
+                written.iter().filter_map(|(state, block)| state.extent(self.index_of(*block))).chain(read).collect();
+            // What was pinned for the last look stays so until this one is.
+            taken.pins = Pins::of(&extents);
+            if let Some(unloaded) = taken.pins.extents().iter().find(|extent| !extent.is_loaded()) {
+                self.load(unloaded).await?;
                 continue;
             }
             let bytes = Self::bytes_of(2 * (blocks.end - blocks.start));
@@ -126,7 +141,7 @@ impl Inner {
                 Version::Hole if clears => How::Stays,
                 Version::Hole => How::Redirect(latest.max(pvol.index.hole(group, Epoch::NOW).unwrap_or_default())),
                 Version::Base if branch.parent.is_some() => How::Redirect(latest),
-                Version::Base => match volume.extent((block / self.array.extent_blocks() as u64) as u32) {
+                Version::Base => match volume.extent(self.index_of(block)) {
                     None if clears => How::Stays,
                     None => How::InPlace(Rc::clone(volume), block),
                     Some(extent) => match pvol.pairs.latest_at(extent.owner.born) {
@@ -152,47 +167,25 @@ impl Inner {
         }
     }
 
-    /// What must be there before the plan can be carried out.
-    fn wants_of(
-        &self,
-        volume: &Rc<VolumeState>,
-        first: u64,
-        plan: &[How],
-        taken: &Taken,
-        edges: &Edges,
-    ) -> Option<(Rc<VolumeState>, Wants)> {
+    /// The blocks that are written when the plan is carried out: their extents and pages must be there.
+    fn written(volume: &Rc<VolumeState>, first: u64, plan: &[How], taken: &Taken) -> Vec<(Rc<VolumeState>, u64)> {
         let pool = &taken.family.pool;
-        let of = |state: &Rc<VolumeState>, block: u64| {
-            self.wants(state, block, block + 1).map(|wants| (Rc::clone(state), wants))
-        };
-        let places = plan.iter().zip(first..).find_map(|(how, block)| match how {
-            How::InPlace(state, at) => of(state, *at),
-            How::Copy(_) => of(volume, block),
+        let places = plan.iter().zip(first..).filter_map(|(how, block)| match how {
+            How::InPlace(state, at) => Some((Rc::clone(state), *at)),
+            How::Copy(_) => Some((Rc::clone(volume), block)),
             How::Stays | How::Redirect(_) => None,
         });
-        let slots = || taken.slots.iter().find_map(|slot| of(pool, slot.0).or_else(|| of(pool, slot.page())));
-        let edges = || {
-            edges.places().find_map(|place| match place {
-                Place::At(state, block) => {
-                    self.unloaded(state, *block).map(|extent| (Rc::clone(state), Wants::Page(extent)))
-                }
-                Place::Zero => None,
-            })
-        };
-        places.or_else(slots).or_else(edges)
+        let slots = taken.slots.iter().flat_map(|slot| [slot.0, slot.page()].map(|block| (Rc::clone(pool), block)));
+        places.chain(slots).collect()
+    }
+
+    fn index_of(&self, block: u64) -> u32 {
+        (block / self.array.extent_blocks() as u64) as u32
     }
 
     /// The extent of a block, if its page must be loaded first.
     pub fn unloaded(&self, volume: &VolumeState, block: u64) -> Option<Rc<Extent>> {
-        let extent = volume.extent((block / self.array.extent_blocks() as u64) as u32);
-        extent.filter(|extent| !extent.is_loaded())
-    }
-
-    async fn meet(&self, wants: (Rc<VolumeState>, Wants)) -> Result<()> {
-        match wants {
-            (state, Wants::Extent(index)) => self.map(&state, index).await,
-            (_, Wants::Page(extent)) => self.load(&extent).await,
-        }
+        volume.extent(self.index_of(block)).filter(|extent| !extent.is_loaded())
     }
 
     /// Reads one version that is to be copied and was not read as it is now; false when there is none.

@@ -74,6 +74,12 @@ impl Inner {
                 }
             }
             self.list_versions(&family);
+            // Pages whose places the log gave up speak of nothing.
+            let gone = |page: &u64| self.extent_of(&family.pool, *page).is_none();
+            let gone: Vec<u64> = family.table.borrow().dirty().filter(gone).collect();
+            for page in gone {
+                family.table.borrow_mut().forget(page, page + 1);
+            }
             let dirty = self.dirty_pool_pages.get() + family.table.borrow().dirty().len() as u64;
             self.dirty_pool_pages.set(dirty);
         }
