@@ -1,9 +1,11 @@
 //! The command line: only what there is.
 
 mod lab;
+mod object;
 mod replicate;
 
 pub use lab::{LabCommand, LabReplay, LabRun, ModelArg, Prefill};
+pub use object::{BucketCommand, Grant as ObjectGrant, GrantArg, KeyCommand, ObjectCommand, ObjectName, PutArgs};
 pub use replicate::{Data as ReplicateData, How as ReplicateHow, ReplicateCommand, Run as ReplicateRun};
 
 use crate::config::{Flags, Level, Listen};
@@ -75,6 +77,15 @@ pub enum Command {
     /// List the controllers, which own volumes
     #[command(subcommand)]
     Controller(ControllerCommand),
+    /// Make, list or delete buckets, which S3's clients see
+    #[command(subcommand)]
+    Bucket(BucketCommand),
+    /// Make, list or revoke S3's access keys
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Store, read, list or delete objects, also several together
+    #[command(subcommand)]
+    Object(ObjectCommand),
     /// Record what clients ask of a volume, and export it as a trace
     #[command(subcommand)]
     Trace(TraceCommand),
@@ -455,6 +466,23 @@ mod tests {
             ("lab replay a --model sata-ssd", false),
             ("lab replay a --fit squeeze", false),
             ("lab replay a --from soon", false),
+            ("bucket create photos", true),
+            ("bucket delete", false),
+            ("key create", true),
+            ("key create backup --bucket a=read --bucket b=read-write", true),
+            ("key create backup --bucket a=all", false),
+            ("key revoke", false),
+            ("object put demo/a file --new --content-type text/plain --metadata color=red", true),
+            ("object put demo/a", false),
+            ("object put demo file", false),
+            ("object put demo/a file --metadata color", false),
+            ("object get s3://demo/a/b", true),
+            ("object get demo/a file --version null", true),
+            ("object list demo/a/ --delimiter /", true),
+            ("object stat demo/a --json", true),
+            ("object delete demo/a --version 0000000000000001", true),
+            ("object batch changes", true),
+            ("object batch", false),
             ("config check kura.toml", true),
             ("config check", false),
             ("completions bash", true),

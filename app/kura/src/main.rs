@@ -14,6 +14,7 @@ mod logs;
 mod nbd;
 mod new_file;
 mod node;
+mod object;
 mod replicate;
 mod s3;
 mod serve;

@@ -1,6 +1,10 @@
 //! The S3 door in front of a node: HTTP, signatures and hashes on the main thread, the object store on the thread of the
 //! controller that owns its volume.
 
+mod desk;
+
+pub use desk::RestDesk;
+
 use crate::config::{self, Listen};
 use crate::tls;
 use anyhow::{Context, Result};
@@ -65,6 +69,11 @@ impl Objects {
         door.call(move |controller| Box::pin(begin(controller, volume, fresh_bytes, inbox))).await??;
         let directory = Directory::open(Arc::new(StoreDoor(store.clone()))).await?;
         Ok(Self { directory, store })
+    }
+
+    /// The store as the REST door has it.
+    pub fn desk(&self) -> Arc<dyn kura_admin::Objects> {
+        Arc::new(RestDesk::new(Arc::clone(&self.directory)))
     }
 
     /// Makes the bucket `demo`, and a key for it.

@@ -144,6 +144,7 @@ impl Doors {
             data: data.path().display().to_string(),
             nbd: self.nbd.uris(),
             disks: Arc::<Book>::clone(&book),
+            objects: objects.as_ref().map(Objects::desk),
             started_at: Timestamp::now(),
         };
         let volumes = running.node.volumes().await?;

@@ -60,6 +60,7 @@ async fn serve(data: &DataDir) -> Served {
         data: data.path().display().to_string(),
         nbd: vec![],
         disks: Arc::new(book),
+        objects: None,
         started_at: Timestamp::now(),
     };
     let socket = data.join("admin.sock");

@@ -13,12 +13,15 @@
 //! there was when it was written. A snapshot sees the newest version born before it. So nothing that is stored changes
 //! when a snapshot is made, and what a snapshot sees is one look into an ordered map, however many there are.
 //!
+//! [`method`] is how the controllers of a pool reach the control information that snapshots need, with shared memory below.
+//!
 //! What must hold:
 //! 1. A slot has one owner, and every version that lies in a slot is in the index of the volume that owns it.
 //! 2. A version is given up only when no snapshot and not the present sees it, and a younger version of it is known.
 //! 3. What a home holds is named by its birth too where it is not the oldest version: a slot of the same block carries it.
 
 mod index;
+pub mod method;
 mod pair;
 mod pool;
 mod pvol;

@@ -1,14 +1,19 @@
 //! The client: typed requests over a Unix socket, HTTP or HTTPS.
 
+mod objects;
+
+pub use objects::ObjectBytes;
+
 use crate::lines::Lines;
 use crate::{
     CheckRequest, Controller, Disk, Job, JobState, NewDisk, NewRecording, NewVolume, Pool, Problem, ProblemKind,
     RecordedRequest, Recording, ResizeVolume, Status, Token, Volume,
 };
-use axum::body::Bytes;
-use http_body_util::{BodyExt, Full};
+use axum::body::Body;
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use hyper::http::request::Builder;
 use hyper::http::{Method, Request, Response, StatusCode, header, uri::Authority};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -247,15 +252,20 @@ impl Client {
 
     /// Sends a request; an answer that is an error becomes one.
     async fn request(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Response<Incoming>> {
-        let mut request = Request::builder().method(method).uri(path).header(header::HOST, self.host());
+        let mut request = Request::builder().method(method).uri(path);
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
+        self.exchange(request, Body::from(body.unwrap_or_default())).await
+    }
+
+    /// The same of a body that may come as it goes.
+    async fn exchange(&self, request: Builder, body: Body) -> Result<Response<Incoming>> {
+        let mut request = request.header(header::HOST, self.host());
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token.bearer());
         }
-        let request =
-            request.body(Full::new(Bytes::from(body.unwrap_or_default()))).map_err(|error| self.garbled(error))?;
+        let request = request.body(body).map_err(|error| self.garbled(error))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(self.connect().await?)).await.map_err(|error| self.garbled(error))?;
         // The connection ends with its answer; how it ends is seen in the answer.

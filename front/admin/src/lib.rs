@@ -12,12 +12,14 @@
 //!
 //! The types here are the wire's own, so that the engine may change without breaking a client.
 
+mod batch_lines;
 mod client;
 mod convert;
 mod guard;
 mod jobs;
 mod lines;
 mod metrics;
+mod objects;
 mod problem;
 mod resources;
 mod routes;
@@ -26,8 +28,12 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Client, ClientError, RecordedRequests, ServerUri};
+pub use client::{Client, ClientError, ObjectBytes, RecordedRequests, ServerUri};
 pub use guard::Token;
+pub use objects::{
+    AccessKey, BatchResult, BatchStep, Bucket, Condition, Content, Grant, NewBucket, NewKey, Object, ObjectBatch,
+    ObjectHead, ObjectPage, ObjectQuery, Objects, Versioning,
+};
 pub use problem::{Problem, ProblemKind};
 pub use resources::{
     CheckRequest, CheckResult, Controller, Disk, DiskClass, DiskState, Health, Job, JobState, Layout, NewDisk,

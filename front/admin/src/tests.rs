@@ -19,14 +19,22 @@ use tower::ServiceExt;
 use uuid::Uuid;
 
 /// Every route, as described to clients: removing or renaming one breaks them.
-const ROUTES: [&str; 24] = [
+const ROUTES: [&str; 36] = [
+    "DELETE /api/v1/buckets/{bucket}",
+    "DELETE /api/v1/buckets/{bucket}/objects/{key}",
+    "DELETE /api/v1/keys/{id}",
     "DELETE /api/v1/volumes/{name}",
     "DELETE /api/v1/volumes/{name}/recording",
+    "GET /api/v1/buckets",
+    "GET /api/v1/buckets/{bucket}/objects",
+    "GET /api/v1/buckets/{bucket}/objects/{key}",
+    "GET /api/v1/buckets/{bucket}/objects/{key}/content",
     "GET /api/v1/controllers",
     "GET /api/v1/disks",
     "GET /api/v1/jobs",
     "GET /api/v1/jobs/{id}",
     "GET /api/v1/jobs/{id}/events",
+    "GET /api/v1/keys",
     "GET /api/v1/pool",
     "GET /api/v1/recordings",
     "GET /api/v1/status",
@@ -37,13 +45,17 @@ const ROUTES: [&str; 24] = [
     "GET /healthz",
     "GET /metrics",
     "PATCH /api/v1/volumes/{name}",
+    "POST /api/v1/batch",
+    "POST /api/v1/buckets",
     "POST /api/v1/check",
     "POST /api/v1/disks",
     "POST /api/v1/disks/{id}/fail",
     "POST /api/v1/disks/{id}/remove",
+    "POST /api/v1/keys",
     "POST /api/v1/volumes",
     "POST /api/v1/volumes/{name}/recording",
     "POST /api/v1/volumes/{name}/recording/stop",
+    "PUT /api/v1/buckets/{bucket}/objects/{key}/content",
 ];
 
 /// A machine without disks.
@@ -72,6 +84,7 @@ fn routes() -> Router {
         data: "/data".to_owned(),
         nbd: vec![],
         disks: Arc::new(NoDisks),
+        objects: None,
         started_at: Timestamp::now(),
     })
 }

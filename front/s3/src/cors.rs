@@ -2,6 +2,7 @@
 
 use crate::directory::Directory;
 use crate::meters;
+use crate::unread::watch;
 use futures::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -35,7 +36,11 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
         }
         let (service, method) = (self.service.clone(), request.method().clone());
         Box::pin(async move {
-            let mut answer = hyper::service::Service::call(&service, request).await?;
+            let (request, rest) = watch(request);
+            let mut answer = service.call(request).await?;
+            if let Some(rest) = rest {
+                rest.settle(&mut answer).await;
+            }
             meter.answered(answer.status());
             if let (Some(rules), Some(origin)) = (rules, origin)
                 && let Some(rule) = matching(&rules, &origin, method.as_str(), None)

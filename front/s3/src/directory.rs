@@ -190,6 +190,18 @@ impl Directory {
         self.note(|known| known.keys.insert(key.id.clone(), Arc::clone(&key)));
         Ok(key)
     }
+
+    /// Revokes an access key: from now on nothing that it signed is done. `Missing` when there is none.
+    pub async fn revoke_key(&self, id: &str) -> Result<Arc<Key>> {
+        let _turn = self.changing.lock().await;
+        let missing = || Error::missing(format!("key {id}: no such key; `kura key list` lists them"));
+        let key = self.key(id).ok_or_else(missing)?;
+        let (partition, name) = (self.keys_partition, id.as_bytes().to_vec());
+        let remove = async move |store: Store| store.remove(partition, &name, Which::Latest).await;
+        self.way.ask(remove).await?;
+        self.note(|known| known.keys.remove(id));
+        Ok(key)
+    }
 }
 
 /// A partition of the room's own, made if need be.

@@ -87,7 +87,7 @@ pub(crate) async fn marker(store: &Store, partition: PartitionId, key: &[u8], wh
 }
 
 /// Where a page begins, as a client carries it to the next request.
-fn token(after: &After) -> String {
+pub(crate) fn token(after: &After) -> String {
     let (kind, rest) = match after {
         After::Prefix(prefix) => (b'p', prefix.as_slice()),
         After::Key(key) | After::Version(key, _) => (b'k', key.as_slice()),
@@ -96,7 +96,7 @@ fn token(after: &After) -> String {
     base64_simd::URL_SAFE_NO_PAD.encode_to_string([&[kind], rest].concat())
 }
 
-fn of_token(token: &str) -> S3Result<After> {
+pub(crate) fn of_token(token: &str) -> S3Result<After> {
     let bytes = base64_simd::URL_SAFE_NO_PAD.decode_to_vec(token).unwrap_or_default();
     match bytes.split_first() {
         Some((b'p', prefix)) => Ok(After::Prefix(prefix.to_vec())),

@@ -45,6 +45,21 @@ pub(crate) fn of_object(error: Error) -> S3Error {
     if error.kind() == Kind::Missing { S3ErrorCode::NoSuchKey.into() } else { refusal(error) }
 }
 
+/// An answer of S3's as an error of the store's, for whoever does not speak S3.
+pub(crate) fn from_s3(error: S3Error) -> Error {
+    let text = error.message().map_or_else(|| error.code().as_str().to_owned(), str::to_owned);
+    let status = error.status_code().or_else(|| error.code().status_code()).unwrap_or_default();
+    match status {
+        StatusCode::NOT_FOUND => Error::missing(text),
+        StatusCode::PRECONDITION_FAILED => Error::exists(text),
+        StatusCode::CONFLICT | StatusCode::SERVICE_UNAVAILABLE => Error::retry(text),
+        StatusCode::INSUFFICIENT_STORAGE => Error::full(text),
+        StatusCode::FORBIDDEN => Error::read_only(text),
+        status if status.is_client_error() => Error::invalid(text),
+        _ => Error::device(text),
+    }
+}
+
 /// The store is closed.
 pub(crate) fn stopped() -> Error {
     Error::retry("the object store is closed: is the server shutting down?")

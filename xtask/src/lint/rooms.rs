@@ -13,14 +13,26 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("kura-controller", &["kura-volume", "kura-array", "kura-journal", "kura-block"]),
     ("kura-object", &["kura-block"]),
     ("kura-disk", &["kura-block"]),
-    ("kura-shared", &["kura-block"]),
+    ("kura-shared", &["kura-snapshot", "kura-block"]),
     ("kura-sim", &["kura-block"]),
     ("kura-stores", &["kura-object", "kura-disk", "kura-block"]),
     ("kura-trace", &[]),
     ("kura-load", &["kura-trace"]),
     ("kura-replay", &["kura-trace", "kura-sim", "kura-shared", "kura-controller", "kura-block"]),
     ("kura-replicate", &[]),
-    ("kura-experiments", &["kura-replicate", "kura-replay", "kura-load", "kura-trace", "kura-sim", "kura-block"]),
+    (
+        "kura-experiments",
+        &[
+            "kura-replicate",
+            "kura-replay",
+            "kura-load",
+            "kura-trace",
+            "kura-sim",
+            "kura-shared",
+            "kura-snapshot",
+            "kura-block",
+        ],
+    ),
     ("kura-nbd", &["kura-block"]),
     ("kura-admin", &["kura-controller", "kura-block"]),
     // The object store's own door is its interface: the room runs on it through a way onto its thread.
@@ -53,6 +65,7 @@ const IN_TESTS: &[(&str, &[&str])] = &[
     ("kura-array", &["kura-sim"]),
     ("kura-volume", &["kura-sim"]),
     ("kura-object", &["kura-sim"]),
+    ("kura-snapshot", &["kura-sim", "kura-shared"]),
     // In process, what controllers share is as deterministic as they are.
     ("kura-controller", &["kura-sim", "kura-shared"]),
 ];

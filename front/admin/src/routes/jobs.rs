@@ -1,7 +1,7 @@
 //! Long work.
 
 use super::Shared;
-use crate::{CheckRequest, Job, JobState, Problem};
+use crate::{CheckRequest, CheckResult, Job, JobState, Problem};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
@@ -23,8 +23,15 @@ pub(super) async fn check(
     request: Result<Json<CheckRequest>, JsonRejection>,
 ) -> Result<impl IntoResponse, Problem> {
     let CheckRequest { data } = request?.0;
-    let node = door.admin.node.clone();
-    let job = door.jobs.start("check", async move { node.check(data).await.map(Into::into) })?;
+    let (node, objects) = (door.admin.node.clone(), door.admin.objects.clone());
+    let work = async move {
+        let mut result = CheckResult::from(node.check(data).await?);
+        if let Some(objects) = objects {
+            result.violations.extend(objects.check(data).await?);
+        }
+        Ok(result)
+    };
+    let job = door.jobs.start("check", work)?;
     let address = format!("/api/v1/jobs/{}", job.id);
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, address)], Json(job)))
 }

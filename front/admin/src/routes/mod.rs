@@ -1,13 +1,15 @@
 //! The routes, each with its words for `OpenAPI`.
 
 mod about;
+mod buckets;
 mod jobs;
+mod objects;
 mod pool;
 mod recordings;
 mod volumes;
 
 use crate::jobs::Jobs;
-use crate::{NewDisk, Problem, ProblemKind, Timestamp};
+use crate::{NewDisk, Objects, Problem, ProblemKind, Timestamp};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::get;
@@ -38,6 +40,8 @@ pub struct Admin {
     pub nbd: Vec<String>,
     /// What this machine knows of disks.
     pub disks: Arc<dyn Disks>,
+    /// The object store, where there is one.
+    pub objects: Option<Arc<dyn Objects>>,
     /// When this server started.
     pub started_at: Timestamp,
 }
@@ -69,6 +73,7 @@ type Shared = State<Arc<Door>>;
         (name = "volumes", description = "Volumes, each an NBD export of its name"),
         (name = "pool", description = "The pool and its disks"),
         (name = "recordings", description = "Recordings of volumes' requests: traces of live volumes"),
+        (name = "objects", description = "Buckets, access keys and objects: what S3's clients see"),
         (name = "jobs", description = "Long work"),
     )
 )]
@@ -91,6 +96,14 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(recordings::begin, recordings::show, recordings::delete))
         .routes(routes!(recordings::stop))
         .routes(routes!(recordings::requests))
+        .routes(routes!(buckets::list, buckets::create))
+        .routes(routes!(buckets::delete))
+        .routes(routes!(buckets::keys, buckets::create_key))
+        .routes(routes!(buckets::revoke_key))
+        .routes(routes!(objects::list))
+        .routes(routes!(objects::show, objects::delete))
+        .routes(routes!(objects::read, objects::write))
+        .routes(routes!(objects::batch))
         .routes(routes!(jobs::check))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::show))

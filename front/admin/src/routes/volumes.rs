@@ -1,7 +1,7 @@
 //! Volumes.
 
 use super::Shared;
-use crate::{NewVolume, Problem, ResizeVolume, Volume};
+use crate::{NewVolume, Problem, ProblemKind, ResizeVolume, Volume};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -92,6 +92,12 @@ pub(super) async fn delete(
     how: Result<Query<Deletion>, QueryRejection>,
 ) -> Result<StatusCode, Problem> {
     let (name, force) = (name?.0, how?.force);
+    if door.admin.objects.as_ref().is_some_and(|objects| objects.volume() == name) {
+        let text = format!(
+            "volume {name} has the object store, with all buckets: to delete it for good, restart the server with --s3 off"
+        );
+        return Err(Problem::new(ProblemKind::Busy, text));
+    }
     door.admin.node.delete_volume(&name, force).await?;
     tracing::info!(volume = ?name, force, "volume deleted");
     Ok(StatusCode::NO_CONTENT)

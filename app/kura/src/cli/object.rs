@@ -1,0 +1,185 @@
+//! The command line of buckets, access keys and objects.
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Commands on buckets.
+#[derive(Debug, Subcommand)]
+pub enum BucketCommand {
+    /// Make a bucket
+    Create {
+        /// Its name: 3 to 63 small letters, digits, points and hyphens
+        name: String,
+    },
+    /// List the buckets
+    List,
+    /// Delete a bucket that holds nothing
+    Delete {
+        /// Its name
+        name: String,
+    },
+}
+
+/// Commands on access keys.
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make an access key, and tell its secret: only now
+    #[command(after_help = "For example: kura key create backup --bucket photos=read --bucket logs=read-write")]
+    Create {
+        /// A name for people
+        #[arg(default_value = "")]
+        name: String,
+        /// What it may do in a bucket: read, write or read-write; without any, everything in every bucket
+        #[arg(long = "bucket", value_name = "BUCKET=GRANT")]
+        buckets: Vec<GrantArg>,
+    },
+    /// List the access keys
+    List,
+    /// Revoke an access key: nothing that it signs is done any more
+    Revoke {
+        /// What requests show of it, as listed
+        id: String,
+    },
+}
+
+/// What a key may do in a bucket: `BUCKET=GRANT`.
+#[derive(Clone, Debug)]
+pub struct GrantArg {
+    /// The bucket.
+    pub bucket: String,
+    /// What it may do there.
+    pub grant: Grant,
+}
+
+/// What a key may do in a bucket.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Grant {
+    /// List it, and read its objects
+    Read,
+    /// Store and delete objects
+    Write,
+    /// Both
+    ReadWrite,
+}
+
+impl FromStr for GrantArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (bucket, grant) = text.split_once('=').ok_or("say BUCKET=read, BUCKET=write or BUCKET=read-write")?;
+        let grant = Grant::from_str(grant, false).map_err(|_| format!("{grant:?} is not read, write or read-write"))?;
+        Ok(Self { bucket: bucket.to_owned(), grant })
+    }
+}
+
+/// Commands on objects.
+#[derive(Debug, Subcommand)]
+pub enum ObjectCommand {
+    /// Store an object: whole, or nothing of it
+    Put(PutArgs),
+    /// Read an object
+    Get {
+        /// BUCKET/KEY
+        object: ObjectName,
+        /// Write to this file, whole or not at all, instead of to standard output
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+        /// This version of it
+        #[arg(long, value_name = "VERSION")]
+        version: Option<String>,
+    },
+    /// List a bucket's objects, in the order of their keys' bytes
+    List {
+        /// BUCKET, or BUCKET/PREFIX for keys that begin so
+        #[arg(value_name = "BUCKET[/PREFIX]")]
+        at: String,
+        /// Roll keys up that have this behind the prefix, as / does for folders
+        #[arg(long, value_name = "TEXT")]
+        delimiter: Option<String>,
+    },
+    /// Show what is known of an object
+    Stat {
+        /// BUCKET/KEY
+        object: ObjectName,
+        /// This version of it
+        #[arg(long, value_name = "VERSION")]
+        version: Option<String>,
+    },
+    /// Delete an object, as its bucket's versioning says
+    Delete {
+        /// BUCKET/KEY
+        object: ObjectName,
+        /// This version of it, for good
+        #[arg(long, value_name = "VERSION")]
+        version: Option<String>,
+    },
+    /// Store and delete objects together: all of it happens, also through a crash, or nothing
+    #[command(after_help = BATCH_HELP)]
+    Batch {
+        /// What to do; - reads standard input
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+}
+
+const BATCH_HELP: &str = r#"The file has a JSON object a line:
+  {"put": "demo/a.txt", "text": "hello"}        content as it stands here,
+  {"put": "demo/b.jpg", "file": "b.jpg"}        or a file's, seen from the batch file's folder;
+                                                also "content_type", "metadata": {..}, "new": true
+  {"delete": "demo/c"}                          that there is none is no error
+  {"require": "demo/d", "is": "absent"}         nothing happens unless it holds before the batch:
+                                                "absent", "present", or {"etag": "5d41.."}
+Empty lines are skipped. A batch names a key once; its names and headers take 4 MiB at most."#;
+
+/// What is stored, and as what.
+#[derive(Debug, Args)]
+pub struct PutArgs {
+    /// BUCKET/KEY
+    pub object: ObjectName,
+    /// What it is to contain; - reads standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Its Content-Type
+    #[arg(long, value_name = "TYPE")]
+    pub content_type: Option<String>,
+    /// A word of your own on it, as S3's clients see it; as often as you like
+    #[arg(long = "metadata", value_name = "NAME=VALUE", value_parser = pair)]
+    pub metadata: Vec<(String, String)>,
+    /// Refuse where there is one
+    #[arg(long)]
+    pub new: bool,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("say NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// An object's name: `BUCKET/KEY`, also with `s3://` in front.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectName {
+    /// Its bucket.
+    pub bucket: String,
+    /// Its key.
+    pub key: String,
+}
+
+impl FromStr for ObjectName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("s3://").unwrap_or(text).split_once('/') {
+            Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() => {
+                Ok(Self { bucket: bucket.to_owned(), key: key.to_owned() })
+            }
+            _ => Err(format!("{text:?} is not BUCKET/KEY")),
+        }
+    }
+}
+
+impl std::fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.bucket, self.key)
+    }
+}

@@ -1,0 +1,253 @@
+//! Buckets, access keys and objects on the command line. Content streams: it is never in memory as a whole.
+
+mod batch;
+
+use crate::cli::{BucketCommand, GrantArg, KeyCommand, ObjectCommand, ObjectGrant, ObjectName, PutArgs};
+use crate::new_file::NewFile;
+use crate::show::{Out, table};
+use crate::size::Size;
+use anyhow::{Context, Result, bail, ensure};
+use bytes::{Bytes, BytesMut};
+use futures::stream::{BoxStream, StreamExt, try_unfold};
+use kura_admin::{AccessKey, Bucket, Client, Grant, NewKey, Object, ObjectBytes, ObjectHead, ObjectQuery, Versioning};
+use serde::Serialize;
+use std::io::{ErrorKind, Read, Write, stdin, stdout};
+use std::path::Path;
+
+/// Bytes read of a file at a time.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Bytes on their way to the server.
+type Source = BoxStream<'static, kura_block::Result<Bytes>>;
+
+/// Carries out a command on buckets.
+pub async fn bucket(client: &Client, out: Out, command: BucketCommand) -> Result<()> {
+    match command {
+        BucketCommand::Create { name } => {
+            out.show(&client.create_bucket(&name).await?, |bucket| format!("bucket {} is made", bucket.name))
+        }
+        BucketCommand::List => out.show(client.buckets().await?.as_slice(), buckets),
+        BucketCommand::Delete { name } => {
+            client.delete_bucket(&name).await?;
+            out.show(&serde_json::json!({ "name": name }), |_| format!("bucket {name} is deleted"))
+        }
+    }
+}
+
+fn buckets(buckets: &[Bucket]) -> String {
+    if buckets.is_empty() {
+        return "no buckets: make one with `kura bucket create NAME`".to_owned();
+    }
+    let row = |bucket: &Bucket| {
+        let versioning = match bucket.versioning {
+            Versioning::Never => "never",
+            Versioning::Enabled => "enabled",
+            Versioning::Suspended => "suspended",
+        };
+        vec![bucket.name.clone(), bucket.created_at.to_string(), versioning.to_owned()]
+    };
+    table(&["NAME", "CREATED", "VERSIONING"], buckets.iter().map(row))
+}
+
+/// Carries out a command on access keys.
+pub async fn key(client: &Client, out: Out, command: KeyCommand) -> Result<()> {
+    match command {
+        KeyCommand::Create { name, buckets } => {
+            let grant = |arg: GrantArg| {
+                let grant = match arg.grant {
+                    ObjectGrant::Read => Grant::Read,
+                    ObjectGrant::Write => Grant::Write,
+                    ObjectGrant::ReadWrite => Grant::ReadWrite,
+                };
+                (arg.bucket, grant)
+            };
+            let new = NewKey { name, buckets: buckets.into_iter().map(grant).collect() };
+            out.show(&client.create_key(&new).await?, |key| {
+                let secret = key.secret.as_deref().unwrap_or_default();
+                format!("key {} with the secret {secret} (told only now)", key.id)
+            })
+        }
+        KeyCommand::List => out.show(client.keys().await?.as_slice(), keys),
+        KeyCommand::Revoke { id } => {
+            client.revoke_key(&id).await?;
+            out.show(&serde_json::json!({ "id": id }), |_| format!("key {id} is revoked"))
+        }
+    }
+}
+
+fn keys(keys: &[AccessKey]) -> String {
+    if keys.is_empty() {
+        return "no access keys: make one with `kura key create NAME`".to_owned();
+    }
+    let row = |key: &AccessKey| {
+        let grants = key.buckets.iter().map(|(bucket, grant)| {
+            let grant = match grant {
+                Grant::Read => "read",
+                Grant::Write => "write",
+                Grant::ReadWrite => "read-write",
+            };
+            format!("{bucket}={grant}")
+        });
+        let grants =
+            if key.buckets.is_empty() { "everything".to_owned() } else { grants.collect::<Vec<_>>().join(" ") };
+        vec![key.id.clone(), key.name.clone(), grants, key.created_at.to_string()]
+    };
+    table(&["ID", "NAME", "MAY", "CREATED"], keys.iter().map(row))
+}
+
+/// Carries out a command on objects.
+pub async fn object(client: &Client, out: Out, command: ObjectCommand) -> Result<()> {
+    match command {
+        ObjectCommand::Put(args) => put(client, out, args).await,
+        ObjectCommand::Get { object, file, version } => {
+            get(client, out, &object, file.as_deref(), version.as_deref()).await
+        }
+        ObjectCommand::List { at, delimiter } => list(client, out, &at, delimiter).await,
+        ObjectCommand::Stat { object: ObjectName { bucket, key }, version } => {
+            out.show(&client.object(&bucket, &key, version.as_deref()).await?, stat)
+        }
+        ObjectCommand::Delete { object, version } => {
+            client.delete_object(&object.bucket, &object.key, version.as_deref()).await?;
+            let said = serde_json::json!({ "bucket": object.bucket, "key": object.key, "version": version });
+            out.show(&said, |_| format!("{object} is deleted"))
+        }
+        ObjectCommand::Batch { file } => batch::batch(client, out, &file).await,
+    }
+}
+
+async fn put(client: &Client, out: Out, args: PutArgs) -> Result<()> {
+    let PutArgs { object: ObjectName { bucket, key }, file, content_type, metadata, new } = args;
+    let (source, size_bytes) = source(&file)?;
+    let head = ObjectHead { content_type, metadata: metadata.into_iter().collect(), new };
+    let stored = client.write_object(&bucket, &key, &head, size_bytes, source).await?;
+    out.show(&stored, |stored| format!("{bucket}/{key} is stored: {}", Size(stored.size_bytes)))
+}
+
+/// A file's bytes, or standard input's; and how many they are, where that is known.
+fn source(file: &Path) -> Result<(Source, Option<u64>)> {
+    if file == Path::new("-") {
+        return Ok((pieces(stdin(), "standard input".to_owned()), None));
+    }
+    let at = || file.display().to_string();
+    let opened = std::fs::File::open(file).with_context(at)?;
+    let metadata = opened.metadata().with_context(at)?;
+    ensure!(!metadata.is_dir(), "{}: is a folder: name a file", at());
+    // A pipe or a device has no size to tell.
+    let size_bytes = metadata.is_file().then_some(metadata.len());
+    Ok((pieces(opened, at()), size_bytes))
+}
+
+/// What `reader` gives, piece by piece; its errors name it as `name`.
+fn pieces(reader: impl Read + Send + 'static, name: String) -> Source {
+    let next = async |(mut reader, name): (_, String)| {
+        let mut piece = BytesMut::zeroed(PIECE_BYTES);
+        loop {
+            match Read::read(&mut reader, &mut piece) {
+                Ok(0) => return Ok(None),
+                Ok(len) => {
+                    piece.truncate(len);
+                    return Ok(Some((piece.freeze(), (reader, name))));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(kura_block::Error::device(format!("{name}: {error}"))),
+            }
+        }
+    };
+    try_unfold((reader, name), next).boxed()
+}
+
+async fn get(client: &Client, out: Out, object: &ObjectName, file: Option<&Path>, version: Option<&str>) -> Result<()> {
+    let ObjectName { bucket, key } = object;
+    let Some(file) = file else {
+        if matches!(out, Out::Json) {
+            bail!("--json tells what was read, and the content is no JSON: name a file for it");
+        }
+        let bytes = client.read_object(bucket, key, version).await?;
+        return match copy(bytes, &mut stdout()).await {
+            // A reader that went away wants no more.
+            Err(error) if is_broken_pipe(&error) => Ok(()),
+            done => done.map(drop),
+        };
+    };
+    let bytes = client.read_object(bucket, key, version).await?;
+    let mut new = NewFile::create(file)?;
+    let size_bytes = copy(bytes, &mut new).await.with_context(|| file.display().to_string())?;
+    new.keep()?;
+    let read = Got { bucket, key, file, size_bytes };
+    out.show(&read, |_| format!("{object} is in {}: {}", file.display(), Size(size_bytes)))
+}
+
+/// What was read.
+#[derive(Serialize)]
+struct Got<'a> {
+    bucket: &'a str,
+    key: &'a str,
+    file: &'a Path,
+    size_bytes: u64,
+}
+
+async fn copy(mut bytes: ObjectBytes, to: &mut impl Write) -> Result<u64> {
+    let mut size_bytes = 0;
+    while let Some(piece) = bytes.next().await? {
+        to.write_all(&piece)?;
+        size_bytes += piece.len() as u64;
+    }
+    to.flush()?;
+    Ok(size_bytes)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+/// A list, page by page: of any length, in little memory.
+async fn list(client: &Client, out: Out, at: &str, delimiter: Option<String>) -> Result<()> {
+    let at = at.strip_prefix("s3://").unwrap_or(at);
+    let (bucket, prefix) = at.split_once('/').unwrap_or((at, ""));
+    let mut query = ObjectQuery { prefix: prefix.to_owned(), delimiter, ..ObjectQuery::default() };
+    let (mut objects, mut prefixes) = (Vec::new(), Vec::new());
+    loop {
+        let page = client.objects(bucket, &query).await?;
+        match out {
+            Out::Json => {
+                objects.extend(page.objects);
+                prefixes.extend(page.prefixes);
+            }
+            Out::Text => print_page(&page.objects, &page.prefixes)?,
+            Out::Quiet => {}
+        }
+        query.after = page.next;
+        if query.after.is_none() {
+            break;
+        }
+    }
+    if matches!(out, Out::Json) {
+        out.show(&serde_json::json!({ "objects": objects, "prefixes": prefixes }), |_| String::new())?;
+    }
+    Ok(())
+}
+
+/// A line an object: size, time, key. Objects and prefixes of a page are merged in the order of their bytes.
+fn print_page(objects: &[Object], prefixes: &[String]) -> Result<()> {
+    let of_object = |object: &Object| {
+        let line = format!("{:>14}  {}  {}", object.size_bytes, object.modified_at, object.key);
+        (object.key.clone(), line)
+    };
+    let of_prefix = |prefix: &String| (prefix.clone(), format!("{:>14}  {:24}  {prefix}", "-", "-"));
+    let mut lines: Vec<_> = objects.iter().map(of_object).chain(prefixes.iter().map(of_prefix)).collect();
+    lines.sort();
+    let text: Vec<String> = lines.into_iter().map(|(_, line)| line).collect();
+    if text.is_empty() { Ok(()) } else { crate::show::print(&text.join("\n")) }
+}
+
+fn stat(object: &Object) -> String {
+    let mut lines = vec![
+        format!("object    {}/{}", object.bucket, object.key),
+        format!("size      {} bytes", object.size_bytes),
+        format!("modified  {}", object.modified_at),
+        format!("version   {}", object.version),
+        format!("etag      {}", object.etag),
+    ];
+    lines.extend(object.attributes.iter().map(|(name, value)| format!("{name}: {value}")));
+    lines.join("\n")
+}

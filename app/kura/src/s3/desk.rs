@@ -1,0 +1,188 @@
+//! The object store as the REST door has it: the door's words turned into the S3 room's, and back.
+
+use super::VOLUME;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use kura_admin as rest;
+use kura_admin::{BatchStep, Content, NewBucket, ObjectBatch, ObjectHead, ObjectPage, ObjectQuery, Objects, Timestamp};
+use kura_block::{Error, Result};
+use kura_s3::{Asked, Bucket, Desk, DeskBatch, Directory, Entry, Grant, Head, Key, NewKey, Require, Versioning};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// The desk behind the REST door.
+pub struct RestDesk {
+    directory: Arc<Directory>,
+    desk: Desk,
+}
+
+impl RestDesk {
+    pub fn new(directory: Arc<Directory>) -> Self {
+        Self { desk: Desk::new(Arc::clone(&directory)), directory }
+    }
+}
+
+#[async_trait]
+impl Objects for RestDesk {
+    fn volume(&self) -> &str {
+        VOLUME
+    }
+
+    async fn check(&self, data: bool) -> Result<Vec<String>> {
+        self.desk.check(data).await
+    }
+
+    fn buckets(&self) -> Vec<rest::Bucket> {
+        self.directory.buckets().iter().map(|known| bucket(known)).collect()
+    }
+
+    async fn create_bucket(&self, new: NewBucket) -> Result<rest::Bucket> {
+        Ok(bucket(&*self.directory.create_bucket(&new.name).await?))
+    }
+
+    async fn delete_bucket(&self, name: &str) -> Result<()> {
+        self.directory.delete_bucket(name).await
+    }
+
+    fn keys(&self) -> Vec<rest::AccessKey> {
+        self.directory.keys().iter().map(|known| key(known)).collect()
+    }
+
+    async fn create_key(&self, new: rest::NewKey) -> Result<rest::AccessKey> {
+        for name in new.buckets.keys() {
+            self.desk.bucket(name)?;
+        }
+        let buckets = new.buckets.into_iter().map(|(bucket, grant)| (bucket, of_grant(grant))).collect();
+        let made = self.directory.create_key(NewKey { name: new.name, buckets }).await?;
+        Ok(rest::AccessKey { secret: Some(made.secret.clone()), ..key(&made) })
+    }
+
+    async fn revoke_key(&self, id: &str) -> Result<()> {
+        self.directory.revoke_key(id).await.map(drop)
+    }
+
+    async fn list(&self, bucket: &str, query: ObjectQuery) -> Result<ObjectPage> {
+        let ObjectQuery { prefix, delimiter, after, limit } = query;
+        let listed = self.desk.list(bucket, Asked { prefix, delimiter, after, limit }).await?;
+        let objects = listed.entries.into_iter().map(|entry| object(bucket, entry)).collect();
+        Ok(ObjectPage { objects, prefixes: listed.prefixes, next: listed.next })
+    }
+
+    async fn stat(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<rest::Object> {
+        let (entry, attributes) = self.desk.stat(bucket, key, version).await?;
+        Ok(rest::Object { attributes, ..object(bucket, entry) })
+    }
+
+    async fn read(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<(rest::Object, Content)> {
+        let (entry, bytes) = self.desk.read(bucket, key, version).await?;
+        let bytes = bytes.map_err(|error| Error::device(error.to_string()));
+        Ok((object(bucket, entry), bytes.boxed()))
+    }
+
+    async fn write(
+        &self,
+        bucket: &str,
+        key: &str,
+        head: ObjectHead,
+        size_bytes: Option<u64>,
+        content: Content,
+    ) -> Result<rest::Object> {
+        Ok(object(bucket, self.desk.write(bucket, key, of_head(head), size_bytes, content).await?))
+    }
+
+    async fn delete(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<()> {
+        self.desk.delete(bucket, key, version).await
+    }
+
+    fn batch(&self) -> Box<dyn ObjectBatch> {
+        Box::new(RestBatch(self.desk.batch()))
+    }
+}
+
+/// A batch that came through the REST door.
+struct RestBatch(DeskBatch);
+
+#[async_trait]
+impl ObjectBatch for RestBatch {
+    async fn step(&mut self, step: BatchStep) -> Result<()> {
+        match step {
+            BatchStep::Put { bucket, key, size_bytes, head } => {
+                self.0.put(&bucket, &key, of_head(head), size_bytes).await
+            }
+            BatchStep::Delete { bucket, key } => self.0.delete(&bucket, &key).await,
+            BatchStep::Require { bucket, key, is } => {
+                let require = match is {
+                    rest::Condition::Absent => Require::Absent,
+                    rest::Condition::Present => Require::Present,
+                    rest::Condition::Etag(etag) => Require::Tag(etag),
+                };
+                self.0.require(&bucket, &key, require).await
+            }
+            BatchStep::Commit => Ok(()),
+        }
+    }
+
+    async fn content(&mut self, bytes: Bytes) -> Result<()> {
+        self.0.content(bytes).await
+    }
+
+    async fn commit(self: Box<Self>) -> Result<()> {
+        self.0.commit().await
+    }
+}
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp(SystemTime::UNIX_EPOCH + Duration::from_millis(ms))
+}
+
+fn bucket(known: &Bucket) -> rest::Bucket {
+    let versioning = match known.versioning {
+        Versioning::Never => rest::Versioning::Never,
+        Versioning::Enabled => rest::Versioning::Enabled,
+        Versioning::Suspended => rest::Versioning::Suspended,
+    };
+    rest::Bucket { name: known.name.clone(), created_at: at(known.created_ms), versioning }
+}
+
+fn key(known: &Key) -> rest::AccessKey {
+    let grant = |grant: &Grant| match grant {
+        Grant::Read => rest::Grant::Read,
+        Grant::Write => rest::Grant::Write,
+        Grant::ReadWrite => rest::Grant::ReadWrite,
+    };
+    rest::AccessKey {
+        id: known.id.clone(),
+        name: known.name.clone(),
+        buckets: known.buckets.iter().map(|(bucket, known)| (bucket.clone(), grant(known))).collect(),
+        created_at: at(known.created_ms),
+        secret: None,
+    }
+}
+
+fn of_grant(grant: rest::Grant) -> Grant {
+    match grant {
+        rest::Grant::Read => Grant::Read,
+        rest::Grant::Write => Grant::Write,
+        rest::Grant::ReadWrite => Grant::ReadWrite,
+    }
+}
+
+fn of_head(head: ObjectHead) -> Head {
+    let ObjectHead { content_type, metadata, new } = head;
+    Head { content_type, metadata, new }
+}
+
+fn object(bucket: &str, entry: Entry) -> rest::Object {
+    rest::Object {
+        bucket: bucket.to_owned(),
+        key: entry.key,
+        version: entry.version,
+        size_bytes: entry.size_bytes,
+        etag: entry.etag,
+        modified_at: at(entry.modified_ms),
+        latest: entry.latest,
+        delete_marker: entry.marker,
+        attributes: std::collections::BTreeMap::new(),
+    }
+}

@@ -1,0 +1,181 @@
+//! Buckets, keys and objects on the command line, and what S3's clients see of them.
+
+use crate::harness::{Home, fails, ok};
+use crate::s3::{Key, client, url};
+use serde_json::Value;
+use std::fs;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
+}
+
+/// Bytes that no two offsets have alike.
+pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let words = (0..len.div_ceil(8)).flat_map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.take(len).collect()
+}
+
+#[test]
+fn what_is_stored_here_is_seen_there_and_the_other_way_round() {
+    let home = Home::new();
+    let server = home.serve();
+    let made = json(&home.ok(&["bucket", "create", "photos", "--json"]));
+    assert_eq!((&made["name"], &made["versioning"]), (&"photos".into(), &"never".into()));
+    let (path, back) = (home.path("large"), home.path("back"));
+    for len in [0, 1, 65_536, 65_537, 30_000_000] {
+        let content = bytes(len as u64, len);
+        fs::write(&path, &content).unwrap();
+        let put = ["object", "put", "photos/a/ü .jpg", "large", "--content-type", "image/x", "--metadata", "Of=cat"];
+        home.ok(&put);
+        home.ok(&["object", "get", "photos/a/ü .jpg", "back"]);
+        assert!(fs::read(&back).unwrap() == content, "{len} bytes come back");
+        let printed = home.kura(&["object", "get", "photos/a/ü .jpg"]).output().unwrap();
+        assert!(printed.status.success() && printed.stdout == content, "{len} bytes are printed");
+    }
+    let stat = json(&home.ok(&["object", "stat", "photos/a/ü .jpg", "--json"]));
+    assert_eq!(stat["size_bytes"], 30_000_000);
+    assert_eq!(
+        (&stat["attributes"]["content-type"], &stat["attributes"]["x-amz-meta-of"]),
+        (&"image/x".into(), &"cat".into())
+    );
+
+    // A key of one bucket, used and revoked.
+    let made = json(&home.ok(&["key", "create", "reader", "--bucket", "photos=read", "--json"]));
+    let text = |field: &str| made[field].as_str().unwrap().to_owned();
+    let key = Key { id: text("id"), secret: text("secret") };
+    let aws = |args: &[&str]| {
+        let mut command = client("/usr/bin/aws", &server, &key);
+        command.args(["--endpoint-url", &url(&server), "s3api"]).args(args).current_dir(home.path(""));
+        command
+    };
+    let object = ["get-object", "--bucket", "photos", "--key", "a/ü .jpg", "seen"];
+    let seen = json(&ok(&mut aws(&object)));
+    assert_eq!((&seen["ContentType"], &seen["Metadata"]["of"]), (&"image/x".into(), &"cat".into()));
+    assert_eq!(seen["ETag"], format!("\"{}\"", stat["etag"].as_str().unwrap()));
+    assert!(fs::read(home.path("seen")).unwrap() == fs::read(&path).unwrap());
+    let refused = fails(&mut aws(&["put-object", "--bucket", "photos", "--key", "b", "--body", "seen"]));
+    assert!(refused.contains("AccessDenied"), "{refused}");
+    assert!(home.ok(&["key", "list"]).contains("photos=read"));
+    assert!(!home.ok(&["key", "list", "--json"]).contains(&key.secret), "a secret is told once");
+    home.ok(&["key", "revoke", &key.id]);
+    let refused = fails(&mut aws(&object));
+    assert!(refused.contains("InvalidAccessKeyId"), "{refused}");
+
+    let refused = fails(&mut home.kura(&["bucket", "delete", "photos"]));
+    assert!(refused.contains("bucket photos: it is not empty"), "{refused}");
+    home.ok(&["object", "delete", "photos/a/ü .jpg"]);
+    home.ok(&["bucket", "delete", "photos"]);
+    let left = json(&home.ok(&["bucket", "list", "--json"]));
+    assert_eq!(left.as_array().unwrap().len(), 1, "demo is left");
+    assert!(home.ok(&["check"]).contains("all is well"));
+}
+
+#[test]
+fn lists_are_in_order_and_whole() {
+    let home = Home::new();
+    let _server = home.serve();
+    let mut lines = String::new();
+    let mut keys: Vec<String> = (0..2500).map(|at| format!("f{}/{at:04}", at % 3)).collect();
+    for key in &keys {
+        lines += &serde_json::json!({ "put": format!("demo/{key}"), "text": key }).to_string();
+        lines.push('\n');
+    }
+    fs::write(home.path("many"), lines).unwrap();
+    let done = json(&home.ok(&["object", "batch", "many", "--json"]));
+    assert_eq!((&done["stored"], &done["deleted"]), (&2500.into(), &0.into()));
+    keys.sort();
+    let listed = json(&home.ok(&["object", "list", "demo", "--json"]));
+    let found: Vec<&str> =
+        listed["objects"].as_array().unwrap().iter().map(|object| object["key"].as_str().unwrap()).collect();
+    assert_eq!(found, keys);
+    assert_eq!(home.ok(&["object", "list", "demo/f1/"]).lines().count(), 833);
+    let folders = json(&home.ok(&["object", "list", "demo", "--delimiter", "/", "--json"]));
+    assert_eq!(folders["prefixes"], serde_json::json!(["f0/", "f1/", "f2/"]));
+    assert_eq!(home.ok(&["object", "list", "demo/none"]), "");
+}
+
+#[test]
+fn a_batch_happens_as_a_whole_or_not_at_all() {
+    let home = Home::new();
+    let _server = home.serve();
+    let large = bytes(1, 12_000_000);
+    fs::create_dir(home.path("sub")).unwrap();
+    fs::write(home.path("sub/large"), &large).unwrap();
+    let batch = |text: &str| fs::write(home.path("sub/batch"), text).unwrap();
+    batch(concat!(
+        "{\"require\": \"demo/a\", \"is\": \"absent\"}\n\n",
+        "{\"put\": \"demo/a\", \"text\": \"one\", \"content_type\": \"text/plain\"}\n",
+        "{\"put\": \"demo/b\", \"file\": \"large\", \"metadata\": {\"color\": \"red\"}}\n",
+        "{\"delete\": \"demo/c\"}\n",
+    ));
+    assert_eq!(home.ok(&["object", "batch", "sub/batch"]), "2 stored and 1 deleted, together\n");
+    assert_eq!(home.ok(&["object", "get", "demo/a"]), "one");
+    home.ok(&["object", "get", "demo/b", "back"]);
+    assert!(fs::read(home.path("back")).unwrap() == large);
+    // A condition, a bucket, a line, a file that is not right: nothing of the batch happens.
+    for (last, said) in [
+        ("{\"require\": \"demo/a\", \"is\": \"absent\"}", "demo/a: exists already"),
+        ("{\"require\": \"demo/zz\", \"is\": \"present\"}", "demo/zz: no such object"),
+        (
+            "{\"require\": \"demo/a\", \"is\": {\"etag\": \"00\"}}",
+            "demo/a: its ETag is f97c5d29941bfb1b2fdab0874906ab82",
+        ),
+        ("{\"put\": \"demo/b\", \"text\": \"\", \"new\": true}", "demo/b: exists already"),
+        ("{\"put\": \"nowhere/b\", \"text\": \"\"}", "bucket nowhere: no such bucket"),
+        ("{\"put\": \"demo/b\"}", "sub/batch:3: a put has either text or a file"),
+        ("{\"put\": \"demo/b\", \"file\": \"none\"}", "sub/batch:3: sub/none: No such file"),
+        ("{\"delete\": \"demo/new\"}", "key new is named twice in a batch"),
+        ("nonsense", "sub/batch:3: expected"),
+    ] {
+        batch(&format!("{{\"put\": \"demo/new\", \"file\": \"large\"}}\n{{\"delete\": \"demo/a\"}}\n{last}\n"));
+        let refused = fails(&mut home.kura(&["object", "batch", "sub/batch"]));
+        assert!(refused.contains(said) && refused.lines().count() == 1, "{last}: {refused}");
+        assert_eq!(home.ok(&["object", "list", "demo"]).lines().count(), 2, "{last}");
+    }
+    assert!(home.ok(&["check"]).contains("all is well"));
+}
+
+#[test]
+fn what_is_wrong_is_told_in_one_line() {
+    let home = Home::new();
+    let _server = home.serve();
+    fs::write(home.path("large"), bytes(1, 20_000_000)).unwrap();
+    for (line, said) in [
+        ("bucket create NO", "\"NO\" cannot be a bucket's name: 3 to 63 small letters"),
+        ("bucket create demo", "bucket demo: exists already"),
+        ("bucket delete none", "bucket none: there is none"),
+        ("key create a --bucket none=read", "bucket none: no such bucket; `kura bucket list` lists them"),
+        ("key revoke none", "key none: no such key; `kura key list` lists them"),
+        ("object put none/a large", "bucket none: no such bucket"),
+        ("object put demo/a absent", "absent: No such file"),
+        ("object put demo/a .", ".: is a folder"),
+        ("object get demo/none", "demo/none: no such object"),
+        ("object get demo/none file", "demo/none: no such object"),
+        ("object get demo/a --version x", "\"x\" is no version of an object"),
+        ("object stat demo/none", "demo/none: no such object"),
+        ("object delete demo/none", "demo/none: no such object"),
+        ("object list none", "bucket none: no such bucket"),
+        ("volume delete objects --force", "volume objects has the object store, with all buckets"),
+        ("volume delete objects", "volume objects has the object store, with all buckets"),
+    ] {
+        let args: Vec<&str> = line.split_whitespace().collect();
+        let output = home.kura(&args).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{line}: {told}");
+        assert!(told.contains(said) && told.lines().count() == 1, "{line}: {told}");
+    }
+    let long = "k".repeat(1025);
+    let told = fails(&mut home.kura(&["object", "put", &format!("demo/{long}"), "large"]));
+    assert!(told.contains("1024"), "{told}");
+    home.ok(&["object", "put", "demo/a", "large", "--new"]);
+    let told = fails(&mut home.kura(&["object", "put", "demo/a", "large", "--new"]));
+    assert!(told.contains("demo/a: exists already"), "{told}");
+    assert_eq!(home.kura(&["object", "put", "demo", "large"]).status().unwrap().code(), Some(2));
+    assert!(!home.path("file").exists(), "a file that could not be read leaves nothing");
+}

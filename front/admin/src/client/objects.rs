@@ -1,0 +1,139 @@
+//! Buckets, access keys and objects, asked for.
+
+use super::{Client, Result};
+use crate::{AccessKey, BatchResult, Bucket, Content, NewBucket, NewKey, Object, ObjectHead, ObjectPage, ObjectQuery};
+use axum::body::Body;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::http::{Method, Request, header};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+impl Client {
+    /// All buckets, by name.
+    pub async fn buckets(&self) -> Result<Vec<Bucket>> {
+        self.get("/api/v1/buckets").await
+    }
+
+    /// Makes a bucket.
+    pub async fn create_bucket(&self, name: &str) -> Result<Bucket> {
+        self.send(Method::POST, "/api/v1/buckets", &NewBucket { name: name.to_owned() }).await
+    }
+
+    /// Deletes a bucket; `Busy` while it holds anything.
+    pub async fn delete_bucket(&self, name: &str) -> Result<()> {
+        self.request(Method::DELETE, &bucket_path(name), None).await?;
+        Ok(())
+    }
+
+    /// All access keys, without their secrets.
+    pub async fn keys(&self) -> Result<Vec<AccessKey>> {
+        self.get("/api/v1/keys").await
+    }
+
+    /// Makes an access key; its secret is told only now.
+    pub async fn create_key(&self, new: &NewKey) -> Result<AccessKey> {
+        self.send(Method::POST, "/api/v1/keys", new).await
+    }
+
+    /// Revokes an access key.
+    pub async fn revoke_key(&self, id: &str) -> Result<()> {
+        self.request(Method::DELETE, &format!("/api/v1/keys/{}", encoded(id)), None).await?;
+        Ok(())
+    }
+
+    /// A page of a bucket's objects.
+    pub async fn objects(&self, bucket: &str, query: &ObjectQuery) -> Result<ObjectPage> {
+        let mut path = format!("{}/objects?prefix={}", bucket_path(bucket), encoded(&query.prefix));
+        let limit = query.limit.map(|limit| limit.to_string());
+        for (name, value) in [("delimiter", &query.delimiter), ("after", &query.after), ("limit", &limit)] {
+            path.extend(value.iter().map(|value| format!("&{name}={}", encoded(value))));
+        }
+        self.get(&path).await
+    }
+
+    /// What is known of an object.
+    pub async fn object(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<Object> {
+        self.get(&(object_path(bucket, key) + &query_of(version))).await
+    }
+
+    /// Deletes an object, or a version of it for good.
+    pub async fn delete_object(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<()> {
+        self.request(Method::DELETE, &(object_path(bucket, key) + &query_of(version)), None).await?;
+        Ok(())
+    }
+
+    /// An object's content, as it comes.
+    pub async fn read_object(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<ObjectBytes> {
+        let path = format!("{}/content{}", object_path(bucket, key), query_of(version));
+        let answer = self.request(Method::GET, &path, None).await?;
+        Ok(ObjectBytes { client: self.clone(), body: answer.into_body() })
+    }
+
+    /// Stores an object of `size_bytes`, where that is known, as `content` comes.
+    pub async fn write_object(
+        &self,
+        bucket: &str,
+        key: &str,
+        head: &ObjectHead,
+        size_bytes: Option<u64>,
+        content: Content,
+    ) -> Result<Object> {
+        let mut request = Request::builder().method(Method::PUT).uri(format!("{}/content", object_path(bucket, key)));
+        if let Some(size_bytes) = size_bytes {
+            request = request.header(header::CONTENT_LENGTH, size_bytes);
+        }
+        if let Some(content_type) = &head.content_type {
+            request = request.header(header::CONTENT_TYPE, content_type);
+        }
+        if head.new {
+            request = request.header(header::IF_NONE_MATCH, "*");
+        }
+        for (name, value) in &head.metadata {
+            request = request.header(format!("x-amz-meta-{name}"), value);
+        }
+        self.parsed(self.exchange(request, Body::from_stream(content)).await?).await
+    }
+
+    /// Does a batch: `body` is what `POST /api/v1/batch` takes.
+    pub async fn batch(&self, body: Content) -> Result<BatchResult> {
+        let request = Request::builder().method(Method::POST).uri("/api/v1/batch");
+        let request = request.header(header::CONTENT_TYPE, "application/x-kura-batch");
+        self.parsed(self.exchange(request, Body::from_stream(body)).await?).await
+    }
+}
+
+/// An object's content, as it comes from the server.
+pub struct ObjectBytes {
+    client: Client,
+    body: Incoming,
+}
+
+impl ObjectBytes {
+    /// The next bytes; none at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|cause| self.client.broke_off(cause))?;
+            if let Ok(bytes) = frame.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+fn bucket_path(bucket: &str) -> String {
+    format!("/api/v1/buckets/{}", encoded(bucket))
+}
+
+fn object_path(bucket: &str, key: &str) -> String {
+    format!("{}/objects/{}", bucket_path(bucket), encoded(key))
+}
+
+fn query_of(version: Option<&str>) -> String {
+    version.map_or_else(String::new, |version| format!("?version={}", encoded(version)))
+}

@@ -1,0 +1,191 @@
+//! Objects: lists, what is known of one, its content, and batches. Content streams in both directions.
+
+use super::Shared;
+use super::volumes::Name;
+use crate::batch_lines::BatchLines;
+use crate::{BatchResult, BatchStep, Content, Object, ObjectHead, ObjectPage, ObjectQuery, Problem};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::IntoResponse;
+use futures::{StreamExt, TryStreamExt};
+use kura_block::Error;
+use serde::Deserialize;
+
+/// Before the names of the user's own words on an object, as in S3.
+const METADATA: &str = "x-amz-meta-";
+
+type At = Result<Path<(String, String)>, PathRejection>;
+
+/// Which version of an object is meant.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Versioned {
+    #[serde(default)]
+    version: Option<String>,
+}
+
+type Which = Result<Query<Versioned>, QueryRejection>;
+
+/// A page of a bucket's objects, in the order of their keys' bytes.
+#[utoipa::path(get, path = "/api/v1/buckets/{bucket}/objects", tag = "objects", operation_id = "list_objects",
+    params(
+        ("bucket" = String, Path, description = "The bucket's name"),
+        ("prefix" = Option<String>, Query, description = "Only keys that begin with this"),
+        ("delimiter" = Option<String>, Query, description = "Keys that have this behind the prefix are rolled up to it"),
+        ("after" = Option<String>, Query, description = "What the page before gave as `next`"),
+        ("limit" = Option<usize>, Query, description = "Items of the page: 1 to 1000, which it is unless given"),
+    ),
+    responses(
+        (status = 200, description = "The page", body = ObjectPage),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn list(
+    State(door): Shared,
+    bucket: Name,
+    query: Result<Query<ObjectQuery>, QueryRejection>,
+) -> Result<Json<ObjectPage>, Problem> {
+    let mut query = query?.0;
+    query.limit = query.limit.map(|limit| limit.clamp(1, 1000));
+    Ok(Json(door.objects()?.list(&bucket?.0, query).await?))
+}
+
+/// What is known of an object.
+#[utoipa::path(get, path = "/api/v1/buckets/{bucket}/objects/{key}", tag = "objects", operation_id = "show_object",
+    params(
+        ("bucket" = String, Path, description = "The bucket's name"),
+        ("key" = String, Path, description = "The object's key, percent-encoded"),
+        ("version" = Option<String>, Query, description = "Its version; the newest unless given"),
+    ),
+    responses(
+        (status = 200, description = "The object", body = Object),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn show(State(door): Shared, at: At, which: Which) -> Result<Json<Object>, Problem> {
+    let (bucket, key) = at?.0;
+    Ok(Json(door.objects()?.stat(&bucket, &key, which?.version.as_deref()).await?))
+}
+
+/// Deletes an object, as the bucket's versioning says, or a version for good.
+#[utoipa::path(delete, path = "/api/v1/buckets/{bucket}/objects/{key}", tag = "objects",
+    operation_id = "delete_object",
+    params(
+        ("bucket" = String, Path, description = "The bucket's name"),
+        ("key" = String, Path, description = "The object's key, percent-encoded"),
+        ("version" = Option<String>, Query, description = "The version to delete for good"),
+    ),
+    responses(
+        (status = 204, description = "It is gone"),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn delete(State(door): Shared, at: At, which: Which) -> Result<StatusCode, Problem> {
+    let (bucket, key) = at?.0;
+    door.objects()?.delete(&bucket, &key, which?.version.as_deref()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// An object's content. An answer that breaks off is incomplete.
+#[utoipa::path(get, path = "/api/v1/buckets/{bucket}/objects/{key}/content", tag = "objects",
+    operation_id = "read_object",
+    params(
+        ("bucket" = String, Path, description = "The bucket's name"),
+        ("key" = String, Path, description = "The object's key, percent-encoded"),
+        ("version" = Option<String>, Query, description = "Its version; the newest unless given"),
+    ),
+    responses(
+        (status = 200, description = "The bytes", content_type = "application/octet-stream"),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn read(State(door): Shared, at: At, which: Which) -> Result<impl IntoResponse, Problem> {
+    let (bucket, key) = at?.0;
+    let (object, content) = door.objects()?.read(&bucket, &key, which?.version.as_deref()).await?;
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_LENGTH, object.size_bytes.to_string()),
+        (header::ETAG, format!("\"{}\"", object.etag)),
+    ];
+    Ok((headers, Body::from_stream(content)))
+}
+
+/// Stores an object: whole, or nothing of it. Kept are `Content-Type` and `x-amz-meta-...`; with `If-None-Match: *` it
+/// is stored only where there is none.
+#[utoipa::path(put, path = "/api/v1/buckets/{bucket}/objects/{key}/content", tag = "objects",
+    operation_id = "write_object",
+    params(
+        ("bucket" = String, Path, description = "The bucket's name"),
+        ("key" = String, Path, description = "The object's key, percent-encoded"),
+    ),
+    request_body(content_type = "application/octet-stream", description = "The bytes"),
+    responses(
+        (status = 200, description = "The object, stored", body = Object),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn write(
+    State(door): Shared,
+    at: At,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Object>, Problem> {
+    let (bucket, key) = at?.0;
+    let size_bytes = text(&headers, header::CONTENT_LENGTH.as_str()).and_then(|length| length.parse().ok());
+    let content = incoming(body);
+    Ok(Json(door.objects()?.write(&bucket, &key, head(&headers), size_bytes, content).await?))
+}
+
+/// Stores and deletes objects together: all of it happens, or nothing. The body has a step a line; behind the line of a
+/// `put` come as many bytes of content as it says. The last line is `"commit"`.
+#[utoipa::path(post, path = "/api/v1/batch", tag = "objects", operation_id = "batch",
+    request_body(content = BatchStep, content_type = "application/x-kura-batch", description = "Steps, a line each"),
+    responses(
+        (status = 200, description = "What was done", body = BatchResult),
+        (status = "default", description = "What went wrong: nothing was done", body = Problem),
+    ))]
+pub(super) async fn batch(State(door): Shared, body: Body) -> Result<Json<BatchResult>, Problem> {
+    let mut batch = door.objects()?.batch();
+    let mut lines = BatchLines::new(incoming(body));
+    let mut result = BatchResult { stored: 0, deleted: 0 };
+    loop {
+        let step = lines.step().await?;
+        let mut left = 0;
+        match &step {
+            BatchStep::Require { .. } => {}
+            BatchStep::Delete { .. } => result.deleted += 1,
+            BatchStep::Put { size_bytes, .. } => {
+                result.stored += 1;
+                left = *size_bytes;
+            }
+            BatchStep::Commit => {
+                batch.commit().await?;
+                return Ok(Json(result));
+            }
+        }
+        batch.step(step).await?;
+        while left > 0 {
+            let bytes = lines.content(left).await?;
+            left -= bytes.len() as u64;
+            batch.content(bytes).await?;
+        }
+    }
+}
+
+fn incoming(body: Body) -> Content {
+    body.into_data_stream().map_err(|error| Error::retry(format!("the body broke off: {error}"))).boxed()
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    Some(String::from_utf8_lossy(headers.get(name)?.as_bytes()).into_owned())
+}
+
+fn head(headers: &HeaderMap) -> ObjectHead {
+    let metadata = headers.keys().filter_map(|name| {
+        let own = name.as_str().strip_prefix(METADATA)?;
+        Some((own.to_owned(), text(headers, name.as_str())?))
+    });
+    ObjectHead {
+        content_type: text(headers, header::CONTENT_TYPE.as_str()),
+        metadata: metadata.collect(),
+        new: text(headers, header::IF_NONE_MATCH.as_str()).is_some_and(|value| value.trim() == "*"),
+    }
+}

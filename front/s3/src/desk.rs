@@ -1,0 +1,287 @@
+//! The desk: buckets, keys and objects for whoever runs the node, without signatures. What is stored here is what S3's
+//! clients see, and the other way round.
+
+use crate::bucket::Bucket;
+use crate::delete::delete;
+use crate::digest::{Digest, Said};
+use crate::directory::Directory;
+use crate::get::{Opened, open};
+use crate::list::{of_token, token};
+use crate::meta::{etag, keep, version_id, which};
+use crate::problem::from_s3;
+use crate::put::{Guard, Target, commit};
+use crate::service::Service;
+use crate::take_in::{Incoming, take_in};
+use bytes::Bytes;
+use futures::Stream;
+use kura_block::{Error, Kind, Result};
+use kura_object::{Attributes, Batch, Changed, Item, Query, Stat, Store, Which};
+use s3s::dto::{ETagCondition, Metadata, StreamingBlob};
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+/// Bytes that one step of a check reads.
+const SCRUB_BYTES: u64 = 8 << 20;
+
+/// What is known of a version of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its key.
+    pub key: String,
+    /// Its version, as S3's clients name it: `null` for one that was put without versioning.
+    pub version: String,
+    /// Bytes of content.
+    pub size_bytes: u64,
+    /// What its content hashes to.
+    pub etag: String,
+    /// When it was put: milliseconds since 1970.
+    pub modified_ms: u64,
+    /// True for a delete marker.
+    pub marker: bool,
+    /// True when the key has no later version.
+    pub latest: bool,
+}
+
+/// What an object is to have besides its content.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Its `Content-Type`.
+    pub content_type: Option<String>,
+    /// The user's own words on it.
+    pub metadata: BTreeMap<String, String>,
+    /// It is stored only where there is none.
+    pub new: bool,
+}
+
+/// What to list of a bucket.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// Only keys that begin with this.
+    pub prefix: String,
+    /// Keys that have this behind the prefix give one line, up to and with it.
+    pub delimiter: Option<String>,
+    /// Where the page before ended: its [`Listed::next`].
+    pub after: Option<String>,
+    /// Items of the page at most.
+    pub limit: Option<usize>,
+}
+
+/// A page of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// In key order.
+    pub entries: Vec<Entry>,
+    /// What the delimiter rolled up, in order.
+    pub prefixes: Vec<String>,
+    /// Where the next page begins; `None` when this is the last one.
+    pub next: Option<String>,
+}
+
+/// What is done at the desk. Clones are the same desk.
+#[derive(Clone)]
+pub struct Desk {
+    pub(crate) directory: Arc<Directory>,
+}
+
+impl Desk {
+    /// The desk of what `directory` knows.
+    pub fn new(directory: Arc<Directory>) -> Self {
+        Self { directory }
+    }
+
+    /// The bucket of this name, or `Missing`.
+    pub fn bucket(&self, name: &str) -> Result<Arc<Bucket>> {
+        let missing = || Error::missing(format!("bucket {name}: no such bucket; `kura bucket list` lists them"));
+        self.directory.find(name).ok_or_else(missing)
+    }
+
+    /// What is known of an object, and the attributes that it was given: S3's headers, by their names in lower case.
+    pub async fn stat(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<&str>,
+    ) -> Result<(Entry, BTreeMap<String, String>)> {
+        let (id, which) = (self.bucket(bucket)?.id, which(version).map_err(from_s3)?);
+        let name = key.as_bytes().to_vec();
+        let look = async move |store: Store| store.attributes(id, &name, which).await;
+        let found = self.directory.way().ask(look).await;
+        let (stat, attributes) = found.map_err(|error: Error| of_object(error, bucket, key, version))?;
+        let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
+        Ok((entry(key, &stat), attributes.into_iter().map(|(name, value)| (name, text(value))).collect()))
+    }
+
+    /// A page of a bucket's keys, in byte order.
+    pub async fn list(&self, bucket: &str, asked: Asked) -> Result<Listed> {
+        let id = self.bucket(bucket)?.id;
+        let query = Query {
+            prefix: asked.prefix.into_bytes(),
+            delimiter: asked.delimiter.map(String::into_bytes),
+            after: asked.after.as_deref().map(of_token).transpose().map_err(from_s3)?.unwrap_or_default(),
+            limit: asked.limit,
+            versions: false,
+        };
+        let page = self.directory.way().ask(async move |store: Store| store.list(id, &query).await).await?;
+        let mut listed = Listed { entries: Vec::new(), prefixes: Vec::new(), next: page.next.as_ref().map(token) };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        for item in &page.items {
+            match item {
+                Item::Prefix(prefix) => listed.prefixes.push(text(prefix)),
+                Item::Object { key, stat } => listed.entries.push(entry(&text(key), stat)),
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Opens a version: what is known of it, and its bytes as they are read.
+    pub async fn read(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<&str>,
+    ) -> Result<(Entry, impl Stream<Item = std::result::Result<Bytes, s3s::StdError>> + Send + 'static)> {
+        let (id, which) = (self.bucket(bucket)?.id, which(version).map_err(from_s3)?);
+        // Also says `Missing` in the desk's own words.
+        let name = key.as_bytes().to_vec();
+        let look = async move |store: Store| store.stat(id, &name, which).await;
+        let stat = self.directory.way().ask(look).await;
+        stat.map_err(|error: Error| of_object(error, bucket, key, version))?;
+        let service = Service::new(Arc::clone(&self.directory));
+        let opened = open(&service, id, key.as_bytes().to_vec(), which, |stat, _| Ok(0..stat.size_bytes)).await;
+        let opened: Opened = opened.map_err(from_s3)?;
+        Ok((entry(key, &opened.stat), opened.into_body()))
+    }
+
+    /// Stores an object of `size_bytes`, where that is known, as `content` comes: whole, or nothing of it. `Exists`
+    /// when it is to be new and is there.
+    pub async fn write<E>(
+        &self,
+        bucket: &str,
+        key: &str,
+        head: Head,
+        size_bytes: Option<u64>,
+        content: impl Stream<Item = std::result::Result<Bytes, E>> + Send + Unpin + 'static,
+    ) -> Result<Entry>
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let known = self.bucket(bucket)?;
+        let if_none_match = head.new.then_some(ETagCondition::Any);
+        let attributes = head.attributes()?;
+        let guard = Guard { if_none_match, ..Guard::default() };
+        let target = Target { bucket: known, key: key.as_bytes().to_vec(), guard };
+        let body = incoming(content, size_bytes)?;
+        let store_it = move |store, content, digested| commit(store, target, content, digested, attributes);
+        let stored = take_in(self.directory.way(), body, false, store_it).await;
+        let (stat, _) = stored.map_err(from_s3).map_err(|error| match error.kind() {
+            Kind::Exists => Error::exists(format!("{bucket}/{key}: exists already")),
+            _ => error.at(format_args!("{bucket}/{key}")),
+        })?;
+        Ok(entry(key, &stat))
+    }
+
+    /// Deletes an object as the bucket's versioning says, or this version for good. `Missing` when there is none.
+    pub async fn delete(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<()> {
+        let (known, wanted) = (self.bucket(bucket)?, which(version).map_err(from_s3)?);
+        let name = key.as_bytes().to_vec();
+        let remove = async move |store: Store| {
+            let mut batch = Batch::new();
+            if wanted == Which::Latest {
+                // So that a slip of the pen is told.
+                store.stat(known.id, &name, wanted).await?;
+            }
+            delete(&mut batch, &known, &name, wanted);
+            store.commit(batch).await
+        };
+        let done = self.directory.way().ask(remove).await;
+        let done = done.map_err(|error: Error| of_object(error, bucket, key, version))?;
+        let is_done = |changed: &Changed| changed.now.is_some() || changed.before.is_some();
+        if done.iter().any(is_done) { Ok(()) } else { Err(of_object(Error::missing(""), bucket, key, version)) }
+    }
+
+    /// What does not hold of the store's tables and, with `data`, of what it stored: one line each, none when all is
+    /// well.
+    pub async fn check(&self, data: bool) -> Result<Vec<String>> {
+        let tables = async |store: Store| Ok::<_, Error>(store.check());
+        let found = self.directory.way().ask(tables).await?;
+        let mut lines: Vec<String> = found.iter().map(|violation| format!("object store: {violation}")).collect();
+        if data {
+            self.scrub(&mut lines).await?;
+        }
+        Ok(lines)
+    }
+
+    async fn scrub(&self, lines: &mut Vec<String>) -> Result<()> {
+        let mut place = None;
+        loop {
+            let step = async move |store: Store| store.scrub(place, SCRUB_BYTES).await;
+            let done = self.directory.way().ask(step).await?;
+            for damage in done.damaged {
+                let key = String::from_utf8_lossy(&damage.key).into_owned();
+                let bucket = self.directory.buckets().into_iter().find(|bucket| bucket.id == damage.partition);
+                let at = bucket.map_or_else(|| damage.partition.to_string(), |bucket| bucket.name.clone());
+                lines.push(format!("object store: {at}/{key}: {}", damage.error));
+            }
+            match done.next {
+                Some(next) => place = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+impl Head {
+    /// What is stored of it; `Invalid` when it is too much.
+    pub(crate) fn attributes(self) -> Result<Attributes> {
+        let metadata: Metadata = self.metadata.into_iter().map(|(name, value)| (name.to_lowercase(), value)).collect();
+        keep(&[("content-type", &self.content_type)], None, Some(&metadata)).map_err(from_s3)
+    }
+}
+
+/// A stream that one thread has at a time: s3s asks more of a body than comes from a socket.
+struct Alone<S>(Mutex<S>);
+
+impl<S: Stream + Unpin> Stream for Alone<S> {
+    type Item = S::Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        let stream = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        Pin::new(stream).poll_next(context)
+    }
+}
+
+/// A body that is neither signed nor said to be anything.
+fn incoming<E>(
+    content: impl Stream<Item = std::result::Result<Bytes, E>> + Send + Unpin + 'static,
+    size_bytes: Option<u64>,
+) -> Result<Incoming>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let digest = Digest::new(Said::default()).map_err(from_s3)?;
+    let length = size_bytes.map(u64::cast_signed);
+    Incoming::new(Some(StreamingBlob::wrap(Alone(Mutex::new(content)))), length, digest).map_err(from_s3)
+}
+
+fn entry(key: &str, stat: &Stat) -> Entry {
+    Entry {
+        key: key.to_owned(),
+        version: version_id(stat),
+        size_bytes: stat.size_bytes,
+        etag: if stat.marker { String::new() } else { etag(&stat.tag).value().to_owned() },
+        modified_ms: stat.modified_ms,
+        marker: stat.marker,
+        latest: stat.latest,
+    }
+}
+
+/// An error in the words of whoever named the object.
+fn of_object(error: Error, bucket: &str, key: &str, version: Option<&str>) -> Error {
+    let at = version.map_or_else(String::new, |version| format!(", version {version}"));
+    match error.kind() {
+        Kind::Missing => Error::missing(format!("{bucket}/{key}{at}: no such object")),
+        _ => error.at(format_args!("{bucket}/{key}{at}")),
+    }
+}

@@ -1,0 +1,199 @@
+//! A batch at the desk: contents go to the store as they come, and nothing is seen of them before all is committed.
+//!
+//! ```text
+//!   put, pieces, end ──┐
+//!   delete             ├── channel ──> the store's thread: an Upload a put, one Batch
+//!   require            │
+//!   commit ────────────┘               without it all is dropped, and nothing is left
+//! ```
+
+use crate::bucket::Bucket;
+use crate::delete::delete;
+use crate::desk::{Desk, Head};
+use crate::directory::now_ms;
+use crate::meta::etag;
+use crate::problem::stopped;
+use bytes::Bytes;
+use kura_block::{Buf, Error, Kind, Result};
+use kura_object::{Attributes, Batch, Condition, Put, Store, Upload, Which};
+use s3s::crypto::{Checksum as _, Md5};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+
+/// Steps that wait for the store before the client waits, too.
+const STEPS: usize = 4;
+/// Content that a batch keeps in its entry of the log; what is beyond goes to extents at once.
+const INLINE_BYTES: u64 = 1 << 20;
+
+/// What must hold of an object that is there, for a batch to happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Require {
+    /// There is none.
+    Absent,
+    /// There is one.
+    Present,
+    /// There is one of this `ETag`.
+    Tag(String),
+}
+
+/// A batch being gathered. Dropped, it leaves nothing behind.
+pub struct DeskBatch {
+    desk: Desk,
+    steps: mpsc::Sender<Step>,
+    outcome: oneshot::Receiver<Result<()>>,
+    /// Bytes to come of the object that was put last, and the hash of those that came.
+    coming: Option<(u64, Md5)>,
+}
+
+struct Name {
+    bucket: Arc<Bucket>,
+    key: String,
+}
+
+enum Step {
+    Require(Name, Require),
+    Delete(Name),
+    Put(Name, Attributes),
+    Piece(Buf),
+    /// With the MD5 of the pieces.
+    End(Vec<u8>),
+    Commit,
+}
+
+impl Desk {
+    /// Begins a batch: objects stored and deleted together or not at all.
+    pub fn batch(&self) -> DeskBatch {
+        let (steps, mut coming) = mpsc::channel(STEPS);
+        let outcome = self.directory.way().begin(async move |store: Store| gather(&store, &mut coming).await);
+        DeskBatch { desk: self.clone(), steps, outcome, coming: None }
+    }
+}
+
+impl DeskBatch {
+    /// The batch happens only if this holds of the object as it is before the batch.
+    pub async fn require(&mut self, bucket: &str, key: &str, require: Require) -> Result<()> {
+        let name = self.name(bucket, key)?;
+        self.send(Step::Require(name, require)).await
+    }
+
+    /// Deletes an object, as the bucket's versioning says; that there is none is no error.
+    pub async fn delete(&mut self, bucket: &str, key: &str) -> Result<()> {
+        let name = self.name(bucket, key)?;
+        self.send(Step::Delete(name)).await
+    }
+
+    /// Stores an object of `size_bytes`, which come next by [`DeskBatch::content`].
+    pub async fn put(&mut self, bucket: &str, key: &str, head: Head, size_bytes: u64) -> Result<()> {
+        if head.new {
+            self.require(bucket, key, Require::Absent).await?;
+        }
+        let (name, attributes) = (self.name(bucket, key)?, head.attributes()?);
+        self.send(Step::Put(name, attributes)).await?;
+        self.coming = Some((size_bytes, Md5::new()));
+        self.content(Bytes::new()).await
+    }
+
+    /// The next bytes of the object that was put last; `Invalid` when they are more than was said.
+    pub async fn content(&mut self, bytes: Bytes) -> Result<()> {
+        let (left, mut md5) = self.coming.take().unwrap_or_else(|| (0, Md5::new()));
+        let left = left.checked_sub(bytes.len() as u64);
+        let left = left.ok_or_else(|| Error::invalid("an object's content is longer than it was said to be"))?;
+        if !bytes.is_empty() {
+            md5.update(&bytes);
+            self.send(Step::Piece(Buf::copy_of(&bytes))).await?;
+        }
+        if left == 0 {
+            return self.send(Step::End(md5.finalize().to_vec())).await;
+        }
+        self.coming = Some((left, md5));
+        Ok(())
+    }
+
+    /// Does all of it, or nothing and says why.
+    pub async fn commit(mut self) -> Result<()> {
+        if self.coming.is_some() {
+            return Err(Error::invalid("an object's content is shorter than it was said to be"));
+        }
+        self.send(Step::Commit).await?;
+        self.outcome.await.map_err(|_| stopped())?
+    }
+
+    fn name(&self, bucket: &str, key: &str) -> Result<Name> {
+        Ok(Name { bucket: self.desk.bucket(bucket)?, key: key.to_owned() })
+    }
+
+    async fn send(&mut self, step: Step) -> Result<()> {
+        if self.steps.send(step).await.is_ok() {
+            return Ok(());
+        }
+        // The store has given the batch up, and says why.
+        let outcome = (&mut self.outcome).await.map_err(|_| stopped())?;
+        Err(outcome.err().unwrap_or_else(stopped))
+    }
+}
+
+/// Takes the steps as they come, and does them all at the end.
+async fn gather(store: &Store, steps: &mut mpsc::Receiver<Step>) -> Result<()> {
+    let mut batch = Batch::new();
+    let mut requires = Vec::new();
+    let mut open: Option<(Name, Attributes, Upload)> = None;
+    let mut inline_bytes = 0;
+    while let Some(step) = steps.recv().await {
+        match step {
+            Step::Require(name, require) => requires.push((name, require)),
+            Step::Delete(Name { bucket, key }) => {
+                delete(&mut batch, &bucket, key.as_bytes(), Which::Latest);
+            }
+            Step::Put(name, attributes) => {
+                let upload = if inline_bytes < INLINE_BYTES { store.upload() } else { store.upload_part() };
+                open = Some((name, attributes, upload));
+            }
+            Step::Piece(piece) => {
+                if let Some((_, _, upload)) = &mut open {
+                    upload.write(piece.into()).await?;
+                }
+            }
+            Step::End(tag) => {
+                let Some((Name { bucket, key }, attributes, upload)) = open.take() else { continue };
+                inline_bytes += upload.len();
+                let content = upload.finish().await?;
+                let versioned = bucket.versioning.adds();
+                let put = Put { content, attributes, tag, modified_ms: now_ms(), versioned };
+                batch.put(bucket.id, key.as_bytes(), put);
+            }
+            Step::Commit => {
+                for (name, require) in &requires {
+                    hold(store, &mut batch, name, require).await?;
+                }
+                return store.commit(batch).await.map(drop);
+            }
+        }
+    }
+    Err(Error::retry("the batch broke off before its end: nothing of it happened"))
+}
+
+/// Holds a condition against what is there now, and lets the batch hold it against what is there then.
+async fn hold(store: &Store, batch: &mut Batch, name: &Name, require: &Require) -> Result<()> {
+    let (id, key) = (name.bucket.id, name.key.as_bytes());
+    let at = || format!("{}/{}", name.bucket.name, name.key);
+    let stat = match store.stat(id, key, Which::Latest).await {
+        Ok(stat) => Some(stat),
+        Err(error) if error.kind() == Kind::Missing => None,
+        Err(error) => return Err(error.at(at())),
+    };
+    let condition = match (require, stat) {
+        (Require::Absent, None) => Condition::Absent,
+        (Require::Absent, Some(_)) => return Err(Error::exists(format!("{}: exists already", at()))),
+        (Require::Present, Some(_)) => Condition::Present,
+        (Require::Tag(wanted), Some(stat)) => {
+            let found = etag(&stat.tag).value().to_owned();
+            if found != *wanted {
+                return Err(Error::exists(format!("{}: its ETag is {found}, not {wanted}", at())));
+            }
+            Condition::Revision(stat.revision)
+        }
+        (_, None) => return Err(Error::missing(format!("{}: no such object", at()))),
+    };
+    batch.require(id, key, condition);
+    Ok(())
+}

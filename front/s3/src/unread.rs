@@ -1,0 +1,111 @@
+//! What an answer leaves unread of its request's body: a refusal need not read it. On a connection that goes on, it would
+//! be taken for the next request.
+//!
+//! A little is read and forgotten. Where there is more, or the client waits to be told to go on, the answer ends the
+//! connection; what still comes is read for a while, so that the client gets to see the answer.
+
+use hyper::Request;
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::header::{self, HeaderValue};
+use s3s::HttpResponse;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// Bytes that are read and forgotten for a connection to go on, and how long that may take.
+const FORGOTTEN_BYTES: usize = 1 << 20;
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a connection lingers whose answer is its last.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// A body that comes back when it is dropped before its end.
+pub(crate) struct Watched {
+    body: Option<Incoming>,
+    begun: bool,
+    back: Option<oneshot::Sender<(Incoming, bool)>>,
+}
+
+/// What comes back of a body.
+pub(crate) struct Rest {
+    back: oneshot::Receiver<(Incoming, bool)>,
+    /// The client sends the body only when it is asked to.
+    waits: bool,
+}
+
+/// The request with its body watched.
+pub(crate) fn watch(request: Request<Incoming>) -> (Request<s3s::Body>, Option<Rest>) {
+    if request.body().is_end_stream() {
+        return (request.map(s3s::Body::from), None);
+    }
+    let waits = request.headers().contains_key(header::EXPECT);
+    let (sender, back) = oneshot::channel();
+    let watched = |body| Watched { body: Some(body), begun: false, back: Some(sender) };
+    (request.map(|body| s3s::Body::http_body_unsync(watched(body))), Some(Rest { back, waits }))
+}
+
+impl Rest {
+    /// Lets the connection go on behind `answer`, or end with it.
+    pub async fn settle(mut self, answer: &mut HttpResponse) {
+        // A body that was read to its end does not come back.
+        let Ok((mut body, begun)) = self.back.try_recv() else { return };
+        let waits = self.waits && !begun;
+        if !waits && timeout(PATIENCE, forget(&mut body, FORGOTTEN_BYTES)).await == Ok(true) {
+            return;
+        }
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        if !waits {
+            tokio::spawn(async move { timeout(LINGER, forget(&mut body, usize::MAX)).await });
+        }
+    }
+}
+
+/// Reads up to `limit` bytes: whether that was all.
+async fn forget(body: &mut Incoming, mut limit: usize) -> bool {
+    loop {
+        let frame = std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;
+        let Some(Ok(frame)) = frame else { return true };
+        let len = frame.data_ref().map_or(0, Bytes::len);
+        match limit.checked_sub(len) {
+            Some(left) => limit = left,
+            None => return false,
+        }
+    }
+}
+
+impl Body for Watched {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        self.begun = true;
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = std::task::ready!(Pin::new(body).poll_frame(context));
+        if !matches!(frame, Some(Ok(_))) {
+            self.body = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let body = self.body.take().filter(|body| !body.is_end_stream());
+        if let (Some(body), Some(back)) = (body, self.back.take()) {
+            // Where nobody waits for it, the connection is gone.
+            let _ = back.send((body, self.begun));
+        }
+    }
+}
