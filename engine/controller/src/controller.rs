@@ -6,7 +6,7 @@ use crate::recording::{Recorder, Ring, Tap};
 use kura_array::{Array, Label, Member, read_label};
 use kura_block::{Block, ControllerId, DeviceId, Error, Result, Runtime, Shared};
 use kura_journal::Limits;
-use kura_volume::{Held, Parts, Replayed, Settings, Store, VolumeStatus};
+use kura_volume::{Held, HeldWrites, Parts, Replayed, Settings, Store, VolumeStatus};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -35,6 +35,8 @@ pub struct Controller {
     pub(crate) opener: Opener,
     replayed: Replayed,
     pub(crate) pool: RefCell<PoolFacts>,
+    /// Volumes whose writes wait for snapshots of one instant.
+    pub(crate) held_writes: RefCell<Vec<HeldWrites>>,
     /// Where the clients of a volume find its recording, by the volume's name.
     taps: RefCell<BTreeMap<String, Rc<Tap>>>,
 }
@@ -91,7 +93,8 @@ impl Controller {
         };
         let (store, replayed) = Store::recover(parts).await?;
         let pool = RefCell::new(PoolFacts { label: pool.label, found: pool.found });
-        Ok(Rc::new(Self { id, runtime, shared, store, opener, replayed, pool, taps: RefCell::default() }))
+        let (held_writes, taps) = (RefCell::default(), RefCell::default());
+        Ok(Rc::new(Self { id, runtime, shared, store, opener, replayed, pool, held_writes, taps }))
     }
 
     /// Controllers of the pool that the disks at `paths` make up.
@@ -168,6 +171,8 @@ impl Controller {
             controller: self.id.0,
             allocated_bytes: volume.allocated_bytes,
             open: volume.open,
+            snapshots: volume.snapshots,
+            svol: volume.svol,
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a node tells about itself. Plain data; sizes are bytes.
 
 use kura_array::{Class, Shape};
-use kura_volume::Spec;
+use kura_volume::{Spec, SvolStatus};
 
 pub use kura_volume::Report as CheckReport;
 
@@ -22,6 +22,10 @@ pub struct VolumeInfo {
     pub raw_bytes: u64,
     /// Clients that have it open.
     pub open: u32,
+    /// Snapshots and clones made of it.
+    pub snapshots: u32,
+    /// What it is besides, where it is a snapshot or clone itself.
+    pub svol: Option<SvolStatus>,
 }
 
 /// Whether a disk works.

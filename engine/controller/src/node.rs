@@ -14,6 +14,8 @@ pub struct Node {
     pub(crate) doors: Arc<[Door]>,
     /// Held by whoever changes the pool's membership.
     pub(crate) membership: Arc<tokio::sync::Mutex<()>>,
+    /// Held by whoever makes snapshots of several controllers' volumes at one instant.
+    pub(crate) instant: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Node {
@@ -22,7 +24,7 @@ impl Node {
         for door in &doors {
             door.send(|controller| controller.store().begin_upkeep());
         }
-        Self { doors: doors.into(), membership: Arc::default() }
+        Self { doors: doors.into(), membership: Arc::default(), instant: Arc::default() }
     }
 
     /// Asks every controller at once.

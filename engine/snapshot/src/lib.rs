@@ -29,4 +29,4 @@ mod pvol;
 pub use index::{Epoch, IndexTable, Key, Location};
 pub use pair::{Pair, PairTable};
 pub use pool::{ENTRIES, Entry, PoolTable, Slot};
-pub use pvol::{Pvol, Svol, Verdict, Version};
+pub use pvol::{Pvol, Rolled, Svol, Verdict, Version};

@@ -73,6 +73,11 @@ impl PairTable {
         Epoch(self.last + 1)
     }
 
+    /// A number is given to something that is no snapshot.
+    pub fn skip(&mut self, epoch: Epoch) {
+        self.last = self.last.max(epoch.0);
+    }
+
     /// A snapshot is made.
     pub fn add(&mut self, epoch: Epoch, pair: Pair) {
         self.last = self.last.max(epoch.0);

@@ -20,6 +20,17 @@ pub struct Pvol {
     pub index: IndexTable,
     /// Who sees them.
     pub pairs: PairTable,
+    /// The volume is being rolled back.
+    pub rolled: Option<Rolled>,
+}
+
+/// A volume that is what a snapshot of it is, but for what was written since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rolled {
+    /// The snapshot's volume.
+    pub svol: u64,
+    /// What is born then or later is the present; what is older is not.
+    pub since: Epoch,
 }
 
 /// What one sees at a block.
@@ -55,13 +66,28 @@ impl Pvol {
         }
     }
 
-    /// A version is written: it is the present, and born now. What was the present is left to the snapshots that see it.
-    pub fn write(&mut self, key: Key, at: Location) {
+    /// When a version of a block of `group` was born, as far as that is listed.
+    pub fn birth_of(&self, version: Version, group: u32, before: Epoch) -> Epoch {
+        match version {
+            Version::Base => Epoch::FIRST,
+            Version::Hole => self.index.hole(group, before).unwrap_or_default(),
+            Version::Listed(key, _) => key.birth(),
+        }
+    }
+
+    /// The birth of what is written now: the present in place, unless it is older than this.
+    pub fn era(&self) -> Epoch {
+        self.rolled.map_or(Epoch::FIRST, |rolled| rolled.since).max(self.pairs.latest())
+    }
+
+    /// A version is written: it is the present, and born now. What was the present is left to the snapshots that see it;
+    /// it is returned if none does.
+    #[must_use]
+    pub fn write(&mut self, key: Key, at: Location) -> Option<Key> {
         let before = self.index.find(key.block(), Epoch::NOW);
         self.index.insert(key, at);
-        if let Some((old, _)) = before.filter(|(old, _)| *old != key) {
-            self.hold(old, key.birth());
-        }
+        let (old, _) = before.filter(|(old, _)| *old != key)?;
+        (!self.hold(old, key.birth())).then_some(old)
     }
 
     /// A version that was at home lies in a slot from now on; home has what is born at `home`.
@@ -72,8 +98,9 @@ impl Pvol {
     }
 
     /// A group, the blocks `first..end`, reads as zeroes from now on, born at `birth`. Listed versions born then or later
-    /// must be gone before.
-    pub fn dig(&mut self, group: u32, first: u64, end: u64, birth: Epoch) {
+    /// must be gone before. Returns what nobody sees any more.
+    #[must_use]
+    pub fn dig(&mut self, group: u32, first: u64, end: u64, birth: Epoch) -> Vec<Key> {
         let mut newest: Vec<Key> = Vec::new();
         for (key, _) in self.index.listed(first, end) {
             match newest.last_mut() {
@@ -84,15 +111,16 @@ impl Pvol {
         let superseded: Vec<_> =
             newest.into_iter().filter(|key| self.index.hole_after(group, key.birth()).is_none()).collect();
         self.index.dig(group, birth);
-        for key in superseded {
-            self.hold(key, birth);
-        }
+        superseded.into_iter().filter(|key| !self.hold(*key, birth)).collect()
     }
 
-    fn hold(&mut self, key: Key, until: Epoch) {
-        if let Some(epoch) = self.pairs.sees(key.birth(), until) {
+    /// Leaves a version to the newest snapshot that sees it; false when none does.
+    fn hold(&mut self, key: Key, until: Epoch) -> bool {
+        let seen = self.pairs.sees(key.birth(), until);
+        if let Some(epoch) = seen {
             self.pairs.hold(epoch, key);
         }
+        seen.is_some()
     }
 
     /// When a version of a block in `group` was superseded; `None` for the present.

@@ -41,6 +41,7 @@ impl Inner {
         let space = if volume.spec.borrow().thick { Space::Keep } else { space };
         let mut at = first;
         while at < end {
+            self.released(volume).await;
             if let Some(branch) = volume.branch() {
                 at = self.clear_seen(volume, &branch, at, end).await?;
                 continue;
@@ -56,13 +57,13 @@ impl Inner {
             }
             let piece_end = end.min((u64::from(index) + 1) * blocks);
             self.make_writable(volume, at, piece_end).await?;
-            if volume.branch.borrow().is_some() {
+            if volume.branch.borrow().is_some() || volume.held.get() {
                 continue;
             }
             self.clear_loaded(volume, at, piece_end);
             self.stir();
             let empty = space == Space::GiveBack && self.group_is_empty(volume, index).await?;
-            if empty && volume.branch.borrow().is_none() {
+            if empty && volume.branch.borrow().is_none() && !volume.held.get() {
                 self.unmap(volume, index);
             }
             at = piece_end;

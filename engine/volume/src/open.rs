@@ -182,6 +182,8 @@ impl Inner {
             }
             Record::Snapshot(made) if !known => self.replay_snapshot(made, record.lsn)?,
             Record::Hole { volume, group, birth } if !known => self.replay_hole(volume, group, Some(birth)),
+            Record::RollBack { volume, rolled } if !known => self.replay_roll_back(volume, Some(rolled)),
+            Record::RolledBack { volume } if !known => self.replay_roll_back(volume, None),
             Record::NoHoles { volume, group } if !known => self.replay_hole(volume, group, None),
             Record::PoolEntries { pool, entries } => {
                 self.replayed_entries.borrow_mut().push((record.lsn, pool, entries));
@@ -204,7 +206,9 @@ impl Inner {
             | Record::HotExtentGone { .. }
             | Record::Snapshot(_)
             | Record::Hole { .. }
-            | Record::NoHoles { .. } => {}
+            | Record::NoHoles { .. }
+            | Record::RollBack { .. }
+            | Record::RolledBack { .. } => {}
             Record::HotExtent { places } => self.replay_hot_extent(places, record.lsn, known).await,
             Record::Settled => resync.settle(record.lsn),
             Record::HotBlocks { blocks } => self.replay_hot_blocks(&blocks, record.lsn),

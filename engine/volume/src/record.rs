@@ -16,6 +16,8 @@
 //! 21 pool entries   pool volume u64, u16, (slot u64, owner u32, home u32, key u64, as in a page of a pool table) each
 //! 22 hole       volume u64, group u32, birth u32
 //! 23 no holes   volume u64, group u32
+//! 24 roll back   volume u64, svol u64, since u32: the volume is what the svol is, but for what is born since
+//! 25 rolled back   volume u64
 //!  shape: copies u8, columns u8, parity u8, chunk blocks u16
 //!  spec: name text, bytes u64, layout u8, flags u8 (1 thick, 2 read-only)
 //! ```
@@ -23,7 +25,7 @@
 use kura_array::hot::MirrorId;
 use kura_array::{Layout, Place, Places, Shape};
 use kura_block::{BLOCK_BYTES, DeviceId, Error, ExtentId, Reader, Result, Writer};
-use kura_snapshot::{Entry, Epoch, Key, Slot, Svol};
+use kura_snapshot::{Entry, Epoch, Key, Rolled, Slot, Svol};
 
 /// A volume to be made, or as it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +115,8 @@ pub(crate) enum Record {
     PoolEntries { pool: u64, entries: Vec<(Slot, Option<Entry>)> },
     Hole { volume: u64, group: u32, birth: Epoch },
     NoHoles { volume: u64, group: u32 },
+    RollBack { volume: u64, rolled: Rolled },
+    RolledBack { volume: u64 },
 }
 
 /// A snapshot that is made.
@@ -267,6 +271,12 @@ impl Record {
             Self::NoHoles { volume, group } => {
                 out.u8(23).u64(*volume).u32(*group);
             }
+            Self::RollBack { volume, rolled } => {
+                out.u8(24).u64(*volume).u64(rolled.svol).u32(rolled.since.0);
+            }
+            Self::RolledBack { volume } => {
+                out.u8(25).u64(*volume);
+            }
             Self::HotGivenUp { slots } => {
                 out.u8(15).u16(slots.len() as u16);
                 for slot in slots {
@@ -347,6 +357,11 @@ impl Record {
             }
             22 => Self::Hole { volume: reader.u64()?, group: reader.u32()?, birth: Epoch(reader.u32()?) },
             23 => Self::NoHoles { volume: reader.u64()?, group: reader.u32()? },
+            24 => {
+                let (volume, svol, since) = (reader.u64()?, reader.u64()?, Epoch(reader.u32()?));
+                Self::RollBack { volume, rolled: Rolled { svol, since } }
+            }
+            25 => Self::RolledBack { volume: reader.u64()? },
             kind => {
                 return Err(Error::corrupt(format!(
                     "a journal record of kind {kind} is unknown: a newer kura wrote it"

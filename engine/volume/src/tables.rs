@@ -5,6 +5,7 @@
 //!  volumes u32, then each:
 //!  volume u64, spec and shape (as in records), groups u32, (index u32, born u64, places as in records) each,
 //!  versions u8: 0 none; 1: pool volume u64, pvol u64 (0 none), epoch u32, last epoch u32,
+//!    being rolled back to: svol u64 (0 none), since u32,
 //!    snapshots u32, (epoch u32, svol u64, lsn u64, made u64) each,  holes u32, (group u32, birth u32) each
 //!  hot extents u32, (born u64, places as in records) each
 //! ```
@@ -36,6 +37,8 @@ pub(crate) struct VolumeState {
     pub branch: RefCell<Option<Rc<Branch>>>,
     /// Where to look next for blocks that can be brought home.
     pub put_in_order: Cell<u64>,
+    /// Writes wait: several volumes are about to have snapshots of one instant.
+    pub held: Cell<bool>,
     pub deleted: Cell<bool>,
     pub opened: Cell<u32>,
 }
@@ -51,6 +54,7 @@ impl VolumeState {
             dirty: RefCell::default(),
             branch: RefCell::default(),
             put_in_order: Cell::new(0),
+            held: Cell::new(false),
             deleted: Cell::new(false),
             opened: Cell::new(0),
         };

@@ -19,6 +19,11 @@ pub(crate) const PIECE_BLOCKS: usize = 256;
 pub(crate) struct Edges(SmallVec<[(u64, Seen); 2]>);
 
 impl Edges {
+    /// Blocks, each as it was seen.
+    pub fn of(blocks: impl Iterator<Item = (u64, Seen)>) -> Self {
+        Self(blocks.collect())
+    }
+
     /// Where they lie.
     pub fn places(&self) -> impl Iterator<Item = &Place> {
         self.0.iter().map(|(_, seen)| &seen.place)
@@ -73,6 +78,10 @@ impl Inner {
                 continue;
             }
             self.make_writable(volume, first, end).await?;
+            if volume.held.get() {
+                self.released(volume).await;
+                continue;
+            }
             if self.holds(volume, &edges) && volume.branch.borrow().is_none() {
                 self.put_blocks(volume, first, &blocks, &checksums);
                 self.stir();
@@ -280,6 +289,6 @@ fn split(data: &Bufs) -> impl Iterator<Item = Buf> {
         .flat_map(|part| (0..part.len() / BLOCK_BYTES).map(|at| part.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES)))
 }
 
-fn checksums_of(data: &Bufs) -> SmallVec<[Checksum; 32]> {
+pub(crate) fn checksums_of(data: &Bufs) -> SmallVec<[Checksum; 32]> {
     data.parts().iter().flat_map(Checksum::of_blocks).collect()
 }

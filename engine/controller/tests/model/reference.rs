@@ -100,6 +100,14 @@ impl Reference {
         }
     }
 
+    /// The last write of these blocks was refused.
+    pub fn undo(&mut self, name: &str, first: usize, end: usize) {
+        let Some(volume) = self.volumes.get_mut(name) else { return };
+        for block in &mut volume.blocks[first..end] {
+            block.kept.pop();
+        }
+    }
+
     /// The write of these blocks was acknowledged; with `durable` it cannot be lost any more.
     pub fn acknowledge(&mut self, name: &str, first: usize, end: usize, durable: bool) {
         let Some(volume) = self.volumes.get_mut(name) else { return };

@@ -289,6 +289,10 @@ async fn step(
     // Work of one step is under way at once and does not overlap: each piece keeps to its own part of the volume.
     let parts = rng.random_range(1..=4);
     let part = size / parts / BLOCK * BLOCK;
+    if name.contains('@') && rng.random_bool(0.1) {
+        roll_back(owner, reference, name, seed).await;
+        return;
+    }
     let read_only = reference.borrow().volumes[name].read_only;
     let mut actions: Vec<Action> = (0..parts).map(|at| action(rng, at * part, part)).collect();
     if read_only {
@@ -301,15 +305,44 @@ async fn step(
     }
 }
 
+/// Rolls a volume back to a snapshot, if both have the same size.
+async fn roll_back(owner: &Rc<Controller>, reference: &RefCell<Reference>, snapshot: &str, seed: u64) {
+    let volumes = owner.store().volumes();
+    let svol = volumes.iter().find(|volume| volume.spec.name == snapshot).unwrap();
+    let name = svol.svol.clone().unwrap().pvol;
+    let pvol = volumes.iter().find(|volume| volume.spec.name == name).unwrap();
+    if pvol.spec.read_only || pvol.spec.size_bytes != svol.spec.size_bytes {
+        assert!(owner.store().roll_back(snapshot).await.is_err(), "seed {seed}");
+        return;
+    }
+    let size = svol.spec.size_bytes as usize;
+    let bytes = reference.borrow().bytes(snapshot, 0, size);
+    reference.borrow_mut().write(&name, 0, &bytes);
+    match owner.store().roll_back(snapshot).await {
+        Ok(_) => reference.borrow_mut().acknowledge(&name, 0, size / BLOCK, true),
+        // One at a time.
+        Err(error) => {
+            assert!(error.to_string().contains("being rolled back"), "seed {seed}: {error}");
+            reference.borrow_mut().undo(&name, 0, size / BLOCK);
+        }
+    }
+}
+
 /// Deletes a volume, or is told that others are made of it.
 async fn delete(owner: &Rc<Controller>, reference: &RefCell<Reference>, name: &str, seed: u64) {
     let children =
         owner.store().volumes().iter().any(|volume| volume.svol.as_ref().is_some_and(|svol| svol.pvol == name));
     reference.borrow_mut().volumes.get_mut(name).unwrap().deleting = !children;
-    let deleted = owner.store().delete(name).await;
-    assert_eq!(deleted.is_err(), children, "seed {seed}: {name}: {deleted:?}");
-    if !children {
-        reference.borrow_mut().volumes.remove(name);
+    match owner.store().delete(name).await {
+        Ok(()) => {
+            assert!(!children, "seed {seed}: {name}");
+            reference.borrow_mut().volumes.remove(name);
+        }
+        Err(error) => {
+            let rolling = error.to_string().contains("being rolled back");
+            assert!(children || rolling, "seed {seed}: {name}: {error}");
+            reference.borrow_mut().volumes.get_mut(name).unwrap().deleting = false;
+        }
     }
 }
 
@@ -326,8 +359,13 @@ async fn snapshot(owner: &Rc<Controller>, reference: &RefCell<Reference>, of: &s
     reference.borrow_mut().volumes.insert(name.clone(), svol);
     let acknowledged = reference.borrow().acknowledged(of);
     let wanted = SnapshotSpec { of: of.to_owned(), name: name.clone(), read_only };
-    owner.store().snapshot(&[wanted], 7).await.unwrap();
+    let made = owner.store().snapshot(&[wanted], 7).await;
     let reference = &mut *reference.borrow_mut();
+    if let Err(error) = made {
+        assert!(error.to_string().contains("being rolled back"), "{name}: {error}");
+        reference.volumes.remove(&name);
+        return;
+    }
     reference.flushed(of, &acknowledged);
     reference.volumes.get_mut(&name).unwrap().durable = true;
 }
@@ -395,27 +433,31 @@ fn action(rng: &mut ChaCha8Rng, from: usize, len: usize) -> Action {
 }
 
 async fn act(device: &dyn Block, name: &str, reference: &RefCell<Reference>, action: Action, seed: u64) {
-    let acknowledge = |offset: usize, len: usize, durable: bool| {
+    let settle = |offset: usize, len: usize, durable: bool, done: &kura_block::Result<()>| {
         let (first, end) = (offset / BLOCK, (offset + len).div_ceil(BLOCK));
-        reference.borrow_mut().acknowledge(name, first, end, durable);
+        let mut reference = reference.borrow_mut();
+        match done {
+            Ok(()) => reference.acknowledge(name, first, end, durable),
+            Err(_) => reference.undo(name, first, end),
+        }
     };
     let done = match action {
         Action::Write { offset, data, fua } => {
             reference.borrow_mut().write(name, offset, &data);
             let done = device.write(offset as u64, Bufs::from(Buf::copy_of(&data)), fua).await;
-            acknowledge(offset, data.len(), fua && done.is_ok());
+            settle(offset, data.len(), fua, &done);
             done
         }
         Action::Zero { offset, len, keep } => {
             reference.borrow_mut().write(name, offset, &vec![0; len]);
             let done = device.write_zeroes(offset as u64, len as u64, keep).await;
-            acknowledge(offset, len, false);
+            settle(offset, len, false, &done);
             done
         }
         Action::Discard { offset, len } => {
             reference.borrow_mut().write(name, offset, &vec![0; len]);
             let done = device.discard(offset as u64, len as u64).await;
-            acknowledge(offset, len, false);
+            settle(offset, len, false, &done);
             done
         }
         Action::Read { offset, len } => match device.read(offset as u64, len).await {
@@ -434,6 +476,7 @@ async fn act(device: &dyn Block, name: &str, reference: &RefCell<Reference>, act
         }
     };
     if let Err(error) = done {
-        panic!("seed {seed}: {name}: {error}");
+        // Its volume is being rolled back to it: it stays as it is.
+        assert!(error.to_string().contains("being rolled back"), "seed {seed}: {name}: {error}");
     }
 }

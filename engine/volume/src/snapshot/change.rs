@@ -80,6 +80,7 @@ impl Inner {
         loop {
             self.ready(volume)?;
             volume.check_blocks(blocks.end)?;
+            self.refuse_rolled_to(volume, branch)?;
             if !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) {
                 return Ok(false);
             }
@@ -110,6 +111,10 @@ impl Inner {
                 self.make_room(bytes).await?;
                 continue;
             }
+            if volume.held.get() {
+                self.released(volume).await;
+                continue;
+            }
             if !self.holds(volume, edges) {
                 return Ok(false);
             }
@@ -124,10 +129,10 @@ impl Inner {
 
     fn plan(&self, volume: &Rc<VolumeState>, branch: &Branch, blocks: Range<u64>, clears: bool) -> Vec<How> {
         let (pvol, group_blocks) = (branch.pvol.borrow(), self.group_blocks(volume));
-        let latest = pvol.pairs.latest();
+        let (latest, rolled) = (pvol.era(), pvol.rolled.is_some());
         let save = |born: Epoch| match self.settings.saving {
-            Saving::Copy => How::Copy(born),
-            Saving::Redirect => How::Redirect(latest),
+            Saving::Copy if !rolled => How::Copy(born),
+            _ => How::Redirect(latest),
         };
         let how = |block: u64| {
             let group = (block / group_blocks) as u32;
@@ -138,9 +143,9 @@ impl Inner {
                 Version::Listed(_, Location::Slot(_)) => How::Redirect(latest),
                 Version::Listed(key, Location::Home) if key.birth() >= latest => How::InPlace(Rc::clone(volume), block),
                 Version::Listed(key, Location::Home) => save(key.birth()),
-                Version::Hole if clears => How::Stays,
+                Version::Hole if clears && !rolled => How::Stays,
                 Version::Hole => How::Redirect(latest.max(pvol.index.hole(group, Epoch::NOW).unwrap_or_default())),
-                Version::Base if branch.parent.is_some() => How::Redirect(latest),
+                Version::Base if branch.parent.is_some() || rolled => How::Redirect(latest),
                 Version::Base => match volume.extent(self.index_of(block)) {
                     None if clears => How::Stays,
                     None => How::InPlace(Rc::clone(volume), block),
@@ -222,6 +227,7 @@ impl Inner {
         let mut slots = std::mem::take(&mut taken.slots).into_iter();
         let (mut entries, mut runs) = (Vec::new(), Vec::<Changed>::new());
         let mut pvol = branch.pvol.borrow_mut();
+        let mut unseen = Vec::new();
         for (at, how) in plan.iter().enumerate() {
             let block = first + at as u64;
             let owned = |birth, home| Some(Entry { owner: volume.number(), key: Key::new(block, birth), home });
@@ -231,7 +237,7 @@ impl Inner {
                 How::Redirect(birth) => {
                     let Some(slot) = slots.next() else { continue };
                     entries.push((slot, owned(*birth, Epoch::FIRST)));
-                    pvol.write(Key::new(block, *birth), Location::Slot(slot));
+                    unseen.extend(pvol.write(Key::new(block, *birth), Location::Slot(slot)));
                     (Rc::clone(pool), slot.0)
                 }
                 How::Copy(born) => {
@@ -265,6 +271,7 @@ impl Inner {
             }
         }
         self.put_entries(&branch.family, &entries);
+        self.tidy_versions(volume, unseen);
     }
 
     /// Says whose slots are, in the table and the log.
@@ -292,5 +299,5 @@ struct Changed {
 
 /// The newest birth that a version of a block of `group` may have now.
 pub(super) fn birth_now(pvol: &Pvol, group: u32) -> Epoch {
-    pvol.pairs.latest().max(pvol.index.hole(group, Epoch::NOW).unwrap_or_default())
+    pvol.era().max(pvol.index.hole(group, Epoch::NOW).unwrap_or_default())
 }

@@ -18,8 +18,10 @@ impl Inner {
         let group_end = (first / group_blocks + 1) * group_blocks;
         let volume_end = volume.size_bytes() / BLOCK_BYTES as u64;
         if first.is_multiple_of(group_blocks) && end >= volume_end.min(group_end) {
-            self.ready(volume)?;
             self.make_room(0).await?;
+            self.released(volume).await;
+            self.ready(volume)?;
+            self.refuse_rolled_to(volume, branch)?;
             let same = volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch));
             if same && self.dig(volume, branch, first / group_blocks) {
                 return Ok(group_end);
@@ -35,7 +37,7 @@ impl Inner {
         let group_blocks = self.group_blocks(volume);
         let (first, end) = (group * group_blocks, (group + 1) * group_blocks);
         let mut pvol = branch.pvol.borrow_mut();
-        let latest = pvol.pairs.latest();
+        let latest = pvol.era();
         let listed: Vec<_> = pvol.index.listed(first, end).collect();
         if listed.iter().any(|(_, at)| *at == Location::Home) {
             return false;
@@ -57,14 +59,21 @@ impl Inner {
         let index = (first / self.array.extent_blocks() as u64) as u32;
         let born = volume.extent(index).map(|extent| extent.owner.born);
         let base_is_seen = branch.parent.is_some() || born.is_some_and(|born| pvol.pairs.latest_at(born) < latest);
-        if !base_is_seen && seen.is_empty() && pvol.index.hole(group as u32, kura_snapshot::Epoch::NOW).is_none() {
+        let whole = pvol.rolled.is_none();
+        if whole
+            && !base_is_seen
+            && seen.is_empty()
+            && pvol.index.hole(group as u32, kura_snapshot::Epoch::NOW).is_none()
+        {
             drop(pvol);
             self.unmap(volume, index);
             return true;
         }
         let birth = birth_now(&pvol, group as u32);
         self.append(&Record::Hole { volume: volume.id, group: group as u32, birth });
-        pvol.dig(group as u32, first, end, birth);
+        let unseen = pvol.dig(group as u32, first, end, birth);
+        drop(pvol);
+        self.tidy_versions(volume, unseen);
         true
     }
 }

@@ -36,6 +36,15 @@ impl Inner {
             span = span.min((u64::from(group) + 1) * group_blocks - block);
             let pvol = branch.pvol.borrow();
             let version = pvol.version(block, group, before);
+            if let Some(rolled) = pvol.rolled.filter(|rolled| before > rolled.since)
+                && pvol.birth_of(version, group, before) < rolled.since
+                && let Some(svol) = self.tables.borrow().volumes.get(&rolled.svol).cloned()
+            {
+                span = pvol.index.first_in(block + 1, block + span).map_or(span, |next| next - block);
+                drop(pvol);
+                (at, before) = (svol, Epoch::NOW);
+                continue;
+            }
             if let Version::Listed(_, location) = version {
                 let Location::Slot(slot) = location else { return (Place::At(Rc::clone(&at), block), 1) };
                 let follows = |ahead: &u64| {

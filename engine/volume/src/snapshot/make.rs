@@ -88,12 +88,54 @@ impl Store {
     }
 }
 
+/// Volumes whose writes wait until this is dropped.
+pub struct Held {
+    store: Store,
+    volumes: Vec<Rc<VolumeState>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for volume in &self.volumes {
+            volume.held.set(false);
+        }
+        self.store.inner.room.notify_waiters();
+    }
+}
+
+impl Store {
+    /// Makes writes of volumes wait until the answer is dropped: for snapshots of one instant with other controllers'.
+    pub fn hold(&self, names: &[String]) -> Result<Held> {
+        let mut held = Held { store: self.clone(), volumes: Vec::new() };
+        for name in names {
+            let volume = self.inner.find(name)?;
+            if volume.held.replace(true) {
+                return Err(Error::busy(format!("volume {name}: another snapshot is just being made of it")));
+            }
+            held.volumes.push(volume);
+        }
+        Ok(held)
+    }
+}
+
 impl Inner {
+    /// Waits until the writes of a volume may go on.
+    pub async fn released(&self, volume: &VolumeState) {
+        loop {
+            let room = self.room.notified();
+            if !volume.held.get() {
+                return;
+            }
+            room.await;
+        }
+    }
+
     /// Makes all of them, or none, between two records of the log.
     fn make_snapshots(&self, wanted: &[SnapshotSpec], made_unix_s: u64) -> Result<Vec<Rc<VolumeState>>> {
         let pvols: Vec<_> = wanted.iter().map(|spec| self.find(&spec.of)).collect::<Result<_>>()?;
         for pvol in &pvols {
             self.ready(pvol)?;
+            self.refuse_rolling(pvol)?;
             if pvol.branch().is_some_and(|branch| branch.pvol.borrow().pairs.last_given() + 1 >= Epoch::NOW.0) {
                 let name = pvol.spec.borrow().name.clone();
                 return Err(Error::full(format!("volume {name}: had 67 million snapshots: copy it to a new volume")));
@@ -227,6 +269,7 @@ impl Inner {
     /// Refuses to delete a volume that others are made of.
     pub fn check_childless(&self, volume: &VolumeState) -> Result<()> {
         let Some(branch) = volume.branch() else { return Ok(()) };
+        self.refuse_rolled_to(volume, &branch)?;
         let pvol = branch.pvol.borrow();
         let Some((_, newest)) = pvol.pairs.live().next_back() else { return Ok(()) };
         let tables = self.tables.borrow();

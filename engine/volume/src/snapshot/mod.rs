@@ -20,20 +20,23 @@
 
 mod change;
 mod clear;
+mod diff;
 mod locate;
 mod make;
 mod pages;
+mod rollback;
 mod tidy;
 
 pub(crate) use change::Change;
+pub use diff::Changes;
 pub(crate) use locate::Place;
-pub use make::{SnapshotSpec, SvolStatus};
+pub use make::{Held as HeldWrites, SnapshotSpec, SvolStatus};
 pub(crate) use pages::Replayed as ReplayedEntries;
 pub(crate) use tidy::Tidying;
 
 use crate::tables::{Tables, VolumeState};
 use kura_block::{Error, Reader, Result, Writer};
-use kura_snapshot::{Epoch, Location, Pair, PairTable, PoolTable, Pvol, Svol};
+use kura_snapshot::{Epoch, Location, Pair, PairTable, PoolTable, Pvol, Rolled, Svol};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -81,7 +84,8 @@ impl Branch {
         let (pvol, epoch) = branch.parent.as_ref().map_or((0, Epoch::FIRST), |(pvol, epoch)| (pvol.id, *epoch));
         let versions = branch.pvol.borrow();
         out.u8(1).u64(branch.family.pool.id).u64(pvol).u32(epoch.0).u32(versions.pairs.last_given());
-        out.u32(versions.pairs.live().len() as u32);
+        let rolled = versions.rolled.unwrap_or(Rolled { svol: 0, since: Epoch::FIRST });
+        out.u64(rolled.svol).u32(rolled.since.0).u32(versions.pairs.live().len() as u32);
         for (epoch, pair) in versions.pairs.live() {
             out.u32(epoch.0).u64(pair.svol).u64(pair.lsn).u64(pair.made_unix_s);
         }
@@ -106,12 +110,14 @@ impl BranchFacts {
         }
         let (pool, parent) = (reader.u64()?, Svol { pvol: reader.u64()?, epoch: Epoch(reader.u32()?) });
         let last = reader.u32()?;
+        let rolled = Rolled { svol: reader.u64()?, since: Epoch(reader.u32()?) };
         let mut live = Vec::new();
         for _ in 0..reader.u32()? {
             let epoch = Epoch(reader.u32()?);
             live.push((epoch, Pair { svol: reader.u64()?, lsn: reader.u64()?, made_unix_s: reader.u64()? }));
         }
-        let mut pvol = Pvol { pairs: PairTable::restore(last, live), ..Pvol::default() };
+        let rolled = Some(rolled).filter(|rolled| rolled.svol != 0);
+        let mut pvol = Pvol { pairs: PairTable::restore(last, live), rolled, ..Pvol::default() };
         for _ in 0..reader.u32()? {
             pvol.index.dig(reader.u32()?, Epoch(reader.u32()?));
         }

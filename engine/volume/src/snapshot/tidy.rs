@@ -35,6 +35,13 @@ impl Inner {
         self.tidier.notify_one();
     }
 
+    /// Hands versions of a volume, if any, to the task that tidies up.
+    pub fn tidy_versions(&self, volume: &Rc<VolumeState>, keys: Vec<Key>) {
+        if !keys.is_empty() {
+            self.tidy(Tidying::Versions { volume: Rc::clone(volume), keys });
+        }
+    }
+
     /// The task that tidies up, until the store stops or its journal fails.
     pub async fn tidy_for_ever(self: Rc<Self>) {
         while !self.stopping.get() && self.journal().alive().is_ok() {
@@ -127,7 +134,7 @@ impl Inner {
 
     /// Holes of a volume that hide nothing any more are gone, and the groups behind them go back to the pool.
     fn fill_holes(&self, volume: &Rc<VolumeState>, branch: &Branch) {
-        if branch.parent.is_some() {
+        if branch.parent.is_some() || branch.pvol.borrow().rolled.is_some() {
             return;
         }
         let group_blocks = self.group_blocks(volume);
@@ -160,7 +167,7 @@ impl Inner {
         let plain = |volume: &&&Rc<VolumeState>| {
             volume.branch().is_some_and(|branch| {
                 let pvol = branch.pvol.borrow();
-                branch.parent.is_none() && pvol.pairs.is_empty() && pvol.index.is_empty()
+                branch.parent.is_none() && pvol.pairs.is_empty() && pvol.index.is_empty() && pvol.rolled.is_none()
             })
         };
         if members.iter().any(|volume| !plain(&volume))
@@ -180,7 +187,10 @@ impl Inner {
     fn families_wait(&self) -> bool {
         let tables = self.tables.borrow();
         tables.volumes.values().any(|volume| {
-            volume.branch().is_some_and(|branch| branch.parent.is_none() && !branch.pvol.borrow().index.is_empty())
+            volume.branch().is_some_and(|branch| {
+                let pvol = branch.pvol.borrow();
+                pvol.rolled.is_some() || branch.parent.is_none() && !pvol.index.is_empty()
+            })
         })
     }
 
@@ -189,7 +199,14 @@ impl Inner {
         let quiet = self.runtime.now().saturating_sub(self.last_write.get()) >= QUIET;
         let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
         for volume in volumes {
-            let Some(branch) = volume.branch().filter(|branch| branch.parent.is_none()) else { continue };
+            let Some(branch) = volume.branch() else { continue };
+            if branch.pvol.borrow().rolled.is_some() {
+                self.go_on_rolling_back(&volume, &branch).await?;
+                return Ok(true);
+            }
+            if branch.parent.is_some() {
+                continue;
+            }
             if !quiet && !branch.pvol.borrow().pairs.is_empty() {
                 continue;
             }

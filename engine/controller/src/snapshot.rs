@@ -1,0 +1,122 @@
+//! Snapshots of a node's volumes, on whichever controllers they are.
+
+use crate::info::VolumeInfo;
+use crate::{Controller, Node};
+use futures::future::join_all;
+use kura_block::{Error, Local, Result};
+use kura_volume::{Changes, HeldWrites, SnapshotSpec};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+impl Controller {
+    /// Makes snapshots of this controller's volumes at one instant, and lets their writes go on.
+    async fn snapshot(self: Rc<Self>, wanted: Vec<SnapshotSpec>, made_unix_s: u64) -> Result<Vec<VolumeInfo>> {
+        let made = self.store().snapshot(&wanted, made_unix_s).await?;
+        Ok(made.into_iter().map(|volume| self.describe(volume)).collect())
+    }
+
+    fn held(&self) -> &RefCell<Vec<HeldWrites>> {
+        &self.held_writes
+    }
+}
+
+impl Node {
+    /// Makes snapshots of volumes at one instant, wherever they are; durable when the future resolves. With volumes of
+    /// several controllers their writes wait, some milliseconds, until all are made.
+    pub async fn snapshot(&self, wanted: Vec<SnapshotSpec>, made_unix_s: u64) -> Result<Vec<VolumeInfo>> {
+        if wanted.is_empty() {
+            return Err(Error::invalid("no snapshot is named: give VOLUME@NAME"));
+        }
+        let mut shares: BTreeMap<u16, Vec<SnapshotSpec>> = BTreeMap::new();
+        for spec in wanted {
+            let (_, volume) = self.find(&spec.of).await?;
+            shares.entry(volume.controller).or_default().push(spec);
+        }
+        let several = shares.len() > 1;
+        let _one = self.instant.lock().await;
+        if several {
+            let held = self.hold(&shares).await;
+            if held.is_err() {
+                self.release().await?;
+                held?;
+            }
+        }
+        let made = shares.iter().map(|(controller, wanted)| {
+            let (door, wanted) = (self.doors[usize::from(*controller)].clone(), wanted.clone());
+            async move {
+                door.call(move |controller| -> Local<'static, Result<Vec<VolumeInfo>>> {
+                    Box::pin(controller.snapshot(wanted, made_unix_s))
+                })
+                .await?
+            }
+        });
+        let made: Vec<Result<Vec<VolumeInfo>>> = join_all(made).await;
+        if several {
+            self.release().await?;
+        }
+        let mut all = Vec::new();
+        let mut failed = None;
+        for made in made {
+            match made {
+                Ok(made) => all.extend(made),
+                Err(error) => failed = Some(error),
+            }
+        }
+        let Some(error) = failed else { return Ok(all) };
+        for made in all {
+            self.delete_volume(&made.spec.name, true).await?;
+        }
+        Err(error)
+    }
+
+    async fn hold(&self, shares: &BTreeMap<u16, Vec<SnapshotSpec>>) -> Result<()> {
+        for (controller, wanted) in shares {
+            let names: Vec<String> = wanted.iter().map(|spec| spec.of.clone()).collect();
+            let hold = move |controller: Rc<Controller>| -> Local<'static, Result<()>> {
+                let held = controller.store().hold(&names).map(|held| controller.held().borrow_mut().push(held));
+                Box::pin(std::future::ready(held))
+            };
+            self.doors[usize::from(*controller)].call(hold).await??;
+        }
+        Ok(())
+    }
+
+    async fn release(&self) -> Result<()> {
+        self.ask_all(|controller| {
+            controller.held().borrow_mut().clear();
+            Box::pin(std::future::ready(Ok(())))
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Makes a volume what one of its snapshots is, at once; the data follows in the background. `Busy` while a client has
+    /// the volume open and not `force`.
+    pub async fn roll_back(&self, snapshot: &str, force: bool) -> Result<VolumeInfo> {
+        let (door, info) = self.find(snapshot).await?;
+        let of = info.svol.ok_or_else(|| Error::invalid(format!("{snapshot}: is no snapshot: give VOLUME@NAME")))?;
+        let (_, volume) = self.find(&of.pvol).await?;
+        if volume.open > 0 && !force {
+            return Err(Error::busy(format!(
+                "volume {}: {} clients have it open: unmount it and disconnect them, or say --force",
+                of.pvol, volume.open
+            )));
+        }
+        let snapshot = snapshot.to_owned();
+        door.call(move |controller| -> Local<'static, Result<VolumeInfo>> {
+            Box::pin(async move { Ok(controller.describe(controller.store().roll_back(&snapshot).await?)) })
+        })
+        .await?
+    }
+
+    /// Where `later` differs from `earlier`, from `offset` on: two snapshots of one volume, or a snapshot and its volume.
+    pub async fn changed(&self, earlier: &str, later: &str, offset: u64) -> Result<Changes> {
+        let (door, _) = self.find(earlier).await?;
+        let (earlier, later) = (earlier.to_owned(), later.to_owned());
+        door.call(move |controller| -> Local<'static, Result<Changes>> {
+            Box::pin(async move { controller.store().changed(&earlier, &later, offset).await })
+        })
+        .await?
+    }
+}

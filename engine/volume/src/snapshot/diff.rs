@@ -1,0 +1,90 @@
+//! What changed between two snapshots of a volume, or between one and the volume.
+
+use super::locate::Place;
+use crate::store::{Inner, Store};
+use kura_block::{BLOCK_BYTES, Error, Result, RunKind};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Ranges in one answer.
+const RANGES: usize = 4096;
+/// Runs of blocks looked at for one answer.
+const STEPS: usize = 16384;
+
+/// Where two snapshots differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Ranges of bytes, in order.
+    pub ranges: Vec<Range<u64>>,
+    /// Where to ask for the rest, if there is more.
+    pub next_offset: Option<u64>,
+}
+
+impl Store {
+    /// Where `later` differs from `earlier`, from `offset` on.
+    /// Blocks that were written with what they had are among them.
+    pub async fn changed(&self, earlier: &str, later: &str, offset: u64) -> Result<Changes> {
+        let inner = &self.inner;
+        let (one, other) = (inner.find(earlier)?, inner.find(later)?);
+        let related = match (one.branch(), other.branch()) {
+            (Some(one), Some(other)) => Rc::ptr_eq(&one.family, &other.family),
+            _ => false,
+        };
+        if !related {
+            return Err(Error::invalid(format!(
+                "{earlier} and {later}: give two snapshots of one volume, or one and the volume"
+            )));
+        }
+        let unit = BLOCK_BYTES as u64;
+        let (end, common) = (other.size_bytes() / unit, one.size_bytes().min(other.size_bytes()) / unit);
+        let (mut at, mut steps) = (offset / unit, 0);
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        let mut add = |first: u64, end: u64| match ranges.last_mut() {
+            Some(last) if last.end == first * unit => last.end = end * unit,
+            _ => ranges.push(first * unit..end * unit),
+        };
+        let mut found = 0;
+        while at < common && found < RANGES && steps < STEPS {
+            steps += 1;
+            let (here, run) = inner.locate(&one, at, common);
+            let (there, alike) = inner.locate(&other, at, at + run);
+            let until = at + run.min(alike);
+            if here != there {
+                for written in inner.written_in(&here, &there, until - at).await? {
+                    add(at + written.start, at + written.end);
+                    found += 1;
+                }
+            }
+            at = until;
+        }
+        if at < common {
+            return Ok(Changes { ranges, next_offset: Some(at * unit) });
+        }
+        if common < end {
+            add(common.max(offset / unit), end);
+        }
+        Ok(Changes { ranges, next_offset: None })
+    }
+}
+
+impl Inner {
+    /// Of blocks that lie in two places, those that may differ: all, but for what reads as zeroes in both.
+    async fn written_in(&self, one: &Place, other: &Place, count: u64) -> Result<Vec<Range<u64>>> {
+        let unit = BLOCK_BYTES as u64;
+        let (mut at, mut ranges) = (0, Vec::new());
+        let (Place::Zero, Place::At(state, first)) = (one, other) else {
+            ranges.push(0..count);
+            return Ok(ranges);
+        };
+        while at < count {
+            for run in self.runs(state, (first + at) * unit, (count - at) * unit).await? {
+                let end = at + run.len_bytes / unit;
+                if run.kind == RunKind::Data {
+                    ranges.push(at..end);
+                }
+                at = end;
+            }
+        }
+        Ok(ranges)
+    }
+}
