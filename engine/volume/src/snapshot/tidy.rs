@@ -69,6 +69,17 @@ impl Inner {
         }
     }
 
+    /// Tidies up what there is now.
+    pub async fn tidy_all(&self) -> Result<()> {
+        loop {
+            let next = self.untidy.borrow_mut().pop_front();
+            match next {
+                Some(what) => self.tidy_one(what).await?,
+                None => return Ok(()),
+            }
+        }
+    }
+
     async fn tidy_one(&self, what: Tidying) -> Result<()> {
         match what {
             Tidying::Versions { volume, keys } => {
