@@ -156,6 +156,8 @@ pub(crate) struct Inner {
     pub migrator: Notify,
     /// What deleted snapshots left behind.
     pub untidy: RefCell<VecDeque<Tidying>>,
+    /// Held by whoever gives up groups that only deleted snapshots saw.
+    pub tidying: tokio::sync::Mutex<()>,
     /// There is something to tidy up.
     pub tidier: Notify,
     /// Pages of pool tables that the next checkpoint writes.
