@@ -1,8 +1,8 @@
 //! What deleted snapshots leave behind: versions that nobody sees any more, and blocks whose places can be put in order.
 
 use super::{Branch, Family};
+use crate::extent::Pins;
 use crate::record::Record;
-use crate::snapshot::locate::Place;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use futures::future::select;
@@ -264,6 +264,10 @@ impl Inner {
     /// The slot of a block that can be brought home, and the version it is.
     fn may_come_home(&self, volume: &VolumeState, branch: &Branch, block: u64) -> Option<(Key, Slot)> {
         let pvol = branch.pvol.borrow();
+        if pvol.rolled.is_some() {
+            // What is listed is not what the volume is.
+            return None;
+        }
         let group = (block / self.group_blocks(volume)) as u32;
         let (key, Location::Slot(slot)) = pvol.index.find(block, Epoch::NOW)? else { return None };
         let extent = volume.extent((block / self.array.extent_blocks() as u64) as u32);
@@ -276,28 +280,29 @@ impl Inner {
 
     /// Writes a block to its home and gives its slot up, unless something else happens to it meanwhile.
     async fn bring_home(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>, block: u64) -> Result<()> {
-        let (place, _) = self.locate(volume, block, block + 1);
-        let Place::At(pool, slot) = &place else { return Ok(()) };
+        let pool = &branch.family.pool;
         loop {
             if self.ready(volume).is_err() || !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) {
                 return Ok(());
             }
-            let data = self.read_blocks(pool, *slot, slot + 1).await?;
-            let version = self.checksum(pool, *slot);
+            let Some((key, slot)) = self.may_come_home(volume, branch, block) else { return Ok(()) };
+            let _pinned = Pins::of(&pool.extent((slot.0 / self.array.extent_blocks() as u64) as u32));
+            let data = self.read_blocks(pool, slot.0, slot.0 + 1).await?;
             self.make_writable(volume, block, block + 1).await?;
-            if self.locate(volume, block, block + 1).0 != place {
-                return Ok(());
-            }
-            let Some((key, home)) = self.may_come_home(volume, branch, block) else { return Ok(()) };
-            if let Some(extent) = self.unloaded(pool, *slot) {
+            if let Some(extent) = self.unloaded(pool, slot.0) {
                 self.load(&extent).await?;
                 continue;
             }
-            let now = self.checksum(pool, *slot);
-            if now != version || now.is_some_and(|now| now != Checksum::of(&data.contiguous())) {
+            // From here on nothing waits: it is as it was read, or it is looked at again.
+            let now = self.checksum(pool, slot.0);
+            let unchanged = now.is_none_or(|now| now == Checksum::of(&data.contiguous()));
+            if !unchanged
+                || self.may_come_home(volume, branch, block) != Some((key, slot))
+                || self.ready(volume).is_err()
+            {
                 continue;
             }
-            self.come_home(volume, branch, (key, home), now.map(|checksum| (data, checksum)));
+            self.come_home(volume, branch, (key, slot), now.map(|checksum| (data, checksum)));
             return Ok(());
         }
     }
