@@ -6,7 +6,7 @@ use futures::future::join_all;
 use kura_block::{Error, Local, Result};
 use kura_volume::{Changes, HeldWrites, SnapshotSpec};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 impl Controller {
@@ -72,7 +72,8 @@ impl Node {
 
     async fn hold(&self, shares: &BTreeMap<u16, Vec<SnapshotSpec>>) -> Result<()> {
         for (controller, wanted) in shares {
-            let names: Vec<String> = wanted.iter().map(|spec| spec.of.clone()).collect();
+            let names: BTreeSet<String> = wanted.iter().map(|spec| spec.of.clone()).collect();
+            let names: Vec<String> = names.into_iter().collect();
             let hold = move |controller: Rc<Controller>| -> Local<'static, Result<()>> {
                 let held = controller.store().hold(&names).map(|held| controller.held().borrow_mut().push(held));
                 Box::pin(std::future::ready(held))

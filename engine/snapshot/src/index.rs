@@ -127,9 +127,30 @@ impl IndexTable {
         self.holes.insert((group, birth));
     }
 
+    /// The oldest hole of a group.
+    pub fn oldest_hole(&self, group: u32) -> Option<Epoch> {
+        self.holes.range((group, Epoch::FIRST)..=(group, Epoch::NOW)).next().map(|(_, birth)| *birth)
+    }
+
+    /// Some groups that have holes, in order, from `group` on.
+    pub fn holed_from(&self, group: u32, count: usize) -> Vec<u32> {
+        let mut groups: Vec<u32> = Vec::new();
+        for (holed, _) in self.holes.range((group, Epoch::FIRST)..) {
+            if groups.last() != Some(holed) {
+                if groups.len() == count {
+                    break;
+                }
+                groups.push(*holed);
+            }
+        }
+        groups
+    }
+
     /// A group has no holes any more.
     pub fn fill(&mut self, group: u32) {
-        self.holes.retain(|(holed, _)| *holed != group);
+        while let Some(birth) = self.oldest_hole(group) {
+            self.holes.remove(&(group, birth));
+        }
     }
 
     /// All holes, by group and birth.

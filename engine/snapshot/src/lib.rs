@@ -18,7 +18,8 @@
 //! What must hold:
 //! 1. A slot has one owner, and every version that lies in a slot is in the index of the volume that owns it.
 //! 2. A version is given up only when no snapshot and not the present sees it, and a younger version of it is known.
-//! 3. What a home holds is named by its birth too where it is not the oldest version: a slot of the same block carries it.
+//! 3. What a home holds is named by its birth too where it is not the oldest version: the entry of the newest older slot of
+//!    the block carries it, and the next older one from when that one goes.
 
 mod index;
 pub mod method;

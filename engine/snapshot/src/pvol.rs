@@ -49,8 +49,8 @@ pub enum Version {
 pub enum Verdict {
     /// It is needed, or not there any more.
     Stays,
-    /// Nobody sees it: it is not listed any more, and its slot is free.
-    Goes(Slot),
+    /// Nobody sees it: it is not listed any more, and where it lay is free.
+    Goes(Location),
 }
 
 impl Pvol {
@@ -134,26 +134,24 @@ impl Pvol {
     }
 
     /// Decides on a version of a block in `group`, when the newest snapshot that saw it is gone, or on all when the tables
-    /// are read again. With `carries_home` its slot says what home has: it stays while there are older versions.
-    pub fn judge(&mut self, key: Key, group: u32, carries_home: bool) -> Verdict {
+    /// are read again. What nobody sees is not listed any more.
+    pub fn judge(&mut self, key: Key, group: u32) -> Verdict {
         let Some(at) = self.index.get(key) else { return Verdict::Stays };
         let Some(until) = self.until(key, group) else { return Verdict::Stays };
-        if let Some(epoch) = self.pairs.sees(key.birth(), until) {
-            self.pairs.hold(epoch, key);
-            return Verdict::Stays;
-        }
-        let older = self.index.find(key.block(), key.birth()).map(|(older, _)| older);
-        if let (true, Some(older)) = (carries_home, older)
-            && let Some(epoch) = self.pairs.sees(older.birth(), key.birth())
-        {
-            self.pairs.hold(epoch, key);
+        if self.hold(key, until) {
             return Verdict::Stays;
         }
         self.index.remove(key);
-        match at {
-            Location::Slot(slot) => Verdict::Goes(slot),
-            Location::Home => Verdict::Stays,
-        }
+        Verdict::Goes(at)
+    }
+
+    /// The newest version of a block that lies in a slot and was born before `birth`.
+    pub fn older_slot(&self, block: u64, birth: Epoch) -> Option<(Key, Slot)> {
+        let listed = self.index.listed(block, block + 1).rev();
+        listed.filter(|(key, _)| key.birth() < birth).find_map(|(key, at)| match at {
+            Location::Slot(slot) => Some((key, slot)),
+            Location::Home => None,
+        })
     }
 
     /// True when a snapshot sees what home had before anything was listed of this block, where home's extent was taken

@@ -116,6 +116,7 @@ impl Inner {
             migrator: Notify::new(),
             untidy: RefCell::default(),
             tidying: tokio::sync::Mutex::new(()),
+            dropping: tokio::sync::Mutex::new(()),
             tidier: Notify::new(),
             dirty_pool_pages: Cell::new(0),
             replayed_entries: RefCell::default(),

@@ -141,12 +141,20 @@ impl Inner {
         Ok(places)
     }
 
-    /// Allocates the group of an extent of a volume, unless it has been meanwhile.
+    /// Allocates the group of an extent of a volume, unless it has been meanwhile; where the pool is full, a snapshot may
+    /// have made room instead, and the caller asks again.
     pub async fn map(&self, volume: &Rc<VolumeState>, index: u32) -> Result<()> {
-        let places = match self.allocate_group(volume.shape).await {
-            Err(error) if error.kind() == Kind::Full && self.drop_oldest().await? => return Ok(()),
-            found => found?,
-        };
+        match self.map_into_free(volume, index).await {
+            Err(error) if error.kind() == Kind::Full && self.data_disks().len() >= volume.shape.width() => {
+                if self.drop_oldest().await? { Ok(()) } else { Err(error) }
+            }
+            done => done,
+        }
+    }
+
+    /// As [`Inner::map`], into what is free.
+    pub async fn map_into_free(&self, volume: &Rc<VolumeState>, index: u32) -> Result<()> {
+        let places = self.allocate_group(volume.shape).await?;
         let first = volume.first_of(index);
         let open = volume.map.borrow().get(first as usize).is_some_and(Option::is_none);
         let leaving = |place: &Place| self.tables.borrow().leaving.contains(&place.device);

@@ -158,6 +158,8 @@ pub(crate) struct Inner {
     pub untidy: RefCell<VecDeque<Tidying>>,
     /// Held by whoever gives up groups that only deleted snapshots saw.
     pub tidying: tokio::sync::Mutex<()>,
+    /// Held by who drops a snapshot because the pool is full.
+    pub dropping: tokio::sync::Mutex<()>,
     /// There is something to tidy up.
     pub tidier: Notify,
     /// Pages of pool tables that the next checkpoint writes.

@@ -64,6 +64,10 @@ impl VolumeState {
 
     /// Makes the map as long as the volume's size asks for.
     pub fn fit_map(&self, extent_bytes: u64) {
+        if self.branch().is_some_and(|branch| branch.parent.is_some()) {
+            // All it has of its own lies in slots.
+            return;
+        }
         let groups = self.size_bytes().div_ceil(extent_bytes * u64::from(self.shape.extents()));
         self.map.borrow_mut().resize((groups * u64::from(self.shape.extents())) as usize, None);
     }

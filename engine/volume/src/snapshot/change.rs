@@ -91,7 +91,12 @@ impl Inner {
             let written = Self::written(volume, blocks.start, &plan, &taken);
             let unmapped = |(state, block): &&(Rc<VolumeState>, u64)| state.extent(self.index_of(*block)).is_none();
             if let Some((state, block)) = written.iter().find(unmapped) {
-                self.map(state, self.index_of(*block)).await?;
+                let (state, index) = (Rc::clone(state), self.index_of(*block));
+                self.map(&state, index).await?;
+                if state.extent(index).is_none() {
+                    // The pool was full: other slots may lie where there is room.
+                    taken.fit(0);
+                }
                 continue;
             }
             let read = edges.places().filter_map(|place| match place {

@@ -55,7 +55,6 @@ impl Inner {
             pvol.index.remove(*key);
         }
         let frees: Vec<_> = unseen.into_iter().map(|(_, slot)| (slot, None)).collect();
-        self.put_entries(&branch.family, &frees);
         let index = (first / self.array.extent_blocks() as u64) as u32;
         let born = volume.extent(index).map(|extent| extent.owner.born);
         let base_is_seen = branch.parent.is_some() || born.is_some_and(|born| pvol.pairs.latest_at(born) < latest);
@@ -67,12 +66,15 @@ impl Inner {
         {
             drop(pvol);
             self.unmap(volume, index);
+            self.put_entries(&branch.family, &frees);
             return true;
         }
         let birth = birth_now(&pvol, group as u32);
         self.append(&Record::Hole { volume: volume.id, group: group as u32, birth });
         let unseen = pvol.dig(group as u32, first, end, birth);
         drop(pvol);
+        // Only now: before the hole, what is older would be the present.
+        self.put_entries(&branch.family, &frees);
         self.tidy_versions(volume, unseen);
         true
     }

@@ -45,17 +45,25 @@ impl Store {
         };
         let mut found = 0;
         while at < common && found < RANGES && steps < STEPS {
-            steps += 1;
-            let (here, run) = inner.locate(&one, at, common);
-            let (there, alike) = inner.locate(&other, at, at + run);
-            let until = at + run.min(alike);
+            let both = |end: u64| {
+                let (here, run) = inner.locate(&one, at, end);
+                let (there, alike) = inner.locate(&other, at, at + run);
+                (here, there, run.min(alike))
+            };
+            let (here, there, run) = both(common);
+            steps += 1 + run as usize / 16;
             if here != there {
-                for written in inner.written_in(&here, &there, until - at).await? {
+                let written = inner.written_in(&here, &there, run).await;
+                if both(at + run) != (here, there, run) {
+                    // It lies elsewhere by now.
+                    continue;
+                }
+                for written in written? {
                     add(at + written.start, at + written.end);
                     found += 1;
                 }
             }
-            at = until;
+            at += run;
         }
         if at < common {
             return Ok(Changes { ranges, next_offset: Some(at * unit) });

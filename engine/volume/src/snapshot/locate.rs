@@ -115,10 +115,14 @@ impl Inner {
             let first = at / unit;
             let (place, run) = self.locate(volume, first, end.div_ceil(unit));
             let until = end.min((first + run) * unit);
-            let found = match place {
-                Place::Zero => vec![Run { len_bytes: until - at, kind: RunKind::Zero }],
-                Place::At(source, block) => self.runs(&source, block * unit + at % unit, until - at).await?,
+            let found = match &place {
+                Place::Zero => Ok(vec![Run { len_bytes: until - at, kind: RunKind::Zero }]),
+                Place::At(source, block) => self.runs(source, block * unit + at % unit, until - at).await,
             };
+            if self.locate(volume, first, first + run) != (place, run) {
+                continue;
+            }
+            let found = found?;
             for found in found {
                 at += found.len_bytes;
                 match runs.last_mut() {

@@ -161,6 +161,7 @@ impl Inner {
     fn put_snapshot(&self, pvol: &Rc<VolumeState>, branch: &Branch, made: Snapshot, lsn: Lsn) -> Rc<VolumeState> {
         let Snapshot { svol: id, of, made_unix_s, spec, .. } = made;
         let svol = Rc::new(VolumeState::new(id, spec, pvol.shape, self.array.extent_bytes()));
+        svol.map.take();
         let parent = Some((Rc::clone(pvol), of.epoch));
         svol.branch.replace(Some(Branch::new(Rc::clone(&branch.family), parent)));
         branch.pvol.borrow_mut().pairs.add(of.epoch, Pair { svol: id, lsn: lsn.0, made_unix_s });
@@ -232,6 +233,7 @@ impl Inner {
         if let Some(pvol) = parent.branch() {
             let keys = pvol.pvol.borrow_mut().pairs.remove(*epoch);
             self.tidy(Tidying::Versions { volume: Rc::clone(parent), keys });
+            self.tidy(Tidying::Holes(Rc::clone(parent)));
         }
         let pvol = branch.pvol.borrow();
         let listed = pvol.index.listed(0, BLOCKS_LIMIT);
@@ -285,6 +287,11 @@ impl Inner {
         if self.settings.when_full == WhenFull::Refuse {
             return Ok(false);
         }
+        // What another one has dropped meanwhile may be enough.
+        let Ok(_one) = self.dropping.try_lock() else {
+            drop(self.dropping.lock().await);
+            return Ok(true);
+        };
         let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
         let made = |volume: &Rc<VolumeState>| Self::svol_status(volume).map_or(0, |svol| svol.made_unix_s);
         let may_go = |volume: &&Rc<VolumeState>| {
@@ -313,11 +320,9 @@ impl Inner {
         let pvol = of.pvol.borrow();
         let pair = pvol.pairs.get(epoch)?;
         let own = branch.pvol.borrow().index.len() as u64;
-        let only = pvol.pairs.held(epoch).iter().filter(|key| {
-            // Held by this one, and no older one sees it.
-            pvol.index.get(**key).is_some_and(|at| at != Location::Home)
-                && pvol.pairs.sees(key.birth(), Epoch(epoch.0 - 1)).is_none()
-        });
+        // Held by this one, and born since the one before it.
+        let before = pvol.pairs.sees(Epoch::FIRST, Epoch(epoch.0 - 1)).unwrap_or_default();
+        let only = pvol.pairs.held(epoch).iter().filter(|key| key.birth() >= before);
         let unique_bytes = Self::bytes_of(own + only.count() as u64);
         let pvol = parent.spec.borrow().name.clone();
         Some(SvolStatus { pvol, epoch: epoch.0, made_unix_s: pair.made_unix_s, unique_bytes })

@@ -141,8 +141,11 @@ impl Tables {
         let BranchFacts { pool, parent, pvol } = facts;
         let family = self.family(pool)?;
         let parent = parent.map(|Svol { pvol, epoch }| Ok((self.known(pvol)?, epoch))).transpose()?;
-        let branch = Branch { family, parent, pvol: RefCell::new(pvol) };
-        self.known(volume)?.branch.replace(Some(Rc::new(branch)));
+        let state = self.known(volume)?;
+        if parent.is_some() {
+            state.map.take();
+        }
+        state.branch.replace(Some(Rc::new(Branch { family, parent, pvol: RefCell::new(pvol) })));
         Ok(())
     }
 

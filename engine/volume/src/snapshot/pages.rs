@@ -1,7 +1,7 @@
 //! The pages of pool tables: into the log before a checkpoint, and read again after a restart.
 
-use super::Family;
 use super::tidy::Tidying;
+use super::{Branch, Family};
 use crate::extent::{Extent, Pins};
 use crate::store::Inner;
 use crate::tables::VolumeState;
@@ -139,28 +139,40 @@ impl Inner {
         }
         for ((owner, block), birth) in homes {
             if let Some(branch) = members.get(&owner).and_then(|volume| volume.branch()) {
-                branch.pvol.borrow_mut().index.insert(Key::new(block, birth), Location::Home);
+                let key = Key::new(block, birth);
+                let index = &mut branch.pvol.borrow_mut().index;
+                if index.get(key).is_none() {
+                    index.insert(key, Location::Home);
+                }
             }
         }
         for volume in members.into_values() {
             let Some(branch) = volume.branch() else { continue };
             let listed: Vec<Key> =
                 branch.pvol.borrow().index.listed(0, super::BLOCKS_LIMIT).map(|(key, _)| key).collect();
-            self.tidy(Tidying::Versions { volume, keys: listed });
+            self.tidy(Tidying::Versions { volume: Rc::clone(&volume), keys: listed });
+            self.tidy(Tidying::Holes(volume));
         }
     }
 
-    /// Decides on a version of a volume that may be seen by nobody.
-    pub fn judge(&self, volume: &VolumeState, key: Key) -> Verdict {
-        let Some(branch) = volume.branch() else { return Verdict::Stays };
-        let mut pvol = branch.pvol.borrow_mut();
-        let carries = match pvol.index.get(key) {
-            Some(Location::Slot(slot)) => {
-                branch.family.table.borrow().get(slot).is_some_and(|entry| entry.home > Epoch::FIRST)
-            }
-            _ => false,
-        };
+    /// Decides on a version of a volume that may be seen by nobody; what that changes in the pool table, all of which
+    /// belongs into one record.
+    pub fn judge(&self, volume: &VolumeState, branch: &Branch, key: Key) -> Vec<(Slot, Option<Entry>)> {
         let group = (key.block() / self.group_blocks(volume)) as u32;
-        pvol.judge(key, group, carries)
+        let (mut pvol, table) = (branch.pvol.borrow_mut(), branch.family.table.borrow());
+        let Verdict::Goes(at) = pvol.judge(key, group) else { return Vec::new() };
+        let older = pvol.older_slot(key.block(), key.birth());
+        let says = |home: Epoch| older.and_then(|(_, slot)| Some((slot, Some(Entry { home, ..table.get(slot)? }))));
+        let Location::Slot(slot) = at else {
+            // What home has counts for nothing: the slot that says when it was born says so no more.
+            return says(Epoch::FIRST).into_iter().collect();
+        };
+        let home = table.get(slot).map_or(Epoch::FIRST, |entry| entry.home);
+        let carried = Some(home).filter(|home| *home > Epoch::FIRST).and_then(says);
+        if older.is_none() && home > Epoch::FIRST {
+            // Home is the oldest version there is.
+            pvol.index.remove(Key::new(key.block(), home));
+        }
+        [(slot, None)].into_iter().chain(carried).collect()
     }
 }

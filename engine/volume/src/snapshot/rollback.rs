@@ -26,6 +26,7 @@ impl Store {
             parent.ok_or_else(|| Error::invalid(format!("{snapshot}: is no snapshot: give VOLUME@NAME")))?;
         inner.ready(&volume)?;
         inner.refuse_rolling(&volume)?;
+        inner.refuse_rolling(&svol)?;
         let name = volume.spec.borrow().name.clone();
         if volume.spec.borrow().read_only {
             return Err(Error::read_only(format!("volume {name} is read-only")));

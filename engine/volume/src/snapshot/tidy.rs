@@ -7,7 +7,7 @@ use crate::store::Inner;
 use crate::tables::VolumeState;
 use futures::future::select;
 use kura_block::{Bufs, Checksum, Result};
-use kura_snapshot::{Entry, Epoch, Key, Location, Slot, Verdict};
+use kura_snapshot::{Entry, Epoch, Key, Location, Slot};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub(crate) enum Tidying {
     Versions { volume: Rc<VolumeState>, keys: Vec<Key> },
     /// Slots of a volume that is gone.
     Slots { family: Rc<Family>, slots: Vec<Slot> },
+    /// Holes of a volume that perhaps hide nothing any more.
+    Holes(Rc<VolumeState>),
     /// Whatever a family may be rid of.
     Family(Rc<Family>),
 }
@@ -83,33 +85,34 @@ impl Inner {
     async fn tidy_one(&self, what: Tidying) -> Result<()> {
         let _one = self.tidying.lock().await;
         match what {
-            Tidying::Versions { volume, keys } => {
-                for part in keys.chunks(STEP) {
-                    self.make_room(0).await?;
-                    if volume.deleted.get() {
-                        return Ok(());
+            Tidying::Versions { volume, mut keys } => {
+                while !keys.is_empty() && !volume.deleted.get() {
+                    if let Err(error) = self.make_room(0).await {
+                        self.untidy.borrow_mut().push_front(Tidying::Versions { volume, keys });
+                        return Err(error);
                     }
-                    let goes = |key: &Key| match self.judge(&volume, *key) {
-                        Verdict::Goes(slot) => Some((slot, None)),
-                        Verdict::Stays => None,
-                    };
-                    let freed: Vec<_> = part.iter().filter_map(goes).collect();
-                    if let Some(branch) = volume.branch() {
-                        self.put_entries(&branch.family, &freed);
+                    let Some(branch) = volume.branch() else { return Ok(()) };
+                    for key in keys.split_off(keys.len().saturating_sub(STEP)) {
+                        let changes = self.judge(&volume, &branch, key);
+                        self.put_entries(&branch.family, &changes);
                     }
                 }
                 if let Some(branch) = volume.branch() {
-                    self.fill_holes(&volume, &branch);
                     self.tidy(Tidying::Family(Rc::clone(&branch.family)));
                 }
             }
-            Tidying::Slots { family, slots } => {
-                for part in slots.chunks(STEP) {
-                    self.make_room(0).await?;
-                    self.put_entries(&family, &part.iter().map(|slot| (*slot, None)).collect::<Vec<_>>());
+            Tidying::Slots { family, mut slots } => {
+                while !slots.is_empty() {
+                    if let Err(error) = self.make_room(0).await {
+                        self.untidy.borrow_mut().push_front(Tidying::Slots { family, slots });
+                        return Err(error);
+                    }
+                    let part = slots.split_off(slots.len().saturating_sub(STEP));
+                    self.put_entries(&family, &part.into_iter().map(|slot| (slot, None)).collect::<Vec<_>>());
                 }
                 self.tidy(Tidying::Family(family));
             }
+            Tidying::Holes(volume) => self.fill_holes(&volume).await?,
             Tidying::Family(family) => {
                 self.make_room(0).await?;
                 self.give_back_slots(&family);
@@ -145,29 +148,38 @@ impl Inner {
     }
 
     /// Holes of a volume that hide nothing any more are gone, and the groups behind them go back to the pool.
-    fn fill_holes(&self, volume: &Rc<VolumeState>, branch: &Branch) {
-        if branch.parent.is_some() || branch.pvol.borrow().rolled.is_some() {
-            return;
-        }
-        let group_blocks = self.group_blocks(volume);
-        let mut groups: Vec<u32> = branch.pvol.borrow().index.holes().map(|(group, _)| group).collect();
-        groups.dedup();
-        for group in groups {
-            let (start, end) = (u64::from(group) * group_blocks, (u64::from(group) + 1) * group_blocks);
-            let index = (start / self.array.extent_blocks() as u64) as u32;
-            let pvol = branch.pvol.borrow();
-            let Some(newest) = pvol.index.hole(group, Epoch::NOW) else { continue };
-            let hides = pvol.index.listed(start, end).any(|(key, at)| key.birth() < newest || at == Location::Home);
-            let oldest = pvol.index.holes().find(|(holed, _)| *holed == group).map_or(newest, |(_, birth)| birth);
-            let base = volume.extent(index).map(|extent| pvol.pairs.latest_at(extent.owner.born));
-            let seen = base.is_some_and(|base| pvol.pairs.sees(base, oldest).is_some());
-            drop(pvol);
-            if !hides && !seen {
-                self.unmap(volume, index);
-                self.append(&Record::NoHoles { volume: volume.id, group });
-                branch.pvol.borrow_mut().index.fill(group);
+    async fn fill_holes(&self, volume: &Rc<VolumeState>) -> Result<()> {
+        let mut from = 0;
+        loop {
+            self.make_room(0).await?;
+            let Some(branch) = volume.branch().filter(|branch| branch.parent.is_none()) else { return Ok(()) };
+            if branch.pvol.borrow().rolled.is_some() || volume.deleted.get() {
+                return Ok(());
+            }
+            let groups = branch.pvol.borrow().index.holed_from(from, STEP);
+            let Some(last) = groups.last() else { return Ok(()) };
+            from = last + 1;
+            for group in groups {
+                if !self.hole_is_needed(volume, &branch, group) {
+                    self.unmap(volume, group * volume.shape.extents());
+                    self.append(&Record::NoHoles { volume: volume.id, group });
+                    branch.pvol.borrow_mut().index.fill(group);
+                }
             }
         }
+    }
+
+    /// True when a hole hides something, or a snapshot sees what was there before it.
+    fn hole_is_needed(&self, volume: &VolumeState, branch: &Branch, group: u32) -> bool {
+        let group_blocks = self.group_blocks(volume);
+        let (start, end) = (u64::from(group) * group_blocks, (u64::from(group) + 1) * group_blocks);
+        let pvol = branch.pvol.borrow();
+        let Some(newest) = pvol.index.hole(group, Epoch::NOW) else { return true };
+        let oldest = pvol.index.oldest_hole(group).unwrap_or(newest);
+        let hides = pvol.index.listed(start, end).any(|(key, at)| key.birth() < newest || at == Location::Home);
+        let extent = volume.extent(group * volume.shape.extents());
+        let base = extent.map(|extent| pvol.pairs.latest_at(extent.owner.born));
+        hides || base.is_some_and(|base| pvol.pairs.sees(base, oldest).is_some())
     }
 
     /// A volume without snapshots whose blocks are all at home is a plain volume again, and its PoolVOL is gone.
@@ -208,15 +220,22 @@ impl Inner {
 
     /// Brings some blocks of one volume home whose home no snapshot sees; false when there is nothing to do now.
     async fn put_in_order(&self) -> Result<bool> {
+        let rolled =
+            |volume: &&Rc<VolumeState>| volume.branch().is_some_and(|branch| branch.pvol.borrow().rolled.is_some());
+        let rolling: Vec<_> = self.tables.borrow().volumes.values().filter(rolled).cloned().collect();
+        for volume in &rolling {
+            if let Some(branch) = volume.branch() {
+                self.go_on_rolling_back(volume, &branch).await?;
+            }
+        }
+        if !rolling.is_empty() {
+            return Ok(true);
+        }
         let _one = self.tidying.lock().await;
         let quiet = self.runtime.now().saturating_sub(self.last_write.get()) >= QUIET;
         let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
         for volume in volumes {
             let Some(branch) = volume.branch() else { continue };
-            if branch.pvol.borrow().rolled.is_some() {
-                self.go_on_rolling_back(&volume, &branch).await?;
-                return Ok(true);
-            }
             if branch.parent.is_some() {
                 continue;
             }
@@ -231,7 +250,7 @@ impl Inner {
                 self.bring_home(&volume, &branch, block).await?;
             }
             if branch.pvol.borrow().pairs.is_empty() {
-                self.fill_holes(&volume, &branch);
+                self.tidy(Tidying::Holes(Rc::clone(&volume)));
             }
             self.tidy(Tidying::Family(Rc::clone(&branch.family)));
             return Ok(true);
@@ -273,8 +292,10 @@ impl Inner {
         let extent = volume.extent((block / self.array.extent_blocks() as u64) as u32);
         let born = extent.map_or(u64::MAX, |extent| extent.owner.born);
         let listed_home = pvol.index.listed(block, block + 1).any(|(_, at)| at == Location::Home);
-        let free =
-            pvol.index.hole(group, Epoch::NOW).is_none() && !listed_home && !pvol.home_is_seen(block, group, born);
+        // A snapshot looks for nothing in an extent that is younger than itself.
+        let too_young = pvol.pairs.sees(key.birth(), pvol.pairs.latest_at(born)).is_some();
+        let holed = pvol.index.hole(group, Epoch::NOW).is_some();
+        let free = !holed && !listed_home && !too_young && !pvol.home_is_seen(block, group, born);
         free.then_some((key, slot))
     }
 
@@ -286,6 +307,12 @@ impl Inner {
                 return Ok(());
             }
             let Some((key, slot)) = self.may_come_home(volume, branch, block) else { return Ok(()) };
+            let home = (block / self.array.extent_blocks() as u64) as u32;
+            if volume.extent(home).is_none() {
+                // No snapshot is given up for this.
+                self.map_into_free(volume, home).await?;
+                continue;
+            }
             let _pinned = Pins::of(&pool.extent((slot.0 / self.array.extent_blocks() as u64) as u32));
             let data = self.read_blocks(pool, slot.0, slot.0 + 1).await?;
             self.make_writable(volume, block, block + 1).await?;
