@@ -167,11 +167,13 @@ impl Inner {
             // What home has counts for nothing: the slot that says when it was born says so no more.
             return says(Epoch::FIRST).into_iter().collect();
         };
+        // Where this one says what home has, an older one says so from now on; else home is the oldest version there is.
         let home = table.get(slot).map_or(Epoch::FIRST, |entry| entry.home);
-        let carried = Some(home).filter(|home| *home > Epoch::FIRST).and_then(says);
-        if older.is_none() && home > Epoch::FIRST {
-            // Home is the oldest version there is.
-            pvol.index.remove(Key::new(key.block(), home));
+        let at_home = Key::new(key.block(), home);
+        let tells = home > Epoch::FIRST && pvol.index.get(at_home) == Some(Location::Home);
+        let carried = if tells { says(home) } else { None };
+        if tells && older.is_none() {
+            pvol.index.remove(at_home);
         }
         [(slot, None)].into_iter().chain(carried).collect()
     }
