@@ -13,6 +13,7 @@ mod harness;
 mod lab_replay;
 mod lab_replicate;
 mod lab_report;
+mod lab_snapshot;
 mod nbd;
 mod object_cli;
 mod rebuild;
