@@ -31,7 +31,7 @@ impl Fill {
     /// Fills it under `kind`.
     pub fn run(&self, kind: Kind, seed: u64) -> Result<Filled> {
         let sim = Sim::new(seed);
-        let (tables, joined) = join(&sim, kind, self.controllers, self.pool_entries, self.costs)?;
+        let (tables, joined) = join(&sim, kind, self.controllers, self.pool_entries, self.costs);
         let methods: Rc<Vec<_>> = Rc::new(joined.iter().map(|(_, method)| Rc::clone(method)).collect());
         for (memory, method) in &joined {
             let (memory, method) = (Rc::clone(memory), Rc::clone(method));

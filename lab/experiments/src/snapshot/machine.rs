@@ -136,23 +136,23 @@ pub fn join(
     controllers: u16,
     pool_entries: u32,
     costs: Costs,
-) -> Result<(Arc<ControlTables>, Vec<Joined>)> {
+) -> (Arc<ControlTables>, Vec<Joined>) {
     let tables = ControlTables::new(pool_entries);
     let line = Line::default();
     let controls: Vec<_> = (0..controllers).map(|id| tables.join(ControllerId(id))).collect();
     let mut joined = Vec::new();
     for control in controls {
         let memory = Rc::new(SimMemory { control, runtime: sim.runtime(), line: Rc::clone(&line), costs });
-        joined.push((Rc::clone(&memory), sim.block_on(kind.open(memory, controllers))?));
+        joined.push((Rc::clone(&memory), kind.method(memory, controllers)));
     }
-    Ok((tables, joined))
+    (tables, joined)
 }
 
 impl Load {
     /// Runs `kind` under it; `tell` hears which part of the requests is done.
     pub fn run(&self, kind: Kind, seed: u64, tell: &dyn Fn(f64)) -> Result<Ran> {
         let sim = Sim::new(seed);
-        let (_, joined) = join(&sim, kind, self.controllers, self.pool_entries, self.costs)?;
+        let (_, joined) = join(&sim, kind, self.controllers, self.pool_entries, self.costs);
         let busy = Rc::new(Cell::new(self.controllers));
         let work = (0..self.controllers).zip(joined).map(|(id, (_, method))| {
             let worker = Worker::new(&sim, id, *self, method);
