@@ -28,9 +28,10 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// The paper's prototype, to the least largest residual over Figs. 5 and 9 and Table 1, each over what it may be
-    /// away. Fitted were the read, the copy, the shared access and the sum of sending, receiving and dropping, which the
-    /// paper does not let tell apart; a write is the unit, the rest are choices that hardly matter.
+    /// The paper's prototype: what a random search found for the least largest residual over Figs. 5 and 9 and Table 1,
+    /// each over what it may be away. It searched read, copy, look-up (to a tenth of a write at most), shared access, and
+    /// what sending, receiving and dropping come to together, which the paper does not let tell apart. A write is the
+    /// unit, and the time that shared memory is held is a choice that hardly matters.
     pub const PAPER: Self = Self {
         read_us: 29.0,
         write_us: 100.0,
