@@ -99,7 +99,7 @@ impl Inner {
         match taken {
             Ok((ticket, _)) => {
                 self.wake.notify_one();
-                self.until(|state| state.log.written > ticket.sequence).await
+                self.written(&ticket).await
             }
             // Nothing lies between the look and the submission.
             Err(Refusal::Stale) => Ok(()),

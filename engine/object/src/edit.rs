@@ -90,7 +90,7 @@ impl Store {
             };
             match self.inner.submit(&mut batch).await {
                 Ok((ticket, changed)) => {
-                    self.inner.acknowledged(ticket).await?;
+                    self.inner.acknowledged(&ticket).await?;
                     let now = changed.into_iter().next().and_then(|Changed { now, .. }| now);
                     return now.ok_or_else(|| Error::corrupt("a change shows no version"));
                 }

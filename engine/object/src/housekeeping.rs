@@ -177,20 +177,20 @@ impl Inner {
 
     /// Lets an entry without records say what is durable, where extents wait for that.
     async fn prove(&self) -> Result<()> {
-        let sequence = {
+        let ticket = {
             let state = &mut *self.state.borrow_mut();
             if !state.space.has_limbo() || state.log.proven >= state.log.durable {
                 return Ok(());
             }
             let floor = state.floor(For::Cleaner);
             state.log.reserve(&mut state.space, 0, floor)?;
-            if let Some(group) = state.log.open_group() {
+            if let Some((group, _)) = state.log.open_group() {
                 group.durable = true;
             }
-            state.log.last_sequence()
+            state.log.ticket(true)
         };
         self.wake.notify_one();
-        self.durable(sequence).await
+        self.durable(&ticket).await
     }
 
     /// Tells the device of segments that have been free for long, until the store is closed or nobody has it any more.

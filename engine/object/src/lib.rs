@@ -71,6 +71,7 @@ mod scrub;
 mod space;
 mod store;
 mod submit;
+mod undo;
 mod upload;
 
 #[cfg(test)]

@@ -327,6 +327,30 @@ impl Space {
         changed == blocks
     }
 
+    /// A record that was never written is not there after all.
+    pub fn unwrite_record(&mut self, place: u64, bytes: u32) {
+        let segment = self.segment_of_place(place);
+        self.segments[segment as usize].live_bytes -= bytes;
+    }
+
+    /// What the entry `sequence` or a later one let go is alive after all.
+    pub fn forget_deaths(&mut self, sequence: u64) {
+        self.limbo.retain(|dead| dead.sequence < sequence);
+    }
+
+    /// No record names this extent, nor did one that counts: it is free as soon as nobody reads it.
+    pub fn disown(&mut self, block: u32, blocks: u32) {
+        self.limbo.push_front(Limbo { sequence: 0, block, blocks });
+    }
+
+    /// The log goes on in these after all.
+    pub fn unseal(&mut self, segments: [u32; 2]) {
+        for segment in segments {
+            self.segments[segment as usize].last_sequence = u64::MAX;
+            self.empty.remove(&segment);
+        }
+    }
+
     /// An upload's extent is named by a record now.
     pub fn keep(&mut self, block: u32) {
         self.held.remove(&block);
