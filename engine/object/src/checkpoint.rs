@@ -150,7 +150,8 @@ impl Inner {
             out.resize(out.len().next_multiple_of(BLOCK_BYTES), 0);
             let mut place = self.state.borrow().space.place(segment);
             for piece in out.chunks(PIECE_BYTES) {
-                self.device.write(place, Buf::copy_of(piece).into(), false).await?;
+                let written = self.device.write(place, Buf::copy_of(piece).into(), false).await;
+                written.inspect_err(|error| self.note_full(error))?;
                 place += piece.len() as u64;
             }
             self.count(|counters| counters.checkpoint_bytes += out.len() as u64);

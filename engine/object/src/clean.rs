@@ -136,8 +136,8 @@ impl Inner {
             }
             for (row, known) in found {
                 match self.move_extents(row, known, victims).await {
-                    // What is damaged stays where it is: a scrub names it.
-                    Err(error) if error.kind() == Kind::Corrupt => {}
+                    // What is damaged stays where it is: a scrub names it. What was taken back is gone.
+                    Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Retry) => {}
                     result => result?,
                 }
             }

@@ -108,6 +108,7 @@ impl Store {
         });
         inner.replay().await?;
         inner.read_partitions().await?;
+        inner.find_reserve().await?;
         inner.begin_opening().await?;
         runtime.spawn(Box::pin(Rc::clone(&inner).write_log()));
         runtime.spawn(Box::pin(Rc::clone(&inner).keep_house()));

@@ -247,7 +247,8 @@ impl Inner {
         }
     }
 
-    /// Reads the record of a version whose segment is pinned, and verifies that it is its own.
+    /// Reads the record of a version whose segment is pinned, and verifies that it is its own. `Retry` when the device
+    /// had no room for it: the version was taken back.
     pub async fn record_at(&self, row: &Row, known: Known) -> Result<ReadRecord> {
         let ticket = self.state.borrow().log.ticket_of(known.place);
         if let Some(ticket) = ticket {

@@ -75,6 +75,7 @@ impl Inner {
     /// Gives the entries up that are not written, and makes ready for others.
     pub async fn give_up(&self, error: Error) -> Result<()> {
         tracing::warn!(%error, "the object store's device has no room: what was not written is refused");
+        self.note_full(&error);
         self.state.borrow_mut().log.must_reopen = true;
         self.take_back(&error)?;
         self.reopen().await

@@ -47,7 +47,7 @@ fn the_device_is_full_and_the_power_goes() {
             let faults = (0..4).map(|_| full(&mut rng)).collect();
             let crash = CrashPoint::Op(rng.random_range(100..600));
             let crashes = rng.random_bool(0.7).then_some(crash).into_iter().collect();
-            FaultPlan { faults, crashes, ..FaultPlan::default() }
+            FaultPlan { faults, crashes }
         };
         let (_, counters) = world_of(9000 + seed, (6 << 20) + ((seed % 40) << 16), 3, true, plan);
         given_up += counters.given_up_entries;
