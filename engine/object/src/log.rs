@@ -178,7 +178,7 @@ impl Log {
             space.seal(self.at.segment, self.next_sequence - 1);
             self.at = Place { segment: self.at.next_segment, offset: 0, next_segment: fresh };
         }
-        let room = (self.segment_bytes - self.at.offset).min(GROUP_BYTES.max(needed));
+        let room = (self.segment_bytes - self.at.offset).min(GROUP_BYTES.max(needed.next_multiple_of(BLOCK_BYTES)));
         let memo = Memo {
             sequence: self.next_sequence,
             first_revision: self.next_revision,
@@ -271,6 +271,8 @@ impl Log {
         }
         (self.open, self.in_flight) = (false, None);
         (self.next_sequence, self.next_revision) = (sequence, first_revision);
+        // A checkpoint under way began behind what is taken back: it will not count.
+        self.checkpoint_revision = self.checkpoint_revision.min(first_revision);
         self.taken_back += 1;
         // What such a name said before may not be durable either.
         for last in self.pending.values_mut() {
