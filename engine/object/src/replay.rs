@@ -226,18 +226,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes it durable that entries from here on are a new opening's: what a crash left behind the log's end never
-    /// counts again.
+    /// Makes it durable that entries that are not written yet are a new opening's: what a crash or a write that failed
+    /// left behind the log's end never counts again.
     pub async fn begin_opening(&self) -> Result<()> {
-        let root = {
-            let state = &mut *self.state.borrow_mut();
-            let (generation, opening) = (state.root.generation + 1, state.root.opening + 1);
-            let opening_sequence = state.log.last_sequence() + 1;
-            Root { generation, opening, opening_sequence, ..state.root }
+        // A replay takes what the root calls an earlier opening's for durable.
+        self.flush_log().await?;
+        let (opening, opening_sequence) = {
+            let state = self.state.borrow();
+            (state.root.opening + 1, state.log.written)
         };
-        root.write(&*self.device).await?;
+        self.write_root(|root| Root { opening, opening_sequence, ..root }).await?;
         let state = &mut *self.state.borrow_mut();
-        state.root = root;
+        state.log.opening = opening;
+        state.log.must_reopen = false;
         state.settle();
         Ok(())
     }

@@ -19,6 +19,8 @@ mod object_cli;
 mod rebuild;
 mod replicate;
 mod s3;
+mod s3_clients;
+mod s3_crash;
 mod serving;
 mod suites;
 mod tls;

@@ -116,6 +116,19 @@ impl Leaf {
         Walk::new(&self.bytes)
     }
 
+    /// The first row, and how many there are, without a look at what they say; none of an empty leaf.
+    pub fn first(&self) -> Result<Option<(Row, u64)>> {
+        let mut walk = self.walk();
+        if !walk.step()? {
+            return Ok(None);
+        }
+        let (first, mut rows) = (Row::new(walk.name.clone(), walk.version), 1);
+        while walk.step()? {
+            rows += 1;
+        }
+        Ok(Some((first, rows)))
+    }
+
     /// The first and the last row; none of an empty leaf.
     pub fn ends(&self) -> Result<Option<(Row, Row)>> {
         let mut walk = self.walk();

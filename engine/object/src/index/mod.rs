@@ -148,13 +148,7 @@ impl Index {
 
     /// Adds a leaf of a checkpoint; leaves come in order.
     pub fn push_leaf(&mut self, leaf: Leaf) -> Result<()> {
-        let (mut first, mut rows) = (None, 0);
-        let mut walk = leaf.walk();
-        while let Some((row, _)) = walk.next()? {
-            first.get_or_insert(row);
-            rows += 1;
-        }
-        if let Some(first) = first {
+        if let Some((first, rows)) = leaf.first()? {
             self.rows += rows;
             self.bytes += leaf.bytes().len() as u64;
             self.leaves.insert(first, leaf);
