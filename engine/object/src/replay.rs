@@ -4,7 +4,7 @@ use crate::entry::{self, HEAD_BYTES, Head, Records};
 use crate::extent;
 use crate::known::Known;
 use crate::log::Log;
-use crate::object::{PartitionId, Row, name_of};
+use crate::object::{PARTITION_BYTES, PartitionId, Row, name_of};
 use crate::record::Record;
 use crate::root::{Root, Start};
 use crate::space::Use;
@@ -259,14 +259,11 @@ impl State {
         for segment in log.segments() {
             space.mark(segment, Use::Log);
         }
-        let mut problem = None;
-        index.scan(&Row::newest(Vec::new()), |row, known| {
-            problem = space.count(&known).err().map(|error| error.at(crate::object::shown(row.key())));
-            problem.is_none()
+        index.each(|name, known| {
+            space
+                .count(known)
+                .map_err(|error| error.at(crate::object::shown(name.get(PARTITION_BYTES..).unwrap_or_default())))
         })?;
-        if let Some(error) = problem {
-            return Err(error);
-        }
         space.index_rooms();
         Ok(())
     }

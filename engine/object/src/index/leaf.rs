@@ -80,6 +80,15 @@ impl<'a> Walk<'a> {
         self.current().map(Some)
     }
 
+    /// The same with its name lent.
+    pub fn next_value(&mut self) -> Result<Option<(&[u8], Known)>> {
+        if !self.step()? {
+            return Ok(None);
+        }
+        let known = Known::unpack(self.version, &self.bytes[self.packed.clone()])?;
+        Ok(Some((&self.name, known)))
+    }
+
     fn current(&self) -> Result<(Row, Known)> {
         let known = Known::unpack(self.version, &self.bytes[self.packed.clone()])?;
         Ok((Row::new(self.name.clone(), self.version), known))
