@@ -19,7 +19,9 @@ const fn need(package: &'static str, probe: &'static str) -> Need {
 const NEEDS: &[Need] = &[
     need("acl", "setfacl"),
     need("attr", "setfattr"),
+    need("awscli", "/usr/bin/aws"),
     need("chromium", "chromium"),
+    need("curl", "curl"),
     need("e2fsprogs", "mkfs.ext4"),
     need("fio", "fio"),
     need("fpart", "fpsync"),
@@ -35,6 +37,7 @@ const NEEDS: &[Need] = &[
     need("qemu-utils", "qemu-img"),
     need("rclone", "rclone"),
     need("rsync", "rsync"),
+    need("s3cmd", "s3cmd"),
     // To build the test programs of libnbd and nbd (suites.rs).
     need("build-essential", "cc"),
     need("dpkg-dev", "dpkg-source"),

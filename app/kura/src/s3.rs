@@ -102,7 +102,8 @@ async fn volume(node: &Node) -> Result<VolumeInfo> {
         Err(error) => return Err(error.into()),
     }
     let pool = node.pool().await?;
-    let (layout, copies) = if pool.disks.len() > 1 { (Layout::Mirror, 2) } else { (Layout::None, 1) };
+    let disks = pool.disks.iter().filter(|disk| disk.takes_data).count();
+    let (layout, copies) = if disks > 1 { (Layout::Mirror, 2) } else { (Layout::None, 1) };
     let data_bytes = pool.data_bytes / copies;
     let size_bytes = (data_bytes / pool.extent_bytes * pool.extent_bytes).max(SIZE_LEAST_BYTES);
     let spec = VolumeSpec { name: VOLUME.to_owned(), size_bytes, layout, thick: false, read_only: false };

@@ -84,7 +84,8 @@ async fn make_demo(config: &Config, running: &Running, objects: Option<&Objects>
     if config.demo.0 == 0 {
         return Ok(None);
     }
-    let layout = if running.node.pool().await?.disks.len() > 1 { Layout::Mirror } else { Layout::None };
+    let disks = running.node.pool().await?.disks.into_iter().filter(|disk| disk.takes_data).count();
+    let layout = if disks > 1 { Layout::Mirror } else { Layout::None };
     let spec =
         VolumeSpec { name: "demo".to_owned(), size_bytes: config.demo.0, layout, thick: false, read_only: false };
     running.node.create_volume(spec).await?;

@@ -15,7 +15,7 @@ use crate::object::Row;
 use crate::root::{CheckpointRef, Root};
 use crate::space::Use;
 use crate::store::Inner;
-use kura_block::{BLOCK_BYTES, Block, Buf, Error, Reader, Result, Writer};
+use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Reader, Result, Writer};
 use std::time::Duration;
 
 const MAGIC: u32 = 0x496f_754b; // "KuoI"
@@ -69,45 +69,54 @@ impl Head {
 impl Inner {
     /// Writes the index out and lets the log before it go. Users go on meanwhile.
     pub async fn checkpoint(&self) -> Result<()> {
-        let (start, number) = {
+        if self.state.borrow().log.must_reopen {
+            self.begin_opening().await?;
+        }
+        let (start, number, taken_back, replaced) = {
             let state = &mut *self.state.borrow_mut();
             let start = state.log.start();
-            state.log.bytes_since_checkpoint = 0;
-            state.log.checkpoint_revision = start.revision;
-            (start, state.root.checkpoint.number + 1)
+            let log = &mut state.log;
+            let bytes = std::mem::replace(&mut log.bytes_since_checkpoint, 0);
+            let revision = std::mem::replace(&mut log.checkpoint_revision, start.revision);
+            (start, state.root.checkpoint.number + 1, log.taken_back, (bytes, revision))
         };
         let mut segments = Vec::new();
-        let result = self.write_leaves(number, &mut segments).await;
-        let leaves = match result {
-            Ok(leaves) => leaves,
-            Err(error) => {
-                self.free_segments(&segments);
-                return Err(error);
+        let done = async {
+            let leaves = self.write_leaves(number, &mut segments).await?;
+            // What the leaves may hold must be durable before they count.
+            let ticket = self.state.borrow().log.ticket(true);
+            self.written(&ticket).await?;
+            if self.state.borrow().log.taken_back != taken_back {
+                return Err(Error::full("what a checkpoint may hold was taken back: the device has no room"));
             }
+            self.flush_log().await?;
+            let checkpoint = CheckpointRef { number, first_segment: segments.first().copied().unwrap_or(0), leaves };
+            self.write_root(|root| Root { checkpoint, start, ..root }).await
         };
-        // What the leaves may hold must be durable before they count.
-        let last = self.state.borrow().log.last_sequence();
-        self.until(|state| state.log.written > last).await?;
-        self.flush_log().await?;
-        let (root, old) = {
-            let state = &mut *self.state.borrow_mut();
-            let first_segment = segments.first().copied().unwrap_or(0);
-            let checkpoint = CheckpointRef { number, first_segment, leaves };
-            (
-                Root { generation: state.root.generation + 1, checkpoint, start, ..state.root },
-                state.index_segments.clone(),
-            )
-        };
-        root.write(&*self.device).await?;
-        {
-            let state = &mut *self.state.borrow_mut();
-            state.root = root;
-            state.index_segments = segments;
+        if let Err(error) = done.await {
+            if error.kind() == Kind::Full {
+                self.free_segments(&segments);
+                let log = &mut self.state.borrow_mut().log;
+                log.bytes_since_checkpoint += replaced.0;
+                log.checkpoint_revision = replaced.1;
+            }
+            return Err(error);
         }
+        let old = std::mem::replace(&mut self.state.borrow_mut().index_segments, segments);
         self.count(|counters| counters.checkpoints += 1);
         self.free_segments(&old);
         self.state.borrow_mut().settle();
         self.progress.notify_waiters();
+        Ok(())
+    }
+
+    /// Writes the root anew, as `change` says: one at a time.
+    pub async fn write_root(&self, change: impl FnOnce(Root) -> Root) -> Result<()> {
+        let _turn = self.rooting.lock().await;
+        let now = self.state.borrow().root;
+        let root = Root { generation: now.generation + 1, ..change(now) };
+        root.write(&*self.device).await?;
+        self.state.borrow_mut().root = root;
         Ok(())
     }
 
@@ -141,7 +150,8 @@ impl Inner {
             out.resize(out.len().next_multiple_of(BLOCK_BYTES), 0);
             let mut place = self.state.borrow().space.place(segment);
             for piece in out.chunks(PIECE_BYTES) {
-                self.device.write(place, Buf::copy_of(piece).into(), false).await?;
+                let written = self.device.write(place, Buf::copy_of(piece).into(), false).await;
+                written.inspect_err(|error| self.note_full(error))?;
                 place += piece.len() as u64;
             }
             self.count(|counters| counters.checkpoint_bytes += out.len() as u64);

@@ -99,7 +99,7 @@ impl Inner {
         match taken {
             Ok((ticket, _)) => {
                 self.wake.notify_one();
-                self.until(|state| state.log.written > ticket.sequence).await
+                self.written(&ticket).await
             }
             // Nothing lies between the look and the submission.
             Err(Refusal::Stale) => Ok(()),
@@ -136,8 +136,8 @@ impl Inner {
             }
             for (row, known) in found {
                 match self.move_extents(row, known, victims).await {
-                    // What is damaged stays where it is: a scrub names it.
-                    Err(error) if error.kind() == Kind::Corrupt => {}
+                    // What is damaged stays where it is: a scrub names it. What was taken back is gone.
+                    Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Retry) => {}
                     result => result?,
                 }
             }

@@ -2,11 +2,12 @@
 
 use crate::batch::{Batch, Change, Changed, Durability, Put};
 use crate::content::Content;
+use crate::log::Ticket;
 use crate::object::{
     Attributes, KEY_LIMIT_BYTES, PartitionId, Stat, TAG_LIMIT_BYTES, Which, check_attributes, check_key, name_of, shown,
 };
 use crate::policy::For;
-use crate::store::{Inner, Store, Ticket};
+use crate::store::{Inner, Store};
 use crate::submit::{Edit, Prepared, Ready, Refusal, Taken};
 use crate::upload::Upload;
 use kura_block::{Bufs, Error, Kind, Result};
@@ -46,7 +47,7 @@ impl Store {
         loop {
             match self.inner.submit(&mut prepared).await {
                 Ok((ticket, changed)) => {
-                    self.inner.acknowledged(ticket).await?;
+                    self.inner.acknowledged(&ticket).await?;
                     return Ok(changed);
                 }
                 Err(Refusal::Error(error)) => return Err(error),

@@ -11,7 +11,7 @@ use crate::read::Pins;
 use crate::store::{Inner, Store};
 use crate::submit::{Edit, Prepared, Ready, Refusal};
 use crate::upload::Upload;
-use kura_block::{Buf, Bufs, Error, Result};
+use kura_block::{Buf, Bufs, Error, Kind, Result};
 use std::rc::Rc;
 
 /// Pieces that an object may have besides one for each of these bytes: with more, it is written anew.
@@ -80,7 +80,10 @@ impl Store {
             let (row, known) = self.inner.look_up(partition, key, Which::Latest).await?;
             // What is read and what stays must not be written over before the edit is in.
             let _pins = Pins::of(&self.inner, &known);
-            let read = self.inner.record_at(&row, known).await.map_err(|error| error.at(shown(key)))?;
+            let read = match self.inner.record_at(&row, known).await {
+                Err(error) if error.kind() == Kind::Retry => continue,
+                read => read.map_err(|error| error.at(shown(key)))?,
+            };
             let edit = self.inner.edited(read, change.clone(), modified_ms).await?;
             let mut batch = Prepared {
                 conditions: Vec::new(),
@@ -90,7 +93,7 @@ impl Store {
             };
             match self.inner.submit(&mut batch).await {
                 Ok((ticket, changed)) => {
-                    self.inner.acknowledged(ticket).await?;
+                    self.inner.acknowledged(&ticket).await?;
                     let now = changed.into_iter().next().and_then(|Changed { now, .. }| now);
                     return now.ok_or_else(|| Error::corrupt("a change shows no version"));
                 }

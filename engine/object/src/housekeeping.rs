@@ -3,7 +3,7 @@
 use crate::policy::{self, For};
 use crate::space::Use;
 use crate::store::{Inner, State};
-use kura_block::{Kind, Result};
+use kura_block::{Error, Kind, Result, Run, RunKind};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Inner {
         let checkpoint = state.is_long();
         // After a round in vain there is nothing to gain before something has changed.
         let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
-        state.closing || checkpoint || (state.is_low() && is_worth_it)
+        state.closing || checkpoint || state.space.wants_promise() || (state.is_low() && is_worth_it)
     }
 
     /// How long a segment is free before it is discarded, where that is done.
@@ -112,6 +112,7 @@ impl Inner {
 
     /// One round; `wanted` when somebody waits for room.
     async fn round(self: &Rc<Self>, wanted: bool) -> Result<()> {
+        self.keep_reserve(wanted).await?;
         let is_long = self.state.borrow().is_long();
         if is_long {
             self.checkpoint().await?;
@@ -120,6 +121,73 @@ impl Inner {
             self.gain(wanted).await?;
         }
         Ok(())
+    }
+
+    /// Looks which free segments a thin device has room for already, until the reserve has as many as it is to have.
+    pub async fn find_reserve(&self) -> Result<()> {
+        if !self.device.geometry().discards {
+            return Ok(());
+        }
+        let free = {
+            let state = &mut *self.state.borrow_mut();
+            state.space.reserve = state.floor(For::Users) + policy::RESERVE_SPARE;
+            state.space.lowest_free(policy::LOOK_SEGMENTS)
+        };
+        // A new store's log goes on where nothing was ever written.
+        let of_log = self.state.borrow().log.segments();
+        for segment in of_log {
+            if self.runs(segment).await?.iter().all(|run| run.kind == RunKind::Hole) {
+                self.ask_for_room(segment).await?;
+            }
+        }
+        for segment in free {
+            let has_room = self.runs(segment).await?.iter().all(|run| run.kind != RunKind::Hole);
+            if has_room && self.state.borrow_mut().space.note_room_given(segment) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the device has of a segment.
+    async fn runs(&self, segment: u32) -> Result<Vec<Run>> {
+        let place = self.state.borrow().space.place(segment);
+        self.device.runs(place, u64::from(self.segment_bytes)).await
+    }
+
+    /// Asks the device for room for a segment that holds nothing: whether it gave it.
+    async fn ask_for_room(&self, segment: u32) -> Result<bool> {
+        let place = self.state.borrow().space.place(segment);
+        match self.device.write_zeroes(place, u64::from(self.segment_bytes), true).await {
+            Err(error) if error.kind() != Kind::Full => Err(error),
+            given => Ok(given.is_ok()),
+        }
+    }
+
+    /// Asks a thin device for room, before it is needed, until the reserve has as many segments as it is to have. When
+    /// the device gave none lately, only somebody who waits is a reason to ask again.
+    async fn keep_reserve(&self, mut wanted: bool) -> Result<()> {
+        if !self.device.geometry().discards {
+            return Ok(());
+        }
+        loop {
+            let segment = {
+                let state = &mut *self.state.borrow_mut();
+                state.space.reserve = state.floor(For::Users) + policy::RESERVE_SPARE;
+                state.space.take_unpromised(std::mem::take(&mut wanted))
+            };
+            let Some(segment) = segment else { return Ok(()) };
+            let given = self.ask_for_room(segment).await;
+            self.state.borrow_mut().space.give_promised(segment, matches!(given, Ok(true)));
+            given?;
+        }
+    }
+
+    /// Notes that the device has no room, where an error says so.
+    pub fn note_full(&self, error: &Error) {
+        if error.kind() == Kind::Full {
+            self.state.borrow_mut().space.note_device(false);
+        }
     }
 
     /// Gains free segments: by a checkpoint, where that is what they wait for; else by cleaning.
@@ -177,20 +245,20 @@ impl Inner {
 
     /// Lets an entry without records say what is durable, where extents wait for that.
     async fn prove(&self) -> Result<()> {
-        let sequence = {
+        let ticket = {
             let state = &mut *self.state.borrow_mut();
             if !state.space.has_limbo() || state.log.proven >= state.log.durable {
                 return Ok(());
             }
             let floor = state.floor(For::Cleaner);
             state.log.reserve(&mut state.space, 0, floor)?;
-            if let Some(group) = state.log.open_group() {
+            if let Some((group, _)) = state.log.open_group() {
                 group.durable = true;
             }
-            state.log.last_sequence()
+            state.log.ticket(true)
         };
         self.wake.notify_one();
-        self.durable(sequence).await
+        self.durable(&ticket).await
     }
 
     /// Tells the device of segments that have been free for long, until the store is closed or nobody has it any more.

@@ -44,6 +44,8 @@
 //!    or over anything later, ends in the same state.
 //! 6. Nobody sees a change that is to be durable before it is.
 //! 7. A read returns the bytes that were put, or an error.
+//! 8. A batch that the device has no room for is `Full` and did not happen; the store goes on, and what gives room can
+//!    always be done.
 
 mod batch;
 mod check;
@@ -71,6 +73,7 @@ mod scrub;
 mod space;
 mod store;
 mod submit;
+mod undo;
 mod upload;
 
 #[cfg(test)]

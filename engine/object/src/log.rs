@@ -3,11 +3,45 @@
 use crate::entry::{HEAD_BYTES, Head};
 use crate::root::Start;
 use crate::space::{Space, Use};
+use crate::undo::Undo;
 use kura_block::{BLOCK_BYTES, BufMut, Bufs, Error, Result};
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 
 /// An entry is closed at this many bytes, so that one wait does not get too long.
 const GROUP_BYTES: usize = 1 << 20;
+
+/// Why a group was given up, if it was.
+pub(crate) type Fate = Rc<OnceCell<Error>>;
+
+/// Where the log stands: the segment, where in it, and the segment it goes on in.
+#[derive(Clone, Copy)]
+struct Place {
+    segment: u32,
+    offset: usize,
+    next_segment: u32,
+}
+
+/// What is remembered of a group until it is written.
+pub(crate) struct Memo {
+    pub sequence: u64,
+    first_revision: u64,
+    /// Where the log stood before the group.
+    began: Place,
+    /// What its batches changed.
+    pub undo: Vec<Vec<Undo>>,
+    /// A client was told that it happened, though it is volatile.
+    pub acknowledged: bool,
+    pub fate: Fate,
+}
+
+/// Which entry a batch is in, and whether its client waits until that is durable.
+pub(crate) struct Ticket {
+    pub sequence: u64,
+    pub durable: bool,
+    pub fate: Fate,
+}
 
 /// Batches gathered for one entry. Its place is known from its beginning, so that the index can name its records.
 pub(crate) struct Group {
@@ -60,14 +94,14 @@ pub(crate) struct Log {
     pub opening: u64,
     segment_bytes: usize,
     /// Groups to be written; the last one is open to more if `open`.
-    queue: VecDeque<Group>,
+    queue: VecDeque<(Group, Memo)>,
     open: bool,
     /// What is on its way to the device: first byte and end.
     in_flight: Option<(u64, u64)>,
-    segment: u32,
-    /// Where the next group begins in the segment.
-    offset: usize,
-    next_segment: u32,
+    /// What is on its way to the device, to be taken back if it does not arrive.
+    writing: Option<Memo>,
+    /// Where the next group begins.
+    at: Place,
     next_sequence: u64,
     pub next_revision: u64,
     /// Every entry below is written.
@@ -85,6 +119,12 @@ pub(crate) struct Log {
     pub bytes_since_checkpoint: u64,
     /// The revision at which the last checkpoint began.
     pub checkpoint_revision: u64,
+    /// How often entries were taken back.
+    pub taken_back: u64,
+    /// Nothing is written before the root says that a new opening begins.
+    pub must_reopen: bool,
+    /// What was acknowledged in memory was taken back: the next flush says so.
+    pub lost: Option<Error>,
 }
 
 impl Log {
@@ -97,9 +137,8 @@ impl Log {
             queue: VecDeque::new(),
             open: false,
             in_flight: None,
-            segment: start.segment,
-            offset: start.offset as usize,
-            next_segment: start.next_segment,
+            writing: None,
+            at: Place { segment: start.segment, offset: start.offset as usize, next_segment: start.next_segment },
             next_sequence: start.sequence,
             next_revision: start.revision,
             written: start.sequence,
@@ -109,6 +148,9 @@ impl Log {
             pending: BTreeMap::new(),
             bytes_since_checkpoint: 0,
             checkpoint_revision: start.revision,
+            taken_back: 0,
+            must_reopen: false,
+            lost: None,
         }
     }
 
@@ -119,7 +161,7 @@ impl Log {
 
     /// Makes room for a batch of `bytes` in one group; `Full` when that wants a segment and `floor` or fewer are free.
     pub fn reserve(&mut self, space: &mut Space, bytes: usize, floor: usize) -> Result<()> {
-        if self.open && self.queue.back().is_some_and(|group| group.used_bytes + bytes <= group.buf.len()) {
+        if self.open && self.queue.back().is_some_and(|(group, _)| group.used_bytes + bytes <= group.buf.len()) {
             return Ok(());
         }
         self.close_group();
@@ -130,24 +172,33 @@ impl Log {
                 self.batch_limit_bytes()
             )));
         }
-        if self.offset + needed > self.segment_bytes {
+        let began = self.at;
+        if self.at.offset + needed > self.segment_bytes {
             let fresh = space.take(Use::Log, floor).ok_or_else(full)?;
-            space.seal(self.segment, self.next_sequence - 1);
-            self.segment = std::mem::replace(&mut self.next_segment, fresh);
-            self.offset = 0;
+            space.seal(self.at.segment, self.next_sequence - 1);
+            self.at = Place { segment: self.at.next_segment, offset: 0, next_segment: fresh };
         }
-        let room = (self.segment_bytes - self.offset).min(GROUP_BYTES.max(needed));
-        self.queue.push_back(Group {
+        let room = (self.segment_bytes - self.at.offset).min(GROUP_BYTES.max(needed.next_multiple_of(BLOCK_BYTES)));
+        let memo = Memo {
             sequence: self.next_sequence,
-            place: space.place(self.segment) + self.offset as u64,
+            first_revision: self.next_revision,
+            began,
+            undo: Vec::new(),
+            acknowledged: false,
+            fate: Fate::default(),
+        };
+        let group = Group {
+            sequence: self.next_sequence,
+            place: space.place(self.at.segment) + self.at.offset as u64,
             buf: BufMut::room(room),
             used_bytes: HEAD_BYTES,
             records: 0,
             first_revision: self.next_revision,
-            next_segment: self.next_segment,
+            next_segment: self.at.next_segment,
             durable: false,
             names_extents: false,
-        });
+        };
+        self.queue.push_back((group, memo));
         self.next_sequence += 1;
         self.open = true;
         Ok(())
@@ -155,7 +206,7 @@ impl Log {
 
     /// Appends a record to the group that [`Log::reserve`] made room in: its place on the device.
     pub fn append(&mut self, record: &[u8], inline: &Bufs) -> u64 {
-        let Some(group) = self.queue.back_mut() else { return 0 };
+        let Some((group, _)) = self.queue.back_mut() else { return 0 };
         let at = group.used_bytes;
         let inline_at = at + record.len();
         let end = inline_at + inline.len();
@@ -168,7 +219,7 @@ impl Log {
     }
 
     /// The open group, to note what it holds.
-    pub fn open_group(&mut self) -> Option<&mut Group> {
+    pub fn open_group(&mut self) -> Option<&mut (Group, Memo)> {
         if self.open { self.queue.back_mut() } else { None }
     }
 
@@ -180,9 +231,9 @@ impl Log {
     /// No more is added to the last group: the next one's place is known.
     fn close_group(&mut self) {
         if std::mem::take(&mut self.open)
-            && let Some(group) = self.queue.back()
+            && let Some((group, _)) = self.queue.back()
         {
-            self.offset += group.padded_bytes();
+            self.at.offset += group.padded_bytes();
             self.bytes_since_checkpoint += group.padded_bytes() as u64;
         }
     }
@@ -193,10 +244,43 @@ impl Log {
         Start {
             sequence: self.next_sequence,
             revision: self.next_revision,
-            segment: self.segment,
-            offset: self.offset as u32,
-            next_segment: self.next_segment,
+            segment: self.at.segment,
+            offset: self.at.offset as u32,
+            next_segment: self.at.next_segment,
         }
+    }
+
+    /// A ticket of the group that was appended to last.
+    pub fn ticket(&self, durable: bool) -> Ticket {
+        let memo = self.queue.back().map(|(_, memo)| memo).or(self.writing.as_ref());
+        let fate = memo.map(|memo| Rc::clone(&memo.fate)).unwrap_or_default();
+        Ticket { sequence: self.last_sequence(), durable, fate }
+    }
+
+    /// Forgets every group that is not written: what they were, the oldest first, and the segments that the log took
+    /// for them.
+    pub fn take_back(&mut self) -> Option<(Vec<Memo>, BTreeSet<u32>)> {
+        let memos = self.writing.take().into_iter().chain(self.queue.drain(..).map(|(_, memo)| memo));
+        let memos: Vec<Memo> = memos.collect();
+        let Memo { sequence, first_revision, began, .. } = *memos.first()?;
+        let mut fresh: BTreeSet<u32> = memos.iter().map(|memo| memo.began.next_segment).collect();
+        fresh.insert(self.at.next_segment);
+        self.at = began;
+        for segment in self.segments() {
+            fresh.remove(&segment);
+        }
+        (self.open, self.in_flight) = (false, None);
+        (self.next_sequence, self.next_revision) = (sequence, first_revision);
+        // A checkpoint under way began behind what is taken back: it will not count.
+        self.checkpoint_revision = self.checkpoint_revision.min(first_revision);
+        self.taken_back += 1;
+        // What such a name said before may not be durable either.
+        for last in self.pending.values_mut() {
+            *last = (*last).min(sequence - 1);
+        }
+        let durable = self.durable;
+        self.pending.retain(|_, last| *last >= durable);
+        Some((memos, fresh))
     }
 
     /// The group to write next; it counts as in flight until [`Log::is_written`].
@@ -204,7 +288,8 @@ impl Log {
         if self.queue.len() == 1 {
             self.close_group();
         }
-        let group = self.queue.pop_front()?;
+        let (group, memo) = self.queue.pop_front()?;
+        self.writing = Some(memo);
         self.in_flight = Some((group.place, group.place + group.used_bytes as u64));
         Some(group)
     }
@@ -214,6 +299,12 @@ impl Log {
         self.written += 1;
         self.last_proof = proof;
         self.in_flight = None;
+        self.writing = None;
+    }
+
+    /// True when a group waits to be written.
+    pub fn is_waiting(&self) -> bool {
+        !self.queue.is_empty()
     }
 
     /// True when something is written that is not durable yet.
@@ -231,10 +322,12 @@ impl Log {
         self.pending.retain(|_, sequence| *sequence >= durable);
     }
 
-    /// True when the record at `place` can be read from the device.
-    pub fn is_written(&self, place: u64) -> bool {
+    /// A ticket of the group that has the record at `place`; none where that can be read from the device.
+    pub fn ticket_of(&self, place: u64) -> Option<Ticket> {
         let in_flight = self.in_flight.is_some_and(|(start, end)| (start..end).contains(&place));
-        !in_flight && !self.queue.iter().any(|group| group.covers(place))
+        let waiting = self.queue.iter().find(|(group, _)| group.covers(place)).map(|(_, memo)| memo);
+        let memo = if in_flight { self.writing.as_ref() } else { waiting }?;
+        Some(Ticket { sequence: memo.sequence, durable: false, fate: Rc::clone(&memo.fate) })
     }
 
     /// Nobody is to see the last change of `name` before it is durable.
@@ -254,7 +347,7 @@ impl Log {
 
     /// Segments that the log is about to use: where it stands and where it goes on.
     pub fn segments(&self) -> [u32; 2] {
-        [self.segment, self.next_segment]
+        [self.at.segment, self.at.next_segment]
     }
 }
 

@@ -10,7 +10,7 @@ use kura_block::{BLOCK_BYTES, Block, Buf, Error, Result, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 /// How a store is laid out on its device.
 #[derive(Clone, Copy, Debug)]
@@ -102,11 +102,13 @@ impl Store {
             wanted: Cell::new(false),
             counters: Cell::default(),
             discarding: Cell::new(false),
+            rooting: Mutex::default(),
             flushes: Cell::new(0),
             tasks: Cell::new(2),
         });
         inner.replay().await?;
         inner.read_partitions().await?;
+        inner.find_reserve().await?;
         inner.begin_opening().await?;
         runtime.spawn(Box::pin(Rc::clone(&inner).write_log()));
         runtime.spawn(Box::pin(Rc::clone(&inner).keep_house()));
@@ -116,7 +118,10 @@ impl Store {
 
     /// Writes a checkpoint and ends: everything acknowledged is durable then, in whatever way it was.
     pub async fn close(&self) -> Result<()> {
-        self.flush().await?;
+        let flushed = self.flush().await;
+        if flushed.as_ref().is_err_and(|error| error.kind() != kura_block::Kind::Full) {
+            return flushed;
+        }
         self.inner.until(|_| !self.inner.in_round.get()).await?;
         self.inner.state.borrow_mut().closing = true;
         self.inner.wake.notify_one();
@@ -133,8 +138,8 @@ impl Store {
         }
         match self.inner.checkpoint().await {
             // The log says it all, too: the next start takes longer.
-            Err(error) if error.kind() == kura_block::Kind::Full => Ok(()),
-            result => result,
+            Err(error) if error.kind() == kura_block::Kind::Full => flushed,
+            result => result.and(flushed),
         }
     }
 }

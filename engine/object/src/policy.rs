@@ -62,6 +62,12 @@ pub(crate) fn inline_limit_bytes(segment_bytes: u32) -> u32 {
     (segment_bytes / 8).min(64 << 10)
 }
 
+/// Segments that the reserve has beyond what is kept from users: what is taken by others is asked for anew in time.
+pub(crate) const RESERVE_SPARE: usize = 2;
+
+/// Free segments that are looked at for room that the device has given already: those that are used first.
+pub(crate) const LOOK_SEGMENTS: usize = 1 << 16;
+
 /// A segment is cleaned when at most this share of it is alive, while nobody waits; and when somebody does.
 pub(crate) const MOST_ALIVE: f64 = 0.8;
 pub(crate) const MOST_ALIVE_WANTED: f64 = 0.95;

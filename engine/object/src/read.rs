@@ -6,7 +6,7 @@ use crate::known::{Known, Piece};
 use crate::object::{Attributes, PartitionId, Row, Stat, Which, name_of, shown};
 use crate::record::{Record, crc_of};
 use crate::store::{Inner, Store};
-use kura_block::{BLOCK_BYTES, Bufs, Error, Local, Result};
+use kura_block::{BLOCK_BYTES, Bufs, Error, Kind, Local, Result};
 use std::ops::Range;
 use std::rc::Rc;
 use std::task::Poll;
@@ -199,12 +199,12 @@ impl Inner {
         partition: PartitionId,
         key: &[u8],
         which: Which,
-        range: Option<Range<u64>>,
+        asked: Option<Range<u64>>,
     ) -> Result<Reader> {
         let (row, known) = self.look_up(partition, key, which).await?;
         let latest = self.state.borrow().is_latest(&row)?;
         let stat = known.stat(latest);
-        let range = range.unwrap_or(0..stat.size_bytes);
+        let range = asked.clone().unwrap_or(0..stat.size_bytes);
         check_range(&range, stat.size_bytes)?;
         let mut reader = Reader {
             stat,
@@ -223,22 +223,40 @@ impl Inner {
             // The first bytes are on their way while the record is read.
             reader.look_ahead().await;
         }
-        let read = self.record_at(&row, known).await.map_err(|error| error.at(&reader.place))?;
+        let read = match self.record_at(&row, known).await {
+            Err(error) if error.kind() == Kind::Retry => {
+                drop(reader);
+                return Box::pin(self.open_reader(partition, key, which, asked)).await;
+            }
+            read => read.map_err(|error| error.at(&reader.place))?,
+        };
         (reader.attributes, reader.inline) = (read.attributes, read.inline);
         Ok(reader)
     }
 
     /// A version's record as it is now.
     pub async fn read_record(self: &Rc<Self>, partition: PartitionId, key: &[u8], which: Which) -> Result<ReadRecord> {
-        let (row, known) = self.look_up(partition, key, which).await?;
-        let _pins = Pins::of(self, &known);
-        let place = format!("{partition}, key {}", shown(key));
-        self.record_at(&row, known).await.map_err(|error| error.at(place))
+        loop {
+            let (row, known) = self.look_up(partition, key, which).await?;
+            let _pins = Pins::of(self, &known);
+            let place = format!("{partition}, key {}", shown(key));
+            match self.record_at(&row, known).await {
+                Err(error) if error.kind() == Kind::Retry => {}
+                read => return read.map_err(|error| error.at(place)),
+            }
+        }
     }
 
-    /// Reads the record of a version whose segment is pinned, and verifies that it is its own.
+    /// Reads the record of a version whose segment is pinned, and verifies that it is its own. `Retry` when the device
+    /// had no room for it: the version was taken back.
     pub async fn record_at(&self, row: &Row, known: Known) -> Result<ReadRecord> {
-        self.until(|state| state.log.is_written(known.place)).await?;
+        let ticket = self.state.borrow().log.ticket_of(known.place);
+        if let Some(ticket) = ticket {
+            match self.written(&ticket).await {
+                Err(_) if ticket.fate.get().is_some() => return Err(Error::retry("it was taken back: look again")),
+                done => done?,
+            }
+        }
         let block_bytes = BLOCK_BYTES as u64;
         let first = known.place / block_bytes * block_bytes;
         let skip = (known.place - first) as usize;

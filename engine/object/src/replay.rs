@@ -4,7 +4,7 @@ use crate::entry::{self, HEAD_BYTES, Head, Records};
 use crate::extent;
 use crate::known::Known;
 use crate::log::Log;
-use crate::object::{PartitionId, Row, name_of};
+use crate::object::{PARTITION_BYTES, PartitionId, Row, name_of};
 use crate::record::Record;
 use crate::root::{Root, Start};
 use crate::space::Use;
@@ -226,18 +226,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes it durable that entries from here on are a new opening's: what a crash left behind the log's end never
-    /// counts again.
+    /// Makes it durable that entries that are not written yet are a new opening's: what a crash or a write that failed
+    /// left behind the log's end never counts again.
     pub async fn begin_opening(&self) -> Result<()> {
-        let root = {
-            let state = &mut *self.state.borrow_mut();
-            let (generation, opening) = (state.root.generation + 1, state.root.opening + 1);
-            let opening_sequence = state.log.last_sequence() + 1;
-            Root { generation, opening, opening_sequence, ..state.root }
+        // A replay takes what the root calls an earlier opening's for durable.
+        self.flush_log().await?;
+        let (opening, opening_sequence) = {
+            let state = self.state.borrow();
+            (state.root.opening + 1, state.log.written)
         };
-        root.write(&*self.device).await?;
+        self.write_root(|root| Root { opening, opening_sequence, ..root }).await?;
         let state = &mut *self.state.borrow_mut();
-        state.root = root;
+        state.log.opening = opening;
+        state.log.must_reopen = false;
         state.settle();
         Ok(())
     }
@@ -258,14 +259,11 @@ impl State {
         for segment in log.segments() {
             space.mark(segment, Use::Log);
         }
-        let mut problem = None;
-        index.scan(&Row::newest(Vec::new()), |row, known| {
-            problem = space.count(&known).err().map(|error| error.at(crate::object::shown(row.key())));
-            problem.is_none()
+        index.each(|name, known| {
+            space
+                .count(known)
+                .map_err(|error| error.at(crate::object::shown(name.get(PARTITION_BYTES..).unwrap_or_default())))
         })?;
-        if let Some(error) = problem {
-            return Err(error);
-        }
         space.index_rooms();
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::known::Known;
 use crate::object::{PartitionId, Row, Version};
 use crate::read::Pins;
 use crate::store::{Inner, Store};
-use kura_block::{BLOCK_BYTES, Error, Result};
+use kura_block::{BLOCK_BYTES, Error, Kind, Result};
 use std::rc::Rc;
 
 /// An object that cannot be read as it was put.
@@ -49,7 +49,10 @@ impl Store {
             done.versions += 1;
             done.bytes += u64::from(known.log_bytes());
             done.bytes += known.extents().iter().map(|extent| u64::from(extent.all_blocks()) * 4096).sum::<u64>();
-            if let Err(error) = self.inner.verify(&row, known).await {
+            // What the device had no room for is gone meanwhile, and not damaged.
+            if let Err(error) = self.inner.verify(&row, known).await
+                && error.kind() != Kind::Retry
+            {
                 let (partition, key, version) = (row.partition(), row.key().to_vec(), Version(row.version.0));
                 done.damaged.push(Damage { partition, key, version, error });
             }

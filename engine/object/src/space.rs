@@ -64,8 +64,13 @@ pub(crate) struct Space {
     durable: u64,
     /// Entries below are never replayed.
     replay: u64,
-    /// Segments that became free and that the device does not know of, and since when they are known to be.
+    /// Free segments that the device has room for, and since when they are known to be free.
     freed: BTreeMap<u32, Option<Duration>>,
+    /// As many of those are kept for removals, the cleaner and the next checkpoint, which must go on when the device has
+    /// no more.
+    pub reserve: usize,
+    /// The device gave no room lately: only what it has given counts.
+    device_is_full: bool,
     /// Log segments that cleaning did not empty: something in them is damaged.
     pub stuck: BTreeSet<u32>,
     /// Data segments that are being emptied: no extent is put there.
@@ -100,6 +105,8 @@ impl Space {
             durable: 0,
             replay: 0,
             freed: BTreeMap::new(),
+            reserve: 0,
+            device_is_full: false,
             stuck: BTreeSet::new(),
             evacuating: BTreeSet::new(),
             data_segments: 0,
@@ -125,16 +132,64 @@ impl Space {
         block / self.segment_blocks
     }
 
+    /// Free segments that can be written, as far as is known.
     pub fn free_segments(&self) -> usize {
-        self.free.len()
+        if self.device_is_full { self.freed.len() } else { self.free.len() }
+    }
+
+    /// Whether the device gave room when it was asked last.
+    pub fn note_device(&mut self, gives: bool) {
+        self.device_is_full = !gives;
+    }
+
+    /// Takes a free segment that the device shall give room for, where the reserve wants one or somebody waits; it
+    /// comes back by [`Space::give_promised`].
+    pub fn take_unpromised(&mut self, wanted: bool) -> Option<u32> {
+        let is_wanted = if self.device_is_full { wanted } else { self.freed.len() < self.reserve };
+        let segment = self.unpromised().filter(|_| is_wanted)?;
+        self.mark(segment, Use::Root);
+        Some(segment)
+    }
+
+    /// The free segments that are taken first.
+    pub fn lowest_free(&self, count: usize) -> Vec<u32> {
+        self.free.iter().take(count).copied().collect()
+    }
+
+    /// The device has room for this free segment; true when the reserve is complete.
+    pub fn note_room_given(&mut self, segment: u32) -> bool {
+        self.freed.insert(segment, None);
+        self.freed.len() >= self.reserve
+    }
+
+    /// True when the reserve wants a segment that the device may give room for.
+    pub fn wants_promise(&self) -> bool {
+        !self.device_is_full && self.freed.len() < self.reserve && self.free.len() > self.freed.len()
+    }
+
+    fn unpromised(&self) -> Option<u32> {
+        self.free.iter().find(|segment| !self.freed.contains_key(segment)).copied()
+    }
+
+    /// A segment comes back that the device was asked to give room for.
+    pub fn give_promised(&mut self, segment: u32, given: bool) {
+        self.free(segment);
+        if !given {
+            self.freed.remove(&segment);
+        }
+        self.device_is_full = !given;
     }
 
     /// Takes a free segment for the log or a checkpoint, if more than `floor` are free.
     pub fn take(&mut self, usage: Use, floor: usize) -> Option<u32> {
-        if self.free.len() <= floor {
+        if self.free_segments() <= floor {
             return None;
         }
-        let segment = self.free.pop_first()?;
+        // What was written lately is written again soonest. The reserve is for the log, whose entries should not meet a
+        // full device; where anything else does, that is all that fails.
+        let spare = usage == Use::Log || self.device_is_full || self.freed.len() > self.reserve;
+        let unpromised = if spare { None } else { self.unpromised() };
+        let segment = unpromised.or_else(|| self.freed.keys().next().copied()).or_else(|| self.unpromised())?;
         self.freed.remove(&segment);
         self.mark(segment, usage);
         Some(segment)
@@ -216,7 +271,7 @@ impl Space {
             self.note_room(segment);
         }
         let plenty = floor.max(self.segments.len() / 8);
-        if self.free.len() <= plenty {
+        if self.free_segments() <= plenty {
             let roomy = self.partly.iter().rev().take(PARTLY_TRIES).copied();
             let found =
                 roomy.into_iter().find_map(|(room, segment)| Some((room, segment, self.find_run(segment, least)?)));
@@ -262,11 +317,14 @@ impl Space {
 
     /// Blocks that could be taken: in free segments and in those of data.
     pub fn room_blocks(&self) -> u64 {
-        (self.free.len() as u64 + self.data_segments) * u64::from(self.segment_blocks) - self.data_taken_blocks
+        (self.free_segments() as u64 + self.data_segments) * u64::from(self.segment_blocks) - self.data_taken_blocks
     }
 
     /// Takes a segment that the device does not know to be free, and that has been since `before`.
     pub fn take_freed(&mut self, before: Duration) -> Option<u32> {
+        if self.freed.len() <= self.reserve {
+            return None;
+        }
         let is_old =
             |(segment, since): (&u32, &Option<Duration>)| since.is_some_and(|at| at <= before).then_some(*segment);
         let segment = self.freed.iter().find_map(is_old)?;
@@ -325,6 +383,30 @@ impl Space {
         let all = &mut self.data_taken_blocks;
         *all = if to { *all + u64::from(changed) } else { *all - u64::from(changed) };
         changed == blocks
+    }
+
+    /// A record that was never written is not there after all.
+    pub fn unwrite_record(&mut self, place: u64, bytes: u32) {
+        let segment = self.segment_of_place(place);
+        self.segments[segment as usize].live_bytes -= bytes;
+    }
+
+    /// What the entry `sequence` or a later one let go is alive after all.
+    pub fn forget_deaths(&mut self, sequence: u64) {
+        self.limbo.retain(|dead| dead.sequence < sequence);
+    }
+
+    /// No record names this extent, nor did one that counts: it is free as soon as nobody reads it.
+    pub fn disown(&mut self, block: u32, blocks: u32) {
+        self.limbo.push_front(Limbo { sequence: 0, block, blocks });
+    }
+
+    /// The log goes on in these after all.
+    pub fn unseal(&mut self, segments: [u32; 2]) {
+        for segment in segments {
+            self.segments[segment as usize].last_sequence = u64::MAX;
+            self.empty.remove(&segment);
+        }
     }
 
     /// An upload's extent is named by a record now.

@@ -2,18 +2,18 @@
 
 use crate::batch::Durability;
 use crate::index::Index;
-use crate::log::{Group, Log};
+use crate::log::{Group, Log, Ticket};
 use crate::object::Partition;
 use crate::root::Root;
 use crate::space::Space;
 use futures::future::select;
-use kura_block::{Block, Error, Result, Runtime};
+use kura_block::{Block, Error, Kind, Result, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 /// How a store is run; all of it may differ from one start to the next.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +73,8 @@ pub struct Counters {
     pub cleaned_segments: u64,
     /// Segments of data that were emptied, or that it was tried with.
     pub evacuated_segments: u64,
+    /// Entries that the device had no room for.
+    pub given_up_entries: u64,
     /// Segments that the device was told of as free.
     pub discarded_segments: u64,
 }
@@ -98,6 +100,8 @@ pub(crate) struct Inner {
     pub counters: Cell<Counters>,
     /// A segment is being discarded.
     pub discarding: Cell<bool>,
+    /// Held while a root is written.
+    pub rooting: Mutex<()>,
     /// Flushes of the log under way.
     pub flushes: Cell<u32>,
     /// Tasks that go on until the store is closed.
@@ -117,18 +121,13 @@ pub(crate) struct State {
     pub closing: bool,
 }
 
-/// Which entry a batch is in, and whether its client waits until that is durable.
-#[derive(Clone, Copy)]
-pub(crate) struct Ticket {
-    pub sequence: u64,
-    pub durable: bool,
-}
-
 /// Flushes of the log at a time.
 const FLUSHES_LIMIT: u32 = 2;
 
 enum Step {
     Write(Group),
+    /// Nothing is written before the root says that a new opening begins.
+    Reopen,
     Flush,
     Wait(Option<Duration>),
     End,
@@ -156,10 +155,23 @@ impl Inner {
                     if !self.state.borrow().log.is_unflushed() {
                         volatile_since = self.runtime.now();
                     }
-                    match self.write_group(group).await {
-                        Ok(needs_flush) if needs_flush => self.begin_flush(),
-                        Ok(_) => {}
-                        Err(error) => self.stop(error),
+                    let written = match self.write_group(group).await {
+                        Err(error) if error.kind() == Kind::Full => self.give_up(error).await,
+                        Ok(needs_flush) => {
+                            if needs_flush {
+                                self.begin_flush();
+                            }
+                            Ok(())
+                        }
+                        Err(error) => Err(error),
+                    };
+                    if let Err(error) = written {
+                        self.stop(error);
+                    }
+                }
+                Step::Reopen => {
+                    if let Err(error) = self.reopen().await {
+                        self.stop(error);
                     }
                 }
                 Step::Flush => self.begin_flush(),
@@ -182,6 +194,9 @@ impl Inner {
         }
         if flushes >= FLUSHES_LIMIT {
             return Step::Wait(None);
+        }
+        if state.log.must_reopen && state.log.is_waiting() {
+            return Step::Reopen;
         }
         if let Some(group) = state.log.take() {
             return Step::Write(group);
@@ -275,13 +290,23 @@ impl Inner {
     }
 
     /// Resolves when the batch of `ticket` is acknowledged.
-    pub async fn acknowledged(&self, ticket: Ticket) -> Result<()> {
-        if ticket.durable { self.durable(ticket.sequence).await } else { Ok(()) }
+    pub async fn acknowledged(&self, ticket: &Ticket) -> Result<()> {
+        if ticket.durable { self.durable(ticket).await } else { Ok(()) }
     }
 
-    /// Resolves when the entry `sequence` is durable.
-    pub async fn durable(&self, sequence: u64) -> Result<()> {
-        self.until(|state| state.log.durable > sequence).await
+    /// Resolves when the entry of `ticket` is durable, or with the reason why it was given up.
+    pub async fn durable(&self, ticket: &Ticket) -> Result<()> {
+        self.reached(ticket, |log| log.durable).await
+    }
+
+    /// The same of one that is written.
+    pub async fn written(&self, ticket: &Ticket) -> Result<()> {
+        self.reached(ticket, |log| log.written).await
+    }
+
+    async fn reached(&self, ticket: &Ticket, behind: fn(&Log) -> u64) -> Result<()> {
+        self.until(|state| ticket.fate.get().is_some() || behind(&state.log) > ticket.sequence).await?;
+        ticket.fate.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Resolves when the last change of `name` may be seen.
@@ -291,11 +316,20 @@ impl Inner {
 
     /// Resolves when what was changed so far may be seen.
     pub async fn all_settled(&self) -> Result<()> {
-        let (last, pending) = {
-            let state = self.state.borrow();
-            (state.log.last_sequence(), state.log.has_pending())
-        };
-        if pending { self.durable(last).await } else { Ok(()) }
+        loop {
+            let ticket = {
+                let log = &self.state.borrow().log;
+                if !log.has_pending() {
+                    return Ok(());
+                }
+                log.ticket(true)
+            };
+            match self.durable(&ticket).await {
+                // What was given up is not seen; what came before may still wait.
+                Err(_) if ticket.fate.get().is_some() => {}
+                done => return done,
+            }
+        }
     }
 
     /// Resolves when `holds`, or with the error that ended the store.
@@ -342,20 +376,25 @@ impl Store {
         self.inner.counters.get()
     }
 
-    /// Makes every change that was acknowledged so far durable.
+    /// Makes every change that was acknowledged so far durable. `Full` when the device had no room for what was
+    /// acknowledged in memory: it is undone then, and this is said once.
     pub async fn flush(&self) -> Result<()> {
-        let last = {
+        let ticket = {
             let state = &mut *self.inner.state.borrow_mut();
             state.alive()?;
-            if let Some(group) = state.log.open_group() {
+            if let Some((group, _)) = state.log.open_group() {
                 group.durable = true;
             }
-            state.log.last_sequence()
+            state.log.ticket(true)
         };
-        self.inner.until(|state| state.log.written > last).await?;
-        if self.inner.state.borrow().log.durable <= last {
+        match self.inner.written(&ticket).await {
+            // Given up, with or without what was acknowledged.
+            Err(_) if ticket.fate.get().is_some() => {}
+            done => done?,
+        }
+        if self.inner.state.borrow().log.is_unflushed() {
             self.inner.flush_log().await?;
         }
-        Ok(())
+        self.inner.state.borrow_mut().log.lost.take().map_or(Ok(()), Err)
     }
 }

@@ -3,9 +3,11 @@
 use crate::batch::{Changed, Condition, Durability, Put};
 use crate::content::Held;
 use crate::known::{Extent, Known, MARKER, UNVERSIONED};
+use crate::log::Ticket;
 use crate::object::{Attributes, Partition, PartitionId, Row, Stat, Which, name_of, shown};
 use crate::record::{Draft, Set};
-use crate::store::{State, Ticket};
+use crate::store::State;
+use crate::undo::Undo;
 use kura_block::{Bufs, Error, Result};
 use std::collections::BTreeSet;
 
@@ -15,6 +17,13 @@ pub(crate) enum Ready {
     Remove { which: Which },
     Mark { modified_ms: u64, versioned: bool },
     Edit(Edit),
+}
+
+impl Ready {
+    /// True when only where bytes lie changes.
+    fn is_move(&self) -> bool {
+        matches!(self, Self::Edit(edit) if edit.is_move)
+    }
 }
 
 /// A version's new state, made from the one of revision `from_revision`.
@@ -149,8 +158,12 @@ impl State {
             }
         }
         let durable = batch.durability == Durability::Durable;
+        let is_told = !durable && batch.changes.iter().any(|(_, _, ready)| !ready.is_move());
         let changed = self.apply(plans, records, durable)?;
-        Ok((Ticket { sequence: self.log.last_sequence(), durable }, changed))
+        if let Some((_, memo)) = self.log.open_group() {
+            memo.acknowledged |= is_told;
+        }
+        Ok((self.log.ticket(durable), changed))
     }
 
     /// Holds a condition against the store as it is.
@@ -272,7 +285,7 @@ impl State {
     fn apply(&mut self, plans: Vec<Planned>, records: Vec<Vec<u8>>, durable: bool) -> Result<Vec<Changed>> {
         let mut records = records.into_iter();
         let mut changed = Vec::with_capacity(plans.len());
-        let mut gone = Vec::new();
+        let mut undo = Vec::with_capacity(records.len());
         let mut named = BTreeSet::new();
         for plan in plans {
             let mut now = None;
@@ -286,10 +299,12 @@ impl State {
                 match set {
                     None => {
                         self.log.append(&record, &Bufs::new());
-                        gone.extend(self.index.edit(&row, None)?);
+                        let before = self.index.edit(&row, None)?.map(|known| (row.clone(), known));
+                        let mut partition = None;
                         if row.partition() == PartitionId::ROOT {
-                            self.partitions.remove(&row.version.0);
+                            partition = self.partitions.remove(&row.version.0);
                         }
+                        undo.push(Undo { row, now: None, before: before.into_iter().collect(), partition });
                     }
                     Some(set) => {
                         let place = self.log.append(&record, &set.inline);
@@ -300,18 +315,20 @@ impl State {
                             ..set.known
                         };
                         named.extend(known.extents());
-                        self.note_partition(&row, &known, &set.attributes);
-                        gone.extend(self.enter(&row, &known)?);
+                        let partition = self.note_partition(&row, &known, &set.attributes);
+                        let before = self.enter(&row, &known)?;
+                        undo.push(Undo { row: row.clone(), now: Some(known.clone()), before, partition });
                         now = plan.shows.then_some((row, known));
                     }
                 }
             }
             changed.push((now, plan.before));
         }
-        self.bury(&gone, &named);
-        if let Some(group) = self.log.open_group() {
+        self.bury(&undo, &named);
+        if let Some((group, memo)) = self.log.open_group() {
             group.durable |= durable;
             group.names_extents |= !named.is_empty();
+            memo.undo.push(undo);
         }
         let shown = changed.into_iter().map(|(now, before)| {
             let now = match now {
@@ -325,9 +342,9 @@ impl State {
 
     /// Enters a version into the index. What it replaced comes back: a version put without `versioned` replaces the one
     /// that was. Replay comes here too.
-    pub fn enter(&mut self, row: &Row, known: &Known) -> Result<Vec<Known>> {
+    pub fn enter(&mut self, row: &Row, known: &Known) -> Result<Vec<(Row, Known)>> {
         let edited = self.index.edit_beside(row, Some(known))?;
-        let mut gone: Vec<Known> = edited.found.into_iter().collect();
+        let mut gone: Vec<_> = edited.found.map(|known| (row.clone(), known)).into_iter().collect();
         if known.is_unversioned() {
             // Mostly there is no other version, or only the one that is replaced: right behind.
             let other = match edited.sibling {
@@ -336,7 +353,7 @@ impl State {
                 _ => self.unversioned_behind(row)?,
             };
             if let Some(other) = other {
-                gone.extend(self.index.edit(&other, None)?);
+                gone.extend(self.index.edit(&other, None)?.map(|known| (other, known)));
             }
         }
         if self.space.counts {
@@ -346,9 +363,9 @@ impl State {
     }
 
     /// Gives up what the index does not name any more, but for the extents that `named` still are.
-    fn bury(&mut self, gone: &[Known], named: &BTreeSet<Extent>) {
+    fn bury(&mut self, undo: &[Undo], named: &BTreeSet<Extent>) {
         let sequence = self.log.last_sequence();
-        for known in gone {
+        for (_, known) in undo.iter().flat_map(|undo| &undo.before) {
             self.space.kill_record(known.place, known.log_bytes(), sequence);
             for extent in known.extents() {
                 if !named.contains(&extent) {
@@ -358,17 +375,18 @@ impl State {
         }
     }
 
-    /// The root partition's objects are the partitions.
-    pub fn note_partition(&mut self, row: &Row, known: &Known, attributes: &Attributes) {
-        if row.partition() == PartitionId::ROOT {
-            let partition = Partition {
-                id: PartitionId(known.version),
-                name: row.key().to_vec(),
-                attributes: attributes.clone(),
-                revision: known.revision,
-                modified_ms: known.modified_ms,
-            };
-            self.partitions.insert(known.version, partition);
+    /// The root partition's objects are the partitions: what was known of this one.
+    pub fn note_partition(&mut self, row: &Row, known: &Known, attributes: &Attributes) -> Option<Partition> {
+        if row.partition() != PartitionId::ROOT {
+            return None;
         }
+        let partition = Partition {
+            id: PartitionId(known.version),
+            name: row.key().to_vec(),
+            attributes: attributes.clone(),
+            revision: known.revision,
+            modified_ms: known.modified_ms,
+        };
+        self.partitions.insert(known.version, partition)
     }
 }

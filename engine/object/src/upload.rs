@@ -120,6 +120,7 @@ impl Upload {
             let result = inner.device.write(u64::from(block) * BLOCK_BYTES as u64, bytes, false).await;
             flights.bytes.set(flights.bytes.get() - len);
             if let Err(error) = result {
+                inner.note_full(&error);
                 flights.failed.borrow_mut().get_or_insert(error);
             }
             flights.landed.notify_waiters();

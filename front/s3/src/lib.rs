@@ -58,6 +58,6 @@ pub use desk_batch::{DeskBatch, Require};
 pub use directory::Directory;
 pub use door::{Door, Job};
 pub use keys::{Grant, Key, NewKey};
-pub use server::{Listener, serve};
+pub use server::{Listener, converse, serve};
 pub use service::Service;
 pub use sweep::sweep;

@@ -36,7 +36,6 @@ pub struct Listener {
 /// some seconds.
 pub async fn serve(listener: Listener, service: Service, mut stop: watch::Receiver<bool>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let service = Cors { directory: Arc::clone(&service.directory), service: service.guarded() };
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -85,10 +84,12 @@ async fn accept(tcp: &TcpListener, places: &Arc<Semaphore>) -> io::Result<(Owned
     Ok((place, stream))
 }
 
-async fn converse<S>(stream: S, service: Cors, mut stop: watch::Receiver<bool>)
+/// Serves one connection to its end, or until `stop` says true and its requests have ended.
+pub async fn converse<S>(stream: S, service: Service, mut stop: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    let service = Cors { directory: Arc::clone(&service.directory), service: service.guarded() };
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HELLO);
     let connection = http.serve_connection(TokioIo::new(stream), service);

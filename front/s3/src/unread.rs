@@ -29,33 +29,43 @@ pub(crate) struct Watched {
 
 /// What comes back of a body.
 pub(crate) struct Rest {
-    back: oneshot::Receiver<(Incoming, bool)>,
+    /// None of an empty body.
+    back: Option<oneshot::Receiver<(Incoming, bool)>>,
     /// The client sends the body only when it is asked to.
     waits: bool,
 }
 
 /// The request with its body watched.
 pub(crate) fn watch(request: Request<Incoming>) -> (Request<s3s::Body>, Option<Rest>) {
-    if request.body().is_end_stream() {
-        return (request.map(s3s::Body::from), None);
-    }
     let waits = request.headers().contains_key(header::EXPECT);
+    if request.body().is_end_stream() {
+        // Nobody asks for a body of nothing, and botocore stumbles over its next request where it was not asked to go on.
+        let rest = waits.then_some(Rest { back: None, waits });
+        return (request.map(s3s::Body::from), rest);
+    }
     let (sender, back) = oneshot::channel();
     let watched = |body| Watched { body: Some(body), begun: false, back: Some(sender) };
-    (request.map(|body| s3s::Body::http_body_unsync(watched(body))), Some(Rest { back, waits }))
+    (request.map(|body| s3s::Body::http_body_unsync(watched(body))), Some(Rest { back: Some(back), waits }))
 }
 
 impl Rest {
     /// Lets the connection go on behind `answer`, or end with it.
-    pub async fn settle(mut self, answer: &mut HttpResponse) {
-        // A body that was read to its end does not come back.
-        let Ok((mut body, begun)) = self.back.try_recv() else { return };
-        let waits = self.waits && !begun;
-        if !waits && timeout(PATIENCE, forget(&mut body, FORGOTTEN_BYTES)).await == Ok(true) {
-            return;
-        }
+    pub async fn settle(self, answer: &mut HttpResponse) {
+        let Self { back, waits } = self;
+        let body = match back.map(|mut back| back.try_recv()) {
+            None => None,
+            Some(Ok((_, false))) if waits => None,
+            Some(Ok((mut body, _))) => {
+                if timeout(PATIENCE, forget(&mut body, FORGOTTEN_BYTES)).await == Ok(true) {
+                    return;
+                }
+                Some(body)
+            }
+            // A body that was read to its end does not come back.
+            Some(Err(_)) => return,
+        };
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        if !waits {
+        if let Some(mut body) = body {
             tokio::spawn(async move { timeout(LINGER, forget(&mut body, usize::MAX)).await });
         }
     }

@@ -53,6 +53,11 @@ impl ControlTables {
         Arc::new(Self { tables: Mutex::new(tables) })
     }
 
+    /// The pool has grown to so many entries; without effect where it has them already.
+    pub fn grow(&self, entries: u32) {
+        self.lock().pool.grow(entries);
+    }
+
     /// The way of a controller that starts. One that it had before is refused from now on.
     pub fn join(self: &Arc<Self>, me: ControllerId) -> Control {
         let mut tables = self.lock();

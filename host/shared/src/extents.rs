@@ -42,10 +42,16 @@ impl Extents {
 
     /// Adds free extents at the end, up to `count` in all.
     pub(crate) fn grow(&mut self, count: u32) {
-        for extent in self.count()..count {
-            self.holders.push(None);
-            self.insert(extent);
+        let Some(added) = count.checked_sub(self.count()).filter(|added| *added > 0) else { return };
+        let end = self.count();
+        match self.runs.last_entry() {
+            Some(mut last) if last.key() + last.get() == end => *last.get_mut() += added,
+            _ => {
+                self.runs.insert(end, added);
+            }
         }
+        self.holders.resize(count as usize, None);
+        self.free += added;
     }
 
     /// Gives at most `count` free extents to `owner`, lowest first.

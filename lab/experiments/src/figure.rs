@@ -67,6 +67,13 @@ impl Figure {
         }})
     }
 
+    /// A layer: dots of what a paper says, where it gives points and no line.
+    pub fn dots_of_paper(field: &str, label: &str) -> Json {
+        json!({ "mark": { "type": "point", "filled": true, "size": 60, "opacity": 1 }, "encoding": {
+            "y": { "field": field, "type": "quantitative" }, "color": Self::named(label, Self::PAPER),
+        }})
+    }
+
     /// An axis of numbers.
     pub fn axis(field: &str, title: &str) -> Json {
         json!({ "field": field, "type": "quantitative", "title": title })

@@ -78,6 +78,7 @@ mod replicate;
 mod report;
 mod run;
 mod saved;
+mod snapshot;
 mod source;
 #[cfg(test)]
 mod tests;

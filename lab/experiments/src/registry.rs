@@ -8,6 +8,8 @@ use anyhow::{Result, bail};
 const ALL: &[&dyn Listed] = &[
     &crate::device_model::DeviceModel::TRUE,
     &crate::trace_anatomy::TraceAnatomy,
+    &crate::snapshot::SnapshotMessage { costs: crate::snapshot::Costs::PAPER },
+    &crate::snapshot::SnapshotMethods { costs: crate::snapshot::Costs::PAPER },
     &crate::array_load::ArrayLoad,
     &crate::array::ArrayResponse,
     &crate::array::ArrayRebuild,

@@ -36,8 +36,8 @@ fn to_svg(report: &Path) -> Result<()> {
 }
 
 /// Experiments the docs show, and the figures of them.
-const EXPERIMENTS: &[&str] = &["device-model", "array-load"];
-const FIGURES: &[&str] = &["device-model/mg1", "array-load/distances"];
+const EXPERIMENTS: &[&str] = &["device-model", "array-load", "snapshot-methods"];
+const FIGURES: &[&str] = &["device-model/mg1", "array-load/distances", "snapshot-methods/save-ratio"];
 
 /// Runs the experiments, and makes of them `docs/figures/` and a picture of the report.
 fn docs() -> Result<()> {

@@ -50,6 +50,7 @@ fn the_report_draws_every_figure_without_an_error() {
     // Two traces that are unlike in all that a figure could stumble over: loads that are generated.
     let loads = ["--trace", "load:sequential,requests=3000", "--trace", "load:zipf,requests=3000"];
     home.ok(&[&["lab", "run", "trace-anatomy", "array-load"], loads.as_slice()].concat());
+    home.ok(&["lab", "run", "snapshot-message", "snapshot-methods"]);
 
     home.ok(&["lab", "report"]);
     let folder = home.path("moved");
@@ -57,7 +58,7 @@ fn the_report_draws_every_figure_without_an_error() {
     let Shown { dom, console } = show(&home, &folder.join("index.html"));
     assert!(console.is_empty(), "{console:#?}");
     let drawings: Vec<&str> = dom.split("<div class=\"drawing").skip(1).collect();
-    assert_eq!(drawings.len(), figures.len() + 2 * 5 + 5);
+    assert_eq!(drawings.len(), figures.len() + 2 * 5 + 5 + 1 + 4);
     for drawing in drawings {
         let drawing = drawing.split("</figure>").next().unwrap_or_default();
         let marks = drawing.matches("<path").count();

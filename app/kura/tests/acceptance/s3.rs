@@ -31,7 +31,7 @@ pub fn url(server: &Server) -> String {
 pub fn client(program: &str, server: &Server, key: &Key) -> Command {
     let mut command = tool(program);
     command.env("S3_URL", url(server)).env("AWS_ACCESS_KEY_ID", &key.id).env("AWS_SECRET_ACCESS_KEY", &key.secret);
-    command.env("AWS_DEFAULT_REGION", "us-east-1").env_remove("AWS_PROFILE");
+    command.env("AWS_DEFAULT_REGION", "us-east-1").env_remove("AWS_PROFILE").env_remove("AWS_CA_BUNDLE");
     command
 }
 

@@ -80,6 +80,15 @@ impl<'a> Walk<'a> {
         self.current().map(Some)
     }
 
+    /// The same with its name lent.
+    pub fn next_value(&mut self) -> Result<Option<(&[u8], Known)>> {
+        if !self.step()? {
+            return Ok(None);
+        }
+        let known = Known::unpack(self.version, &self.bytes[self.packed.clone()])?;
+        Ok(Some((&self.name, known)))
+    }
+
     fn current(&self) -> Result<(Row, Known)> {
         let known = Known::unpack(self.version, &self.bytes[self.packed.clone()])?;
         Ok((Row::new(self.name.clone(), self.version), known))
@@ -114,6 +123,19 @@ impl Leaf {
 
     pub fn walk(&self) -> Walk<'_> {
         Walk::new(&self.bytes)
+    }
+
+    /// The first row, and how many there are, without a look at what they say; none of an empty leaf.
+    pub fn first(&self) -> Result<Option<(Row, u64)>> {
+        let mut walk = self.walk();
+        if !walk.step()? {
+            return Ok(None);
+        }
+        let (first, mut rows) = (Row::new(walk.name.clone(), walk.version), 1);
+        while walk.step()? {
+            rows += 1;
+        }
+        Ok(Some((first, rows)))
     }
 
     /// The first and the last row; none of an empty leaf.

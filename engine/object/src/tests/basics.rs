@@ -234,3 +234,30 @@ fn a_reader_keeps_what_it_reads() {
     });
     assert_sound(&store);
 }
+
+#[test]
+fn a_batch_larger_than_a_group_is_one_entry() {
+    let sim = kura_sim::Sim::new(1);
+    let disk = sim.disk("disk", kura_sim::DiskSpec::nvme(256 << 20));
+    sim.block_on(Store::format(&*disk.open(), Format { id: [7; 16], segment_bytes: Some(4 << 20) })).unwrap();
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        for count in [9_001, 20_000] {
+            let mut batch = Batch::new();
+            for at in 0..count {
+                batch.put(bucket, format!("{at:05}").as_bytes(), put(&bytes(at, (at % 90) as usize)));
+            }
+            store.commit(batch).await.unwrap();
+        }
+    });
+    sim.crash();
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        for at in 0..20_000 {
+            let mut reader = store.read(bucket, format!("{at:05}").as_bytes(), Which::Latest).await.unwrap();
+            assert_eq!(*reader.rest().await.unwrap().contiguous(), bytes(at, (at % 90) as usize), "{at}");
+        }
+    });
+}

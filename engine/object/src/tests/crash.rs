@@ -1,8 +1,9 @@
 //! Power cuts at every operation of the device.
 
-use super::model::world;
-use kura_sim::{CrashPoint, Sim};
+use super::model::{world, world_of};
+use kura_sim::{CrashPoint, Fault, FaultKind, FaultPlan, Sim, When};
 use rand::RngExt;
+use std::time::Duration;
 
 /// A run of a few hundred operations is cut at each of them in turn, once a seed.
 #[test]
@@ -28,4 +29,28 @@ fn the_power_goes_again_and_again() {
     }
     let busy = checkpoints > 40 && cleaned > 40 && evacuated > 40;
     assert!(busy, "the cuts met {checkpoints} checkpoints, {cleaned} cleaned and {evacuated} evacuated segments");
+}
+
+/// A thin device has no room now and then, and the power goes: what was refused did not happen, all else did, and the
+/// store lives on.
+#[test]
+fn the_device_is_full_and_the_power_goes() {
+    let mut given_up = 0;
+    for seed in 0..150 {
+        let plan = |sim: &Sim, round: usize| {
+            let mut rng = sim.rng(&format!("plan {round}"));
+            let full = |rng: &mut kura_sim::ChaCha8Rng| Fault {
+                disk: "disk".to_string(),
+                when: When::Op(rng.random_range(30..300)),
+                what: FaultKind::Full { lasts: Duration::from_micros(rng.random_range(10..3000)) },
+            };
+            let faults = (0..4).map(|_| full(&mut rng)).collect();
+            let crash = CrashPoint::Op(rng.random_range(100..600));
+            let crashes = rng.random_bool(0.7).then_some(crash).into_iter().collect();
+            FaultPlan { faults, crashes }
+        };
+        let (_, counters) = world_of(9000 + seed, (6 << 20) + ((seed % 40) << 16), 3, true, plan);
+        given_up += counters.given_up_entries;
+    }
+    assert!(given_up > 100, "{given_up} entries met no room");
 }

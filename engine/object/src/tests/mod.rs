@@ -5,6 +5,7 @@ mod crash;
 mod faults;
 mod model;
 mod space;
+mod thin;
 
 use crate::{Format, Options, PartitionId, Put, Store};
 use kura_sim::{DiskSpec, Sim, SimDisk};

@@ -28,13 +28,15 @@ struct Client {
     number: usize,
     rng: ChaCha8Rng,
     states: Vec<Keys>,
+    /// It asks for no change to be acknowledged in memory: those may be taken back where the device has no room.
+    cautious: bool,
 }
 
 const KEYS: usize = 6;
 
 impl Client {
     fn new(sim: &Sim, number: usize) -> Self {
-        Self { number, rng: sim.rng(&format!("client {number}")), states: vec![Keys::new()] }
+        Self { number, rng: sim.rng(&format!("client {number}")), states: vec![Keys::new()], cautious: false }
     }
 
     fn now(&self) -> &Keys {
@@ -89,7 +91,8 @@ impl Client {
     async fn batch(&mut self, store: &Store, bucket: PartitionId) {
         let mut keys = self.now().clone();
         let mut batch = Batch::new();
-        let durability = if self.rng.random_bool(0.3) { Durability::Memory } else { Durability::Durable };
+        let durability =
+            if self.rng.random_bool(0.3) && !self.cautious { Durability::Memory } else { Durability::Durable };
         batch.durability(durability);
         let mut expected = None;
         if self.rng.random_bool(0.3) {
@@ -272,12 +275,24 @@ pub(super) fn world(
     rounds: usize,
     crash: impl Fn(&Sim, usize) -> Option<CrashPoint>,
 ) -> (u64, Counters) {
+    let plan =
+        |sim: &Sim, round| FaultPlan { crashes: crash(sim, round).into_iter().collect(), ..FaultPlan::default() };
+    world_of(seed, size_bytes, rounds, false, plan)
+}
+
+/// The same with other faults; `cautious` clients ask for nothing to be acknowledged in memory.
+pub(super) fn world_of(
+    seed: u64,
+    size_bytes: u64,
+    rounds: usize,
+    cautious: bool,
+    plan: impl Fn(&Sim, usize) -> FaultPlan,
+) -> (u64, Counters) {
     let mut all = Counters::default();
     let (sim, disk) = rig(seed, size_bytes);
-    let mut clients: Vec<Client> = (0..3).map(|number| Client::new(&sim, number)).collect();
+    let mut clients: Vec<Client> = (0..3).map(|number| Client { cautious, ..Client::new(&sim, number) }).collect();
     for round in 0..rounds {
-        let crashes = crash(&sim, round).into_iter().collect();
-        sim.set_plan(&FaultPlan { crashes, ..FaultPlan::default() });
+        sim.set_plan(&plan(&sim, round));
         let shared = Rc::new(RefCell::new(Vec::new()));
         let seen = Rc::new(Cell::new(Counters::default()));
         let outcome = sim.run_until_crash_or(run(
@@ -295,6 +310,7 @@ pub(super) fn world(
         all.checkpoints += seen.get().checkpoints;
         all.cleaned_segments += seen.get().cleaned_segments;
         all.evacuated_segments += seen.get().evacuated_segments;
+        all.given_up_entries += seen.get().given_up_entries;
         clients = shared.borrow_mut().drain(..).collect();
         assert_eq!(clients.len(), 3, "every client is handed back");
         clients.sort_by_key(|client: &Client| client.number);

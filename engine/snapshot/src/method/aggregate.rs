@@ -3,6 +3,7 @@
 use super::reach::Reach;
 use super::reserve::Reserve;
 use super::{ControlMemory, Counters, EntryId, IndexEntry, Kind, Method, PoolEntry, Region, Step, full};
+use futures::lock::Mutex;
 use kura_block::Result;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,18 +12,29 @@ use std::rc::Rc;
 /// its use of the pool.
 pub struct Aggregate {
     reach: Reach,
+    controllers: u16,
     free: RefCell<Reserve>,
+    /// Entries of its part that it has; whoever takes more holds it.
+    part: Mutex<u32>,
 }
 
 impl Aggregate {
-    /// Takes this controller's part of the pool: the same for each.
-    pub async fn open(memory: Rc<dyn ControlMemory>, controllers: u16) -> Result<Self> {
-        let part = memory.entries() / u32::from(controllers.max(1));
-        let reach = Reach::new(memory);
-        let free = RefCell::<Reserve>::default();
-        let batch = reach.take(part).await?;
-        free.borrow_mut().put(batch);
-        Ok(Self { reach, free })
+    /// For one of `controllers` controllers, each of which has the same part of the pool: the one that `memory` is the
+    /// way of.
+    pub fn new(memory: Rc<dyn ControlMemory>, controllers: u16) -> Self {
+        Self { reach: Reach::new(memory), controllers, free: RefCell::default(), part: Mutex::new(0) }
+    }
+
+    /// Takes its part of the pool, or what that has grown by.
+    async fn take_part(&self) -> Result<EntryId> {
+        let mut part = self.part.lock().await;
+        let due = self.reach.entries() / u32::from(self.controllers.max(1));
+        if due > *part {
+            let batch = self.reach.take(due - *part).await?;
+            *part = due;
+            self.free.borrow_mut().put(batch);
+        }
+        self.free.borrow_mut().take().ok_or_else(full)
     }
 }
 
@@ -47,7 +59,7 @@ impl Method for Aggregate {
                 self.reach.hit();
                 Step::Done(entry)
             }
-            None => Step::wait(async { Err(full()) }),
+            None => Step::wait(self.take_part()),
         }
     }
 

@@ -9,14 +9,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 /// As [`AccessChange`](super::AccessChange), but entries are taken from a reserve of this controller's, and shared
 /// memory is reached once a batch. The reserves of all controllers are at most a thousandth of the pool; when the pool
 /// has nothing left, they are called back, so that it is used to the last entry.
 pub struct Lease {
     reach: Reach,
-    sizes: Sizes,
+    controllers: u16,
     reserve: RefCell<Reserve>,
     /// Whoever finds the reserve empty fills it; the others wait for that.
     refill: Mutex<()>,
@@ -34,17 +34,28 @@ struct Asked {
     waiting: BTreeSet<ControllerId>,
     /// Entries that the others gave back.
     given_back: u32,
-    /// Who waits for the answers.
-    waker: Option<Waker>,
 }
 
 impl Asked {
     fn answered(&mut self, by: ControllerId, given_back: u32) {
         self.waiting.remove(&by);
         self.given_back += given_back;
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+    }
+}
+
+/// Ends with the lease, or with whoever waited for it.
+struct Leasing<'a>(&'a Cell<bool>);
+
+impl<'a> Leasing<'a> {
+    fn begin(is_leasing: &'a Cell<bool>) -> Self {
+        is_leasing.set(true);
+        Self(is_leasing)
+    }
+}
+
+impl Drop for Leasing<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
     }
 }
 
@@ -52,14 +63,19 @@ impl Lease {
     /// For one of `controllers` controllers: the one that `memory` is the way of.
     pub fn new(memory: Rc<dyn ControlMemory>, controllers: u16) -> Self {
         Self {
-            sizes: sizes(memory.entries(), controllers),
             reach: Reach::new(memory),
+            controllers,
             reserve: RefCell::default(),
             refill: Mutex::new(()),
             is_leasing: Cell::new(false),
             askers: RefCell::default(),
             asked: RefCell::default(),
         }
+    }
+
+    /// They follow the pool as it grows.
+    fn sizes(&self) -> Sizes {
+        sizes(self.reach.entries(), self.controllers)
     }
 
     fn take_reserved(&self) -> Option<EntryId> {
@@ -74,10 +90,10 @@ impl Lease {
                 self.answer().await?;
                 return Ok(entry);
             }
-            self.is_leasing.set(true);
-            let batch = self.reach.take(self.sizes.batch).await;
-            self.is_leasing.set(false);
-            let batch = batch?;
+            let batch = {
+                let _leasing = Leasing::begin(&self.is_leasing);
+                self.reach.take(self.sizes().batch).await?
+            };
             if !batch.is_empty() {
                 self.reserve.borrow_mut().put(batch);
             } else if is_used_up {
@@ -110,12 +126,8 @@ impl Lease {
     async fn answer_or_question(&self) -> Result<()> {
         let mut arrived = self.reach.arrived();
         poll_fn(|context| {
-            let asked = &mut *self.asked.borrow_mut();
-            if asked.waiting.is_empty() {
-                return Poll::Ready(Ok(()));
-            }
-            asked.waker = Some(context.waker().clone());
-            arrived.as_mut().poll(context)
+            let is_answered = self.asked.borrow().waiting.is_empty();
+            if is_answered { Poll::Ready(Ok(())) } else { arrived.as_mut().poll(context) }
         })
         .await
     }
@@ -177,7 +189,7 @@ impl Method for Lease {
         for (_, entry) in freed {
             reserve.put_one(*entry);
         }
-        let excess = reserve.excess(self.sizes);
+        let excess = reserve.excess(self.sizes());
         if excess.is_empty() { Step::Done(()) } else { Step::wait(self.reach.release(excess)) }
     }
 

@@ -57,7 +57,7 @@ pub enum Message {
 ///   one sender come in their order.
 /// - A controller that was expelled is refused by all but the first two: `Fenced`. It comes back as a new member.
 pub trait ControlMemory {
-    /// Entries of the pool.
+    /// Entries of the pool; they may grow in number.
     fn entries(&self) -> u32;
 
     /// The other controllers, as they are now.
@@ -99,6 +99,7 @@ pub trait ControlMemory {
     /// The next message and who sent it, if one has come.
     fn receive(&self) -> Option<(ControllerId, Message)>;
 
-    /// Resolves when a message is there to be received. `Fenced` when this controller was expelled.
+    /// Resolves when a message is there to be received. All who wait are woken by each message, whoever then receives
+    /// it. `Fenced` when this controller was expelled.
     fn arrived(&self) -> Local<'_, Result<()>>;
 }

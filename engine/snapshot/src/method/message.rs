@@ -81,13 +81,19 @@ impl Copies {
         }
         None
     }
+
+    /// The pool has grown to so many entries.
+    fn grow(&mut self, entries: u32) {
+        let known = self.held.len().max(entries as usize);
+        self.held.resize(known, false);
+    }
 }
 
 impl ByMessage {
     /// For the controller that `memory` is the way of; it reads nothing before it needs it.
     pub fn new(memory: Rc<dyn ControlMemory>) -> Self {
-        let held = vec![false; memory.entries() as usize];
-        let copies = Copies { served: BTreeSet::new(), index: Dropped::new(), pool: Dropped::new(), held, first: 0 };
+        let copies =
+            Copies { served: BTreeSet::new(), index: Dropped::new(), pool: Dropped::new(), held: Vec::new(), first: 0 };
         Self { reach: Reach::new(memory), copies: RefCell::new(copies) }
     }
 
@@ -128,7 +134,13 @@ impl ByMessage {
     async fn search(&self) -> Result<EntryId> {
         loop {
             self.drop_changed();
-            let candidate = self.copies.borrow_mut().candidate();
+            let candidate = {
+                let copies = &mut *self.copies.borrow_mut();
+                copies.candidate().or_else(|| {
+                    copies.grow(self.reach.entries());
+                    copies.candidate()
+                })
+            };
             let entry = candidate.ok_or_else(full)?;
             let is_known = self.copies.borrow().pool.of(entry).is_none();
             if !is_known {

@@ -155,13 +155,13 @@ impl Kind {
     }
 
     /// The method, for one of `controllers` controllers that reaches shared memory by `memory`.
-    pub async fn open(self, memory: Rc<dyn ControlMemory>, controllers: u16) -> Result<Rc<dyn Method>> {
-        Ok(match self {
-            Self::Aggregate => Rc::new(Aggregate::open(memory, controllers).await?),
+    pub fn method(self, memory: Rc<dyn ControlMemory>, controllers: u16) -> Rc<dyn Method> {
+        match self {
+            Self::Aggregate => Rc::new(Aggregate::new(memory, controllers)),
             Self::Message => Rc::new(ByMessage::new(memory)),
             Self::AccessChange => Rc::new(AccessChange::new(memory)),
             Self::Lease => Rc::new(Lease::new(memory, controllers)),
-        })
+        }
     }
 }
 

@@ -70,6 +70,10 @@ impl Reach {
         self.count(|it| it.drops += copies);
     }
 
+    pub fn entries(&self) -> u32 {
+        self.memory.entries()
+    }
+
     pub fn peers(&self) -> Vec<ControllerId> {
         self.memory.peers()
     }

@@ -45,6 +45,8 @@ pub struct Actor {
     /// This controller's own table.
     pub index: RefCell<BTreeMap<Region, EntryId>>,
     volumes: Vec<u64>,
+    /// Regions that it is at work on: one thing at a time with each.
+    busy: RefCell<BTreeSet<Region>>,
     runtime: Rc<SimRuntime>,
     chance: RefCell<SmallRng>,
 }
@@ -62,7 +64,7 @@ impl World {
             .collect();
         let mut actors = Vec::new();
         for (id, memory) in (0..controllers).zip(memories) {
-            let method = sim.block_on(kind.open(memory.clone(), controllers)).expect("a method");
+            let method = kind.method(memory.clone(), controllers);
             let svol = u64::from((id + 1) % controllers);
             let mut volumes = vec![u64::from(id)];
             volumes.extend((method.svol_owner(ControllerId(svol as u16), ControllerId(id)).0 == id).then_some(svol));
@@ -75,6 +77,7 @@ impl World {
                 memory,
                 index: RefCell::default(),
                 volumes,
+                busy: RefCell::default(),
                 runtime: sim.runtime(),
                 chance: RefCell::new(SmallRng::seed_from_u64(chance.random())),
             }));
@@ -120,10 +123,13 @@ impl Actor {
             let volume = self.volumes[chance.random_range(0..self.volumes.len())];
             (Region { volume, number: chance.random_range(0..REGIONS) }, chance.random_range(0..10))
         };
-        match dice {
-            0..5 => self.write(region, truth).await,
-            5..7 => self.free(region, truth).await,
-            _ => self.look(region, truth),
+        if self.busy.borrow_mut().insert(region) {
+            match dice {
+                0..5 => self.write(region, truth).await,
+                5..7 => self.free(region, truth).await,
+                _ => self.look(region, truth).await,
+            }
+            self.busy.borrow_mut().remove(&region);
         }
         let rest = self.chance.borrow_mut().random_range(0..30_000);
         self.runtime.sleep(Duration::from_nanos(rest)).await;
@@ -195,8 +201,10 @@ impl Actor {
     }
 
     /// Where the method says that the own table is right, it is.
-    fn look(&self, region: Region, truth: &Truth) {
+    async fn look(&self, region: Region, truth: &Truth) {
         if truth.is_changing(region) {
+            // What it is told may be old or new.
+            self.lookup(region).await;
             return;
         }
         let is = truth.index.borrow().get(&region).copied();

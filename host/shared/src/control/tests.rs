@@ -16,7 +16,7 @@ fn ids(numbers: &[u32]) -> Vec<EntryId> {
 fn fill(kind: Kind, control: Control, controllers: usize, done: &AtomicUsize) -> Vec<EntryId> {
     let control = Rc::new(control);
     let mut pool = LocalPool::new();
-    let method: Rc<dyn Method> = pool.run_until(kind.open(control.clone(), controllers as u16)).unwrap();
+    let method: Rc<dyn Method> = kind.method(control.clone(), controllers as u16);
     let attends = Rc::clone(&method);
     pool.spawner()
         .spawn_local(async move { while control.arrived().await.is_ok() && attends.attend().done().await.is_ok() {} })

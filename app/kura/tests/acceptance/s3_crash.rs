@@ -1,0 +1,86 @@
+//! Objects through `kill -9`, full pools and broken connections.
+
+use crate::harness::{Home, ok};
+use crate::s3::{Key, script};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Crashes of the server under eight clients at work.
+const ROUNDS: u32 = 8;
+
+fn python(name: &str, server: &crate::harness::Server, key: &Key, args: &[&str]) -> Command {
+    let mut command = script(name, server, key);
+    command.args(args).env("ADMIN_URL", format!("http://127.0.0.1:{}", server.port("http")));
+    command
+}
+
+#[test]
+fn what_was_acknowledged_survives_kills() {
+    let home = Home::new();
+    let notes = home.path("notes");
+    let notes = notes.to_str().unwrap();
+    let mut server = home.serve();
+    let key = Key::of(&server);
+    for round in 1..=ROUNDS {
+        let mut work = python("crash_work.py", &server, &key, &[notes, &round.to_string()]);
+        let mut work = work.stdout(Stdio::piped()).spawn().expect("python3");
+        let mut said = BufReader::new(work.stdout.take().expect("its output"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("a line");
+        assert_eq!(line, "at work\n");
+        sleep(Duration::from_millis(300 + u64::from(round) * 370 % 1500));
+        server.kill();
+        said.read_to_string(&mut line).expect("its last line");
+        assert!(work.wait().expect("python3").success(), "round {round}: {line}");
+        server = home.serve();
+        ok(&mut python("crash_look.py", &server, &key, &[notes]));
+        let told = home.ok(&["check", "--tables"]);
+        assert!(told.contains("all is well"), "round {round}: {told}");
+    }
+    assert!(home.ok(&["check"]).contains("all is well"));
+}
+
+/// A server with a pool of so many MiB for data.
+fn small_pool(home: &Home, mib: u32) -> crate::harness::Server {
+    let disk = |name: &str, mib: u32| format!("{}={mib}M", home.path(name).display());
+    let (fast, slow, data) = (disk("fast", 80), disk("slow", mib), home.data());
+    let data = data.to_str().expect("UTF-8");
+    home.ok(&["pool", "create", "--fast", &fast, "--slow", &slow, "--data", data, "--controllers", "1"]);
+    home.serve()
+}
+
+#[test]
+fn a_full_pool_refuses_puts_and_loses_nothing() {
+    let home = Home::new();
+    let mut server = small_pool(&home, 400);
+    home.ok(&["bucket", "create", "demo"]);
+    let made = home.ok(&["key", "create", "--json"]);
+    let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+    let text = |field: &str| made[field].as_str().unwrap().to_owned();
+    let key = Key { id: text("id"), secret: text("secret") };
+    let notes = home.path("notes");
+    let notes = notes.to_str().unwrap();
+    // Another volume takes most of the pool, and gives it back.
+    home.ok(&["volume", "create", "hog", "--size", "240M", "--thick", "--layout", "none"]);
+    ok(&mut python("full.py", &server, &key, &["fill", notes]));
+    assert!(home.ok(&["check"]).contains("all is well"));
+    server.kill();
+    let mut server = home.serve();
+    ok(&mut python("full.py", &server, &key, &["look", notes]));
+    home.ok(&["volume", "delete", "hog"]);
+    ok(&mut python("full.py", &server, &key, &["more", notes]));
+    home.ok(&["volume", "create", "hog", "--size", "200M", "--thick", "--layout", "none"]);
+    ok(&mut python("full.py", &server, &key, &["room", notes]));
+    assert!(home.ok(&["check"]).contains("all is well"));
+    assert!(server.stop().success());
+}
+
+#[test]
+fn half_bodies_and_cut_connections_leave_nothing() {
+    let home = Home::new();
+    let server = home.serve();
+    ok(&mut python("broken.py", &server, &Key::of(&server), &[]));
+    assert!(home.ok(&["check"]).contains("all is well"));
+}

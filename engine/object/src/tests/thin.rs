@@ -1,0 +1,152 @@
+//! A store on a thin device whose pool runs full: users are told so, removals and checkpoints go on, and the store lives
+//! on when there is room again.
+
+use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, put, rig};
+use crate::*;
+use kura_block::{Block, Bufs, Error, Geometry, Kind, Local, Result, Run, RunKind};
+use kura_sim::Sim;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Segments that the pool has, of the 256 that the device promises.
+const POOL: usize = 40;
+
+/// A device that takes space by segments as it is written, as long as there is any.
+struct Thin {
+    below: RefCell<Rc<dyn Block>>,
+    taken: RefCell<BTreeSet<u64>>,
+    room: Cell<usize>,
+}
+
+impl Thin {
+    fn take(&self, offset: u64, len: u64) -> Result<()> {
+        let mut taken = self.taken.borrow_mut();
+        for unit in offset / u64::from(SEGMENT_BYTES)..(offset + len).div_ceil(u64::from(SEGMENT_BYTES)) {
+            if !taken.contains(&unit) && taken.len() >= self.room.get() {
+                return Err(Error::full("the pool is full"));
+            }
+            taken.insert(unit);
+        }
+        Ok(())
+    }
+}
+
+impl Block for Thin {
+    fn geometry(&self) -> Geometry {
+        self.below.borrow().geometry()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Local<'_, Result<Bufs>> {
+        let below = self.below.borrow().clone();
+        Box::pin(async move { below.read(offset, len).await })
+    }
+
+    fn write(&self, offset: u64, data: Bufs, fua: bool) -> Local<'_, Result<()>> {
+        let (taken, below) = (self.take(offset, data.len() as u64), self.below.borrow().clone());
+        Box::pin(async move {
+            taken?;
+            below.write(offset, data, fua).await
+        })
+    }
+
+    fn flush(&self) -> Local<'_, Result<()>> {
+        let below = self.below.borrow().clone();
+        Box::pin(async move { below.flush().await })
+    }
+
+    fn runs(&self, offset: u64, len_bytes: u64) -> Local<'_, Result<Vec<Run>>> {
+        let is_taken = self.taken.borrow().contains(&(offset / u64::from(SEGMENT_BYTES)));
+        let kind = if is_taken { RunKind::Data } else { RunKind::Hole };
+        Box::pin(std::future::ready(Ok(vec![Run { len_bytes, kind }])))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Local<'_, Result<()>> {
+        let units = offset.div_ceil(u64::from(SEGMENT_BYTES))..(offset + len) / u64::from(SEGMENT_BYTES);
+        self.taken.borrow_mut().retain(|unit| !units.contains(unit));
+        let below = self.below.borrow().clone();
+        Box::pin(async move { below.discard(offset, len).await })
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: bool) -> Local<'_, Result<()>> {
+        let (taken, below) = (self.take(offset, len), self.below.borrow().clone());
+        Box::pin(async move {
+            taken?;
+            below.write_zeroes(offset, len, keep).await
+        })
+    }
+}
+
+/// Puts objects of `len` bytes until there is no room: how many there are.
+async fn fill(store: &Store, bucket: PartitionId, len: usize) -> u64 {
+    for at in 0.. {
+        match store.put(bucket, format!("{len}/{at}").as_bytes(), put(&bytes(at, len))).await {
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Full, "{error}");
+                return at;
+            }
+        }
+    }
+    unreachable!("the pool has an end")
+}
+
+async fn read_all(store: &Store, bucket: PartitionId, len: usize, count: u64) {
+    for at in 0..count {
+        let mut reader = store.read(bucket, format!("{len}/{at}").as_bytes(), Which::Latest).await.unwrap();
+        assert_eq!(*reader.rest().await.unwrap().contiguous(), bytes(at, len), "object {at} of {len} bytes");
+    }
+}
+
+fn open(sim: &Sim, thin: &Rc<Thin>) -> Store {
+    let options = Options { discard_after: Some(Duration::from_millis(4)), ..Options::default() };
+    let device = Rc::clone(thin) as Rc<dyn Block>;
+    let store = sim.block_on(Store::open(device, sim.runtime(), options)).unwrap();
+    assert_sound(&store);
+    store
+}
+
+#[test]
+fn a_full_pool_stops_puts_and_nothing_else() {
+    for (seed, len) in [(1, 1000), (2, 7000), (3, 30_000), (4, 200_000)] {
+        let (sim, disk) = rig(seed, 256 * u64::from(SEGMENT_BYTES));
+        let (taken, room) = (RefCell::default(), Cell::new(POOL));
+        let thin = Rc::new(Thin { below: RefCell::new(disk.open()), taken, room });
+        thin.take(0, 1).unwrap();
+        let store = open(&sim, &thin);
+        let (count, bucket) = sim.block_on(async {
+            let bucket = bucket(&store).await;
+            let count = fill(&store, bucket, len).await;
+            assert!(
+                count as usize * len.max(4096) > POOL / 4 * SEGMENT_BYTES as usize,
+                "{count} objects of {len} bytes fit"
+            );
+            read_all(&store, bucket, len, count).await;
+            (count, bucket)
+        });
+        assert_sound(&store);
+        // The power goes; the pool is still full.
+        drop(store);
+        sim.crash();
+        thin.below.replace(disk.open());
+        let store = open(&sim, &thin);
+        sim.block_on(async {
+            read_all(&store, bucket, len, count).await;
+            // Room from elsewhere is taken at once.
+            thin.room.set(POOL + 4);
+            store.put(bucket, b"more", put(&bytes(7, len))).await.unwrap();
+            thin.room.set(0);
+            // All of it is removed, one by one, without any room from the device; then there is room again.
+            for at in 0..count {
+                store.remove(bucket, format!("{len}/{at}").as_bytes(), Which::Latest).await.unwrap();
+            }
+            thin.room.set(POOL);
+            let again = fill(&store, bucket, len).await;
+            assert!(again * 2 > count, "{again} of {count} objects fit again");
+            read_all(&store, bucket, len, again).await;
+        });
+        assert_sound(&store);
+        sim.block_on(store.close()).unwrap();
+    }
+}

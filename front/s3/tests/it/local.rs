@@ -1,0 +1,94 @@
+//! A store in memory behind a door, on tokio's one thread.
+
+use kura_block::{Block, Buf, Bufs, Geometry, Local, Result, Runtime};
+use kura_object::{Format, Options, Store};
+use kura_s3::{Directory, Door, Job, Service};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::Instant;
+
+const SIZE_BYTES: usize = 4 << 20;
+
+struct Memory(RefCell<Vec<u8>>);
+
+impl Block for Memory {
+    fn geometry(&self) -> Geometry {
+        let size_bytes = SIZE_BYTES as u64;
+        Geometry { size_bytes, align_bytes: 512, optimal_bytes: 4096, rotational: false, discards: false }
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Local<'_, Result<Bufs>> {
+        let bytes = Buf::copy_of(&self.0.borrow()[offset as usize..offset as usize + len]);
+        Box::pin(async move { Ok(bytes.into()) })
+    }
+
+    fn write(&self, offset: u64, data: Bufs, _fua: bool) -> Local<'_, Result<()>> {
+        data.copy_to(&mut self.0.borrow_mut()[offset as usize..offset as usize + data.len()]);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn flush(&self) -> Local<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn discard(&self, _offset: u64, _len: u64) -> Local<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, _keep: bool) -> Local<'_, Result<()>> {
+        self.write(offset, Bufs::zeroes(len as usize), false)
+    }
+}
+
+struct Tokio(Instant);
+
+impl Runtime for Tokio {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn sleep(&self, delay: Duration) -> Local<'static, ()> {
+        Box::pin(tokio::time::sleep(delay))
+    }
+
+    fn spawn(&self, task: Local<'static, ()>) {
+        spawn_local(task);
+    }
+}
+
+struct Jobs(mpsc::UnboundedSender<Job>);
+
+impl Door for Jobs {
+    fn send(&self, job: Job) {
+        self.0.send(job).expect("the store is there");
+    }
+}
+
+/// A service on a new store.
+pub async fn service() -> (Service, Store) {
+    let device: Rc<dyn Block> = Rc::new(Memory(RefCell::new(vec![0; SIZE_BYTES])));
+    Store::format(&*device, Format { id: [7; 16], segment_bytes: None }).await.expect("a store");
+    let runtime = Rc::new(Tokio(Instant::now()));
+    let store = Store::open(device, runtime, Options::default()).await.expect("the store");
+    let (jobs, mut coming) = mpsc::unbounded_channel::<Job>();
+    let serving = store.clone();
+    spawn_local(async move {
+        while let Some(job) = coming.recv().await {
+            spawn_local(job(serving.clone()));
+        }
+    });
+    let directory = Directory::open(Arc::new(Jobs(jobs))).await.expect("a directory");
+    directory.create_bucket("demo").await.expect("a bucket");
+    (Service::new(directory), store)
+}
+
+/// Runs a test in time that passes only when nobody works.
+pub fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let test = async { tokio::time::timeout(Duration::from_hours(1), test).await.expect("the test hangs") };
+    runtime.expect("a runtime").block_on(LocalSet::new().run_until(test))
+}
