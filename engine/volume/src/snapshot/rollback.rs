@@ -39,6 +39,7 @@ impl Store {
             )));
         }
         let Some(branch) = volume.branch() else { return Err(Error::missing(format!("{snapshot}: no such snapshot"))) };
+        inner.refuse_rolled_to(&volume, &branch)?;
         let rolled = Rolled { svol: svol.id, since: branch.pvol.borrow().pairs.next() };
         inner.append(&Record::RollBack { volume: volume.id, rolled });
         Inner::begin_rolling(&volume, &branch, rolled);
