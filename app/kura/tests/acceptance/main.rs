@@ -19,6 +19,8 @@ mod rebuild;
 mod replicate;
 mod s3;
 mod serving;
+mod snapshots;
+mod snapshots_crash;
 mod suites;
 mod tls;
 mod trace;
