@@ -26,7 +26,7 @@ pub use info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, Volum
 pub use kura_array::hot::HotSettings;
 pub use kura_array::{Class as DiskClass, Layout, Shape};
 pub use kura_journal::Limits as JournalLimits;
-pub use kura_volume::{Changes, Replayed, Saving, Settings, SnapshotSpec, Spec as VolumeSpec, SvolStatus};
+pub use kura_volume::{Changes, Replayed, Saving, Settings, SnapshotSpec, Spec as VolumeSpec, SvolStatus, WhenFull};
 pub use node::Node;
 pub use pool::{NewDisk, PoolSpec, format, journal_ranges};
 pub use recording::{Entry as RecordedRequest, Op as RecordedOp, RecordedRequests, RecordingInfo};

@@ -45,6 +45,8 @@ impl Inner {
     async fn check_volume(&self, volume: &Rc<VolumeState>, report: &mut Report) {
         let extents = volume.map.borrow().len() as u32;
         for index in 0..extents {
+            // What is being looked at is not tidied away meanwhile.
+            let _still = self.tidying.lock().await;
             let Some(extent) = volume.extent(index) else { continue };
             if !extent.is_loaded()
                 && let Err(error) = self.load(&extent).await

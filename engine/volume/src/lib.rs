@@ -48,6 +48,6 @@ pub use check::Report;
 pub use open::{JournalPlace, Parts, Replayed};
 pub use rebuild::Held;
 pub use record::Spec;
-pub use snapshot::{Changes, HeldWrites, Saving, SnapshotSpec, SvolStatus};
+pub use snapshot::{Changes, HeldWrites, Saving, SnapshotSpec, SvolStatus, WhenFull};
 pub use store::{Settings, Status, Store, VolumeStatus};
 pub use volume::Volume;

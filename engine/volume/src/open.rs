@@ -115,6 +115,7 @@ impl Inner {
             hot_refused: Cell::new(false),
             migrator: Notify::new(),
             untidy: RefCell::default(),
+            tidying: tokio::sync::Mutex::new(()),
             tidier: Notify::new(),
             dirty_pool_pages: Cell::new(0),
             replayed_entries: RefCell::default(),

@@ -143,7 +143,10 @@ impl Inner {
 
     /// Allocates the group of an extent of a volume, unless it has been meanwhile.
     pub async fn map(&self, volume: &Rc<VolumeState>, index: u32) -> Result<()> {
-        let places = self.allocate_group(volume.shape).await?;
+        let places = match self.allocate_group(volume.shape).await {
+            Err(error) if error.kind() == Kind::Full && self.drop_oldest().await? => return Ok(()),
+            found => found?,
+        };
         let first = volume.first_of(index);
         let open = volume.map.borrow().get(first as usize).is_some_and(Option::is_none);
         let leaving = |place: &Place| self.tables.borrow().leaving.contains(&place.device);

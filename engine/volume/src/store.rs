@@ -6,7 +6,7 @@ use crate::policy;
 use crate::rebuild::Held;
 use crate::record::{Record, Spec};
 use crate::reserve::Reserve;
-use crate::snapshot::{ReplayedEntries, Saving, SvolStatus, Tidying};
+use crate::snapshot::{ReplayedEntries, Saving, SvolStatus, Tidying, WhenFull};
 use crate::stripe::StripeId;
 use crate::tables::{Tables, VolumeState};
 use kura_array::hot::{HotSettings, HotTable, MirrorId};
@@ -40,6 +40,8 @@ pub struct Settings {
     pub hot: HotSettings,
     /// How what a snapshot sees is saved from a write.
     pub saving: Saving,
+    /// What a full pool does with snapshots.
+    pub when_full: WhenFull,
 }
 
 impl Default for Settings {
@@ -52,6 +54,7 @@ impl Default for Settings {
             chunk_blocks: 16,
             hot: HotSettings::TODAY,
             saving: Saving::default(),
+            when_full: WhenFull::default(),
         }
     }
 }
@@ -153,6 +156,8 @@ pub(crate) struct Inner {
     pub migrator: Notify,
     /// What deleted snapshots left behind.
     pub untidy: RefCell<VecDeque<Tidying>>,
+    /// Held by whoever gives up groups that only deleted snapshots saw.
+    pub tidying: tokio::sync::Mutex<()>,
     /// There is something to tidy up.
     pub tidier: Notify,
     /// Pages of pool tables that the next checkpoint writes.

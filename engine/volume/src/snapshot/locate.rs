@@ -47,9 +47,11 @@ impl Inner {
             }
             if let Version::Listed(_, location) = version {
                 let Location::Slot(slot) = location else { return (Place::At(Rc::clone(&at), block), 1) };
+                let oldest =
+                    pvol.rolled.filter(|rolled| before > rolled.since).map_or(Epoch::FIRST, |rolled| rolled.since);
                 let follows = |ahead: &u64| {
                     matches!(pvol.version(block + ahead, group, before),
-                        Version::Listed(_, Location::Slot(next)) if next.0 == slot.0 + ahead)
+                        Version::Listed(key, Location::Slot(next)) if next.0 == slot.0 + ahead && key.birth() >= oldest)
                 };
                 let run = 1 + (1..span).take_while(follows).count() as u64;
                 return (Place::At(Rc::clone(&branch.family.pool), slot.0), run);

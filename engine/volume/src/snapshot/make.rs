@@ -2,7 +2,7 @@
 
 use super::{Branch, Family};
 use crate::record::{Record, Snapshot, Spec};
-use crate::snapshot::{BLOCKS_LIMIT, Tidying};
+use crate::snapshot::{BLOCKS_LIMIT, Tidying, WhenFull};
 use crate::store::{Inner, Store, VolumeStatus};
 use crate::tables::VolumeState;
 use kura_block::{Error, Result};
@@ -278,6 +278,31 @@ impl Inner {
         Err(Error::invalid(format!(
             "volume {name}: {count} snapshots or clones are made of it ({child} is the newest): delete them first"
         )))
+    }
+
+    /// Deletes the oldest snapshot, where the pool's policy is so, and gives back what it held; false when none may go.
+    pub async fn drop_oldest(&self) -> Result<bool> {
+        if self.settings.when_full == WhenFull::Refuse {
+            return Ok(false);
+        }
+        let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
+        let made = |volume: &Rc<VolumeState>| Self::svol_status(volume).map_or(0, |svol| svol.made_unix_s);
+        let may_go = |volume: &&Rc<VolumeState>| {
+            // A clone is a volume of its own.
+            let snapshot = volume.spec.borrow().name.contains('@') && volume.opened.get() == 0;
+            snapshot && self.check_childless(volume).is_ok()
+        };
+        let Some(oldest) = volumes.iter().filter(may_go).min_by_key(|volume| (made(volume), volume.id)) else {
+            return Ok(false);
+        };
+        let name = oldest.spec.borrow().name.clone();
+        tracing::warn!(snapshot = name, "the pool is full: the oldest snapshot is deleted");
+        self.remove(oldest);
+        self.commit_all().await?;
+        self.shared.drop_name(&name).await?;
+        self.tidy_all().await?;
+        self.checkpoint().await?;
+        Ok(true)
     }
 
     /// What a snapshot or clone is besides a volume.

@@ -43,8 +43,8 @@ use std::rc::Rc;
 /// Runs that one answer about a range lists.
 pub(crate) const RUNS_LIMIT: usize = 4096;
 
-/// Blocks of a volume at most.
-pub(crate) const BLOCKS_LIMIT: u64 = 1 << 38;
+/// Blocks of a volume at most: every block is below.
+pub(crate) const BLOCKS_LIMIT: u64 = (1 << 38) - 1;
 
 /// How what a snapshot sees is saved from a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +54,16 @@ pub enum Saving {
     /// The new version goes to the PoolVOL.
     #[default]
     Redirect,
+}
+
+/// What happens when a write finds the pool full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It is refused, and snapshots stay.
+    #[default]
+    Refuse,
+    /// The oldest snapshot goes that nobody has open and nothing is made of, and then the next, until there is room.
+    DropOldest,
 }
 
 /// A PVOL, its snapshots, theirs, and the PoolVOL they share.

@@ -69,7 +69,19 @@ impl Inner {
         }
     }
 
+    /// Tidies up what there is now.
+    pub async fn tidy_all(&self) -> Result<()> {
+        loop {
+            let next = self.untidy.borrow_mut().pop_front();
+            match next {
+                Some(what) => self.tidy_one(what).await?,
+                None => return Ok(()),
+            }
+        }
+    }
+
     async fn tidy_one(&self, what: Tidying) -> Result<()> {
+        let _one = self.tidying.lock().await;
         match what {
             Tidying::Versions { volume, keys } => {
                 for part in keys.chunks(STEP) {
@@ -196,6 +208,7 @@ impl Inner {
 
     /// Brings some blocks of one volume home whose home no snapshot sees; false when there is nothing to do now.
     async fn put_in_order(&self) -> Result<bool> {
+        let _one = self.tidying.lock().await;
         let quiet = self.runtime.now().saturating_sub(self.last_write.get()) >= QUIET;
         let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
         for volume in volumes {
