@@ -28,9 +28,7 @@ pub async fn snapshot(client: &Client, out: Out, command: SnapshotCommand) -> Re
             let volume = client.clone_snapshot(&name, NewClone { name: clone }).await?;
             out.show(&volume, |volume| format!("volume {} of {} is made", volume.name, Size(volume.size_bytes)))
         }
-        SnapshotCommand::Diff { earlier, later } => {
-            out.show(&diff(client, earlier, later).await?, |diff| changes(diff))
-        }
+        SnapshotCommand::Diff { earlier, later } => out.show(&diff(client, earlier, later).await?, changes),
         SnapshotCommand::Schedule(command) => schedule_of(client, out, command).await,
     }
 }

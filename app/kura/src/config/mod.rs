@@ -137,6 +137,8 @@ pub struct Pool {
     pub rebuild_rate: Size,
     /// How what a snapshot sees is saved from a write.
     pub saving: Saving,
+    /// What happens when a write finds the pool full.
+    pub when_full: WhenFull,
     /// The disks; none stands for sparse files in the data directory.
     pub disks: Vec<Disk>,
 }
@@ -176,6 +178,26 @@ pub enum Saving {
     /// The new data goes to a new place.
     #[default]
     Redirect,
+}
+
+/// What happens when a write finds the pool full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenFull {
+    /// It is refused, and snapshots stay.
+    #[default]
+    Refuse,
+    /// The oldest snapshots go until there is room.
+    DropOldest,
+}
+
+impl From<WhenFull> for kura_controller::WhenFull {
+    fn from(when_full: WhenFull) -> Self {
+        match when_full {
+            WhenFull::Refuse => Self::Refuse,
+            WhenFull::DropOldest => Self::DropOldest,
+        }
+    }
 }
 
 impl From<Saving> for kura_controller::Saving {
@@ -341,6 +363,7 @@ impl Default for Pool {
             write_buffer: unplaced(Size(24 << 20)),
             rebuild_rate: Size(0),
             saving: Saving::default(),
+            when_full: WhenFull::default(),
             disks: vec![],
         }
     }

@@ -150,9 +150,9 @@ fn a_group_is_of_one_instant_on_all_controllers() {
     std::fs::write(home.path("kura.toml"), "demo = '0'\npool.controllers = 2\n").expect("a configuration");
     let _server = home.serve_with(&["--config", "kura.toml"]);
     let names = ["a", "b", "c", "d"];
-    names.iter().for_each(|name| {
+    for name in names {
         home.ok(&["volume", "create", name, "--size", "4M"]);
-    });
+    }
     let controllers = json(&home, &["controller", "list"]);
     let busy = |one: &Value| one["volumes"].as_u64() > Some(0);
     assert!(controllers.as_array().expect("controllers").iter().all(busy), "{controllers}");
@@ -289,7 +289,7 @@ fn a_thousand_snapshots_are_read_back_and_deleted() {
         sums.push(crc32c::crc32c(&image));
         timed(&mut creates, "POST", "snapshots", &format!("{{\"names\": [\"v@{number}\"]}}"));
     }
-    let mut shuffled = |random: &mut Random| {
+    let shuffled = |random: &mut Random| {
         let mut order: Vec<usize> = (0..MANY).collect();
         (1..MANY).rev().for_each(|last| order.swap(last, random.below(last as u64 + 1) as usize));
         order

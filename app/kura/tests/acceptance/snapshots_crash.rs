@@ -87,21 +87,21 @@ impl World {
                 let name = format!("v@{}", self.version);
                 self.pending = Pending::Create(name.clone());
                 let body = format!("{{\"names\": [\"{name}\"]}}");
-                if self.asked(home, "POST", "snapshots", &body)? {
+                if asked(home, "POST", "snapshots", &body)? {
                     self.snapshots.insert(name, self.volume.clone());
                     self.done[1] += 1;
                 }
             }
             (0 | 1, Some(name)) => {
                 self.pending = Pending::Delete(name.clone());
-                if self.asked(home, "DELETE", &format!("snapshots/{name}?force=true"), "")? {
+                if asked(home, "DELETE", &format!("snapshots/{name}?force=true"), "")? {
                     self.snapshots.remove(&name);
                     self.done[2] += 1;
                 }
             }
             (2, Some(name)) => {
                 self.pending = Pending::RollBack(name.clone());
-                if self.asked(home, "POST", &format!("snapshots/{name}/rollback"), "{\"force\": true}")? {
+                if asked(home, "POST", &format!("snapshots/{name}/rollback"), "{\"force\": true}")? {
                     self.volume.clone_from(&self.snapshots[&name]);
                     self.done[3] += 1;
                 }
@@ -110,14 +110,6 @@ impl World {
         }
         self.pending = Pending::Nothing;
         Ok(())
-    }
-
-    /// True when it was done, false when it was refused because a roll-back goes on.
-    fn asked(&self, home: &Home, method: &str, path: &str, body: &str) -> std::io::Result<bool> {
-        let (status, answer) = rest(home, method, path, body)?;
-        let is_refused = answer.contains("rolled back") || answer.contains("shutting down");
-        assert!((200..300).contains(&status) || is_refused, "{method} {path}: {answer}");
-        Ok((200..300).contains(&status))
     }
 
     fn burst(&mut self, home: &Home) -> std::io::Result<()> {
@@ -173,6 +165,14 @@ impl World {
             hold(&read(home, name), image, &format!("{name} after crash {round}"));
         }
     }
+}
+
+/// True when it was done, false when it was refused because a roll-back goes on.
+fn asked(home: &Home, method: &str, path: &str, body: &str) -> std::io::Result<bool> {
+    let (status, answer) = rest(home, method, path, body)?;
+    let is_refused = answer.contains("rolled back") || answer.contains("shutting down");
+    assert!((200..300).contains(&status) || is_refused, "{method} {path}: {answer}");
+    Ok((200..300).contains(&status))
 }
 
 fn is(found: &[Vec<u8>], image: &Image) -> bool {
