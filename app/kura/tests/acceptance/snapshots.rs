@@ -266,7 +266,7 @@ const BURST: u64 = 8;
 fn a_thousand_snapshots_are_read_back_and_deleted() {
     let home = Home::new();
     std::fs::write(home.path("kura.toml"), "demo = '0'\n").expect("a configuration");
-    let _server = home.serve_with(&["--config", "kura.toml", "--s3", "off"]);
+    let _server = home.serve_with(&["--config", "kura.toml"]);
     let empty = free_bytes(&home);
     home.ok(&["volume", "create", "v", "--size", "1M"]);
     let mut random = Random(5);
