@@ -57,11 +57,15 @@ const DATABASE: &[Need] = &[
     need("postgresql", "pg_ctlcluster"),
 ];
 
-/// What `bench object` takes, as root.
-const FILE_SYSTEMS: &[Need] =
-    &[need("btrfs-progs", "mkfs.btrfs"), need("e2fsprogs", "mkfs.ext3"), need("mount", "losetup")];
+/// What `bench object` and `bench snapshot` take, as root.
+const FILE_SYSTEMS: &[Need] = &[
+    need("btrfs-progs", "mkfs.btrfs"),
+    need("e2fsprogs", "mkfs.ext3"),
+    need("mount", "losetup"),
+    need("xfsprogs", "mkfs.xfs"),
+];
 
-/// Brings in the file systems that object stores are measured on.
+/// Brings in the file systems that object stores and snapshots are measured on.
 pub fn ensure_file_systems() -> Result<()> {
     bring(FILE_SYSTEMS)
 }

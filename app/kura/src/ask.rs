@@ -4,7 +4,7 @@ use crate::cli::{Class, Command, Common, ControllerCommand, DiskCommand, Layout,
 use crate::disks::unlike;
 use crate::show::{self, Out};
 use crate::size::Size;
-use crate::{object, tls, trace};
+use crate::{object, snapshot, tls, trace};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kura_admin::{CheckRequest, CheckResult, Client, Disk, NewDisk, NewVolume, ResizeVolume, ServerUri, Token, Volume};
@@ -21,6 +21,7 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
         Command::Pool(PoolCommand::Status) => out.show(&client.pool().await?, show::pool)?,
         Command::Disk(command) => disk(&client, out, command).await?,
         Command::Volume(command) => volume(&client, out, command).await?,
+        Command::Snapshot(command) => snapshot::snapshot(&client, out, command).await?,
         Command::Controller(ControllerCommand::List) => {
             out.show(client.controllers().await?.as_slice(), show::controllers)?;
         }

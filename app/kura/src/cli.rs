@@ -3,10 +3,12 @@
 mod lab;
 mod object;
 mod replicate;
+mod snapshot;
 
 pub use lab::{LabCommand, LabReplay, LabRun, ModelArg, Prefill};
 pub use object::{BucketCommand, Grant as ObjectGrant, GrantArg, KeyCommand, ObjectCommand, ObjectName, PutArgs};
 pub use replicate::{Data as ReplicateData, How as ReplicateHow, ReplicateCommand, Run as ReplicateRun};
+pub use snapshot::{ScheduleCommand, SnapshotCommand};
 
 use crate::config::{Flags, Level, Listen};
 use crate::size::Size;
@@ -74,6 +76,9 @@ pub enum Command {
     /// Make, list, resize or delete volumes, each an NBD export of its name
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Make, list, delete or compare snapshots of volumes, and roll back to them
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
     /// List the controllers, which own volumes
     #[command(subcommand)]
     Controller(ControllerCommand),
@@ -498,6 +503,28 @@ mod tests {
             ("object batch", false),
         ];
         check(&cases);
+    }
+
+    #[test]
+    fn snapshot_lines_parse_or_are_refused() {
+        check(&[
+            ("snapshot create v@a w@a --read-only --json", true),
+            ("snapshot create", false),
+            ("snapshot list", true),
+            ("snapshot list v", true),
+            ("snapshot delete v@a v@b --force", true),
+            ("snapshot rollback v@a --force", true),
+            ("snapshot rollback", false),
+            ("snapshot clone v@a w", true),
+            ("snapshot clone v@a", false),
+            ("snapshot diff v@a v --json", true),
+            ("snapshot diff v@a", false),
+            ("snapshot schedule add v --every 1h --keep 24 --prefix hourly", true),
+            ("snapshot schedule add v --every soon --keep 24", false),
+            ("snapshot schedule add v --keep 24", false),
+            ("snapshot schedule list", true),
+            ("snapshot schedule remove v", true),
+        ]);
     }
 
     /// Each line is taken, or refused as usage.

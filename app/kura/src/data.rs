@@ -6,6 +6,7 @@
 //!   DIR/admin.sock  DIR/nbd.sock  the doors of this machine
 //!   DIR/disks.json  where the pool's disks are
 //!   DIR/disks/      the default pool's sparse files
+//!   DIR/schedules.json  the schedules of snapshots
 //! ```
 
 use anyhow::{Context, Result, bail};
@@ -107,15 +108,18 @@ fn discard_remains(path: &Path) -> Result<()> {
 
 /// Replaces the version file by one that says `version`, durably and all at once.
 fn write_version(path: &Path, version: &str) -> Result<()> {
-    let (name, written) = (path.join("version"), path.join("version.new"));
-    let replace = || {
-        let mut file = File::create(&written)?;
-        file.write_all(version.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&written, &name)?;
-        File::open(path)?.sync_all()
-    };
-    replace().with_context(|| format!("{}: cannot be written", name.display()))
+    let name = path.join("version");
+    replace_file(&name, version.as_bytes()).with_context(|| format!("{}: cannot be written", name.display()))
+}
+
+/// Replaces a file of the data directory by one that holds `bytes`, durably and all at once.
+pub fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let written = path.with_extension("new");
+    let mut file = File::create(&written)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&written, path)?;
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! A disk is known by the UUID in its label; the book only says where to look, and names a disk that is away.
 
 use crate::config;
-use crate::data::DataDir;
+use crate::data::{DataDir, replace_file};
 use crate::size::Size;
 use kura_admin::NewDisk;
 use kura_block::{Error, Result};
@@ -12,7 +12,7 @@ use kura_controller::{DiskClass, DiskState, PoolInfo};
 use kura_disk::Lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf, absolute};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use uuid::Uuid;
@@ -172,15 +172,7 @@ impl Book {
         let failed =
             |error: std::io::Error| Error::device(format!("{}: cannot be written: {error}", self.file.display()));
         let text = serde_json::to_vec_pretty(paths).map_err(|error| failed(error.into()))?;
-        let fresh = self.file.with_extension("new");
-        let replace = || {
-            let mut file = File::create(&fresh)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            std::fs::rename(&fresh, &self.file)?;
-            File::open(self.file.parent().unwrap_or(Path::new(".")))?.sync_all()
-        };
-        replace().map_err(failed)
+        replace_file(&self.file, &text).map_err(failed)
     }
 }
 

@@ -20,6 +20,7 @@ mod s3;
 mod serve;
 mod show;
 mod size;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod tls;

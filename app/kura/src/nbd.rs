@@ -1,5 +1,7 @@
 //! The NBD door in front of a node: negotiates on the main thread, serves each client on its volume's.
 
+mod changes;
+
 use crate::{config, s3};
 use anyhow::Result;
 use kura_block::Geometry;
@@ -99,11 +101,12 @@ async fn attend(node: Node, session: Session<Socket>, limits: Limits, stop: watc
         // The client has what it needs; a clone of the node kept here would hold a stop up.
         Ok((door, _)) => {
             drop(node);
-            let volume = name.clone();
+            let name = name.clone();
             let serve = door.call(move |controller| {
                 Box::pin(async move {
-                    let volume = controller.open_volume(&volume)?;
-                    Ok(transmit(session, volume, &limits, stopped(stop)).await)
+                    let volume = controller.open_volume(&name)?;
+                    let changes = changes::Changes { controller, volume: name };
+                    Ok(transmit(session, volume, &changes, &limits, stopped(stop)).await)
                 })
             });
             serve.await.flatten()
@@ -132,6 +135,10 @@ impl Exports for Volumes {
             )));
         }
         Ok(export(self.0.find(name).await?.1))
+    }
+
+    async fn contexts(&self, export: &str) -> kura_block::Result<Vec<String>> {
+        Ok(changes::contexts(&self.0.volumes().await?, export))
     }
 }
 

@@ -180,6 +180,8 @@ pub fn limits(pool: &config::Pool, degraded: bool) -> Config {
     let settings = Settings {
         write_buffer_bytes: pool.write_buffer.get_ref().0,
         rebuild_bytes_per_s: pool.rebuild_rate.0,
+        saving: pool.saving.into(),
+        when_full: pool.when_full.into(),
         ..Settings::default()
     };
     Config { settings, degraded, ..Config::default() }

@@ -8,6 +8,7 @@ use crate::greeting::Greeting;
 use crate::node::{Running, limits, make_pool};
 use crate::s3::Objects;
 use crate::show::print;
+use crate::snapshot::schedule::{Schedules, carry_out};
 use crate::{logs, tls};
 use crate::{nbd, s3};
 use anyhow::{Context, Result};
@@ -65,7 +66,8 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
             key = make_demo(&config, &running, objects.as_ref()).await?;
             data.finish()?;
         }
-        doors.serve(&data, running, Stores { book, objects, key }, metrics).await
+        let schedules = Arc::new(Schedules::open(&data)?);
+        doors.serve(&data, running, Stores { book, schedules, objects, key }, metrics).await
     })
 }
 
@@ -98,6 +100,7 @@ async fn make_demo(config: &Config, running: &Running, objects: Option<&Objects>
 /// What a server has beside its node.
 struct Stores {
     book: Book,
+    schedules: Arc<Schedules>,
     objects: Option<Objects>,
     /// A key that was made just now.
     key: Option<Arc<Key>>,
@@ -135,7 +138,7 @@ impl Doors {
         metrics: PrometheusHandle,
     ) -> Result<ExitCode> {
         let mut signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let Stores { book, objects, key } = stores;
+        let Stores { book, schedules, objects, key } = stores;
         let book = Arc::new(book);
         book.note(found(&running.node.pool().await?))?;
         let admin = Admin {
@@ -146,6 +149,7 @@ impl Doors {
             nbd: self.nbd.uris(),
             disks: Arc::<Book>::clone(&book),
             objects: objects.as_ref().map(Objects::desk),
+            schedules: Arc::<Schedules>::clone(&schedules),
             started_at: Timestamp::now(),
         };
         let volumes = running.node.volumes().await?;
@@ -174,7 +178,8 @@ impl Doors {
         let tending = stopping.clone();
         doors.spawn(self.nbd.serve(running.node.clone(), stopping));
         let upkeep = tokio::spawn(keep_up(metrics));
-        doors.spawn(tend(running.node.clone(), book, tending));
+        doors.spawn(tend(running.node.clone(), book, tending.clone()));
+        doors.spawn(carry_out(running.node.clone(), schedules, tending));
         print(&format!("{greeting}\nready"))?;
         // Without systemd there is nobody to tell.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

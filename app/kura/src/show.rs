@@ -77,7 +77,19 @@ pub fn volumes(volumes: &[Volume]) -> String {
     if volumes.is_empty() {
         return "no volumes: make one with `kura volume create NAME --size 10G`".to_owned();
     }
-    let header = ["NAME", "SIZE>", "ALLOCATED>", "RAW>", "LAYOUT", "SPACE", "ACCESS", "CONTROLLER>", "CLIENTS>"];
+    let header = [
+        "NAME",
+        "SIZE>",
+        "ALLOCATED>",
+        "RAW>",
+        "LAYOUT",
+        "SPACE",
+        "ACCESS",
+        "CONTROLLER>",
+        "CLIENTS>",
+        "SNAPSHOTS>",
+        "MADE OF",
+    ];
     table(&header, volumes.iter().map(volume_row))
 }
 
@@ -98,6 +110,8 @@ fn volume_row(volume: &Volume) -> Vec<String> {
         if volume.read_only { "read-only" } else { "read-write" }.to_owned(),
         volume.controller.to_string(),
         volume.clients.to_string(),
+        volume.snapshots.to_string(),
+        volume.made_of.clone().unwrap_or_default(),
     ]
 }
 

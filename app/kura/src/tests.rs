@@ -4,6 +4,7 @@ use crate::data::DataDir;
 use crate::disks::{Book, Planned, found};
 use crate::node::{Running, Shape, make_pool};
 use crate::size::Size;
+use crate::snapshot::schedule::Schedules;
 use kura_admin::{
     Access, Admin, CheckRequest, Client, ClientError, DiskClass, DiskState, Health, JobState, Layout, Listener,
     NewDisk, NewVolume, ProblemKind, ResizeVolume, ServerUri, Timestamp,
@@ -61,6 +62,7 @@ async fn serve(data: &DataDir) -> Served {
         nbd: vec![],
         disks: Arc::new(book),
         objects: None,
+        schedules: Arc::new(Schedules::open(data).unwrap()),
         started_at: Timestamp::now(),
     };
     let socket = data.join("admin.sock");

@@ -161,6 +161,11 @@ impl Controller {
         self.store.volumes().into_iter().map(|volume| self.describe(volume)).collect()
     }
 
+    /// A volume by name; none where it is not this controller's.
+    pub(crate) fn volume(&self, name: &str) -> Option<VolumeInfo> {
+        self.store.status_by_name(name).ok().map(|volume| self.describe(volume))
+    }
+
     pub(crate) fn describe(&self, volume: VolumeStatus) -> VolumeInfo {
         let (width, columns) = volume.shape.cost();
         VolumeInfo {

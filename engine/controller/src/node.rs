@@ -41,7 +41,12 @@ impl Node {
 
     /// The door of the controller that owns the volume, and the volume as it is.
     pub async fn find(&self, name: &str) -> Result<(Door, VolumeInfo)> {
-        let volume = self.volumes().await?.into_iter().find(|volume| volume.spec.name == name);
+        let sought = name.to_owned();
+        let ask = move |controller: Rc<Controller>| -> Local<'static, Result<Option<VolumeInfo>>> {
+            let found = controller.volume(&sought);
+            Box::pin(std::future::ready(Ok(found)))
+        };
+        let volume = self.ask_all(ask).await?.into_iter().flatten().next();
         let volume = volume.ok_or_else(|| Error::missing(format!("volume {name}: no such volume")))?;
         Ok((self.doors[usize::from(volume.controller)].clone(), volume))
     }

@@ -16,6 +16,11 @@ impl Controller {
         Ok(made.into_iter().map(|volume| self.describe(volume)).collect())
     }
 
+    /// Where `later` differs from `earlier`, from `offset` on: both this controller's, and of one volume.
+    pub async fn changed(&self, earlier: &str, later: &str, offset: u64) -> Result<Changes> {
+        self.store().changed(earlier, later, offset).await
+    }
+
     fn held(&self) -> &RefCell<Vec<HeldWrites>> {
         &self.held_writes
     }
@@ -113,10 +118,15 @@ impl Node {
 
     /// Where `later` differs from `earlier`, from `offset` on: two snapshots of one volume, or a snapshot and its volume.
     pub async fn changed(&self, earlier: &str, later: &str, offset: u64) -> Result<Changes> {
-        let (door, _) = self.find(earlier).await?;
+        let ((door, one), (_, other)) = (self.find(earlier).await?, self.find(later).await?);
+        if one.controller != other.controller {
+            return Err(Error::invalid(format!(
+                "{earlier} and {later}: give two snapshots of one volume, or one and the volume"
+            )));
+        }
         let (earlier, later) = (earlier.to_owned(), later.to_owned());
         door.call(move |controller| -> Local<'static, Result<Changes>> {
-            Box::pin(async move { controller.store().changed(&earlier, &later, offset).await })
+            Box::pin(async move { controller.changed(&earlier, &later, offset).await })
         })
         .await?
     }

@@ -1,6 +1,7 @@
 //! The client: typed requests over a Unix socket, HTTP or HTTPS.
 
 mod objects;
+mod snapshots;
 
 pub use objects::ObjectBytes;
 

@@ -1,11 +1,12 @@
 //! From the engine's words to the wire's, and back.
 
+use crate::Snapshot;
 use crate::resources::{
     CheckResult, Controller, Disk, DiskClass, DiskState, Health, Layout, NewVolume, Pool, RecordedOp, RecordedRequest,
     Recording, RecordingState, Timestamp, Volume,
 };
 use kura_controller as engine;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 impl From<engine::Layout> for Layout {
@@ -51,7 +52,28 @@ impl From<engine::VolumeInfo> for Volume {
             read_only,
             controller: info.controller,
             clients: info.open,
+            snapshots: info.snapshots,
+            made_of: info.svol.map(|svol| svol.pvol),
         }
+    }
+}
+
+impl Snapshot {
+    /// What the wire has of a snapshot; none of a volume that is no snapshot.
+    pub(crate) fn of(info: engine::VolumeInfo) -> Option<Self> {
+        let engine::SvolStatus { pvol, epoch, made_unix_s, unique_bytes } = info.svol?;
+        Some(Self {
+            name: info.spec.name,
+            volume: pvol,
+            number: epoch,
+            made_at: Timestamp(SystemTime::UNIX_EPOCH + Duration::from_secs(made_unix_s)),
+            size_bytes: info.spec.size_bytes,
+            unique_bytes,
+            read_only: info.spec.read_only,
+            snapshots: info.snapshots,
+            controller: info.controller,
+            clients: info.open,
+        })
     }
 }
 

@@ -24,6 +24,7 @@ mod problem;
 mod resources;
 mod routes;
 mod server;
+mod snapshots;
 
 #[cfg(test)]
 mod tests;
@@ -42,3 +43,4 @@ pub use resources::{
 };
 pub use routes::{Admin, Disks, router};
 pub use server::{Access, Listener, serve};
+pub use snapshots::{ByteRange, ChangePage, NewClone, NewSnapshots, RollBack, Schedules, Snapshot, SnapshotSchedule};

@@ -41,6 +41,7 @@ fn describe() {
     describe_gauge!("kura_volume_allocated_bytes", Unit::Bytes, "Bytes of extents it holds, one copy counted");
     describe_gauge!("kura_volume_raw_bytes", Unit::Bytes, "Bytes of extents it holds, all copies counted");
     describe_gauge!("kura_volume_clients", "Clients that have it open");
+    describe_gauge!("kura_volume_snapshots", "Snapshots of it, and clones made of it");
 }
 
 fn tell_node(status: &Status) {
@@ -78,4 +79,5 @@ fn tell_volume(volume: &Volume) {
     gauge!("kura_volume_allocated_bytes", &labels).set(volume.allocated_bytes as f64);
     gauge!("kura_volume_raw_bytes", &labels).set(volume.raw_bytes as f64);
     gauge!("kura_volume_clients", &labels).set(volume.clients);
+    gauge!("kura_volume_snapshots", &labels).set(volume.snapshots);
 }

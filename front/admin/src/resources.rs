@@ -74,6 +74,11 @@ pub struct Volume {
     pub controller: u16,
     /// Clients that have it open.
     pub clients: u32,
+    /// Snapshots of it, and clones made of it.
+    pub snapshots: u32,
+    /// What it was made of, where it is a clone or a snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_of: Option<String>,
 }
 
 /// A volume to be made.

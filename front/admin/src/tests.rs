@@ -1,7 +1,8 @@
 //! The door from outside: its routes, its guards, its listeners and its client.
 
 use crate::{
-    Access, Admin, Client, ClientError, Disks, Listener, NewDisk, Problem, ProblemKind, ServerUri, Timestamp, Token,
+    Access, Admin, Client, ClientError, Disks, Listener, NewDisk, Problem, ProblemKind, Schedules, ServerUri,
+    SnapshotSchedule, Timestamp, Token,
 };
 use axum::Router;
 use axum::body::Body;
@@ -19,10 +20,12 @@ use tower::ServiceExt;
 use uuid::Uuid;
 
 /// Every route, as described to clients: removing or renaming one breaks them.
-const ROUTES: [&str; 36] = [
+const ROUTES: [&str; 46] = [
     "DELETE /api/v1/buckets/{bucket}",
     "DELETE /api/v1/buckets/{bucket}/objects/{key}",
     "DELETE /api/v1/keys/{id}",
+    "DELETE /api/v1/snapshot-schedules/{volume}/{prefix}",
+    "DELETE /api/v1/snapshots/{name}",
     "DELETE /api/v1/volumes/{name}",
     "DELETE /api/v1/volumes/{name}/recording",
     "GET /api/v1/buckets",
@@ -37,6 +40,10 @@ const ROUTES: [&str; 36] = [
     "GET /api/v1/keys",
     "GET /api/v1/pool",
     "GET /api/v1/recordings",
+    "GET /api/v1/snapshot-schedules",
+    "GET /api/v1/snapshots",
+    "GET /api/v1/snapshots/{name}",
+    "GET /api/v1/snapshots/{name}/changes",
     "GET /api/v1/status",
     "GET /api/v1/volumes",
     "GET /api/v1/volumes/{name}",
@@ -52,6 +59,10 @@ const ROUTES: [&str; 36] = [
     "POST /api/v1/disks/{id}/fail",
     "POST /api/v1/disks/{id}/remove",
     "POST /api/v1/keys",
+    "POST /api/v1/snapshot-schedules",
+    "POST /api/v1/snapshots",
+    "POST /api/v1/snapshots/{name}/clone",
+    "POST /api/v1/snapshots/{name}/rollback",
     "POST /api/v1/volumes",
     "POST /api/v1/volumes/{name}/recording",
     "POST /api/v1/volumes/{name}/recording/stop",
@@ -75,6 +86,23 @@ impl Disks for NoDisks {
     }
 }
 
+/// A server that keeps no schedules.
+struct NoSchedules;
+
+impl Schedules for NoSchedules {
+    fn list(&self) -> Vec<SnapshotSchedule> {
+        Vec::new()
+    }
+
+    fn add(&self, _volume: u64, new: SnapshotSchedule) -> kura_block::Result<()> {
+        Err(kura_block::Error::invalid(format!("volume {}: no schedules here", new.volume)))
+    }
+
+    fn remove(&self, volume: &str, prefix: &str) -> kura_block::Result<()> {
+        Err(kura_block::Error::missing(format!("volume {volume} has no schedule {prefix}")))
+    }
+}
+
 /// The routes over a node without controllers: enough for everything that does not reach one.
 fn routes() -> Router {
     crate::router(Admin {
@@ -85,6 +113,7 @@ fn routes() -> Router {
         nbd: vec![],
         disks: Arc::new(NoDisks),
         objects: None,
+        schedules: Arc::new(NoSchedules),
         started_at: Timestamp::now(),
     })
 }

@@ -1,7 +1,7 @@
 //! What can be served, as the server learns it from whoever owns the volumes.
 
 use crate::protocol::transmission_flag as flag;
-use kura_block::{Geometry, Result};
+use kura_block::{Geometry, Local, Result};
 use std::future::Future;
 
 /// An export: a volume as a client sees it when it connects.
@@ -25,6 +25,12 @@ pub trait Exports: Send + Sync + 'static {
     /// The export of this name; an error of kind `Missing` when there is none.
     fn find(&self, name: &str) -> impl Future<Output = Result<Export>> + Send;
 
+    /// Metadata contexts that the export offers beside `base:allocation`, in the order they are listed: names such as
+    /// `NAMESPACE:LEAF`, which [`Contexts`] knows again. None unless an implementation says more.
+    fn contexts(&self, _export: &str) -> impl Future<Output = Result<Vec<String>>> + Send {
+        async { Ok(Vec::new()) }
+    }
+
     /// The export a client means that gives no name: the only one, unless an implementation knows better.
     fn default_export(&self) -> impl Future<Output = Result<Export>> + Send {
         async {
@@ -37,6 +43,29 @@ pub trait Exports: Send + Sync + 'static {
                 (None, _) => Err(kura_block::Error::missing("there is no default export: the server has no volume")),
             }
         }
+    }
+}
+
+/// A stretch of an export with one status in a metadata context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// How long it is, in bytes.
+    pub len_bytes: u64,
+    /// What the context says of it: bits of the context's own.
+    pub flags: u32,
+}
+
+/// Tells what the contexts of [`Exports::contexts`] say of the volume that is served, on the thread that owns it.
+pub trait Contexts {
+    /// What `context` says of `len` bytes from `offset` on: extents from there on, at least one where `len` is not zero.
+    /// They may end before the range does: the client asks again.
+    fn status<'a>(&'a self, context: &'a str, offset: u64, len: u64) -> Local<'a, Result<Vec<Extent>>>;
+}
+
+/// A volume of which nothing but `base:allocation` is told.
+impl Contexts for () {
+    fn status<'a>(&'a self, context: &'a str, _offset: u64, _len: u64) -> Local<'a, Result<Vec<Extent>>> {
+        Box::pin(std::future::ready(Err(kura_block::Error::invalid(format!("{context}: no such context here")))))
     }
 }
 

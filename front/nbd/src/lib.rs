@@ -14,7 +14,8 @@
 //!                   │ Exports, Tls                                       │ Limits, stop
 //! ```
 //!
-//! Spoken is the fixed newstyle protocol with structured replies and the metadata context `base:allocation`.
+//! Spoken is the fixed newstyle protocol with structured replies, the metadata context `base:allocation`, and those that
+//! [`Exports::contexts`] names.
 
 mod export;
 mod handshake;
@@ -29,7 +30,7 @@ mod socket;
 mod tls;
 mod transmit;
 
-pub use export::{Export, Exports};
+pub use export::{Contexts, Export, Exports, Extent};
 pub use handshake::handshake;
 pub use hangup::Hangup;
 pub use limits::Limits;

@@ -11,14 +11,15 @@ pub struct Session<S> {
     pub(crate) stream: Stream<S>,
     pub(crate) export: Export,
     pub(crate) structured: bool,
-    pub(crate) allocation: bool,
+    /// The metadata contexts it selected; the number that stands for one in replies is its place here, from 1 on.
+    pub(crate) contexts: Vec<String>,
     /// Its place among the connections a server takes, given up when the session is dropped.
     pub(crate) place: Option<OwnedSemaphorePermit>,
 }
 
 impl<S> Session<S> {
-    pub(crate) fn new(stream: Stream<S>, export: Export, structured: bool, allocation: bool) -> Self {
-        Self { stream, export, structured, allocation, place: None }
+    pub(crate) fn new(stream: Stream<S>, export: Export, structured: bool, contexts: Vec<String>) -> Self {
+        Self { stream, export, structured, contexts, place: None }
     }
 
     /// The export as it was when the client chose it.

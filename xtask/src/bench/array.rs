@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut arrays = Vec::new();
     for (layout, outlives) in LAYOUTS {
         let data = folder.path().join(layout);
-        let kura = Kura::on(&binary, &data, DISKS, disk_bytes, "128M")?;
+        let kura = Kura::on(&binary, &data, DISKS, disk_bytes, "journal = '128M'")?;
         let side = kura.layout(layout, size_bytes)?;
         arrays.push(Array { side, outlives, kind: Kind::Kura { kura, spare: data.join("spare") } });
     }

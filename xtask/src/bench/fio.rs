@@ -55,6 +55,14 @@ pub fn fill(target: &Target, size_bytes: u64) -> Result<()> {
     shell::output(&mut command).map(drop)
 }
 
+/// Writes every block of 4 KiB of the target once more, in random order.
+pub fn overwrite(target: &Target, size_bytes: u64) -> Result<()> {
+    let options = ["--rw=randwrite", "--bs=4k", "--iodepth=16", "--end_fsync=1", "--refill_buffers"];
+    let mut command = shell::command("fio", ["--name=overwrite", "--output-format=json"]);
+    command.args(options).arg(format!("--size={size_bytes}")).args(where_to(target));
+    shell::output(&mut command).map(drop)
+}
+
 /// Does `work` for `seconds`.
 pub fn run(work: &Work, target: &Target, size_bytes: u64, seconds: u32) -> Result<Figures> {
     let result = tempfile::NamedTempFile::new()?;

@@ -36,11 +36,11 @@ impl Kura {
     pub fn start(binary: &Path, data: &Path, size_bytes: u64) -> Result<Self> {
         // Room for the labels, the journals and the tables beside the data.
         // A journal as one gives a disk that is not a toy: the default is made for the demo's small files.
-        Self::on(binary, data, 1, size_bytes + size_bytes / 8 + (2 << 30), "512M")
+        Self::on(binary, data, 1, size_bytes + size_bytes / 8 + (2 << 30), "journal = '512M'")
     }
 
-    /// A new pool of so many files, served, with journals of a size.
-    pub fn on(binary: &Path, data: &Path, disks: usize, disk_bytes: u64, journal: &str) -> Result<Self> {
+    /// A new pool of so many files, served, with these lines in the configuration's `[pool]`.
+    pub fn on(binary: &Path, data: &Path, disks: usize, disk_bytes: u64, pool: &str) -> Result<Self> {
         std::fs::create_dir_all(data)?;
         let mut members = Vec::new();
         for number in 0..disks {
@@ -49,7 +49,7 @@ impl Kura {
             members.push(format!("{{ path = {:?}, class = \"slow\" }}", disk.display()));
         }
         let config = data.join("kura.toml");
-        std::fs::write(&config, format!("[pool]\njournal = {journal:?}\ndisks = [{}]\n", members.join(", ")))?;
+        std::fs::write(&config, format!("[pool]\n{pool}\ndisks = [{}]\n", members.join(", ")))?;
         let mut command = serve(binary, data);
         let server = Process::start(command.arg("--config").arg(&config), &data.join("nbd.sock"))?;
         Ok(Self { binary: binary.to_path_buf(), data: data.to_path_buf(), server: server.into() })

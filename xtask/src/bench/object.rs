@@ -138,13 +138,14 @@ fn sides(args: &Args, folder: &Path) -> Result<Vec<Mount>> {
 }
 
 /// Makes a file system in an image that is written once, so that no side pays for allocating it, and mounts it.
-fn mount(image: &Path, kind: &str, mountpoint: &Path, mib: usize) -> Result<()> {
+pub(super) fn mount(image: &Path, kind: &str, mountpoint: &Path, mib: usize) -> Result<()> {
     let mut dd = Command::new("dd");
     dd.args(["if=/dev/zero", "bs=1M", "oflag=direct", "status=none"]).arg(format!("count={mib}"));
     shell::output(dd.arg(format!("of={}", image.display()))).context("writing an image")?;
     let mut mkfs = Command::new(format!("mkfs.{kind}"));
     match kind {
         "btrfs" => mkfs.args(["--quiet", "--nodiscard"]),
+        "xfs" => mkfs.args(["-q", "-K"]),
         _ => mkfs.args(["-q", "-F", "-E", "nodiscard,lazy_itable_init=0"]),
     };
     shell::output(mkfs.arg(image))?;

@@ -75,6 +75,8 @@ pub struct Verdict {
 pub enum Aim {
     /// `ours` reaches `factor` times the operations a second of `peer`.
     Reach { work: &'static str, ours: &'static str, peer: &'static str, factor: f64 },
+    /// `ours` does `work` at `factor` times the rate at which it does `of`.
+    Keep { work: &'static str, of: &'static str, ours: &'static str, factor: f64 },
     /// The server of `ours` spends at most this much CPU time an I/O, in microseconds.
     Spend { work: &'static str, ours: &'static str, cpu_us: f64 },
 }
@@ -88,6 +90,11 @@ impl Aim {
                 let them = samples.median(work, peer)?.figures.iops;
                 let aim = format!("{work}: {ours} at least {factor} x {peer}");
                 Some(Verdict { aim, ours: format!("{:.2} x", us / them), holds: us >= factor * them })
+            }
+            Self::Keep { work, of, ours, factor } => {
+                let (now, then) = (samples.median(work, ours)?.figures.iops, samples.median(of, ours)?.figures.iops);
+                let aim = format!("{work}: {ours} at least {factor} x {of}");
+                Some(Verdict { aim, ours: format!("{:.2} x", now / then), holds: now >= factor * then })
             }
             Self::Spend { work, ours, cpu_us } => {
                 let spent_us = samples.median(work, ours)?.cpu_us?;

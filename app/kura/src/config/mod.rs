@@ -135,6 +135,10 @@ pub struct Pool {
     pub write_buffer: Spanned<Size>,
     /// The most bytes a second that a controller copies in a rebuild; 0 is no limit.
     pub rebuild_rate: Size,
+    /// How what a snapshot sees is saved from a write.
+    pub saving: Saving,
+    /// What happens when a write finds the pool full.
+    pub when_full: WhenFull,
     /// The disks; none stands for sparse files in the data directory.
     pub disks: Vec<Disk>,
 }
@@ -162,6 +166,46 @@ impl Disk {
     /// Its size, where it says one.
     pub fn size(&self) -> Option<Size> {
         self.size.as_ref().map(|size| *size.get_ref())
+    }
+}
+
+/// How what a snapshot sees is saved from a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Saving {
+    /// The old data is copied away, and the new data takes its place.
+    Copy,
+    /// The new data goes to a new place.
+    #[default]
+    Redirect,
+}
+
+/// What happens when a write finds the pool full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenFull {
+    /// It is refused, and snapshots stay.
+    #[default]
+    Refuse,
+    /// The oldest snapshots go until there is room.
+    DropOldest,
+}
+
+impl From<WhenFull> for kura_controller::WhenFull {
+    fn from(when_full: WhenFull) -> Self {
+        match when_full {
+            WhenFull::Refuse => Self::Refuse,
+            WhenFull::DropOldest => Self::DropOldest,
+        }
+    }
+}
+
+impl From<Saving> for kura_controller::Saving {
+    fn from(saving: Saving) -> Self {
+        match saving {
+            Saving::Copy => Self::Copy,
+            Saving::Redirect => Self::Redirect,
+        }
     }
 }
 
@@ -318,6 +362,8 @@ impl Default for Pool {
             journal: unplaced(Size(64 << 20)),
             write_buffer: unplaced(Size(24 << 20)),
             rebuild_rate: Size(0),
+            saving: Saving::default(),
+            when_full: WhenFull::default(),
             disks: vec![],
         }
     }

@@ -22,6 +22,8 @@ mod s3;
 mod s3_clients;
 mod s3_crash;
 mod serving;
+mod snapshots;
+mod snapshots_crash;
 mod suites;
 mod tls;
 mod trace;

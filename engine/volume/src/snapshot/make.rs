@@ -88,6 +88,14 @@ impl Store {
     }
 }
 
+impl Store {
+    /// A volume or snapshot by name: quick however many there are.
+    pub fn status_by_name(&self, name: &str) -> Result<VolumeStatus> {
+        let volume = self.inner.find(name)?;
+        Ok(self.inner.status_of(&volume))
+    }
+}
+
 /// Volumes whose writes wait until this is dropped.
 pub struct Held {
     store: Store,

@@ -1,5 +1,6 @@
 //! The node as a whole.
 
+use super::snapshots::is_snapshot;
 use super::{Door, Shared};
 use crate::metrics::render;
 use crate::{Health, Problem, Status};
@@ -49,7 +50,7 @@ impl Door {
             problems,
             pool,
             controllers: controllers.into_iter().map(Into::into).collect(),
-            volumes: volumes.into_iter().map(Into::into).collect(),
+            volumes: volumes.into_iter().filter(|volume| !is_snapshot(volume)).map(Into::into).collect(),
         })
     }
 }

@@ -6,10 +6,11 @@ mod jobs;
 mod objects;
 mod pool;
 mod recordings;
+mod snapshots;
 mod volumes;
 
 use crate::jobs::Jobs;
-use crate::{NewDisk, Objects, Problem, ProblemKind, Timestamp};
+use crate::{NewDisk, Objects, Problem, ProblemKind, Schedules, Timestamp};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::get;
@@ -42,6 +43,8 @@ pub struct Admin {
     pub disks: Arc<dyn Disks>,
     /// The object store, where there is one.
     pub objects: Option<Arc<dyn Objects>>,
+    /// The schedules of snapshots.
+    pub schedules: Arc<dyn Schedules>,
     /// When this server started.
     pub started_at: Timestamp,
 }
@@ -71,6 +74,7 @@ type Shared = State<Arc<Door>>;
     tags(
         (name = "node", description = "The node as a whole"),
         (name = "volumes", description = "Volumes, each an NBD export of its name"),
+        (name = "snapshots", description = "Snapshots of volumes, each an NBD export of its name, and their schedules"),
         (name = "pool", description = "The pool and its disks"),
         (name = "recordings", description = "Recordings of volumes' requests: traces of live volumes"),
         (name = "objects", description = "Buckets, access keys and objects: what S3's clients see"),
@@ -87,6 +91,13 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(about::status))
         .routes(routes!(volumes::list, volumes::create))
         .routes(routes!(volumes::show, volumes::resize, volumes::delete))
+        .routes(routes!(snapshots::list, snapshots::create))
+        .routes(routes!(snapshots::show, snapshots::delete))
+        .routes(routes!(snapshots::clone))
+        .routes(routes!(snapshots::roll_back))
+        .routes(routes!(snapshots::changes))
+        .routes(routes!(snapshots::schedules, snapshots::add_schedule))
+        .routes(routes!(snapshots::remove_schedule))
         .routes(routes!(pool::pool))
         .routes(routes!(pool::disks, pool::add_disk))
         .routes(routes!(pool::fail_disk))

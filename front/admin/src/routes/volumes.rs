@@ -1,6 +1,7 @@
 //! Volumes.
 
 use super::Shared;
+use super::snapshots::is_snapshot;
 use crate::{NewVolume, Problem, ProblemKind, ResizeVolume, Volume};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -12,14 +13,14 @@ use serde::Deserialize;
 
 pub(super) type Name = Result<Path<String>, PathRejection>;
 
-/// All volumes, by name.
+/// All volumes, clones among them, by name; snapshots have a list of their own.
 #[utoipa::path(get, path = "/api/v1/volumes", tag = "volumes", operation_id = "list_volumes", responses(
     (status = 200, description = "The volumes", body = [Volume]),
     (status = "default", description = "What went wrong", body = Problem),
 ))]
 pub(super) async fn list(State(door): Shared) -> Result<Json<Vec<Volume>>, Problem> {
     let volumes = door.admin.node.volumes().await?;
-    Ok(Json(volumes.into_iter().map(Volume::from).collect()))
+    Ok(Json(volumes.into_iter().filter(|volume| !is_snapshot(volume)).map(Volume::from).collect()))
 }
 
 /// Makes a volume.

@@ -74,6 +74,15 @@ impl<'a> ContextQuery<'a> {
     }
 }
 
+impl ContextQuery<'_> {
+    /// Whether a context is among what is asked for. Only what is to be listed may be asked for by its beginning, up to a
+    /// colon: `NAMESPACE:` stands for all of a namespace.
+    pub fn wants(&self, context: &str, set: bool) -> bool {
+        let listed = |query: &&str| !set && query.ends_with(':') && context.starts_with(*query);
+        (self.queries.is_empty() && !set) || self.queries.iter().any(|query| *query == context || listed(query))
+    }
+}
+
 /// Adds a reply to `option` to `out`.
 pub fn put_reply(out: &mut Vec<u8>, option: u32, kind: u32, data: &[&[u8]]) {
     let len = data.iter().map(|part| part.len()).sum::<usize>() as u32;

@@ -16,12 +16,10 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The only metadata context.
-const ALLOCATION: &str = "base:allocation";
-/// Asks for every context of its namespace.
-const BASE_WILDCARD: &str = "base:";
-/// The number that stands for it in status replies.
-pub(crate) const ALLOCATION_ID: u32 = 1;
+/// The metadata context that every export has.
+pub(crate) const ALLOCATION: &str = "base:allocation";
+/// Contexts one client selects at most: each is looked up for each of its questions.
+const CONTEXTS: usize = 16;
 
 /// Zeroes that end the reply to `EXPORT_NAME` unless the client can do without.
 const EXPORT_NAME_PADDING: [u8; 124] = [0; 124];
@@ -42,7 +40,7 @@ where
         answer: Vec::new(),
         pad_export_name: true,
         structured: false,
-        allocation_of: None,
+        contexts_of: None,
     };
     let limit = limits.handshake_timeout;
     tokio::time::timeout(limit, negotiation.run())
@@ -71,8 +69,8 @@ struct Negotiation<'a, S, E> {
     answer: Vec<u8>,
     pad_export_name: bool,
     structured: bool,
-    /// The export whose allocation the client wants to query.
-    allocation_of: Option<String>,
+    /// The export whose status the client wants to query, and the contexts it selected.
+    contexts_of: Option<(String, Vec<String>)>,
 }
 
 impl<S, E> Negotiation<'_, S, E>
@@ -97,12 +95,13 @@ where
                     let keys = keys.clone();
                     self.stream = self.stream.upgrade(&keys).await?;
                     // What was negotiated in the clear may be somebody else's words.
-                    (self.structured, self.allocation_of) = (false, None);
+                    (self.structured, self.contexts_of) = (false, None);
                 }
                 (Next::Option | Next::Upgrade, _) => {}
                 (Next::Transmission(export), _) => {
-                    let allocation = self.structured && self.allocation_of.as_ref() == Some(&export.name);
-                    return Ok(Some(Session::new(self.stream, export, self.structured, allocation)));
+                    let selected = self.contexts_of.filter(|(of, _)| self.structured && *of == export.name);
+                    let contexts = selected.map(|(_, contexts)| contexts).unwrap_or_default();
+                    return Ok(Some(Session::new(self.stream, export, self.structured, contexts)));
                 }
                 (Next::Leave, _) => {
                     // The client may be gone already: it does not have to wait for the end.
@@ -286,7 +285,7 @@ where
     async fn meta_context(&mut self, number: u32, data: &[u8]) -> Next {
         let set = number == option::SET_META_CONTEXT;
         if set {
-            self.allocation_of = None;
+            self.contexts_of = None;
         }
         if !self.structured {
             return self.refuse(number, reply::ERR_INVALID, "metadata contexts need structured replies first");
@@ -298,14 +297,21 @@ where
             Ok(export) => export,
             Err(error) => return self.refuse_error(number, &error),
         };
-        let named = query.queries.contains(&ALLOCATION);
-        let listed = query.queries.is_empty() || query.queries.contains(&BASE_WILDCARD);
-        if named || (listed && !set) {
-            let id = if set { ALLOCATION_ID } else { 0 };
-            put_reply(&mut self.answer, number, reply::META_CONTEXT, &[&id.to_be_bytes(), ALLOCATION.as_bytes()]);
+        let mut offered = vec![ALLOCATION.to_owned()];
+        match self.exports.contexts(&export.name).await {
+            Ok(more) => offered.extend(more),
+            Err(error) => return self.refuse_error(number, &error),
         }
-        if named && set {
-            self.allocation_of = Some(export.name);
+        offered.retain(|context| query.wants(context, set));
+        if set && offered.len() > CONTEXTS {
+            return self.refuse(number, reply::ERR_TOO_BIG, "select at most 16 metadata contexts at once");
+        }
+        for (place, context) in offered.iter().enumerate() {
+            let id = if set { place as u32 + 1 } else { 0 };
+            put_reply(&mut self.answer, number, reply::META_CONTEXT, &[&id.to_be_bytes(), context.as_bytes()]);
+        }
+        if set && !offered.is_empty() {
+            self.contexts_of = Some((export.name, offered));
         }
         self.acknowledge(number)
     }

@@ -2,11 +2,11 @@
 
 use super::output::Output;
 use super::work::{Answer, Failure, Outcome};
-use crate::handshake::ALLOCATION_ID;
+use crate::export::Extent;
 use crate::protocol::{
-    CHUNK_MAGIC, ChunkHeader, Errno, Request, SIMPLE_REPLY_MAGIC, STRING_BYTES, SimpleReply, chunk, command_flag, state,
+    CHUNK_MAGIC, ChunkHeader, Errno, Request, SIMPLE_REPLY_MAGIC, STRING_BYTES, SimpleReply, chunk, command_flag,
 };
-use kura_block::{Buf, Bufs, Run, RunKind};
+use kura_block::{Buf, Bufs};
 use zerocopy::IntoBytes;
 
 /// The most descriptors a status reply carries; the client asks again for the rest.
@@ -44,7 +44,7 @@ impl Replies {
                     self.data(data.parts());
                 }
             }
-            Ok(Answer::Status(runs)) => self.status(request, &runs),
+            Ok(Answer::Status(contexts)) => self.status(request, &contexts),
             Err(failure) => self.error(request, &failure),
         }
         self.output.end_reply();
@@ -112,35 +112,34 @@ impl Replies {
         }
     }
 
-    fn status(&mut self, request: &Request, runs: &[Run]) {
-        let mut descriptors = descriptors(runs, u64::from(request.len));
-        if request.has(command_flag::REQ_ONE) {
-            descriptors.truncate(1);
-        }
-        if descriptors.is_empty() {
+    /// A chunk for each context, in the order of their numbers.
+    fn status(&mut self, request: &Request, contexts: &[Vec<Extent>]) {
+        let all: Vec<_> = contexts.iter().map(|extents| descriptors(extents, u64::from(request.len))).collect();
+        if all.iter().any(Vec::is_empty) {
             return self.error(request, &Failure::new(Errno::Io, "the volume does not tell what lies there"));
         }
-        self.chunk(request, chunk::BLOCK_STATUS, true, 4 + 8 * descriptors.len());
-        self.output.head(&ALLOCATION_ID.to_be_bytes());
-        for (len, flags) in descriptors {
-            self.output.head(&len.to_be_bytes());
-            self.output.head(&flags.to_be_bytes());
+        let last = all.len() as u32;
+        for (mut descriptors, id) in all.into_iter().zip(1_u32..) {
+            if request.has(command_flag::REQ_ONE) {
+                descriptors.truncate(1);
+            }
+            self.chunk(request, chunk::BLOCK_STATUS, id == last, 4 + 8 * descriptors.len());
+            self.output.head(&id.to_be_bytes());
+            for (len, flags) in descriptors {
+                self.output.head(&len.to_be_bytes());
+                self.output.head(&flags.to_be_bytes());
+            }
         }
     }
 }
 
-/// Runs as pairs of length and status, cut to `len`, neighbours of one status joined.
-fn descriptors(runs: &[Run], len: u64) -> Vec<(u32, u32)> {
+/// Extents as pairs of length and status, cut to `len`, neighbours of one status joined.
+fn descriptors(extents: &[Extent], len: u64) -> Vec<(u32, u32)> {
     let mut out: Vec<(u32, u32)> = Vec::new();
     let mut left = len;
-    for run in runs {
-        let piece = run.len_bytes.min(left) as u32;
+    for &Extent { len_bytes, flags } in extents {
+        let piece = len_bytes.min(left) as u32;
         left -= u64::from(piece);
-        let flags = match run.kind {
-            RunKind::Hole => state::HOLE | state::ZERO,
-            RunKind::Zero => state::ZERO,
-            RunKind::Data => 0,
-        };
         let full = out.len() == DESCRIPTORS;
         match out.last_mut() {
             _ if piece == 0 => {}

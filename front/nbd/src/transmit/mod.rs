@@ -17,6 +17,7 @@ mod output;
 mod tests;
 mod work;
 
+use crate::export::Contexts;
 use crate::hangup::Hangup;
 use crate::limits::Limits;
 use crate::meters::Meters;
@@ -36,25 +37,26 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::coop;
 use tokio::time::Sleep;
-use work::{Answered, Failure, Terms, Working};
+use work::{Answered, Failure, Served, Terms, Working};
 
 /// Replies of this many bytes go out before another is made.
 const SEND_FIRST_BYTES: usize = 256 << 10;
 /// How long the client may take to close its side after we closed ours.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Serves `session` from `volume` until the client leaves or `stop` resolves, then lets the requests in flight end.
+/// Serves `session` from `volume`, of which `contexts` tells what the session selected, until the client leaves or `stop` resolves, then lets the requests in flight end.
 /// Once stopped, further requests are answered with `ESHUTDOWN`.
 pub async fn transmit<S>(
     session: Session<S>,
     volume: Rc<dyn Block>,
+    contexts: &impl Contexts,
     limits: &Limits,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Hangup>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut connection = Connection::new(session, &*volume, limits);
+    let mut connection = Connection::new(session, Served { volume: &*volume, contexts }, limits);
     let mut stop = pin!(stop);
     poll_fn(|cx| connection.turn(stop.as_mut(), cx)).await;
     connection.close().await
@@ -87,7 +89,7 @@ enum Action {
 
 struct Connection<'v, S> {
     stream: Stream<S>,
-    volume: &'v dyn Block,
+    served: Served<'v>,
     terms: Terms,
     limits: Limits,
     phase: Phase,
@@ -109,18 +111,18 @@ struct Connection<'v, S> {
 }
 
 impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
-    fn new(session: Session<S>, volume: &'v dyn Block, limits: &Limits) -> Self {
-        let Session { stream, export, structured, allocation, place } = session;
+    fn new(session: Session<S>, served: Served<'v>, limits: &Limits) -> Self {
+        let Session { stream, export, structured, contexts, place } = session;
         let terms = Terms {
             size_bytes: export.geometry.size_bytes,
             read_only: export.read_only,
             structured,
-            allocation,
+            contexts: contexts.into(),
             payload_bytes: limits.payload_bytes,
         };
         Self {
             stream,
-            volume,
+            served,
             terms,
             limits: *limits,
             phase: Phase::Open,
@@ -237,7 +239,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
             return Poll::Ready(self.refused(request, failure));
         }
         let arrived = self.input.arrived();
-        let mut working = match Working::begin(&self.terms, self.volume, request, data, arrived) {
+        let mut working = match Working::begin(&self.terms, self.served, request, data, arrived) {
             Ok(working) => working,
             Err(failure) => return Poll::Ready(self.refused(request, failure)),
         };

@@ -1,10 +1,13 @@
 //! From a request to what the volume makes of it.
 
-use crate::protocol::{Command, Errno, Request, command_flag as flag};
-use kura_block::{Block, Bufs, Error, Kind, Local, Run};
+use crate::export::{Contexts, Extent};
+use crate::handshake::ALLOCATION;
+use crate::protocol::{Command, Errno, Request, command_flag as flag, state};
+use kura_block::{Block, Bufs, Error, Kind, Local, Run, RunKind};
 use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -14,8 +17,8 @@ pub struct Terms {
     pub size_bytes: u64,
     pub read_only: bool,
     pub structured: bool,
-    /// True when the client selected `base:allocation`.
-    pub allocation: bool,
+    /// The metadata contexts the client selected.
+    pub contexts: Rc<[String]>,
     pub payload_bytes: u32,
 }
 
@@ -25,8 +28,15 @@ pub enum Answer {
     Done,
     /// The bytes read.
     Data(Bufs),
-    /// What lies at the range, from its start.
-    Status(Vec<Run>),
+    /// What the selected contexts say of the range, from its start.
+    Status(Vec<Vec<Extent>>),
+}
+
+/// What is served: a volume, and what is told of it beside its bytes.
+#[derive(Clone, Copy)]
+pub struct Served<'v> {
+    pub volume: &'v dyn Block,
+    pub contexts: &'v dyn Contexts,
 }
 
 /// A request that failed: the protocol's number, and a line for people.
@@ -49,7 +59,7 @@ pub type Outcome = Result<Answer, Failure>;
 enum Work<'v> {
     Unit(Local<'v, kura_block::Result<()>>),
     Read(Local<'v, kura_block::Result<Bufs>>),
-    Status(Local<'v, kura_block::Result<Vec<Run>>>),
+    Status(Local<'v, kura_block::Result<Vec<Vec<Extent>>>>),
 }
 
 /// A request and what became of it.
@@ -72,13 +82,14 @@ impl<'v> Working<'v> {
     /// Begins to serve `request`, with `data` the payload of a write; refuses what must not come to the volume.
     pub fn begin(
         terms: &Terms,
-        volume: &'v dyn Block,
+        served: Served<'v>,
         request: Request,
         data: Bufs,
         arrived: Instant,
     ) -> Result<Self, Failure> {
         check(terms, &request)?;
-        let work = start(terms, volume, &request, data)?;
+        let work = start(terms, served, &request, data)?;
+        let volume = served.volume;
         Ok(Self { request, arrived, volume, work })
     }
 
@@ -139,14 +150,15 @@ fn check(terms: &Terms, request: &Request) -> Result<(), Failure> {
         let errno = if terms.structured { Errno::Overflow } else { Errno::Inval };
         return Err(Failure::new(errno, "the read is larger than the server's largest payload: read less at once"));
     }
-    if request.command == Command::BlockStatus && (!terms.allocation || request.len == 0) {
-        return invalid("a block status wants the context base:allocation, negotiated before, and a length");
+    if request.command == Command::BlockStatus && (terms.contexts.is_empty() || request.len == 0) {
+        return invalid("a block status wants a metadata context, negotiated before, and a length");
     }
     Ok(())
 }
 
 /// Hands a request that was checked to the volume.
-fn start<'v>(terms: &Terms, volume: &'v dyn Block, request: &Request, data: Bufs) -> Result<Work<'v>, Failure> {
+fn start<'v>(terms: &Terms, served: Served<'v>, request: &Request, data: Bufs) -> Result<Work<'v>, Failure> {
+    let volume = served.volume;
     let (offset, len, fua) = (request.offset, request.len, request.has(flag::FUA) && !terms.read_only);
     let done = || Work::Unit(Box::pin(std::future::ready(Ok(()))));
     Ok(match request.command {
@@ -164,10 +176,39 @@ fn start<'v>(terms: &Terms, volume: &'v dyn Block, request: &Request, data: Bufs
             }
             Work::Unit(persisted(volume, volume.write_zeroes(offset, u64::from(len), keep), fua))
         }
-        Command::BlockStatus => Work::Status(volume.runs(offset, u64::from(len))),
+        Command::BlockStatus => {
+            Work::Status(Box::pin(status(Rc::clone(&terms.contexts), served, offset, u64::from(len))))
+        }
         // A hint: the volume reads ahead by its own rules.
         Command::Cache | Command::Disconnect | Command::Unknown(_) => done(),
     })
+}
+
+/// What each of `contexts` says of a range.
+async fn status(
+    contexts: Rc<[String]>,
+    served: Served<'_>,
+    offset: u64,
+    len: u64,
+) -> kura_block::Result<Vec<Vec<Extent>>> {
+    let mut all = Vec::new();
+    for context in &*contexts {
+        all.push(if context == ALLOCATION {
+            served.volume.runs(offset, len).await?.iter().map(allocation).collect()
+        } else {
+            served.contexts.status(context, offset, len).await?
+        });
+    }
+    Ok(all)
+}
+
+fn allocation(run: &Run) -> Extent {
+    let flags = match run.kind {
+        RunKind::Hole => state::HOLE | state::ZERO,
+        RunKind::Zero => state::ZERO,
+        RunKind::Data => 0,
+    };
+    Extent { len_bytes: run.len_bytes, flags }
 }
 
 /// `change`, followed by a flush when it must survive a crash.

@@ -1,7 +1,7 @@
 //! What the fuzz targets and the fuzz tests do with their bytes.
 
 use crate::client::{Client, GO, Reply, STRUCTURED_REPLY, info_query, option};
-use crate::local::{Fixed, SIZE, Served, Setup, connect, export, run};
+use crate::local::{Fixed, ODD, SIZE, Served, Setup, connect, export, run};
 use kura_nbd::{Limits, Tls, handshake};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -37,7 +37,9 @@ pub fn transmit(data: &[u8]) {
     let data = data.to_vec();
     run(async move {
         let limits = Limits { payload_bytes: 64 << 10, requests: 8, bytes_in_flight: 256 << 10, ..Limits::default() };
-        let (client, served) = connect(Setup { structured: setup & 1 != 0, read_only: setup & 2 != 0, limits }).await;
+        let context = (setup & 8 != 0).then_some(ODD);
+        let setup_of = Setup { structured: setup & 1 != 0, read_only: setup & 2 != 0, context, limits };
+        let (client, served) = connect(setup_of).await;
         let Served { volume, stop, server } = served;
         volume.delay.set(Duration::from_millis(u64::from(setup >> 4)));
         let (mut hears, mut says) = tokio::io::split(client.stream);

@@ -2,8 +2,8 @@
 
 use crate::client::{ACK, Client, GO, SET_META_CONTEXT, STRUCTURED_REPLY, context_query, info_query};
 use crate::memory::Memory;
-use kura_block::{Block, Error, Geometry, Result};
-use kura_nbd::{Export, Exports, Hangup, Limits, Tls, handshake, transmit};
+use kura_block::{Block, Error, Geometry, Local, Result};
+use kura_nbd::{Contexts, Export, Exports, Extent, Hangup, Limits, Tls, handshake, transmit};
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,6 +23,31 @@ impl Exports for Fixed {
     async fn find(&self, name: &str) -> Result<Export> {
         let found = self.0.iter().find(|export| export.name == name).cloned();
         found.ok_or_else(|| Error::missing(format!("volume {name}: no such volume")))
+    }
+
+    async fn contexts(&self, _export: &str) -> Result<Vec<String>> {
+        Ok(vec![ODD.to_owned()])
+    }
+}
+
+/// A metadata context that has bit 2 set of every other 4096 bytes.
+pub const ODD: &str = "x-test:odd";
+
+/// Tells of [`ODD`].
+struct Odd;
+
+impl Contexts for Odd {
+    fn status<'a>(&'a self, context: &'a str, offset: u64, len: u64) -> Local<'a, Result<Vec<Extent>>> {
+        assert_eq!(context, ODD);
+        let border = |at: u64| (at / 4096 + 1) * 4096;
+        let mut extents = Vec::new();
+        let mut at = offset;
+        while at < offset + len {
+            let flags = (at / 4096 % 2) as u32 * 4;
+            extents.push(Extent { len_bytes: border(at) - at, flags });
+            at = border(at);
+        }
+        Box::pin(std::future::ready(Ok(extents)))
     }
 }
 
@@ -52,6 +77,8 @@ pub struct Served {
 pub struct Setup {
     pub read_only: bool,
     pub structured: bool,
+    /// The metadata contexts to select besides, where replies are structured.
+    pub context: Option<&'static str>,
     pub limits: Limits,
 }
 
@@ -73,13 +100,13 @@ pub async fn connect(setup: Setup) -> (Client<DuplexStream>, Served) {
             let stop = async move {
                 let _ = stopped.wait_for(|stopped| *stopped).await;
             };
-            transmit(session, volume, &setup.limits, stop).await
+            transmit(session, volume, &Odd, &setup.limits, stop).await
         }
     });
     let mut client = Client::greet(ours, 3).await.expect("a greeting");
     if setup.structured {
         assert_eq!(client.verdict(STRUCTURED_REPLY, b"").await.expect("a reply"), ACK);
-        let query = context_query("disk", &["base:allocation"]);
+        let query = context_query("disk", &setup.context.into_iter().chain(["base:allocation"]).collect::<Vec<_>>());
         assert_eq!(client.verdict(SET_META_CONTEXT, &query).await.expect("a reply"), ACK);
     }
     assert_eq!(client.verdict(GO, &info_query("disk", &[])).await.expect("a reply"), ACK);

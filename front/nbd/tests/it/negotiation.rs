@@ -1,7 +1,7 @@
 //! The first phase, option by option.
 
 use crate::client::*;
-use crate::local::{Fixed, export, run};
+use crate::local::{Fixed, ODD, export, run};
 use kura_nbd::{Export, Hangup, Limits, Session, Tls, handshake};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -184,10 +184,17 @@ fn metadata_contexts_are_listed_and_selected() {
     run(async {
         let (mut client, _server) = connected(two()).await;
         assert_eq!(client.verdict(STRUCTURED_REPLY, b"").await.unwrap(), ACK);
-        let allocation = |id: u8| vec![(4, [&[0, 0, 0, id][..], b"base:allocation"].concat()), (ACK, vec![])];
+        let of = |id: u8, name: &str| (4, [&[0, 0, 0, id][..], name.as_bytes()].concat());
+        let allocation = |id: u8| vec![of(id, "base:allocation"), (ACK, vec![])];
+        let odd = |id: u8| vec![of(id, ODD), (ACK, vec![])];
+        let both = |ids: [u8; 2]| vec![of(ids[0], "base:allocation"), of(ids[1], ODD), (ACK, vec![])];
         let none = vec![(ACK, vec![])];
-        let cases: [(u32, &[&str], _); 8] = [
-            (LIST_META_CONTEXT, &[], allocation(0)),
+        let cases: [(u32, &[&str], _); 12] = [
+            (LIST_META_CONTEXT, &[], both([0, 0])),
+            (LIST_META_CONTEXT, &["x-test:"], odd(0)),
+            (LIST_META_CONTEXT, &[ODD], odd(0)),
+            (SET_META_CONTEXT, &[ODD], odd(1)),
+            (SET_META_CONTEXT, &[ODD, "base:allocation"], both([1, 2])),
             (LIST_META_CONTEXT, &["base:"], allocation(0)),
             (LIST_META_CONTEXT, &["qemu:dirty-bitmap:x", "base:allocation", "base:"], allocation(0)),
             (LIST_META_CONTEXT, &["base:unknown", "x-other:", "no colon"], none.clone()),

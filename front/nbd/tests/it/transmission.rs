@@ -1,14 +1,14 @@
 //! The second phase, command by command.
 
 use crate::client::*;
-use crate::local::{PIPE_BYTES, SIZE, Setup, connect, run};
+use crate::local::{ODD, PIPE_BYTES, SIZE, Setup, connect, run};
 use kura_block::Kind;
 use kura_nbd::{Hangup, Limits};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
-const STRUCTURED: Setup = Setup { structured: true, read_only: false, limits: LIMITS };
-const SIMPLE: Setup = Setup { structured: false, read_only: false, limits: LIMITS };
+const STRUCTURED: Setup = Setup { structured: true, read_only: false, context: None, limits: LIMITS };
+const SIMPLE: Setup = Setup { structured: false, read_only: false, context: None, limits: LIMITS };
 const LIMITS: Limits = Limits {
     connections: 1,
     handshake_timeout: Duration::from_secs(10),
@@ -124,6 +124,28 @@ fn block_status_tells_runs_and_one_run() {
         assert_eq!(status(&mut client, REQ_ONE, 4096, 64 << 10).await, [4096, 3]);
         assert_eq!(status(&mut client, REQ_ONE, 9000, 1000).await, [1000, 0]);
         assert_eq!(client.ask(BLOCK_STATUS, 0, SIZE, 1).await.unwrap(), EINVAL);
+    });
+}
+
+#[test]
+fn each_context_has_a_chunk_of_its_own() {
+    run(async {
+        let setup = Setup { context: Some(ODD), ..STRUCTURED };
+        let (mut client, _served) = connect(setup).await;
+        client.write(0, 8192, &[1; 4096]).await.unwrap();
+        for (flags, odd, allocation) in [
+            (0, vec![4096, 4, 4096, 0, 100, 4], vec![4096, 3, 4096, 0, 100, 3]),
+            (REQ_ONE, vec![4096, 4], vec![4096, 3]),
+        ] {
+            client.send(&request(BLOCK_STATUS, flags, 3, 4096, 8292)).await.unwrap();
+            let words = |id: u32, words: Vec<u32>| {
+                std::iter::once(id).chain(words).flat_map(u32::to_be_bytes).collect::<Vec<u8>>()
+            };
+            for (last, payload) in [(false, words(1, allocation)), (true, words(2, odd))] {
+                let expected = Reply::Chunk { last, kind: 5, cookie: 3, payload };
+                assert_eq!(client.reply(0).await.unwrap().0, expected);
+            }
+        }
     });
 }
 

@@ -1,0 +1,95 @@
+//! Commands on snapshots.
+
+use clap::Subcommand;
+use std::time::Duration;
+
+/// Commands on snapshots.
+#[derive(Debug, Subcommand)]
+pub enum SnapshotCommand {
+    /// Make snapshots, all at one instant
+    #[command(after_help = "For example: kura snapshot create db@monday logs@monday")]
+    Create {
+        /// The volume and the snapshot's own name; each is an NBD export of its whole name
+        #[arg(required = true, value_name = "VOLUME@NAME")]
+        names: Vec<String>,
+        /// Refuse writes to them
+        #[arg(long)]
+        read_only: bool,
+    },
+    /// List the snapshots
+    List {
+        /// Only those of this volume
+        volume: Option<String>,
+    },
+    /// Delete snapshots; what only they have is given back
+    Delete {
+        /// Their names
+        #[arg(required = true, value_name = "VOLUME@NAME")]
+        names: Vec<String>,
+        /// Delete them even while clients have them open
+        #[arg(long)]
+        force: bool,
+    },
+    /// Make a volume what one of its snapshots is; what was written since is lost
+    Rollback {
+        /// The snapshot's name
+        #[arg(value_name = "VOLUME@NAME")]
+        name: String,
+        /// Do it even while clients have the volume open
+        #[arg(long)]
+        force: bool,
+    },
+    /// Make a volume that begins as what a snapshot is
+    Clone {
+        /// The snapshot's name
+        #[arg(value_name = "VOLUME@NAME")]
+        name: String,
+        /// The new volume's name
+        #[arg(value_name = "NEW")]
+        clone: String,
+    },
+    /// Tell where a later snapshot, or the volume, differs from a snapshot
+    Diff {
+        /// The earlier snapshot's name
+        #[arg(value_name = "VOLUME@NAME")]
+        earlier: String,
+        /// The later one's, or the volume's
+        later: String,
+    },
+    /// Make snapshots by the clock, and keep so many of them
+    #[command(subcommand)]
+    Schedule(ScheduleCommand),
+}
+
+/// Commands on schedules of snapshots.
+#[derive(Debug, Subcommand)]
+pub enum ScheduleCommand {
+    /// Add a schedule to a volume; the first snapshot is made at once
+    #[command(
+        after_help = "The snapshots are VOLUME@PREFIX-TIME. The oldest beyond --keep are deleted, but for those \
+                            that clients have open and those of which clones are made."
+    )]
+    Add {
+        /// The volume's name
+        volume: String,
+        /// The time from one snapshot to the next, such as 1h
+        #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+        every: Duration,
+        /// How many are kept
+        #[arg(long, value_name = "COUNT")]
+        keep: u32,
+        /// What the snapshots' names begin with
+        #[arg(long, default_value = "auto")]
+        prefix: String,
+    },
+    /// List the schedules
+    List,
+    /// Remove a schedule; its snapshots stay
+    Remove {
+        /// The volume's name
+        volume: String,
+        /// What the snapshots' names begin with
+        #[arg(long, default_value = "auto")]
+        prefix: String,
+    },
+}

@@ -1,0 +1,166 @@
+//! Schedules of snapshots: kept in the data directory, carried out by the server.
+
+use super::policy::{Fact, Plan, plan};
+use crate::data::{DataDir, replace_file};
+use anyhow::Context;
+use kura_admin::SnapshotSchedule;
+use kura_block::{Error, Result};
+use kura_controller::{Node, SnapshotSpec};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+use tokio::sync::watch;
+use tokio::time::interval;
+
+/// How often schedules are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A schedule, and the number of its volume: another volume of the same name has not asked for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    volume_id: u64,
+    schedule: SnapshotSchedule,
+}
+
+/// The schedules of a data directory, in `schedules.json`.
+pub struct Schedules {
+    file: PathBuf,
+    kept: Mutex<Vec<Kept>>,
+}
+
+impl Schedules {
+    /// Those of the data directory; none where there is no file.
+    pub fn open(data: &DataDir) -> anyhow::Result<Self> {
+        let file = data.join("schedules.json");
+        let kept = match std::fs::read(&file) {
+            Ok(text) => serde_json::from_slice(&text)
+                .with_context(|| format!("{}: mend it, or remove it and add the schedules again", file.display()))?,
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error).with_context(|| file.display().to_string()),
+        };
+        Ok(Self { file, kept: Mutex::new(kept) })
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        // A list is whole even if its holder panicked.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes `change` durable, then true.
+    fn change(&self, change: impl FnOnce(&mut Vec<Kept>) -> Result<()>) -> Result<()> {
+        let mut kept = self.kept();
+        let mut changed = kept.clone();
+        change(&mut changed)?;
+        let place = |one: &Kept| (one.schedule.volume.clone(), one.schedule.prefix.clone());
+        changed.sort_by_key(place);
+        let failed =
+            |error: std::io::Error| Error::device(format!("{}: cannot be written: {error}", self.file.display()));
+        let text = serde_json::to_vec_pretty(&changed).map_err(|error| failed(error.into()))?;
+        replace_file(&self.file, &text).map_err(failed)?;
+        *kept = changed;
+        Ok(())
+    }
+}
+
+impl kura_admin::Schedules for Schedules {
+    fn list(&self) -> Vec<SnapshotSchedule> {
+        self.kept().iter().map(|kept| kept.schedule.clone()).collect()
+    }
+
+    fn add(&self, volume_id: u64, schedule: SnapshotSchedule) -> Result<()> {
+        self.change(|kept| {
+            let SnapshotSchedule { volume, prefix, .. } = &schedule;
+            let is_same = |one: &Kept| one.schedule.volume == *volume && one.schedule.prefix == *prefix;
+            if kept.iter().any(|one| is_same(one) && one.volume_id == volume_id) {
+                return Err(Error::exists(format!(
+                    "volume {volume}: has a schedule {prefix} already: remove it first, or give another --prefix"
+                )));
+            }
+            kept.retain(|one| !is_same(one));
+            kept.push(Kept { volume_id, schedule });
+            Ok(())
+        })
+    }
+
+    fn remove(&self, volume: &str, prefix: &str) -> Result<()> {
+        self.change(|kept| {
+            let before = kept.len();
+            kept.retain(|one| one.schedule.volume != volume || one.schedule.prefix != prefix);
+            if kept.len() == before {
+                return Err(Error::missing(format!(
+                    "volume {volume}: has no schedule {prefix}; `kura snapshot schedule list` lists them"
+                )));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Carries the schedules out until the server stops.
+pub async fn carry_out(node: Node, schedules: Arc<Schedules>, mut stopping: watch::Receiver<bool>) {
+    let mut ticks = interval(LOOK);
+    let mut told = BTreeMap::new();
+    loop {
+        tokio::select! {
+            _ = stopping.changed() => return,
+            _ = ticks.tick() => {}
+        }
+        let all = schedules.kept().clone();
+        for kept in all {
+            let SnapshotSchedule { volume, prefix, .. } = &kept.schedule;
+            let name = (volume.clone(), prefix.clone());
+            match step(&node, &schedules, &kept).await {
+                Ok(()) => {
+                    told.remove(&name);
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    if told.insert(name, text.clone()).is_none_or(|before| before != text) {
+                        tracing::warn!(volume, prefix, error = text, "a snapshot schedule could not be carried out");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Does what a schedule asks for now.
+async fn step(node: &Node, schedules: &Schedules, kept: &Kept) -> Result<()> {
+    let Kept { volume_id, schedule } = kept;
+    let all = node.volumes().await?;
+    let volume = all.iter().find(|info| info.id == *volume_id);
+    let Some(volume) = volume.filter(|volume| volume.spec.name == schedule.volume) else {
+        tracing::info!(volume = schedule.volume, prefix = schedule.prefix, "volume is gone, and its schedule with it");
+        return schedules.change(|all| {
+            all.retain(|one| one != kept);
+            Ok(())
+        });
+    };
+    let mut snapshots: Vec<_> = all
+        .iter()
+        .filter_map(|info| Some((info.svol.as_ref()?, info)))
+        .filter(|(svol, _)| svol.pvol == volume.spec.name)
+        .collect();
+    snapshots.sort_by_key(|(svol, _)| svol.epoch);
+    let fact = |(svol, info): &(&kura_controller::SvolStatus, &kura_controller::VolumeInfo)| Fact {
+        name: info.spec.name.clone(),
+        made_unix_s: svol.made_unix_s,
+        in_use: info.open > 0 || info.snapshots > 0,
+    };
+    let facts: Vec<Fact> = snapshots.iter().map(fact).collect();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let Plan { make, delete } = plan(schedule, &facts, now);
+    if let Some(name) = make {
+        let spec = SnapshotSpec { of: schedule.volume.clone(), name: name.clone(), read_only: true };
+        node.snapshot(vec![spec], now).await?;
+        tracing::info!(snapshot = name, "snapshot made by schedule");
+    }
+    for name in delete {
+        node.delete_volume(&name, false).await?;
+        tracing::info!(snapshot = name, "snapshot deleted by schedule");
+    }
+    Ok(())
+}

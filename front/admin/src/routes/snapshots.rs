@@ -1,0 +1,308 @@
+//! Snapshots, and the schedules that make them.
+
+use super::Shared;
+use super::volumes::Name;
+use crate::{
+    ByteRange, ChangePage, NewClone, NewSnapshots, Problem, ProblemKind, RollBack, Snapshot, SnapshotSchedule, Volume,
+};
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use kura_controller::{Node, SnapshotSpec, VolumeInfo};
+use serde::Deserialize;
+use std::time::SystemTime;
+
+/// The shortest time between two snapshots of a schedule, in seconds: what the names tell.
+const EVERY_LEAST_S: u64 = 1;
+/// Snapshots a schedule keeps at most.
+const KEEP_MOST: u32 = 4096;
+/// The longest prefix, in bytes.
+const PREFIX_BYTES: usize = 64;
+/// The longest name of a snapshot, and what a schedule puts to the volume's name and the prefix: an @, a dash and the time.
+const NAME_BYTES: usize = 255;
+const TIME_BYTES: usize = 18;
+
+/// True for the name of a snapshot: no volume's has an @.
+pub(super) fn is_snapshot(info: &VolumeInfo) -> bool {
+    info.spec.name.contains('@')
+}
+
+async fn find(node: &Node, name: &str) -> Result<VolumeInfo, Problem> {
+    if !name.contains('@') {
+        let text = format!("{name}: is no snapshot: give VOLUME@NAME");
+        return Err(Problem::new(ProblemKind::Invalid, text));
+    }
+    let found = node.find(name).await.map(|(_, info)| info);
+    found.map_err(|error| match error.kind() {
+        kura_block::Kind::Missing => {
+            let text = format!("snapshot {name}: no such snapshot; `kura snapshot list` lists them");
+            Problem::new(ProblemKind::Missing, text)
+        }
+        _ => error.into(),
+    })
+}
+
+/// Which snapshots are listed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Filter {
+    volume: Option<String>,
+}
+
+/// All snapshots, by volume and number.
+#[utoipa::path(get, path = "/api/v1/snapshots", tag = "snapshots", operation_id = "list_snapshots",
+    params(("volume" = Option<String>, Query, description = "Only those of this volume")),
+    responses(
+        (status = 200, description = "The snapshots", body = [Snapshot]),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn list(
+    State(door): Shared,
+    filter: Result<Query<Filter>, QueryRejection>,
+) -> Result<Json<Vec<Snapshot>>, Problem> {
+    let volume = filter?.0.volume;
+    let all = door.admin.node.volumes().await?;
+    if let Some(volume) = &volume
+        && !all.iter().any(|info| info.spec.name == *volume)
+    {
+        return Err(Problem::new(ProblemKind::Missing, format!("volume {volume}: no such volume")));
+    }
+    let all = all.into_iter().filter(is_snapshot).filter_map(Snapshot::of);
+    let mut listed: Vec<_> = all.filter(|one| volume.as_ref().is_none_or(|volume| one.volume == *volume)).collect();
+    listed.sort_by(|one, other| (&one.volume, one.number).cmp(&(&other.volume, other.number)));
+    Ok(Json(listed))
+}
+
+/// Makes snapshots at one instant.
+#[utoipa::path(post, path = "/api/v1/snapshots", tag = "snapshots", operation_id = "create_snapshots",
+    request_body = NewSnapshots,
+    responses(
+        (status = 201, description = "The snapshots, made", body = [Snapshot]),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn create(
+    State(door): Shared,
+    new: Result<Json<NewSnapshots>, JsonRejection>,
+) -> Result<(StatusCode, Json<Vec<Snapshot>>), Problem> {
+    let NewSnapshots { names, read_only } = new?.0;
+    let spec = |name: String| match name.rsplit_once('@') {
+        Some((of, own)) if !of.is_empty() && !own.is_empty() => Ok(SnapshotSpec { of: of.to_owned(), name, read_only }),
+        _ => {
+            let text = format!("snapshot name {name:?}: give VOLUME@NAME");
+            Err(Problem::new(ProblemKind::Invalid, text))
+        }
+    };
+    let wanted: Vec<_> = names.into_iter().map(spec).collect::<Result<_, _>>()?;
+    let made = door.admin.node.snapshot(wanted, now_unix_s()).await?;
+    for snapshot in &made {
+        tracing::info!(snapshot = ?snapshot.spec.name, read_only, "snapshot made");
+    }
+    Ok((StatusCode::CREATED, Json(made.into_iter().filter_map(Snapshot::of).collect())))
+}
+
+fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// A snapshot.
+#[utoipa::path(get, path = "/api/v1/snapshots/{name}", tag = "snapshots", operation_id = "show_snapshot",
+    params(("name" = String, Path, description = "The snapshot's name, VOLUME@NAME")),
+    responses(
+        (status = 200, description = "The snapshot", body = Snapshot),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn show(State(door): Shared, name: Name) -> Result<Json<Snapshot>, Problem> {
+    let name = name?.0;
+    let found = Snapshot::of(find(&door.admin.node, &name).await?);
+    let gone = || Problem::new(ProblemKind::Missing, format!("snapshot {name}: no such snapshot"));
+    found.map(Json).ok_or_else(gone)
+}
+
+/// How a snapshot is deleted.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Deletion {
+    #[serde(default)]
+    force: bool,
+}
+
+/// Deletes a snapshot; what only it has is given back.
+#[utoipa::path(delete, path = "/api/v1/snapshots/{name}", tag = "snapshots", operation_id = "delete_snapshot",
+    params(
+        ("name" = String, Path, description = "The snapshot's name, VOLUME@NAME"),
+        ("force" = Option<bool>, Query, description = "Delete it even while clients have it open"),
+    ),
+    responses(
+        (status = 204, description = "It is gone"),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn delete(
+    State(door): Shared,
+    name: Name,
+    how: Result<Query<Deletion>, QueryRejection>,
+) -> Result<StatusCode, Problem> {
+    let (name, force) = (name?.0, how?.force);
+    find(&door.admin.node, &name).await?;
+    door.admin.node.delete_volume(&name, force).await?;
+    tracing::info!(snapshot = ?name, force, "snapshot deleted");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Makes a volume that begins as what the snapshot is, and shares with it what neither writes.
+#[utoipa::path(post, path = "/api/v1/snapshots/{name}/clone", tag = "snapshots", operation_id = "clone_snapshot",
+    params(("name" = String, Path, description = "The snapshot's name, VOLUME@NAME")), request_body = NewClone,
+    responses(
+        (status = 201, description = "The clone, made", body = Volume),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn clone(
+    State(door): Shared,
+    name: Name,
+    new: Result<Json<NewClone>, JsonRejection>,
+) -> Result<(StatusCode, Json<Volume>), Problem> {
+    let (of, name) = (name?.0, new?.0.name);
+    if name.contains('@') {
+        let text = format!("volume name {name:?}: give one without @, which marks snapshots");
+        return Err(Problem::new(ProblemKind::Invalid, text));
+    }
+    find(&door.admin.node, &of).await?;
+    let wanted = vec![SnapshotSpec { of: of.clone(), name: name.clone(), read_only: false }];
+    let made = door.admin.node.snapshot(wanted, now_unix_s()).await?.pop();
+    let made = made.ok_or_else(|| Problem::new(ProblemKind::Missing, format!("volume {name}: was not made")))?;
+    tracing::info!(snapshot = ?of, volume = ?name, "clone made");
+    Ok((StatusCode::CREATED, Json(made.into())))
+}
+
+/// Makes the volume what the snapshot is. What was written since is lost; newer snapshots stay.
+#[utoipa::path(post, path = "/api/v1/snapshots/{name}/rollback", tag = "snapshots", operation_id = "roll_back",
+    params(("name" = String, Path, description = "The snapshot's name, VOLUME@NAME")), request_body = RollBack,
+    responses(
+        (status = 200, description = "The volume, rolled back", body = Volume),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn roll_back(
+    State(door): Shared,
+    name: Name,
+    how: Result<Json<RollBack>, JsonRejection>,
+) -> Result<Json<Volume>, Problem> {
+    let (name, force) = (name?.0, how?.0.force);
+    let of = find(&door.admin.node, &name).await?.svol.map(|svol| svol.pvol).unwrap_or_default();
+    if door.admin.objects.as_ref().is_some_and(|objects| objects.volume() == of) {
+        let text = format!("volume {of} has the object store, which is in use: restart the server with --s3 off first");
+        return Err(Problem::new(ProblemKind::Busy, text));
+    }
+    let volume = Volume::from(door.admin.node.roll_back(&name, force).await?);
+    tracing::info!(snapshot = ?name, volume = ?volume.name, force, "volume rolled back");
+    Ok(Json(volume))
+}
+
+/// What is compared with the snapshot, and from where on.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Comparison {
+    to: String,
+    #[serde(default)]
+    offset_bytes: u64,
+}
+
+/// Where a later snapshot of the same volume, or the volume, differs from this one; a page of it.
+#[utoipa::path(get, path = "/api/v1/snapshots/{name}/changes", tag = "snapshots", operation_id = "changes",
+    params(
+        ("name" = String, Path, description = "The earlier snapshot's name, VOLUME@NAME"),
+        ("to" = String, Query, description = "The later one, or the volume"),
+        ("offset_bytes" = Option<u64>, Query, description = "Where the page begins"),
+    ),
+    responses(
+        (status = 200, description = "Ranges that differ; some may hold the same bytes, written again", body = ChangePage),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn changes(
+    State(door): Shared,
+    name: Name,
+    with: Result<Query<Comparison>, QueryRejection>,
+) -> Result<Json<ChangePage>, Problem> {
+    let (name, Comparison { to, offset_bytes }) = (name?.0, with?.0);
+    find(&door.admin.node, &name).await?;
+    let found = door.admin.node.changed(&name, &to, offset_bytes).await?;
+    let range =
+        |range: std::ops::Range<u64>| ByteRange { offset_bytes: range.start, size_bytes: range.end - range.start };
+    let ranges = found.ranges.into_iter().map(range).collect();
+    Ok(Json(ChangePage { ranges, next_offset_bytes: found.next_offset }))
+}
+
+/// All schedules, by volume and prefix.
+#[utoipa::path(get, path = "/api/v1/snapshot-schedules", tag = "snapshots", operation_id = "list_snapshot_schedules",
+    responses(
+        (status = 200, description = "The schedules", body = [SnapshotSchedule]),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn schedules(State(door): Shared) -> Json<Vec<SnapshotSchedule>> {
+    Json(door.admin.schedules.list())
+}
+
+/// Adds a schedule; its first snapshot is made at once.
+#[utoipa::path(post, path = "/api/v1/snapshot-schedules", tag = "snapshots", operation_id = "add_snapshot_schedule",
+    request_body = SnapshotSchedule,
+    responses(
+        (status = 201, description = "The schedule, kept", body = SnapshotSchedule),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn add_schedule(
+    State(door): Shared,
+    new: Result<Json<SnapshotSchedule>, JsonRejection>,
+) -> Result<(StatusCode, Json<SnapshotSchedule>), Problem> {
+    let new = new?.0;
+    check(&new)?;
+    let (_, volume) = door.admin.node.find(&new.volume).await?;
+    let (schedules, kept) = (std::sync::Arc::clone(&door.admin.schedules), new.clone());
+    let add = tokio::task::spawn_blocking(move || schedules.add(volume.id, kept));
+    add.await.map_err(|error| Problem::new(ProblemKind::Retry, error.to_string()))??;
+    tracing::info!(volume = ?new.volume, prefix = ?new.prefix, new.every_s, new.keep, "snapshot schedule added");
+    Ok((StatusCode::CREATED, Json(new)))
+}
+
+/// Refuses a schedule that cannot be carried out.
+fn check(new: &SnapshotSchedule) -> Result<(), Problem> {
+    let refused = |text| Err(Problem::new(ProblemKind::Invalid, text));
+    let SnapshotSchedule { prefix, every_s, keep, .. } = new;
+    let bad = |letter: char| letter.is_control() || "/@".contains(letter);
+    if prefix.is_empty() || prefix.len() > PREFIX_BYTES || prefix.contains(bad) {
+        return refused(format!("prefix {prefix:?}: give 1 to {PREFIX_BYTES} bytes without / and @"));
+    }
+    if new.volume.len() + prefix.len() + TIME_BYTES > NAME_BYTES {
+        return refused(format!(
+            "prefix {prefix:?}: with the volume's name and the time, snapshots' names get too long"
+        ));
+    }
+    if *every_s < EVERY_LEAST_S {
+        return refused("a schedule makes at most one snapshot a second: give --every 1s or more".to_owned());
+    }
+    if *keep == 0 || *keep > KEEP_MOST {
+        return refused(format!("a schedule keeps 1 to {KEEP_MOST} snapshots, not {keep}"));
+    }
+    Ok(())
+}
+
+/// Removes a schedule; its snapshots stay.
+#[utoipa::path(delete, path = "/api/v1/snapshot-schedules/{volume}/{prefix}", tag = "snapshots",
+    operation_id = "remove_snapshot_schedule",
+    params(
+        ("volume" = String, Path, description = "The volume"),
+        ("prefix" = String, Path, description = "What its snapshots' names begin with"),
+    ),
+    responses(
+        (status = 204, description = "It is gone"),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn remove_schedule(
+    State(door): Shared,
+    which: Result<Path<(String, String)>, PathRejection>,
+) -> Result<StatusCode, Problem> {
+    let (volume, prefix) = which?.0;
+    let (schedules, of, named) = (std::sync::Arc::clone(&door.admin.schedules), volume.clone(), prefix.clone());
+    let remove = tokio::task::spawn_blocking(move || schedules.remove(&of, &named));
+    remove.await.map_err(|error| Problem::new(ProblemKind::Retry, error.to_string()))??;
+    tracing::info!(?volume, ?prefix, "snapshot schedule removed");
+    Ok(StatusCode::NO_CONTENT)
+}
