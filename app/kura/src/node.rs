@@ -180,6 +180,9 @@ pub fn limits(pool: &config::Pool, degraded: bool) -> Config {
     let settings = Settings {
         write_buffer_bytes: pool.write_buffer.get_ref().0,
         rebuild_bytes_per_s: pool.rebuild_rate.0,
+        rebuild_width: *pool.rebuild_width.get_ref(),
+        disk_queue: *pool.disk_queue.get_ref(),
+        hot: pool.hot.settings(),
         ..Settings::default()
     };
     Config { settings, degraded, ..Config::default() }

@@ -5,10 +5,12 @@
 
 mod check;
 mod finding;
+mod hot;
 #[cfg(test)]
 mod tests;
 
 pub use finding::{Finding, Findings};
+pub use hot::Hot;
 
 use crate::size::Size;
 use kura_sim::Model;
@@ -135,6 +137,12 @@ pub struct Pool {
     pub write_buffer: Spanned<Size>,
     /// The most bytes a second that a controller copies in a rebuild; 0 is no limit.
     pub rebuild_rate: Size,
+    /// Groups of extents that a controller moves at once in a rebuild.
+    pub rebuild_width: Spanned<usize>,
+    /// Requests that a disk which turns is given at once, in the order of who waits for them; 0 gives it all at once.
+    pub disk_queue: Spanned<usize>,
+    /// The mirrored hot area.
+    pub hot: Hot,
     /// The disks; none stands for sparse files in the data directory.
     pub disks: Vec<Disk>,
 }
@@ -318,6 +326,9 @@ impl Default for Pool {
             journal: unplaced(Size(64 << 20)),
             write_buffer: unplaced(Size(24 << 20)),
             rebuild_rate: Size(0),
+            rebuild_width: unplaced(4),
+            disk_queue: unplaced(8),
+            hot: Hot::default(),
             disks: vec![],
         }
     }
