@@ -18,6 +18,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// What a new pool is made as; it keeps this for ever.
@@ -185,5 +186,6 @@ pub fn limits(pool: &config::Pool, degraded: bool) -> Config {
         hot: pool.hot.settings(),
         ..Settings::default()
     };
-    Config { settings, degraded, ..Config::default() }
+    let disk_timeout = Duration::from_secs(*pool.disk_timeout_s.get_ref());
+    Config { settings, degraded, disk_timeout, ..Config::default() }
 }

@@ -30,7 +30,8 @@ const BUSY: Duration = Duration::from_millis(10);
 
 /// What the migrator does next.
 enum Step {
-    Grow(Pair),
+    /// On the first of these that takes it.
+    Grow(Vec<Pair>),
     Cool(Pair, Vec<ColdStripe>, Urgency),
     Rest(Option<Duration>),
 }
@@ -44,15 +45,10 @@ impl Inner {
         while !self.stopping.get() && self.journal().alive().is_ok() {
             let news = std::pin::pin!(self.migrator.notified());
             match self.next_step(&busy) {
-                Step::Grow(pair) => {
-                    let grown = self.grow_hot(pair).await;
-                    self.hot_refused.set(grown.is_err());
+                Step::Grow(pairs) => {
+                    self.grow_hot_somewhere(pairs).await;
                     self.hot_wanted.set(false);
                     self.destager.notify_one();
-                    if grown.is_err() {
-                        select(news, self.runtime.sleep(FULL)).await;
-                        self.hot_refused.set(false);
-                    }
                 }
                 Step::Cool(pair, chosen, urgency) => {
                     busy.insert(pair);
@@ -79,7 +75,15 @@ impl Inner {
 
     /// True while the hot area has less than its share of the disks, and the pool has not refused.
     pub fn hot_can_grow(&self) -> bool {
-        !self.stopping.get() && !self.hot_refused.get() && self.hot.borrow().extents().count() < self.hot_limit()
+        !self.stopping.get()
+            && self.runtime.now() >= self.hot_full_until.get()
+            && self.hot.borrow().extents().count() < self.hot_limit()
+    }
+
+    /// True when a volume has use for the hot area: it takes its share of the disks before the volume's data does, so that
+    /// it has one on a full pool too, and beside the data.
+    fn hot_is_due(&self) -> bool {
+        self.tables.borrow().volumes.values().any(|volume| volume.has_hot_area())
     }
 
     /// The most extents of this controller's hot area: at least one on each pair.
@@ -110,11 +114,11 @@ impl Inner {
     }
 
     fn next_step(&self, busy: &BTreeSet<Pair>) -> Step {
-        if self.hot_wanted.get() && self.hot_can_grow() {
+        if (self.hot_wanted.get() || self.hot_is_due()) && self.hot_can_grow() {
             let hot = self.hot.borrow();
-            if let Some(pair) = self.ring().into_iter().min_by_key(|pair| hot.extents_of(*pair)) {
-                return Step::Grow(pair);
-            }
+            let mut pairs = self.ring();
+            pairs.sort_by_key(|pair| hot.extents_of(*pair));
+            return Step::Grow(pairs);
         }
         self.hot_wanted.set(false);
         let hot = self.hot.borrow();
@@ -123,8 +127,8 @@ impl Inner {
         }
         let mut facts: Vec<_> = hot.pairs().into_iter().map(|pair| (hot.coming(pair), pair)).collect();
         facts.sort_unstable();
-        let grows = hot.extents().count() < self.hot_limit();
         drop(hot);
+        let grows = self.hot_can_grow();
         let mut wants = false;
         for (tracks, pair) in facts.into_iter().filter(|(_, pair)| !busy.contains(pair)) {
             let all = self.hot.borrow().tracks_of(pair) as u32;
@@ -144,6 +148,17 @@ impl Inner {
             }
         }
         Step::Rest(wants.then_some(BUSY))
+    }
+
+    /// Takes an extent into the hot area, on the first pair of disks that has one; where none has, it is not asked for a
+    /// while.
+    async fn grow_hot_somewhere(&self, pairs: Vec<Pair>) {
+        for pair in pairs {
+            if self.grow_hot(pair).await.is_ok() {
+                return;
+            }
+        }
+        self.hot_full_until.set(self.runtime.now() + FULL);
     }
 
     /// Takes an extent on a pair of disks into the hot area.

@@ -115,7 +115,7 @@ impl Inner {
             no_cold_until: Cell::default(),
             controllers: parts.controllers,
             hot_wanted: Cell::new(false),
-            hot_refused: Cell::new(false),
+            hot_full_until: Cell::default(),
             migrator: Notify::new(),
             array: parts.array,
             journal_disks: RefCell::new(parts.journal.iter().map(|place| (place.index, place.disk)).collect()),

@@ -114,8 +114,8 @@ pub(crate) struct Inner {
     pub controllers: u16,
     /// Writes have found no writable track.
     pub hot_wanted: Cell<bool>,
-    /// The hot area could not grow just now.
-    pub hot_refused: Cell<bool>,
+    /// Until then the hot area does not grow: the pool was full.
+    pub hot_full_until: Cell<Duration>,
     /// The migrator has something to look at.
     pub migrator: Notify,
     /// Stripes on their way to their places, or being read as a whole: volume and stripe.
@@ -189,6 +189,7 @@ impl Store {
         let volume = Rc::new(VolumeState::new(id, spec.clone(), shape, inner.array.extent_bytes()));
         inner.append(&Record::Create { volume: id, spec: spec.clone(), shape });
         inner.tables.borrow_mut().volumes.insert(id, Rc::clone(&volume));
+        inner.migrator.notify_one();
         let mut made = Ok(());
         if spec.thick {
             made = inner.fill(&volume, 0).await;

@@ -16,6 +16,7 @@ const EXTENT_BYTES: RangeInclusive<u64> = (1 << 20)..=(1 << 30);
 const JOURNAL_BYTES: RangeInclusive<u64> = (16 << 20)..=(64 << 30);
 const WRITE_BUFFER_BYTES: RangeInclusive<u64> = (4 << 20)..=(64 << 30);
 const REBUILD_WIDTH: RangeInclusive<u64> = 1..=64;
+const DISK_TIMEOUT_S: RangeInclusive<u64> = 0..=3600;
 const DISK_QUEUE: RangeInclusive<u64> = 0..=256;
 const CONTROLLERS: RangeInclusive<u64> = 1..=64;
 const CONNECTIONS: RangeInclusive<u64> = 1..=65536;
@@ -129,6 +130,8 @@ impl Pool {
         }
         within_bytes("pool.journal", &self.journal, JOURNAL_BYTES, findings);
         within_bytes("pool.write_buffer", &self.write_buffer, WRITE_BUFFER_BYTES, findings);
+        let (seconds, place) = (*self.disk_timeout_s.get_ref(), self.disk_timeout_s.span());
+        within("pool.disk_timeout_s", seconds, place, DISK_TIMEOUT_S, findings);
         let (width, place) = (*self.rebuild_width.get_ref() as u64, self.rebuild_width.span());
         within("pool.rebuild_width", width, place, REBUILD_WIDTH, findings);
         within("pool.disk_queue", *self.disk_queue.get_ref() as u64, self.disk_queue.span(), DISK_QUEUE, findings);

@@ -137,6 +137,8 @@ pub struct Pool {
     pub write_buffer: Spanned<Size>,
     /// The most bytes a second that a controller copies in a rebuild; 0 is no limit.
     pub rebuild_rate: Size,
+    /// Seconds after which a disk that gives no answer counts as failed; 0 waits for ever.
+    pub disk_timeout_s: Spanned<u64>,
     /// Groups of extents that a controller moves at once in a rebuild.
     pub rebuild_width: Spanned<usize>,
     /// Requests that a disk which turns is given at once, in the order of who waits for them; 0 gives it all at once.
@@ -326,6 +328,7 @@ impl Default for Pool {
             journal: unplaced(Size(64 << 20)),
             write_buffer: unplaced(Size(24 << 20)),
             rebuild_rate: Size(0),
+            disk_timeout_s: unplaced(30),
             rebuild_width: unplaced(4),
             disk_queue: unplaced(8),
             hot: Hot::default(),

@@ -89,7 +89,7 @@ impl World {
                 ..Settings::default()
             },
             journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
-            degraded: false,
+            ..Config::default()
         };
         let shared = Arc::new(InProcess::new());
         let mut controllers = Vec::new();
