@@ -201,6 +201,12 @@ impl Array {
         Self { queue_depth, ..self }
     }
 
+    /// True when each of these disks puts what nobody waits for behind all else.
+    pub fn has_queues(&self, disks: &[DeviceId]) -> bool {
+        let rotates = |disk: &DeviceId| self.member(*disk).is_some_and(|member| member.rotates);
+        self.queue_depth > 0 && disks.iter().all(rotates)
+    }
+
     fn asked(&self, urgency: Urgency, offset: u64) -> Asked {
         Asked { depth: self.queue_depth, urgency, offset }
     }

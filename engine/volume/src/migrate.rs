@@ -134,7 +134,7 @@ impl Inner {
             let all = self.hot.borrow().tracks_of(pair) as u32;
             let enough = self.settings.hot.enough(all);
             // The queue of a disk puts migration behind all else.
-            let idle = self.settings.disk_queue > 0 || self.array.queue_of(pair) == 0;
+            let idle = self.array.has_queues(&[pair.0, pair.1]) || self.array.queue_of(pair) == 0;
             match migration(tracks, enough, idle, grows) {
                 Migration::Rest => {}
                 Migration::Later => wants = true,

@@ -91,7 +91,7 @@ impl Inner {
                     let errands = self.more_errands(errand, &mut cursor);
                     let (begun, uses) = (self.runtime.now(), self.uses());
                     // The queues of disks put it behind all else.
-                    let gives_way = self.settings.disk_queue > 0;
+                    let gives_way = self.array.has_queues(&self.data_disks());
                     let done = self.run_errands(&errands).await;
                     let took = self.runtime.now().saturating_sub(begun);
                     let waits = match done {

@@ -30,7 +30,7 @@ impl Default for Settings {
             pages: 4096,
             rebuild_bytes_per_s: 0,
             rebuild_width: 4,
-            disk_queue: 8,
+            disk_queue: 0,
             raid_width: 6,
             chunk_blocks: 16,
             hot: HotSettings::TODAY,

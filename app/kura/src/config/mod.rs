@@ -330,7 +330,7 @@ impl Default for Pool {
             rebuild_rate: Size(0),
             disk_timeout_s: unplaced(30),
             rebuild_width: unplaced(4),
-            disk_queue: unplaced(8),
+            disk_queue: unplaced(0),
             hot: Hot::default(),
             disks: vec![],
         }
