@@ -18,6 +18,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// What a new pool is made as; it keeps this for ever.
@@ -182,7 +183,11 @@ pub fn limits(pool: &config::Pool, degraded: bool) -> Config {
         rebuild_bytes_per_s: pool.rebuild_rate.0,
         saving: pool.saving.into(),
         when_full: pool.when_full.into(),
+        rebuild_width: *pool.rebuild_width.get_ref(),
+        disk_queue: *pool.disk_queue.get_ref(),
+        hot: pool.hot.settings(),
         ..Settings::default()
     };
-    Config { settings, degraded, ..Config::default() }
+    let disk_timeout = Duration::from_secs(*pool.disk_timeout_s.get_ref());
+    Config { settings, degraded, disk_timeout, ..Config::default() }
 }

@@ -6,6 +6,7 @@ use crate::layout::{Place, Places, Shape};
 use crate::page::{Page, PageOwner};
 use crate::plan::Plan;
 use crate::policy::choose_copy;
+use crate::queue::{Queue, Urgency};
 use futures::future::join_all;
 use kura_block::{BLOCK_BYTES, Block, Bufs, Checksum, DeviceId, Error, Result};
 use std::cell::{Cell, RefCell};
@@ -28,10 +29,12 @@ pub struct Member {
     pub class: Class,
     /// What lies where on it.
     pub plan: Plan,
+    rotates: bool,
     device: RefCell<Option<Rc<dyn Block>>>,
     failed: Cell<bool>,
     gone: Cell<bool>,
-    queue: Cell<u32>,
+    queued: Cell<u32>,
+    queue: Queue,
     counters: Cell<Counters>,
 }
 
@@ -39,8 +42,10 @@ impl Member {
     /// A disk; `device` is `None` when it is away.
     pub fn new(id: DeviceId, class: Class, plan: Plan, device: Option<Rc<dyn Block>>) -> Self {
         let failed = Cell::new(device.is_none());
+        let rotates = device.as_ref().is_some_and(|device| device.geometry().rotational);
         let device = RefCell::new(device);
-        Self { id, class, plan, device, failed, gone: Cell::new(false), queue: Cell::new(0), counters: Cell::default() }
+        let (gone, queued, queue, counters) = (Cell::new(false), Cell::new(0), Queue::default(), Cell::default());
+        Self { id, class, plan, rotates, device, failed, gone, queued, queue, counters }
     }
 
     /// True when it is used.
@@ -84,15 +89,36 @@ impl Member {
         self.counters.set(Counters { checksum_errors: counters.checksum_errors + blocks as u64, ..counters });
     }
 
-    /// Does I/O on the disk, keeping its queue length and counting a failure.
-    async fn io<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let _queued = Queued::on(&self.queue);
+    /// Does I/O on the disk when it is its turn, keeping the queue's length and counting a failure.
+    async fn io<T>(&self, turn: Asked, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let _queued = Queued::on(&self.queued);
+        let mut _turn = None;
+        if turn.depth > 0 && self.rotates {
+            _turn = Some(self.queue.turn(turn.depth, turn.urgency, turn.offset).await?);
+            // What waited while the disk went out of service is not asked of it.
+            if !self.works() {
+                return Err(out_of_service());
+            }
+        }
         let done = work.await;
         if done.is_err() {
             self.count_io_error();
         }
         done
     }
+}
+
+/// A request as a disk's queue sees it.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// Requests under way at once; 0 passes all on.
+    depth: usize,
+    urgency: Urgency,
+    offset: u64,
+}
+
+fn out_of_service() -> Error {
+    Error::device("the disk is out of service")
 }
 
 /// One request in a disk's queue; leaves it when dropped, so that a cancelled request does not count for ever.
@@ -160,12 +186,29 @@ pub struct Site {
 pub struct Array {
     members: RefCell<Vec<Rc<Member>>>,
     extent_bytes: u64,
+    queue_depth: usize,
 }
 
 impl Array {
     /// An array of `members`, in the order of their ids, all with extents of `extent_bytes`.
     pub fn new(members: Vec<Member>, extent_bytes: u64) -> Self {
-        Self { members: RefCell::new(members.into_iter().map(Rc::new).collect()), extent_bytes }
+        Self { members: RefCell::new(members.into_iter().map(Rc::new).collect()), extent_bytes, queue_depth: 0 }
+    }
+
+    /// The same, giving each disk that turns at most so many requests at once, in the order of who waits for them; 0 gives
+    /// each all that is asked of it.
+    pub fn with_queues(self, queue_depth: usize) -> Self {
+        Self { queue_depth, ..self }
+    }
+
+    /// True when each of these disks puts what nobody waits for behind all else.
+    pub fn has_queues(&self, disks: &[DeviceId]) -> bool {
+        let rotates = |disk: &DeviceId| self.member(*disk).is_some_and(|member| member.rotates);
+        self.queue_depth > 0 && disks.iter().all(rotates)
+    }
+
+    fn asked(&self, urgency: Urgency, offset: u64) -> Asked {
+        Asked { depth: self.queue_depth, urgency, offset }
     }
 
     /// Adds a disk; its id is the next one.
@@ -218,34 +261,60 @@ impl Array {
 
     /// Reads blocks of an extent that lies in copies, from its block `first` on, one for each expected checksum. A copy
     /// that is bad is passed over; `Corrupt` when a block has no good copy, `Device` when its disks do not work.
-    pub async fn read(&self, places: &[Place], first: usize, expected: &[Checksum]) -> Result<Verified> {
+    pub async fn read(
+        &self,
+        places: &[Place],
+        first: usize,
+        expected: &[Checksum],
+        urgency: Urgency,
+    ) -> Result<Verified> {
         let copies: Vec<_> = self.working(places).collect();
-        let queues: Vec<_> = copies.iter().map(|(member, _)| Some(member.queue.get())).collect();
-        let offset = (first * BLOCK_BYTES) as u64;
-        let Some(chosen) = choose_copy(&queues, offset) else {
+        let Some(chosen) = self.nearest(&copies, first) else {
             return Err(Error::device(format!("no working disk holds {}", Self::name(places))));
         };
         let (member, place) = &copies[chosen];
-        if let Ok(data) = Self::read_copy(member, *place, first, expected.len()).await {
+        if let Ok(data) = self.read_copy(member, *place, first, expected.len(), urgency).await {
             let bad = mismatches(&data, expected);
             if bad.is_empty() {
                 return Ok(Verified { data, damaged: Vec::new() });
             }
             member.count_checksum_errors(bad.len());
-            return Self::patch(data, bad, &copies, chosen, first, expected).await;
+            return self.patch((data, bad), &copies, chosen, first, expected).await;
         }
-        Self::patch(Bufs::new(), (0..expected.len()).collect(), &copies, chosen, first, expected).await
+        self.patch((Bufs::new(), (0..expected.len()).collect()), &copies, chosen, first, expected).await
     }
 
-    /// Puts blocks that the chosen copy has wrong together from the other ones.
+    /// Reads blocks of one of several copies, from block `first` of their extents on; nothing is verified.
+    pub async fn read_any(&self, places: &[Place], first: usize, blocks: usize, urgency: Urgency) -> Result<Bufs> {
+        let copies: Vec<_> = self.working(places).collect();
+        let Some((member, place)) = self.nearest(&copies, first).map(|chosen| &copies[chosen]) else {
+            return Err(Error::device(format!("no working disk holds {}", Self::name(places))));
+        };
+        self.read_copy(member, *place, first, blocks, urgency).await
+    }
+
+    /// Which of these copies to read.
+    fn nearest(&self, copies: &[(Rc<Member>, Place)], first: usize) -> Option<usize> {
+        let offset = (first * BLOCK_BYTES) as u64;
+        let facts = |(member, place): &(Rc<Member>, Place)| {
+            let at = member.plan.extent_at(place.extent) + offset;
+            let distance = if self.queue_depth > 0 { member.queue.distance(at) } else { 0 };
+            Some((member.queued.get(), distance))
+        };
+        let queues: Vec<_> = copies.iter().map(facts).collect();
+        choose_copy(&queues, offset)
+    }
+
+    /// Puts blocks together of which the chosen copy was read and has some wrong.
     async fn patch(
-        data: Bufs,
-        bad: Vec<usize>,
+        &self,
+        read: (Bufs, Vec<usize>),
         copies: &[(Rc<Member>, Place)],
         chosen: usize,
         first: usize,
         expected: &[Checksum],
     ) -> Result<Verified> {
+        let (data, bad) = read;
         let mut blocks: Vec<Option<Bufs>> =
             (0..expected.len()).map(|at| (!bad.contains(&at)).then(|| block_of(&data, at))).collect();
         let mut damaged = bad.clone();
@@ -254,7 +323,7 @@ impl Array {
                 if number == chosen || blocks[at].is_some() {
                     continue;
                 }
-                match Self::read_copy(member, *place, first + at, 1).await {
+                match self.read_copy(member, *place, first + at, 1, Urgency::Client).await {
                     Ok(block) if mismatches(&block, &expected[at..=at]).is_empty() => blocks[at] = Some(block),
                     Ok(_) => member.count_checksum_errors(1),
                     Err(_) => {}
@@ -273,9 +342,9 @@ impl Array {
     }
 
     /// Reads blocks of one place, from block `first` of its extent on; nothing is verified.
-    pub async fn read_place(&self, place: Place, first: usize, blocks: usize) -> Result<Bufs> {
+    pub async fn read_place(&self, place: Place, first: usize, blocks: usize, urgency: Urgency) -> Result<Bufs> {
         let member = self.member(place.device).ok_or_else(|| Error::device("no such disk"))?;
-        Self::read_copy(&member, place, first, blocks).await
+        self.read_copy(&member, place, first, blocks, urgency).await
     }
 
     /// Reads blocks of one place, one for each expected checksum.
@@ -283,7 +352,7 @@ impl Array {
         let Some(member) = self.member(place.device).filter(|member| member.works()) else {
             return Found::Some(vec![None; expected.len()]);
         };
-        let Ok(data) = Self::read_copy(&member, place, first, expected.len()).await else {
+        let Ok(data) = self.read_copy(&member, place, first, expected.len(), Urgency::Client).await else {
             return Found::Some(vec![None; expected.len()]);
         };
         let bad = mismatches(&data, expected);
@@ -299,7 +368,7 @@ impl Array {
     pub async fn verify(&self, places: &[Place], first: usize, expected: &[Checksum]) -> Agreement {
         let mut found = Agreement { bad: Vec::new(), lost: vec![true; expected.len()] };
         for (member, place) in self.working(places) {
-            let bad = match Self::read_copy(&member, place, first, expected.len()).await {
+            let bad = match self.read_copy(&member, place, first, expected.len(), Urgency::Idle).await {
                 Ok(data) => mismatches(&data, expected),
                 Err(_) => (0..expected.len()).collect(),
             };
@@ -312,16 +381,23 @@ impl Array {
         found
     }
 
-    async fn read_copy(member: &Member, place: Place, first: usize, blocks: usize) -> Result<Bufs> {
-        let device = member.device().ok_or_else(|| Error::device("the disk is out of service"))?;
+    async fn read_copy(
+        &self,
+        member: &Member,
+        place: Place,
+        first: usize,
+        blocks: usize,
+        urgency: Urgency,
+    ) -> Result<Bufs> {
+        let device = member.device().ok_or_else(out_of_service)?;
         let offset = member.plan.extent_at(place.extent) + (first * BLOCK_BYTES) as u64;
-        member.io(device.read(offset, blocks * BLOCK_BYTES)).await
+        member.io(self.asked(urgency, offset), device.read(offset, blocks * BLOCK_BYTES)).await
     }
 
     /// Writes blocks of an extent, from its block `first` on, to every working copy; returns the disks that refused.
-    pub async fn write(&self, places: &[Place], first: usize, data: &Bufs) -> Vec<Failure> {
+    pub async fn write(&self, places: &[Place], first: usize, data: &Bufs, urgency: Urgency) -> Vec<Failure> {
         let offset = (first * BLOCK_BYTES) as u64;
-        self.write_copies(places, data.clone(), |plan, place| plan.extent_at(place.extent) + offset).await
+        self.write_copies(places, data.clone(), urgency, |plan, place| plan.extent_at(place.extent) + offset).await
     }
 
     /// Writes the page of the extent `member` of a group wherever it is kept; returns the disks that refused.
@@ -343,27 +419,43 @@ impl Array {
         let kept = site.shape.page_places(member).into_iter().filter(|(at, _)| keepers.contains(at));
         let writes = kept.map(|(at, shelf)| {
             let (place, bytes) = (site.places[at], bytes.clone());
-            self.write_disk(place.device, bytes.into(), move |plan| plan.page_at(place.extent, shelf, page.sequence))
+            self.write_disk(place.device, bytes.into(), Urgency::Buffer, move |plan| {
+                plan.page_at(place.extent, shelf, page.sequence)
+            })
         });
         join_all(writes).await.into_iter().flatten().collect()
     }
 
     /// Writes blocks of one place, from block `first` of its extent on; where the disk works and refuses, says so.
-    pub async fn write_place(&self, place: Place, first: usize, data: Bufs) -> Option<Failure> {
+    pub async fn write_place(&self, place: Place, first: usize, data: Bufs, urgency: Urgency) -> Option<Failure> {
         let inside = (first * BLOCK_BYTES) as u64;
-        self.write_disk(place.device, data, |plan| plan.extent_at(place.extent) + inside).await
+        self.write_disk(place.device, data, urgency, |plan| plan.extent_at(place.extent) + inside).await
     }
 
-    async fn write_disk(&self, disk: DeviceId, data: Bufs, at: impl Fn(&Plan) -> u64) -> Option<Failure> {
+    async fn write_disk(
+        &self,
+        disk: DeviceId,
+        data: Bufs,
+        urgency: Urgency,
+        at: impl Fn(&Plan) -> u64,
+    ) -> Option<Failure> {
         let member = self.member(disk)?;
         let device = member.device()?;
-        let refused = member.io(device.write(at(&member.plan), data, false)).await.err();
+        let offset = at(&member.plan);
+        let refused = member.io(self.asked(urgency, offset), device.write(offset, data, false)).await.err();
         refused.map(|error| Failure { device: disk, error })
     }
 
     /// Does a write on every working copy at once.
-    async fn write_copies(&self, places: &[Place], data: Bufs, at: impl Fn(&Plan, Place) -> u64) -> Vec<Failure> {
-        let copies = places.iter().map(|place| self.write_disk(place.device, data.clone(), |plan| at(plan, *place)));
+    async fn write_copies(
+        &self,
+        places: &[Place],
+        data: Bufs,
+        urgency: Urgency,
+        at: impl Fn(&Plan, Place) -> u64,
+    ) -> Vec<Failure> {
+        let copies =
+            places.iter().map(|place| self.write_disk(place.device, data.clone(), urgency, |plan| at(plan, *place)));
         join_all(copies).await.into_iter().flatten().collect()
     }
 
@@ -378,7 +470,7 @@ impl Array {
                 let Some(device) = member.device() else { continue };
                 let bytes = member.plan.page_bytes() as usize;
                 let at = member.plan.page_at(place.extent, shelf, slot);
-                let Ok(read) = member.io(device.read(at, bytes)).await else {
+                let Ok(read) = member.io(self.asked(Urgency::Client, at), device.read(at, bytes)).await else {
                     continue;
                 };
                 reachable = true;
@@ -404,7 +496,7 @@ impl Array {
     /// Writes a hot extent's page beside both copies; returns the disks that refused.
     pub async fn write_hot_page(&self, places: &[Place], page: &HotPage) -> Vec<Failure> {
         let at = |plan: &Plan, place: Place| plan.hot_page_at(place.extent, page.sequence);
-        self.write_copies(places, page.encode().into(), at).await
+        self.write_copies(places, page.encode().into(), Urgency::Buffer, at).await
     }
 
     /// The newest page of the hot extent born then that any copy has.
@@ -415,7 +507,8 @@ impl Array {
             for turn in 0..2 {
                 let Some(device) = member.device() else { continue };
                 let at = member.plan.hot_page_at(place.extent, turn);
-                let Ok(read) = member.io(device.read(at, HotPage::bytes(slots))).await else { continue };
+                let read = member.io(self.asked(Urgency::Client, at), device.read(at, HotPage::bytes(slots)));
+                let Ok(read) = read.await else { continue };
                 let page = HotPage::decode(&read.contiguous(), born, slots);
                 newest = newest.into_iter().chain(page).max_by_key(|page| page.sequence);
             }
@@ -425,7 +518,7 @@ impl Array {
 
     /// Requests that the disk of a pair with the more of them has to do.
     pub fn queue_of(&self, pair: Pair) -> u32 {
-        let queue = |disk| self.member(disk).map_or(0, |member| member.queue.get());
+        let queue = |disk| self.member(disk).map_or(0, |member| member.queued.get());
         queue(pair.0).max(queue(pair.1))
     }
 
@@ -439,7 +532,11 @@ impl Array {
     pub async fn flush_disks(&self, disks: &[DeviceId]) -> Vec<Failure> {
         let flushes = disks.iter().filter_map(|disk| self.member(*disk)).map(|member| async move {
             let device = member.device()?;
-            member.io(device.flush()).await.err().map(|error| Failure { device: member.id, error })
+            member
+                .io(Asked { depth: 0, ..self.asked(Urgency::Buffer, 0) }, device.flush())
+                .await
+                .err()
+                .map(|error| Failure { device: member.id, error })
         });
         join_all(flushes).await.into_iter().flatten().collect()
     }
@@ -449,7 +546,9 @@ impl Array {
         for (member, place) in self.working(places) {
             if let Some(device) = member.device().filter(|device| device.geometry().discards) {
                 // A discard is a hint: a disk that refuses it keeps the space, and nothing is lost.
-                let _ = member.io(device.discard(member.plan.extent_at(place.extent), member.plan.extent_bytes)).await;
+                let offset = member.plan.extent_at(place.extent);
+                let work = device.discard(offset, member.plan.extent_bytes);
+                let _ = member.io(self.asked(Urgency::Idle, offset), work).await;
             }
         }
     }

@@ -28,6 +28,7 @@ mod page;
 pub mod parity;
 mod plan;
 pub mod policy;
+mod queue;
 #[cfg(test)]
 mod tests;
 
@@ -36,3 +37,4 @@ pub use label::{Class, JournalPart, Label, LabelMember, read_label, wipe_label, 
 pub use layout::{Layout, Piece, Place, Places, Shape, Shelf};
 pub use page::{Page, PageOwner};
 pub use plan::Plan;
+pub use queue::Urgency;

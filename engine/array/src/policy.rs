@@ -25,9 +25,10 @@ pub fn choose_disks(copies: usize, candidates: &[Candidate]) -> Option<Vec<Devic
     (open.len() >= copies).then(|| open[..copies].iter().map(|candidate| candidate.device).collect())
 }
 
-/// Chooses which of several copies to read: the shortest queue; among equals neighbouring megabytes alternate, so that
-/// a sequential read uses all disks. `queues` has one entry a copy, `None` for one that cannot be read.
-pub fn choose_copy(queues: &[Option<u32>], offset: u64) -> Option<usize> {
+/// Chooses which of several copies to read: the shortest queue, then the one nearest to the last place asked for on its
+/// disk; among equals neighbouring megabytes alternate, so that a sequential read uses all disks. `queues` has one entry a
+/// copy, its queue and its distance in bytes, `None` for one that cannot be read.
+pub fn choose_copy(queues: &[Option<(u32, u64)>], offset: u64) -> Option<usize> {
     let first = (offset >> 20) as usize;
     (0..queues.len())
         .map(|turn| (first + turn) % queues.len())
@@ -69,10 +70,11 @@ mod tests {
 
     #[test]
     fn the_shorter_queue_is_read_and_a_lost_copy_never() {
-        assert_eq!(choose_copy(&[Some(3), Some(1)], 0), Some(1));
-        assert_eq!(choose_copy(&[Some(1), Some(1)], 0), Some(0));
-        assert_eq!(choose_copy(&[Some(1), Some(1)], 1 << 20), Some(1));
-        assert_eq!(choose_copy(&[None, Some(7)], 0), Some(1));
+        assert_eq!(choose_copy(&[Some((3, 0)), Some((1, 9))], 0), Some(1));
+        assert_eq!(choose_copy(&[Some((1, 9)), Some((1, 5))], 0), Some(1));
+        assert_eq!(choose_copy(&[Some((1, 0)), Some((1, 0))], 0), Some(0));
+        assert_eq!(choose_copy(&[Some((1, 0)), Some((1, 0))], 1 << 20), Some(1));
+        assert_eq!(choose_copy(&[None, Some((7, 0))], 0), Some(1));
         assert_eq!(choose_copy(&[None, None], 0), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Array, Class, JournalPart, Label, LabelMember, Member, Page, PageOwner, Place, Places, Plan, Shape, Shelf, Site,
-    read_label, write_label,
+    Urgency, read_label, write_label,
 };
 use kura_block::{BLOCK_BYTES, Block, Buf, Bufs, Checksum, DeviceId, ExtentId, Kind};
 use kura_sim::{DiskSpec, FaultKind, Place as Where, Sim, SimDisk};
@@ -48,12 +48,12 @@ fn a_rotten_copy_is_passed_over_and_named() {
     let rig = rig();
     let (data, checksums) = blocks(4);
     rig.sim.block_on(async {
-        assert!(rig.array.write(&rig.places, 1, &data).await.is_empty());
+        assert!(rig.array.write(&rig.places, 1, &data, Urgency::Buffer).await.is_empty());
         assert!(rig.array.flush().await.is_empty());
         let plan = rig.array.members()[0].plan;
         let at = plan.extent_at(ExtentId(3)) + 2 * BLOCK_BYTES as u64;
         rig.disks[0].inject(FaultKind::BitRot(Where::Range(at..at + 4096), 3));
-        let read = rig.array.read(&rig.places, 1, &checksums).await.unwrap();
+        let read = rig.array.read(&rig.places, 1, &checksums, Urgency::Client).await.unwrap();
         assert_eq!(*read.data.contiguous(), *data.contiguous());
         assert_eq!(read.damaged, [1]);
         assert_eq!(rig.array.members()[0].counters().checksum_errors, 1);
@@ -67,17 +67,17 @@ fn without_a_good_copy_a_read_is_an_error() {
     let rig = rig();
     let (data, checksums) = blocks(1);
     rig.sim.block_on(async {
-        rig.array.write(&rig.places, 0, &data).await;
+        rig.array.write(&rig.places, 0, &data, Urgency::Buffer).await;
         rig.array.flush().await;
         for (disk, place) in rig.disks.iter().zip(&rig.places) {
             let at = rig.array.members()[0].plan.extent_at(place.extent);
             disk.inject(FaultKind::BitRot(Where::Range(at..at + 4096), 1));
         }
-        let read = rig.array.read(&rig.places, 0, &checksums).await;
+        let read = rig.array.read(&rig.places, 0, &checksums, Urgency::Client).await;
         assert_eq!(read.unwrap_err().kind(), Kind::Corrupt);
         rig.array.fail(DeviceId(0));
         rig.array.fail(DeviceId(1));
-        let read = rig.array.read(&rig.places, 0, &checksums).await;
+        let read = rig.array.read(&rig.places, 0, &checksums, Urgency::Client).await;
         assert_eq!(read.unwrap_err().kind(), Kind::Device);
     });
 }
@@ -88,12 +88,15 @@ fn a_dead_disk_is_named_and_the_other_copy_serves() {
     let (data, checksums) = blocks(3);
     rig.sim.block_on(async {
         rig.disks[1].inject(FaultKind::Dead);
-        let failures = rig.array.write(&rig.places, 0, &data).await;
+        let failures = rig.array.write(&rig.places, 0, &data, Urgency::Buffer).await;
         assert_eq!(failures.iter().map(|failure| failure.device).collect::<Vec<_>>(), [DeviceId(1)]);
         assert!(rig.array.fail(DeviceId(1)) && !rig.array.fail(DeviceId(1)));
-        let read = rig.array.read(&rig.places, 0, &checksums).await.unwrap();
+        let read = rig.array.read(&rig.places, 0, &checksums, Urgency::Client).await.unwrap();
         assert_eq!(*read.data.contiguous(), *data.contiguous());
-        assert!(rig.array.write(&rig.places, 0, &data).await.is_empty(), "a disk out of service is not asked");
+        assert!(
+            rig.array.write(&rig.places, 0, &data, Urgency::Buffer).await.is_empty(),
+            "a disk out of service is not asked"
+        );
     });
 }
 

@@ -1,6 +1,7 @@
 //! One controller: one thread's volumes and the layers under them.
 
 use crate::info::{ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
+use crate::patient::Patient;
 use crate::pool::{Found, assemble};
 use crate::recording::{Recorder, Ring, Tap};
 use kura_array::{Array, Label, Member, read_label};
@@ -11,6 +12,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Opens a disk by its path, for this controller's thread.
 pub type Opener = Box<dyn Fn(&str) -> Result<Rc<dyn Block>>>;
@@ -24,6 +26,8 @@ pub struct Config {
     pub journal: Limits,
     /// Starts although a disk is away that may hold newer writes than the others.
     pub degraded: bool,
+    /// After this long without an answer a disk counts as failed; zero waits for ever.
+    pub disk_timeout: Duration,
 }
 
 /// One controller of a pool.
@@ -47,6 +51,15 @@ pub(crate) struct PoolFacts {
     pub found: Vec<Option<Found>>,
 }
 
+/// Opens disks that are not waited for longer than `limit`.
+fn watched(opener: Opener, runtime: &Rc<dyn Runtime>, limit: Duration) -> Opener {
+    if limit.is_zero() {
+        return opener;
+    }
+    let runtime = Rc::clone(runtime);
+    Box::new(move |path| Ok(Rc::new(Patient::new(opener(path)?, path, limit, &runtime)) as Rc<dyn Block>))
+}
+
 impl Controller {
     /// Opens a controller of the pool on the disks at `paths`, recovering its volumes. All controllers of a pool must
     /// be open before any of them serves: what they hold is known to the others from then on.
@@ -58,6 +71,7 @@ impl Controller {
         shared: Arc<dyn Shared>,
         config: Config,
     ) -> Result<Rc<Self>> {
+        let opener = watched(opener, &runtime, config.disk_timeout);
         let mut found = Vec::new();
         for path in paths {
             // A disk that cannot be opened is away; whether the pool can do without it is decided below.
@@ -82,7 +96,7 @@ impl Controller {
             id,
             runtime: Rc::clone(&runtime),
             shared: Arc::clone(&shared),
-            array: Array::new(members, pool.label.plan.extent_bytes),
+            array: Array::new(members, pool.label.plan.extent_bytes).with_queues(config.settings.disk_queue),
             journal: pool.journal(id.0),
             shape: pool.shape(),
             pool: pool.label.pool,

@@ -16,6 +16,7 @@ mod door;
 mod info;
 mod membership;
 mod node;
+mod patient;
 mod pool;
 mod recording;
 mod snapshot;

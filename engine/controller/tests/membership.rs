@@ -58,7 +58,7 @@ impl Rig {
             let config = Config {
                 settings: Settings { write_buffer_bytes: 256 << 10, pages: 8, ..Settings::default() },
                 journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
-                degraded: false,
+                ..Config::default()
             };
             let shared = Arc::clone(&shared);
             let opened = Controller::open(ControllerId(id), &paths, opener, Rc::clone(runtime), shared, config);

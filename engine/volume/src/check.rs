@@ -2,6 +2,7 @@
 
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
+use kura_array::Urgency;
 use kura_block::{BLOCK_BYTES, Checksum, Result};
 use std::rc::Rc;
 
@@ -98,7 +99,9 @@ impl Inner {
                 report
                     .violations
                     .push(format!("volume {name} block {block}: bad on disk {} and no copy is good", disk.0));
-            } else if let Ok(good) = self.array.read(&extent.group.places(), at + bad, &expected[bad..=bad]).await {
+            } else if let Ok(good) =
+                self.array.read(&extent.group.places(), at + bad, &expected[bad..=bad], Urgency::Idle).await
+            {
                 let data = good.data.slice(0..BLOCK_BYTES);
                 report.repaired += u64::from(self.repair(volume, &extent, block, data, expected[bad]));
             }

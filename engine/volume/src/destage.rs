@@ -10,8 +10,8 @@ use crate::write::PIECE_BLOCKS;
 use futures::StreamExt;
 use futures::future::select;
 use futures::stream::FuturesUnordered;
-use kura_array::Failure;
 use kura_array::hot::MirrorId;
+use kura_array::{Failure, Urgency};
 use kura_block::{Bufs, Checksum, Error, Kind, Result};
 use kura_journal::Lsn;
 use std::rc::Rc;
@@ -175,7 +175,7 @@ impl Inner {
         self.flying_debt.set(self.flying_debt.get() + debt);
         let done = match &flight.to {
             Destination::Copies => self.write_copies(&flight).await,
-            Destination::Stripe(stripe) => self.write_stripe(&flight, *stripe).await,
+            Destination::Stripe(stripe) => self.write_stripe(&flight, *stripe, Urgency::Buffer).await,
             Destination::Hot(slots) => self.write_hot(&flight, slots).await,
         };
         self.flying_debt.set(self.flying_debt.get() - debt);
@@ -212,7 +212,7 @@ impl Inner {
     async fn write_copies(&self, flight: &Flight) -> Result<()> {
         let (Some(extent), Some((first, ..))) = (flight.extents.first(), flight.blocks.first()) else { return Ok(()) };
         let inside = (first % self.array.extent_blocks() as u64) as usize;
-        let failures = self.array.write(&extent.group.places(), inside, &flight.data).await;
+        let failures = self.array.write(&extent.group.places(), inside, &flight.data, Urgency::Buffer).await;
         let full = self.dismiss(failures).await;
         full.map_or(Ok(()), Err)
     }

@@ -15,7 +15,7 @@ use crate::tables::{HotPlace, VolumeState};
 use futures::future::join_all;
 use kura_array::hot::{HotPage, MirrorId, Owner, Pair};
 use kura_array::policy::choose_pair;
-use kura_array::{Place, Places};
+use kura_array::{Place, Places, Urgency};
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Result};
 use kura_journal::Lsn;
 use std::rc::Rc;
@@ -68,7 +68,14 @@ impl Inner {
         let Some(pair) = choose_pair(&facts) else {
             self.hot_wanted.set(true);
             self.migrator.notify_one();
-            return if self.hot_can_grow() { HotFlight::Soon } else { HotFlight::None };
+            let grows = self.hot_can_grow();
+            // A checkpoint gives it room soon; but what a checkpoint waits for does not wait for one.
+            let comes = !grows && self.parity_below.get().is_none() && !self.stopping.get() && self.hot_waits();
+            if comes {
+                self.cramped.set(true);
+                self.checkpointer.notify_one();
+            }
+            return if grows || comes { HotFlight::Soon } else { HotFlight::None };
         };
         let slots = self.hot.borrow_mut().take(pair, count);
         let entries = dirty.range_mut(first..).filter(|(block, entry)| fit(**block, entry)).take(slots.len());
@@ -130,7 +137,7 @@ impl Inner {
         let Some(places) = slots.first().and_then(|id| self.hot_places(id.born)) else {
             return Err(Error::retry("a hot extent is gone"));
         };
-        let writes = runs.iter().map(|(id, data)| self.array.write(&places, id.slot.into(), data));
+        let writes = runs.iter().map(|(id, data)| self.array.write(&places, id.slot.into(), data, Urgency::Buffer));
         let failures = join_all(writes).await.into_iter().flatten().collect();
         if let Some(full) = self.dismiss(failures).await {
             return Err(full);
@@ -177,7 +184,7 @@ impl Inner {
         for number in 0..expected.len() as u16 {
             self.hot.borrow_mut().touch(MirrorId { slot: id.slot + number, ..id });
         }
-        self.array.read(&places, id.slot.into(), expected).await
+        self.array.read(&places, id.slot.into(), expected, Urgency::Client).await
     }
 
     /// Gives up the slots of a volume's blocks from `first` to before `end`.
@@ -215,11 +222,17 @@ impl Inner {
         }
         // A replay must not take their stripes for torn: it would not find in the hot area what it misses there.
         self.append(&Record::Settled);
+        let mut slots = Vec::new();
         for (volume, block, id) in cooled {
             let Some(volume) = self.tables.borrow().volumes.get(&volume).cloned() else { continue };
             if volume.slot(block) == Some(id) {
-                self.leave_hot(&volume, block, block + 1);
+                volume.hot.borrow_mut().remove(&block);
+                self.hot.borrow_mut().give_up_at_rest(id);
+                slots.push(id);
             }
+        }
+        for part in slots.chunks(RECORD_SLOTS) {
+            self.append(&Record::HotGivenUp { slots: part.to_vec() });
         }
     }
 
@@ -232,9 +245,9 @@ impl Inner {
         Ok(())
     }
 
-    /// True when slots wait for a checkpoint.
+    /// True when slots wait for a checkpoint that are wanted soon.
     pub fn hot_waits(&self) -> bool {
-        !self.cooled.borrow().is_empty() || self.hot.borrow().given_up() > 0
+        self.hot.borrow().wants_tail()
     }
 
     /// Reads both copies of the blocks of an extent that lie in the hot area, and writes those again that have a bad one.
@@ -260,7 +273,7 @@ impl Inner {
             if found.lost[0] {
                 let name = volume.spec.borrow().name.clone();
                 report.violations.push(format!("volume {name} block {block}: no copy in the hot area is good"));
-            } else if let Ok(good) = self.array.read(&places, id.slot.into(), &[expected]).await {
+            } else if let Ok(good) = self.array.read(&places, id.slot.into(), &[expected], Urgency::Idle).await {
                 report.repaired += u64::from(self.repair(volume, extent, block, good.data, expected));
             }
         }

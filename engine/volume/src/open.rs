@@ -3,7 +3,8 @@
 use crate::extent::{Dirty, Extent};
 use crate::record::Record;
 use crate::resync::{Resync, Told};
-use crate::store::{Freed, Inner, Settings, Store};
+use crate::settings::Settings;
+use crate::store::{Freed, Inner, Store};
 use crate::tables::{Tables, VolumeState};
 use kura_array::hot::HotTable;
 use kura_array::{Array, Place, Places};
@@ -110,9 +111,11 @@ impl Inner {
             settings: parts.settings,
             hot: RefCell::new(HotTable::new(parts.settings.hot, parts.array.extent_blocks())),
             cooled: RefCell::default(),
+            cold_stripes: RefCell::default(),
+            no_cold_until: Cell::default(),
             controllers: parts.controllers,
             hot_wanted: Cell::new(false),
-            hot_refused: Cell::new(false),
+            hot_full_until: Cell::default(),
             migrator: Notify::new(),
             untidy: RefCell::default(),
             tidying: tokio::sync::Mutex::new(()),

@@ -65,24 +65,24 @@ pub enum Migration {
     Rest,
     /// When the disks have nothing else to do.
     Later,
-    /// Now; with `any`, whatever their Age.
+    /// Now.
     Now {
-        /// No block is cold, and room is needed.
+        /// There is hardly room: what else the disks have to do does not go first.
+        urgent: bool,
+        /// There is none: whatever the blocks' Age.
         any: bool,
     },
 }
 
-/// Decides on a pair with `writable` of its `tracks` tracks: with `enough` of them, or a quarter of all, it rests; with few
-/// it migrates beside whatever goes on; else only while its disks are `idle`. While the hot area still `grows`, nobody
-/// is in want.
-pub fn migration(writable: u32, tracks: u32, enough: u32, idle: bool, grows: bool) -> Migration {
-    let enough = enough.min(tracks / 4).max(1);
+/// Decides on a pair with `writable` tracks: with `enough` of them it rests; with few it migrates beside whatever goes on;
+/// else only while its disks are `idle`. While the hot area still `grows`, nobody is in want.
+pub fn migration(writable: u32, enough: u32, idle: bool, grows: bool) -> Migration {
     if grows || writable >= enough {
         Migration::Rest
     } else if writable <= enough / 8 {
-        Migration::Now { any: writable == 0 }
+        Migration::Now { urgent: true, any: writable == 0 }
     } else if idle {
-        Migration::Now { any: false }
+        Migration::Now { urgent: false, any: false }
     } else {
         Migration::Later
     }
@@ -114,14 +114,13 @@ mod tests {
 
     #[test]
     fn cold_blocks_go_when_room_is_wanted() {
-        let at = |writable, idle| migration(writable, 1000, 80, idle, false);
+        let at = |writable, idle| migration(writable, 80, idle, false);
         assert_eq!(at(80, true), Migration::Rest);
         assert_eq!(at(79, false), Migration::Later);
-        assert_eq!(at(79, true), Migration::Now { any: false });
-        assert_eq!(at(10, false), Migration::Now { any: false });
-        assert_eq!(at(0, false), Migration::Now { any: true });
-        assert_eq!(migration(0, 1000, 80, true, true), Migration::Rest, "it grows");
-        assert_eq!(migration(1, 4, 80, true, false), Migration::Rest, "a quarter of a small one");
+        assert_eq!(at(79, true), Migration::Now { urgent: false, any: false });
+        assert_eq!(at(10, false), Migration::Now { urgent: true, any: false });
+        assert_eq!(at(0, false), Migration::Now { urgent: true, any: true });
+        assert_eq!(migration(0, 80, true, true), Migration::Rest, "it grows");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::stripe::Slot;
 use crate::tables::VolumeState;
 use futures::future::join_all;
 use kura_array::hot::MirrorId;
-use kura_array::{Found, Piece, Verified};
+use kura_array::{Found, Piece, Urgency, Verified};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Kind, Result, Run, RunKind};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -100,7 +100,7 @@ impl Inner {
             self.read_stripes(volume, extent, first, checksums).await
         } else {
             let inside = (first % self.array.extent_blocks() as u64) as usize;
-            self.array.read(&extent.group.places(), inside, checksums).await
+            self.array.read(&extent.group.places(), inside, checksums, Urgency::Client).await
         };
         match read {
             Ok(verified) => {

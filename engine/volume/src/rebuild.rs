@@ -18,8 +18,8 @@ use crate::record::Record;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use crate::write::PIECE_BLOCKS;
-use futures::future::select;
-use kura_array::{Place, Site};
+use futures::future::{join_all, select};
+use kura_array::{Place, Site, Urgency};
 use kura_block::{BLOCK_BYTES, Checksum, DeviceId, Kind, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -72,13 +72,12 @@ impl Inner {
         while !self.stopping.get() && self.journal().alive().is_ok() {
             let news = std::pin::pin!(self.rebuilder.notified());
             // What is hot comes first.
-            if let Some(born) = self.unwanted_hot().into_iter().find(|born| !passed.contains(born)) {
-                match self.evacuate(born).await {
-                    Ok(Some(_)) => {}
-                    Ok(None) => {
-                        // What is left there cannot be read: it stays, and is told.
-                        passed.insert(born);
-                    }
+            let mut hot = self.unwanted_hot();
+            hot.retain(|born| !passed.contains(born));
+            if !hot.is_empty() {
+                match self.evacuate(&hot).await {
+                    // What is left there cannot be read: it stays, and is told.
+                    Ok(stuck) => passed.extend(stuck),
                     Err(error) => {
                         self.rebuild_stalled.replace(Some(error));
                         select(self.runtime.sleep(RETRY), news).await;
@@ -89,11 +88,17 @@ impl Inner {
             match self.next_errand(&mut cursor) {
                 Found::Errand(errand) => {
                     moved = true;
+                    let errands = self.more_errands(errand, &mut cursor);
                     let (begun, uses) = (self.runtime.now(), self.uses());
-                    let done = self.run_errand(&errand).await;
+                    // The queues of disks put it behind all else.
+                    let gives_way = self.array.has_queues(&self.data_disks());
+                    let done = self.run_errands(&errands).await;
                     let took = self.runtime.now().saturating_sub(begun);
                     let waits = match done {
-                        Ok(bytes) => rebuild_rest(took, bytes, self.uses() > uses, self.settings.rebuild_bytes_per_s),
+                        Ok(bytes) => {
+                            let busy = self.uses() > uses && !gives_way;
+                            rebuild_rest(took, bytes, busy, self.settings.rebuild_bytes_per_s)
+                        }
                         Err(_) => RETRY,
                     };
                     self.rebuild_stalled.replace(done.err());
@@ -202,32 +207,58 @@ impl Inner {
         Found::Nothing
     }
 
-    /// Moves a copy; bytes that were copied.
-    async fn run_errand(&self, errand: &Errand) -> Result<u64> {
-        // Records without data count too: nothing else would make the journal shorter while nobody writes.
-        self.make_room(0).await?;
-        let mut places = errand.group.places();
-        let to = self.allocate(1, &places).await?[0];
-        let moved = self.move_copy(errand, to).await;
-        match moved {
-            Ok(Some(bytes)) => {
-                self.commit_all().await?;
-                self.checkpointer.notify_one();
-                Ok(bytes)
-            }
-            nothing => {
-                places.clear();
-                places.push(to);
-                self.put_back(&places);
-                nothing.map(|_| 0)
+    /// An errand and those behind it that are run beside it.
+    fn more_errands(&self, first: Errand, cursor: &mut Cursor) -> Vec<Errand> {
+        let mut errands = vec![first];
+        while errands.len() < self.settings.rebuild_width {
+            match self.next_errand(cursor) {
+                Found::Errand(errand) if *cursor != Cursor::default() => errands.push(errand),
+                _ => break,
             }
         }
+        errands
     }
 
-    /// Moves a place; bytes that were copied, or `None` where the group was given up meanwhile.
+    /// Moves copies of several groups; bytes that were copied.
+    async fn run_errands(&self, errands: &[Errand]) -> Result<u64> {
+        // Records without data count too: nothing else would make the journal shorter while nobody writes.
+        self.make_room(0).await?;
+        let mut places = Vec::new();
+        let mut refused = None;
+        for errand in errands {
+            match self.allocate(1, &errand.group.places()).await {
+                Ok(to) => places.push(to[0]),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        if let (true, Some(refused)) = (places.is_empty(), refused) {
+            return Err(refused);
+        }
+        let no_checkpoint = self.checkpointing.lock().await;
+        let moves = errands.iter().zip(&places).map(|(errand, to)| self.move_copy(errand, *to));
+        let moved = join_all(moves).await;
+        drop(no_checkpoint);
+        let (mut bytes, mut failed) = (0, None);
+        for (moved, to) in moved.into_iter().zip(places) {
+            match moved {
+                Ok(Some(copied)) => bytes += copied,
+                nothing => {
+                    self.put_back(&[to]);
+                    failed = failed.or(nothing.err());
+                }
+            }
+        }
+        self.commit_all().await?;
+        self.checkpointer.notify_one();
+        failed.map_or(Ok(bytes), Err)
+    }
+
+    /// Moves a place while no checkpoint is made; bytes that were copied, or `None` where the group was given up meanwhile.
     async fn move_copy(&self, errand: &Errand, to: Place) -> Result<Option<u64>> {
         let Errand { volume, index, extents, group, at } = errand;
-        let _no_checkpoint = self.checkpointing.lock().await;
         group.set_moving(true);
         let _moving = Moving(self, Rc::clone(group));
         self.landed(volume, *index).await?;
@@ -330,8 +361,10 @@ impl Inner {
     /// Returns how many are.
     async fn copy_run(&self, extent: &Extent, first: usize, checksums: &[Checksum], to: Place) -> Result<usize> {
         let places = extent.group.places();
-        match self.array.read(&places, first, checksums).await {
-            Ok(verified) => self.heed(self.array.write(&[to], first, &verified.data).await).await.map(|()| 0),
+        match self.array.read(&places, first, checksums, Urgency::Idle).await {
+            Ok(verified) => {
+                self.heed(self.array.write(&[to], first, &verified.data, Urgency::Idle).await).await.map(|()| 0)
+            }
             Err(error) if error.kind() == Kind::Corrupt && checksums.len() == 1 => {
                 tracing::error!(block = first, volume = extent.owner.volume, %error, "a block is lost");
                 Ok(1)

@@ -6,8 +6,8 @@ use crate::store::Inner;
 use crate::stripe::{Slot, Stripe, StripeRow, gather, others, stripe_id};
 use crate::tables::VolumeState;
 use futures::{StreamExt, stream};
-use kura_array::Place;
 use kura_array::parity::{Reads, Row, bits, xor};
+use kura_array::{Place, Urgency};
 use kura_block::{BLOCK_BYTES, Buf, Checksum, Error, Result};
 use std::rc::Rc;
 
@@ -80,13 +80,13 @@ impl Inner {
         };
         rows.retain(|row| counts(&row.facts));
         if works {
-            self.read_rows(&at, &mut rows, |_| Some(mine)).await;
+            self.read_rows(&at, &mut rows, Urgency::Idle, |_| Some(mine)).await;
         }
         let here = |row: &StripeRow| match slot {
             Slot::Parity => row.parity.clone(),
             Slot::Column(column) => row.old[column].clone(),
         };
-        self.read_rows(&at, &mut rows, |facts| {
+        self.read_rows(&at, &mut rows, Urgency::Idle, |facts| {
             let known = match slot {
                 Slot::Parity => works && facts.parity,
                 Slot::Column(column) => works && facts.lost & 1 << column == 0,
@@ -107,7 +107,8 @@ impl Inner {
         let mut writes = Vec::new();
         gather(slot, blocks.into_iter(), &mut writes);
         for (_, first, data) in writes {
-            self.heed(self.array.write_place(to, at.at(first), data).await.into_iter().collect()).await?;
+            self.heed(self.array.write_place(to, at.at(first), data, Urgency::Idle).await.into_iter().collect())
+                .await?;
         }
         if !self.array.works(to) {
             return Err(Error::device(format!("disk {}: went out of service in a rebuild", to.device.0)));
@@ -124,11 +125,12 @@ impl Inner {
     async fn agree(&self, at: &Stripe, row: &StripeRow) -> Result<()> {
         let mut found = Vec::new();
         for column in bits(row.facts.counted) {
-            let read = self.array.read_place(at.place(Slot::Column(column)), at.at(row.row), 1).await;
+            let read = self.array.read_place(at.place(Slot::Column(column)), at.at(row.row), 1, Urgency::Idle).await;
             found.extend(read.ok().map(|block| block.contiguous()));
         }
         let parity = xor(found.iter().map(|block| &**block));
-        let refused = self.array.write_place(at.place(Slot::Parity), at.at(row.row), parity.into()).await;
+        let refused =
+            self.array.write_place(at.place(Slot::Parity), at.at(row.row), parity.into(), Urgency::Idle).await;
         self.heed(refused.into_iter().collect()).await
     }
 
@@ -167,7 +169,8 @@ impl Inner {
                 }
             };
             rows.retain(|row| row.facts.counted != 0);
-            self.read_rows(&at, &mut rows, |facts| Some(Reads { columns: facts.counted, parity: true })).await;
+            self.read_rows(&at, &mut rows, Urgency::Idle, |facts| Some(Reads { columns: facts.counted, parity: true }))
+                .await;
             let mut bad = Vec::new();
             for row in &rows {
                 report.blocks += row.expected.iter().flatten().count() as u64;
@@ -200,7 +203,8 @@ impl Inner {
             if !agrees && self.array.works(at.place(Slot::Parity)) {
                 tracing::warn!(volume = volume.id, stripe, row = row.row, "writing a parity again that does not agree");
                 report.repaired += 1;
-                let refused = self.array.write_place(at.place(Slot::Parity), at.at(row.row), sum.into()).await;
+                let refused =
+                    self.array.write_place(at.place(Slot::Parity), at.at(row.row), sum.into(), Urgency::Idle).await;
                 if let Err(error) = self.heed(refused.into_iter().collect()).await {
                     report.violations.push(format!("volume {}: {error}", name()));
                 }

@@ -5,8 +5,8 @@ use crate::store::Inner;
 use crate::stripe::{Slot, Stripe, StripeId};
 use crate::tables::VolumeState;
 use futures::{StreamExt, stream};
-use kura_array::Place;
 use kura_array::parity::{bits, xor};
+use kura_array::{Place, Urgency};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Result};
 use kura_journal::Lsn;
 use std::collections::BTreeMap;
@@ -119,7 +119,7 @@ impl Inner {
         let mut found = Vec::new();
         for column in bits(torn.written) {
             let place = at.place(Slot::Column(column));
-            match self.array.read_place(place, at.at(row), 1).await {
+            match self.array.read_place(place, at.at(row), 1, Urgency::Client).await {
                 Ok(block) => found.push(block.contiguous()),
                 // It may be readable again tomorrow: then with what parity takes it for.
                 Err(_) => self.overwrite(place, at.at(row), Bufs::zeroes(BLOCK_BYTES)).await?,
@@ -130,7 +130,7 @@ impl Inner {
     }
 
     async fn overwrite(&self, place: Place, first: usize, data: Bufs) -> Result<()> {
-        let failure = self.array.write_place(place, first, data).await;
+        let failure = self.array.write_place(place, first, data, Urgency::Client).await;
         self.heed(failure.into_iter().collect()).await
     }
 }

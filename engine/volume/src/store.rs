@@ -6,10 +6,11 @@ use crate::policy;
 use crate::rebuild::Held;
 use crate::record::{Record, Spec};
 use crate::reserve::Reserve;
-use crate::snapshot::{ReplayedEntries, Saving, SvolStatus, Tidying, WhenFull};
+use crate::settings::Settings;
+use crate::snapshot::{ReplayedEntries, SvolStatus, Tidying};
 use crate::stripe::StripeId;
 use crate::tables::{Tables, VolumeState};
-use kura_array::hot::{HotSettings, HotTable, MirrorId};
+use kura_array::hot::{HotTable, MirrorId};
 use kura_array::{Array, Places, Shape};
 use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime, Shared};
 use kura_journal::{Journal, Lsn};
@@ -22,42 +23,6 @@ use tokio::sync::Notify;
 
 /// Between the checkpoints that bring a new copy of the journal up.
 const JOIN_STEP: Duration = Duration::from_millis(5);
-
-/// What a store may take.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Bytes of the write buffer.
-    pub write_buffer_bytes: u64,
-    /// Checksum pages kept in memory (each 4 bytes a block of an extent).
-    pub pages: usize,
-    /// The most bytes a second that a rebuild copies; 0 is no limit.
-    pub rebuild_bytes_per_s: u64,
-    /// The most disks of a group of a new volume with parity: 3 to 17.
-    pub raid_width: u8,
-    /// Blocks of a new volume's stripe that lie on end on one disk: a power of two.
-    pub chunk_blocks: u16,
-    /// How the mirrored hot area is used.
-    pub hot: HotSettings,
-    /// How what a snapshot sees is saved from a write.
-    pub saving: Saving,
-    /// What a full pool does with snapshots.
-    pub when_full: WhenFull,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            write_buffer_bytes: 24 << 20,
-            pages: 4096,
-            rebuild_bytes_per_s: 0,
-            raid_width: 6,
-            chunk_blocks: 16,
-            hot: HotSettings::TODAY,
-            saving: Saving::default(),
-            when_full: WhenFull::default(),
-        }
-    }
-}
 
 /// A store as it is; sizes in bytes, counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,12 +111,16 @@ pub(crate) struct Inner {
     pub hot: RefCell<HotTable>,
     /// Blocks of the hot area that lie at their cold places too, not durably yet.
     pub cooled: RefCell<Vec<(u64, u64, MirrorId)>>,
+    /// Stripes whose blocks in the hot area are to go to their places, the best ones at the end: volume and stripe.
+    pub cold_stripes: RefCell<Vec<(u64, u64)>>,
+    /// Until then nobody looks for more of them: there were none.
+    pub no_cold_until: Cell<Duration>,
     /// Controllers of the pool: each has its share of the hot area.
     pub controllers: u16,
     /// Writes have found no writable track.
     pub hot_wanted: Cell<bool>,
-    /// The hot area could not grow just now.
-    pub hot_refused: Cell<bool>,
+    /// Until then the hot area does not grow: the pool was full.
+    pub hot_full_until: Cell<Duration>,
     /// The migrator has something to look at.
     pub migrator: Notify,
     /// What deleted snapshots left behind.
@@ -235,6 +204,7 @@ impl Store {
         let volume = Rc::new(VolumeState::new(id, spec.clone(), shape, inner.array.extent_bytes()));
         inner.append(&Record::Create { volume: id, spec: spec.clone(), shape });
         inner.tables.borrow_mut().volumes.insert(id, Rc::clone(&volume));
+        inner.migrator.notify_one();
         let mut made = Ok(());
         if spec.thick {
             made = inner.fill(&volume, 0).await;

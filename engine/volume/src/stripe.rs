@@ -19,7 +19,7 @@ use crate::store::Inner;
 use crate::tables::VolumeState;
 use futures::future::join_all;
 use kura_array::parity::{Reads, Row, Solution, bits};
-use kura_array::{Place, Site};
+use kura_array::{Place, Site, Urgency};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -173,7 +173,13 @@ impl Inner {
 
     /// Reads what `wants` asks for of each row, unless it has been read. A column that cannot be read, or does not agree
     /// with its checksum, is lost from then on; so is the parity.
-    pub async fn read_rows(&self, at: &Stripe, rows: &mut [StripeRow], wants: impl Fn(&Row) -> Option<Reads>) {
+    pub async fn read_rows(
+        &self,
+        at: &Stripe,
+        rows: &mut [StripeRow],
+        urgency: Urgency,
+        wants: impl Fn(&Row) -> Option<Reads>,
+    ) {
         let mut needed: BTreeMap<Slot, Vec<usize>> = BTreeMap::new();
         for (number, row) in rows.iter().enumerate() {
             let Some(reads) = wants(&row.facts) else { continue };
@@ -190,7 +196,7 @@ impl Inner {
         });
         let reads = runs.map(|(slot, run)| {
             let first = at.at(rows[run[0]].row);
-            async move { (slot, run, self.array.read_place(at.place(slot), first, run.len()).await.ok()) }
+            async move { (slot, run, self.array.read_place(at.place(slot), first, run.len(), urgency).await.ok()) }
         });
         for (slot, run, data) in join_all(reads).await {
             for (number, row) in run.iter().enumerate() {
@@ -202,7 +208,7 @@ impl Inner {
 
     /// Writes blocks of a stripe, and its parity. A disk that refuses goes out of service; one that is only full is
     /// asked again and again.
-    pub async fn write_stripe(&self, flight: &Flight, stripe: u64) -> Result<()> {
+    pub async fn write_stripe(&self, flight: &Flight, stripe: u64, urgency: Urgency) -> Result<()> {
         let volume = &*flight.volume;
         let _lock = StripeLock(self, stripe_id(volume, &flight.extents, stripe));
         let _flying = Flying(self);
@@ -212,14 +218,14 @@ impl Inner {
         let mut rows = self.rows_of(flight, stripe, &at);
         let parity_works = self.array.works(at.place(Slot::Parity));
         if parity_works {
-            self.read_until_known(&at, &mut rows, Row::reads).await;
-            self.take_raw(&at, &mut rows).await;
+            self.read_until_known(&at, &mut rows, urgency, Row::reads).await;
+            self.take_raw(&at, &mut rows, urgency).await;
         }
         let solved: Vec<_> = rows.iter().map(|row| row.solve().filter(|_| parity_works)).collect();
         self.refuse_homeless(&at, &rows, &solved)?;
         self.announce(flight, stripe, &rows, &solved).await?;
         loop {
-            let failures = self.write_rows(&at, &rows, &solved).await;
+            let failures = self.write_rows(&at, &rows, &solved, urgency).await;
             let Some(full) = self.dismiss(failures).await else { return Ok(()) };
             if self.stopping.get() || self.journal().alive().is_err() {
                 // Data and parity may be apart: no checkpoint may say that they are not.
@@ -233,10 +239,16 @@ impl Inner {
     }
 
     /// Reads what `wants` asks for, and more where a place turns out to be lost.
-    async fn read_until_known(&self, at: &Stripe, rows: &mut [StripeRow], wants: impl Fn(&Row) -> Option<Reads>) {
+    async fn read_until_known(
+        &self,
+        at: &Stripe,
+        rows: &mut [StripeRow],
+        urgency: Urgency,
+        wants: impl Fn(&Row) -> Option<Reads>,
+    ) {
         loop {
             let before: Vec<_> = rows.iter().map(|row| row.facts).collect();
-            self.read_rows(at, rows, &wants).await;
+            self.read_rows(at, rows, urgency, &wants).await;
             if rows.iter().zip(before).all(|(row, before)| row.facts == before) {
                 return;
             }
@@ -245,7 +257,7 @@ impl Inner {
 
     /// For rows of which too much is lost for the others to tell it: what lies there counts as it is, though it is not
     /// what it must be. It stays lost, and parity agrees with what lies there.
-    async fn take_raw(&self, at: &Stripe, rows: &mut [StripeRow]) {
+    async fn take_raw(&self, at: &Stripe, rows: &mut [StripeRow], urgency: Urgency) {
         let hopeless = rows.iter_mut().filter(|row| row.facts.reads().is_none());
         let mut found: Vec<_> = hopeless.collect();
         if found.is_empty() {
@@ -257,7 +269,7 @@ impl Inner {
             let broken = bits(row.facts.lost).filter(works).fold(0, |lost, column| lost | 1 << column);
             row.facts.lost &= !broken;
         }
-        self.read_until_known(at, rows, Row::reads).await;
+        self.read_until_known(at, rows, urgency, Row::reads).await;
     }
 
     /// Refuses blocks that neither a place nor parity would hold.
@@ -350,6 +362,7 @@ impl Inner {
         at: &Stripe,
         rows: &[StripeRow],
         solved: &[Option<Solution>],
+        urgency: Urgency,
     ) -> Vec<kura_array::Failure> {
         let mut writes = Vec::new();
         for column in 0..usize::from(at.site.shape.columns) {
@@ -359,8 +372,9 @@ impl Inner {
         let parity =
             rows.iter().zip(solved).filter_map(|(row, solved)| Some((row.row, solved.as_ref()?.parity.clone())));
         gather(Slot::Parity, parity, &mut writes);
-        let writes =
-            writes.into_iter().map(|(slot, row, data)| self.array.write_place(at.place(slot), at.at(row), data));
+        let writes = writes
+            .into_iter()
+            .map(|(slot, row, data)| self.array.write_place(at.place(slot), at.at(row), data, urgency));
         join_all(writes).await.into_iter().flatten().collect()
     }
 
@@ -380,7 +394,7 @@ impl Inner {
         let at = self.stripe_of(extent, stripe);
         let mut rows: Vec<_> =
             wanted.iter().map(|(row, _)| self.stripe_row(volume, extents, stripe, &at, *row)).collect();
-        self.read_rows(&at, &mut rows, |facts| Some(others(facts, Slot::Column(column)))).await;
+        self.read_rows(&at, &mut rows, Urgency::Client, |facts| Some(others(facts, Slot::Column(column)))).await;
         let told = rows.iter().map(|row| row.told(Slot::Column(column)));
         told.zip(wanted).map(|(told, (_, expected))| told.filter(|told| Checksum::of(told) == *expected)).collect()
     }

@@ -39,7 +39,7 @@ mod tally;
 mod tests;
 
 pub use error::Error;
-pub use kura_controller::{DiskClass, Layout};
+pub use kura_controller::{DiskClass, HotSettings, Layout};
 pub use node::{NodeDisk, NodeSpec};
 pub use options::{Options, Pace, Prefill};
 pub use replay::{Phase, Progress, replay};

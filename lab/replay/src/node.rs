@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::options::Options;
 use kura_block::{Block, ControllerId, Runtime};
 use kura_controller::{
-    Config, Controller, DiskClass, Layout, NewDisk, Opener, PoolSpec, Settings, VolumeSpec, door, format,
+    Config, Controller, DiskClass, HotSettings, Layout, NewDisk, Opener, PoolSpec, Settings, VolumeSpec, door, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{Cache, DiskSpec, Model, Sim, SimDisk};
@@ -25,6 +25,13 @@ pub struct NodeSpec {
     pub journal_bytes: u64,
     /// The most a controller keeps in memory of writes that are not at their place.
     pub write_buffer_bytes: u64,
+    /// Requests that a disk which turns is given at once, in the order of who waits for them: 0 gives it all that is asked.
+    pub disk_queue: usize,
+    /// Groups of extents that a rebuild moves at once.
+    pub rebuild_width: usize,
+    /// How the mirrored hot area is used.
+    #[serde(with = "HotNumbers")]
+    pub hot: HotSettings,
     /// The disks, in order.
     pub disks: Vec<NodeDisk>,
 }
@@ -50,6 +57,19 @@ enum ClassName {
     Slow,
 }
 
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "HotSettings")]
+struct HotNumbers {
+    share_permille: u16,
+    track_slots: u16,
+    batch: u16,
+    aged_tracks: u16,
+    cold_age: u8,
+    enough_tracks: u32,
+    eager: bool,
+    by_stripe: bool,
+}
+
 /// Disks of a node, to which more may come.
 type Disks = Rc<RefCell<Vec<SimDisk>>>;
 
@@ -60,6 +80,8 @@ pub(crate) struct Node {
     /// Where the controllers look for disks.
     pub(crate) disks: Disks,
     pub(crate) controllers: Vec<Rc<Controller>>,
+    /// The controllers as one node, which may change the pool's members.
+    pub(crate) pool: kura_controller::Node,
     pub(crate) volume: Rc<dyn Block>,
     pub(crate) volume_bytes: u64,
 }
@@ -82,20 +104,21 @@ impl NodeSpec {
         sim.set_limit(Duration::MAX);
         let disks: Disks = Rc::new(RefCell::new(self.disks.iter().map(|disk| disk.of(&sim)).collect()));
         let runtime: Rc<dyn Runtime> = sim.runtime();
-        let (controllers, volume) = sim.block_on(async {
+        let (controllers, pool, volume) = sim.block_on(async {
             let new = self.new_disks(&disks.borrow());
             self.format(&new).await?;
             let controllers = self.open(&disks, &runtime).await?;
             let Some(owner) = controllers.first() else {
                 return Err(kura_block::Error::invalid("a pool without controllers: give at least one"));
             };
+            let pool = joined(&controllers, &runtime);
             let (name, layout) = (NAME.to_owned(), options.layout);
             let spec = VolumeSpec { name, size_bytes: volume_bytes, layout, thick: false, read_only: false };
             owner.store().create(spec).await?;
             let volume = owner.open_volume(NAME)?;
-            Ok((controllers, volume))
+            Ok((controllers, pool, volume))
         })?;
-        Ok(Node { sim, runtime, disks, controllers, volume, volume_bytes })
+        Ok(Node { sim, runtime, disks, controllers, pool, volume, volume_bytes })
     }
 
     fn new_disks(&self, disks: &[SimDisk]) -> Vec<NewDisk> {
@@ -120,7 +143,13 @@ impl NodeSpec {
 
     async fn open(&self, disks: &Disks, runtime: &Rc<dyn Runtime>) -> kura_block::Result<Vec<Rc<Controller>>> {
         let paths: Vec<String> = disks.borrow().iter().map(|disk| disk.name().to_owned()).collect();
-        let settings = Settings { write_buffer_bytes: self.write_buffer_bytes, ..Settings::default() };
+        let settings = Settings {
+            write_buffer_bytes: self.write_buffer_bytes,
+            disk_queue: self.disk_queue,
+            rebuild_width: self.rebuild_width,
+            hot: self.hot,
+            ..Settings::default()
+        };
         let config = Config { settings, ..Config::default() };
         let shared = Arc::new(InProcess::new());
         let mut controllers = Vec::new();
@@ -139,6 +168,16 @@ impl NodeSpec {
     }
 }
 
+/// The controllers as one node. From here on they keep their hot areas, and rebuild.
+fn joined(controllers: &[Rc<Controller>], runtime: &Rc<dyn Runtime>) -> kura_controller::Node {
+    let doors = controllers.iter().map(|controller| {
+        let (door, inbox) = door();
+        runtime.spawn(Box::pin(inbox.serve(Rc::clone(controller))));
+        door
+    });
+    kura_controller::Node::new(doors.collect())
+}
+
 impl NodeDisk {
     /// The disk in a world. Nothing cuts the power here: what a volatile cache would lose need not be kept apart.
     fn of(&self, sim: &Sim) -> SimDisk {
@@ -150,16 +189,6 @@ impl Node {
     /// Puts a disk where the controllers find it.
     pub(crate) fn insert(&self, disk: &NodeDisk) {
         self.disks.borrow_mut().push(disk.of(&self.sim));
-    }
-
-    /// The controllers as one node, which may change the pool's members. They rebuild from here on.
-    pub(crate) fn joined(&self) -> kura_controller::Node {
-        let doors = self.controllers.iter().map(|controller| {
-            let (door, inbox) = door();
-            self.runtime.spawn(Box::pin(inbox.serve(Rc::clone(controller))));
-            door
-        });
-        kura_controller::Node::new(doors.collect())
     }
 
     /// Bytes of data that the disks hold in this layout.

@@ -111,12 +111,11 @@ impl<E: std::error::Error + Send + Sync + 'static> Session<E> {
     /// A disk fails, by its number in the node; `spare` takes its place in the pool, and the rebuild begins.
     pub fn replace_disk(&mut self, disk: u16, spare: &NodeDisk) -> Result<(), Error> {
         let node = &self.node;
-        let pool = node.joined();
         node.insert(spare);
         let uuid = (node.disks.borrow().len() as u128).to_be_bytes();
         node.sim.block_on(async {
-            pool.add_disk(spare.name.clone(), spare.class, uuid).await?;
-            pool.fail_disk(DeviceId(disk)).await
+            node.pool.add_disk(spare.name.clone(), spare.class, uuid).await?;
+            node.pool.fail_disk(DeviceId(disk)).await
         })?;
         Ok(())
     }

@@ -21,6 +21,9 @@ fn node(slow: Model) -> NodeSpec {
         extent_bytes: 256 << 10,
         journal_bytes: 16 * MIB,
         write_buffer_bytes: 4 * MIB,
+        disk_queue: 0,
+        rebuild_width: 4,
+        hot: kura_controller::HotSettings::TODAY,
         disks: vec![
             disk("fast0", DiskClass::Fast, Model::Nvme),
             disk("fast1", DiskClass::Fast, Model::Nvme),

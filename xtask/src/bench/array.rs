@@ -1,9 +1,9 @@
 //! Layouts beside each other on pools of six files, and Btrfs's RAID over loop devices on six files of the same file
-//! system: whole, and how long a disk takes to be rebuilt.
+//! system: whole, with a disk away, and how long that takes to be rebuilt.
 
 use super::fio::{Access, Target, Work, fill};
 use super::kura::Kura;
-use super::report::{self, Samples};
+use super::report::{self, Aim, Samples};
 use super::side::Side;
 use super::{kura, machine};
 use crate::shell;
@@ -35,7 +35,7 @@ pub struct Args {
 }
 
 /// kura's layouts, and whether they outlive a disk.
-const LAYOUTS: [(&str, bool); 3] = [("none", false), ("mirror", true), ("raid5", true)];
+const LAYOUTS: [(&str, bool); 4] = [("none", false), ("mirror", true), ("raid5", true), ("hot-mirror", true)];
 /// Btrfs's profiles of data; its metadata are mirrored.
 const BTRFS: [(&str, &str); 2] = [("btrfs-raid1", "raid1"), ("btrfs-raid5", "raid5")];
 /// Files of a side.
@@ -49,11 +49,19 @@ const WORKS: [Work; 4] = [
     work("128k read", Access::Read, 128),
     work("128k write", Access::Write, 128),
 ];
+/// With a disk away: kura's layouts only.
+const DEGRADED: [Work; 2] =
+    [work("degraded read QD16", Access::Read, 4), work("degraded write QD16", Access::Write, 4)];
+const AIMS: [Aim; 2] = [
+    Aim::Reach { work: "write QD16", ours: "hot-mirror", peer: "raid5", factor: 3.0 },
+    Aim::Reach { work: "write QD16", ours: "hot-mirror", peer: "mirror", factor: 0.9 },
+];
+
 const fn work(name: &'static str, access: Access, block_kib: u32) -> Work {
     Work { name, access, random: block_kib == 4, block_kib, depth: 16, connections: 1 }
 }
 
-/// Measures and prints. There are no aims yet: they are hot mirroring's against the layouts here.
+/// Measures and prints.
 pub fn run(args: &Args) -> Result<()> {
     ensure!(shell::is_root(), "loop devices and mounts want root");
     let facts = machine::facts();
@@ -85,6 +93,14 @@ pub fn run(args: &Args) -> Result<()> {
     arrays.retain(|array| array.outlives);
     let mut rebuilds = BTreeMap::new();
     for array in &arrays {
+        if !array.lose_disk()? {
+            continue;
+        }
+        for work in &DEGRADED {
+            samples.add(work.name, array.side.name, array.side.measure(work, size_bytes, args.seconds)?);
+        }
+    }
+    for array in &arrays {
         let begun = Instant::now();
         array.rebuild(disk_bytes)?;
         rebuilds.insert(array.side.name, begun.elapsed().as_secs_f64());
@@ -98,13 +114,16 @@ pub fn run(args: &Args) -> Result<()> {
          an I/O)\n",
         args.size, args.seconds, args.rounds
     );
-    println!("{}", report::table(&samples, &WORKS, &names, "raid5"));
+    let works: Vec<Work> = WORKS.into_iter().chain(DEGRADED).collect();
+    println!("{}", report::table(&samples, &works, &names, "hot-mirror"));
+    let verdicts: Vec<_> = AIMS.iter().filter_map(|aim| aim.judge(&samples)).collect();
+    println!("{}", report::verdicts(&verdicts));
     for (name, rebuild_s) in &rebuilds {
         println!("rebuild, {name}: {rebuild_s:.1} s");
     }
     let settings =
         json!({ "size_mib": args.size, "seconds": args.seconds, "rounds": args.rounds, "rebuild_s": rebuilds });
-    println!("samples: {}", report::keep("array", facts, settings, &samples, &[])?.display());
+    println!("samples: {}", report::keep("array", facts, settings, &samples, &verdicts)?.display());
     Ok(())
 }
 
@@ -136,13 +155,19 @@ enum Kind {
 }
 
 impl Array {
+    /// Takes a disk out of service, where that leaves it out: Btrfs wants to be mounted again for that. True when done.
+    fn lose_disk(&self) -> Result<bool> {
+        let Kind::Kura { kura, .. } = &self.kind else { return Ok(false) };
+        kura.ask(&["disk", "fail", &FAILS.to_string()])?;
+        Ok(true)
+    }
+
     /// Replaces a disk by a sparse file; returns when all is there twice again.
     fn rebuild(&self, disk_bytes: u64) -> Result<()> {
         match &self.kind {
             Kind::Kura { kura, spare } => {
                 let (id, size) = (FAILS.to_string(), disk_bytes.to_string());
                 kura.ask(&["disk", "add", &spare.display().to_string(), "--class", "slow", "--size", &size])?;
-                kura.ask(&["disk", "fail", &id])?;
                 kura.ask(&["disk", "remove", &id])
             }
             Kind::Btrfs(btrfs) => btrfs.rebuild(disk_bytes),

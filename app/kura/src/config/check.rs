@@ -15,6 +15,9 @@ const REQUEST_BYTES: RangeInclusive<u64> = (64 << 10)..=(64 << 20);
 const EXTENT_BYTES: RangeInclusive<u64> = (1 << 20)..=(1 << 30);
 const JOURNAL_BYTES: RangeInclusive<u64> = (16 << 20)..=(64 << 30);
 const WRITE_BUFFER_BYTES: RangeInclusive<u64> = (4 << 20)..=(64 << 30);
+const REBUILD_WIDTH: RangeInclusive<u64> = 1..=64;
+const DISK_TIMEOUT_S: RangeInclusive<u64> = 0..=3600;
+const DISK_QUEUE: RangeInclusive<u64> = 0..=256;
 const CONTROLLERS: RangeInclusive<u64> = 1..=64;
 const CONNECTIONS: RangeInclusive<u64> = 1..=65536;
 const IN_FLIGHT: RangeInclusive<u64> = 1..=4096;
@@ -127,6 +130,12 @@ impl Pool {
         }
         within_bytes("pool.journal", &self.journal, JOURNAL_BYTES, findings);
         within_bytes("pool.write_buffer", &self.write_buffer, WRITE_BUFFER_BYTES, findings);
+        let (seconds, place) = (*self.disk_timeout_s.get_ref(), self.disk_timeout_s.span());
+        within("pool.disk_timeout_s", seconds, place, DISK_TIMEOUT_S, findings);
+        let (width, place) = (*self.rebuild_width.get_ref() as u64, self.rebuild_width.span());
+        within("pool.rebuild_width", width, place, REBUILD_WIDTH, findings);
+        within("pool.disk_queue", *self.disk_queue.get_ref() as u64, self.disk_queue.span(), DISK_QUEUE, findings);
+        self.hot.check(findings);
         let mut seen = BTreeMap::<PathBuf, usize>::new();
         for (index, disk) in self.disks.iter().enumerate() {
             if let Some(path) = &disk.path {
@@ -220,7 +229,13 @@ fn within_bytes(key: &'static str, size: &Spanned<Size>, range: RangeInclusive<u
     }
 }
 
-fn within(key: &'static str, number: u64, span: Range<usize>, range: RangeInclusive<u64>, findings: &mut Vec<Finding>) {
+pub(super) fn within(
+    key: &'static str,
+    number: u64,
+    span: Range<usize>,
+    range: RangeInclusive<u64>,
+    findings: &mut Vec<Finding>,
+) {
     if !range.contains(&number) {
         let text = format!("{number} is not between {} and {}", range.start(), range.end());
         findings.push(Finding::new(key, span, text));

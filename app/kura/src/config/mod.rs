@@ -5,10 +5,12 @@
 
 mod check;
 mod finding;
+mod hot;
 #[cfg(test)]
 mod tests;
 
 pub use finding::{Finding, Findings};
+pub use hot::Hot;
 
 use crate::size::Size;
 use kura_sim::Model;
@@ -139,6 +141,14 @@ pub struct Pool {
     pub saving: Saving,
     /// What happens when a write finds the pool full.
     pub when_full: WhenFull,
+    /// Seconds after which a disk that gives no answer counts as failed; 0 waits for ever.
+    pub disk_timeout_s: Spanned<u64>,
+    /// Groups of extents that a controller moves at once in a rebuild.
+    pub rebuild_width: Spanned<usize>,
+    /// Requests that a disk which turns is given at once, in the order of who waits for them; 0 gives it all at once.
+    pub disk_queue: Spanned<usize>,
+    /// The mirrored hot area.
+    pub hot: Hot,
     /// The disks; none stands for sparse files in the data directory.
     pub disks: Vec<Disk>,
 }
@@ -364,6 +374,10 @@ impl Default for Pool {
             rebuild_rate: Size(0),
             saving: Saving::default(),
             when_full: WhenFull::default(),
+            disk_timeout_s: unplaced(30),
+            rebuild_width: unplaced(4),
+            disk_queue: unplaced(0),
+            hot: Hot::default(),
             disks: vec![],
         }
     }

@@ -75,6 +75,15 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
             "2:9: admin.token: a token has at least 16 letters, digits and signs, no spaces: \
              make one with `openssl rand -hex 32`",
         ),
+        ("[pool.hot]\npreset = 'mogi1996'\neager = true", ""),
+        ("[pool.hot]\npreset = 'mogi96'", "2:10: pool.hot.preset: no such value: mogi96; did you mean mogi1996?"),
+        ("[pool.hot]\nshare_permille = 0", "2:18: pool.hot.share_permille: 0 is not between 1 and 900"),
+        ("[pool.hot]\ncold_age = 0", "2:12: pool.hot.cold_age: 0 is not between 1 and 255"),
+        (
+            "[pool.hot]\nbatch = 17",
+            "2:9: pool.hot.batch: a batch of 17 blocks does not fit a track of 16: give 1 to 16",
+        ),
+        ("[pool.hot]\npreset = 'mogi1996'\nbatch = 17", ""),
         ("[pool]\nextent = '3M'", "2:10: pool.extent: 3M is not a power of two: write 1M, 2M, 4M ..."),
         ("[pool]\nextent = '1K'", "2:10: pool.extent: 1K is not between 1M and 1G"),
         ("[pool]\ncontrollers = 0", "2:15: pool.controllers: 0 is not between 1 and 64"),

@@ -30,6 +30,9 @@ pub fn node(pool: &Pool, models: &[ModelArg]) -> Result<NodeSpec> {
         extent_bytes: pool.extent.get_ref().0,
         journal_bytes: pool.journal.get_ref().0,
         write_buffer_bytes: pool.write_buffer.get_ref().0,
+        rebuild_width: *pool.rebuild_width.get_ref(),
+        disk_queue: *pool.disk_queue.get_ref(),
+        hot: pool.hot.settings(),
         disks,
     })
 }

@@ -117,7 +117,7 @@ fn what_no_array_is_made_of_is_told() {
     assert!(!home.data().exists(), "nothing is made of it");
 
     pool(&home, &[("one", "512M"), ("two", "1G")]);
-    let server = home.serve_with(&["--config", "kura.toml"]);
+    let mut server = home.serve_with(&["--config", "kura.toml"]);
     let said = fails(&mut home.kura(&["volume", "create", "v", "--size", "64M", "--layout", "raid5"]));
     assert!(said.contains("raid5 needs 3 disks") && said.contains("add disks"), "{said}");
     assert!(server.log().contains("unlike sizes"), "{}", server.log());
@@ -125,13 +125,17 @@ fn what_no_array_is_made_of_is_told() {
     assert!(said.contains("unlike sizes") && said.contains("512M"), "{said}");
     home.ok(&["volume", "create", "v", "--size", "64M", "--layout", "raid5"]);
 
-    // A disk of another pool is not taken in.
+    // A disk of another pool is neither taken in nor opened with this one.
     let other = Home::new();
     let mut stranger = other.serve();
     assert!(stranger.stop().success());
     let theirs = other.data().join("disks").join("slow0");
     let said = fails(&mut home.kura(&["disk", "add", theirs.to_str().expect("UTF-8"), "--class", "slow", "--force"]));
     assert!(said.contains("carries a kura label already"), "{said}");
+    assert!(server.stop().success());
+    std::fs::copy(&theirs, home.path("two")).expect("their disk in the place of one of ours");
+    let said = fails(&mut home.kura(&serve));
+    assert!(said.contains("another pool"), "{said}");
 }
 
 /// An experiment as a user runs it, on a load small enough for a test.

@@ -22,6 +22,11 @@ pub struct HotSettings {
 }
 
 impl HotSettings {
+    /// Writable tracks with which a pair of so many tracks needs no migration: a quarter of them at most.
+    pub fn enough(&self, tracks: u32) -> u32 {
+        self.enough_tracks.min(tracks / 4).max(1)
+    }
+
     /// Today's disks: batches of 64 KiB.
     pub const TODAY: Self = Self {
         share_permille: 100,

@@ -110,7 +110,11 @@ type Track = (u64, usize);
 
 #[derive(Clone, Debug, Default)]
 struct PairState {
+    extents: usize,
+    /// Tracks with room for a batch.
     writable: BTreeSet<Track>,
+    /// These, and those that have it when the log's tail has moved on.
+    coming: BTreeSet<Track>,
     /// Where aging and the search for cold blocks go on.
     aging: Track,
     looking: Track,
@@ -125,12 +129,21 @@ pub struct HotTable {
     pairs: BTreeMap<Pair, PairState>,
     /// Slots given up, in the order of the LSN that the log's tail must reach.
     given_up: VecDeque<(u64, MirrorId)>,
+    /// Slots given up of which no replay reads anything once the record that says so is durable.
+    at_rest: Vec<MirrorId>,
 }
 
 impl HotTable {
     /// An empty hot area whose extents have `slots` slots.
     pub fn new(settings: HotSettings, slots: usize) -> Self {
-        Self { settings, slots, extents: BTreeMap::new(), pairs: BTreeMap::new(), given_up: VecDeque::new() }
+        Self {
+            settings,
+            slots,
+            extents: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            given_up: VecDeque::new(),
+            at_rest: Vec::new(),
+        }
     }
 
     /// How it is used.
@@ -154,6 +167,7 @@ impl HotTable {
         };
         let slots = owners.into_iter().map(slot).collect();
         let extent = HotExtent { places, sequence, dirty: true, leaving: false, slots };
+        self.pairs.entry(extent.pair()).or_default().extents += 1;
         self.extents.insert(born, extent);
         self.index(born);
     }
@@ -170,19 +184,24 @@ impl HotTable {
     fn index_track(&mut self, track: Track) {
         let Some(extent) = self.extents.get(&track.0) else { return };
         let pair = self.pairs.entry(extent.pair()).or_default();
-        let enough = extent.free_in(track.1, &self.settings) >= usize::from(self.settings.batch);
-        if enough && !extent.leaving {
-            pair.writable.insert(track)
-        } else {
-            pair.writable.remove(&track)
+        let batch = usize::from(self.settings.batch);
+        let free = extent.free_in(track.1, &self.settings);
+        let leaves = |slot: &usize| matches!(extent.slots[*slot].state, State::Cooled | State::GivenUp);
+        let leaving = extent.track(track.1, &self.settings).filter(leaves).count();
+        let mut note = |tracks: fn(&mut PairState) -> &mut BTreeSet<Track>, room: usize| {
+            if room >= batch && !extent.leaving { tracks(pair).insert(track) } else { tracks(pair).remove(&track) }
         };
+        note(|pair| &mut pair.writable, free);
+        note(|pair| &mut pair.coming, free + leaving);
     }
 
     /// Takes an extent out of the hot area; it must be empty.
     pub fn remove(&mut self, born: u64) -> Option<HotExtent> {
         let extent = self.extents.remove(&born)?;
         if let Some(pair) = self.pairs.get_mut(&extent.pair()) {
+            pair.extents -= 1;
             pair.writable.retain(|track| track.0 != born);
+            pair.coming.retain(|track| track.0 != born);
         }
         Some(extent)
     }
@@ -210,9 +229,23 @@ impl HotTable {
         self.pairs.iter().map(|(pair, state)| (*pair, state.writable.len() as u32)).filter(|(_, tracks)| *tracks > 0)
     }
 
+    /// Tracks of a pair that can take a batch when the log's tail has moved on.
+    pub fn coming(&self, pair: Pair) -> u32 {
+        self.pairs.get(&pair).map_or(0, |state| state.coming.len() as u32)
+    }
+
+    /// True when a pair has few writable tracks, a quarter of what is enough, and gets more when the log's tail moves on.
+    pub fn wants_tail(&self) -> bool {
+        let wants = |(pair, state): (&Pair, &PairState)| {
+            let enough = self.settings.enough(self.tracks_of(*pair) as u32) as usize;
+            state.writable.len() < state.coming.len() && state.writable.len() * 4 <= enough
+        };
+        self.pairs.iter().any(wants)
+    }
+
     /// Extents a pair has.
     pub fn extents_of(&self, pair: Pair) -> usize {
-        self.extents.values().filter(|extent| extent.pair() == pair).count()
+        self.pairs.get(&pair).map_or(0, |state| state.extents)
     }
 
     /// Takes free slots of one track of a pair for so many blocks, at most a batch; they are nobody's until
@@ -245,6 +278,7 @@ impl HotTable {
     pub fn cool(&mut self, id: MirrorId) {
         if let Some(extent) = self.extents.get_mut(&id.born) {
             extent.slots[usize::from(id.slot)].state = State::Cooled;
+            self.index_track((id.born, usize::from(id.slot / self.settings.track_slots)));
         }
     }
 
@@ -254,6 +288,12 @@ impl HotTable {
         self.given_up.push_back((until, id));
     }
 
+    /// A slot is nobody's from now on, and free at the next [`HotTable::tail_moved`]: its block lies durably elsewhere.
+    pub fn give_up_at_rest(&mut self, id: MirrorId) {
+        self.change(id, Slot { state: State::GivenUp, ..Slot::default() });
+        self.at_rest.push(id);
+    }
+
     fn change(&mut self, id: MirrorId, to: Slot) {
         let Some(extent) = self.extents.get_mut(&id.born) else { return };
         extent.dirty |= extent.slots[usize::from(id.slot)].owner != to.owner;
@@ -261,8 +301,12 @@ impl HotTable {
         self.index_track((id.born, usize::from(id.slot / self.settings.track_slots)));
     }
 
-    /// The log's tail has moved: slots given up before it are free.
+    /// The log's tail has moved, and all that was in the log before it moved is durable: slots given up before it are
+    /// free, and those at rest.
     pub fn tail_moved(&mut self, tail: u64) {
+        for id in std::mem::take(&mut self.at_rest) {
+            self.empty(id);
+        }
         while let Some((_, id)) = self.given_up.pop_front_if(|(until, _)| *until <= tail) {
             self.empty(id);
         }
@@ -286,9 +330,10 @@ impl HotTable {
         slot.owner
     }
 
-    /// The Age of a block.
-    pub fn age(&self, id: MirrorId) -> u8 {
-        self.extents.get(&id.born).map_or(0, |extent| extent.slots[usize::from(id.slot)].age)
+    /// True for a block of at least this Age that lies in the hot area only.
+    pub fn is_cold(&self, id: MirrorId, age: u8) -> bool {
+        let slot = self.extents.get(&id.born).map(|extent| extent.slots[usize::from(id.slot)]);
+        slot.is_some_and(|slot| slot.state == State::Hot && slot.age >= age)
     }
 
     /// The track of a pair after another one, around.
@@ -344,14 +389,12 @@ impl HotTable {
 
     /// Tracks of a pair.
     pub fn tracks_of(&self, pair: Pair) -> usize {
-        let extents = self.extents.values().filter(|extent| extent.pair() == pair);
-        extents.map(|extent| extent.tracks(&self.settings)).sum()
+        self.extents_of(pair) * self.slots.div_ceil(self.settings.track_slots.into())
     }
 
     /// Pairs with extents.
     pub fn pairs(&self) -> Vec<Pair> {
-        let pairs: BTreeSet<_> = self.extents.values().map(HotExtent::pair).collect();
-        pairs.into_iter().collect()
+        self.pairs.iter().filter(|(_, state)| state.extents > 0).map(|(pair, _)| *pair).collect()
     }
 
     /// The pages that differ from those on the disks, clean from here on.

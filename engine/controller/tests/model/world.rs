@@ -39,7 +39,9 @@ enum Action {
 impl World {
     pub fn new(seed: u64) -> Self {
         let sim = Sim::new(seed);
-        let spec = |mib: u64| DiskSpec { jitter: 0.5, ..DiskSpec::nvme(mib << 20) };
+        // Half of the worlds have queues before their disks.
+        let spec =
+            |mib: u64| DiskSpec { jitter: 0.5, rotational: (seed / 2).is_multiple_of(2), ..DiskSpec::nvme(mib << 20) };
         let disk = |name: &str, mib| sim.disk(name, spec(mib));
         let slow = (0..6).map(|at| disk(&format!("slow{at}"), 16));
         let disks = [disk("fast0", 18), disk("fast1", 18)].into_iter().chain(slow).collect();
@@ -70,6 +72,7 @@ impl World {
             settings: Settings {
                 write_buffer_bytes: 256 << 10,
                 pages: 8,
+                disk_queue: 1 + seed as usize % 3,
                 // 1 to 16 blocks.
                 chunk_blocks: 1 << (seed % 5),
                 // One disk may go and all stripes still have a place.
@@ -88,7 +91,7 @@ impl World {
                 ..Settings::default()
             },
             journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
-            degraded: false,
+            ..Config::default()
         };
         let shared = Arc::new(InProcess::new());
         let mut controllers = Vec::new();

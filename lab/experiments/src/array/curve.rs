@@ -29,6 +29,11 @@ impl Curve {
         self.saturation()
     }
 
+    /// The measure at the highest rate measured that is not above `rate`; none where there is none.
+    pub fn up_to(&self, rate: f64) -> Option<f64> {
+        self.kept_up().take_while(|(here, _)| *here <= rate).last().map(|(_, value)| value)
+    }
+
     /// Where both kept up: this over the other, at each rate.
     pub fn over<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = f64> + 'a {
         self.kept_up().zip(other.kept_up()).map(|((_, ours), (_, theirs))| ours / theirs)
@@ -52,6 +57,7 @@ mod tests {
         for (value, rate) in [(5.0, 50.0), (15.0, 150.0), (20.0, 200.0), (1000.0, 200.0)] {
             assert!((curve.rate_at(value) - rate).abs() < 1e-9, "{value}: {}", curve.rate_at(value));
         }
+        assert_eq!([99.0, 100.0, 350.0].map(|rate| curve.up_to(rate)), [None, Some(10.0), Some(20.0)]);
         let other = Curve(vec![(100.0, Some(5.0)), (200.0, None)]);
         assert_eq!(curve.over(&other).collect::<Vec<_>>(), [2.0]);
     }

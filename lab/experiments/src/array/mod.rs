@@ -32,7 +32,7 @@ use systems::{SYSTEMS, System};
 /// Seconds of arrivals under way with which an array is overloaded.
 const BEHIND_S: f64 = 4.0;
 /// Arrivals a second.
-const RATES: &[f64] = &[200.0, 400.0, 600.0, 800.0, 1000.0, 1200.0];
+const RATES: &[f64] = &[200.0, 300.0, 400.0, 500.0, 600.0, 700.0, 800.0, 1000.0, 1200.0];
 
 /// One array under one rate of arrivals.
 #[derive(Clone, Debug, Serialize)]

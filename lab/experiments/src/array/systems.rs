@@ -1,6 +1,6 @@
 //! The disk arrays that are compared: all hold as much data (003 section 3.2).
 
-use kura_replay::{DiskClass, Layout, NodeDisk, NodeSpec};
+use kura_replay::{DiskClass, HotSettings, Layout, NodeDisk, NodeSpec};
 use kura_sim::{Model, RotatingSpec};
 
 /// A disk array.
@@ -18,11 +18,26 @@ pub struct System {
     pub tracks: u64,
     /// The write buffer, as a part of the data's capacity.
     pub write_buffer: f64,
+    /// Groups that a rebuild moves at once.
+    pub rebuild_width: usize,
+    /// Requests that a disk is given at once, clients' first; 0 gives it all in the order in which they come.
+    pub disk_queue: usize,
+    /// The numbers of the hot area, where it has one.
+    pub hot: HotSettings,
 }
 
 /// 3 * (5D+P).
-pub const RAID5: System =
-    System { name: "raid5", title: "RAID5", layout: Layout::Raid5, disks: 18, tracks: 2, write_buffer: 0.0015 };
+pub const RAID5: System = System {
+    name: "raid5",
+    title: "RAID5",
+    layout: Layout::Raid5,
+    disks: 18,
+    tracks: 2,
+    write_buffer: 0.0015,
+    rebuild_width: 1,
+    disk_queue: 0,
+    hot: HotSettings::MOGI1996,
+};
 
 /// Mirror with one and a half times the disks.
 pub const MIRROR_DISKS: System = System {
@@ -32,14 +47,34 @@ pub const MIRROR_DISKS: System = System {
     disks: 27,
     tracks: 2,
     write_buffer: 0.001,
+    ..RAID5
 };
 
 /// Mirror with one and a half times the tracks.
 pub const MIRROR_TRACKS: System =
     System { name: "mirror-x1.5-tracks", title: "mirror, 1.5 x the tracks", disks: 18, tracks: 3, ..MIRROR_DISKS };
 
+/// 3 * (5D+P), of which each disk gives a tenth to the mirrored hot area: the paper's scheme.
+pub const HOT_PAPER: System = System {
+    name: "hot-mirror-1996",
+    title: "hot mirroring, as in the paper",
+    layout: Layout::HotMirror,
+    write_buffer: 0.001,
+    ..RAID5
+};
+
+/// The same disks and the same share of them, with what kura does beyond the paper.
+pub const HOT: System = System {
+    name: "hot-mirror",
+    title: "hot mirroring, kura",
+    rebuild_width: 4,
+    disk_queue: 1,
+    hot: HotSettings::TODAY,
+    ..HOT_PAPER
+};
+
 /// All of them, in the order of the figures' legends.
-pub const SYSTEMS: &[System] = &[RAID5, MIRROR_DISKS, MIRROR_TRACKS];
+pub const SYSTEMS: &[System] = &[RAID5, MIRROR_DISKS, MIRROR_TRACKS, HOT_PAPER, HOT];
 
 /// Disks of an array whose tracks are not multiplied, and the part of their bytes that is data: what all are held against.
 const DISKS: u64 = 18;
@@ -66,7 +101,17 @@ impl System {
             model: Model::Nvme,
         });
         let slow = (0..self.disks).map(|number| self.slow_disk(data_bytes, &format!("slow{number}")));
-        NodeSpec { controllers: 1, extent_bytes, journal_bytes, write_buffer_bytes, disks: fast.chain(slow).collect() }
+        let disks = fast.chain(slow).collect();
+        NodeSpec {
+            controllers: 1,
+            extent_bytes,
+            journal_bytes,
+            write_buffer_bytes,
+            rebuild_width: self.rebuild_width,
+            disk_queue: self.disk_queue,
+            hot: self.hot,
+            disks,
+        }
     }
 
     /// One of its disks.

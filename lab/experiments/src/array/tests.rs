@@ -1,4 +1,4 @@
-use super::systems::{MIRROR_DISKS, MIRROR_TRACKS, RAID5};
+use super::systems::{HOT, HOT_PAPER, MIRROR_DISKS, MIRROR_TRACKS, RAID5};
 use super::*;
 use crate::experiment::Experiment;
 use crate::findings::Criterion;
@@ -15,7 +15,7 @@ fn disk(system: &System, data_bytes: u64) -> RotatingSpec {
 
 #[test]
 fn the_papers_data_fills_the_papers_disks() {
-    for system in [RAID5, MIRROR_DISKS, MIRROR_TRACKS] {
+    for system in [RAID5, MIRROR_DISKS, MIRROR_TRACKS, HOT_PAPER, HOT] {
         let spec = disk(&system, 11_420 * MIB);
         assert_eq!(spec.tracks_per_cylinder, system.tracks);
         // A hundredth is kura's own.
@@ -118,9 +118,10 @@ fn an_array_that_is_another_one_fails() {
         };
         (point, Some(measured))
     };
+    let hot = [("hot-mirror-1996", [35.0, 70.0]), ("hot-mirror", [21.0, 31.0])];
     let judged = |times: [(&str, [f64; 2]); 3]| -> Vec<Criterion> {
-        let results = times.into_iter().flat_map(|(name, times)| {
-            [200, 400]
+        let results = times.into_iter().chain(hot).flat_map(|(name, times)| {
+            [200, 300]
                 .into_iter()
                 .zip(times)
                 .map(|(rate, p90_ms)| result(&format!("{name}-{rate}"), p90_ms))
@@ -129,11 +130,14 @@ fn an_array_that_is_another_one_fails() {
         ArrayResponse.judge(&setting, &results.collect::<Vec<_>>()).unwrap().criteria
     };
     let right = [("raid5", [40.0, 90.0]), ("mirror-x1.5-disks", [20.0, 30.0]), ("mirror-x1.5-tracks", [30.0, 80.0])];
-    assert!(judged(right).iter().all(|criterion| criterion.holds), "{:#?}", judged(right));
-    let failing = |times| judged(times).into_iter().filter(|it| !it.holds).map(|it| it.name).collect::<Vec<_>>();
+    // The rates of both kinds of hot mirroring are too near here to tell them apart.
+    let apart = |criterion: &Criterion| !criterion.name.contains("kura's over");
+    assert!(judged(right).iter().filter(|it| apart(it)).all(|it| it.holds), "{:#?}", judged(right));
+    let failing =
+        |times| judged(times).into_iter().filter(|it| apart(it) && !it.holds).map(|it| it.name).collect::<Vec<_>>();
     let swapped = [("raid5", [20.0, 30.0]), ("mirror-x1.5-disks", [40.0, 90.0]), ("mirror-x1.5-tracks", [30.0, 80.0])];
     let names = failing(swapped);
-    assert!(names.len() == 3 && names.iter().all(|name| name.contains("1.5 x the disks")), "{names:?}");
+    assert!(names.len() == 4 && names.iter().all(|name| name.contains("1.5 x the disks")), "{names:?}");
     let falling = [("raid5", [90.0, 40.0]), ("mirror-x1.5-disks", [20.0, 30.0]), ("mirror-x1.5-tracks", [30.0, 80.0])];
     assert!(failing(falling).iter().any(|name| name.contains("deepest fall") && name.contains("RAID5")));
 }

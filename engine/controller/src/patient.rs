@@ -1,0 +1,139 @@
+//! A disk that is waited for, and not for ever.
+//!
+//! ```text
+//!   request ─> Patient ─> disk          no answer for `limit`: this request fails, and all after it, at once
+//! ```
+//!
+//! A disk that hangs looks to the layers above like one that refuses: they go on without it. It stays refused until it is
+//! opened again: what was under way may still reach it, and nothing newer may come before that.
+
+use futures::future::{Either, select};
+use kura_block::{Block, Bufs, Error, Geometry, Local, Result, Run, Runtime};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Looks at a disk in the time after which it is given up.
+const LOOKS: u32 = 8;
+
+/// A disk whose requests end, one way or the other.
+pub(crate) struct Patient {
+    disk: Rc<dyn Block>,
+    watch: Rc<Watch>,
+}
+
+struct Watch {
+    name: String,
+    limit: Duration,
+    runtime: Rc<dyn Runtime>,
+    /// When each request that is under way began, by its number.
+    under_way: RefCell<BTreeMap<u64, Duration>>,
+    next: Cell<u64>,
+    /// Somebody looks at it now and then.
+    watched: Cell<bool>,
+    given_up: Cell<bool>,
+    news: Notify,
+}
+
+/// A request under way.
+struct UnderWay<'a>(&'a Watch, u64);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.borrow_mut().remove(&self.1);
+    }
+}
+
+impl Patient {
+    /// `disk`, given up when a request has no answer for `limit`.
+    pub(crate) fn new(disk: Rc<dyn Block>, name: &str, limit: Duration, runtime: &Rc<dyn Runtime>) -> Self {
+        let watch = Watch {
+            name: name.to_owned(),
+            limit,
+            runtime: Rc::clone(runtime),
+            under_way: RefCell::default(),
+            next: Cell::new(0),
+            watched: Cell::new(false),
+            given_up: Cell::new(false),
+            news: Notify::new(),
+        };
+        Self { disk, watch: Rc::new(watch) }
+    }
+
+    async fn wait<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let watch = &self.watch;
+        let mut given_up = pin!(watch.news.notified());
+        given_up.as_mut().enable();
+        if watch.given_up.get() {
+            return Err(watch.error());
+        }
+        let number = watch.next.replace(watch.next.get() + 1);
+        watch.under_way.borrow_mut().insert(number, watch.runtime.now());
+        let _under_way = UnderWay(watch, number);
+        if !watch.watched.replace(true) {
+            watch.runtime.spawn(Box::pin(Rc::clone(watch).look()));
+        }
+        match select(pin!(work), given_up).await {
+            Either::Left((done, _)) => done,
+            Either::Right(_) => Err(watch.error()),
+        }
+    }
+}
+
+impl Watch {
+    /// Looks now and then, as long as there is something to look at.
+    async fn look(self: Rc<Self>) {
+        loop {
+            self.runtime.sleep(self.limit / LOOKS).await;
+            let oldest = self.under_way.borrow().first_key_value().map(|(_, since)| *since);
+            let Some(since) = oldest else {
+                self.watched.set(false);
+                return;
+            };
+            if self.runtime.now().saturating_sub(since) >= self.limit {
+                tracing::error!(disk = self.name, seconds = self.limit.as_secs(), "a disk does not answer: given up");
+                self.given_up.set(true);
+                self.news.notify_waiters();
+                return;
+            }
+        }
+    }
+
+    fn error(&self) -> Error {
+        let (name, seconds) = (&self.name, self.limit.as_secs_f64());
+        Error::device(format!("{name}: no answer for {seconds} s: check the disk, then start again or replace it"))
+    }
+}
+
+impl Block for Patient {
+    fn geometry(&self) -> Geometry {
+        self.disk.geometry()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Local<'_, Result<Bufs>> {
+        Box::pin(self.wait(self.disk.read(offset, len)))
+    }
+
+    fn write(&self, offset: u64, data: Bufs, fua: bool) -> Local<'_, Result<()>> {
+        Box::pin(self.wait(self.disk.write(offset, data, fua)))
+    }
+
+    fn flush(&self) -> Local<'_, Result<()>> {
+        Box::pin(self.wait(self.disk.flush()))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Local<'_, Result<()>> {
+        Box::pin(self.wait(self.disk.discard(offset, len)))
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: bool) -> Local<'_, Result<()>> {
+        Box::pin(self.wait(self.disk.write_zeroes(offset, len, keep)))
+    }
+
+    fn runs(&self, offset: u64, len: u64) -> Local<'_, Result<Vec<Run>>> {
+        Box::pin(self.wait(self.disk.runs(offset, len)))
+    }
+}

@@ -1,0 +1,104 @@
+//! Disks that neither answer nor fail, in virtual time.
+//!
+//! What must hold: nobody waits for such a disk longer than it is said, it goes out of service, and nothing is lost or wrong.
+
+#![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
+
+use kura_block::{Block, Buf, ControllerId, DeviceId, Runtime};
+use kura_controller::{
+    Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, PoolSpec, Settings, VolumeSpec, format,
+};
+use kura_shared::InProcess;
+use kura_sim::{DiskSpec, FaultKind, Sim, SimDisk};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(30);
+const BYTES: usize = 1 << 20;
+
+fn disks(sim: &Sim) -> Vec<SimDisk> {
+    let sizes = [("fast0", 18), ("fast1", 18), ("slow0", 8), ("slow1", 8), ("slow2", 8), ("slow3", 8)];
+    let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
+    let new: Vec<_> = (disks.iter().enumerate())
+        .map(|(id, disk)| NewDisk {
+            path: disk.name().into(),
+            device: disk.open(),
+            class: if id < 2 { DiskClass::Fast } else { DiskClass::Slow },
+            uuid: [id as u8 + 1; 16],
+        })
+        .collect();
+    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 1, journal_bytes: 5 << 20 };
+    sim.block_on(format(&new, &pool)).unwrap();
+    disks
+}
+
+async fn open(disks: &[SimDisk], runtime: &Rc<dyn Runtime>) -> Rc<Controller> {
+    let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
+    let disks = disks.to_vec();
+    let opener: kura_controller::Opener = Box::new(move |path| {
+        let disk = disks.iter().find(|disk| disk.name() == path);
+        Ok(disk.map(|disk| disk.open() as Rc<dyn Block>).unwrap())
+    });
+    let config = Config {
+        settings: Settings { write_buffer_bytes: 256 << 10, pages: 8, ..Settings::default() },
+        journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+        disk_timeout: LIMIT,
+        ..Config::default()
+    };
+    let shared = Arc::new(InProcess::new());
+    let opened = Controller::open(ControllerId(0), &paths, opener, Rc::clone(runtime), shared, config);
+    let controller = opened.await.unwrap();
+    controller.store().begin_upkeep();
+    controller
+}
+
+fn content(turn: usize) -> Vec<u8> {
+    (0..BYTES).map(|at| (at / 4096 * 7 + at % 251 + turn * 13) as u8).collect()
+}
+
+/// Writes, has a disk stall for ever, writes again and reads; how long the longest of these took, and which disks are
+/// out of service in the end.
+fn stalled(layout: Layout, stalls: usize) -> (Duration, Vec<DeviceId>) {
+    let sim = Sim::new(7);
+    let disks = disks(&sim);
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let controller = open(&disks, &runtime).await;
+        let (name, size_bytes) = ("v".to_owned(), BYTES as u64);
+        controller
+            .store()
+            .create(VolumeSpec { name, size_bytes, layout, thick: false, read_only: false })
+            .await
+            .unwrap();
+        let volume = controller.open_volume("v").unwrap();
+        volume.write(0, Buf::copy_of(&content(0)).into(), true).await.unwrap();
+        controller.store().checkpoint().await.unwrap();
+        disks[stalls].inject(FaultKind::Stall { lasts: Duration::MAX });
+        let mut longest = Duration::ZERO;
+        for turn in 1..4 {
+            let begun = runtime.now();
+            volume.write(0, Buf::copy_of(&content(turn)).into(), true).await.unwrap();
+            longest = longest.max(runtime.now().saturating_sub(begun));
+            let begun = runtime.now();
+            let read = volume.read(0, BYTES).await.unwrap();
+            assert!(*read.contiguous() == *content(turn), "{layout:?}, turn {turn}");
+            longest = longest.max(runtime.now().saturating_sub(begun));
+        }
+        controller.store().checkpoint().await.unwrap();
+        let read = volume.read(0, BYTES).await.unwrap();
+        assert!(*read.contiguous() == *content(3), "{layout:?}, from the disks");
+        (longest, controller.store().failed_disks())
+    })
+}
+
+#[test]
+fn a_disk_that_does_not_answer_goes_out_of_service() {
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+        for stalls in [0, 3] {
+            let (longest, failed) = stalled(layout, stalls);
+            assert_eq!(failed, [DeviceId(stalls as u16)], "{layout:?}");
+            assert!((LIMIT..2 * LIMIT).contains(&longest), "{layout:?}: {longest:?} on disk {stalls}");
+        }
+    }
+}

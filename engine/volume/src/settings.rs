@@ -1,0 +1,46 @@
+//! What a store may take, and how it works.
+
+use crate::snapshot::{Saving, WhenFull};
+use kura_array::hot::HotSettings;
+
+/// What a store may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Bytes of the write buffer.
+    pub write_buffer_bytes: u64,
+    /// Checksum pages kept in memory (each 4 bytes a block of an extent).
+    pub pages: usize,
+    /// The most bytes a second that a rebuild copies; 0 is no limit.
+    pub rebuild_bytes_per_s: u64,
+    /// Groups that a rebuild moves at once.
+    pub rebuild_width: usize,
+    /// Requests that a disk which turns is given at once, in the order of who waits for them: 0 gives it all that is asked.
+    pub disk_queue: usize,
+    /// The most disks of a group of a new volume with parity: 3 to 17.
+    pub raid_width: u8,
+    /// Blocks of a new volume's stripe that lie on end on one disk: a power of two.
+    pub chunk_blocks: u16,
+    /// How the mirrored hot area is used.
+    pub hot: HotSettings,
+    /// How what a snapshot sees is saved from a write.
+    pub saving: Saving,
+    /// What a full pool does with snapshots.
+    pub when_full: WhenFull,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            write_buffer_bytes: 24 << 20,
+            pages: 4096,
+            rebuild_bytes_per_s: 0,
+            rebuild_width: 4,
+            disk_queue: 0,
+            raid_width: 6,
+            chunk_blocks: 16,
+            hot: HotSettings::TODAY,
+            saving: Saving::default(),
+            when_full: WhenFull::default(),
+        }
+    }
+}
