@@ -59,6 +59,7 @@ impl Rig {
                 settings,
                 journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
                 degraded: false,
+                ..Config::default()
             };
             let shared = Arc::clone(&shared);
             let opened = Controller::open(ControllerId(id), &paths, opener, Rc::clone(runtime), shared, config);
