@@ -222,17 +222,11 @@ impl Inner {
         }
         // A replay must not take their stripes for torn: it would not find in the hot area what it misses there.
         self.append(&Record::Settled);
-        let mut slots = Vec::new();
         for (volume, block, id) in cooled {
             let Some(volume) = self.tables.borrow().volumes.get(&volume).cloned() else { continue };
             if volume.slot(block) == Some(id) {
-                volume.hot.borrow_mut().remove(&block);
-                self.hot.borrow_mut().give_up_at_rest(id);
-                slots.push(id);
+                self.leave_hot(&volume, block, block + 1);
             }
-        }
-        for part in slots.chunks(RECORD_SLOTS) {
-            self.append(&Record::HotGivenUp { slots: part.to_vec() });
         }
     }
 

@@ -129,21 +129,12 @@ pub struct HotTable {
     pairs: BTreeMap<Pair, PairState>,
     /// Slots given up, in the order of the LSN that the log's tail must reach.
     given_up: VecDeque<(u64, MirrorId)>,
-    /// Slots given up of which no replay reads anything once the record that says so is durable.
-    at_rest: Vec<MirrorId>,
 }
 
 impl HotTable {
     /// An empty hot area whose extents have `slots` slots.
     pub fn new(settings: HotSettings, slots: usize) -> Self {
-        Self {
-            settings,
-            slots,
-            extents: BTreeMap::new(),
-            pairs: BTreeMap::new(),
-            given_up: VecDeque::new(),
-            at_rest: Vec::new(),
-        }
+        Self { settings, slots, extents: BTreeMap::new(), pairs: BTreeMap::new(), given_up: VecDeque::new() }
     }
 
     /// How it is used.
@@ -288,12 +279,6 @@ impl HotTable {
         self.given_up.push_back((until, id));
     }
 
-    /// A slot is nobody's from now on, and free at the next [`HotTable::tail_moved`]: its block lies durably elsewhere.
-    pub fn give_up_at_rest(&mut self, id: MirrorId) {
-        self.change(id, Slot { state: State::GivenUp, ..Slot::default() });
-        self.at_rest.push(id);
-    }
-
     fn change(&mut self, id: MirrorId, to: Slot) {
         let Some(extent) = self.extents.get_mut(&id.born) else { return };
         extent.dirty |= extent.slots[usize::from(id.slot)].owner != to.owner;
@@ -301,12 +286,8 @@ impl HotTable {
         self.index_track((id.born, usize::from(id.slot / self.settings.track_slots)));
     }
 
-    /// The log's tail has moved, and all that was in the log before it moved is durable: slots given up before it are
-    /// free, and those at rest.
+    /// The log's tail has moved: slots given up before it are free.
     pub fn tail_moved(&mut self, tail: u64) {
-        for id in std::mem::take(&mut self.at_rest) {
-            self.empty(id);
-        }
         while let Some((_, id)) = self.given_up.pop_front_if(|(until, _)| *until <= tail) {
             self.empty(id);
         }
