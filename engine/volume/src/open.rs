@@ -185,14 +185,7 @@ impl Inner {
             Record::DiskLeaving { device } if !known => {
                 self.tables.borrow_mut().leaving.insert(device);
             }
-            Record::Snapshot(made) if !known => self.replay_snapshot(made, record.lsn)?,
-            Record::Hole { volume, group, birth } if !known => self.replay_hole(volume, group, Some(birth)),
-            Record::RollBack { volume, rolled } if !known => self.replay_roll_back(volume, Some(rolled)),
-            Record::RolledBack { volume } if !known => self.replay_roll_back(volume, None),
-            Record::NoHoles { volume, group } if !known => self.replay_hole(volume, group, None),
-            Record::PoolEntries { pool, entries } => {
-                self.replayed_entries.borrow_mut().push((record.lsn, pool, entries));
-            }
+            Record::Versions(change) => self.replay_versions(change, record.lsn, known)?,
             Record::HotExtentGone { born } if !known => self.replay_hot_gone(born, record.lsn),
             Record::Move { volume, index, places } => {
                 let state = self.replayed_volume(volume);
@@ -208,12 +201,7 @@ impl Inner {
             | Record::Size { .. }
             | Record::DiskFailed { .. }
             | Record::DiskLeaving { .. }
-            | Record::HotExtentGone { .. }
-            | Record::Snapshot(_)
-            | Record::Hole { .. }
-            | Record::NoHoles { .. }
-            | Record::RollBack { .. }
-            | Record::RolledBack { .. } => {}
+            | Record::HotExtentGone { .. } => {}
             Record::HotExtent { places } => self.replay_hot_extent(places, record.lsn, known).await,
             Record::Settled => resync.settle(record.lsn),
             Record::HotBlocks { blocks } => self.replay_hot_blocks(&blocks, record.lsn),

@@ -1,7 +1,8 @@
 //! A volume, opened.
 
 use crate::clear::Space;
-use crate::store::{Status, Store};
+use crate::status::Status;
+use crate::store::Store;
 use crate::tables::VolumeState;
 use kura_block::{BLOCK_BYTES, Block, Bufs, Error, Geometry, Local, Result, Run};
 use std::rc::Rc;

@@ -4,6 +4,7 @@ use super::locate::Place;
 use super::{Branch, Family, Saving};
 use crate::extent::{Extent, Pins};
 use crate::record::Record;
+use crate::snapshot::VersionRecord;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use crate::write::{Edges, Seen};
@@ -282,7 +283,7 @@ impl Inner {
     /// Says whose slots are, in the table and the log.
     pub fn put_entries(&self, family: &Family, entries: &[(Slot, Option<Entry>)]) {
         for part in entries.chunks(RECORD_ENTRIES) {
-            self.append(&Record::PoolEntries { pool: family.pool.id, entries: part.to_vec() });
+            self.append(&Record::Versions(VersionRecord::PoolEntries { pool: family.pool.id, entries: part.to_vec() }));
             let mut table = family.table.borrow_mut();
             let before = table.dirty().len();
             for (slot, entry) in part {

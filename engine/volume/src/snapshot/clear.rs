@@ -3,6 +3,7 @@
 use super::Branch;
 use super::change::{Change, birth_now};
 use crate::record::Record;
+use crate::snapshot::VersionRecord;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use crate::write::{Edges, PIECE_BLOCKS};
@@ -70,7 +71,7 @@ impl Inner {
             return true;
         }
         let birth = birth_now(&pvol, group as u32);
-        self.append(&Record::Hole { volume: volume.id, group: group as u32, birth });
+        self.append(&Record::Versions(VersionRecord::Hole { volume: volume.id, group: group as u32, birth }));
         let unseen = pvol.dig(group as u32, first, end, birth);
         drop(pvol);
         // Only now: before the hole, what is older would be the present.

@@ -1,9 +1,12 @@
 //! Making snapshots, looking at them, and deleting them.
 
 use super::{Branch, Family};
-use crate::record::{Record, Snapshot, Spec};
+use crate::record::{Record, Spec};
+use crate::snapshot::VersionRecord;
+use crate::snapshot::record::Snapshot;
 use crate::snapshot::{BLOCKS_LIMIT, Tidying, WhenFull};
-use crate::store::{Inner, Store, VolumeStatus};
+use crate::status::VolumeStatus;
+use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_block::{Error, Result};
 use kura_journal::Lsn;
@@ -161,7 +164,7 @@ impl Inner {
         let svol = self.next_volume_id();
         let pool = branch.family.pool.id;
         let record = Snapshot { svol, of, made_unix_s, pool, spec };
-        let lsn = self.append(&Record::Snapshot(record.clone()));
+        let lsn = self.append(&Record::Versions(VersionRecord::Snapshot(record.clone())));
         self.put_snapshot(pvol, &branch, record, lsn)
     }
 
@@ -203,8 +206,24 @@ impl Inner {
         tables.next_volume << 16 | u64::from(self.id.0)
     }
 
+    /// Replays what happened to versions.
+    pub fn replay_versions(&self, change: VersionRecord, lsn: Lsn, known: bool) -> Result<()> {
+        match change {
+            VersionRecord::PoolEntries { pool, entries } => {
+                self.replayed_entries.borrow_mut().push((lsn, pool, entries));
+            }
+            _ if known => {}
+            VersionRecord::Snapshot(made) => self.replay_snapshot(made, lsn)?,
+            VersionRecord::Hole { volume, group, birth } => self.replay_hole(volume, group, Some(birth)),
+            VersionRecord::NoHoles { volume, group } => self.replay_hole(volume, group, None),
+            VersionRecord::RollBack { volume, rolled } => self.replay_roll_back(volume, Some(rolled)),
+            VersionRecord::RolledBack { volume } => self.replay_roll_back(volume, None),
+        }
+        Ok(())
+    }
+
     /// Replays that a snapshot was made.
-    pub fn replay_snapshot(&self, made: Snapshot, lsn: Lsn) -> Result<()> {
+    fn replay_snapshot(&self, made: Snapshot, lsn: Lsn) -> Result<()> {
         let unknown =
             |volume: u64| Error::corrupt(format!("the journal speaks of volume {volume}, which does not exist"));
         let found = |volume: u64| self.tables.borrow().volumes.get(&volume).cloned().ok_or_else(|| unknown(volume));
@@ -219,7 +238,7 @@ impl Inner {
     }
 
     /// Replays that a group of a volume reads as zeroes since `birth`, or has no holes any more.
-    pub fn replay_hole(&self, volume: u64, group: u32, birth: Option<Epoch>) {
+    fn replay_hole(&self, volume: u64, group: u32, birth: Option<Epoch>) {
         let state = self.tables.borrow().volumes.get(&volume).cloned();
         let Some(branch) = state.and_then(|state| state.branch()) else { return };
         let index = &mut branch.pvol.borrow_mut().index;

@@ -24,6 +24,7 @@ mod diff;
 mod locate;
 mod make;
 mod pages;
+mod record;
 mod rollback;
 mod tidy;
 
@@ -32,6 +33,7 @@ pub use diff::Changes;
 pub(crate) use locate::Place;
 pub use make::{Held as HeldWrites, SnapshotSpec, SvolStatus};
 pub(crate) use pages::Replayed as ReplayedEntries;
+pub(crate) use record::VersionRecord;
 pub(crate) use tidy::Tidying;
 
 use crate::tables::{Tables, VolumeState};

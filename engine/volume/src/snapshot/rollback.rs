@@ -6,7 +6,9 @@ use super::Branch;
 use super::change::Change;
 use super::locate::Place;
 use crate::record::Record;
-use crate::store::{Inner, Store, VolumeStatus};
+use crate::snapshot::VersionRecord;
+use crate::status::VolumeStatus;
+use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use crate::write::{Edges, PIECE_BLOCKS, checksums_of};
 use kura_block::{BLOCK_BYTES, Error, Result};
@@ -42,7 +44,7 @@ impl Store {
         let Some(branch) = volume.branch() else { return Err(Error::missing(format!("{snapshot}: no such snapshot"))) };
         inner.refuse_rolled_to(&volume, &branch)?;
         let rolled = Rolled { svol: svol.id, since: branch.pvol.borrow().pairs.next() };
-        inner.append(&Record::RollBack { volume: volume.id, rolled });
+        inner.append(&Record::Versions(VersionRecord::RollBack { volume: volume.id, rolled }));
         Inner::begin_rolling(&volume, &branch, rolled);
         inner.commit_all().await?;
         inner.tidier.notify_one();
@@ -100,7 +102,7 @@ impl Inner {
         for _ in 0..STEP {
             let first = volume.put_in_order.get();
             if first >= end {
-                self.append(&Record::RolledBack { volume: volume.id });
+                self.append(&Record::Versions(VersionRecord::RolledBack { volume: volume.id }));
                 branch.pvol.borrow_mut().rolled = None;
                 volume.put_in_order.set(0);
                 return self.commit_all().await;

@@ -3,6 +3,7 @@
 use super::{Branch, Family};
 use crate::extent::Pins;
 use crate::record::Record;
+use crate::snapshot::VersionRecord;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use futures::future::select;
@@ -162,7 +163,7 @@ impl Inner {
             for group in groups {
                 if !self.hole_is_needed(volume, &branch, group) {
                     self.unmap(volume, group * volume.shape.extents());
-                    self.append(&Record::NoHoles { volume: volume.id, group });
+                    self.append(&Record::Versions(VersionRecord::NoHoles { volume: volume.id, group }));
                     branch.pvol.borrow_mut().index.fill(group);
                 }
             }

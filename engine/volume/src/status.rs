@@ -1,0 +1,49 @@
+//! Stores and volumes as they are, for those who look.
+
+use crate::record::Spec;
+use crate::snapshot::SvolStatus;
+use kura_array::Shape;
+
+/// A store as it is; sizes in bytes, counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// In the write buffer, not at its place yet.
+    pub dirty_bytes: u64,
+    /// The most the write buffer takes.
+    pub dirty_limit_bytes: u64,
+    /// Of the journal.
+    pub journal_bytes: u64,
+    /// Of the journal, what a crash now would replay.
+    pub journal_used_bytes: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Bytes of volumes in the mirrored hot area, one copy counted.
+    pub hot_bytes: u64,
+    /// What the hot area holds, one copy counted.
+    pub hot_limit_bytes: u64,
+}
+
+/// A volume as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeStatus {
+    /// Its number; never used again.
+    pub id: u64,
+    /// What it was made as; the size is today's.
+    pub spec: Spec,
+    /// How it is laid on disks.
+    pub shape: Shape,
+    /// Bytes of extents it holds, one copy counted.
+    pub allocated_bytes: u64,
+    /// Handles open.
+    pub open: u32,
+    /// Snapshots and clones made of it.
+    pub snapshots: u32,
+    /// What it is besides, where it is a snapshot or clone itself.
+    pub svol: Option<SvolStatus>,
+}
