@@ -25,7 +25,9 @@ pub use info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, Volum
 pub use kura_array::hot::HotSettings;
 pub use kura_array::{Class as DiskClass, Layout, Shape};
 pub use kura_journal::Limits as JournalLimits;
-pub use kura_volume::{Replayed, Settings, Spec as VolumeSpec};
+pub use kura_volume::{
+    Hits, Pin, RegionUse, Replayed, Settings, Spec as VolumeSpec, TierMove, TierRules, TierSetup, TierStatus, TierWhy,
+};
 pub use node::Node;
 pub use pool::{NewDisk, PoolSpec, format, journal_ranges};
 pub use recording::{Entry as RecordedRequest, Op as RecordedOp, RecordedRequests, RecordingInfo};

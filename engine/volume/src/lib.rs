@@ -40,6 +40,7 @@ mod resync;
 mod store;
 mod stripe;
 mod tables;
+mod tier;
 mod volume;
 mod write;
 
@@ -48,4 +49,5 @@ pub use open::{JournalPlace, Parts, Replayed};
 pub use rebuild::Held;
 pub use record::Spec;
 pub use store::{Settings, Status, Store, VolumeStatus};
+pub use tier::{Hits, Pin, RegionUse, TierMove, TierRules, TierSetup, TierStatus, TierWhy};
 pub use volume::Volume;

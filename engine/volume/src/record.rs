@@ -12,10 +12,14 @@
 //! 14 hot blocks  u16, (born u64, slot u16, owner u64 as in a hot page, old born u64 or 0, old slot u16) each
 //! 15 hot slots given up  u16, (born u64, slot u16) each
 //! 16 settled    what the records before it say of stripes is complete and durable
+//! 30 promote  volume u64, index u32, places as in map: the extent has a fast copy there
+//! 31 demote   volume u64, index u32: it has none any more
+//! 32 tier rules  volume u64, rules (pin u8: 0 none, 1 fast, 2 slow; floor bytes u64, ceiling bytes u64)
 //!  shape: copies u8, columns u8, parity u8, chunk blocks u16
 //!  spec: name text, bytes u64, layout u8, flags u8 (1 thick, 2 read-only)
 //! ```
 
+use crate::tier::TierRules;
 use kura_array::hot::MirrorId;
 use kura_array::{Layout, Place, Places, Shape};
 use kura_block::{BLOCK_BYTES, DeviceId, Error, ExtentId, Reader, Result, Writer};
@@ -94,6 +98,9 @@ pub(crate) enum Record {
     HotBlocks { blocks: Vec<HotBlock> },
     HotGivenUp { slots: Vec<MirrorId> },
     Settled,
+    Promote { volume: u64, index: u32, places: Places },
+    Demote { volume: u64, index: u32 },
+    TierRules { volume: u64, rules: TierRules },
 }
 
 /// A block that lies in the hot area from now on.
@@ -219,6 +226,11 @@ impl Record {
             Self::Settled => {
                 out.u8(16);
             }
+            Self::Promote { volume, index, places } => encode_places(places, out.u8(30).u64(*volume).u32(*index)),
+            Self::Demote { volume, index } => {
+                out.u8(31).u64(*volume).u32(*index);
+            }
+            Self::TierRules { volume, rules } => rules.encode(out.u8(32).u64(*volume)),
             Self::HotGivenUp { slots } => {
                 out.u8(15).u16(slots.len() as u16);
                 for slot in slots {
@@ -281,6 +293,9 @@ impl Record {
                 Self::HotGivenUp { slots: (0..count).map(|_| decode_mirror_id(&mut reader)).collect::<Result<_>>()? }
             }
             16 => Self::Settled,
+            30 => Self::Promote { volume: reader.u64()?, index: reader.u32()?, places: decode_places(&mut reader)? },
+            31 => Self::Demote { volume: reader.u64()?, index: reader.u32()? },
+            32 => Self::TierRules { volume: reader.u64()?, rules: TierRules::decode(&mut reader)? },
             kind => {
                 return Err(Error::corrupt(format!(
                     "a journal record of kind {kind} is unknown: a newer kura wrote it"

@@ -5,11 +5,13 @@ use crate::open::JournalPlace;
 use crate::policy;
 use crate::rebuild::Held;
 use crate::record::{Record, Spec};
+pub(crate) use crate::reserve::Freed;
 use crate::reserve::Reserve;
 use crate::stripe::StripeId;
 use crate::tables::{Tables, VolumeState};
+use crate::tier::Tier;
 use kura_array::hot::{HotSettings, HotTable, MirrorId};
-use kura_array::{Array, Places, Shape};
+use kura_array::{Array, Shape};
 use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime, Shared};
 use kura_journal::{Journal, Lsn};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -92,23 +94,6 @@ pub struct VolumeStatus {
     pub open: u32,
 }
 
-/// Places given up, waiting to go back to the pool.
-pub(crate) struct Freed {
-    pub places: Places,
-    /// The extents of a volume that lay there.
-    pub extents: Vec<Rc<Extent>>,
-    /// The record that gave it up is below this.
-    pub until: Lsn,
-}
-
-impl Freed {
-    /// A group of extents of a volume.
-    pub fn group(extents: Vec<Rc<Extent>>, until: Lsn) -> Self {
-        let places = extents.first().map(|extent| extent.group.places()).unwrap_or_default();
-        Self { places, extents, until }
-    }
-}
-
 pub(crate) struct Inner {
     pub id: ControllerId,
     pub runtime: Rc<dyn Runtime>,
@@ -143,6 +128,8 @@ pub(crate) struct Inner {
     pub hot_refused: Cell<bool>,
     /// The migrator has something to look at.
     pub migrator: Notify,
+    /// The fast tier.
+    pub tier: Tier,
     /// Stripes on their way to their places, or being read as a whole: volume and stripe.
     pub stripes: RefCell<BTreeSet<StripeId>>,
     /// Of these, those on their way.
@@ -364,6 +351,7 @@ impl Store {
     pub fn begin_upkeep(&self) {
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).migrate_for_ever()));
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).rebuild_for_ever()));
+        self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).tier_for_ever()));
     }
 
     /// Disks that are being emptied.
@@ -394,6 +382,7 @@ impl Store {
         self.inner.checkpointer.notify_one();
         self.inner.rebuilder.notify_one();
         self.inner.migrator.notify_one();
+        self.inner.tier.wake.notify_one();
         self.inner.room.notify_waiters();
         let closed = self.inner.journal().close().await;
         done.and(closed)
@@ -447,7 +436,7 @@ impl Inner {
         self.leave_hot(volume, 0, u64::MAX);
         let until = Lsn(self.append(&Record::Delete { volume: volume.id }).0 + 1);
         volume.deleted.set(true);
-        self.freed.borrow_mut().extend(volume.take_groups().into_iter().map(|extents| Freed::group(extents, until)));
+        volume.take_groups().into_iter().for_each(|extents| self.give_up_group(extents, until));
         self.drop_dirty(volume, 0, u64::MAX);
         self.tables.borrow_mut().volumes.remove(&volume.id);
     }

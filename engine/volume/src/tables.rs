@@ -5,10 +5,13 @@
 //!  volumes u32, then each:
 //!  volume u64, spec and shape (as in records), groups u32, (index u32, born u64, places as in records) each
 //!  hot extents u32, (born u64, places as in records) each
+//!  fast copies u32, (volume u64, index u32, born u64, places as in records) each
+//!  volumes with tier rules u32, (volume u64, rules as in records) each
 //! ```
 
 use crate::extent::{Dirty, Extent, Group};
 use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
+use crate::tier::{HeatMap, Known, Tier, TierRules};
 use kura_array::hot::{HotTable, MirrorId};
 use kura_array::{Layout, PageOwner, Places, Shape};
 use kura_block::{Checksum, DeviceId, Error, Reader, Result, Writer};
@@ -16,7 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// A volume's tables and its part of the write buffer.
 pub(crate) struct VolumeState {
@@ -29,6 +32,10 @@ pub(crate) struct VolumeState {
     pub hot: RefCell<BTreeMap<u64, HotPlace>>,
     /// Blocks not at their place yet, by number.
     pub dirty: RefCell<BTreeMap<u64, Dirty>>,
+    /// What the user says of its place in the tiers.
+    pub tier: Cell<TierRules>,
+    /// Requests of its regions.
+    pub heat: HeatMap,
     pub deleted: Cell<bool>,
     pub opened: Cell<u32>,
 }
@@ -42,6 +49,8 @@ impl VolumeState {
             map: RefCell::default(),
             hot: RefCell::default(),
             dirty: RefCell::default(),
+            tier: Cell::default(),
+            heat: HeatMap::default(),
             deleted: Cell::new(false),
             opened: Cell::new(0),
         };
@@ -146,8 +155,16 @@ pub(crate) struct Tables {
     pub leaving: BTreeSet<DeviceId>,
 }
 
+/// Tables as they were written out, and what is yet to be looked up on the disks.
+pub(crate) struct Decoded {
+    pub tables: Tables,
+    /// Hot extents: their births, and where they lie.
+    pub hot: Vec<(u64, Places)>,
+    pub copies: Vec<Known>,
+}
+
 impl Tables {
-    pub fn encode(&self, hot: &HotTable) -> Vec<u8> {
+    pub fn encode(&self, hot: &HotTable, tier: &Tier) -> Vec<u8> {
         let mut out = Writer::new();
         out.u32(VERSION).u64(self.next_volume);
         for disks in [&self.failed, &self.leaving] {
@@ -170,15 +187,21 @@ impl Tables {
         for (born, extent) in hot.extents() {
             encode_places(&extent.places, out.u64(born));
         }
+        tier.encode(&mut out);
+        let rules = || self.volumes.values().filter(|volume| volume.tier.get() != TierRules::default());
+        out.u32(rules().count() as u32);
+        for volume in rules() {
+            volume.tier.get().encode(out.u64(volume.id));
+        }
         out.finish()
     }
 
-    /// Reads tables written by [`Tables::encode`], and where the hot extents lie; no bytes are the tables of a new
+    /// Reads tables written by [`Tables::encode`], and where the hot extents and fast copies lie; no bytes are the tables of a new
     /// controller.
-    pub fn decode(bytes: &[u8], extent_bytes: u64) -> Result<(Self, Vec<(u64, Places)>)> {
+    pub fn decode(bytes: &[u8], extent_bytes: u64) -> Result<Decoded> {
         let mut tables = Self::default();
         if bytes.is_empty() {
-            return Ok((tables, Vec::new()));
+            return Ok(Decoded { tables, hot: Vec::new(), copies: Vec::new() });
         }
         let mut reader = Reader::new(bytes);
         let version = reader.u32()?;
@@ -205,15 +228,33 @@ impl Tables {
         }
         let hot = (0..reader.u32()?).map(|_| Ok((reader.u64()?, decode_places(&mut reader)?)));
         let hot = hot.collect::<Result<_>>()?;
-        Ok((tables, hot))
+        let copies = Known::decode_all(&mut reader)?;
+        for _ in 0..reader.u32()? {
+            let (id, rules) = (reader.u64()?, TierRules::decode(&mut reader)?);
+            if let Some(volume) = tables.volumes.get(&id) {
+                volume.tier.set(rules);
+            }
+        }
+        Ok(Decoded { tables, hot, copies })
     }
 
     /// What does not hold: one line each.
-    pub fn check(&self, disks: &BTreeMap<DeviceId, u32>, hot: &HotTable) -> Vec<String> {
+    pub fn check(&self, disks: &BTreeMap<DeviceId, u32>, hot: &HotTable, tier: &Tier) -> Vec<String> {
         let mut violations = self.check_hot(hot);
         let mut seen = BTreeMap::new();
         for (born, extent) in hot.extents() {
             seen.extend(extent.places.iter().map(|place| (*place, format!("hot extent {born}"))));
+        }
+        for copy in tier.copies() {
+            let name = format!("the fast copy of extent {} of volume {}", copy.owner.index, copy.owner.volume);
+            for place in &copy.places {
+                if let Some(other) = seen.insert(*place, name.clone()) {
+                    violations.push(format!(
+                        "{name}: extent {} of disk {} is also {other}'s",
+                        place.extent.0, place.device.0
+                    ));
+                }
+            }
         }
         let mut names = BTreeSet::new();
         for volume in self.volumes.values() {
