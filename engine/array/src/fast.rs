@@ -44,6 +44,11 @@ impl Blocks {
         before
     }
 
+    /// Takes all out.
+    pub fn clear(&mut self) {
+        self.0.fill(0);
+    }
+
     /// How many there are.
     pub fn count(&self) -> u32 {
         self.0.iter().map(|byte| byte.count_ones()).sum()

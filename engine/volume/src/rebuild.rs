@@ -17,6 +17,7 @@ use crate::policy::rebuild_rest;
 use crate::record::Record;
 use crate::store::Inner;
 use crate::tables::VolumeState;
+use crate::tier::Bits;
 use crate::write::PIECE_BLOCKS;
 use futures::future::select;
 use kura_array::{Place, Site};
@@ -265,6 +266,8 @@ impl Inner {
         }
         self.append(&Record::Move { volume: volume.id, index: *index, places: site.places.clone() });
         group.set_places(site.places);
+        // What was written home lately was left out: it is stale still.
+        extents.iter().filter_map(|extent| extent.fast()).for_each(|copy| copy.change(Bits::forget_returned));
         let born = extents[0].owner.born;
         self.touched.borrow_mut().retain(|(of, group, _), _| (*of, *group) != (volume.id, born));
         Ok(Some(bytes))

@@ -108,6 +108,11 @@ impl Bits {
         self.valid.add(block);
     }
 
+    /// What was written home does not count: a place of it moved meanwhile.
+    pub fn forget_returned(&mut self) {
+        self.returned.clear();
+    }
+
     /// Home has the block too, durably, if nothing newer has landed here since; true when that is so.
     pub fn settle(&mut self, block: usize) -> bool {
         let settled = self.returned.remove(block);

@@ -37,7 +37,7 @@ mod recover;
 mod rules;
 mod status;
 
-pub(crate) use copy::{FastCopy, Key};
+pub(crate) use copy::{Bits, FastCopy, Key};
 pub(crate) use data::Source;
 pub use engine::{TierMove, TierSetup};
 pub(crate) use heat::HeatMap;
@@ -199,7 +199,7 @@ impl Inner {
     }
 
     /// Changes which blocks a copy has.
-    pub fn change_copy<T>(&self, copy: &FastCopy, change: impl FnOnce(&mut copy::Bits) -> T) -> T {
+    pub fn change_copy<T>(&self, copy: &FastCopy, change: impl FnOnce(&mut Bits) -> T) -> T {
         // One that was dropped has no page any more.
         if self.tier.copies.borrow().get(&copy.key()).is_some_and(|now| std::ptr::eq(&raw const **now, copy)) {
             self.tier.dirty.borrow_mut().insert(copy.key());
