@@ -103,7 +103,11 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Streak { share, streak } => {
-                write!(f, "its group drew {:.0} % of the volume's I/O, the {streak}th interval in a row", share * 100.0)
+                write!(
+                    f,
+                    "its group was a candidate {streak} intervals in a row, now with {:.0} % of the volume's I/O",
+                    share * 100.0
+                )
             }
             Self::Joined { share } => {
                 write!(f, "it joined a group on the fast tier that drew {:.0} % of the volume's I/O", share * 100.0)

@@ -81,6 +81,7 @@ mod saved;
 mod source;
 #[cfg(test)]
 mod tests;
+mod tier;
 mod trace_anatomy;
 
 pub use experiment::{About, Experiment, Point, Progress, Scale, Setting};

@@ -1,7 +1,7 @@
 //! Static tiering: what drew most I/O while it was training is on the fast tier from then on.
 
 use super::{Policy, region_size, wants, within};
-use crate::{Decision, Facts, Reason, Standing, Tier};
+use crate::{Decision, Facts, Reason, Standing, Tier, VolumeFacts};
 use kura_block::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -68,6 +68,16 @@ impl Fixed {
             self.chosen = ranked.into_iter().map(|(_, place)| place).collect();
         }
     }
+
+    /// Sends down what a volume has above its ceiling: what was not chosen, then the lowest ranks.
+    fn lower_to_ceiling(&self, volume: &VolumeFacts<'_>, decision: &mut Decision) {
+        let rank = |region: u32| self.chosen.iter().position(|place| *place == (volume.volume, region));
+        let mut placed: Vec<u32> = volume.placed.iter().map(|placed| placed.region).collect();
+        placed.sort_by_key(|region| std::cmp::Reverse(rank(*region).unwrap_or(usize::MAX)));
+        for region in placed.into_iter().take(wants::excess(volume) as usize) {
+            wants::push(decision, volume.volume, region..region + 1, Tier::Slow, Reason::Ceiling);
+        }
+    }
 }
 
 impl Policy for Fixed {
@@ -81,14 +91,19 @@ impl Policy for Fixed {
         if self.chosen.is_empty() {
             self.train(facts);
         }
+        let mut rooms: BTreeMap<u64, u32> = BTreeMap::new();
+        for volume in facts.volumes.iter().filter(|volume| wants::is_free(volume)) {
+            rooms.insert(volume.volume, wants::room(volume));
+            self.lower_to_ceiling(volume, &mut decision);
+        }
         // Every interval again, for a full fast tier may have room later.
         for (place, rank) in self.chosen.iter().zip(1..) {
             let Some(volume) = facts.volumes.iter().find(|volume| volume.volume == place.0) else { continue };
             let on_fast = volume.placed.binary_search_by_key(&place.1, |placed| placed.region).is_ok();
-            if on_fast || free == 0 || wants::room(volume) == 0 || !wants::is_free(volume) {
+            let Some(room) = rooms.get_mut(&place.0).filter(|room| **room > 0 && free > 0 && !on_fast) else {
                 continue;
-            }
-            free -= 1;
+            };
+            (*room, free) = (*room - 1, free - 1);
             let reason = Reason::Ranked { rank, ios: self.counts.get(place).copied().unwrap_or(0) };
             wants::push(&mut decision, place.0, place.1..place.1 + 1, Tier::Fast, reason);
         }

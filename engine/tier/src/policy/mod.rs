@@ -2,7 +2,11 @@
 
 mod fixed;
 mod otf_ast;
+#[cfg(test)]
+mod tests;
 mod wants;
+#[cfg(test)]
+mod world;
 mod worth;
 
 pub use fixed::{Fixed, FixedSettings};

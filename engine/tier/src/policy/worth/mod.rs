@@ -17,7 +17,7 @@
 mod heat;
 
 use super::{Policy, region_size, wants, within};
-use crate::{Decision, Facts, Pace, Reason, Standing, Tier};
+use crate::{Decision, Facts, Pace, Reason, Standing, Tier, VolumeFacts};
 use heat::{HeatMap, LEVELS, Now, SHIFTS};
 use kura_block::Result;
 use serde::{Deserialize, Serialize};
@@ -67,8 +67,19 @@ const LEAST_WEIGHT: f64 = 0.05;
 const MOST_WEIGHT: f64 = 4.0;
 /// Seconds in which what is known of a level's word halves, and how many requests stand for "it is kept" at first.
 const WORD_HALF_LIFE_S: f64 = 1200.0;
-const WORD_PRIOR: f64 = 500.0;
+const WORD_PRIOR: f64 = 100.0;
 const WORD_RANGE: (f64, f64) = (0.01, 2.0);
+/// Words are told apart by level, and by how much the cell drew: under 4 requests, 16, 64, 256, or more.
+const AMOUNTS: usize = 5;
+
+/// Which word a cell of this level that drew so much gives.
+fn word_of(level: usize, drew: f32) -> usize {
+    let amount = (1..AMOUNTS).take_while(|amount| drew >= (1_u32 << (2 * amount)) as f32).count();
+    level * AMOUNTS + amount
+}
+
+/// What each word is worth.
+type Worths = [f32; LEVELS * AMOUNTS];
 
 impl WorthSettings {
     pub(super) fn check(&self) -> Result<()> {
@@ -99,7 +110,7 @@ impl Word {
 #[derive(Clone, Debug, Default)]
 struct Volume {
     heat: HeatMap,
-    /// The level on whose word a region came up, by region.
+    /// The word on which a region came up, by region.
     came_by: Vec<u8>,
     /// I/O of the last interval, by region and of all.
     last: Vec<(u32, u32)>,
@@ -115,6 +126,7 @@ struct Candidate {
     start: u32,
     end: u32,
     level: usize,
+    word: usize,
     /// Requests expected a region.
     expected: f32,
 }
@@ -124,7 +136,7 @@ struct Candidate {
 pub struct Worth {
     settings: WorthSettings,
     volumes: BTreeMap<u64, Volume>,
-    words: [Word; LEVELS],
+    words: [Word; LEVELS * AMOUNTS],
     pace_bytes_per_s: u64,
 }
 
@@ -132,11 +144,11 @@ impl Worth {
     /// The policy at its beginning. The settings have been checked.
     pub fn new(settings: WorthSettings) -> Self {
         let pace_bytes_per_s = settings.most_bytes_per_s;
-        Self { settings, volumes: BTreeMap::new(), words: [Word::default(); LEVELS], pace_bytes_per_s }
+        Self { settings, volumes: BTreeMap::new(), words: [Word::default(); LEVELS * AMOUNTS], pace_bytes_per_s }
     }
 
-    /// What a level's word is worth, each.
-    fn worths(&self) -> [f32; LEVELS] {
+    /// What each word is worth.
+    fn worths(&self) -> Worths {
         self.words.map(Word::worth)
     }
 
@@ -188,11 +200,13 @@ impl Worth {
                 let shift = SHIFTS[level];
                 for of_cell in volume.heat.chunk_by(|a, b| a.region >> shift == b.region >> shift) {
                     let region = of_cell[0].region;
-                    let expected = own.heat.density(level, region, now) * worths[level];
+                    let density = own.heat.density(level, region, now);
+                    let word = word_of(level, density * (1_u32 << shift) as f32);
+                    let expected = density * worths[word];
                     if expected >= bar {
                         let start = region >> shift << shift;
                         let end = start.saturating_add(1 << shift).min(volume.regions);
-                        found.push(Candidate { volume: index, start, end, level, expected });
+                        found.push(Candidate { volume: index, start, end, level, word, expected });
                     }
                 }
             }
@@ -212,13 +226,15 @@ impl Worth {
     fn victims(&self, facts: &Facts<'_>, most: usize) -> Vec<(f32, usize, u32)> {
         let worths = self.worths();
         let mut victims = Vec::new();
-        for (index, volume) in facts.volumes.iter().enumerate().filter(|(_, volume)| wants::is_free(volume)) {
+        // What is above its ceiling has been dealt with.
+        let may_leave = |volume: &VolumeFacts<'_>| wants::is_free(volume) && wants::excess(volume) == 0;
+        for (index, volume) in facts.volumes.iter().enumerate().filter(|(_, volume)| may_leave(volume)) {
             let Some((own, now)) = self.volumes.get(&volume.volume).and_then(|own| Some((own, own.now?))) else {
                 continue;
             };
             let begin = victims.len();
             victims.extend(
-                volume.placed.iter().map(|placed| (own.expected(placed.region, worths, now), index, placed.region)),
+                volume.placed.iter().map(|placed| (own.expected(placed.region, &worths, now), index, placed.region)),
             );
             // The best ones stay, down to the floor.
             keep_least(&mut victims, begin, wants::spare(volume) as usize);
@@ -262,8 +278,14 @@ fn keep_least(victims: &mut Vec<Victim>, begin: usize, most: usize) {
 
 impl Volume {
     /// Requests expected at a region.
-    fn expected(&self, region: u32, worths: [f32; LEVELS], now: Now) -> f32 {
-        (0..LEVELS).map(|level| self.heat.density(level, region, now) * worths[level]).fold(0.0, f32::max)
+    fn expected(&self, region: u32, worths: &Worths, now: Now) -> f32 {
+        (0..LEVELS).map(|level| self.expected_by(level, region, worths, now)).fold(0.0, f32::max)
+    }
+
+    /// The same by the word of one level.
+    fn expected_by(&self, level: usize, region: u32, worths: &Worths, now: Now) -> f32 {
+        let density = self.heat.density(level, region, now);
+        density * worths[word_of(level, density * (1_u32 << SHIFTS[level]) as f32)]
     }
 }
 
@@ -361,11 +383,10 @@ impl Policy for Worth {
                 costs_ms: f64::from(bar) * saved_ms,
             };
             let brought = round.bring(candidate, &reason);
-            self.words[candidate.level].promised +=
-                brought.len() as f64 * expected / f64::from(worths[candidate.level]);
+            self.words[candidate.word].promised += brought.len() as f64 * expected / f64::from(worths[candidate.word]);
             if let Some(own) = self.volumes.get_mut(&facts.volumes[candidate.volume].volume) {
                 for region in brought {
-                    own.came_by[region as usize] = candidate.level as u8;
+                    own.came_by[region as usize] = candidate.word as u8;
                 }
             }
         }
@@ -379,7 +400,7 @@ impl Policy for Worth {
             return Standing { verdict: "no I/O of the volume was seen yet".into(), ..Standing::default() };
         };
         let worths = self.worths();
-        let of = |level: usize| own.heat.density(level, region, now) * worths[level];
+        let of = |level: usize| own.expected_by(level, region, &worths, now);
         let level = (0..LEVELS).max_by(|a, b| of(*a).total_cmp(&of(*b))).unwrap_or(0);
         let (expected, neighbourhood) = (of(level), self.settings.region_bytes << SHIFTS[level]);
         let ios = own.last.binary_search_by_key(&region, |(region, _)| *region).map_or(0, |at| own.last[at].1);
@@ -387,9 +408,8 @@ impl Policy for Worth {
             share: f64::from(ios) / own.total.max(1) as f64,
             expected_ios: Some(expected.into()),
             verdict: format!(
-                "{expected:.3} requests expected by what {} MiB around it drew, whose word is worth {:.2}",
-                neighbourhood.div_ceil(1 << 20),
-                worths[level]
+                "{expected:.3} requests expected by what {} MiB around it drew",
+                neighbourhood.div_ceil(1 << 20)
             ),
             ..Standing::default()
         }
@@ -418,7 +438,7 @@ impl Worth {
             let mut all: Vec<Victim> = volume
                 .placed
                 .iter()
-                .map(|placed| (own.expected(placed.region, worths, now), 0, placed.region))
+                .map(|placed| (own.expected(placed.region, &worths, now), 0, placed.region))
                 .collect();
             keep_least(&mut all, 0, excess);
             all.sort_unstable_by_key(|victim| victim.2);
