@@ -4,7 +4,7 @@ use crate::cli::{Class, Command, Common, ControllerCommand, DiskCommand, Layout,
 use crate::disks::unlike;
 use crate::show::{self, Out};
 use crate::size::Size;
-use crate::{tls, trace};
+use crate::{tier, tls, trace};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kura_admin::{CheckRequest, CheckResult, Client, Disk, NewDisk, NewVolume, ResizeVolume, ServerUri, Token, Volume};
@@ -24,6 +24,7 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
         Command::Controller(ControllerCommand::List) => {
             out.show(client.controllers().await?.as_slice(), show::controllers)?;
         }
+        Command::Tier(command) => tier::tier(&client, out, command).await?,
         Command::Trace(command) => trace::trace(&client, out, command).await?,
         Command::Serve(_)
         | Command::Pool(PoolCommand::Create(_))

@@ -21,6 +21,7 @@ mod show;
 mod size;
 #[cfg(test)]
 mod tests;
+mod tier;
 mod tls;
 mod trace;
 

@@ -37,6 +37,8 @@ pub struct Controller {
     pub(crate) pool: RefCell<PoolFacts>,
     /// Where the clients of a volume find its recording, by the volume's name.
     taps: RefCell<BTreeMap<String, Rc<Tap>>>,
+    /// The tiering policy at work.
+    pub(crate) tiering: RefCell<Option<kura_tier::Settings>>,
 }
 
 /// What the labels say, and where the disks are.
@@ -91,7 +93,17 @@ impl Controller {
         };
         let (store, replayed) = Store::recover(parts).await?;
         let pool = RefCell::new(PoolFacts { label: pool.label, found: pool.found });
-        Ok(Rc::new(Self { id, runtime, shared, store, opener, replayed, pool, taps: RefCell::default() }))
+        Ok(Rc::new(Self {
+            id,
+            runtime,
+            shared,
+            store,
+            opener,
+            replayed,
+            pool,
+            taps: RefCell::default(),
+            tiering: RefCell::default(),
+        }))
     }
 
     /// Controllers of the pool that the disks at `paths` make up.

@@ -18,6 +18,7 @@ mod membership;
 mod node;
 mod pool;
 mod recording;
+mod tiering;
 
 pub use controller::{Config, Controller, Opener};
 pub use door::{Door, Inbox, door};
@@ -25,9 +26,11 @@ pub use info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, Volum
 pub use kura_array::hot::HotSettings;
 pub use kura_array::{Class as DiskClass, Layout, Shape};
 pub use kura_journal::Limits as JournalLimits;
+pub use kura_tier::{Reason as TierReason, Settings as TierSettings, Standing as TierStanding, Tier};
 pub use kura_volume::{
     Hits, Pin, RegionUse, Replayed, Settings, Spec as VolumeSpec, TierMove, TierRules, TierSetup, TierStatus, TierWhy,
 };
 pub use node::Node;
 pub use pool::{NewDisk, PoolSpec, format, journal_ranges};
 pub use recording::{Entry as RecordedRequest, Op as RecordedOp, RecordedRequests, RecordingInfo};
+pub use tiering::{TierConfig, TierInfo, TierMoveInfo, TierWhyInfo};

@@ -22,6 +22,7 @@ mod problem;
 mod resources;
 mod routes;
 mod server;
+mod tier;
 
 #[cfg(test)]
 mod tests;
@@ -36,3 +37,4 @@ pub use resources::{
 };
 pub use routes::{Admin, Disks, router};
 pub use server::{Access, Listener, serve};
+pub use tier::{RegionHeat, TierClass, TierMove, TierRules, TierStatus, TierWhy, VolumeHeat};

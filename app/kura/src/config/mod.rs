@@ -7,8 +7,10 @@ mod check;
 mod finding;
 #[cfg(test)]
 mod tests;
+mod tier;
 
 pub use finding::{Finding, Findings};
+pub use tier::Tier;
 
 use crate::size::Size;
 use kura_sim::Model;
@@ -37,6 +39,8 @@ pub struct Config {
     pub admin: Admin,
     /// The pool.
     pub pool: Pool,
+    /// The tiers.
+    pub tier: Tier,
 }
 
 /// What is logged, to standard error.
@@ -275,6 +279,7 @@ impl Default for Config {
             s3: S3::default(),
             admin: Admin::default(),
             pool: Pool::default(),
+            tier: Tier::default(),
         }
     }
 }

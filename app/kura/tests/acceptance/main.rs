@@ -19,5 +19,6 @@ mod replicate;
 mod s3;
 mod serving;
 mod suites;
+mod tier;
 mod tls;
 mod trace;

@@ -108,6 +108,12 @@ impl Bits {
         self.valid.add(block);
     }
 
+    /// Home counts for nothing: all that lies here is written there again.
+    pub fn take_all_for_stale(&mut self) {
+        self.stale = self.valid.clone();
+        self.returned.clear();
+    }
+
     /// What was written home does not count: a place of it moved meanwhile.
     pub fn forget_returned(&mut self) {
         self.returned.clear();

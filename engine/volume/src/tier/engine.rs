@@ -53,6 +53,8 @@ pub(super) struct Waiting {
     pub left: std::ops::Range<u32>,
     /// Times it found no room.
     pub refused: u32,
+    /// There was something to move.
+    pub begun: bool,
 }
 
 /// What the engine knows.
@@ -345,7 +347,7 @@ impl Engine {
         if self.moves.len() > REMEMBERED {
             self.moves.pop_front();
         }
-        self.waiting.push_back(Waiting { number, decided, left, refused: 0 });
+        self.waiting.push_back(Waiting { number, decided, left, refused: 0, begun: false });
     }
 
     /// A move, while it is remembered.

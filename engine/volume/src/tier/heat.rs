@@ -59,6 +59,19 @@ pub struct Hits {
     pub writes: u64,
 }
 
+impl std::ops::Add for Hits {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            fast_reads: self.fast_reads + other.fast_reads,
+            fast_writes: self.fast_writes + other.fast_writes,
+            reads: self.reads + other.reads,
+            writes: self.writes + other.writes,
+        }
+    }
+}
+
 impl Inner {
     /// Counts a request of blocks `first` to before `end`.
     pub fn note_use(&self, volume: &VolumeState, first: u64, end: u64, write: bool) {

@@ -1,7 +1,7 @@
 //! The mover: carries out what was decided, an extent at a time, and brings down what lies on a disk that fails or leaves.
 
 use super::engine::{Measured, Waiting};
-use super::{FastCopy, Inner};
+use super::{Bits, FastCopy, Inner};
 use crate::tables::VolumeState;
 use futures::StreamExt;
 use futures::future::select;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// How often the slow tier is looked at in an interval, and how long between at least and at most.
-const LOOKS: u32 = 64;
+const LOOKS: u32 = 16;
 const LOOK: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(500);
 /// How long to wait before trying again what something else was in the way of.
 const BUSY: Duration = Duration::from_millis(10);
@@ -80,7 +80,7 @@ impl Inner {
         while let Some(mut waiting) = engine.waiting.pop_front() {
             let step = self.next_of(&mut waiting, &mut engine);
             if waiting.left.is_empty() {
-                engine.finish(waiting.number, now);
+                engine.finish(&waiting, now);
             } else {
                 engine.waiting.push_front(waiting);
             }
@@ -109,16 +109,22 @@ impl Inner {
             let key = (volume.id, index);
             match (waiting.decided.to, extent.fast()) {
                 (Class::Fast, None) if !engine.flying.contains(&key) => {
+                    waiting.begun = true;
                     return Some(Step::Up(volume, index, waiting.number));
                 }
                 // It was on its way down: it turns around.
                 (Class::Fast, Some(copy)) if copy.is_leaving() && self.is_wanted(&copy) => {
                     copy.set_leaving(false);
                     self.tier.leaving.borrow_mut().remove(&key);
-                    engine.arrived(waiting.number, 0);
+                    waiting.begun = true;
+                    engine.arrived(waiting.number, 0, self.runtime.now());
                 }
                 (Class::Slow, Some(copy)) if !copy.is_leaving() => {
+                    waiting.begun = true;
                     engine.down_by.insert(key, waiting.number);
+                    if !waiting.decided.drop_clean && self.is_redundant(&copy) {
+                        self.change_copy(&copy, Bits::take_all_for_stale);
+                    }
                     self.send_down(&copy);
                 }
                 _ => {}
@@ -153,7 +159,7 @@ impl Inner {
                 match done {
                     Ok(bytes) => {
                         Measured::note(&mut engine.measured.up, took);
-                        engine.arrived(number, bytes);
+                        engine.arrived(number, bytes, self.runtime.now());
                     }
                     Err(error) => {
                         let full = error.kind() == Kind::Full;
@@ -174,7 +180,7 @@ impl Inner {
                             Measured::note(&mut engine.measured.down, now.saturating_sub(begun));
                         }
                         if let Some(number) = number {
-                            engine.brought(number, bytes, dropped);
+                            engine.brought(number, bytes, dropped, now);
                         }
                         if dropped {
                             engine.down_by.remove(&copy.key());
@@ -216,24 +222,25 @@ impl FastCopy {
 
 impl super::engine::Engine {
     /// An extent of a move has arrived.
-    fn arrived(&mut self, number: u64, bytes: u64) {
-        if let Some(remembered) = self.remembered(number) {
-            remembered.extents += 1;
-            remembered.bytes += bytes;
-        }
+    fn arrived(&mut self, number: u64, bytes: u64, now: Duration) {
+        self.brought(number, bytes, true, now);
     }
 
-    /// Blocks of an extent have been written home.
-    fn brought(&mut self, number: u64, bytes: u64, dropped: bool) {
+    /// Blocks of an extent have been written home; `whole` when that is all of it.
+    fn brought(&mut self, number: u64, bytes: u64, whole: bool, now: Duration) {
         if let Some(remembered) = self.remembered(number) {
-            remembered.extents += u32::from(dropped);
+            remembered.extents += u32::from(whole);
             remembered.bytes += bytes;
+            // Its last extents arrive when nothing is left to begin.
+            remembered.done = remembered.done.map(|_| now);
         }
     }
 
     /// Nothing is left to begin of a move. One that had nothing to do at all is forgotten.
-    fn finish(&mut self, number: u64, now: Duration) {
-        if let Some(remembered) = self.remembered(number) {
+    fn finish(&mut self, waiting: &Waiting, now: Duration) {
+        if !waiting.begun {
+            self.moves.retain(|remembered| remembered.number != waiting.number);
+        } else if let Some(remembered) = self.remembered(waiting.number) {
             remembered.done = Some(now);
         }
     }

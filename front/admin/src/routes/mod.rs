@@ -4,6 +4,7 @@ mod about;
 mod jobs;
 mod pool;
 mod recordings;
+mod tier;
 mod volumes;
 
 use crate::jobs::Jobs;
@@ -68,6 +69,7 @@ type Shared = State<Arc<Door>>;
         (name = "node", description = "The node as a whole"),
         (name = "volumes", description = "Volumes, each an NBD export of its name"),
         (name = "pool", description = "The pool and its disks"),
+        (name = "tier", description = "What lies in the fast tier, and why"),
         (name = "recordings", description = "Recordings of volumes' requests: traces of live volumes"),
         (name = "jobs", description = "Long work"),
     )
@@ -87,6 +89,11 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(pool::fail_disk))
         .routes(routes!(pool::remove_disk))
         .routes(routes!(pool::controllers))
+        .routes(routes!(tier::show))
+        .routes(routes!(tier::moves))
+        .routes(routes!(tier::rules, tier::set_rules))
+        .routes(routes!(tier::why))
+        .routes(routes!(tier::heat))
         .routes(routes!(recordings::list))
         .routes(routes!(recordings::begin, recordings::show, recordings::delete))
         .routes(routes!(recordings::stop))
