@@ -15,6 +15,7 @@ mod process;
 mod replicate;
 mod report;
 mod side;
+mod tier;
 mod trace;
 
 use anyhow::Result;
@@ -36,6 +37,8 @@ enum Name {
     Object(object::Args),
     /// Copies of file trees beside rsync, xargs, fpsync and rclone.
     Replicate(replicate::Args),
+    /// What deciding costs: a step of each tiering policy over a million regions.
+    Tier(tier::Args),
     /// A volume while its requests are recorded beside the same volume while they are not.
     Trace(trace::Args),
 }
@@ -47,6 +50,7 @@ pub fn run(args: &Args) -> Result<()> {
         Name::Nbd(args) => nbd::run(args),
         Name::Object(args) => object::run(args),
         Name::Replicate(args) => replicate::run(args),
+        Name::Tier(args) => tier::run(args),
         Name::Trace(args) => trace::run(args),
     }
 }

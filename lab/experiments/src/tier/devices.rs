@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 /// Bytes of a stripe unit.
 const UNIT_BYTES: u64 = 64 << 10;
-/// What requests are rounded to.
-const SECTOR_BYTES: u64 = 512;
+/// A sector of the disks, which requests are rounded to.
+const SECTOR_BYTES: u64 = 4096;
 /// Disks of the paper's evaluation: four of 10,000 revolutions a minute and 450 GB.
 const DISKS: u64 = 4;
 const DISK_BYTES: u64 = 450_000_000_000;
@@ -34,12 +34,9 @@ pub struct Devices {
 pub struct Work {
     /// Nanoseconds in which they were busy, summed.
     pub busy_ns: u64,
-    /// The most nanoseconds that operations of one device have spent on it, waiting and in service.
-    pub present_ns: Vec4,
+    /// Nanoseconds that operations have spent on each device, waiting and in service.
+    pub present_ns: [u64; DISKS as usize],
 }
-
-/// One number a disk.
-pub type Vec4 = [u64; DISKS as usize];
 
 impl Devices {
     /// The paper's devices. A solid-state device takes as long wherever it is asked, so that it has a place for every

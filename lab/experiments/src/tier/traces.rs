@@ -11,11 +11,12 @@ use anyhow::Result;
 /// The paper's systems and ours on any traces.
 pub struct TierTraces;
 
-/// What is looked at where no trace was given: concentrations with as many reads as writes, several at once, a few
-/// blocks that stay hot, and a scan.
-const LOADS: [&str; 4] = [
+/// What is looked at where no trace was given: concentrations with as many reads as writes, several at once, those of
+/// which the disks are as busy as the paper's, a few blocks that stay hot, and a scan.
+const LOADS: [&str; 5] = [
     "load:concentrations,seconds=7200",
     "load:concentrations,at_once=4,reads=0.7,window=0.012,seconds=7200",
+    "load:src1_0-like,rate=1000,seconds=2400",
     "load:zipf,size=64G,rate=150,seconds=7200",
     "load:sequential,size=64G,rate=150,seconds=7200",
 ];

@@ -47,7 +47,7 @@ pub struct WorthSettings {
 impl Default for WorthSettings {
     fn default() -> Self {
         Self {
-            interval_ms: 2_000,
+            interval_ms: 1_000,
             region_bytes: 4 << 20,
             half_life_s: 300,
             margin: 1.0,
@@ -63,7 +63,9 @@ const NAME: &str = "worth";
 const BUSY: f64 = 0.8;
 const QUEUE: f64 = 4.0;
 /// How a copy's cost is weighed: by the requests it delays, of which there are few on idle devices and many on busy ones.
+/// Where it displaces something, the least is more: what leaves may have to come back.
 const LEAST_WEIGHT: f64 = 0.05;
+const LEAST_DISPLACING: f64 = 0.25;
 const MOST_WEIGHT: f64 = 4.0;
 /// Seconds in which what is known of a level's word halves, and how many requests stand for "it is kept" at first.
 const WORD_HALF_LIFE_S: f64 = 1200.0;
@@ -179,12 +181,15 @@ impl Worth {
         }
     }
 
-    /// Requests that a region must be expected to draw before it is worth its copy.
-    fn bar(&self, facts: &Facts<'_>) -> f32 {
+    /// Requests that a region must be expected to draw before it is worth its copy: into free space, and by how many
+    /// more than what leaves for it.
+    fn bars(&self, facts: &Facts<'_>) -> (f32, f32) {
         let busy = facts.slow.utilisation.clamp(0.0, 0.99);
-        let weight = (busy / (1.0 - busy)).clamp(LEAST_WEIGHT, MOST_WEIGHT);
+        let weight = busy / (1.0 - busy);
         let saved_ms = (facts.costs.slow_ms - facts.costs.fast_ms).max(0.01);
-        (self.settings.margin * facts.costs.up_ms * weight / saved_ms) as f32
+        let bar =
+            |least| (self.settings.margin * facts.costs.up_ms * weight.clamp(least, MOST_WEIGHT) / saved_ms) as f32;
+        (bar(LEAST_WEIGHT), bar(LEAST_DISPLACING))
     }
 
     /// What might come up: the cells with I/O in this interval, from the widest to the region itself, those that draw
@@ -299,6 +304,7 @@ struct Round<'a, 'f> {
     free: u32,
     victims: std::iter::Peekable<std::vec::IntoIter<Victim>>,
     displace: f32,
+    displacing: f32,
     /// By volume: regions that may still come up, and those that come up by now.
     rooms: Vec<u32>,
     taken: Vec<BTreeSet<u32>>,
@@ -332,9 +338,9 @@ impl Round<'_, '_> {
         if self.free > 0 {
             return true;
         }
-        let Some((expected, index, region)) =
-            self.victims.next_if(|victim| victim.0 * self.displace < candidate.expected)
-        else {
+        let Some((expected, index, region)) = self.victims.next_if(|victim| {
+            victim.0 * self.displace < candidate.expected && victim.0 + self.displacing < candidate.expected
+        }) else {
             return false;
         };
         let reason = Reason::Displaced { expected_ios: expected.into(), by_ios: candidate.expected.into() };
@@ -355,7 +361,7 @@ impl Policy for Worth {
         let mut decision = Decision { moves: Vec::new(), pace: Pace { bytes_per_s: self.pace_bytes_per_s, depth: 1 } };
         let free = wants::moves(facts, &mut decision);
         self.lower_to_ceilings(facts, &mut decision);
-        let bar = self.bar(facts);
+        let (bar, displacing) = self.bars(facts);
         let candidates = self.candidates(facts, bar);
         let budget = self.budget(facts);
         let wanted: u64 = candidates.iter().map(|candidate| u64::from(candidate.end - candidate.start)).sum();
@@ -369,6 +375,7 @@ impl Policy for Worth {
             free,
             victims: victims.into_iter().peekable(),
             displace: self.settings.displace as f32,
+            displacing,
             rooms: facts.volumes.iter().map(wants::room).collect(),
             taken: vec![BTreeSet::new(); facts.volumes.len()],
         };
