@@ -1,9 +1,9 @@
-//! The comparator: a block cache in the manner of FlashCache. Blocks of 4 KiB, write-back, sets of 512 blocks that lie
+//! The comparator: a block cache in the manner of `FlashCache`. Blocks of 4 KiB, write-back, sets of 512 blocks that lie
 //! on end on the volume, the least recently used of a set leaves first.
 //!
 //! Its rules: a miss is read from the disks and written to the cache; a write goes to the cache whether or not the block
 //! is there, with a write of metadata when a block becomes dirty; a set with more than a fifth dirty is cleaned, the
-//! least recently used first, two writes of a set and four of all at a time; where a set has no clean block to give, the
+//! least recently used first, four writes at a time; where a set has no clean block to give, the
 //! request goes to the disks. What it leaves out: cleaning of what is dirty for a quarter of an hour.
 
 use super::devices::{Devices, Way};
@@ -96,7 +96,9 @@ impl State {
         dirty.sort_unstable_by_key(|at| set[*at].used);
         dirty.truncate(dirty.len() - DIRTY);
         let mut blocks: Vec<u64> = dirty.iter().map(|at| u64::from(set[*at].tag) - 1).collect();
-        dirty.iter().for_each(|at| set[*at].dirty = false);
+        for at in dirty {
+            set[at].dirty = false;
+        }
         blocks.sort_unstable();
         for run in blocks.chunk_by(|a, b| a + 1 == *b) {
             self.to_clean.push_back(run[0] * BLOCK_BYTES..(run[run.len() - 1] + 1) * BLOCK_BYTES);

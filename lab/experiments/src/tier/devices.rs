@@ -56,7 +56,7 @@ impl Devices {
 
     /// Disks.
     pub fn disks(&self) -> u64 {
-        DISKS
+        self.slow.len() as u64
     }
 
     /// Reads or writes a range of the volume on the disks: of each at most one piece, for neighbouring stripes are

@@ -47,6 +47,8 @@ pub struct Config {
     volume_bytes: u64,
     /// Seconds of the load before what is measured: static tiering is trained on them.
     from_s: u64,
+    /// Whether the other systems serve those seconds too, unmeasured: else they begin cold, as the paper's do.
+    warmed: bool,
     /// Seconds of the load up to which it is measured.
     to_s: u64,
 }
@@ -83,13 +85,14 @@ fn requests(config: &Config) -> Result<(Vec<Request>, Vec<Request>)> {
 fn run(config: &Config, seed: u64, progress: &Progress<'_>) -> Result<Data> {
     let (before, own) = requests(config)?;
     let sim = Sim::new(seed);
-    sim.set_limit(Duration::from_secs(100 * 365 * 86_400));
+    sim.set_limit(Duration::from_hours(24 * 366 * 100));
     let devices = Rc::new(Devices::new(&sim, config.volume_bytes));
     match &config.driver {
         System::Tiered(spec) => {
             let trained_on = if config.system == systems::STATIC { before.as_slice() } else { &[] };
             let driver = Tiered::start(spec, config.volume_bytes, &devices, &sim.runtime(), trained_on)?;
             let serving = Serving::Tiered(driver);
+            warm_up(config, &sim, &devices, &serving, &before);
             let measured = play(&sim, &devices, &serving, &own, &|part| progress.at(0.5 * part));
             let interval_ns = spec.settings.interval_ns();
             let (region_bytes, begun_ns) = (spec.settings.region_bytes(), config.from_s * 1_000_000_000);
@@ -104,10 +107,18 @@ fn run(config: &Config, seed: u64, progress: &Progress<'_>) -> Result<Data> {
         }
         System::Cache { cache_bytes } => {
             let serving = Serving::Cache(Cache::new(*cache_bytes, &devices, &sim.runtime()));
+            warm_up(config, &sim, &devices, &serving, &before);
             let measured = play(&sim, &devices, &serving, &own, &|part| progress.at(0.5 * part));
             let again = play(&sim, &devices, &serving, &own, &|part| progress.at(0.5 + 0.5 * part));
             Ok(Data { measured, again, oracle: None })
         }
+    }
+}
+
+/// Serves what comes before, where that is asked for.
+fn warm_up(config: &Config, sim: &Sim, devices: &Devices, serving: &Serving, before: &[Request]) {
+    if config.warmed && config.system != systems::STATIC {
+        play(sim, devices, serving, before, &|_| {});
     }
 }
 

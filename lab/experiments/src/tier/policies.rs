@@ -51,6 +51,7 @@ impl Experiment for TierPolicies {
                     source: source.clone(),
                     volume_bytes: VOLUME_BYTES,
                     from_s: load.seconds,
+                    warmed: false,
                     to_s: 2 * load.seconds,
                 },
             }));

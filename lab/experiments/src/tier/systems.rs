@@ -89,7 +89,7 @@ impl Scene {
             }
             WORTH => {
                 // What the buffer takes of the solid-state device is not there for regions.
-                let buffer_bytes = self.fast_bytes / 24;
+                let buffer_bytes = self.fast_bytes / 12;
                 TieredSpec {
                     settings: Settings::Worth(WorthSettings::default()),
                     fast_bytes: self.fast_bytes - buffer_bytes,

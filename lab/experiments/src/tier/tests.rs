@@ -16,6 +16,7 @@ fn config(system: &'static str) -> Config {
         source: Source::load(load, 1).unwrap(),
         volume_bytes: 30 * GIB,
         from_s: 600,
+        warmed: false,
         to_s: 1200,
     }
 }

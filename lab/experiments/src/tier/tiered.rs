@@ -156,7 +156,9 @@ impl Tiered {
     /// writing the table.
     fn place(&self, before: &[Request]) {
         let Some(last) = before.last() else { return };
-        before.iter().for_each(|request| self.count(request));
+        for request in before {
+            self.count(request);
+        }
         let decision = self.ask(last.at_ns.max(1));
         let ups = decision.moves.into_iter().filter(|decided| decided.to == Tier::Fast);
         self.state.borrow_mut().table.extend(ups.flat_map(|up| up.regions).map(|region| (region, Phase::There)));
@@ -204,10 +206,9 @@ impl Tiered {
             served.slow |= to == To::Slow;
             let way = if request.op == Op::Write { Way::Write } else { Way::Read };
             match to {
-                To::Fast => self.devices.fast(way, range).await,
                 To::Slow => self.devices.slow(way, range).await,
                 To::Buffer if self.spec.buffer == Buffer::Moving => self.runtime.sleep(MEMORY).await,
-                To::Buffer => self.devices.fast(way, range).await,
+                To::Fast | To::Buffer => self.devices.fast(way, range).await,
             }
         }
         served

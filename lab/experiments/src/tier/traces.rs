@@ -80,6 +80,7 @@ impl Fitted {
             source: Source::Load(String::new()),
             volume_bytes: *volume_bytes,
             from_s: *from_s,
+            warmed: true,
             to_s: *to_s,
         }
     }
