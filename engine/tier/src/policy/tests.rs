@@ -19,6 +19,9 @@ fn minute(busy: &[(u32, u32)]) -> Vec<Heat> {
     reads(busy.iter().map(|(sublun, ios)| (region(*sublun), *ios)).chain(quiet))
 }
 
+/// Intervals, the I/O of each, and what is on the fast tier after it.
+type Step<'a> = (u32, &'a [(u32, u32)], &'a [u32]);
+
 /// Figs. 1 to 4: subLUNs 65 to 68 are candidates three times in a row and go up; 69 joins and goes up at once; later 67
 /// to 69 are quiet for ten minutes and go down, then the others.
 #[test]
@@ -27,8 +30,6 @@ fn the_papers_worked_example() {
     let narrow: &[(u32, u32)] = &[(65, 15_000), (66, 25_000)];
     let elsewhere: &[(u32, u32)] = &[(200, 45_000)];
     let joined: &[(u32, u32)] = &[(65, 9000), (66, 10_000), (67, 10_000), (68, 8000), (69, 8000)];
-    // Intervals, the I/O of each, and what is on the fast tier after it.
-    type Step<'a> = (u32, &'a [(u32, u32)], &'a [u32]);
     let steps: &[Step<'_>] = &[
         (1, wide, &[]),                          // T
         (1, &[(66, 20_000), (67, 20_000)], &[]), // T+60: not the same subLUNs, but some of them
