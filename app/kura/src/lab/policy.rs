@@ -8,6 +8,7 @@ use kura_tier::{Costs, Facts, Heat, Move, Placed, Policy, Settings, SlowLoad, Sp
 use kura_trace::{Op, Request, TraceError};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 /// Milliseconds of a disk for a request, and its bytes a millisecond.
 const SLOW_MS: f64 = 8.5;
@@ -194,7 +195,8 @@ fn text(run: &DryRun) -> String {
     };
     let mut text = table(&["AT", "WHERE TO", "OFFSET", "SIZE", "WHY"], run.moves.iter().take(SHOWN).map(row));
     if let Some(more) = run.moves.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        text += &format!("\n... and {more} moves more: --json has all of them");
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n... and {more} moves more: --json has all of them");
     }
     format!(
         "{text}\n\n{}: {:.1} % of {} requests on a fast tier of {}, of a volume of {}; {} moves, {} copied up and {} down",
