@@ -4,7 +4,7 @@ use crate::cli::{Class, Command, Common, ControllerCommand, DiskCommand, Layout,
 use crate::disks::unlike;
 use crate::show::{self, Out};
 use crate::size::Size;
-use crate::{object, snapshot, tls, trace};
+use crate::{object, snapshot, tier, tls, trace};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kura_admin::{CheckRequest, CheckResult, Client, Disk, NewDisk, NewVolume, ResizeVolume, ServerUri, Token, Volume};
@@ -28,6 +28,7 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
         Command::Bucket(command) => object::bucket(&client, out, command).await?,
         Command::Key(command) => object::key(&client, out, command).await?,
         Command::Object(command) => object::object(&client, out, command).await?,
+        Command::Tier(command) => tier::tier(&client, out, command).await?,
         Command::Trace(command) => trace::trace(&client, out, command).await?,
         Command::Serve(_)
         | Command::Pool(PoolCommand::Create(_))

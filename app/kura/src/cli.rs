@@ -4,11 +4,13 @@ mod lab;
 mod object;
 mod replicate;
 mod snapshot;
+mod tier;
 
 pub use lab::{LabCommand, LabReplay, LabRun, ModelArg, Prefill};
 pub use object::{BucketCommand, Grant as ObjectGrant, GrantArg, KeyCommand, ObjectCommand, ObjectName, PutArgs};
 pub use replicate::{Data as ReplicateData, How as ReplicateHow, ReplicateCommand, Run as ReplicateRun};
 pub use snapshot::{ScheduleCommand, SnapshotCommand};
+pub use tier::{PinTo, TierCommand};
 
 use crate::config::{Flags, Level, Listen};
 use crate::size::Size;
@@ -91,6 +93,9 @@ pub enum Command {
     /// Store, read, list or delete objects, also several together
     #[command(subcommand)]
     Object(ObjectCommand),
+    /// Show what lies in the fast tier and why, and hold volumes in a tier
+    #[command(subcommand)]
+    Tier(TierCommand),
     /// Record what clients ask of a volume, and export it as a trace
     #[command(subcommand)]
     Trace(TraceCommand),
@@ -157,7 +162,7 @@ pub enum PoolCommand {
 /// What a pool is made of.
 #[derive(Debug, Args)]
 pub struct PoolCreate {
-    /// A disk for journals, or PATH=SIZE to make a sparse file; two are mirrored
+    /// A disk for journals and the fast tier, or PATH=SIZE to make a sparse file; two are mirrored
     #[arg(long, value_name = "PATH[=SIZE]")]
     pub fast: Vec<DiskArg>,
     /// A disk for data, or PATH=SIZE to make a sparse file
@@ -317,7 +322,7 @@ pub enum VolumeCommand {
 /// What a disk is used for.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Class {
-    /// Journals
+    /// Journals, and the fast tier
     Fast,
     /// Data
     Slow,

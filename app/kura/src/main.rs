@@ -23,6 +23,7 @@ mod size;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod tier;
 mod tls;
 mod trace;
 

@@ -53,6 +53,7 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
     let doors = runtime.block_on(Doors::open(&config, &data))?;
     let (running, book) = start(&config, &data, degraded)?;
     runtime.block_on(async {
+        running.node.set_tier(config.tier.config().map_err(anyhow::Error::msg)?).await?;
         let disks = running.node.pool().await?.disks;
         if let Some(said) = unlike(disks.iter().filter(|disk| disk.takes_data).map(|disk| disk.size_bytes)) {
             tracing::warn!("{said}");

@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::policy::choose_copy;
 use crate::queue::{Queue, Urgency};
 use futures::future::join_all;
-use kura_block::{BLOCK_BYTES, Block, Bufs, Checksum, DeviceId, Error, Result};
+use kura_block::{BLOCK_BYTES, Block, Buf, Bufs, Checksum, DeviceId, Error, Result};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -447,7 +447,7 @@ impl Array {
     }
 
     /// Does a write on every working copy at once.
-    async fn write_copies(
+    pub(crate) async fn write_copies(
         &self,
         places: &[Place],
         data: Bufs,
@@ -495,31 +495,39 @@ impl Array {
 
     /// Writes a hot extent's page beside both copies; returns the disks that refused.
     pub async fn write_hot_page(&self, places: &[Place], page: &HotPage) -> Vec<Failure> {
-        let at = |plan: &Plan, place: Place| plan.hot_page_at(place.extent, page.sequence);
+        let at = |plan: &Plan, place: Place| plan.side_page_at(place.extent, page.sequence);
         self.write_copies(places, page.encode().into(), Urgency::Buffer, at).await
     }
 
     /// The newest page of the hot extent born then that any copy has.
     pub async fn read_hot_page(&self, places: &[Place], born: u64) -> Option<HotPage> {
         let slots = self.extent_blocks();
-        let mut newest: Option<HotPage> = None;
+        let pages = self.read_side_pages(places, HotPage::bytes(slots)).await;
+        pages.iter().filter_map(|page| HotPage::decode(page, born, slots)).max_by_key(|page| page.sequence)
+    }
+
+    /// What the places where a hot extent's or a fast copy's page is kept hold; both of them, of every copy.
+    pub(crate) async fn read_side_pages(&self, places: &[Place], bytes: usize) -> Vec<Buf> {
+        let mut pages = Vec::new();
         for (member, place) in self.working(places) {
             for turn in 0..2 {
                 let Some(device) = member.device() else { continue };
-                let at = member.plan.hot_page_at(place.extent, turn);
-                let read = member.io(self.asked(Urgency::Client, at), device.read(at, HotPage::bytes(slots)));
-                let Ok(read) = read.await else { continue };
-                let page = HotPage::decode(&read.contiguous(), born, slots);
-                newest = newest.into_iter().chain(page).max_by_key(|page| page.sequence);
+                let at = member.plan.side_page_at(place.extent, turn);
+                let read = member.io(self.asked(Urgency::Client, at), device.read(at, bytes)).await;
+                pages.extend(read.ok().map(|read| read.contiguous()));
             }
         }
-        newest
+        pages
+    }
+
+    /// Requests that a disk has to do.
+    pub fn queue(&self, disk: DeviceId) -> u32 {
+        self.member(disk).map_or(0, |member| member.queued.get())
     }
 
     /// Requests that the disk of a pair with the more of them has to do.
     pub fn queue_of(&self, pair: Pair) -> u32 {
-        let queue = |disk| self.member(disk).map_or(0, |member| member.queued.get());
-        queue(pair.0).max(queue(pair.1))
+        self.queue(pair.0).max(self.queue(pair.1))
     }
 
     /// Makes everything written so far durable on every working disk; returns the disks that refused.

@@ -21,6 +21,7 @@
 //! The array does not know the journal: the layer above orders its writes so that no crash can tear them unseen.
 
 mod array;
+mod fast;
 pub mod hot;
 mod label;
 mod layout;
@@ -33,6 +34,7 @@ mod queue;
 mod tests;
 
 pub use array::{Agreement, Array, Counters, Failure, Found, Member, Site, Verified};
+pub use fast::{Blocks, FastPage};
 pub use label::{Class, JournalPart, Label, LabelMember, read_label, wipe_label, write_label};
 pub use layout::{Layout, Piece, Place, Places, Shape, Shelf};
 pub use page::{Page, PageOwner};

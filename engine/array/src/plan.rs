@@ -67,8 +67,9 @@ impl Plan {
 }
 
 impl Plan {
-    /// Where the page with this sequence number of a hot extent lies: it has all the room beside the extent.
-    pub fn hot_page_at(&self, extent: ExtentId, sequence: u64) -> u64 {
+    /// Where the page with this sequence number of a hot extent or of a fast copy lies: it has all the room beside the
+    /// extent.
+    pub fn side_page_at(&self, extent: ExtentId, sequence: u64) -> u64 {
         self.pages_at + (PAGES * u64::from(extent.0) + PAGES / 2 * (sequence % 2)) * self.page_bytes()
     }
 }

@@ -43,6 +43,8 @@ pub struct Controller {
     pub(crate) held_writes: RefCell<Vec<HeldWrites>>,
     /// Where the clients of a volume find its recording, by the volume's name.
     taps: RefCell<BTreeMap<String, Rc<Tap>>>,
+    /// The tiering policy at work.
+    pub(crate) tiering: RefCell<Option<kura_tier::Settings>>,
 }
 
 /// What the labels say, and where the disks are.
@@ -107,8 +109,18 @@ impl Controller {
         };
         let (store, replayed) = Store::recover(parts).await?;
         let pool = RefCell::new(PoolFacts { label: pool.label, found: pool.found });
-        let (held_writes, taps) = (RefCell::default(), RefCell::default());
-        Ok(Rc::new(Self { id, runtime, shared, store, opener, replayed, pool, held_writes, taps }))
+        Ok(Rc::new(Self {
+            id,
+            runtime,
+            shared,
+            store,
+            opener,
+            replayed,
+            pool,
+            held_writes: RefCell::default(),
+            taps: RefCell::default(),
+            tiering: RefCell::default(),
+        }))
     }
 
     /// Controllers of the pool that the disks at `paths` make up.

@@ -20,6 +20,7 @@ mod patient;
 mod pool;
 mod recording;
 mod snapshot;
+mod tiering;
 
 pub use controller::{Config, Controller, Opener};
 pub use door::{Door, Inbox, door};
@@ -27,7 +28,12 @@ pub use info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, Volum
 pub use kura_array::hot::HotSettings;
 pub use kura_array::{Class as DiskClass, Layout, Shape};
 pub use kura_journal::Limits as JournalLimits;
-pub use kura_volume::{Changes, Replayed, Saving, Settings, SnapshotSpec, Spec as VolumeSpec, SvolStatus, WhenFull};
+pub use kura_tier::{Reason as TierReason, Settings as TierSettings, Standing as TierStanding, Tier};
+pub use kura_volume::{
+    Changes, Hits, Pin, RegionUse, Replayed, Saving, Settings, SnapshotSpec, Spec as VolumeSpec, SvolStatus, TierMove,
+    TierRules, TierSetup, TierStatus, TierWhy, WhenFull,
+};
 pub use node::Node;
 pub use pool::{NewDisk, PoolSpec, format, journal_ranges};
 pub use recording::{Entry as RecordedRequest, Op as RecordedOp, RecordedRequests, RecordingInfo};
+pub use tiering::{TierConfig, TierInfo, TierMoveInfo, TierWhyInfo};

@@ -18,6 +18,7 @@
 
 mod model {
     pub mod reference;
+    pub mod restless;
     pub mod world;
 }
 

@@ -29,7 +29,8 @@ impl Store {
         let inner = &self.inner;
         let disks = inner.array.members().iter().map(|member| (member.id, member.plan.extents)).collect();
         let volumes: Vec<_> = inner.tables.borrow().volumes.values().cloned().collect();
-        let violations = inner.tables.borrow().check(&disks, &inner.hot.borrow());
+        let mut violations = inner.tables.borrow().check(&disks, &inner.hot.borrow(), &inner.tier);
+        violations.extend(inner.check_copies());
         let mut report = Report { volumes: volumes.len() as u64, violations, ..Report::default() };
         if data {
             inner.checkpoint().await?;
@@ -57,6 +58,7 @@ impl Inner {
                 continue;
             }
             self.check_hot(volume, &extent, report).await;
+            self.check_copy(volume, &extent, report).await;
             if volume.shape.parity {
                 if extent.member() == 0 {
                     self.check_stripes(volume, &volume.group_of(index), report).await;
@@ -77,8 +79,10 @@ impl Inner {
         if !extent.is_loaded() && self.load(&extent).await.is_err() {
             return blocks;
         }
-        let expected: Vec<Checksum> =
-            extent.with_page(|page| (at..blocks).map_while(|block| page.get(block)).take(RUN_BLOCKS).collect());
+        let expected: Vec<Checksum> = extent.with_page(|page| {
+            let at_home = (at..blocks).take_while(|block| !extent.is_stale(*block));
+            at_home.map_while(|block| page.get(block)).take(RUN_BLOCKS).collect()
+        });
         if expected.is_empty() {
             return at + 1;
         }
@@ -95,7 +99,10 @@ impl Inner {
                 continue;
             }
             let name = volume.spec.borrow().name.clone();
-            if found.lost[bad] {
+            let above = if found.lost[bad] { self.read_above(volume, block, expected[bad]).await } else { None };
+            if let Some(good) = above {
+                report.repaired += u64::from(self.repair(volume, &extent, block, good, expected[bad]));
+            } else if found.lost[bad] {
                 report
                     .violations
                     .push(format!("volume {name} block {block}: bad on disk {} and no copy is good", disk.0));

@@ -120,18 +120,23 @@ impl Inner {
         let journal = self.journal();
         journal.commit(tail).await?;
         self.drain_below(tail).await?;
+        let returned = self.take_returned();
         self.flush_disks().await?;
-        self.give_up_cooled();
+        self.give_up_cooled(returned);
         let pages = self.take_dirty_pages();
         let hot_pages = self.hot.borrow_mut().take_dirty();
+        let fast_pages = self.take_fast_pages();
         let reflected = journal.next_lsn();
-        let tables =
-            self.tables_changed.replace(false).then(|| (self.tables.borrow().encode(&self.hot.borrow()), reflected));
+        let tables = self
+            .tables_changed
+            .replace(false)
+            .then(|| (self.tables.borrow().encode(&self.hot.borrow(), &self.tier), reflected));
         let wrote_tables = tables.is_some();
         let done = async {
             journal.commit(reflected).await?;
             self.write_pages(&pages).await?;
             self.write_hot_pages(&hot_pages).await?;
+            self.write_fast_pages(&fast_pages).await?;
             self.flush_disks().await?;
             journal.checkpoint(tail, reflected, tables).await
         };
@@ -144,6 +149,7 @@ impl Inner {
             for (born, ..) in hot_pages {
                 self.hot.borrow_mut().make_dirty(born);
             }
+            self.fast_pages_again(&fast_pages);
         }
         done?;
         // No stripe has been written since the flush: all that was written before is at rest.

@@ -6,6 +6,7 @@ use crate::policy::{Pressure, destage_width};
 use crate::store::Inner;
 use crate::stripe::stripe_id;
 use crate::tables::VolumeState;
+use crate::tier::FastCopy;
 use crate::write::PIECE_BLOCKS;
 use futures::StreamExt;
 use futures::future::select;
@@ -41,6 +42,8 @@ pub(crate) enum Destination {
     Stripe(u64),
     /// Free slots of the hot area.
     Hot(Vec<MirrorId>),
+    /// The fast copy of their extent.
+    Fast(Rc<FastCopy>),
 }
 
 impl Flight {
@@ -147,22 +150,28 @@ impl Inner {
                 from = (first / group_blocks + 1) * group_blocks;
                 continue;
             }
-            if !volume.shape.parity {
+            let fast = self.takes_writes(&extent);
+            if fast.is_some() || !volume.shape.parity {
                 let end = ((first / blocks + 1) * blocks).min(first + PIECE_BLOCKS as u64);
                 let neighbours = dirty.range_mut(first..end).zip(first..);
                 let neighbours = neighbours.take_while(|((block, entry), next)| *block == next && fit(entry));
-                return Some(Flight::of(volume, vec![extent], Destination::Copies, neighbours.map(|(entry, _)| entry)));
+                let to = fast.map_or(Destination::Copies, Destination::Fast);
+                return Some(Flight::of(volume, vec![extent], to, neighbours.map(|(entry, _)| entry)));
             }
             let stripe_blocks = volume.shape.stripe_blocks();
             let stripe = first / stripe_blocks;
             let extents = volume.group_of(extent.owner.index);
             if self.take_stripe(stripe_id(volume, &extents, stripe)) {
                 let range = dirty.range_mut(stripe * stripe_blocks..(stripe + 1) * stripe_blocks);
+                let goes_fast = |block: &u64| {
+                    let extent = volume.extent((block / blocks) as u32);
+                    extent.is_some_and(|extent| self.takes_writes(&extent).is_some())
+                };
                 return Some(Flight::of(
                     volume,
                     extents,
                     Destination::Stripe(stripe),
-                    range.filter(|(_, entry)| fit(entry)),
+                    range.filter(|(block, entry)| fit(entry) && !goes_fast(block)),
                 ));
             }
             from = (stripe + 1) * stripe_blocks;
@@ -177,10 +186,14 @@ impl Inner {
             Destination::Copies => self.write_copies(&flight).await,
             Destination::Stripe(stripe) => self.write_stripe(&flight, *stripe, Urgency::Buffer).await,
             Destination::Hot(slots) => self.write_hot(&flight, slots).await,
+            Destination::Fast(copy) => self.write_fast(&flight, copy).await,
         };
         self.flying_debt.set(self.flying_debt.get() - debt);
         if done.is_ok() && matches!(flight.to, Destination::Stripe(_)) {
             self.leave_hot_behind(&flight);
+        }
+        if done.is_ok() && !matches!(flight.to, Destination::Fast(_)) {
+            self.came_home(&flight).await;
         }
         {
             let mut dirty = flight.volume.dirty.borrow_mut();

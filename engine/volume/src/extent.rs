@@ -1,5 +1,6 @@
 //! An extent of a volume in memory: where it lies and, while cached, its checksum page.
 
+use crate::tier::FastCopy;
 use kura_array::{Page, PageOwner, Places, Shape, Site};
 use kura_block::{BLOCK_BYTES, Buf, Checksum};
 use kura_journal::Lsn;
@@ -57,6 +58,8 @@ pub(crate) struct Extent {
     pins: Cell<u32>,
     /// Set by use, cleared by the hand of the cache's clock.
     used: Cell<bool>,
+    /// Its copy in the fast tier.
+    fast: RefCell<Option<Rc<FastCopy>>>,
     /// Counts up whenever the page comes, goes or is written out: a page read meanwhile is out of date.
     turns: Cell<u64>,
 }
@@ -72,6 +75,7 @@ impl Extent {
             leaving: Cell::new(false),
             pins: Cell::new(0),
             used: Cell::new(false),
+            fast: RefCell::new(None),
             turns: Cell::new(0),
         }
     }
@@ -96,6 +100,27 @@ impl Extent {
     /// Its number among the extents of its group.
     pub fn member(&self) -> usize {
         (self.owner.index % self.group.shape.extents()) as usize
+    }
+
+    /// Its copy in the fast tier, if it has one.
+    pub fn fast(&self) -> Option<Rc<FastCopy>> {
+        self.fast.borrow().clone()
+    }
+
+    /// True when a read of a block is served by its fast copy, or a write of it goes there.
+    pub fn lies_fast(&self, block: usize, write: bool) -> bool {
+        let fast = self.fast.borrow();
+        fast.as_ref().is_some_and(|copy| if write { copy.takes_writes() } else { copy.bits().valid.has(block) })
+    }
+
+    /// True when its places have an older version of a block than its fast copy.
+    pub fn is_stale(&self, block: usize) -> bool {
+        self.fast.borrow().as_ref().is_some_and(|copy| copy.bits().stale.has(block))
+    }
+
+    /// Gives it a copy in the fast tier, or takes it away.
+    pub fn set_fast(&self, copy: Option<Rc<FastCopy>>) {
+        *self.fast.borrow_mut() = copy;
     }
 
     /// The page as it is in memory, if it is.

@@ -12,6 +12,7 @@ use crate::extent::{Dirty, Extent};
 use crate::record::{HotBlock, Record};
 use crate::store::{Freed, Inner};
 use crate::tables::{HotPlace, VolumeState};
+use crate::tier::Returned;
 use futures::future::join_all;
 use kura_array::hot::{HotPage, MirrorId, Owner, Pair};
 use kura_array::policy::choose_pair;
@@ -47,7 +48,7 @@ impl Inner {
         let mut dirty = volume.dirty.borrow_mut();
         let ripe = |entry: &Dirty| !entry.in_flight && entry.lsn < durable && entry.data.is_some();
         let fit = |block: u64, entry: &Dirty| {
-            let rests = |extent: Rc<Extent>| !extent.group.is_moving();
+            let rests = |extent: Rc<Extent>| !extent.group.is_moving() && self.takes_writes(&extent).is_none();
             ripe(entry) && volume.extent((block / blocks) as u32).is_some_and(rests)
         };
         let Some(first) = dirty.range(from..).find(|(block, entry)| fit(**block, entry)).map(|(block, _)| *block)
@@ -104,7 +105,8 @@ impl Inner {
             let owner = Owner { volume: volume.id, block: *block };
             self.hot.borrow_mut().fill(*id, owner);
             let before = volume.hot.borrow().get(block).copied();
-            let cold = before.map_or(now.and_then(|entry| entry.at_rest), |before| before.cold);
+            let at_rest = now.and_then(|entry| entry.at_rest).filter(|_| !self.is_stale(volume, *block));
+            let cold = before.map_or(at_rest, |before| before.cold);
             volume.hot.borrow_mut().insert(*block, HotPlace { id: *id, cold });
             placed.push(HotBlock { id: *id, owner: owner.stored(), old: before.map(|before| before.id) });
         }
@@ -213,15 +215,16 @@ impl Inner {
         }
     }
 
-    /// Gives up the slots of blocks that lie at their cold places too: the caller has made those durable, and no stripe is
-    /// on its way.
-    pub fn give_up_cooled(&self) {
+    /// Gives up the slots of blocks that lie at their cold places too, and notes which blocks of fast copies are at home
+    /// again: the caller has made those durable, and no stripe is on its way.
+    pub fn give_up_cooled(&self, returned: Returned) {
         let cooled = self.cooled.take();
-        if cooled.is_empty() {
+        if cooled.is_empty() && returned.is_empty() {
             return;
         }
         // A replay must not take their stripes for torn: it would not find in the hot area what it misses there.
         self.append(&Record::Settled);
+        self.settle_returned(returned);
         for (volume, block, id) in cooled {
             let Some(volume) = self.tables.borrow().volumes.get(&volume).cloned() else { continue };
             if volume.slot(block) == Some(id) {
@@ -239,9 +242,9 @@ impl Inner {
         Ok(())
     }
 
-    /// True when slots wait for a checkpoint that are wanted soon.
+    /// True when slots, or blocks of fast copies, wait for a checkpoint that are wanted soon.
     pub fn hot_waits(&self) -> bool {
-        self.hot.borrow().wants_tail()
+        self.hot.borrow().wants_tail() || self.tier.waits()
     }
 
     /// Reads both copies of the blocks of an extent that lie in the hot area, and writes those again that have a bad one.
@@ -286,8 +289,7 @@ impl Inner {
     /// Replays that an extent was given up by the hot area.
     pub fn replay_hot_gone(&self, born: u64, lsn: Lsn) {
         if let Some(extent) = self.hot.borrow_mut().remove(born) {
-            let freed = Freed { places: extent.places, extents: Vec::new(), until: Lsn(lsn.0 + 1) };
-            self.freed.borrow_mut().push(freed);
+            self.freed.borrow_mut().push(Freed::places(extent.places, Lsn(lsn.0 + 1)));
         }
     }
 

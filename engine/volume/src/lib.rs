@@ -44,6 +44,7 @@ mod status;
 mod store;
 mod stripe;
 mod tables;
+mod tier;
 mod volume;
 mod write;
 
@@ -55,4 +56,5 @@ pub use settings::Settings;
 pub use snapshot::{Changes, HeldWrites, Saving, SnapshotSpec, SvolStatus, WhenFull};
 pub use status::{Status, VolumeStatus};
 pub use store::Store;
+pub use tier::{Hits, Pin, RegionUse, TierMove, TierRules, TierSetup, TierStatus, TierWhy};
 pub use volume::Volume;

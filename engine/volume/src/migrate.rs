@@ -244,7 +244,7 @@ impl Inner {
     fn give_up_hot_extent(&self, born: u64) {
         let lsn = self.append(&Record::HotExtentGone { born });
         if let Some(extent) = self.hot.borrow_mut().remove(born) {
-            self.freed.borrow_mut().push(Freed { places: extent.places, extents: Vec::new(), until: Lsn(lsn.0 + 1) });
+            self.freed.borrow_mut().push(Freed::places(extent.places, Lsn(lsn.0 + 1)));
             self.checkpointer.notify_one();
         }
     }

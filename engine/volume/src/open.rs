@@ -4,8 +4,9 @@ use crate::extent::{Dirty, Extent};
 use crate::record::Record;
 use crate::resync::{Resync, Told};
 use crate::settings::Settings;
-use crate::store::{Freed, Inner, Store};
-use crate::tables::{Tables, VolumeState};
+use crate::store::{Inner, Store};
+use crate::tables::{Decoded, Tables, VolumeState};
+use crate::tier::Tier;
 use kura_array::hot::HotTable;
 use kura_array::{Array, Place, Places};
 use kura_block::{BLOCK_BYTES, ControllerId, DeviceId, Error, Kind, Result, Runtime, Shared};
@@ -67,19 +68,20 @@ impl Store {
     /// where the log ended. What was in the buffer goes to its place as always.
     pub async fn recover(parts: Parts) -> Result<(Self, Replayed)> {
         let identity = Identity { pool: parts.pool, controller: parts.id.0 };
-        let mut copies = vec![None; parts.journal.iter().map(|place| place.index + 1).max().unwrap_or(0)];
+        let mut rings = vec![None; parts.journal.iter().map(|place| place.index + 1).max().unwrap_or(0)];
         for place in &parts.journal {
-            copies[place.index].clone_from(&place.copy);
+            rings[place.index].clone_from(&place.copy);
         }
-        let mut scan = Scan::open(copies, parts.shape, identity).await?;
+        let mut scan = Scan::open(rings, parts.shape, identity).await?;
         let (bytes, tables_lsn) = scan.tables().await?;
-        let (tables, hot_extents) = Tables::decode(&bytes, parts.array.extent_bytes())?;
+        let Decoded { tables, hot, copies } = Tables::decode(&bytes, parts.array.extent_bytes())?;
         for device in &tables.failed {
             parts.array.fail(*device);
         }
         let (limits, degraded) = (parts.limits, parts.degraded);
         let inner = Rc::new(Inner::recovering(parts, tables));
-        inner.load_hot(hot_extents).await;
+        inner.load_hot(hot).await;
+        inner.load_copies(copies).await?;
         let mut replayed = Replayed::default();
         let mut resync = Resync::after(scan.settled());
         while let Some(entry) = scan.next().await? {
@@ -127,6 +129,7 @@ impl Inner {
             journal_disks: RefCell::new(parts.journal.iter().map(|place| (place.index, place.disk)).collect()),
             journal: OnceCell::new(),
             tables: RefCell::new(tables),
+            tier: Tier::default(),
             tables_changed: Cell::new(false),
             reserve: RefCell::default(),
             freed: RefCell::default(),
@@ -170,9 +173,7 @@ impl Inner {
                 tables.next_volume = tables.next_volume.max(volume >> 16);
                 tables.volumes.insert(volume, Rc::new(state));
             }
-            Record::Delete { volume } if !known => {
-                self.replay_delete(volume, record.lsn)?;
-            }
+            Record::Delete { volume } if !known => self.replay_delete(volume, record.lsn)?,
             Record::Size { volume, bytes } if !known => {
                 let state = self.replayed_volume(volume).ok_or_else(|| unknown(volume))?;
                 state.spec.borrow_mut().size_bytes = bytes;
@@ -204,6 +205,9 @@ impl Inner {
             | Record::HotExtentGone { .. } => {}
             Record::HotExtent { places } => self.replay_hot_extent(places, record.lsn, known).await,
             Record::Settled => resync.settle(record.lsn),
+            tier @ (Record::Promote { .. } | Record::Demote { .. } | Record::TierRules { .. }) => {
+                self.replay_tier(tier, record.lsn, known).await?;
+            }
             Record::HotBlocks { blocks } => self.replay_hot_blocks(&blocks, record.lsn),
             Record::HotGivenUp { slots } => self.replay_hot_given_up(&slots, record.lsn),
             Record::Parity { volume, stripe, born, ref rows } => {
@@ -301,6 +305,8 @@ impl Inner {
                 Err(error) => return Err(error),
             }
             extent.reset(self.array.extent_blocks());
+            // What it was given since, the tables may know already.
+            extent.set_fast(self.tier.copy((volume, extent.owner.index)));
             self.page_changed(&extent, true);
             self.note_loaded(&extent);
         }
@@ -328,7 +334,7 @@ impl Inner {
     /// Extents that the log gives up keep their space until the tail has passed that.
     fn replay_give_up(&self, extents: Vec<Rc<Extent>>, lsn: Lsn) {
         if !extents.is_empty() {
-            self.freed.borrow_mut().push(Freed::group(extents, Lsn(lsn.0 + 1)));
+            self.give_up_group(extents, Lsn(lsn.0 + 1));
         }
     }
 
@@ -367,6 +373,9 @@ impl Inner {
         for Place { device, extent } in
             self.freed.borrow().iter().flat_map(|freed| freed.places.clone()).chain(self.hot_places_held())
         {
+            held.entry(device).or_default().push(extent);
+        }
+        for Place { device, extent } in self.fast_places_held() {
             held.entry(device).or_default().push(extent);
         }
         for (device, extents) in held {

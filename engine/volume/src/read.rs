@@ -5,9 +5,9 @@ use crate::record::Record;
 use crate::store::Inner;
 use crate::stripe::Slot;
 use crate::tables::VolumeState;
+use crate::tier::Source;
 use futures::future::join_all;
-use kura_array::hot::MirrorId;
-use kura_array::{Found, Piece, Urgency, Verified};
+use kura_array::{Found, Piece, Verified};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Kind, Result, Run, RunKind};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -18,8 +18,8 @@ enum Segment {
     Zeroes(u64),
     /// A block in the write buffer.
     Buffered(Buf),
-    /// Blocks on the disks; with a slot, in the hot area from there on.
-    Stored(Rc<Extent>, SmallVec<[Checksum; 32]>, Option<MirrorId>),
+    /// Blocks on the disks, and where.
+    Stored(Rc<Extent>, SmallVec<[Checksum; 32]>, Source),
     /// An extent whose page must be loaded first.
     Unloaded(Rc<Extent>),
 }
@@ -45,8 +45,8 @@ impl Inner {
                     at += 1;
                 }
                 Segment::Unloaded(extent) => self.load(&extent).await?,
-                Segment::Stored(extent, checksums, slot) => {
-                    if let Some(data) = self.read_stored(volume, &extent, at, &checksums, slot).await? {
+                Segment::Stored(extent, checksums, source) => {
+                    if let Some(data) = self.read_stored(volume, &extent, at, &checksums, &source).await? {
                         at += checksums.len() as u64;
                         out.append(data);
                     }
@@ -80,8 +80,8 @@ impl Inner {
             if stored.is_empty() {
                 return Segment::Zeroes(inside.take_while(|block| page.get(*block).is_none()).count() as u64);
             }
-            let (slot, blocks) = Self::hot_run(volume, at, at + stored.len() as u64);
-            Segment::Stored(Rc::clone(&extent), stored[..blocks as usize].into(), slot)
+            let (source, blocks) = self.source_run(volume, &extent, at, at + stored.len() as u64);
+            Segment::Stored(Rc::clone(&extent), stored[..blocks as usize].into(), source)
         })
     }
 
@@ -92,17 +92,9 @@ impl Inner {
         extent: &Rc<Extent>,
         first: u64,
         checksums: &[Checksum],
-        slot: Option<MirrorId>,
+        source: &Source,
     ) -> Result<Option<Bufs>> {
-        let read = if let Some(slot) = slot {
-            self.read_hot(slot, checksums).await
-        } else if volume.shape.parity {
-            self.read_stripes(volume, extent, first, checksums).await
-        } else {
-            let inside = (first % self.array.extent_blocks() as u64) as usize;
-            self.array.read(&extent.group.places(), inside, checksums, Urgency::Client).await
-        };
-        match read {
+        match self.read_source(volume, extent, first, checksums, source).await {
             Ok(verified) => {
                 for at in verified.damaged {
                     let block = verified.data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES);
@@ -111,8 +103,8 @@ impl Inner {
                 Ok(Some(verified.data))
             }
             Err(error)
-                if error.kind() == Kind::Corrupt
-                    && (self.overtaken(volume, extent, first, checksums) || volume.slot(first) != slot) =>
+                if self.is_elsewhere(volume, extent, first, source)
+                    || error.kind() == Kind::Corrupt && self.overtaken(volume, extent, first, checksums) =>
             {
                 Ok(None)
             }

@@ -17,6 +17,7 @@ use crate::policy::rebuild_rest;
 use crate::record::Record;
 use crate::store::Inner;
 use crate::tables::VolumeState;
+use crate::tier::Bits;
 use crate::write::PIECE_BLOCKS;
 use futures::future::{join_all, select};
 use kura_array::{Place, Site, Urgency};
@@ -53,12 +54,13 @@ enum Found {
 }
 
 /// Ends a move, however it ends: the group's blocks may go to their places again.
-struct Moving<'a>(&'a Inner, Rc<Group>);
+pub(crate) struct Moving<'a>(&'a Inner, Rc<Group>);
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
         self.1.set_moving(false);
         self.0.destager.notify_one();
+        self.0.room.notify_waiters();
     }
 }
 
@@ -141,6 +143,15 @@ impl Inner {
         for (_, extent) in self.hot.borrow().extents() {
             let lost = !extent.places.iter().any(|place| self.array.works(*place)) && !extent.is_empty();
             for place in &extent.places {
+                if let Some(held) = unwanted.get_mut(&place.device) {
+                    held.copies += 1;
+                    held.lost += u64::from(lost);
+                }
+            }
+        }
+        for copy in self.tier.copies() {
+            let lost = !self.serves(&copy) && !copy.is_clean();
+            for place in &copy.places {
                 if let Some(held) = unwanted.get_mut(&place.device) {
                     held.copies += 1;
                     held.lost += u64::from(lost);
@@ -259,8 +270,13 @@ impl Inner {
     /// Moves a place while no checkpoint is made; bytes that were copied, or `None` where the group was given up meanwhile.
     async fn move_copy(&self, errand: &Errand, to: Place) -> Result<Option<u64>> {
         let Errand { volume, index, extents, group, at } = errand;
-        group.set_moving(true);
-        let _moving = Moving(self, Rc::clone(group));
+        let _moving = loop {
+            let room = self.room.notified();
+            if let Some(moving) = self.begin_move(group) {
+                break moving;
+            }
+            room.await;
+        };
         self.landed(volume, *index).await?;
         let bytes = if volume.shape.parity {
             self.move_stripes(volume, extents, *at, to).await?
@@ -281,6 +297,8 @@ impl Inner {
         }
         self.append(&Record::Move { volume: volume.id, index: *index, places: site.places.clone() });
         group.set_places(site.places);
+        // What was written home lately was left out: it is stale still.
+        extents.iter().filter_map(|extent| extent.fast()).for_each(|copy| copy.change(Bits::forget_returned));
         let born = extents[0].owner.born;
         self.touched.borrow_mut().retain(|(of, group, _), _| (*of, *group) != (volume.id, born));
         Ok(Some(bytes))
@@ -319,7 +337,7 @@ impl Inner {
                 at += 1;
                 continue;
             }
-            lost += self.copy_run(extent, at, &run, to).await?;
+            lost += self.copy_run(volume, extent, at, &run, to).await?;
             bytes += (run.len() * BLOCK_BYTES) as u64;
             at += run.len();
         }
@@ -330,8 +348,17 @@ impl Inner {
         Ok(bytes)
     }
 
+    /// Begins to move a group, or a part of it, unless somebody does: its blocks stay in the write buffer.
+    pub fn begin_move(&self, group: &Rc<Group>) -> Option<Moving<'_>> {
+        if group.is_moving() {
+            return None;
+        }
+        group.set_moving(true);
+        Some(Moving(self, Rc::clone(group)))
+    }
+
     /// Waits until no block of a group is on its way to its places; an error while a disk is full.
-    async fn landed(&self, volume: &VolumeState, index: u32) -> Result<()> {
+    pub async fn landed(&self, volume: &VolumeState, index: u32) -> Result<()> {
         let blocks = self.group_blocks(volume);
         let group = u64::from(index / volume.shape.extents());
         let range = group * blocks..(group + 1) * blocks;
@@ -352,27 +379,38 @@ impl Inner {
         let blocks = self.array.extent_blocks();
         let first = u64::from(index) * blocks as u64;
         let dirty = volume.dirty.borrow();
-        let rests = |block: &usize| !dirty.contains_key(&(first + *block as u64));
+        let rests = |block: &usize| !dirty.contains_key(&(first + *block as u64)) && !extent.is_stale(*block);
         let end = blocks.min(at + PIECE_BLOCKS);
         extent.with_page(|page| (at..end).take_while(rests).map_while(|block| page.get(block)).collect())
     }
 
     /// Copies blocks at rest. One of which no copy is good is left out: it stays lost, and a read goes on saying so.
     /// Returns how many are.
-    async fn copy_run(&self, extent: &Extent, first: usize, checksums: &[Checksum], to: Place) -> Result<usize> {
+    async fn copy_run(
+        &self,
+        volume: &VolumeState,
+        extent: &Extent,
+        first: usize,
+        checksums: &[Checksum],
+        to: Place,
+    ) -> Result<usize> {
         let places = extent.group.places();
         match self.array.read(&places, first, checksums, Urgency::Idle).await {
             Ok(verified) => {
                 self.heed(self.array.write(&[to], first, &verified.data, Urgency::Idle).await).await.map(|()| 0)
             }
             Err(error) if error.kind() == Kind::Corrupt && checksums.len() == 1 => {
+                let block = u64::from(extent.owner.index) * self.array.extent_blocks() as u64 + first as u64;
+                if let Some(above) = self.read_above(volume, block, checksums[0]).await {
+                    return self.heed(self.array.write(&[to], first, &above, Urgency::Idle).await).await.map(|()| 0);
+                }
                 tracing::error!(block = first, volume = extent.owner.volume, %error, "a block is lost");
                 Ok(1)
             }
             Err(error) if error.kind() == Kind::Corrupt => {
                 let mut lost = 0;
                 for (at, checksum) in checksums.iter().enumerate() {
-                    lost += Box::pin(self.copy_run(extent, first + at, &[*checksum], to)).await?;
+                    lost += Box::pin(self.copy_run(volume, extent, first + at, &[*checksum], to)).await?;
                 }
                 Ok(lost)
             }

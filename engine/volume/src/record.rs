@@ -18,11 +18,15 @@
 //! 23 no holes   volume u64, group u32
 //! 24 roll back   volume u64, svol u64, since u32: the volume is what the svol is, but for what is born since
 //! 25 rolled back   volume u64
+//! 30 promote  volume u64, index u32, places as in map: the extent has a fast copy there
+//! 31 demote   volume u64, index u32: it has none any more
+//! 32 tier rules  volume u64, rules (pin u8: 0 none, 1 fast, 2 slow; floor bytes u64, ceiling bytes u64)
 //!  shape: copies u8, columns u8, parity u8, chunk blocks u16
 //!  spec: name text, bytes u64, layout u8, flags u8 (1 thick, 2 read-only)
 //! ```
 
 use crate::snapshot::VersionRecord;
+use crate::tier::TierRules;
 use kura_array::hot::MirrorId;
 use kura_array::{Layout, Place, Places, Shape};
 use kura_block::{BLOCK_BYTES, DeviceId, Error, ExtentId, Reader, Result, Writer};
@@ -112,6 +116,9 @@ pub(crate) enum Record {
     HotGivenUp { slots: Vec<MirrorId> },
     Settled,
     Versions(VersionRecord),
+    Promote { volume: u64, index: u32, places: Places },
+    Demote { volume: u64, index: u32 },
+    TierRules { volume: u64, rules: TierRules },
 }
 
 /// A block that lies in the hot area from now on.
@@ -238,6 +245,11 @@ impl Record {
                 out.u8(16);
             }
             Self::Versions(record) => record.encode(&mut out),
+            Self::Promote { volume, index, places } => encode_places(places, out.u8(30).u64(*volume).u32(*index)),
+            Self::Demote { volume, index } => {
+                out.u8(31).u64(*volume).u32(*index);
+            }
+            Self::TierRules { volume, rules } => rules.encode(out.u8(32).u64(*volume)),
             Self::HotGivenUp { slots } => {
                 out.u8(15).u16(slots.len() as u16);
                 for slot in slots {
@@ -302,6 +314,9 @@ impl Record {
             }
             16 => Self::Settled,
             kind @ 20..=25 => Self::Versions(VersionRecord::decode(kind, &mut reader)?),
+            30 => Self::Promote { volume: reader.u64()?, index: reader.u32()?, places: decode_places(&mut reader)? },
+            31 => Self::Demote { volume: reader.u64()?, index: reader.u32()? },
+            32 => Self::TierRules { volume: reader.u64()?, rules: TierRules::decode(&mut reader)? },
             kind => {
                 return Err(Error::corrupt(format!(
                     "a journal record of kind {kind} is unknown: a newer kura wrote it"

@@ -3,14 +3,39 @@
 use crate::extent::Extent;
 use crate::policy;
 use crate::record::Record;
-use crate::store::{Freed, Inner};
+use crate::store::Inner;
 use crate::tables::VolumeState;
+use crate::tier::FastCopy;
 use kura_array::policy::{Candidate, choose_disks};
 use kura_array::{Class, Member, Place, Places, Shape};
 use kura_block::{DeviceId, Error, ExtentId, Kind, Result};
 use kura_journal::Lsn;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+
+/// Places given up, waiting to go back to the pool.
+pub(crate) struct Freed {
+    pub places: Places,
+    /// The extents of a volume that lay there.
+    pub extents: Vec<Rc<Extent>>,
+    /// The fast copy that lay there.
+    pub copy: Option<Rc<FastCopy>>,
+    /// The record that gave it up is below this.
+    pub until: Lsn,
+}
+
+impl Freed {
+    /// A group of extents of a volume.
+    pub fn group(extents: Vec<Rc<Extent>>, until: Lsn) -> Self {
+        let places = extents.first().map(|extent| extent.group.places()).unwrap_or_default();
+        Self { places, extents, copy: None, until }
+    }
+
+    /// Places of which no extent of a volume knows.
+    pub fn places(places: Places, until: Lsn) -> Self {
+        Self { places, extents: Vec::new(), copy: None, until }
+    }
+}
 
 /// Extents this controller leased and does not use yet.
 #[derive(Default)]
@@ -50,21 +75,25 @@ impl Inner {
 
     /// Takes places for so many copies from the reserve, none on the disks of `beside`, leasing more where it has none.
     pub async fn allocate(&self, copies: usize, beside: &[Place]) -> Result<Places> {
-        match self.allocate_free(copies, beside).await {
+        let beside = |device: &DeviceId| beside.iter().any(|place| place.device == *device);
+        let disks: Vec<_> = self.data_disks().into_iter().filter(|device| !beside(device)).collect();
+        self.allocate_from(copies, &disks).await
+    }
+
+    /// Takes places for so many copies on some of these disks.
+    pub async fn allocate_from(&self, copies: usize, disks: &[DeviceId]) -> Result<Places> {
+        match self.allocate_free(copies, disks).await {
             Err(error) if error.kind() == Kind::Full && !self.freed.borrow().is_empty() => {
                 self.checkpoint().await?;
-                self.allocate_free(copies, beside).await
+                self.allocate_free(copies, disks).await
             }
             done => done,
         }
     }
 
-    async fn allocate_free(&self, copies: usize, beside: &[Place]) -> Result<Places> {
+    async fn allocate_free(&self, copies: usize, disks: &[DeviceId]) -> Result<Places> {
         let mut candidates = Vec::new();
-        for device in self.data_disks() {
-            if beside.iter().any(|place| place.device == device) {
-                continue;
-            }
+        for device in disks.iter().copied() {
             let free = self.shared.free(device).await? + self.reserve.borrow().len(device);
             let taken = self.reserve.borrow().taken.get(&device).copied().unwrap_or(0);
             candidates.push(Candidate { device, free, taken });
@@ -202,7 +231,7 @@ impl Inner {
         let start = u64::from(first / volume.shape.extents()) * blocks;
         self.leave_hot(volume, start, start + blocks);
         self.drop_dirty(volume, start, start + blocks);
-        self.freed.borrow_mut().push(Freed::group(extents, Lsn(lsn.0 + 1)));
+        self.give_up_group(extents, Lsn(lsn.0 + 1));
         self.checkpointer.notify_one();
     }
 
@@ -227,7 +256,9 @@ impl Inner {
                 let listed = dirty_pages.iter().filter(|dirty| Rc::ptr_eq(extent, dirty)).count();
                 Rc::strong_count(extent) == 1 + listed
             };
-            let free = freed.until <= tail && freed.extents.iter().all(unused);
+            let free = freed.until <= tail
+                && freed.extents.iter().all(unused)
+                && freed.copy.as_ref().is_none_or(|copy| Rc::strong_count(copy) == 1);
             if free {
                 dirty_pages.retain(|dirty| !freed.extents.iter().any(|extent| Rc::ptr_eq(dirty, extent)));
                 back.push(freed.places.clone());

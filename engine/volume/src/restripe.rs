@@ -94,13 +94,16 @@ impl Inner {
             (!known).then(|| others(facts, slot))
         })
         .await;
-        let mut lost = Vec::new();
+        let (mut lost, mut disagree) = (0, Vec::new());
         let mut blocks = Vec::new();
         for row in &rows {
             let mine = here(row).filter(|_| works).or_else(|| row.told(slot).filter(|told| row.agrees(slot, told)));
+            let above = if mine.is_none() { self.row_above(volume, stripe, slot, row).await } else { None };
             if mine.is_none() {
-                lost.push(row.row);
+                disagree.push(row.row);
+                lost += u64::from(above.is_none());
             }
+            let mine = mine.or(above);
             blocks.push((row.row, mine.unwrap_or_else(|| Buf::copy_of(&[0; BLOCK_BYTES]))));
         }
         let moved = (blocks.len() * BLOCK_BYTES) as u64;
@@ -115,10 +118,18 @@ impl Inner {
         }
         let mut moved_to = at;
         moved_to.site.places[from] = to;
-        for row in rows.iter().filter(|row| lost.contains(&row.row)) {
+        for row in rows.iter().filter(|row| disagree.contains(&row.row)) {
             self.agree(&moved_to, row).await?;
         }
-        Ok((moved, lost.len() as u64))
+        Ok((moved, lost))
+    }
+
+    /// A block of a stripe from the fast copy of its extent, where it lies there and is good.
+    async fn row_above(&self, volume: &VolumeState, stripe: u64, slot: Slot, row: &StripeRow) -> Option<Buf> {
+        let Slot::Column(column) = slot else { return None };
+        let block = volume.shape.block_of(stripe, column, row.row);
+        let above = self.read_above(volume, block, row.expected[column]?).await?;
+        Some(above.contiguous())
     }
 
     /// Makes the parity of a row of which something is lost agree with what its places hold.
@@ -219,11 +230,14 @@ impl Inner {
             match row.told(Slot::Column(column)).filter(|told| Checksum::of(told) == expected) {
                 Some(told) if self.array.works(disk) => mended = Some((block, told, expected)),
                 Some(_) => {}
-                None => report.violations.push(format!(
-                    "volume {} block {block}: bad or away on disk {}, and its row does not tell it",
-                    name(),
-                    disk.device.0
-                )),
+                None => match self.read_above(volume, block, expected).await {
+                    Some(above) => mended = Some((block, above.contiguous(), expected)),
+                    None => report.violations.push(format!(
+                        "volume {} block {block}: bad or away on disk {}, and its row does not tell it",
+                        name(),
+                        disk.device.0
+                    )),
+                },
             }
         }
         mended

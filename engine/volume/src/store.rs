@@ -5,14 +5,16 @@ use crate::open::JournalPlace;
 use crate::policy;
 use crate::rebuild::Held;
 use crate::record::{Record, Spec};
+pub(crate) use crate::reserve::Freed;
 use crate::reserve::Reserve;
 use crate::settings::Settings;
 use crate::snapshot::{ReplayedEntries, Tidying};
 use crate::status::{Status, VolumeStatus};
 use crate::stripe::StripeId;
 use crate::tables::{Tables, VolumeState};
+use crate::tier::Tier;
+use kura_array::Array;
 use kura_array::hot::{HotTable, MirrorId};
-use kura_array::{Array, Places};
 use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime, Shared};
 use kura_journal::{Journal, Lsn};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -24,23 +26,6 @@ use tokio::sync::Notify;
 
 /// Between the checkpoints that bring a new copy of the journal up.
 const JOIN_STEP: Duration = Duration::from_millis(5);
-
-/// Places given up, waiting to go back to the pool.
-pub(crate) struct Freed {
-    pub places: Places,
-    /// The extents of a volume that lay there.
-    pub extents: Vec<Rc<Extent>>,
-    /// The record that gave it up is below this.
-    pub until: Lsn,
-}
-
-impl Freed {
-    /// A group of extents of a volume.
-    pub fn group(extents: Vec<Rc<Extent>>, until: Lsn) -> Self {
-        let places = extents.first().map(|extent| extent.group.places()).unwrap_or_default();
-        Self { places, extents, until }
-    }
-}
 
 pub(crate) struct Inner {
     pub id: ControllerId,
@@ -92,6 +77,8 @@ pub(crate) struct Inner {
     pub dirty_pool_pages: Cell<u64>,
     /// What the log said of slots, until their tables are read.
     pub replayed_entries: RefCell<ReplayedEntries>,
+    /// The fast tier.
+    pub tier: Tier,
     /// Stripes on their way to their places, or being read as a whole: volume and stripe.
     pub stripes: RefCell<BTreeSet<StripeId>>,
     /// Of these, those on their way.
@@ -321,6 +308,7 @@ impl Store {
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).migrate_for_ever()));
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).rebuild_for_ever()));
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).tidy_for_ever()));
+        self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).tier_for_ever()));
     }
 
     /// Disks that are being emptied.
@@ -353,6 +341,7 @@ impl Store {
         self.inner.rebuilder.notify_one();
         self.inner.migrator.notify_one();
         self.inner.tidier.notify_one();
+        self.inner.tier.wake.notify_one();
         self.inner.room.notify_waiters();
         let closed = self.inner.journal().close().await;
         done.and(closed)
@@ -410,7 +399,7 @@ impl Inner {
         self.leave_hot(volume, 0, u64::MAX);
         let until = Lsn(self.append(&Record::Delete { volume: volume.id }).0 + 1);
         volume.deleted.set(true);
-        self.freed.borrow_mut().extend(volume.take_groups().into_iter().map(|extents| Freed::group(extents, until)));
+        volume.take_groups().into_iter().for_each(|extents| self.give_up_group(extents, until));
         self.drop_dirty(volume, 0, u64::MAX);
         self.tables.borrow_mut().volumes.remove(&volume.id);
         self.leave_family(volume);

@@ -8,11 +8,14 @@
 //!    being rolled back to: svol u64 (0 none), since u32,
 //!    snapshots u32, (epoch u32, svol u64, lsn u64, made u64) each,  holes u32, (group u32, birth u32) each
 //!  hot extents u32, (born u64, places as in records) each
+//!  fast copies u32, (volume u64, index u32, born u64, places as in records) each
+//!  volumes with tier rules u32, (volume u64, rules as in records) each
 //! ```
 
 use crate::extent::{Dirty, Extent, Group};
 use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
 use crate::snapshot::{Branch, BranchFacts};
+use crate::tier::{HeatMap, Known, Tier, TierRules};
 use kura_array::hot::{HotTable, MirrorId};
 use kura_array::{Layout, PageOwner, Places, Shape};
 use kura_block::{Checksum, DeviceId, Error, Reader, Result, Writer};
@@ -20,7 +23,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// A volume's tables and its part of the write buffer.
 pub(crate) struct VolumeState {
@@ -39,6 +42,10 @@ pub(crate) struct VolumeState {
     pub put_in_order: Cell<u64>,
     /// Writes wait: several volumes are about to have snapshots of one instant.
     pub held: Cell<bool>,
+    /// What the user says of its place in the tiers.
+    pub tier: Cell<TierRules>,
+    /// Requests of its regions.
+    pub heat: HeatMap,
     pub deleted: Cell<bool>,
     pub opened: Cell<u32>,
 }
@@ -55,6 +62,8 @@ impl VolumeState {
             branch: RefCell::default(),
             put_in_order: Cell::new(0),
             held: Cell::new(false),
+            tier: Cell::default(),
+            heat: HeatMap::default(),
             deleted: Cell::new(false),
             opened: Cell::new(0),
         };
@@ -178,8 +187,16 @@ pub(crate) struct Tables {
     pub leaving: BTreeSet<DeviceId>,
 }
 
+/// Tables as they were written out, and what is yet to be looked up on the disks.
+pub(crate) struct Decoded {
+    pub tables: Tables,
+    /// Hot extents: their births, and where they lie.
+    pub hot: Vec<(u64, Places)>,
+    pub copies: Vec<Known>,
+}
+
 impl Tables {
-    pub fn encode(&self, hot: &HotTable) -> Vec<u8> {
+    pub fn encode(&self, hot: &HotTable, tier: &Tier) -> Vec<u8> {
         let mut out = Writer::new();
         out.u32(VERSION).u64(self.next_volume);
         for disks in [&self.failed, &self.leaving] {
@@ -203,15 +220,21 @@ impl Tables {
         for (born, extent) in hot.extents() {
             encode_places(&extent.places, out.u64(born));
         }
+        tier.encode(&mut out);
+        let rules = || self.volumes.values().filter(|volume| volume.tier.get() != TierRules::default());
+        out.u32(rules().count() as u32);
+        for volume in rules() {
+            volume.tier.get().encode(out.u64(volume.id));
+        }
         out.finish()
     }
 
-    /// Reads tables written by [`Tables::encode`], and where the hot extents lie; no bytes are the tables of a new
+    /// Reads tables written by [`Tables::encode`], and where the hot extents and fast copies lie; no bytes are the tables of a new
     /// controller.
-    pub fn decode(bytes: &[u8], extent_bytes: u64) -> Result<(Self, Vec<(u64, Places)>)> {
+    pub fn decode(bytes: &[u8], extent_bytes: u64) -> Result<Decoded> {
         let mut tables = Self::default();
         if bytes.is_empty() {
-            return Ok((tables, Vec::new()));
+            return Ok(Decoded { tables, hot: Vec::new(), copies: Vec::new() });
         }
         let mut reader = Reader::new(bytes);
         let version = reader.u32()?;
@@ -246,16 +269,34 @@ impl Tables {
         }
         let hot = (0..reader.u32()?).map(|_| Ok((reader.u64()?, decode_places(&mut reader)?)));
         let hot = hot.collect::<Result<_>>()?;
-        Ok((tables, hot))
+        let copies = Known::decode_all(&mut reader)?;
+        for _ in 0..reader.u32()? {
+            let (id, rules) = (reader.u64()?, TierRules::decode(&mut reader)?);
+            if let Some(volume) = tables.volumes.get(&id) {
+                volume.tier.set(rules);
+            }
+        }
+        Ok(Decoded { tables, hot, copies })
     }
 
     /// What does not hold: one line each.
-    pub fn check(&self, disks: &BTreeMap<DeviceId, u32>, hot: &HotTable) -> Vec<String> {
+    pub fn check(&self, disks: &BTreeMap<DeviceId, u32>, hot: &HotTable, tier: &Tier) -> Vec<String> {
         let mut violations = self.check_hot(hot);
         violations.extend(self.check_versions());
         let mut seen = BTreeMap::new();
         for (born, extent) in hot.extents() {
             seen.extend(extent.places.iter().map(|place| (*place, format!("hot extent {born}"))));
+        }
+        for copy in tier.copies() {
+            let name = format!("the fast copy of extent {} of volume {}", copy.owner.index, copy.owner.volume);
+            for place in &copy.places {
+                if let Some(other) = seen.insert(*place, name.clone()) {
+                    violations.push(format!(
+                        "{name}: extent {} of disk {} is also {other}'s",
+                        place.extent.0, place.device.0
+                    ));
+                }
+            }
         }
         let mut names = BTreeSet::new();
         for volume in self.volumes.values() {

@@ -65,6 +65,7 @@ impl Block for Volume {
             }
             let unit = BLOCK_BYTES as u64;
             let (first, end) = (offset / unit, (offset + len as u64).div_ceil(unit));
+            self.store.inner.note_use(&self.state, first, end, false);
             let blocks = self.store.inner.read_seen(&self.state, first, end).await?;
             self.count(|counts| {
                 counts.reads += 1;
@@ -79,6 +80,9 @@ impl Block for Volume {
         Box::pin(async move {
             self.check_writable()?;
             self.geometry().check(offset, data.len() as u64)?;
+            let unit = BLOCK_BYTES as u64;
+            let end = (offset + data.len() as u64).div_ceil(unit);
+            self.store.inner.note_use(&self.state, offset / unit, end, true);
             self.store.inner.write_bytes(&self.state, offset, &data).await?;
             self.count(|counts| {
                 counts.writes += 1;

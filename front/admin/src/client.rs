@@ -8,7 +8,7 @@ pub use objects::ObjectBytes;
 use crate::lines::Lines;
 use crate::{
     CheckRequest, Controller, Disk, Job, JobState, NewDisk, NewRecording, NewVolume, Pool, Problem, ProblemKind,
-    RecordedRequest, Recording, ResizeVolume, Status, Token, Volume,
+    RecordedRequest, Recording, ResizeVolume, Status, TierMove, TierRules, TierStatus, TierWhy, Token, Volume,
 };
 use axum::body::Body;
 use http_body_util::BodyExt;
@@ -130,6 +130,31 @@ impl Client {
     /// All volumes, by name.
     pub async fn volumes(&self) -> Result<Vec<Volume>> {
         self.get("/api/v1/volumes").await
+    }
+
+    /// The tiers as they are.
+    pub async fn tier(&self) -> Result<TierStatus> {
+        self.get("/api/v1/tier").await
+    }
+
+    /// The moves that are remembered, the oldest first.
+    pub async fn tier_moves(&self) -> Result<Vec<TierMove>> {
+        self.get("/api/v1/tier/moves").await
+    }
+
+    /// What is said of a volume's place in the tiers.
+    pub async fn tier_rules(&self, volume: &str) -> Result<TierRules> {
+        self.get(&format!("{}/tier", volume_path(volume))).await
+    }
+
+    /// Changes that.
+    pub async fn set_tier_rules(&self, volume: &str, rules: TierRules) -> Result<TierRules> {
+        self.send(Method::PUT, &format!("{}/tier", volume_path(volume)), &rules).await
+    }
+
+    /// Why the region at an offset of a volume is where it is.
+    pub async fn tier_why(&self, volume: &str, offset_bytes: u64) -> Result<TierWhy> {
+        self.get(&format!("{}/tier/why?offset_bytes={offset_bytes}", volume_path(volume))).await
     }
 
     /// A volume.

@@ -25,6 +25,7 @@ mod resources;
 mod routes;
 mod server;
 mod snapshots;
+mod tier;
 
 #[cfg(test)]
 mod tests;
@@ -44,3 +45,4 @@ pub use resources::{
 pub use routes::{Admin, Disks, router};
 pub use server::{Access, Listener, serve};
 pub use snapshots::{ByteRange, ChangePage, NewClone, NewSnapshots, RollBack, Schedules, Snapshot, SnapshotSchedule};
+pub use tier::{RegionHeat, TierClass, TierMove, TierRules, TierStatus, TierWhy, VolumeHeat};

@@ -1,12 +1,13 @@
 //! What Prometheus reads of the node: every name of it.
 
+use crate::TierStatus;
 use crate::resources::{Controller, Disk, DiskState, Health, Status, Volume};
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge, with_local_recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-/// `status` as Prometheus text. Each scrape has a recorder of its own, so that what is gone, such as a deleted volume,
+/// `status` and the tiers as Prometheus text. Each scrape has a recorder of its own, so that what is gone, such as a deleted volume,
 /// is told no more.
-pub(crate) fn render(status: &Status) -> String {
+pub(crate) fn render(status: &Status, tier: &TierStatus) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
     with_local_recorder(&recorder, || {
         describe();
@@ -14,6 +15,7 @@ pub(crate) fn render(status: &Status) -> String {
         status.pool.disks.iter().for_each(tell_disk);
         status.controllers.iter().for_each(tell_controller);
         status.volumes.iter().for_each(tell_volume);
+        tell_tier(tier);
     });
     recorder.handle().render()
 }
@@ -49,6 +51,33 @@ fn tell_node(status: &Status) {
     gauge!("kura_healthy").set(u8::from(status.health == Health::Healthy));
     gauge!("kura_pool_data_bytes").set(status.pool.data_bytes as f64);
     gauge!("kura_pool_free_bytes").set(status.pool.free_bytes as f64);
+}
+
+/// Labels name the tier that served, so that their sum is all requests.
+fn tell_tier(tier: &TierStatus) {
+    describe_gauge!("kura_tier_fast_bytes", Unit::Bytes, "What the fast tier holds, one copy counted");
+    describe_gauge!("kura_tier_fast_free_bytes", Unit::Bytes, "Of these, what nothing holds");
+    describe_gauge!("kura_tier_valid_bytes", Unit::Bytes, "Blocks that lie in the fast tier, one copy counted");
+    describe_gauge!("kura_tier_stale_bytes", Unit::Bytes, "Of these, blocks that the slow tier has older");
+    describe_gauge!("kura_tier_waiting_bytes", Unit::Bytes, "Regions that wait to be moved");
+    describe_counter!("kura_tier_moves_total", "Moves decided since the start");
+    describe_counter!("kura_tier_reads_total", "Reads since the start, by the tier that served them");
+    describe_counter!("kura_tier_writes_total", "Writes since the start, by the tier they go to");
+    describe_gauge!("kura_tier_slow_utilisation", "Part of the last interval in which slow disks were busy");
+    gauge!("kura_tier_fast_bytes").set(tier.total_bytes as f64);
+    gauge!("kura_tier_fast_free_bytes").set(tier.free_bytes as f64);
+    gauge!("kura_tier_valid_bytes").set(tier.valid_bytes as f64);
+    gauge!("kura_tier_stale_bytes").set(tier.stale_bytes as f64);
+    gauge!("kura_tier_waiting_bytes").set(tier.waiting_bytes as f64);
+    gauge!("kura_tier_slow_utilisation").set(tier.slow_utilisation);
+    counter!("kura_tier_moves_total").absolute(tier.moves);
+    for (served, reads, writes) in [
+        ("fast", tier.fast_reads, tier.fast_writes),
+        ("slow", tier.reads - tier.fast_reads, tier.writes - tier.fast_writes),
+    ] {
+        counter!("kura_tier_reads_total", "tier" => served).absolute(reads);
+        counter!("kura_tier_writes_total", "tier" => served).absolute(writes);
+    }
 }
 
 fn tell_disk(disk: &Disk) {

@@ -82,6 +82,7 @@ mod snapshot;
 mod source;
 #[cfg(test)]
 mod tests;
+mod tier;
 mod trace_anatomy;
 
 pub use experiment::{About, Experiment, Point, Progress, Scale, Setting};

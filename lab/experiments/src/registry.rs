@@ -13,6 +13,8 @@ const ALL: &[&dyn Listed] = &[
     &crate::array_load::ArrayLoad,
     &crate::array::ArrayResponse,
     &crate::array::ArrayRebuild,
+    &crate::tier::TierPolicies,
+    &crate::tier::TierTraces,
     &crate::replicate::Contention { model: crate::replicate::Model::PAPER },
     &crate::replicate::Balance::of(crate::replicate::Model::PAPER),
 ];

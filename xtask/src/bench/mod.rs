@@ -16,6 +16,7 @@ mod replicate;
 mod report;
 mod side;
 mod snapshot;
+mod tier;
 mod trace;
 
 use anyhow::Result;
@@ -39,6 +40,8 @@ enum Name {
     Replicate(replicate::Args),
     /// Volumes before and after snapshots, beside qcow2 and reflinked files.
     Snapshot(snapshot::Args),
+    /// What deciding costs: a step of each tiering policy over a million regions.
+    Tier(tier::Args),
     /// A volume while its requests are recorded beside the same volume while they are not.
     Trace(trace::Args),
 }
@@ -51,6 +54,7 @@ pub fn run(args: &Args) -> Result<()> {
         Name::Object(args) => object::run(args),
         Name::Replicate(args) => replicate::run(args),
         Name::Snapshot(args) => snapshot::run(args),
+        Name::Tier(args) => tier::run(args),
         Name::Trace(args) => trace::run(args),
     }
 }

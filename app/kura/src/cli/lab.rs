@@ -106,6 +106,13 @@ pub struct LabReplay {
     /// Keep contents, check every read against what was written, and read all of it back at the end
     #[arg(long)]
     pub verify: bool,
+    /// Replay nothing: tell what a tiering policy (worth, otf-ast or static) would move, why, and what the fast tier
+    /// would serve; with its parameters from the configuration's [tier], where that names it
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["closed_loop", "verify", "model", "output"])]
+    pub policy: Option<String>,
+    /// Size of the policy's fast tier [default: a twelfth of the volume]
+    #[arg(long, value_name = "SIZE", requires = "policy")]
+    pub fast: Option<Size>,
     /// All that is random follows from it
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,

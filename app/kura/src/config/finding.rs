@@ -22,6 +22,11 @@ impl Finding {
         Self { span: (!span.is_empty()).then_some(span), key: Some(key), text: text.into() }
     }
 
+    /// What is wrong and what to do.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// What the parser found.
     pub fn of_toml(error: &toml::de::Error) -> Self {
         let message = error.message().lines().collect::<Vec<_>>().join(", ");

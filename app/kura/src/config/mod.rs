@@ -8,9 +8,11 @@ mod finding;
 mod hot;
 #[cfg(test)]
 mod tests;
+mod tier;
 
 pub use finding::{Finding, Findings};
 pub use hot::Hot;
+pub use tier::Tier;
 
 use crate::size::Size;
 use kura_sim::Model;
@@ -39,6 +41,8 @@ pub struct Config {
     pub admin: Admin,
     /// The pool.
     pub pool: Pool,
+    /// The tiers.
+    pub tier: Tier,
 }
 
 /// What is logged, to standard error.
@@ -329,6 +333,7 @@ impl Default for Config {
             s3: S3::default(),
             admin: Admin::default(),
             pool: Pool::default(),
+            tier: Tier::default(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `kura lab replay`: a trace, adapted, through a node of simulated disks.
 
 use super::node::node;
+use super::policy;
 use super::summary::text;
 use crate::cli::{self, LabReplay};
 use crate::config::{Config, Flags, Purpose};
@@ -10,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use kura_controller::Layout;
 use kura_replay::{NodeSpec, Options, Pace, Phase, Prefill, Progress, Summary, Survey};
+use kura_tier::Settings;
 use kura_trace::{Adapt, Anatomy, Fit, Fitter, Request, Scope, TraceError};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -29,6 +31,10 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
     let spec = node(&config.pool, &command.model)?;
     let source = Source::of(command)?;
     let (options, adapted) = adapt(command, &spec, &source)?;
+    if let Some(name) = &command.policy {
+        policy::show(&decided(name, command, &config, &adapted)?, out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     // The report reads the trace on a thread of its own, beside the survey and the replay.
     let report = source.clone();
     let report = std::thread::spawn(move || Anatomy::of(report.requests()?, &Scope::default()));
@@ -43,6 +49,23 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
     let Ok(anatomy) = report.join() else { bail!("{}: looking at the trace failed", command.trace) };
     show(command, &anatomy?, &summary, out)?;
     Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What a tiering policy would have done with the trace.
+fn decided(name: &str, command: &LabReplay, config: &Config, adapted: &Adapted<'_>) -> Result<policy::DryRun> {
+    let named = Settings::named(name)?;
+    let configured = config.tier.config().map_err(anyhow::Error::msg)?.map(|tier| tier.settings);
+    // The parameters of another policy are none of this one's.
+    let is_same = |settings: &Settings| std::mem::discriminant(settings) == std::mem::discriminant(&named);
+    let settings = configured.filter(is_same).unwrap_or(named);
+    let mut end_bytes = command.size.map_or(0, |size| size.0);
+    for request in adapted.requests()? {
+        end_bytes = end_bytes.max(request?.end_bytes());
+    }
+    if end_bytes == 0 {
+        bail!("{}: no request is left to decide about: widen the window, or name another trace", command.trace);
+    }
+    policy::dry_run(settings, command.fast.map(|size| size.0), end_bytes, adapted.requests()?)
 }
 
 fn show(command: &LabReplay, anatomy: &Anatomy, summary: &Summary, out: Out) -> Result<()> {

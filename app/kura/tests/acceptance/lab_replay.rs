@@ -161,3 +161,44 @@ fn bad_input_is_one_line_and_nothing_is_left() {
         assert!(complaint.contains(&format!("{path}: {why}")), "{complaint}");
     }
 }
+
+/// A policy decides over a trace without a node: what it would move, why, and what the fast tier would serve.
+#[test]
+fn a_tiering_policy_tells_what_it_would_move() {
+    let home = Home::new();
+    // A region of 4 MiB that is read ten times a second, another that is read once.
+    let text = (0..6000_u64).fold(String::new(), |mut text, at| {
+        let offset = if at == 3000 { 900 << 20 } else { (40 << 20) + at % 512 * 4096 };
+        let _ = writeln!(text, "{},host,0,Read,{offset},4096,0", 128_166_372_000_000_000 + at * 1_000_000);
+        text
+    });
+    fs::write(home.path("hot.csv"), text).expect("a trace");
+    let told = |args: &[&str]| -> Value {
+        let text = home.ok(&[&["lab", "replay", "hot.csv", "--json"], args].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}:\n{text}"))
+    };
+    let ours = told(&["--policy", "worth", "--fast", "16M"]);
+    assert_eq!(ours["requests"], 6000);
+    assert!(ours["fast_share"].as_f64() > Some(0.98), "{ours}");
+    let first = &ours["moves"][0];
+    assert_eq!(
+        (&first["to"], &first["regions"]["start"], &first["reason"]["because"]),
+        (&"fast".into(), &10.into(), &"worth".into())
+    );
+    // Its parameters are those of the configuration that names it.
+    fs::write(home.path("k.toml"), "[tier]\npolicy = \"otf-ast\"\nregion = \"8M\"\ni = 5.0\n")
+        .expect("a configuration");
+    let papers = told(&["--policy", "otf-ast", "--fast", "16M", "--config", "k.toml"]);
+    assert_eq!((&papers["settings"]["region_bytes"], &papers["moves"][0]["at_s"]), (&(8 << 20).into(), &180.0.into()));
+    assert_eq!(papers["moves"][0]["reason"]["because"], "streak");
+    let text = home.ok(&["lab", "replay", "hot.csv", "--policy", "otf-ast", "--fast", "16M", "--config", "k.toml"]);
+    assert!(text.contains("a candidate 3 intervals in a row") && text.contains("% of 6000 requests"), "{text}");
+    for (args, wrong) in [
+        (&["--policy", "magic"][..], "no tiering policy magic: there are worth, otf-ast, static"),
+        (&["--policy", "worth", "--fast", "1K"], "--fast 1K: the policy's regions have 4M"),
+        (&["--policy", "worth", "--fast", "1T"], "--fast 1T: the volume has"),
+    ] {
+        let complaint = fails(&mut home.kura(&[&["lab", "replay", "hot.csv"], args].concat()));
+        assert!(complaint.contains(wrong), "{complaint}");
+    }
+}

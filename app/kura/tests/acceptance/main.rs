@@ -25,5 +25,6 @@ mod serving;
 mod snapshots;
 mod snapshots_crash;
 mod suites;
+mod tier;
 mod tls;
 mod trace;

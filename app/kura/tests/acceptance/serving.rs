@@ -132,7 +132,7 @@ fn volume(home: &Home, name: &str) -> Value {
     json(home, &["volume", "show", name])
 }
 
-fn get(port: u16, path: &str) -> String {
+pub fn get(port: u16, path: &str) -> String {
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("the REST door");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("a request");
     let mut answer = String::new();

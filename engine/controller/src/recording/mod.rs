@@ -196,7 +196,7 @@ impl Node {
     }
 
     /// Asks the controller that owns the volume.
-    async fn ask_owner<T: Send + 'static>(
+    pub(crate) async fn ask_owner<T: Send + 'static>(
         &self,
         volume: &str,
         ask: impl FnOnce(&Controller, &str) -> Result<T> + Send + 'static,

@@ -1,14 +1,15 @@
 //! A node of two controllers on eight simulated disks, random work on it, and the comparison with the model.
 
 use super::reference::{BLOCK, Reference, Versions, Volume};
+use super::restless::Restless;
 use kura_block::{Block, Buf, Bufs, ControllerId, DeviceId};
 use kura_controller::{
     Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, PoolSpec, Saving, Settings,
-    SnapshotSpec, VolumeSpec, format,
+    SnapshotSpec, TierSetup, VolumeSpec, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Outcome, Sim, SimDisk};
-use rand::{Rng, RngExt};
+use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -44,7 +45,7 @@ impl World {
             |mib: u64| DiskSpec { jitter: 0.5, rotational: (seed / 2).is_multiple_of(2), ..DiskSpec::nvme(mib << 20) };
         let disk = |name: &str, mib| sim.disk(name, spec(mib));
         let slow = (0..6).map(|at| disk(&format!("slow{at}"), 16));
-        let disks = [disk("fast0", 18), disk("fast1", 18)].into_iter().chain(slow).collect();
+        let disks = [disk("fast0", 20), disk("fast1", 20)].into_iter().chain(slow).collect();
         let world = Self { rng: sim.rng("model"), reference: Reference::default(), names: 0, sim, disks };
         let new: Vec<_> = world
             .disks
@@ -116,6 +117,15 @@ impl World {
         }
         for controller in &controllers {
             controller.store().begin_upkeep();
+            let policy = Box::new(Restless { rng: ChaCha8Rng::seed_from_u64(seed) });
+            let tier = TierSetup {
+                policy,
+                // One extent or two.
+                region_bytes: EXTENT << (seed / 2 % 2),
+                interval: Duration::from_micros(500),
+                single_disk: None,
+            };
+            controller.store().set_tier(Some(tier)).unwrap();
         }
         controllers
     }
@@ -163,10 +173,10 @@ impl World {
         });
     }
 
-    /// Lets one disk of data leave, or fail, in the middle of random work: the same one whenever it is called.
+    /// Lets one disk leave, or fail, in the middle of random work: the same one whenever it is called.
     pub fn part_with_a_disk(&mut self, steps: u32) -> Outcome<()> {
         let (runtime, disks, seed) = (self.sim.runtime(), self.disks.clone(), self.sim.seed());
-        let (device, leaves) = (DeviceId(2 + (seed % 6) as u16), seed % 2 == 0);
+        let (device, leaves) = (DeviceId((seed / 2 % 8) as u16), seed % 2 == 0);
         let (rng, reference, names) =
             (&mut self.rng, RefCell::new(std::mem::take(&mut self.reference)), &mut self.names);
         let outcome = self.sim.run_until_crash_or(async {

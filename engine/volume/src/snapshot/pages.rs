@@ -28,7 +28,7 @@ impl Inner {
                 })
                 .collect();
             let extents: Vec<Rc<Extent>> =
-                dirty.iter().filter_map(|(family, page)| self.extent_of(&family.pool, *page)).collect();
+                dirty.iter().filter_map(|(family, page)| self.pool_extent(&family.pool, *page)).collect();
             let pins = Pins::of(&extents);
             if let Some(unloaded) = pins.extents().iter().find(|extent| !extent.is_loaded()) {
                 self.load(unloaded).await?;
@@ -48,7 +48,7 @@ impl Inner {
         }
     }
 
-    fn extent_of(&self, volume: &VolumeState, block: u64) -> Option<Rc<Extent>> {
+    fn pool_extent(&self, volume: &VolumeState, block: u64) -> Option<Rc<Extent>> {
         volume.extent((block / self.array.extent_blocks() as u64) as u32)
     }
 
@@ -75,7 +75,7 @@ impl Inner {
             }
             self.list_versions(&family);
             // Pages whose places the log gave up speak of nothing.
-            let gone = |page: &u64| self.extent_of(&family.pool, *page).is_none();
+            let gone = |page: &u64| self.pool_extent(&family.pool, *page).is_none();
             let gone: Vec<u64> = family.table.borrow().dirty().filter(gone).collect();
             for page in gone {
                 family.table.borrow_mut().forget(page, page + 1);

@@ -248,7 +248,7 @@ impl Inner {
                 continue;
             }
             for block in blocks {
-                self.bring_home(&volume, &branch, block).await?;
+                self.bring_block_home(&volume, &branch, block).await?;
             }
             if branch.pvol.borrow().pairs.is_empty() {
                 self.tidy(Tidying::Holes(Rc::clone(&volume)));
@@ -301,7 +301,7 @@ impl Inner {
     }
 
     /// Writes a block to its home and gives its slot up, unless something else happens to it meanwhile.
-    async fn bring_home(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>, block: u64) -> Result<()> {
+    async fn bring_block_home(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>, block: u64) -> Result<()> {
         let pool = &branch.family.pool;
         loop {
             if self.ready(volume).is_err() || !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) {

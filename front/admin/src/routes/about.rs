@@ -21,7 +21,8 @@ pub(super) async fn health() -> &'static str {
     (status = "default", description = "What went wrong", body = Problem),
 ))]
 pub(super) async fn metrics(State(door): Shared) -> Result<impl IntoResponse, Problem> {
-    let text = render(&door.status().await?) + &door.admin.metrics.render();
+    let tier = door.admin.node.tier().await?.into();
+    let text = render(&door.status().await?, &tier) + &door.admin.metrics.render();
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 

@@ -7,6 +7,7 @@ mod objects;
 mod pool;
 mod recordings;
 mod snapshots;
+mod tier;
 mod volumes;
 
 use crate::jobs::Jobs;
@@ -76,6 +77,7 @@ type Shared = State<Arc<Door>>;
         (name = "volumes", description = "Volumes, each an NBD export of its name"),
         (name = "snapshots", description = "Snapshots of volumes, each an NBD export of its name, and their schedules"),
         (name = "pool", description = "The pool and its disks"),
+        (name = "tier", description = "What lies in the fast tier, and why"),
         (name = "recordings", description = "Recordings of volumes' requests: traces of live volumes"),
         (name = "objects", description = "Buckets, access keys and objects: what S3's clients see"),
         (name = "jobs", description = "Long work"),
@@ -103,6 +105,11 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(pool::fail_disk))
         .routes(routes!(pool::remove_disk))
         .routes(routes!(pool::controllers))
+        .routes(routes!(tier::show))
+        .routes(routes!(tier::moves))
+        .routes(routes!(tier::rules, tier::set_rules))
+        .routes(routes!(tier::why))
+        .routes(routes!(tier::heat))
         .routes(routes!(recordings::list))
         .routes(routes!(recordings::begin, recordings::show, recordings::delete))
         .routes(routes!(recordings::stop))

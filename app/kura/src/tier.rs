@@ -1,0 +1,199 @@
+//! The tiers, as a user asks about them and holds volumes in them.
+
+use crate::cli::{PinTo, TierCommand};
+use crate::show::{Out, print, table};
+use crate::size::Size;
+use anyhow::Result;
+use kura_admin::{Client, TierClass, TierMove, TierRules, TierStatus, TierWhy};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How often to look for new moves.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Carries out a command on the tiers.
+pub async fn tier(client: &Client, out: Out, command: TierCommand) -> Result<()> {
+    match command {
+        TierCommand::Status => out.show(&client.tier().await?, status),
+        TierCommand::Why { volume, offset } => out.show(&client.tier_why(&volume, offset.0).await?, why),
+        TierCommand::Pin { volume, to } => {
+            let pin = match to {
+                PinTo::Fast => Some(TierClass::Fast),
+                PinTo::Slow => Some(TierClass::Slow),
+                PinTo::None => None,
+            };
+            let rules = client.set_tier_rules(&volume, TierRules { pin, ..TierRules::default() }).await?;
+            out.show(&rules, |rules| format!("volume {volume}: {}", ruled(rules)))
+        }
+        TierCommand::Set { volume, floor, ceiling } => {
+            let before = client.tier_rules(&volume).await?;
+            let rules = TierRules {
+                floor_bytes: floor.map_or(before.floor_bytes, |floor| floor.0),
+                ceiling_bytes: ceiling.map_or(before.ceiling_bytes, |ceiling| ceiling.0),
+                ..before
+            };
+            let rules = client.set_tier_rules(&volume, rules).await?;
+            out.show(&rules, |rules| format!("volume {volume}: {}", ruled(rules)))
+        }
+        TierCommand::Moves { follow: false } => out.show(client.tier_moves().await?.as_slice(), |moves| match moves {
+            [] => "no moves so far; `kura tier status` says what the policy looks at".to_owned(),
+            moves => self::moves(moves),
+        }),
+        TierCommand::Moves { follow: true } => follow(client, out).await,
+    }
+}
+
+/// Shows moves as they are decided, each once, until the server goes away or the user has seen enough.
+async fn follow(client: &Client, out: Out) -> Result<()> {
+    let mut shown = BTreeSet::new();
+    loop {
+        let moves = client.tier_moves().await?;
+        shown.retain(|seen| moves.iter().any(|one| (one.controller, one.number) == *seen));
+        for one in &moves {
+            if !shown.insert((one.controller, one.number)) {
+                continue;
+            }
+            match out {
+                Out::Text => print(&line(one))?,
+                // One object a line: a stream has no end that a list could have.
+                Out::Json => print(&serde_json::to_string(one)?)?,
+                Out::Quiet => {}
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn size(bytes: u64) -> String {
+    Size(bytes).to_string()
+}
+
+fn share(part: u64, whole: u64) -> String {
+    format!("{:.1}%", part as f64 * 100.0 / whole.max(1) as f64)
+}
+
+fn status(tier: &TierStatus) -> String {
+    let policy = tier.policy.as_ref().and_then(|policy| policy["policy"].as_str());
+    let mut lines = vec![format!("policy      {}", policy.unwrap_or("off"))];
+    if let Some(parameters) = tier.policy.as_ref().and_then(|policy| policy.as_object()) {
+        let rest = parameters.iter().filter(|(name, _)| *name != "policy");
+        lines.push(format!(
+            "            {}",
+            rest.map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ")
+        ));
+    }
+    if let Some(hindrance) = &tier.hindrance {
+        lines.push(format!("not at work {hindrance}"));
+    }
+    lines.push(format!(
+        "fast tier   {} of {} in use, in regions of {}",
+        size(tier.total_bytes - tier.free_bytes),
+        size(tier.total_bytes),
+        size(tier.region_bytes)
+    ));
+    lines.push(format!(
+        "holds       {}, of which {} are newer than in the slow tier",
+        size(tier.valid_bytes),
+        size(tier.stale_bytes)
+    ));
+    lines.push(format!(
+        "served      {} of {} reads ({}), {} of {} writes ({})",
+        tier.fast_reads,
+        tier.reads,
+        share(tier.fast_reads, tier.reads),
+        tier.fast_writes,
+        tier.writes,
+        share(tier.fast_writes, tier.writes)
+    ));
+    lines.push(format!("moves       {} decided, {} wait", tier.moves, size(tier.waiting_bytes)));
+    lines.push(format!(
+        "slow tier   {:.0}% busy, {:.1} requests at the busiest disk",
+        tier.slow_utilisation * 100.0,
+        tier.slow_queue
+    ));
+    lines.join("\n")
+}
+
+fn class(class: TierClass) -> &'static str {
+    match class {
+        TierClass::Fast => "fast",
+        TierClass::Slow => "slow",
+    }
+}
+
+fn ruled(rules: &TierRules) -> String {
+    let limit = |bytes: u64, none: &str| if bytes == 0 { none.to_owned() } else { size(bytes) };
+    match rules.pin {
+        Some(pin) => format!("held in the {} tier", class(pin)),
+        None => format!(
+            "the policy decides; floor {}, ceiling {}",
+            limit(rules.floor_bytes, "none"),
+            limit(rules.ceiling_bytes, "none")
+        ),
+    }
+}
+
+fn state(one: &TierMove) -> String {
+    match (&one.failed, one.took_s) {
+        (Some(failed), _) => format!("failed: {failed}"),
+        (None, Some(took)) => format!("{took:.1} s"),
+        (None, None) => "waits".to_owned(),
+    }
+}
+
+fn line(one: &TierMove) -> String {
+    format!(
+        "{} {} {}+{} -> {}: {}",
+        one.decided_at,
+        one.volume,
+        size(one.offset_bytes),
+        size(one.len_bytes),
+        class(one.to),
+        one.reason
+    )
+}
+
+fn moves(moves: &[TierMove]) -> String {
+    let header = ["DECIDED", "VOLUME", "OFFSET>", "LENGTH>", "TO", "COPIED>", "TOOK>", "WHY"];
+    let row = |one: &TierMove| {
+        vec![
+            one.decided_at.to_string(),
+            one.volume.clone(),
+            size(one.offset_bytes),
+            size(one.len_bytes),
+            class(one.to).to_owned(),
+            size(one.copied_bytes),
+            state(one),
+            one.reason.clone(),
+        ]
+    };
+    table(&header, moves.iter().map(row))
+}
+
+fn why(why: &TierWhy) -> String {
+    let region = &why.region;
+    let mut lines = vec![format!("region   {} at {}", size(why.region_bytes), size(region.offset_bytes))];
+    lines.push(match region.valid_bytes {
+        0 => "lies     in the slow tier".to_owned(),
+        valid => format!(
+            "lies     {} in the fast tier, {} newer than in the slow one",
+            size(valid),
+            size(region.stale_bytes)
+        ),
+    });
+    lines.push(format!("used     {} reads and {} writes in the last interval", region.reads, region.writes));
+    lines.push(format!("rules    {}", ruled(&why.rules)));
+    if let Some(verdict) = &why.verdict {
+        lines.push(format!("policy   {verdict}"));
+    }
+    if let Some(last) = &why.last_move {
+        lines.push(format!(
+            "moved    {} to the {} tier ({}): {}",
+            last.decided_at,
+            class(last.to),
+            state(last),
+            last.reason
+        ));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,143 @@
+//! Fast copies of extents: their pages, which say which blocks lie there. Written here, read here.
+//!
+//! ```text
+//!  0  magic u32   4  CRC u32 (over the page, itself as zero)   8  volume u64   16  born u64
+//! 24  index u32  28  blocks u32  32  sequence u64
+//! 40  a bit for each block: it lies here; then a bit for each: the copy at home is older; zeroes to the end
+//! ```
+
+use crate::array::{Array, Failure};
+use crate::layout::Place;
+use crate::page::PageOwner;
+use crate::queue::Urgency;
+use kura_block::{BLOCK_BYTES, Buf, Reader, Writer};
+
+const MAGIC: u32 = 0x5046_754b; // "KuFP"
+const CRC_AT: usize = 4;
+const HEADER_BYTES: usize = 40;
+
+/// A bit for each block of an extent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocks(Box<[u8]>);
+
+impl Blocks {
+    /// No block of so many.
+    pub fn none(blocks: usize) -> Self {
+        Self(vec![0; blocks.div_ceil(8)].into())
+    }
+
+    /// True when a block is among them.
+    pub fn has(&self, block: usize) -> bool {
+        self.0[block / 8] & 1 << (block % 8) != 0
+    }
+
+    /// Takes a block in; true when it was not among them.
+    pub fn add(&mut self, block: usize) -> bool {
+        let before = self.has(block);
+        self.0[block / 8] |= 1 << (block % 8);
+        !before
+    }
+
+    /// Takes a block out; true when it was among them.
+    pub fn remove(&mut self, block: usize) -> bool {
+        let before = self.has(block);
+        self.0[block / 8] &= !(1 << (block % 8));
+        before
+    }
+
+    /// Takes all out.
+    pub fn clear(&mut self) {
+        self.0.fill(0);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.0.iter().map(|byte| byte.count_ones()).sum()
+    }
+
+    /// True when every one of them is among `others`.
+    pub fn are_among(&self, others: &Self) -> bool {
+        self.0.iter().zip(&others.0).all(|(mine, theirs)| mine & !theirs == 0)
+    }
+}
+
+/// Which blocks of an extent its fast copy has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastPage {
+    /// The extent of the volume, and the LSN of the record that made the copy.
+    pub owner: PageOwner,
+    /// Counts up with each time it is written.
+    pub sequence: u64,
+    /// Blocks that lie here.
+    pub valid: Blocks,
+    /// Of these, blocks of which the copy at home is older.
+    pub stale: Blocks,
+}
+
+impl FastPage {
+    /// Bytes of the page of an extent of so many blocks, in whole blocks.
+    pub fn bytes(blocks: usize) -> usize {
+        (HEADER_BYTES + 2 * blocks.div_ceil(8)).next_multiple_of(BLOCK_BYTES)
+    }
+
+    fn encode(&self, blocks: usize) -> Buf {
+        let mut out = Writer::with_room(Self::bytes(blocks));
+        let PageOwner { volume, index, born } = self.owner;
+        out.u32(MAGIC).u32(0).u64(volume).u64(born).u32(index).u32(blocks as u32).u64(self.sequence);
+        out.bytes(&self.valid.0).bytes(&self.stale.0).pad_to(BLOCK_BYTES);
+        out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
+        Buf::copy_of(out.as_slice())
+    }
+
+    fn decode(bytes: &[u8], owner: PageOwner, blocks: usize) -> Option<Self> {
+        let mut zeroed = bytes.to_vec();
+        zeroed.get_mut(CRC_AT..CRC_AT + 4)?.fill(0);
+        let mut reader = Reader::new(bytes);
+        if reader.u32().ok()? != MAGIC || reader.u32().ok()? != crc32c::crc32c(&zeroed) {
+            return None;
+        }
+        let (volume, born, index) = (reader.u64().ok()?, reader.u64().ok()?, reader.u32().ok()?);
+        if (PageOwner { volume, index, born }) != owner || reader.u32().ok()? as usize != blocks {
+            return None;
+        }
+        let sequence = reader.u64().ok()?;
+        let mut bits = || Some(Blocks(reader.bytes(blocks.div_ceil(8)).ok()?.into()));
+        Some(Self { owner, sequence, valid: bits()?, stale: bits()? })
+    }
+}
+
+impl Array {
+    /// Writes a fast copy's page beside each of its places; returns the disks that refused.
+    pub async fn write_fast_page(&self, places: &[Place], page: &FastPage) -> Vec<Failure> {
+        let at = |plan: &crate::Plan, place: Place| plan.side_page_at(place.extent, page.sequence);
+        self.write_copies(places, page.encode(self.extent_blocks()).into(), Urgency::Buffer, at).await
+    }
+
+    /// The newest page of a fast copy that any of its places has.
+    pub async fn read_fast_page(&self, places: &[Place], owner: PageOwner) -> Option<FastPage> {
+        let blocks = self.extent_blocks();
+        let pages = self.read_side_pages(places, FastPage::bytes(blocks)).await;
+        pages.iter().filter_map(|page| FastPage::decode(page, owner, blocks)).max_by_key(|page| page.sequence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_comes_back_and_not_for_another_owner() {
+        let owner = PageOwner { volume: 1 << 16, index: 3, born: 77 };
+        let (mut valid, mut stale) = (Blocks::none(16), Blocks::none(16));
+        assert!(valid.add(3) && valid.add(15) && stale.add(15) && !stale.add(15));
+        assert!(stale.are_among(&valid) && !valid.are_among(&stale));
+        let page = FastPage { owner, sequence: 5, valid, stale };
+        let bytes = page.encode(16);
+        assert_eq!(FastPage::decode(&bytes, owner, 16), Some(page.clone()));
+        assert_eq!(FastPage::decode(&bytes, PageOwner { born: 78, ..owner }, 16), None);
+        assert_eq!(FastPage::decode(&bytes, PageOwner { volume: 2 << 16, ..owner }, 16), None);
+        let mut torn = bytes.to_vec();
+        torn[50] ^= 1;
+        assert_eq!(FastPage::decode(&torn, owner, 16), None);
+    }
+}

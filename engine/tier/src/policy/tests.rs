@@ -1,0 +1,237 @@
+//! What holds of every policy, whatever I/O it sees; and the paper's worked example.
+
+use super::world::{World, reads};
+use super::*;
+use crate::{Heat, Move, Tier, Wants};
+use proptest::prelude::*;
+
+/// The paper counts subLUNs from 1.
+fn region(sublun: u32) -> u32 {
+    sublun - 1
+}
+
+/// Quiet subLUNs everywhere, so that the busy ones draw `share` of 60,000 requests: 1000 a second.
+fn minute(busy: &[(u32, u32)]) -> Vec<Heat> {
+    let drawn: u32 = busy.iter().map(|(_, ios)| ios).sum();
+    let quiet: Vec<u32> = (1..=300).filter(|sublun| busy.iter().all(|(own, _)| own != sublun)).collect();
+    let each = (60_000 - drawn) / quiet.len() as u32;
+    let quiet = quiet.into_iter().map(|sublun| (region(sublun), each));
+    reads(busy.iter().map(|(sublun, ios)| (region(*sublun), *ios)).chain(quiet))
+}
+
+/// Intervals, the I/O of each, and what is on the fast tier after it.
+type Step<'a> = (u32, &'a [(u32, u32)], &'a [u32]);
+
+/// Figs. 1 to 4: subLUNs 65 to 68 are candidates three times in a row and go up; 69 joins and goes up at once; later 67
+/// to 69 are quiet for ten minutes and go down, then the others.
+#[test]
+fn the_papers_worked_example() {
+    let wide: &[(u32, u32)] = &[(65, 9000), (66, 14_000), (67, 12_000), (68, 8000)];
+    let narrow: &[(u32, u32)] = &[(65, 15_000), (66, 25_000)];
+    let elsewhere: &[(u32, u32)] = &[(200, 45_000)];
+    let joined: &[(u32, u32)] = &[(65, 9000), (66, 10_000), (67, 10_000), (68, 8000), (69, 8000)];
+    let steps: &[Step<'_>] = &[
+        (1, wide, &[]),                          // T
+        (1, &[(66, 20_000), (67, 20_000)], &[]), // T+60: not the same subLUNs, but some of them
+        (1, wide, &[65, 66, 67, 68]),            // T+120: the third in a row (Fig. 2)
+        (1, joined, &[65, 66, 67, 68, 69]),      // T+180: 69 has joined
+        (9, narrow, &[65, 66, 67, 68, 69]),      // 67 to 69 are outside, not yet long enough
+        (1, narrow, &[65, 66]),                  // the tenth time: a part of the group goes down (Fig. 3)
+        (2, elsewhere, &[65, 66]),
+        (1, elsewhere, &[65, 66, 200]),
+        (6, elsewhere, &[65, 66, 200]),
+        (1, elsewhere, &[200]), // all of the group is down (Fig. 4)
+    ];
+    let mut world = World::paper();
+    let mut policy = OtfAst::new(OtfAstSettings::default());
+    for (number, (intervals, busy, fast)) in steps.iter().enumerate() {
+        for _ in 0..*intervals {
+            world.interval(&mut policy, &minute(busy));
+        }
+        let ids: Vec<u32> = world.fast().iter().map(|region| region + 1).collect();
+        assert_eq!(&ids, fast, "step {number}");
+    }
+}
+
+#[test]
+fn each_move_says_why() {
+    let mut world = World::paper();
+    let mut policy = OtfAst::new(OtfAstSettings::default());
+    let mut decided: Vec<Move> = Vec::new();
+    for busy in [&[(100, 40_000)][..], &[(100, 40_000)], &[(100, 40_000)], &[(100, 30_000), (101, 10_000)]] {
+        decided.extend(world.interval(&mut policy, &minute(busy)).moves);
+    }
+    let told: Vec<String> =
+        decided.iter().map(|decided| format!("{:?}: {}", decided.regions, decided.reason)).collect();
+    assert_eq!(
+        told,
+        [
+            "99..100: its group was a candidate 3 intervals in a row, now with 67 % of the volume's I/O",
+            "100..101: it joined a group on the fast tier that drew 67 % of the volume's I/O"
+        ]
+    );
+    assert_eq!(
+        policy.standing(7, 99).verdict,
+        "on the fast tier; down after 10 intervals outside the candidates: 0 so far"
+    );
+}
+
+/// Below i nothing is decided; an m that the top n do not pass gives no candidates.
+#[test]
+fn quiet_and_scattered_io_moves_nothing() {
+    let quiet = reads([(3, 2999)]);
+    let scattered = reads((0..300).map(|region| (region, 200)));
+    for heat in [quiet, scattered] {
+        let mut world = World::paper();
+        let mut policy = OtfAst::new(OtfAstSettings::default());
+        for _ in 0..20 {
+            assert!(world.interval(&mut policy, &heat).moves.is_empty());
+        }
+    }
+}
+
+#[test]
+fn static_tiering_chooses_once() {
+    let mut world = World::paper();
+    let mut policy = Fixed::new(FixedSettings { training_s: 120, regions: 2, ..FixedSettings::default() });
+    assert!(world.interval(&mut policy, &reads([(1, 5), (2, 4)])).moves.is_empty());
+    world.interval(&mut policy, &reads([(2, 4), (9, 3)]));
+    assert_eq!(world.fast(), [1, 2]);
+    assert!(world.interval(&mut policy, &reads([(100, 1000)])).moves.is_empty());
+}
+
+fn small() -> WorthSettings {
+    WorthSettings { region_bytes: 1 << 20, ..WorthSettings::default() }
+}
+
+fn worth_world(room: u32) -> World {
+    World { regions: 100_000, room, region_bytes: 1 << 20, interval_ns: 2_000_000_000, ..World::paper() }
+}
+
+/// A hot neighbourhood comes up whole, its quiet regions too, before they are asked for.
+#[test]
+fn neighbours_of_what_is_hot_come_up() {
+    let mut world = worth_world(10_000);
+    let mut policy = Worth::new(small());
+    for step in 0..20 {
+        world.interval(&mut policy, &reads([(512 + step * 37 % 256, 300)]));
+    }
+    assert_eq!(world.fast(), (512..768).collect::<Vec<_>>());
+}
+
+/// What is hot stays while a scan passes by that is larger than the fast tier.
+#[test]
+fn a_scan_does_not_displace_what_is_hot() {
+    let mut world = worth_world(600);
+    let mut policy = Worth::new(small());
+    let hot = || (0..32_u32).map(|region| (region * 300, 40));
+    for _ in 0..100 {
+        world.interval(&mut policy, &reads(hot()));
+    }
+    for step in 0..1500 {
+        let scanned = (0..20).map(|at| (20_000 + step * 20 + at, 16));
+        world.interval(&mut policy, &reads(hot().chain(scanned)));
+        let fast = world.fast();
+        assert!(hot().all(|(region, _)| fast.binary_search(&region).is_ok()), "step {step}");
+    }
+}
+
+/// On an idle slow tier a single request is worth a copy, on a busy one it is not.
+#[test]
+fn a_copy_costs_what_it_delays() {
+    for (utilisation, up) in [(0.0, true), (0.9, false)] {
+        let mut world = worth_world(100);
+        world.slow.utilisation = utilisation;
+        let mut policy = Worth::new(small());
+        world.interval(&mut policy, &reads([(5, 1)]));
+        assert_eq!(world.placed.contains_key(&5), up, "{utilisation}");
+    }
+}
+
+#[test]
+fn parameters_out_of_range_are_refused_in_one_line() {
+    let cases = [
+        (r#"{"policy":"otf-ast","t":0}"#, "tier policy otf-ast: interval_s (t) = 0: it may be 1 to 86400"),
+        (r#"{"policy":"otf-ast","m":101.0}"#, "tier policy otf-ast: share_percent (m) = 101: it may be 0 to 100"),
+        (
+            r#"{"policy":"otf-ast","sublun_bytes":1000}"#,
+            "tier policy otf-ast: region_bytes = 1000: it may be a power of two",
+        ),
+        (r#"{"policy":"static","regions":0}"#, "tier policy static: regions = 0: it may be 1 to 4294967295"),
+        (r#"{"policy":"worth","displace":0.5}"#, "tier policy worth: displace = 0.5: it may be 1 to 1000000"),
+    ];
+    for (text, wrong) in cases {
+        let settings: Settings = serde_json::from_str(text).unwrap();
+        let error = settings.policy().err().unwrap().to_string();
+        assert!(error.starts_with(wrong) && !error.contains('\n'), "{error}");
+    }
+    assert!(serde_json::from_str::<Settings>(r#"{"policy":"otf-ast","x":1}"#).is_err());
+    for name in Settings::NAMES {
+        assert_eq!(Settings::named(name).unwrap().policy().unwrap().name(), name);
+    }
+    assert!(Settings::named("magic").unwrap_err().to_string().contains("worth, otf-ast, static"));
+}
+
+fn any_heat() -> impl Strategy<Value = Vec<Heat>> {
+    proptest::collection::btree_map(0..64_u32, (0..4000_u32, 0..4000_u32), 0..40)
+        .prop_map(|counts| counts.into_iter().map(|(region, (reads, writes))| Heat { region, reads, writes }).collect())
+}
+
+fn any_wants() -> impl Strategy<Value = Wants> {
+    let pin = prop_oneof![4 => Just(None), 1 => Just(Some(Tier::Fast)), 1 => Just(Some(Tier::Slow))];
+    (pin, 0..6_u32, proptest::option::of(0..12_u32)).prop_map(|(pin, floor_regions, ceiling)| Wants {
+        pin,
+        floor_regions: floor_regions.min(ceiling.unwrap_or(u32::MAX)),
+        ceiling_regions: ceiling,
+    })
+}
+
+proptest! {
+    /// Whatever comes: no more on the fast tier than it has room for, no move of what is there already or of what does
+    /// not exist, ceilings and pins kept, floors never undercut, and the same facts decide the same.
+    #[test]
+    fn invariants_of_every_policy(
+        intervals in proptest::collection::vec(any_heat(), 1..40),
+        wants in any_wants(),
+        room in 1..20_u32,
+        utilisation in 0.0..1.0_f64,
+    ) {
+        let fixed = FixedSettings { training_s: 120, ..FixedSettings::default() };
+        let otf = OtfAstSettings { streak: 2, timeout: 3, throttle: true, ..OtfAstSettings::default() };
+        let make: [&dyn Fn() -> Box<dyn Policy>; 3] = [
+            &|| Box::new(OtfAst::new(otf.clone())),
+            &|| Box::new(Fixed::new(fixed.clone())),
+            &|| Box::new(Worth::new(WorthSettings { region_bytes: 1 << 30, ..WorthSettings::default() })),
+        ];
+        for make in make {
+            let (mut policy, mut twin) = (make(), make());
+            let mut world = World { regions: 64, room, wants, ..World::paper() };
+            world.slow.utilisation = utilisation;
+            for heat in &intervals {
+                let before = world.placed.clone();
+                let mut same = World { placed: before.clone(), ..world };
+                let decision = world.interval(policy.as_mut(), heat);
+                prop_assert_eq!(&same.interval(twin.as_mut(), heat), &decision);
+                let mut now = before.clone();
+                for decided in &decision.moves {
+                    prop_assert!(!decided.regions.is_empty() && decided.regions.end <= 64 && decided.volume == 7);
+                    for region in decided.regions.clone() {
+                        let moved = match decided.to {
+                            Tier::Fast => now.insert(region, false).is_none(),
+                            Tier::Slow => now.remove(&region).is_some(),
+                        };
+                        prop_assert!(moved, "{}: {decided:?} is there already", policy.name());
+                        prop_assert!(now.len() as u32 <= room);
+                    }
+                }
+                let ceiling = wants.ceiling_regions.filter(|_| wants.pin.is_none());
+                prop_assert!(ceiling.is_none_or(|ceiling| now.len() as u32 <= ceiling), "{}", policy.name());
+                let floor = if wants.pin.is_none() { wants.floor_regions.min(before.len() as u32) } else { 0 };
+                prop_assert!(now.len() as u32 >= floor, "{}", policy.name());
+                if wants.pin == Some(Tier::Slow) {
+                    prop_assert!(now.is_empty());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! The default policy: what saves more than it costs is on the fast tier.
+//!
+//! ```text
+//!   expected I/O of a region   = the most that its own recent I/O, or a neighbourhood's, says, each corrected by what
+//!                                regions that came up on such a word drew in fact
+//!   up     where  expected I/O x (slow - fast response)  >  cost of the copy x how busy the slow tier is
+//!   down   what is expected to draw least, for what draws clearly more, when room is wanted
+//! ```
+//!
+//! - **Small regions, and their neighbourhoods.** A concentration is wider than what it touched so far, and creeps. So
+//!   heat is counted at three sizes, and a quiet region in a hot neighbourhood comes up before it is asked for.
+//! - **Admission by measure.** What a level's word was worth is counted: requests that hit what came up on it, over those
+//!   that it promised. A scan promises much and keeps nothing, so its regions soon need more to come up.
+//! - **Cheap when idle.** A copy costs others' waiting, which is next to none while the slow tier is idle.
+//! - **Throttled.** The moves' pace halves while the slow tier is busy and doubles while it is not.
+
+mod heat;
+
+use super::{Policy, region_size, wants, within};
+use crate::{Decision, Facts, Pace, Reason, Standing, Tier, VolumeFacts};
+use heat::{HeatMap, LEVELS, Now, SHIFTS};
+use kura_block::Result;
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorthSettings {
+    /// Milliseconds of an interval.
+    pub interval_ms: u64,
+    /// Bytes of a region.
+    pub region_bytes: u64,
+    /// Seconds in which what a request says of the future halves.
+    pub half_life_s: u64,
+    /// How many times its cost a move must save.
+    pub margin: f64,
+    /// How many times as much I/O what comes must be expected to draw as what leaves for it.
+    pub displace: f64,
+    /// Bytes of moves a second, at most.
+    pub most_bytes_per_s: u64,
+    /// Bytes of moves a second however busy the slow tier is.
+    pub least_bytes_per_s: u64,
+}
+
+impl Default for WorthSettings {
+    fn default() -> Self {
+        Self {
+            interval_ms: 1_000,
+            region_bytes: 4 << 20,
+            half_life_s: 300,
+            margin: 1.0,
+            displace: 1.5,
+            most_bytes_per_s: 256 << 20,
+            least_bytes_per_s: 8 << 20,
+        }
+    }
+}
+
+const NAME: &str = "worth";
+/// Above this part of the time in which the slow tier is busy, or this many requests at a device, moves slow down.
+const BUSY: f64 = 0.8;
+const QUEUE: f64 = 4.0;
+/// How a copy's cost is weighed: by the requests it delays, of which there are few on idle devices and many on busy ones.
+/// Where it displaces something, the least is more: what leaves may have to come back.
+const LEAST_WEIGHT: f64 = 0.05;
+const LEAST_DISPLACING: f64 = 0.25;
+const MOST_WEIGHT: f64 = 4.0;
+/// Seconds in which what is known of a level's word halves, and how many requests stand for "it is kept" at first.
+const WORD_HALF_LIFE_S: f64 = 1200.0;
+const WORD_PRIOR: f64 = 100.0;
+const WORD_RANGE: (f64, f64) = (0.01, 2.0);
+/// Words are told apart by level, and by how much the cell drew: under 4 requests, 16, 64, 256, or more.
+const AMOUNTS: usize = 5;
+
+/// Which word a cell of this level that drew so much gives.
+fn word_of(level: usize, drew: f32) -> usize {
+    let amount = (1..AMOUNTS).take_while(|amount| drew >= (1_u32 << (2 * amount)) as f32).count();
+    level * AMOUNTS + amount
+}
+
+/// What each word is worth.
+type Worths = [f32; LEVELS * AMOUNTS];
+
+impl WorthSettings {
+    pub(super) fn check(&self) -> Result<()> {
+        within(NAME, "interval_ms", self.interval_ms, 100..=3_600_000)?;
+        region_size(NAME, self.region_bytes)?;
+        within(NAME, "half_life_s", self.half_life_s, 1..=1_000_000)?;
+        within(NAME, "margin", self.margin, 0.0..=1e6)?;
+        within(NAME, "displace", self.displace, 1.0..=1e6)?;
+        within(NAME, "most_bytes_per_s", self.most_bytes_per_s, 1 << 16..=1 << 40)?;
+        within(NAME, "least_bytes_per_s", self.least_bytes_per_s, 0..=self.most_bytes_per_s)
+    }
+}
+
+/// What a level promised, and what was kept of it, in requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Word {
+    promised: f64,
+    kept: f64,
+}
+
+impl Word {
+    fn worth(self) -> f32 {
+        let (least, most) = WORD_RANGE;
+        ((self.kept + WORD_PRIOR) / (self.promised + WORD_PRIOR)).clamp(least, most) as f32
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Volume {
+    heat: HeatMap,
+    /// The word on which a region came up, by region.
+    came_by: Vec<u8>,
+    /// I/O of the last interval, by region and of all.
+    last: Vec<(u32, u32)>,
+    total: u64,
+    now: Option<Now>,
+}
+
+/// A run of regions that might move, each expected to draw so much.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Candidate {
+    /// Index of the volume in the facts.
+    volume: usize,
+    start: u32,
+    end: u32,
+    level: usize,
+    word: usize,
+    /// Requests expected a region.
+    expected: f32,
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct Worth {
+    settings: WorthSettings,
+    volumes: BTreeMap<u64, Volume>,
+    words: [Word; LEVELS * AMOUNTS],
+    pace_bytes_per_s: u64,
+}
+
+impl Worth {
+    /// The policy at its beginning. The settings have been checked.
+    pub fn new(settings: WorthSettings) -> Self {
+        let pace_bytes_per_s = settings.most_bytes_per_s;
+        Self { settings, volumes: BTreeMap::new(), words: [Word::default(); LEVELS * AMOUNTS], pace_bytes_per_s }
+    }
+
+    /// What each word is worth.
+    fn worths(&self) -> Worths {
+        self.words.map(Word::worth)
+    }
+
+    /// Takes in an interval: heat, and which promises were kept.
+    fn learn(&mut self, facts: &Facts<'_>) {
+        let known: BTreeSet<u64> = facts.volumes.iter().map(|volume| volume.volume).collect();
+        self.volumes.retain(|id, _| known.contains(id));
+        let fade = (-(facts.interval_ns as f64) / 1e9 / WORD_HALF_LIFE_S).exp2();
+        for word in &mut self.words {
+            (word.promised, word.kept) = (word.promised * fade, word.kept * fade);
+        }
+        for volume in facts.volumes {
+            let own = self.volumes.entry(volume.volume).or_default();
+            own.heat.resize(volume.regions);
+            own.came_by.resize(volume.regions as usize, 0);
+            let now = own.heat.now(facts.now_ns, self.settings.half_life_s * 1_000_000_000);
+            own.heat.add(volume.heat, now);
+            own.now = Some(now);
+            own.last = volume.heat.iter().map(|heat| (heat.region, heat.total())).collect();
+            own.total = own.last.iter().map(|(_, ios)| u64::from(*ios)).sum();
+            let mut placed = volume.placed.iter().map(|placed| placed.region).peekable();
+            for heat in volume.heat {
+                while placed.next_if(|region| *region < heat.region).is_some() {}
+                if placed.peek() == Some(&heat.region) {
+                    self.words[usize::from(own.came_by[heat.region as usize])].kept += f64::from(heat.total());
+                }
+            }
+        }
+    }
+
+    /// Requests that a region must be expected to draw before it is worth its copy: into free space, and by how many
+    /// more than what leaves for it.
+    fn bars(&self, facts: &Facts<'_>) -> (f32, f32) {
+        let busy = facts.slow.utilisation.clamp(0.0, 0.99);
+        let weight = busy / (1.0 - busy);
+        let saved_ms = (facts.costs.slow_ms - facts.costs.fast_ms).max(0.01);
+        let bar =
+            |least| (self.settings.margin * facts.costs.up_ms * weight.clamp(least, MOST_WEIGHT) / saved_ms) as f32;
+        (bar(LEAST_WEIGHT), bar(LEAST_DISPLACING))
+    }
+
+    /// What might come up: the cells with I/O in this interval, from the widest to the region itself, those that draw
+    /// most first.
+    fn candidates(&self, facts: &Facts<'_>, bar: f32) -> Vec<Candidate> {
+        let worths = self.worths();
+        let mut found = Vec::new();
+        for (index, volume) in facts.volumes.iter().enumerate().filter(|(_, volume)| wants::is_free(volume)) {
+            let Some((own, now)) = self.volumes.get(&volume.volume).and_then(|own| Some((own, own.now?))) else {
+                continue;
+            };
+            for level in (0..LEVELS).rev() {
+                let shift = SHIFTS[level];
+                for of_cell in volume.heat.chunk_by(|a, b| a.region >> shift == b.region >> shift) {
+                    let region = of_cell[0].region;
+                    let density = own.heat.density(level, region, now);
+                    let word = word_of(level, density * (1_u32 << shift) as f32);
+                    let expected = density * worths[word];
+                    if expected >= bar {
+                        let start = region >> shift << shift;
+                        let end = start.saturating_add(1 << shift).min(volume.regions);
+                        found.push(Candidate { volume: index, start, end, level, word, expected });
+                    }
+                }
+            }
+        }
+        let order = |a: &Candidate, b: &Candidate| {
+            b.expected
+                .total_cmp(&a.expected)
+                .then(a.volume.cmp(&b.volume))
+                .then(a.start.cmp(&b.start))
+                .then(a.level.cmp(&b.level))
+        };
+        found.sort_unstable_by(order);
+        found
+    }
+
+    /// What the regions on the fast tier are expected to draw, the least first: no more than `most` of them.
+    fn victims(&self, facts: &Facts<'_>, most: usize) -> Vec<(f32, usize, u32)> {
+        let worths = self.worths();
+        let mut victims = Vec::new();
+        // What is above its ceiling has been dealt with.
+        let may_leave = |volume: &VolumeFacts<'_>| wants::is_free(volume) && wants::excess(volume) == 0;
+        for (index, volume) in facts.volumes.iter().enumerate().filter(|(_, volume)| may_leave(volume)) {
+            let Some((own, now)) = self.volumes.get(&volume.volume).and_then(|own| Some((own, own.now?))) else {
+                continue;
+            };
+            let begin = victims.len();
+            victims.extend(
+                volume.placed.iter().map(|placed| (own.expected(placed.region, &worths, now), index, placed.region)),
+            );
+            // The best ones stay, down to the floor.
+            keep_least(&mut victims, begin, wants::spare(volume) as usize);
+        }
+        keep_least(&mut victims, 0, most);
+        victims.sort_unstable_by(by_least);
+        victims
+    }
+
+    /// Halves the pace while the slow tier is busy, and doubles it while it is not.
+    fn throttle(&mut self, facts: &Facts<'_>) {
+        let busy = facts.slow.utilisation > BUSY || facts.slow.queue > QUEUE;
+        let next = if busy { self.pace_bytes_per_s / 2 } else { self.pace_bytes_per_s.saturating_mul(2) };
+        self.pace_bytes_per_s = next.clamp(self.settings.least_bytes_per_s.max(1), self.settings.most_bytes_per_s);
+    }
+
+    /// Regions that may be decided on now: what the pace allows in an interval, less what waits.
+    fn budget(&self, facts: &Facts<'_>) -> u32 {
+        let bytes = self.pace_bytes_per_s as f64 * facts.interval_ns as f64 / 1e9;
+        let regions = (bytes / facts.region_bytes.max(1) as f64).ceil();
+        (regions.min(f64::from(u32::MAX)) as u32).saturating_sub(facts.waiting)
+    }
+}
+
+type Victim = (f32, usize, u32);
+
+fn by_least(a: &Victim, b: &Victim) -> Ordering {
+    a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2))
+}
+
+/// Leaves the `most` least of those from `begin` on.
+fn keep_least(victims: &mut Vec<Victim>, begin: usize, most: usize) {
+    if victims.len() - begin <= most {
+        return;
+    }
+    if most > 0 {
+        victims[begin..].select_nth_unstable_by(most - 1, by_least);
+    }
+    victims.truncate(begin + most);
+}
+
+impl Volume {
+    /// Requests expected at a region.
+    fn expected(&self, region: u32, worths: &Worths, now: Now) -> f32 {
+        (0..LEVELS).map(|level| self.expected_by(level, region, worths, now)).fold(0.0, f32::max)
+    }
+
+    /// The same by the word of one level.
+    fn expected_by(&self, level: usize, region: u32, worths: &Worths, now: Now) -> f32 {
+        let density = self.heat.density(level, region, now);
+        density * worths[word_of(level, density * (1_u32 << SHIFTS[level]) as f32)]
+    }
+}
+
+/// Turns candidates into moves, as far as the budget and the room go.
+struct Round<'a, 'f> {
+    facts: &'a Facts<'f>,
+    decision: Decision,
+    ups: Decision,
+    /// Regions that may still move, and that there is room for.
+    budget: u32,
+    free: u32,
+    victims: std::iter::Peekable<std::vec::IntoIter<Victim>>,
+    displace: f32,
+    displacing: f32,
+    /// By volume: regions that may still come up, and those that come up by now.
+    rooms: Vec<u32>,
+    taken: Vec<BTreeSet<u32>>,
+}
+
+impl Round<'_, '_> {
+    /// Brings a candidate's regions up; the number that do.
+    fn bring(&mut self, candidate: &Candidate, reason: &Reason) -> Vec<u32> {
+        let volume = &self.facts.volumes[candidate.volume];
+        let from = volume.placed.partition_point(|placed| placed.region < candidate.start);
+        let mut placed = volume.placed[from..].iter().map(|placed| placed.region).peekable();
+        let mut brought = Vec::new();
+        for region in candidate.start..candidate.end {
+            if placed.next_if_eq(&region).is_some() || self.taken[candidate.volume].contains(&region) {
+                continue;
+            }
+            if self.budget == 0 || self.rooms[candidate.volume] == 0 || !self.make_room(candidate) {
+                break;
+            }
+            (self.budget, self.free) = (self.budget - 1, self.free - 1);
+            self.rooms[candidate.volume] -= 1;
+            self.taken[candidate.volume].insert(region);
+            wants::push(&mut self.ups, volume.volume, region..region + 1, Tier::Fast, reason.clone());
+            brought.push(region);
+        }
+        brought
+    }
+
+    /// Sends the region down that is expected to draw least, if there is no room and the candidate draws clearly more.
+    fn make_room(&mut self, candidate: &Candidate) -> bool {
+        if self.free > 0 {
+            return true;
+        }
+        let Some((expected, index, region)) = self.victims.next_if(|victim| {
+            victim.0 * self.displace < candidate.expected && victim.0 + self.displacing < candidate.expected
+        }) else {
+            return false;
+        };
+        let reason = Reason::Displaced { expected_ios: expected.into(), by_ios: candidate.expected.into() };
+        wants::push(&mut self.decision, self.facts.volumes[index].volume, region..region + 1, Tier::Slow, reason);
+        self.free += 1;
+        true
+    }
+}
+
+impl Policy for Worth {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn decide(&mut self, facts: &Facts<'_>) -> Decision {
+        self.learn(facts);
+        self.throttle(facts);
+        let mut decision = Decision { moves: Vec::new(), pace: Pace { bytes_per_s: self.pace_bytes_per_s, depth: 1 } };
+        let free = wants::moves(facts, &mut decision);
+        self.lower_to_ceilings(facts, &mut decision);
+        let (bar, displacing) = self.bars(facts);
+        let candidates = self.candidates(facts, bar);
+        let budget = self.budget(facts);
+        let wanted: u64 = candidates.iter().map(|candidate| u64::from(candidate.end - candidate.start)).sum();
+        let short = wanted.min(budget.into()).saturating_sub(free.into());
+        let victims = if short > 0 { self.victims(facts, short as usize) } else { Vec::new() };
+        let mut round = Round {
+            facts,
+            decision,
+            ups: Decision::default(),
+            budget,
+            free,
+            victims: victims.into_iter().peekable(),
+            displace: self.settings.displace as f32,
+            displacing,
+            rooms: facts.volumes.iter().map(wants::room).collect(),
+            taken: vec![BTreeSet::new(); facts.volumes.len()],
+        };
+        let saved_ms = facts.costs.slow_ms - facts.costs.fast_ms;
+        let worths = self.worths();
+        for candidate in &candidates {
+            let expected = f64::from(candidate.expected);
+            let reason = Reason::Worth {
+                expected_ios: expected,
+                seen_in_bytes: facts.region_bytes << SHIFTS[candidate.level],
+                saves_ms: expected * saved_ms,
+                costs_ms: f64::from(bar) * saved_ms,
+            };
+            let brought = round.bring(candidate, &reason);
+            self.words[candidate.word].promised += brought.len() as f64 * expected / f64::from(worths[candidate.word]);
+            if let Some(own) = self.volumes.get_mut(&facts.volumes[candidate.volume].volume) {
+                for region in brought {
+                    own.came_by[region as usize] = candidate.word as u8;
+                }
+            }
+        }
+        let Round { mut decision, ups, .. } = round;
+        decision.moves.extend(ups.moves);
+        decision
+    }
+
+    fn standing(&self, volume: u64, region: u32) -> Standing {
+        let Some((own, now)) = self.volumes.get(&volume).and_then(|own| Some((own, own.now?))) else {
+            return Standing { verdict: "no I/O of the volume was seen yet".into(), ..Standing::default() };
+        };
+        let worths = self.worths();
+        let of = |level: usize| own.expected_by(level, region, &worths, now);
+        let level = (0..LEVELS).max_by(|a, b| of(*a).total_cmp(&of(*b))).unwrap_or(0);
+        let (expected, neighbourhood) = (of(level), self.settings.region_bytes << SHIFTS[level]);
+        let ios = own.last.binary_search_by_key(&region, |(region, _)| *region).map_or(0, |at| own.last[at].1);
+        Standing {
+            share: f64::from(ios) / own.total.max(1) as f64,
+            expected_ios: Some(expected.into()),
+            verdict: format!(
+                "{expected:.3} requests expected by what {} MiB around it drew",
+                neighbourhood.div_ceil(1 << 20)
+            ),
+            ..Standing::default()
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let of = |own: &Volume| {
+            own.heat.memory_bytes() + own.came_by.capacity() + own.last.capacity() * size_of::<(u32, u32)>()
+        };
+        self.volumes.values().map(of).sum()
+    }
+}
+
+impl Worth {
+    /// Sends down what a volume has above its ceiling: what is expected to draw least.
+    fn lower_to_ceilings(&self, facts: &Facts<'_>, decision: &mut Decision) {
+        let worths = self.worths();
+        for volume in facts.volumes.iter().filter(|volume| wants::is_free(volume)) {
+            let excess = wants::excess(volume) as usize;
+            let Some((own, now)) = self.volumes.get(&volume.volume).and_then(|own| Some((own, own.now?))) else {
+                continue;
+            };
+            if excess == 0 {
+                continue;
+            }
+            let mut all: Vec<Victim> = volume
+                .placed
+                .iter()
+                .map(|placed| (own.expected(placed.region, &worths, now), 0, placed.region))
+                .collect();
+            keep_least(&mut all, 0, excess);
+            all.sort_unstable_by_key(|victim| victim.2);
+            for (_, _, region) in all {
+                wants::push(decision, volume.volume, region..region + 1, Tier::Slow, Reason::Ceiling);
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Reads and writes of extents that have a fast copy.
+
+use super::FastCopy;
+use crate::destage::Flight;
+use crate::extent::Extent;
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use kura_array::hot::MirrorId;
+use kura_array::{Urgency, Verified};
+use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Result};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// Where blocks at rest are read from.
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// Their places on the volume's disks.
+    Home,
+    /// Slots of the hot area, from this one on.
+    Hot(MirrorId),
+    /// The fast copy of their extent.
+    Fast(Rc<FastCopy>),
+}
+
+impl Source {
+    /// True when both name the same bytes.
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Home, Self::Home) => true,
+            (Self::Hot(one), Self::Hot(other)) => one == other,
+            (Self::Fast(one), Self::Fast(other)) => Rc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Inner {
+    /// Where a block of an extent is read from, and how many of those after it, up to `end`, are read on from there.
+    pub fn source_run(&self, volume: &VolumeState, extent: &Extent, at: u64, end: u64) -> (Source, u64) {
+        let mut end = end;
+        if let Some(copy) = extent.fast().filter(|copy| self.serves(copy)) {
+            let blocks = self.array.extent_blocks() as u64;
+            let valid = |block: &u64| copy.bits().valid.has((block % blocks) as usize);
+            let here = valid(&at);
+            let run = (at..end).take_while(|block| valid(block) == here).count() as u64;
+            if here {
+                return (Source::Fast(copy), run);
+            }
+            end = at + run;
+        }
+        let (slot, run) = Self::hot_run(volume, at, end);
+        (slot.map_or(Source::Home, Source::Hot), run)
+    }
+
+    /// True when a block would be read from somewhere else by now.
+    pub fn is_elsewhere(&self, volume: &VolumeState, extent: &Extent, block: u64, source: &Source) -> bool {
+        !self.source_run(volume, extent, block, block + 1).0.is(source)
+    }
+
+    /// Reads blocks of an extent, one for each expected checksum, from where they lie.
+    pub async fn read_source(
+        &self,
+        volume: &Rc<VolumeState>,
+        extent: &Rc<Extent>,
+        first: u64,
+        checksums: &[Checksum],
+        source: &Source,
+    ) -> Result<Verified> {
+        let inside = (first % self.array.extent_blocks() as u64) as usize;
+        match source {
+            Source::Fast(copy) => match self.array.read(&copy.places, inside, checksums, Urgency::Client).await {
+                Ok(read) => Ok(read),
+                Err(error) => self.read_either(volume, extent, copy, first, checksums).await.ok_or(error),
+            },
+            Source::Hot(slot) => self.read_hot(*slot, checksums).await,
+            Source::Home => self.read_home(volume, extent, first, checksums).await,
+        }
+    }
+
+    /// Reads blocks of an extent from their places on the volume's disks.
+    pub async fn read_home(
+        &self,
+        volume: &VolumeState,
+        extent: &Rc<Extent>,
+        first: u64,
+        checksums: &[Checksum],
+    ) -> Result<Verified> {
+        if volume.shape.parity {
+            return self.read_stripes(volume, extent, first, checksums).await;
+        }
+        let inside = (first % self.array.extent_blocks() as u64) as usize;
+        self.array.read(&extent.group.places(), inside, checksums, Urgency::Client).await
+    }
+
+    /// Reads each block where it is good: on the fast copy, or at home where that is not older.
+    async fn read_either(
+        &self,
+        volume: &Rc<VolumeState>,
+        extent: &Rc<Extent>,
+        copy: &FastCopy,
+        first: u64,
+        checksums: &[Checksum],
+    ) -> Option<Verified> {
+        let blocks = self.array.extent_blocks() as u64;
+        let mut whole = Verified { data: Bufs::new(), damaged: Vec::new() };
+        for (number, expected) in checksums.iter().enumerate() {
+            let (block, expected) = (first + number as u64, std::slice::from_ref(expected));
+            let inside = (block % blocks) as usize;
+            let read = match self.array.read(&copy.places, inside, expected, Urgency::Idle).await {
+                Ok(read) => read,
+                Err(_) => self.read_below(volume, extent, block, expected).await.ok()?,
+            };
+            // Either way some copy of it is bad.
+            whole.damaged.push(number);
+            whole.data.append(read.data);
+        }
+        Some(whole)
+    }
+
+    /// Reads a block from under its fast copy; where that is newer, the checksum says so.
+    pub async fn read_below(
+        &self,
+        volume: &VolumeState,
+        extent: &Rc<Extent>,
+        block: u64,
+        expected: &[Checksum],
+    ) -> Result<Verified> {
+        match volume.slot(block) {
+            Some(slot) => self.read_hot(slot, expected).await,
+            None => self.read_home(volume, extent, block, expected).await,
+        }
+    }
+
+    /// Writes neighbouring blocks to the fast copy of their extent.
+    pub async fn write_fast(&self, flight: &Flight, copy: &FastCopy) -> Result<()> {
+        let Some((first, ..)) = flight.blocks.first() else { return Ok(()) };
+        let blocks = self.array.extent_blocks() as u64;
+        let failures = self.array.write(&copy.places, (first % blocks) as usize, &flight.data, Urgency::Buffer).await;
+        if let Some(full) = self.dismiss(failures).await {
+            return Err(full);
+        }
+        if !self.serves(copy) {
+            return Err(Error::device("the disks of a fast copy are out of service"));
+        }
+        self.change_copy(copy, |bits| {
+            flight.blocks.iter().for_each(|(block, ..)| bits.landed((block % blocks) as usize));
+        });
+        // What slots of the hot area have of them is older.
+        self.leave_hot(&flight.volume, *first, *first + flight.blocks.len() as u64);
+        Ok(())
+    }
+
+    /// Blocks have been written home: what the fast copies of their extents have is older. One on a single disk gets them
+    /// too, so that it goes on serving reads.
+    pub async fn came_home(&self, flight: &Flight) {
+        let blocks = self.array.extent_blocks() as u64;
+        let indexes: BTreeSet<_> = flight.blocks.iter().map(|(block, ..)| (block / blocks) as u32).collect();
+        for index in indexes {
+            let Some(copy) = flight.volume.extent(index).and_then(|extent| extent.fast()) else { continue };
+            let here = |block: &u64| block / blocks == u64::from(index);
+            self.change_copy(&copy, |bits| {
+                let mine = flight.blocks.iter().filter(|(block, ..)| here(block));
+                mine.for_each(|(block, ..)| bits.left((block % blocks) as usize));
+            });
+            if copy.places.len() == 1 && !copy.is_leaving() && self.is_wanted(&copy) {
+                self.write_through(flight, &copy, here).await;
+            }
+        }
+    }
+
+    async fn write_through(&self, flight: &Flight, copy: &FastCopy, here: impl Fn(&u64) -> bool) {
+        let blocks = self.array.extent_blocks() as u64;
+        let mut runs: Vec<(u64, Bufs)> = Vec::new();
+        for (number, (block, ..)) in flight.blocks.iter().enumerate().filter(|(_, (block, ..))| here(block)) {
+            let data = flight.data.slice(number * BLOCK_BYTES..(number + 1) * BLOCK_BYTES);
+            match runs.last_mut() {
+                Some((first, run)) if *first + (run.len() / BLOCK_BYTES) as u64 == *block => run.append(data),
+                _ => runs.push((*block, data)),
+            }
+        }
+        for (first, data) in runs {
+            let failures = self.array.write(&copy.places, (first % blocks) as usize, &data, Urgency::Idle).await;
+            let written = failures.is_empty() && self.serves(copy);
+            // One that is only full, or went out of service, has them no more.
+            let _ = self.dismiss(failures).await;
+            if written {
+                let count = (data.len() / BLOCK_BYTES) as u64;
+                self.change_copy(copy, |bits| {
+                    (first..first + count).for_each(|block| bits.copied((block % blocks) as usize));
+                });
+            }
+        }
+    }
+
+    /// True when a block's home has an older version of it than its fast copy.
+    pub fn is_stale(&self, volume: &VolumeState, block: u64) -> bool {
+        let blocks = self.array.extent_blocks() as u64;
+        volume.extent((block / blocks) as u32).is_some_and(|extent| extent.is_stale((block % blocks) as usize))
+    }
+
+    /// Reads a block from the fast copy of its extent, where it lies there and is good.
+    pub async fn read_above(&self, volume: &VolumeState, block: u64, expected: Checksum) -> Option<Bufs> {
+        let blocks = self.array.extent_blocks() as u64;
+        let copy = volume.extent((block / blocks) as u32)?.fast()?;
+        let inside = (block % blocks) as usize;
+        let valid = copy.bits().valid.has(inside);
+        let read =
+            if valid { self.array.read(&copy.places, inside, &[expected], Urgency::Idle).await.ok() } else { None };
+        read.map(|read| read.data)
+    }
+}

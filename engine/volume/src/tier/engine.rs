@@ -1,0 +1,368 @@
+//! The engine: once an interval the policy is told what was, and what it decides waits in line.
+
+use super::{FastCopy, Hits, Key, Pin, TierRules};
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use kura_block::{DeviceId, Error, Result};
+use kura_tier::{Costs, Facts, Heat, Move, Pace, Placed, Policy, SlowLoad, Space, Tier as Class, VolumeFacts, Wants};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Moves that are remembered.
+const REMEMBERED: usize = 1000;
+/// How much the newest measurement counts.
+const NEWEST: f64 = 0.2;
+
+/// A policy at work.
+pub struct TierSetup {
+    /// Decides.
+    pub policy: Box<dyn Policy>,
+    /// Bytes of a region, at least an extent: a power of two.
+    pub region_bytes: u64,
+    /// How long an interval is.
+    pub interval: Duration,
+    /// The only fast disk, where the user insists on having no other: it serves reads.
+    pub single_disk: Option<DeviceId>,
+}
+
+/// A move, as it is remembered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TierMove {
+    /// Counts up with each move.
+    pub number: u64,
+    /// What was decided, and why.
+    pub decided: Move,
+    /// When that was, by the runtime's clock.
+    pub at: Duration,
+    /// Extents that have arrived.
+    pub extents: u32,
+    /// Bytes that were copied.
+    pub bytes: u64,
+    /// When it was done; `None` while it is not.
+    pub done: Option<Duration>,
+    /// Why it did not come to its end.
+    pub failed: Option<String>,
+}
+
+/// A move that waits, and how far it has come.
+pub(super) struct Waiting {
+    pub number: u64,
+    pub decided: Move,
+    /// Extents left.
+    pub left: std::ops::Range<u32>,
+    /// Times it found no room.
+    pub refused: u32,
+    /// There was something to move.
+    pub begun: bool,
+}
+
+/// What the engine knows.
+#[derive(Default)]
+pub(crate) struct Engine {
+    pub setup: Option<TierSetup>,
+    pub(super) waiting: VecDeque<Waiting>,
+    pub moves: VecDeque<TierMove>,
+    pub next_number: u64,
+    pub pace: Pace,
+    /// When the interval began.
+    pub begun: Duration,
+    /// No move begins before.
+    pub not_before: Duration,
+    /// Extents that are being moved.
+    pub flying: BTreeSet<Key>,
+    /// Copies that are left alone until then.
+    pub resting: BTreeMap<Key, Duration>,
+    /// Of copies that go down, the move that said so.
+    pub down_by: BTreeMap<Key, u64>,
+    /// What the last interval was like.
+    pub heat: BTreeMap<u64, Vec<Heat>>,
+    pub load: SlowLoad,
+    pub hits: Hits,
+    /// Milliseconds that an extent takes up and down, and a request of each tier, as measured lately.
+    pub measured: Measured,
+}
+
+/// What was measured lately; each in milliseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Measured {
+    pub up: f64,
+    pub down: f64,
+    pub slow: f64,
+    pub fast: f64,
+}
+
+impl Default for Measured {
+    fn default() -> Self {
+        Self { up: 50.0, down: 80.0, slow: 8.0, fast: 0.1 }
+    }
+}
+
+impl Measured {
+    /// Notes one more measurement.
+    pub fn note(was: &mut f64, took: Duration) {
+        *was += (took.as_secs_f64() * 1000.0 - *was) * NEWEST;
+    }
+}
+
+/// A volume in the interval, with what its facts borrow.
+struct Told {
+    id: u64,
+    regions: u32,
+    heat: Vec<Heat>,
+    placed: Vec<Placed>,
+    wants: Wants,
+}
+
+impl Inner {
+    /// Extents in a region.
+    pub fn region_extents(&self) -> u32 {
+        (self.tier.region_blocks.get() / self.array.extent_blocks() as u64).max(1) as u32
+    }
+
+    /// Bytes in a region.
+    pub fn region_bytes(&self) -> u64 {
+        u64::from(self.region_extents()) * self.array.extent_bytes()
+    }
+
+    /// Puts another policy to work, or none: then what is up stays, until its disks are wanted back.
+    pub fn set_tier(&self, setup: Option<TierSetup>) -> Result<()> {
+        let extent_bytes = self.array.extent_bytes();
+        let region_bytes = setup.as_ref().map_or(0, |setup| setup.region_bytes.max(extent_bytes));
+        if !region_bytes.is_multiple_of(extent_bytes) {
+            return Err(Error::invalid(format!(
+                "regions of {region_bytes} bytes: give a power of two, the pool's extents have {extent_bytes}"
+            )));
+        }
+        self.tier.region_blocks.set(region_bytes / kura_block::BLOCK_BYTES as u64);
+        for volume in self.tables.borrow().volumes.values() {
+            volume.heat.forget();
+        }
+        let mut engine = self.tier.engine.borrow_mut();
+        engine.setup = setup;
+        engine.waiting.clear();
+        engine.heat.clear();
+        engine.begun = self.runtime.now();
+        drop(engine);
+        self.tier.wake.notify_one();
+        Ok(())
+    }
+
+    /// Copies of an extent in the fast tier.
+    pub fn fast_width(&self) -> usize {
+        let single = self.tier.engine.borrow().setup.as_ref().is_some_and(|setup| setup.single_disk.is_some());
+        if single && self.fast_disks().len() == 1 { 1 } else { 2 }
+    }
+
+    /// Why nothing goes up, where that is so: one line.
+    pub fn tier_hindrance(&self) -> Option<String> {
+        let fast = self.fast_disks();
+        let insisted = self.tier.engine.borrow().setup.as_ref().and_then(|setup| setup.single_disk);
+        let bytes = |disks: &[DeviceId]| -> u64 {
+            let members = disks.iter().filter_map(|disk| self.array.member(*disk));
+            members.map(|member| u64::from(member.plan.extents) * member.plan.extent_bytes).sum()
+        };
+        let (fast_bytes, slow_bytes) = (bytes(&fast), bytes(&self.data_disks()));
+        match fast.as_slice() {
+            [] => Some("there is no working disk of the fast class beside slow ones: add two".into()),
+            [only] if insisted != Some(*only) => Some(format!(
+                "disk {} is the only fast one, and what lies on one disk is lost with it: add another, or name it as \
+                 tier.single_disk to have it serve reads",
+                only.0
+            )),
+            _ if fast_bytes > slow_bytes => Some(format!(
+                "the fast disks have {fast_bytes} bytes and the slow ones {slow_bytes}: a fast tier is smaller than what \
+                 lies under it; swap their classes, or add slow disks"
+            )),
+            _ => None,
+        }
+    }
+
+    /// Regions that this controller's share of the fast disks holds, and of these what nothing holds.
+    pub fn tier_space(&self) -> Space {
+        let disks = self.fast_disks();
+        let extents = disks.iter().filter_map(|disk| self.array.member(*disk)).map(|disk| u64::from(disk.plan.extents));
+        let width = self.fast_width() as u64;
+        let share = extents.sum::<u64>() / width / u64::from(self.controllers.max(1));
+        let total = (share / u64::from(self.region_extents())) as u32;
+        let (mut held, of) = (BTreeSet::new(), self.region_extents());
+        held.extend(self.tier.copies().iter().map(|copy| (copy.owner.volume, copy.owner.index / of)));
+        let engine = self.tier.engine.borrow();
+        for waiting in engine.waiting.iter().filter(|waiting| waiting.decided.to == Class::Fast) {
+            held.extend(waiting.decided.regions.clone().map(|region| (waiting.decided.volume, region)));
+        }
+        Space { total, free: total.saturating_sub(held.len() as u32) }
+    }
+
+    /// Notes how busy the slow tier is, and when an interval is over asks the policy.
+    pub fn tick(&self) {
+        let now = self.runtime.now();
+        let queues: Vec<_> = self.data_disks().into_iter().map(|disk| self.array.queue(disk)).collect();
+        self.tier.samples.add(&queues);
+        let (begun, interval) = {
+            let engine = self.tier.engine.borrow();
+            let Some(setup) = &engine.setup else { return };
+            (engine.begun, setup.interval)
+        };
+        if now.saturating_sub(begun) >= interval {
+            self.decide(now, now.saturating_sub(begun));
+        }
+    }
+
+    fn decide(&self, now: Duration, interval: Duration) {
+        let told = self.tell_policy();
+        let (space, load) = (self.tier_space(), self.tier.samples.take());
+        let hindered = self.tier_hindrance().is_some();
+        let engine = &mut *self.tier.engine.borrow_mut();
+        engine.begun = now;
+        engine.load = load;
+        engine.hits = self.tier.hits.get();
+        let of = f64::from(self.region_extents());
+        let Measured { up, down, slow, fast } = engine.measured;
+        let volumes: Vec<_> = told
+            .iter()
+            .map(|volume| VolumeFacts {
+                volume: volume.id,
+                regions: volume.regions,
+                heat: &volume.heat,
+                placed: &volume.placed,
+                wants: volume.wants,
+            })
+            .collect();
+        let waiting = engine.waiting.iter().map(|waiting| waiting.decided.regions.len() as u32).sum();
+        let facts = Facts {
+            now_ns: now.as_nanos() as u64,
+            interval_ns: interval.as_nanos() as u64,
+            region_bytes: self.region_bytes(),
+            volumes: &volumes,
+            fast: if hindered { Space::default() } else { space },
+            waiting,
+            slow: load,
+            costs: Costs { up_ms: up * of, down_ms: down * of, slow_ms: slow, fast_ms: fast },
+        };
+        let Some(setup) = &mut engine.setup else { return };
+        let decision = setup.policy.decide(&facts);
+        engine.pace = decision.pace;
+        for decided in decision.moves.into_iter().filter(|decided| decided.to == Class::Slow || !hindered) {
+            engine.take(decided, self.region_extents(), now);
+        }
+        self.follow_up(engine, &told, now);
+        engine.heat = told.into_iter().map(|volume| (volume.id, volume.heat)).collect();
+    }
+
+    /// Extents that have come into a region of the fast tier since it went there go there too.
+    fn follow_up(&self, engine: &mut Engine, told: &[Told], now: Duration) {
+        let of = self.region_extents();
+        for volume in told {
+            let Some(state) = self.tables.borrow().volumes.get(&volume.id).cloned() else { continue };
+            for placed in &volume.placed {
+                let touched = volume.heat.binary_search_by_key(&placed.region, |heat| heat.region).is_ok();
+                let waits = || {
+                    let here = |waiting: &&Waiting| waiting.decided.volume == volume.id;
+                    engine.waiting.iter().filter(here).any(|waiting| waiting.decided.regions.contains(&placed.region))
+                };
+                let lacks = |index: u32| state.extent(index).is_some_and(|extent| extent.fast().is_none());
+                if !touched || waits() || !(placed.region * of..(placed.region + 1) * of).any(lacks) {
+                    continue;
+                }
+                let last = engine.moves.iter().rev().find(|done| done.decided.is_about(volume.id, placed.region));
+                if let Some(last) = last.filter(|last| last.decided.to == Class::Fast).map(|last| last.decided.clone())
+                {
+                    let regions = placed.region..placed.region + 1;
+                    engine.take(Move { regions, ..last }, of, now);
+                }
+            }
+        }
+    }
+
+    /// What the policy is told of each volume.
+    fn tell_policy(&self) -> Vec<Told> {
+        let of = self.region_extents();
+        let mut placed: BTreeMap<u64, BTreeMap<u32, bool>> = BTreeMap::new();
+        for copy in self.tier.copies().iter().filter(|copy| !copy.is_leaving()) {
+            let regions = placed.entry(copy.owner.volume).or_default();
+            *regions.entry(copy.owner.index / of).or_default() |= !copy.is_clean();
+        }
+        for waiting in self.tier.engine.borrow().waiting.iter().filter(|waiting| waiting.decided.to == Class::Fast) {
+            let regions = placed.entry(waiting.decided.volume).or_default();
+            waiting.decided.regions.clone().for_each(|region| {
+                regions.entry(region).or_default();
+            });
+        }
+        let tables = self.tables.borrow();
+        let volumes = tables.volumes.values();
+        volumes
+            .map(|volume| {
+                let regions = self.regions_of(volume);
+                let mut heat = volume.heat.take();
+                heat.retain(|heat| heat.region < regions);
+                let here = placed.remove(&volume.id).unwrap_or_default();
+                let here = here.into_iter().filter(|(region, _)| *region < regions);
+                let placed = here.map(|(region, dirty)| Placed { region, dirty }).collect();
+                Told { id: volume.id, regions, heat, placed, wants: self.wants_of(volume.tier.get()) }
+            })
+            .collect()
+    }
+
+    /// Regions of a volume.
+    pub fn regions_of(&self, volume: &VolumeState) -> u32 {
+        volume.size_bytes().div_ceil(self.region_bytes()) as u32
+    }
+
+    fn wants_of(&self, rules: TierRules) -> Wants {
+        let region_bytes = self.region_bytes();
+        Wants {
+            pin: match rules.pin {
+                Pin::None => None,
+                Pin::Fast => Some(Class::Fast),
+                Pin::Slow => Some(Class::Slow),
+            },
+            floor_regions: (rules.floor_bytes / region_bytes) as u32,
+            ceiling_regions: (rules.ceiling_bytes > 0).then_some((rules.ceiling_bytes / region_bytes) as u32),
+        }
+    }
+
+    /// A copy goes down from now on.
+    pub fn send_down(&self, copy: &Rc<FastCopy>) {
+        copy.set_leaving(true);
+        self.tier.leaving.borrow_mut().insert(copy.key());
+    }
+}
+
+impl Engine {
+    /// Takes a move into the line.
+    fn take(&mut self, decided: Move, region_extents: u32, at: Duration) {
+        self.next_number += 1;
+        let number = self.next_number;
+        let left = decided.regions.start * region_extents..decided.regions.end * region_extents;
+        self.moves.push_back(TierMove {
+            number,
+            decided: decided.clone(),
+            at,
+            extents: 0,
+            bytes: 0,
+            done: None,
+            failed: None,
+        });
+        if self.moves.len() > REMEMBERED {
+            self.moves.pop_front();
+        }
+        self.waiting.push_back(Waiting { number, decided, left, refused: 0, begun: false });
+    }
+
+    /// A move, while it is remembered.
+    pub fn remembered(&mut self, number: u64) -> Option<&mut TierMove> {
+        self.moves.iter_mut().rev().find(|remembered| remembered.number == number)
+    }
+}
+
+/// What a move is about.
+trait About {
+    fn is_about(&self, volume: u64, region: u32) -> bool;
+}
+
+impl About for Move {
+    fn is_about(&self, volume: u64, region: u32) -> bool {
+        self.volume == volume && self.regions.contains(&region)
+    }
+}

@@ -1,0 +1,155 @@
+//! The log pool: requests of each region of a volume, counted as they come and taken once an interval.
+
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use kura_tier::Heat;
+use std::cell::{Cell, RefCell};
+
+/// Requests of a volume's regions since they were taken last.
+#[derive(Default)]
+pub(crate) struct HeatMap {
+    /// Reads and writes, by region; as long as the highest region touched so far asks for.
+    counts: RefCell<Vec<[u32; 2]>>,
+    /// Regions that are not zero.
+    touched: RefCell<Vec<u32>>,
+}
+
+impl HeatMap {
+    fn count(&self, region: usize, write: bool) {
+        let counts = &mut *self.counts.borrow_mut();
+        if region >= counts.len() {
+            counts.resize(region + 1, [0; 2]);
+        }
+        let count = &mut counts[region];
+        if *count == [0; 2] {
+            self.touched.borrow_mut().push(region as u32);
+        }
+        count[usize::from(write)] = count[usize::from(write)].saturating_add(1);
+    }
+
+    /// The counts so far, in order of address; they begin anew.
+    pub fn take(&self) -> Vec<Heat> {
+        let mut touched = self.touched.take();
+        touched.sort_unstable();
+        let counts = &mut *self.counts.borrow_mut();
+        let taken = touched.into_iter().map(|region| {
+            let [reads, writes] = std::mem::take(&mut counts[region as usize]);
+            Heat { region, reads, writes }
+        });
+        taken.collect()
+    }
+
+    /// Forgets all: regions have another size from now on.
+    pub fn forget(&self) {
+        self.counts.take();
+        self.touched.take();
+    }
+}
+
+/// Requests that the fast tier served, and all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// Reads whose first block lay there.
+    pub fast_reads: u64,
+    /// Writes that go there.
+    pub fast_writes: u64,
+    /// All reads.
+    pub reads: u64,
+    /// All writes.
+    pub writes: u64,
+}
+
+impl std::ops::Add for Hits {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            fast_reads: self.fast_reads + other.fast_reads,
+            fast_writes: self.fast_writes + other.fast_writes,
+            reads: self.reads + other.reads,
+            writes: self.writes + other.writes,
+        }
+    }
+}
+
+impl Inner {
+    /// Counts a request of blocks `first` to before `end`.
+    pub fn note_use(&self, volume: &VolumeState, first: u64, end: u64, write: bool) {
+        let region_blocks = self.tier.region_blocks.get();
+        if region_blocks == 0 || first >= end {
+            return;
+        }
+        for region in first / region_blocks..=(end - 1) / region_blocks {
+            volume.heat.count(region as usize, write);
+        }
+        let blocks = self.array.extent_blocks() as u64;
+        let map = volume.map.borrow();
+        let extent = map.get((first / blocks) as usize).and_then(Option::as_ref);
+        let fast = extent.is_some_and(|extent| extent.lies_fast((first % blocks) as usize, write));
+        let hits = &self.tier.hits;
+        let mut now = hits.get();
+        if write {
+            now.writes += 1;
+            now.fast_writes += u64::from(fast);
+        } else {
+            now.reads += 1;
+            now.fast_reads += u64::from(fast);
+        }
+        hits.set(now);
+    }
+}
+
+/// What the parts of an interval say of the slow tier: how often it was looked at, how often it was busy, and its queue.
+#[derive(Default)]
+pub(crate) struct Samples {
+    looks: Cell<u32>,
+    busy: Cell<f64>,
+    queue: Cell<f64>,
+}
+
+impl Samples {
+    /// Notes the requests that each device has to do now.
+    pub fn add(&self, queues: &[u32]) {
+        if queues.is_empty() {
+            return;
+        }
+        let busy = queues.iter().filter(|queue| **queue > 0).count() as f64 / queues.len() as f64;
+        let longest = queues.iter().copied().max().unwrap_or(0);
+        self.looks.set(self.looks.get() + 1);
+        self.busy.set(self.busy.get() + busy);
+        self.queue.set(self.queue.get() + f64::from(longest));
+    }
+
+    /// The load so far; it begins anew.
+    pub fn take(&self) -> kura_tier::SlowLoad {
+        let looks = f64::from(self.looks.take().max(1));
+        kura_tier::SlowLoad { utilisation: self.busy.take() / looks, queue: self.queue.take() / looks }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_taken_once_and_in_order() {
+        let map = HeatMap::default();
+        for (region, write) in [(5, true), (2, false), (5, false), (2, false)] {
+            map.count(region, write);
+        }
+        let heat = |region, reads, writes| Heat { region, reads, writes };
+        assert_eq!(map.take(), [heat(2, 2, 0), heat(5, 1, 1)]);
+        assert!(map.take().is_empty());
+        map.count(2, true);
+        assert_eq!(map.take(), [heat(2, 0, 1)]);
+    }
+
+    #[test]
+    fn load_is_a_mean() {
+        let samples = Samples::default();
+        samples.add(&[0, 4]);
+        samples.add(&[0, 0]);
+        assert_eq!(samples.take(), kura_tier::SlowLoad { utilisation: 0.25, queue: 2.0 });
+        assert_eq!(samples.take(), kura_tier::SlowLoad::default());
+    }
+}

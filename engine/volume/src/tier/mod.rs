@@ -1,0 +1,209 @@
+//! The fast tier: copies of extents on disks of the fast class.
+//!
+//! ```text
+//!   extent of a volume    home: slow disks, whatever layout        [ 0  1  2' 3  4' 5  .. ]
+//!                         fast copy: mirrored on two fast disks    [ -  1  2  -  4  -  .. ]
+//!                                             valid                      x  x     x          lies here
+//!                                             stale                         x     x          and home is older
+//! ```
+//!
+//! A promoted extent keeps its home. Reads of valid blocks go to the fast copy, held against the same checksums; what
+//! leaves the write buffer goes there, and is valid and stale from then on. Moving up copies blocks that are in use;
+//! moving down writes the stale ones home and drops the rest without a copy. While blocks are copied, writes of their
+//! group wait in the write buffer: it is the paper's temporary buffer, and the journal makes it durable.
+//!
+//! What must hold:
+//! 1. A block that is not in the write buffer is read from its fast copy where it is valid there, from home otherwise;
+//!    stale blocks are valid.
+//! 2. A bit on the disks tells of what is durable, or of blocks whose records a recovery replays: a block copied up is
+//!    valid only after the fast disks were flushed; one written home is no longer stale only when a checkpoint has flushed
+//!    it, and said so ([`crate::record::Record::Settled`]) where stripes are concerned.
+//! 3. A copy is dropped when none of its blocks is stale; its space goes back when the journal's tail has passed that
+//!    record, and when no read or write of it is under way.
+//! 4. Only a copy whose two disks work takes writes. One on a single disk (which the user must ask for) serves reads:
+//!    writes go home, and then there too.
+//! 5. A group is moved by one at a time: by a rebuild, or up, or down.
+//!
+//! The table of copies is a fold of the journal; a page beside each says which blocks it has.
+
+mod check;
+mod copy;
+mod data;
+mod engine;
+mod heat;
+mod mover;
+mod moves;
+mod recover;
+mod rules;
+mod status;
+
+pub(crate) use copy::{Bits, FastCopy, Key};
+pub(crate) use data::Source;
+pub use engine::{TierMove, TierSetup};
+pub(crate) use heat::HeatMap;
+pub use heat::Hits;
+pub(crate) use recover::Known;
+pub use rules::{Pin, TierRules};
+pub use status::{RegionUse, TierStatus, TierWhy};
+
+use crate::extent::Extent;
+use crate::store::{Freed, Inner};
+use crate::tables::VolumeState;
+use kura_array::{Class, FastPage, Place, Places};
+use kura_block::{DeviceId, Result};
+use kura_journal::Lsn;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use tokio::sync::Notify;
+
+/// Blocks of fast copies that have been written home.
+pub(crate) type Returned = Vec<(Rc<FastCopy>, usize)>;
+
+/// A controller's fast copies.
+#[derive(Default)]
+pub(crate) struct Tier {
+    copies: RefCell<BTreeMap<Key, Rc<FastCopy>>>,
+    /// Copies whose page differs from the one on the disks.
+    dirty: RefCell<BTreeSet<Key>>,
+    /// Blocks written home and not settled yet: at the next checkpoint they are no longer stale.
+    returned: RefCell<Returned>,
+    /// Copies that go down.
+    leaving: RefCell<BTreeSet<Key>>,
+    /// Blocks in a region; 0 while nothing is counted.
+    region_blocks: Cell<u64>,
+    hits: Cell<Hits>,
+    samples: heat::Samples,
+    engine: RefCell<engine::Engine>,
+    /// The mover has something to look at.
+    pub wake: Notify,
+}
+
+impl Tier {
+    /// All copies, by volume and extent.
+    pub fn copies(&self) -> Vec<Rc<FastCopy>> {
+        self.copies.borrow().values().cloned().collect()
+    }
+
+    /// The copy of an extent.
+    pub fn copy(&self, key: Key) -> Option<Rc<FastCopy>> {
+        self.copies.borrow().get(&key).cloned()
+    }
+
+    /// True when blocks wait for a checkpoint.
+    pub fn waits(&self) -> bool {
+        !self.returned.borrow().is_empty()
+    }
+}
+
+impl Inner {
+    /// An extent has a fast copy from now on.
+    pub fn put_copy(&self, extent: &Extent, copy: Rc<FastCopy>) {
+        self.tier.copies.borrow_mut().insert(copy.key(), Rc::clone(&copy));
+        self.tier.dirty.borrow_mut().insert(copy.key());
+        extent.set_fast(Some(copy));
+    }
+
+    /// An extent has no fast copy any more; its space waits for the journal's tail to reach `until`.
+    pub fn take_copy(&self, extent: &Extent, until: Lsn) {
+        let Some(copy) = extent.fast() else { return };
+        extent.set_fast(None);
+        self.tier.copies.borrow_mut().remove(&copy.key());
+        self.tier.dirty.borrow_mut().remove(&copy.key());
+        self.tier.leaving.borrow_mut().remove(&copy.key());
+        let freed = Freed { places: copy.places.clone(), extents: Vec::new(), copy: Some(copy), until };
+        self.freed.borrow_mut().push(freed);
+    }
+
+    /// Gives up a group of extents that is no longer in its volume's map, with its fast copies.
+    pub fn give_up_group(&self, extents: Vec<Rc<Extent>>, until: Lsn) {
+        for extent in &extents {
+            self.take_copy(extent, until);
+        }
+        self.freed.borrow_mut().push(Freed::group(extents, until));
+    }
+
+    /// The extent of a copy, while it is that copy's.
+    pub fn extent_of(&self, copy: &Rc<FastCopy>) -> Option<(Rc<VolumeState>, Rc<Extent>)> {
+        let (volume, index) = copy.key();
+        let volume = self.tables.borrow().volumes.get(&volume).cloned()?;
+        let extent = volume.extent(index)?;
+        let here = extent.fast().is_some_and(|now| Rc::ptr_eq(&now, copy));
+        here.then_some((volume, extent))
+    }
+
+    /// Disks that take fast copies: those of the fast class that work and stay, in a pool that has slow ones too.
+    pub fn fast_disks(&self) -> Vec<DeviceId> {
+        let members = self.array.members();
+        let leaving = &self.tables.borrow().leaving;
+        let slow = members.iter().any(|member| member.class == Class::Slow && !member.is_gone());
+        let fit = |member: &kura_array::Member| {
+            member.class == Class::Fast && member.works() && !leaving.contains(&member.id)
+        };
+        members.iter().filter(|member| slow && fit(member)).map(|member| member.id).collect()
+    }
+
+    /// True when both disks of a copy work and stay.
+    pub fn is_redundant(&self, copy: &FastCopy) -> bool {
+        copy.places.len() > 1 && self.is_wanted(copy)
+    }
+
+    /// True when every disk of a copy works and stays.
+    pub fn is_wanted(&self, copy: &FastCopy) -> bool {
+        let leaving = &self.tables.borrow().leaving;
+        copy.places.iter().all(|place| self.array.works(*place) && !leaving.contains(&place.device))
+    }
+
+    /// True when a copy can be read.
+    pub fn serves(&self, copy: &FastCopy) -> bool {
+        copy.places.iter().any(|place| self.array.works(*place))
+    }
+
+    /// Takes places for a fast copy on so many disks.
+    pub async fn allocate_fast(&self, disks: usize) -> Result<Places> {
+        let fast = self.fast_disks();
+        self.allocate_from(disks, &fast).await
+    }
+
+    /// The copy to which what leaves the write buffer of an extent goes.
+    pub fn takes_writes(&self, extent: &Extent) -> Option<Rc<FastCopy>> {
+        extent.fast().filter(|copy| !copy.is_leaving() && self.is_redundant(copy))
+    }
+
+    /// The places of all fast copies.
+    pub fn fast_places_held(&self) -> Vec<Place> {
+        self.tier.copies.borrow().values().flat_map(|copy| copy.places.clone()).collect()
+    }
+
+    /// The pages of fast copies to write out now; clean from here on.
+    pub fn take_fast_pages(&self) -> Vec<(Places, FastPage)> {
+        let dirty = self.tier.dirty.take();
+        let copies = self.tier.copies.borrow();
+        dirty.iter().filter_map(|key| copies.get(key)).map(|copy| (copy.places.clone(), copy.next_page())).collect()
+    }
+
+    /// Writes the pages of fast copies, on all their disks.
+    pub async fn write_fast_pages(&self, pages: &[(Places, FastPage)]) -> Result<()> {
+        let writes = pages.iter().map(|(places, page)| self.array.write_fast_page(places, page));
+        for failures in futures::future::join_all(writes).await {
+            self.heed(failures).await?;
+        }
+        Ok(())
+    }
+
+    /// Pages taken last did not all get to the disks.
+    pub fn fast_pages_again(&self, pages: &[(Places, FastPage)]) {
+        let copies = self.tier.copies.borrow();
+        let keys = pages.iter().map(|(_, page)| (page.owner.volume, page.owner.index));
+        self.tier.dirty.borrow_mut().extend(keys.filter(|key| copies.contains_key(key)));
+    }
+
+    /// Changes which blocks a copy has.
+    pub fn change_copy<T>(&self, copy: &FastCopy, change: impl FnOnce(&mut Bits) -> T) -> T {
+        // One that was dropped has no page any more.
+        if self.tier.copies.borrow().get(&copy.key()).is_some_and(|now| std::ptr::eq(&raw const **now, copy)) {
+            self.tier.dirty.borrow_mut().insert(copy.key());
+        }
+        copy.change(change)
+    }
+}

@@ -1,0 +1,271 @@
+//! The mover: carries out what was decided, an extent at a time, and brings down what lies on a disk that fails or leaves.
+
+use super::engine::{Measured, Waiting};
+use super::{Bits, FastCopy, Inner};
+use crate::tables::VolumeState;
+use futures::StreamExt;
+use futures::future::select;
+use futures::stream::FuturesUnordered;
+use kura_block::{Kind, Result};
+use kura_tier::Tier as Class;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How often the slow tier is looked at in an interval, and how long between at least and at most.
+const LOOKS: u32 = 16;
+const LOOK: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(500);
+/// How long to wait before trying again what something else was in the way of.
+const BUSY: Duration = Duration::from_millis(10);
+/// How long to wait before trying again what the disks or a full tier refused.
+const REFUSED: Duration = Duration::from_secs(1);
+/// How often a move is refused before it is given up.
+const REFUSALS: u32 = 5;
+/// Without a policy, how often to look for copies on disks that are wanted back.
+const LISTLESS: Duration = Duration::from_secs(1);
+
+/// An extent to be moved.
+enum Step {
+    Up(Rc<VolumeState>, u32, u64),
+    Down(Rc<FastCopy>),
+}
+
+impl Inner {
+    /// The task of the fast tier, until the store stops or its journal fails.
+    pub async fn tier_for_ever(self: Rc<Self>) {
+        let mut flying = FuturesUnordered::new();
+        while !self.stopping.get() && self.journal().alive().is_ok() {
+            self.tick();
+            let depth = self.tier.engine.borrow().pace.depth.max(1) as usize;
+            while flying.len() < depth {
+                let Some(step) = self.next_step_of_tier() else { break };
+                flying.push(self.run_step(step));
+            }
+            let wake = std::pin::pin!(self.tier.wake.notified());
+            let news = std::pin::pin!(select(wake, self.runtime.sleep(self.until_look())));
+            if flying.is_empty() {
+                news.await;
+            } else {
+                select(flying.next(), news).await;
+            }
+        }
+        while flying.next().await.is_some() {}
+    }
+
+    /// How long until there is something to look at although nothing has happened.
+    fn until_look(&self) -> Duration {
+        let engine = self.tier.engine.borrow();
+        let Some(setup) = &engine.setup else { return LISTLESS };
+        let look = (setup.interval / LOOKS).clamp(*LOOK.start(), *LOOK.end()).min(setup.interval);
+        let paced = engine.not_before.saturating_sub(self.runtime.now());
+        if engine.waiting.is_empty() || paced.is_zero() { look } else { look.min(paced) }
+    }
+
+    fn next_step_of_tier(&self) -> Option<Step> {
+        self.send_down_unwanted();
+        let now = self.runtime.now();
+        let mut engine = self.tier.engine.borrow_mut();
+        engine.resting.retain(|_, until| *until > now);
+        let down = self.tier.leaving.borrow().iter().find_map(|key| {
+            let copy = self.tier.copy(*key)?;
+            let rests = engine.flying.contains(key) || engine.resting.contains_key(key);
+            (!rests && copy.can_go_on()).then_some(copy)
+        });
+        if let Some(copy) = down {
+            engine.flying.insert(copy.key());
+            return Some(Step::Down(copy));
+        }
+        if engine.not_before > now || engine.pace.bytes_per_s == 0 {
+            return None;
+        }
+        while let Some(mut waiting) = engine.waiting.pop_front() {
+            let step = self.next_of(&mut waiting, &mut engine);
+            if waiting.left.is_empty() {
+                engine.finish(&waiting, now);
+            } else {
+                engine.waiting.push_front(waiting);
+            }
+            if let Some(Step::Up(volume, index, _)) = &step {
+                engine.flying.insert((volume.id, *index));
+                let pace = self.array.extent_bytes() as f64 / engine.pace.bytes_per_s as f64;
+                engine.not_before = now + Duration::from_secs_f64(pace);
+            }
+            if step.is_some() {
+                return step;
+            }
+        }
+        None
+    }
+
+    /// The next extent of a move; extents that go down are sent, and are found among those that leave.
+    fn next_of(&self, waiting: &mut Waiting, engine: &mut super::engine::Engine) -> Option<Step> {
+        let Some(volume) = self.tables.borrow().volumes.get(&waiting.decided.volume).cloned() else {
+            waiting.left = 0..0;
+            return None;
+        };
+        let extents = volume.map.borrow().len() as u32;
+        waiting.left.end = waiting.left.end.min(extents).max(waiting.left.start);
+        for index in waiting.left.by_ref() {
+            let Some(extent) = volume.extent(index) else { continue };
+            let key = (volume.id, index);
+            match (waiting.decided.to, extent.fast()) {
+                (Class::Fast, None) if !engine.flying.contains(&key) => {
+                    waiting.begun = true;
+                    return Some(Step::Up(volume, index, waiting.number));
+                }
+                // It was on its way down: it turns around.
+                (Class::Fast, Some(copy)) if copy.is_leaving() && self.is_wanted(&copy) => {
+                    copy.set_leaving(false);
+                    self.tier.leaving.borrow_mut().remove(&key);
+                    waiting.begun = true;
+                    engine.arrived(waiting.number, 0, self.runtime.now());
+                }
+                (Class::Slow, Some(copy)) if !copy.is_leaving() => {
+                    waiting.begun = true;
+                    engine.down_by.insert(key, waiting.number);
+                    if !waiting.decided.drop_clean && self.is_redundant(&copy) {
+                        self.change_copy(&copy, Bits::take_all_for_stale);
+                    }
+                    self.send_down(&copy);
+                }
+                _ => {}
+            }
+        }
+        self.tier.wake.notify_one();
+        None
+    }
+
+    /// Copies with a disk that fails or leaves go down, whatever the policy thinks.
+    fn send_down_unwanted(&self) {
+        let quiet = {
+            let tables = self.tables.borrow();
+            tables.failed.is_empty() && tables.leaving.is_empty()
+        };
+        if quiet {
+            return;
+        }
+        for copy in self.tier.copies().iter().filter(|copy| !copy.is_leaving() && !self.is_wanted(copy)) {
+            self.send_down(copy);
+        }
+    }
+
+    async fn run_step(&self, step: Step) {
+        match step {
+            Step::Up(volume, index, number) => {
+                let (key, begun) = ((volume.id, index), self.runtime.now());
+                let done = self.step_up(&volume, index).await;
+                let took = self.runtime.now().saturating_sub(begun);
+                let mut engine = self.tier.engine.borrow_mut();
+                engine.flying.remove(&key);
+                match done {
+                    Ok(bytes) => {
+                        Measured::note(&mut engine.measured.up, took);
+                        engine.arrived(number, bytes, self.runtime.now());
+                    }
+                    Err(error) => {
+                        let full = error.kind() == Kind::Full;
+                        engine.refuse(number, index, &error, full, self.runtime.now() + REFUSED);
+                    }
+                }
+            }
+            Step::Down(copy) => {
+                let begun = self.runtime.now();
+                let done = self.demote(&copy).await;
+                let now = self.runtime.now();
+                let mut engine = self.tier.engine.borrow_mut();
+                engine.flying.remove(&copy.key());
+                match done {
+                    Ok((bytes, dropped)) => {
+                        let number = engine.down_by.get(&copy.key()).copied();
+                        if bytes > 0 {
+                            Measured::note(&mut engine.measured.down, now.saturating_sub(begun));
+                        }
+                        if let Some(number) = number {
+                            engine.brought(number, bytes, dropped, now);
+                        }
+                        if dropped {
+                            engine.down_by.remove(&copy.key());
+                        } else if bytes == 0 {
+                            // What is left cannot be read, or waits for the write buffer.
+                            engine.resting.insert(copy.key(), now + REFUSED);
+                            self.checkpointer.notify_one();
+                        }
+                    }
+                    Err(error) => {
+                        let rest = if error.kind() == Kind::Retry { BUSY } else { REFUSED };
+                        engine.resting.insert(copy.key(), now + rest);
+                    }
+                }
+            }
+        }
+        self.tier.wake.notify_one();
+    }
+
+    /// Brings an extent up; bytes copied.
+    async fn step_up(&self, volume: &Rc<VolumeState>, index: u32) -> Result<u64> {
+        let Some(copy) = self.promote(volume, index, self.fast_width()).await? else { return Ok(0) };
+        loop {
+            match self.copy_up(&copy).await {
+                Err(error) if error.kind() == Kind::Retry && !self.stopping.get() => self.runtime.sleep(BUSY).await,
+                done => return done,
+            }
+        }
+    }
+}
+
+impl FastCopy {
+    /// True when something can be done to bring it down now, not only when a checkpoint has settled what was.
+    fn can_go_on(&self) -> bool {
+        let bits = self.bits();
+        bits.stale.count() == 0 || !bits.stale.are_among(&bits.returned)
+    }
+}
+
+impl super::engine::Engine {
+    /// An extent of a move has arrived.
+    fn arrived(&mut self, number: u64, bytes: u64, now: Duration) {
+        self.brought(number, bytes, true, now);
+    }
+
+    /// Blocks of an extent have been written home; `whole` when that is all of it.
+    fn brought(&mut self, number: u64, bytes: u64, whole: bool, now: Duration) {
+        if let Some(remembered) = self.remembered(number) {
+            remembered.extents += u32::from(whole);
+            remembered.bytes += bytes;
+            // Its last extents arrive when nothing is left to begin.
+            remembered.done = remembered.done.map(|_| now);
+        }
+    }
+
+    /// Nothing is left to begin of a move. One that had nothing to do at all is forgotten.
+    fn finish(&mut self, waiting: &Waiting, now: Duration) {
+        if !waiting.begun {
+            self.moves.retain(|remembered| remembered.number != waiting.number);
+        } else if let Some(remembered) = self.remembered(waiting.number) {
+            remembered.done = Some(now);
+        }
+    }
+
+    /// An extent could not be brought up: where the tier is full, the move waits; else the extent is left out.
+    fn refuse(&mut self, number: u64, index: u32, error: &kura_block::Error, full: bool, until: Duration) {
+        tracing::debug!(number, index, %error, "an extent was not brought up");
+        let waits = self.waiting.iter_mut().find(|waiting| waiting.number == number);
+        let Some(waiting) = waits else {
+            if let Some(remembered) = self.remembered(number) {
+                remembered.failed = Some(error.to_string());
+            }
+            return;
+        };
+        waiting.refused += 1;
+        if full && waiting.refused < REFUSALS {
+            waiting.left.start = waiting.left.start.min(index);
+            self.not_before = until;
+            return;
+        }
+        if full {
+            waiting.left.start = waiting.left.end;
+        }
+        if let Some(remembered) = self.remembered(number) {
+            remembered.failed = Some(error.to_string());
+        }
+    }
+}

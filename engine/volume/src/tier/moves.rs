@@ -1,0 +1,281 @@
+//! Moves between the tiers: blocks copied up, stale ones written home.
+//!
+//! ```text
+//!   up     record ─> what leaves the buffer goes up ─> blocks copied ─> flush ─> they are valid
+//!   down   what leaves the buffer goes home ─> stale blocks written home ─> (checkpoint: flush) ─> record
+//! ```
+//!
+//! Both go in pieces; while one is under way, nothing of its group leaves the write buffer.
+
+use super::{FastCopy, Returned};
+use crate::destage::{Destination, Flight};
+use crate::extent::{Extent, Pins};
+use crate::record::Record;
+use crate::store::Inner;
+use crate::stripe::stripe_id;
+use crate::tables::VolumeState;
+use crate::write::PIECE_BLOCKS;
+use kura_array::{PageOwner, Urgency};
+use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Kind, Result};
+use kura_journal::Lsn;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// A block on its way, and what it must be.
+type Expected = (usize, Checksum);
+
+impl Inner {
+    /// Gives an extent a fast copy on so many disks, which has no block yet; `None` when it has one or is gone.
+    pub async fn promote(&self, volume: &Rc<VolumeState>, index: u32, disks: usize) -> Result<Option<Rc<FastCopy>>> {
+        // Records without data count too: nothing else would make the journal shorter while nobody writes.
+        self.make_room(0).await?;
+        let places = self.allocate_fast(disks).await?;
+        let lacks = |extent: &Rc<Extent>| extent.fast().is_none() && !volume.deleted.get() && !self.stopping.get();
+        let Some(extent) = volume.extent(index).filter(lacks) else {
+            self.put_back(&places);
+            return Ok(None);
+        };
+        let born = self.append(&Record::Promote { volume: volume.id, index, places: places.clone() });
+        let owner = PageOwner { volume: volume.id, index, born: born.0 };
+        let copy = Rc::new(FastCopy::empty(owner, places, self.array.extent_blocks()));
+        self.put_copy(&extent, Rc::clone(&copy));
+        Ok(Some(copy))
+    }
+
+    /// Copies those blocks of an extent up that are not there; bytes copied. `Retry` when the group is being moved
+    /// otherwise.
+    pub async fn copy_up(&self, copy: &Rc<FastCopy>) -> Result<u64> {
+        let Some((volume, extent)) = self.extent_of(copy) else { return Ok(0) };
+        let _pins = Pins::of([&extent]);
+        let blocks = self.array.extent_blocks();
+        let mut copied = Vec::new();
+        for from in (0..blocks).step_by(PIECE_BLOCKS) {
+            copied.extend(self.copy_piece(&volume, &extent, copy, from..blocks.min(from + PIECE_BLOCKS)).await?);
+        }
+        let disks: Vec<_> = copy.places.iter().map(|place| place.device).collect();
+        self.heed(self.array.flush_disks(&disks).await).await?;
+        let first = u64::from(extent.owner.index) * blocks as u64;
+        let dirty = volume.dirty.borrow();
+        let unchanged = |(inside, checksum): &&Expected| {
+            !dirty.contains_key(&(first + *inside as u64))
+                && extent.is_loaded()
+                && extent.with_page(|page| page.get(*inside) == Some(*checksum))
+        };
+        let there: Vec<_> = copied.iter().filter(unchanged).collect();
+        self.change_copy(copy, |bits| there.iter().for_each(|(inside, _)| bits.copied(*inside)));
+        Ok((copied.len() * BLOCK_BYTES) as u64)
+    }
+
+    async fn copy_piece(
+        &self,
+        volume: &Rc<VolumeState>,
+        extent: &Rc<Extent>,
+        copy: &FastCopy,
+        piece: Range<usize>,
+    ) -> Result<Vec<Expected>> {
+        let _moving = self.begin_move(&extent.group).ok_or_else(busy)?;
+        self.landed(volume, extent.owner.index).await?;
+        while !extent.is_loaded() {
+            self.load(extent).await?;
+        }
+        let first = u64::from(extent.owner.index) * self.array.extent_blocks() as u64;
+        let wanted: Vec<Expected> = {
+            let (dirty, bits) = (volume.dirty.borrow(), copy.bits());
+            let rests = |inside: &usize| !bits.valid.has(*inside) && !dirty.contains_key(&(first + *inside as u64));
+            let expected = |inside: usize| Some((inside, extent.with_page(|page| page.get(inside))?));
+            piece.filter(rests).filter_map(expected).collect()
+        };
+        let mut copied = Vec::new();
+        for run in wanted.chunk_by(|one, next| one.0 + 1 == next.0) {
+            let mut run = run;
+            while let Some((inside, _)) = run.first() {
+                let at = first + *inside as u64;
+                let (source, count) = self.source_run(volume, extent, at, at + run.len() as u64);
+                let (part, rest) = run.split_at(count as usize);
+                let checksums: Vec<_> = part.iter().map(|(_, checksum)| *checksum).collect();
+                run = rest;
+                match self.read_source(volume, extent, at, &checksums, &source).await {
+                    Ok(read) => {
+                        self.heed(self.array.write(&copy.places, *inside, &read.data, Urgency::Idle).await).await?;
+                        copied.extend_from_slice(part);
+                    }
+                    // What is lost stays where it is, and a read of it says so.
+                    Err(error) if error.kind() == Kind::Corrupt => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(copied)
+    }
+
+    /// Sends a copy down: what leaves the buffer goes home, and stale blocks are written there; bytes written. When none
+    /// is stale any more, which takes a checkpoint where some were written, it is dropped; the result's flag says so.
+    pub async fn demote(&self, copy: &Rc<FastCopy>) -> Result<(u64, bool)> {
+        let Some((volume, extent)) = self.extent_of(copy) else { return Ok((0, true)) };
+        if !self.array.holds(&extent.group.site()) {
+            return Err(Error::device("the disks of an extent are out of service: its fast copy stays"));
+        }
+        let _pins = Pins::of([&extent]);
+        self.make_room(0).await?;
+        let first = u64::from(extent.owner.index) * self.array.extent_blocks() as u64;
+        let unit = if volume.shape.parity { volume.shape.stripe_blocks() } else { PIECE_BLOCKS as u64 };
+        let stale: Vec<usize> = {
+            let bits = copy.bits();
+            let goes = |inside: &usize| bits.stale.has(*inside) && !bits.returned.has(*inside);
+            (0..self.array.extent_blocks()).filter(goes).collect()
+        };
+        let mut bytes = 0;
+        for piece in stale.chunk_by(|one, next| (first + *one as u64) / unit == (first + *next as u64) / unit) {
+            bytes += self.bring_home(&volume, &extent, copy, piece).await?;
+        }
+        if bytes > 0 {
+            self.checkpointer.notify_one();
+        }
+        let _moving = self.begin_move(&extent.group).ok_or_else(busy)?;
+        self.landed(&volume, extent.owner.index).await?;
+        let drops = copy.is_clean() && self.extent_of(copy).is_some();
+        if drops {
+            let lsn = self.append(&Record::Demote { volume: volume.id, index: extent.owner.index });
+            self.take_copy(&extent, Lsn(lsn.0 + 1));
+            self.checkpointer.notify_one();
+        }
+        Ok((bytes, drops))
+    }
+
+    /// Writes stale blocks of an extent home, all of one stripe; bytes written.
+    async fn bring_home(
+        &self,
+        volume: &Rc<VolumeState>,
+        extent: &Rc<Extent>,
+        copy: &Rc<FastCopy>,
+        piece: &[usize],
+    ) -> Result<u64> {
+        let _moving = self.begin_move(&extent.group).ok_or_else(busy)?;
+        self.landed(volume, extent.owner.index).await?;
+        while !extent.is_loaded() {
+            self.load(extent).await?;
+        }
+        let first = u64::from(extent.owner.index) * self.array.extent_blocks() as u64;
+        let wanted = self.to_bring_home(volume, extent, copy, piece);
+        let mut found: Vec<(u64, Lsn, Checksum)> = Vec::new();
+        let mut data = Bufs::new();
+        for run in wanted.chunk_by(|one, next| one.0 + 1 == next.0) {
+            let checksums: Vec<_> = run.iter().map(|(_, checksum)| *checksum).collect();
+            if let Ok(read) = self.array.read(&copy.places, run[0].0, &checksums, Urgency::Idle).await {
+                found.extend(run.iter().map(|(inside, checksum)| (first + *inside as u64, Lsn(0), *checksum)));
+                data.append(read.data);
+                continue;
+            }
+            for (inside, checksum) in run {
+                match self.array.read(&copy.places, *inside, std::slice::from_ref(checksum), Urgency::Idle).await {
+                    Ok(read) => {
+                        found.push((first + *inside as u64, Lsn(0), *checksum));
+                        data.append(read.data);
+                    }
+                    // It stays lost, here, and a read of it says so.
+                    Err(error) => {
+                        tracing::error!(volume = volume.id, block = first + *inside as u64, %error, "a block is lost");
+                    }
+                }
+            }
+        }
+        let bytes = data.len() as u64;
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let insides: Vec<_> = found.iter().map(|(block, ..)| (block - first) as usize).collect();
+        if volume.shape.parity {
+            self.stripe_home(volume, extent, found, data).await?;
+        } else {
+            self.copies_home(extent, &insides, &data).await?;
+        }
+        self.change_copy(copy, |bits| {
+            for inside in &insides {
+                bits.returned.add(*inside);
+            }
+        });
+        self.tier.returned.borrow_mut().extend(insides.into_iter().map(|inside| (Rc::clone(copy), inside)));
+        Ok(bytes)
+    }
+
+    /// Those of some stale blocks that can be read now, and what they must be. One that is cleared since is no longer
+    /// anywhere.
+    fn to_bring_home(&self, volume: &VolumeState, extent: &Extent, copy: &FastCopy, piece: &[usize]) -> Vec<Expected> {
+        let first = u64::from(extent.owner.index) * self.array.extent_blocks() as u64;
+        let dirty = volume.dirty.borrow();
+        let mut wanted = Vec::new();
+        for inside in piece {
+            if !copy.bits().stale.has(*inside) {
+                continue;
+            }
+            match dirty.get(&(first + *inside as u64)) {
+                // Where nobody knows what lies here, the version in the buffer goes home first.
+                Some(entry) => wanted.extend(entry.at_rest.map(|checksum| (*inside, checksum))),
+                None => match extent.with_page(|page| page.get(*inside)) {
+                    Some(checksum) => wanted.push((*inside, checksum)),
+                    None => self.change_copy(copy, |bits| bits.left(*inside)),
+                },
+            }
+        }
+        wanted
+    }
+
+    /// Writes blocks to their places in a stripe. `Retry` while a checkpoint is made, or something happens to the stripe.
+    async fn stripe_home(
+        &self,
+        volume: &Rc<VolumeState>,
+        extent: &Extent,
+        blocks: Vec<(u64, Lsn, Checksum)>,
+        data: Bufs,
+    ) -> Result<()> {
+        let Some(stripe) = blocks.first().map(|(block, ..)| block / volume.shape.stripe_blocks()) else {
+            return Ok(());
+        };
+        let extents = volume.group_of(extent.owner.index);
+        let refused = self.parity_below.get().is_some() || !self.may_fly();
+        if refused || !self.take_stripe(stripe_id(volume, &extents, stripe)) {
+            self.checkpointer.notify_one();
+            return Err(busy());
+        }
+        let debt = Self::debt_of(data.len() as u64);
+        self.flying_debt.set(self.flying_debt.get() + debt);
+        let flight = Flight { volume: Rc::clone(volume), extents, blocks, data, to: Destination::Stripe(stripe) };
+        let written = self.write_stripe(&flight, stripe, Urgency::Idle).await;
+        self.flying_debt.set(self.flying_debt.get() - debt);
+        written
+    }
+
+    /// Writes blocks of an extent that lies in copies to all of them.
+    async fn copies_home(&self, extent: &Extent, insides: &[usize], data: &Bufs) -> Result<()> {
+        let places = extent.group.places();
+        let mut at = 0;
+        for run in insides.chunk_by(|one, next| one + 1 == *next) {
+            let part = data.slice(at * BLOCK_BYTES..(at + run.len()) * BLOCK_BYTES);
+            at += run.len();
+            if let Some(full) = self.dismiss(self.array.write(&places, run[0], &part, Urgency::Idle).await).await {
+                return Err(full);
+            }
+        }
+        if places.iter().any(|place| self.array.works(*place)) {
+            return Ok(());
+        }
+        Err(Error::device("the disks of an extent are out of service"))
+    }
+
+    /// Blocks that have been written home and will be durable there with the flush of a checkpoint that is being made.
+    pub fn take_returned(&self) -> Returned {
+        self.tier.returned.take()
+    }
+
+    /// They are durable there: those that were not written again since are stale no more.
+    pub fn settle_returned(&self, returned: Returned) {
+        for (copy, inside) in returned {
+            self.change_copy(&copy, |bits| bits.settle(inside));
+        }
+        self.tier.wake.notify_one();
+    }
+}
+
+fn busy() -> Error {
+    Error::retry("something else happens to a group just now")
+}

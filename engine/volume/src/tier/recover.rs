@@ -1,0 +1,92 @@
+//! Fast copies after a crash: from the tables, the log, and their pages.
+
+use super::{FastCopy, Key, Tier};
+use crate::record::{Record, decode_places, encode_places};
+use crate::store::Inner;
+use kura_array::{PageOwner, Places};
+use kura_block::{Error, Reader, Result, Writer};
+use kura_journal::Lsn;
+use std::rc::Rc;
+
+/// A fast copy as the tables name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub key: Key,
+    /// LSN of the record that made it.
+    pub born: u64,
+    pub places: Places,
+}
+
+impl Tier {
+    /// Appends what the tables say of the copies.
+    pub fn encode(&self, out: &mut Writer) {
+        let copies = self.copies();
+        out.u32(copies.len() as u32);
+        for copy in copies {
+            let (volume, index) = copy.key();
+            encode_places(&copy.places, out.u64(volume).u32(index).u64(copy.owner.born));
+        }
+    }
+}
+
+impl Known {
+    /// Reads what [`Tier::encode`] wrote.
+    pub fn decode_all(reader: &mut Reader<'_>) -> Result<Vec<Self>> {
+        let count = reader.u32()?;
+        let one = |_| {
+            let key = (reader.u64()?, reader.u32()?);
+            Ok(Self { key, born: reader.u64()?, places: decode_places(reader)? })
+        };
+        (0..count).map(one).collect()
+    }
+}
+
+impl Inner {
+    /// Reads the pages of the copies that the tables name.
+    pub async fn load_copies(&self, copies: Vec<Known>) -> Result<()> {
+        for Known { key, born, places } in copies {
+            self.found_copy(key, born, places).await?;
+        }
+        Ok(())
+    }
+
+    /// Replays a record of the tier, unless the tables know it.
+    pub async fn replay_tier(&self, record: Record, lsn: Lsn, known: bool) -> Result<()> {
+        if known {
+            return Ok(());
+        }
+        let volume = |volume| self.tables.borrow().volumes.get(&volume).cloned();
+        match record {
+            // Its page may have been written since: what it says of blocks that the log does not write again is so.
+            Record::Promote { volume, index, places } => self.found_copy((volume, index), lsn.0, places).await?,
+            Record::Demote { volume: id, index } => {
+                if let Some(extent) = volume(id).and_then(|volume| volume.extent(index)) {
+                    self.take_copy(&extent, Lsn(lsn.0 + 1));
+                }
+            }
+            Record::TierRules { volume: id, rules } => {
+                if let Some(volume) = volume(id) {
+                    volume.tier.set(rules);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn found_copy(&self, (volume, index): Key, born: u64, places: Places) -> Result<()> {
+        let state = self.tables.borrow().volumes.get(&volume).cloned();
+        let extent = state.and_then(|state| state.extent(index)).ok_or_else(|| {
+            Error::corrupt(format!("there is a fast copy of extent {index} of volume {volume}, which is not there"))
+        })?;
+        let owner = PageOwner { volume, index, born };
+        let blocks = self.array.extent_blocks();
+        let copy = match self.array.read_fast_page(&places, owner).await {
+            Some(page) => FastCopy::of_page(page, places, blocks),
+            // Without a page nobody knows what lies here. What home has of it is held against checksums.
+            None => FastCopy::empty(owner, places, blocks),
+        };
+        self.put_copy(&extent, Rc::new(copy));
+        Ok(())
+    }
+}

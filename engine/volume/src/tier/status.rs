@@ -1,0 +1,195 @@
+//! What can be asked of the tier, and told it.
+
+use super::{FastCopy, Hits, TierMove, TierRules, TierSetup};
+use crate::record::Record;
+use crate::store::{Inner, Store};
+use crate::tables::VolumeState;
+use kura_block::{BLOCK_BYTES, Error, Result};
+use kura_tier::{Heat, SlowLoad, Space, Standing};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The fast tier as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TierStatus {
+    /// The policy's name; `None` when none is at work.
+    pub policy: Option<&'static str>,
+    /// How long an interval is.
+    pub interval: Duration,
+    /// Why nothing goes up, where that is so.
+    pub hindrance: Option<String>,
+    /// Bytes of a region.
+    pub region_bytes: u64,
+    /// This controller's share of the fast disks, in regions.
+    pub space: Space,
+    /// Bytes of extents that have a fast copy, one place of it counted.
+    pub fast_bytes: u64,
+    /// Of these, bytes of blocks that lie there.
+    pub valid_bytes: u64,
+    /// Of these, bytes of blocks of which home is older.
+    pub stale_bytes: u64,
+    /// Regions that wait to be moved.
+    pub waiting: u32,
+    /// Moves decided since the start.
+    pub moves: u64,
+    /// Requests since the start, and those that the fast tier served.
+    pub hits: Hits,
+    /// The slow tier's load in the last interval.
+    pub load: SlowLoad,
+    /// Bytes of memory that the policy holds.
+    pub policy_bytes: usize,
+}
+
+/// A region of a volume: how it was used in the last interval, and how much of it is in the fast tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegionUse {
+    /// Counted from 0 by address.
+    pub region: u32,
+    /// Reads in the last interval.
+    pub reads: u32,
+    /// Writes in the last interval.
+    pub writes: u32,
+    /// Bytes of it that lie in the fast tier.
+    pub valid_bytes: u64,
+    /// Of these, bytes of which home is older.
+    pub stale_bytes: u64,
+}
+
+/// Why a region is where it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TierWhy {
+    /// Its use, and how much of it is in the fast tier.
+    pub region: RegionUse,
+    /// What the user says of its volume.
+    pub rules: TierRules,
+    /// What the policy thinks of it, as of the last interval.
+    pub standing: Option<Standing>,
+    /// Its last move, while that is remembered.
+    pub last: Option<TierMove>,
+}
+
+impl Store {
+    /// Puts a tiering policy to work, or none: then what is in the fast tier stays there.
+    pub fn set_tier(&self, setup: Option<TierSetup>) -> Result<()> {
+        self.inner.set_tier(setup)
+    }
+
+    /// Changes what is said of a volume's place in the tiers; durable when the future resolves.
+    pub async fn set_tier_rules(&self, name: &str, rules: TierRules) -> Result<()> {
+        rules.check()?;
+        let inner = &self.inner;
+        let volume = inner.find(name)?;
+        inner.append(&Record::TierRules { volume: volume.id, rules });
+        volume.tier.set(rules);
+        inner.commit_all().await
+    }
+
+    /// What is said of a volume's place in the tiers.
+    pub fn tier_rules(&self, name: &str) -> Result<TierRules> {
+        Ok(self.inner.find(name)?.tier.get())
+    }
+
+    /// The fast tier as it is.
+    pub fn tier(&self) -> TierStatus {
+        let inner = &self.inner;
+        let (mut valid, mut stale) = (0, 0);
+        let copies = inner.tier.copies();
+        for copy in &copies {
+            let (here, newer) = copy.bytes();
+            valid += here;
+            stale += newer;
+        }
+        let (hindrance, space) = (inner.tier_hindrance(), inner.tier_space());
+        let engine = inner.tier.engine.borrow();
+        let setup = engine.setup.as_ref();
+        TierStatus {
+            policy: setup.map(|setup| setup.policy.name()),
+            interval: setup.map_or(Duration::ZERO, |setup| setup.interval),
+            hindrance,
+            region_bytes: inner.region_bytes(),
+            space,
+            fast_bytes: copies.len() as u64 * inner.array.extent_bytes(),
+            valid_bytes: valid,
+            stale_bytes: stale,
+            waiting: engine.waiting.iter().map(|waiting| waiting.decided.regions.len() as u32).sum(),
+            moves: engine.next_number,
+            hits: inner.tier.hits.get(),
+            load: engine.load,
+            policy_bytes: setup.map_or(0, |setup| setup.policy.memory_bytes()),
+        }
+    }
+
+    /// Moves with a number above `after`, as far as they are remembered; each with its volume's name, and how long ago
+    /// it was decided.
+    pub fn tier_moves(&self, after: u64) -> Vec<(String, Duration, TierMove)> {
+        let now = self.inner.runtime.now();
+        let tables = self.inner.tables.borrow();
+        let engine = self.inner.tier.engine.borrow();
+        let named = engine.moves.iter().filter(|done| done.number > after).map(|done| {
+            let volume = tables.volumes.get(&done.decided.volume);
+            let name =
+                volume.map_or_else(|| done.decided.volume.to_string(), |volume| volume.spec.borrow().name.clone());
+            (name, now.saturating_sub(done.at), done.clone())
+        });
+        named.collect()
+    }
+
+    /// The regions of a volume that were used in the last interval or are in the fast tier, in order of address.
+    pub fn tier_heat(&self, name: &str) -> Result<Vec<RegionUse>> {
+        let volume = self.inner.find(name)?;
+        Ok(self.inner.region_uses(&volume).into_values().collect())
+    }
+
+    /// Why the region at an offset of a volume is where it is, and how long ago its last move was decided.
+    pub fn tier_why(&self, name: &str, offset: u64) -> Result<(TierWhy, Option<Duration>)> {
+        let inner = &self.inner;
+        let volume = inner.find(name)?;
+        if offset >= volume.size_bytes() {
+            return Err(Error::invalid(format!(
+                "volume {name}: offset {offset} is beyond its {} bytes",
+                volume.size_bytes()
+            )));
+        }
+        let region = (offset / inner.region_bytes()) as u32;
+        let used = inner.region_uses(&volume).remove(&region);
+        let engine = inner.tier.engine.borrow();
+        let about = |done: &&TierMove| done.decided.volume == volume.id && done.decided.regions.contains(&region);
+        let last = engine.moves.iter().rev().find(about).cloned();
+        let ago = last.as_ref().map(|last| inner.runtime.now().saturating_sub(last.at));
+        let why = TierWhy {
+            region: used.unwrap_or(RegionUse { region, ..RegionUse::default() }),
+            rules: volume.tier.get(),
+            standing: engine.setup.as_ref().map(|setup| setup.policy.standing(volume.id, region)),
+            last,
+        };
+        Ok((why, ago))
+    }
+}
+
+impl Inner {
+    fn region_uses(&self, volume: &Rc<VolumeState>) -> BTreeMap<u32, RegionUse> {
+        let mut uses: BTreeMap<u32, RegionUse> = BTreeMap::new();
+        let engine = self.tier.engine.borrow();
+        for Heat { region, reads, writes } in engine.heat.get(&volume.id).into_iter().flatten().copied() {
+            uses.insert(region, RegionUse { region, reads, writes, ..RegionUse::default() });
+        }
+        for copy in self.tier.copies().iter().filter(|copy| copy.owner.volume == volume.id) {
+            let region = copy.owner.index / self.region_extents();
+            let used = uses.entry(region).or_insert(RegionUse { region, ..RegionUse::default() });
+            let (valid, stale) = copy.bytes();
+            used.valid_bytes += valid;
+            used.stale_bytes += stale;
+        }
+        uses
+    }
+}
+
+impl FastCopy {
+    /// Bytes of blocks that lie here, and of those of which home is older.
+    fn bytes(&self) -> (u64, u64) {
+        let bits = self.bits();
+        let of = |blocks: &kura_array::Blocks| u64::from(blocks.count()) * BLOCK_BYTES as u64;
+        (of(&bits.valid), of(&bits.stale))
+    }
+}

@@ -1,0 +1,105 @@
+//! `tier-traces`: the same systems on traces, or on generated loads of other kinds.
+
+use super::judge;
+use super::systems::{Scene, TITLES};
+use super::{Config, Data};
+use crate::experiment::{About, Experiment, Point, Progress, Setting};
+use crate::findings::Findings;
+use crate::source::{Extent, Source};
+use anyhow::Result;
+
+/// The paper's systems and ours on any traces.
+pub struct TierTraces;
+
+/// What is looked at where no trace was given: concentrations with as many reads as writes, several at once, those of
+/// which the disks are as busy as the paper's, a few blocks that stay hot, and a scan.
+const LOADS: [&str; 5] = [
+    "load:concentrations,seconds=7200",
+    "load:concentrations,at_once=4,reads=0.7,window=0.012,seconds=7200",
+    "load:src1_0-like,rate=1000,seconds=2400",
+    "load:zipf,size=64G,rate=150,seconds=7200",
+    "load:sequential,size=64G,rate=150,seconds=7200",
+];
+const GIB: u64 = 1 << 30;
+/// The paper's volume has 293 GB, its fast tier 24.
+const PAPER_SUBLUNS: u64 = 293;
+const PAPER_FAST: u64 = 24;
+
+impl Experiment for TierTraces {
+    type Config = Config;
+    type Data = Data;
+
+    fn about(&self) -> About {
+        About {
+            name: "tier-traces",
+            paper: "002, beyond",
+            shows: "The same on the traces given with --trace, with as large a part of the volume fast; without one, on \
+                    generated loads of other kinds.",
+        }
+    }
+
+    fn points(&self, setting: &Setting) -> Result<Vec<Point<Config>>> {
+        let sources: Vec<Source> = match setting.traces.as_slice() {
+            [] => LOADS.iter().map(|text| Source::load(text, setting.seed)).collect::<Result<_>>()?,
+            paths => paths.iter().map(|path| Source::of(path, setting.seed)).collect::<Result<_>>()?,
+        };
+        let mut points = Vec::new();
+        for (source, n) in sources.into_iter().zip(1..) {
+            let scene = scene(&source)?;
+            points.extend(TITLES.map(|(system, _)| Point {
+                name: format!("trace-{n}.{system}"),
+                config: Config { system, driver: scene.paper.system(system), source: source.clone(), ..scene.config() },
+            }));
+        }
+        Ok(points)
+    }
+
+    fn run(&self, point: &Point<Config>, setting: &Setting, progress: &Progress<'_>) -> Result<Data> {
+        super::run(&point.config, setting.seed, progress)
+    }
+
+    fn judge(&self, _: &Setting, results: &[(Point<Config>, Data)]) -> Result<Findings> {
+        judge::findings(&judge::runs(results))
+    }
+}
+
+/// The paper's devices for a trace.
+struct Fitted {
+    paper: Scene,
+    volume_bytes: u64,
+    from_s: u64,
+    to_s: u64,
+}
+
+impl Fitted {
+    fn config(&self) -> Config {
+        let Self { paper, volume_bytes, from_s, to_s } = self;
+        Config {
+            system: "",
+            driver: paper.system(super::systems::CACHE),
+            source: Source::Load(String::new()),
+            volume_bytes: *volume_bytes,
+            from_s: *from_s,
+            warmed: true,
+            to_s: *to_s,
+        }
+    }
+}
+
+/// A volume as long as the trace reaches, in subLUNs of which there are some 293 or, in powers of two, up to twice as
+/// many; as large a part of it fast as in the paper. The first third trains static tiering.
+fn scene(source: &Source) -> Result<Fitted> {
+    let Extent { end_bytes, arrivals_per_s } = source.extent()?;
+    let volume_bytes = end_bytes.next_multiple_of(GIB);
+    let sublun_bytes = (volume_bytes / PAPER_SUBLUNS).next_power_of_two() / 2;
+    let sublun_bytes = sublun_bytes.max(1 << 20);
+    let fast_bytes = volume_bytes / sublun_bytes * PAPER_FAST / PAPER_SUBLUNS * sublun_bytes;
+    let mut last_ns = 0;
+    for request in source.requests(|_| {})? {
+        last_ns = request?.at_ns;
+    }
+    let to_s = last_ns / 1_000_000_000 + 1;
+    // The paper sets i by the mean of the days before.
+    let paper = Scene { fast_bytes, sublun_bytes, floor_iops: arrivals_per_s.min(Scene::PAPER.floor_iops) };
+    Ok(Fitted { paper, volume_bytes, from_s: to_s / 3, to_s })
+}
