@@ -20,7 +20,7 @@ use tower::ServiceExt;
 use uuid::Uuid;
 
 /// Every route, as described to clients: removing or renaming one breaks them.
-const ROUTES: [&str; 46] = [
+const ROUTES: [&str; 52] = [
     "DELETE /api/v1/buckets/{bucket}",
     "DELETE /api/v1/buckets/{bucket}/objects/{key}",
     "DELETE /api/v1/keys/{id}",
@@ -45,10 +45,15 @@ const ROUTES: [&str; 46] = [
     "GET /api/v1/snapshots/{name}",
     "GET /api/v1/snapshots/{name}/changes",
     "GET /api/v1/status",
+    "GET /api/v1/tier",
+    "GET /api/v1/tier/moves",
     "GET /api/v1/volumes",
     "GET /api/v1/volumes/{name}",
+    "GET /api/v1/volumes/{name}/heat",
     "GET /api/v1/volumes/{name}/recording",
     "GET /api/v1/volumes/{name}/recording/requests",
+    "GET /api/v1/volumes/{name}/tier",
+    "GET /api/v1/volumes/{name}/tier/why",
     "GET /healthz",
     "GET /metrics",
     "PATCH /api/v1/volumes/{name}",
@@ -67,6 +72,7 @@ const ROUTES: [&str; 46] = [
     "POST /api/v1/volumes/{name}/recording",
     "POST /api/v1/volumes/{name}/recording/stop",
     "PUT /api/v1/buckets/{bucket}/objects/{key}/content",
+    "PUT /api/v1/volumes/{name}/tier",
 ];
 
 /// A machine without disks.
