@@ -221,7 +221,9 @@ impl Inner {
     /// An errand and those behind it that are run beside it.
     fn more_errands(&self, first: Errand, cursor: &mut Cursor) -> Vec<Errand> {
         let mut errands = vec![first];
-        while errands.len() < self.settings.rebuild_width {
+        // A limit in bytes a second is kept by one at a time, which a rest follows.
+        let width = if self.settings.rebuild_bytes_per_s > 0 { 1 } else { self.settings.rebuild_width };
+        while errands.len() < width {
             match self.next_errand(cursor) {
                 Found::Errand(errand) if *cursor != Cursor::default() => errands.push(errand),
                 _ => break,
