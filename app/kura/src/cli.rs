@@ -481,7 +481,6 @@ mod tests {
             ("completions bash", true),
             ("completions dos", false),
             ("status --server ftp://there", false),
-            ("snapshot list", false),
         ];
         check(&cases);
     }

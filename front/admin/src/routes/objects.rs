@@ -10,12 +10,17 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, stream};
 use kura_block::Error;
 use serde::Deserialize;
+use std::sync::Arc;
+use tokio::sync::Mutex;
 
 /// Before the names of the user's own words on an object, as in S3.
 const METADATA: &str = "x-amz-meta-";
+
+/// The most that is read of a body that was refused.
+const DRAINED_BYTES: usize = 64 << 20;
 
 type At = Result<Path<(String, String)>, PathRejection>;
 
@@ -130,8 +135,27 @@ pub(super) async fn write(
 ) -> Result<Json<Object>, Problem> {
     let (bucket, key) = at?.0;
     let size_bytes = text(&headers, header::CONTENT_LENGTH.as_str()).and_then(|length| length.parse().ok());
-    let content = incoming(body);
-    Ok(Json(door.objects()?.write(&bucket, &key, head(&headers), size_bytes, content).await?))
+    let body = Arc::new(Mutex::new(incoming(body)));
+    let content = stream::unfold(Arc::clone(&body), |body| async {
+        let next = body.lock().await.next().await?;
+        Some((next, body))
+    });
+    let written = door.objects()?.write(&bucket, &key, head(&headers), size_bytes, content.boxed()).await;
+    if written.is_err() {
+        drain(&mut *body.lock().await).await;
+    }
+    Ok(Json(written?))
+}
+
+/// Reads what is left of a refused body, if it is not much: a client that still sends would not hear why.
+async fn drain(body: &mut Content) {
+    let mut left = DRAINED_BYTES;
+    while let Some(Ok(bytes)) = body.next().await {
+        left = left.saturating_sub(bytes.len());
+        if left == 0 {
+            return;
+        }
+    }
 }
 
 /// Stores and deletes objects together: all of it happens, or nothing. The body has a step a line; behind the line of a
