@@ -2,6 +2,7 @@
 
 use crate::Lsn;
 use crate::entry::{ENTRY_LIMIT_BYTES, Group};
+use crate::habit::Habit;
 use crate::root::{Identity, Shape};
 use crate::state::{Joining, Start, State};
 use kura_block::{Block, Bufs, Checksum, Error, Result, Runtime};
@@ -87,6 +88,7 @@ impl Journal {
             durable_sequence: start.sequence,
             wanted: start.next_lsn,
             wanted_first: None,
+            habit: Habit::default(),
             told: start.live_copies,
             position: start.position,
             sequence: start.sequence,
@@ -137,6 +139,7 @@ impl Journal {
         }
         let was_due = state.pending_bytes >= self.inner.limits.batch_bytes;
         state.pending_bytes += after - before;
+        state.habit.appended();
         if fresh || (!was_due && state.pending_bytes >= self.inner.limits.batch_bytes) {
             self.inner.wake.notify_one();
         }
@@ -194,6 +197,7 @@ impl Journal {
 
     /// Resolves when every record below `lsn` is durable on all live copies.
     pub async fn commit(&self, lsn: Lsn) -> Result<()> {
+        self.inner.state.borrow_mut().habit.asked();
         loop {
             let progress = self.inner.progress.notified();
             {

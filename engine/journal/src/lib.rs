@@ -29,6 +29,7 @@
 mod commit;
 mod copies;
 mod entry;
+mod habit;
 mod journal;
 mod root;
 mod scan;

@@ -2,6 +2,7 @@
 
 use crate::Lsn;
 use crate::entry::{Group, Stamp};
+use crate::habit::Habit;
 use crate::journal::{JournalCopy, Limits};
 use crate::root::{Root, TablesRef};
 use kura_block::{Error, Result};
@@ -57,6 +58,8 @@ pub(crate) struct State {
     pub wanted: Lsn,
     /// The least of what is waited for.
     pub wanted_first: Option<Lsn>,
+    /// Whether what is appended is about to be waited for.
+    pub habit: Habit,
     /// The live copies that the last entry or root told of.
     pub told: u32,
     pub position: u64,
@@ -117,15 +120,15 @@ impl State {
             };
         }
         let waited = now.saturating_sub(self.pending_since);
-        let due = self.wanted > self.written || self.closing || self.pending_bytes >= limits.batch_bytes;
+        let expected = self.habit.expects();
+        let due = expected || self.wanted > self.written || self.closing || self.pending_bytes >= limits.batch_bytes;
         if !due && waited < limits.linger {
             return Err(Some(limits.linger.saturating_sub(waited)));
         }
         let group = self.groups.pop_front().unwrap_or_default();
         self.pending_since = now;
         // The last group that somebody waits for, with nothing unflushed before it, needs no flush of its own.
-        let durable =
-            !unflushed && self.wanted_first.is_some_and(|first| first.0 <= self.written.0 + u64::from(group.count));
+        let durable = !unflushed && (expected || awaited(Lsn(self.written.0 + u64::from(group.count))));
         Ok(Step::Write { group, durable })
     }
 
