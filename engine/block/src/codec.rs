@@ -17,6 +17,7 @@ macro_rules! integers {
     ($($name:ident: $int:ty),* $(,)?) => {
         impl Writer {
             $(
+                #[inline]
                 #[doc = concat!("Appends a little-endian `", stringify!($int), "`.")]
                 pub fn $name(&mut self, value: $int) -> &mut Self {
                     self.bytes.extend_from_slice(&value.to_le_bytes());
@@ -26,6 +27,7 @@ macro_rules! integers {
         }
         impl Reader<'_> {
             $(
+                #[inline]
                 #[doc = concat!("Takes a little-endian `", stringify!($int), "`.")]
                 pub fn $name(&mut self) -> Result<$int> {
                     self.array().map(<$int>::from_le_bytes)

@@ -29,6 +29,11 @@ impl Bufs {
         bufs
     }
 
+    /// True for bytes that [`Bufs::zeroes`] lends, which are zeroes without a look.
+    pub fn is_lent_zeroes(&self) -> bool {
+        self.parts.iter().all(Buf::is_lent_zeroes)
+    }
+
     /// Adds `part` at the end; a part that continues the last one in memory is joined to it.
     pub fn push(&mut self, part: Buf) {
         if part.is_empty() {
@@ -140,7 +145,7 @@ mod tests {
     fn zeroes_take_no_memory_of_their_own() {
         let zeroes = Bufs::zeroes(1 << 20);
         assert_eq!(zeroes.len(), 1 << 20);
-        assert!(zeroes.parts().iter().all(|part| part.iter().all(|&byte| byte == 0) && part.is_lent_zeroes()));
+        assert!(zeroes.is_lent_zeroes() && zeroes.parts().iter().all(|part| part.iter().all(|&byte| byte == 0)));
         assert!(!Buf::copy_of(&[0; 4096]).is_lent_zeroes());
     }
 

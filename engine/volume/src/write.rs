@@ -145,11 +145,15 @@ impl Inner {
         let unit = BLOCK_BYTES as u64;
         let seen = self.look(volume, block).await?;
         edges.0.push((block, seen));
-        let mut whole = BufMut::room(BLOCK_BYTES);
-        self.read_seen(volume, block, block + 1).await?.copy_to(&mut whole);
+        let old = self.read_seen(volume, block, block + 1).await?;
         let start = block * unit;
         let (from, to) = (offset.max(start), (offset + data.len() as u64).min(start + unit));
         let new = data.slice((from - offset) as usize..(to - offset) as usize);
+        if old.is_lent_zeroes() && new.is_lent_zeroes() {
+            return Ok(Bufs::zeroes(BLOCK_BYTES));
+        }
+        let mut whole = BufMut::room(BLOCK_BYTES);
+        old.copy_to(&mut whole);
         new.copy_to(&mut whole[(from - start) as usize..(to - start) as usize]);
         Ok(whole.freeze().into())
     }
