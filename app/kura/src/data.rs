@@ -122,6 +122,12 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
+/// Removes a file of the data directory, durably.
+pub fn remove_file(path: &Path) -> std::io::Result<()> {
+    std::fs::remove_file(path)?;
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

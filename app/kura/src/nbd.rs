@@ -125,11 +125,11 @@ struct Volumes(Node);
 impl Exports for Volumes {
     async fn list(&self) -> kura_block::Result<Vec<Export>> {
         let volumes = self.0.volumes().await?.into_iter();
-        Ok(volumes.filter(|volume| volume.spec.name != s3::VOLUME).map(export).collect())
+        Ok(volumes.filter(|volume| !s3::is_ours(&volume.spec.name)).map(export).collect())
     }
 
     async fn find(&self, name: &str) -> kura_block::Result<Export> {
-        if name == s3::VOLUME {
+        if s3::is_ours(name) {
             return Err(kura_block::Error::missing(format!(
                 "volume {name} has the object store: ask for objects over S3"
             )));

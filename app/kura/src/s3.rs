@@ -2,26 +2,34 @@
 //! controller that owns its volume.
 
 mod desk;
+mod gate;
 
-pub use desk::RestDesk;
+use desk::RestDesk;
+use gate::Gate;
 
 use crate::config::{self, Listen};
+use crate::data::{DataDir, remove_file, replace_file};
 use crate::tls;
 use anyhow::{Context, Result};
 use kura_block::{BLOCK_BYTES, Block, Error, Kind};
-use kura_controller::{Controller, Layout, Node, VolumeInfo, VolumeSpec};
+use kura_controller::{Controller, Layout, Node, VolumeSpec};
 use kura_object::{Format, Options, Store};
-use kura_s3::{Directory, Door, Job, Key, Listener, NewKey};
+use kura_s3::{Directory, Door, Job, Key, Listener, NewKey, Snapshots};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use uuid::Uuid;
 
 /// The volume that has the object store; no client of NBD sees it.
 pub const VOLUME: &str = "objects";
 /// The bucket of a new data directory.
 pub const DEMO: &str = "demo";
+/// How often, and for how long at most, it is looked whether a snapshot's store is closed that was let go.
+const LET_GO_LOOK: Duration = Duration::from_millis(10);
+const LET_GO_LOOKS: usize = 100;
 /// The least size of that volume.
 const SIZE_LEAST_BYTES: u64 = 64 << 20;
 
@@ -37,11 +45,20 @@ pub async fn listen(s3: &config::S3) -> Result<Option<(Listener, String)>> {
     Ok(Some((Listener { tcp, tls }, format!("{scheme}://{at}"))))
 }
 
+/// True for the volume of the object store and for its snapshots: objects are not for those who read blocks, and no
+/// more are the access keys' secrets.
+pub fn is_ours(volume: &str) -> bool {
+    volume.split('@').next() == Some(VOLUME)
+}
+
 /// The object store of a node, in service.
 pub struct Objects {
     /// Its buckets and access keys.
     pub directory: Arc<Directory>,
-    store: mpsc::UnboundedSender<Message>,
+    node: Node,
+    store: Mutex<mpsc::UnboundedSender<Message>>,
+    /// The access keys while the store is rolled back: also after a crash in the midst of it they stay what they are.
+    keys_file: PathBuf,
 }
 
 enum Message {
@@ -59,21 +76,51 @@ impl Door for StoreDoor {
     }
 }
 
+/// The snapshots of the store's volume.
+struct Past(Node);
+
+impl Past {
+    /// The snapshot of this name, in whatever letters: a bucket's name has only small ones.
+    async fn find(&self, name: &str) -> kura_block::Result<String> {
+        let volumes = self.0.volumes().await?.into_iter().map(|volume| volume.spec.name);
+        let alike: Vec<String> = volumes.filter(|one| one.eq_ignore_ascii_case(name)).collect();
+        let found = alike.iter().find(|one| *one == name).or_else(|| alike.first().filter(|_| alike.len() == 1));
+        found.cloned().ok_or_else(|| Error::missing(format!("snapshot {name}: no such snapshot")))
+    }
+}
+
+#[async_trait::async_trait]
+impl Snapshots for Past {
+    async fn open(&self, snapshot: &str) -> kura_block::Result<Arc<dyn Door>> {
+        let name = self.find(&format!("{VOLUME}@{snapshot}")).await?;
+        let options = Options { read_only: true, ..Options::default() };
+        Ok(Arc::new(StoreDoor(open(&self.0, name, options).await?)))
+    }
+}
+
 impl Objects {
     /// Opens the object store of `node`, on a volume that is made if there is none.
-    pub async fn open(node: &Node) -> Result<Self> {
-        let volume = volume(node).await.context("the volume of the object store")?;
-        let (door, _) = node.find(VOLUME).await?;
-        let (store, inbox) = mpsc::unbounded_channel();
-        let fresh_bytes = node.pool().await?.extent_bytes;
-        door.call(move |controller| Box::pin(begin(controller, volume, fresh_bytes, inbox))).await??;
-        let directory = Directory::open(Arc::new(StoreDoor(store.clone()))).await?;
-        Ok(Self { directory, store })
+    pub async fn open(node: &Node, data: &DataDir) -> Result<Arc<Self>> {
+        prepare(node).await.context("the volume of the object store")?;
+        let keys_file = data.join("keys-of-rollback.json");
+        let keys = match std::fs::read(&keys_file) {
+            Ok(text) => Some(serde_json::from_slice(&text).with_context(|| keys_file.display().to_string())?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error).with_context(|| keys_file.display().to_string()),
+        };
+        let is_kept = keys.is_some();
+        let store = open(node, VOLUME.to_owned(), Options::default()).await?;
+        let snapshots = Arc::new(Past(node.clone()));
+        let directory = Directory::open(Arc::new(StoreDoor(store.clone())), snapshots, keys).await?;
+        if is_kept {
+            remove_file(&keys_file).with_context(|| keys_file.display().to_string())?;
+        }
+        Ok(Arc::new(Self { directory, node: node.clone(), store: Mutex::new(store), keys_file }))
     }
 
     /// The store as the REST door has it.
-    pub fn desk(&self) -> Arc<dyn kura_admin::Objects> {
-        Arc::new(RestDesk::new(Arc::clone(&self.directory)))
+    pub fn desk(self: &Arc<Self>) -> Arc<dyn kura_admin::Objects> {
+        Arc::new(RestDesk::new(Arc::clone(self)))
     }
 
     /// Makes the bucket `demo`, and a key for it.
@@ -84,20 +131,60 @@ impl Objects {
         Ok(self.directory.create_key(NewKey { name: DEMO.to_owned(), ..NewKey::default() }).await?)
     }
 
+    /// Makes the store what the snapshot of its volume is, and goes on with that. Access keys stay what they are: one
+    /// that was revoked since does not come back.
+    pub async fn roll_back(&self, snapshot: &str) -> kura_block::Result<()> {
+        let failed = |error: std::io::Error| Error::device(format!("{}: {error}", self.keys_file.display()));
+        let mut rolled = Ok(());
+        let change = async {
+            let mut store = self.store.lock().await;
+            let keys: Vec<Key> = self.directory.keys().iter().map(|key| Key::clone(key)).collect();
+            let text = serde_json::to_vec(&keys).map_err(|error| failed(error.into()))?;
+            replace_file(&self.keys_file, &text).map_err(failed)?;
+            // A store that has failed is what a rollback may be the remedy for.
+            if let Err(error) = close(&store).await {
+                tracing::warn!(%error, "the object store was not closed as it should be before it was rolled back");
+            }
+            rolled = self.node.roll_back(snapshot, false).await.map(drop);
+            *store = open(&self.node, VOLUME.to_owned(), Options::default()).await?;
+            Ok(Arc::new(StoreDoor(store.clone())) as Arc<dyn Door>)
+        };
+        self.directory.go_over(change, || remove_file(&self.keys_file).map_err(failed)).await?;
+        rolled
+    }
+
+    /// Closes a snapshot's store, as soon as those have done who read it.
+    pub async fn let_go(&self, snapshot: &str) -> kura_block::Result<()> {
+        let own = snapshot.strip_prefix(VOLUME).and_then(|own| own.strip_prefix('@')).unwrap_or(snapshot);
+        self.directory.let_go(own);
+        // Mostly nobody reads it any more, and the thread that has it is about to close it.
+        for _ in 0..LET_GO_LOOKS {
+            if self.node.find(snapshot).await?.1.open == 0 {
+                break;
+            }
+            tokio::time::sleep(LET_GO_LOOK).await;
+        }
+        Ok(())
+    }
+
     /// Writes a checkpoint and ends the store; what is asked of it from now on is refused.
     pub async fn close(&self) -> Result<()> {
-        let (answer, answered) = oneshot::channel();
-        if self.store.send(Message::Close(answer)).is_err() {
-            return Ok(());
-        }
-        Ok(answered.await.context("the object store ended by itself")??)
+        Ok(close(&*self.store.lock().await).await?)
     }
 }
 
-/// The volume of the object store: as large as the pool, thin.
-async fn volume(node: &Node) -> Result<VolumeInfo> {
+async fn close(store: &mpsc::UnboundedSender<Message>) -> kura_block::Result<()> {
+    let (answer, answered) = oneshot::channel();
+    if store.send(Message::Close(answer)).is_err() {
+        return Ok(());
+    }
+    answered.await.map_err(|_| Error::retry("the object store ended by itself"))?
+}
+
+/// Makes the volume of the object store, unless there is one: as large as the pool, thin.
+async fn prepare(node: &Node) -> Result<()> {
     match node.find(VOLUME).await {
-        Ok((_, volume)) => return Ok(volume),
+        Ok(_) => return Ok(()),
         Err(error) if error.kind() == Kind::Missing => {}
         Err(error) => return Err(error.into()),
     }
@@ -107,42 +194,61 @@ async fn volume(node: &Node) -> Result<VolumeInfo> {
     let data_bytes = pool.data_bytes / copies;
     let size_bytes = (data_bytes / pool.extent_bytes * pool.extent_bytes).max(SIZE_LEAST_BYTES);
     let spec = VolumeSpec { name: VOLUME.to_owned(), size_bytes, layout, thick: false, read_only: false };
-    Ok(node.create_volume(spec).await?)
-}
-
-/// Opens the store on its volume, and serves it on this thread.
-async fn begin(
-    controller: Rc<Controller>,
-    volume: VolumeInfo,
-    fresh_bytes: u64,
-    inbox: mpsc::UnboundedReceiver<Message>,
-) -> kura_block::Result<()> {
-    let device = controller.open_volume(VOLUME)?;
-    if volume.allocated_bytes <= fresh_bytes && is_blank(&*device).await? {
-        Store::format(&*device, Format { id: *Uuid::new_v4().as_bytes(), segment_bytes: None }).await?;
-    }
-    let runtime = Rc::clone(controller.runtime());
-    let store =
-        Store::open(device, Rc::clone(&runtime), Options::default()).await.map_err(|error| match error.kind() {
-            Kind::Missing => Error::exists(format!(
-                "volume {VOLUME} holds something else than the object store: S3 needs this name; or start with --s3 off"
-            )),
-            _ => error.at(format_args!("the object store on volume {VOLUME}")),
-        })?;
-    let serving = Rc::clone(&runtime);
-    runtime.spawn(Box::pin(async move { attend(&*serving, store, inbox).await }));
+    node.create_volume(spec).await?;
     Ok(())
 }
 
-/// Begins the jobs that come in, until the store is to be closed.
-async fn attend(runtime: &dyn kura_block::Runtime, store: Store, mut inbox: mpsc::UnboundedReceiver<Message>) {
+/// Opens the store on a volume, on the thread of the controller that owns it, and serves it there.
+async fn open(node: &Node, volume: String, options: Options) -> kura_block::Result<mpsc::UnboundedSender<Message>> {
+    let (door, info) = node.find(&volume).await?;
+    let fresh_bytes = node.pool().await?.extent_bytes;
+    let (store, inbox) = mpsc::unbounded_channel();
+    let may_format = !options.read_only && info.allocated_bytes <= fresh_bytes;
+    door.call(move |controller| Box::pin(begin(controller, volume, may_format, options, inbox))).await??;
+    Ok(store)
+}
+
+/// Opens the store on its volume, made anew where there was never one, and serves it on this thread.
+async fn begin(
+    controller: Rc<Controller>,
+    volume: String,
+    may_format: bool,
+    options: Options,
+    inbox: mpsc::UnboundedReceiver<Message>,
+) -> kura_block::Result<()> {
+    let gate = Rc::new(Gate::new(controller.open_volume(&volume)?));
+    if may_format && is_blank(&*gate).await? {
+        Store::format(&*gate, Format { id: *Uuid::new_v4().as_bytes(), segment_bytes: None }).await?;
+    }
+    let runtime = Rc::clone(controller.runtime());
+    let device: Rc<dyn Block> = Rc::clone(&gate) as Rc<dyn Block>;
+    let store = Store::open(device, Rc::clone(&runtime), options).await.map_err(|error| match error.kind() {
+        Kind::Missing => Error::exists(format!(
+            "volume {volume} holds something else than the object store: S3 needs this name; or start with --s3 off"
+        )),
+        _ => error.at(format_args!("the object store on volume {volume}")),
+    })?;
+    let serving = Rc::clone(&runtime);
+    runtime.spawn(Box::pin(async move { attend(&*serving, store, &gate, inbox).await }));
+    Ok(())
+}
+
+/// Begins the jobs that come in, until the store is to be closed or nobody has a door to it any more.
+async fn attend(
+    runtime: &dyn kura_block::Runtime,
+    store: Store,
+    gate: &Gate,
+    mut inbox: mpsc::UnboundedReceiver<Message>,
+) {
     while let Some(message) = inbox.recv().await {
         match message {
             Message::Job(job) => runtime.spawn(job(store.clone())),
             Message::Close(answer) => {
                 drop(inbox);
+                let closed = store.close().await;
+                gate.shut().await;
                 // Whoever asked may be gone.
-                let _ = answer.send(store.close().await);
+                let _ = answer.send(closed);
                 return;
             }
         }

@@ -59,12 +59,12 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
             tracing::warn!("{said}");
         }
         let objects = match &doors.s3 {
-            Some(_) => Some(Objects::open(&running.node).await?),
+            Some(_) => Some(Objects::open(&running.node, &data).await?),
             None => None,
         };
         let mut key = None;
         if data.is_new() {
-            key = make_demo(&config, &running, objects.as_ref()).await?;
+            key = make_demo(&config, &running, objects.as_deref()).await?;
             data.finish()?;
         }
         let schedules = Arc::new(Schedules::open(&data)?);
@@ -102,7 +102,7 @@ async fn make_demo(config: &Config, running: &Running, objects: Option<&Objects>
 struct Stores {
     book: Book,
     schedules: Arc<Schedules>,
-    objects: Option<Objects>,
+    objects: Option<Arc<Objects>>,
     /// A key that was made just now.
     key: Option<Arc<Key>>,
 }
@@ -251,7 +251,7 @@ async fn tend(node: Node, book: Arc<Book>, mut stopping: watch::Receiver<bool>) 
 async fn wind_down(
     stop: watch::Sender<bool>,
     mut doors: JoinSet<()>,
-    objects: Option<Objects>,
+    objects: Option<Arc<Objects>>,
     running: &Running,
 ) -> Result<()> {
     stop.send_replace(true);

@@ -67,15 +67,18 @@ impl Store {
     }
 
     /// Opens the store on `device`: reads the index as last checkpointed, replays the log behind it, and begins a new
-    /// opening. `Missing` when there is no store; `Corrupt` when what must be there cannot be read.
+    /// opening, unless it is to be read only. `Missing` when there is no store; `Corrupt` when what must be there cannot
+    /// be read.
     pub async fn open(device: Rc<dyn Block>, runtime: Rc<dyn Runtime>, options: Options) -> Result<Self> {
         let root = Root::read(&*device).await?;
         let root = root.ok_or_else(|| Error::missing("no object store on this device: format it first"))?;
         if u64::from(root.segments) * u64::from(root.segment_bytes) > device.geometry().size_bytes {
             return Err(Error::corrupt("the device is smaller than the object store on it"));
         }
-        // What a stopped process wrote may still be volatile, and is about to count.
-        device.flush().await?;
+        if !options.read_only {
+            // What a stopped process wrote may still be volatile, and is about to count.
+            device.flush().await?;
+        }
         let (index, index_segments) = checkpoint::load(&*device, &root).await?;
         let state = State {
             index,
@@ -86,6 +89,7 @@ impl Store {
             index_segments,
             failed: None,
             closing: false,
+            read_only: options.read_only,
         };
         let inner = Rc::new(Inner {
             device,
@@ -104,12 +108,16 @@ impl Store {
             discarding: Cell::new(false),
             rooting: Mutex::default(),
             flushes: Cell::new(0),
-            tasks: Cell::new(2),
+            tasks: Cell::new(0),
         });
         inner.replay().await?;
         inner.read_partitions().await?;
+        if options.read_only {
+            return Ok(Self { inner });
+        }
         inner.find_reserve().await?;
         inner.begin_opening().await?;
+        inner.tasks.set(2);
         runtime.spawn(Box::pin(Rc::clone(&inner).write_log()));
         runtime.spawn(Box::pin(Rc::clone(&inner).keep_house()));
         runtime.spawn(Box::pin(Inner::discard_freed(Rc::downgrade(&inner))));
@@ -118,6 +126,9 @@ impl Store {
 
     /// Writes a checkpoint and ends: everything acknowledged is durable then, in whatever way it was.
     pub async fn close(&self) -> Result<()> {
+        if self.inner.options.read_only {
+            return Ok(());
+        }
         let flushed = self.flush().await;
         if flushed.as_ref().is_err_and(|error| error.kind() != kura_block::Kind::Full) {
             return flushed;

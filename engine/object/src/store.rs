@@ -25,6 +25,9 @@ pub struct Options {
     /// Segments that are free for so long are discarded; `None`: never. At once would be too soon: what is about to be
     /// used again is quicker to write where the device has it still.
     pub discard_after: Option<Duration>,
+    /// Nothing is written, not even when the store is opened: for a device that is not to change, as a snapshot is.
+    /// What a crash would leave is what is read; changes are `ReadOnly`.
+    pub read_only: bool,
 }
 
 impl Default for Options {
@@ -33,6 +36,7 @@ impl Default for Options {
             durability: Durability::Durable,
             volatile_for: Duration::from_millis(200),
             discard_after: Some(Duration::from_mins(1)),
+            read_only: false,
         }
     }
 }
@@ -119,6 +123,7 @@ pub(crate) struct State {
     pub index_segments: Vec<u32>,
     pub failed: Option<Error>,
     pub closing: bool,
+    pub read_only: bool,
 }
 
 /// Flushes of the log at a time.
@@ -134,10 +139,12 @@ enum Step {
 }
 
 impl State {
+    /// Refuses changes where there are to be none.
     pub fn alive(&self) -> Result<()> {
         match &self.failed {
             Some(error) => Err(error.clone()),
-            None if self.closing => Err(Error::busy("the object store is being closed")),
+            None if self.read_only => Err(Error::read_only("the object store is open to be read only")),
+            None if self.closing => Err(Error::retry("the object store is being closed: try again")),
             None => Ok(()),
         }
     }
@@ -381,6 +388,9 @@ impl Store {
     pub async fn flush(&self) -> Result<()> {
         let ticket = {
             let state = &mut *self.inner.state.borrow_mut();
+            if state.read_only {
+                return Ok(());
+            }
             state.alive()?;
             if let Some((group, _)) = state.log.open_group() {
                 group.durable = true;

@@ -217,6 +217,12 @@ pub trait Objects: Send + Sync + 'static {
     /// The volume it lies on.
     fn volume(&self) -> &str;
 
+    /// Closes the store as a snapshot of that volume has it, as soon as those have done who read it.
+    async fn let_go(&self, snapshot: &str) -> Result<()>;
+
+    /// Makes the store what a snapshot of that volume is, and goes on with that.
+    async fn roll_back(&self, snapshot: &str) -> Result<()>;
+
     /// What does not hold of its tables and, with `data`, of what it stored: one line each.
     async fn check(&self, data: bool) -> Result<Vec<String>>;
 

@@ -3,6 +3,7 @@
 use crate::bucket::Bucket;
 use crate::directory::Directory;
 use crate::keys::Key;
+use crate::past::split;
 use crate::policy::{Question, Verdict};
 use crate::problem::problem;
 use s3s::access::{S3Access, S3AccessContext};
@@ -60,6 +61,11 @@ fn deed(operation: &str) -> Deed {
         | "DeleteObjectTagging" => Deed::Write,
         _ => Deed::Own,
     }
+}
+
+/// True for an operation that changes nothing.
+fn reads(operation: &str) -> bool {
+    ["Get", "Head", "List"].iter().any(|verb| operation.starts_with(verb))
 }
 
 /// The action that policies know an operation as, where it is not of the same name.
@@ -131,7 +137,9 @@ impl Directory {
         object: (&str, bool),
     ) -> S3Result<()> {
         let key = credentials.and_then(|credentials| self.key(&credentials.access_key));
-        let may = allowed(key.as_deref(), &bucket.name, Some(bucket), operation, Some(object));
+        // Also where it is a snapshot's, the policy of today counts.
+        let today = self.find(&bucket.name);
+        let may = allowed(key.as_deref(), &bucket.name, today.as_deref(), operation, Some(object));
         if may { Ok(()) } else { Err(denied()) }
     }
 }
@@ -147,9 +155,15 @@ impl S3Access for Access {
         let may = match context.s3_path().get_bucket_name() {
             // Everybody with a key sees the buckets that it reaches.
             None => key.is_some(),
+            Some(bucket) if split(bucket).is_some() && !reads(operation) => {
+                let text = format!("{bucket} is a bucket as a snapshot has it: it can be read and nothing else");
+                return Err(problem(S3ErrorCode::AccessDenied, text));
+            }
             // Of many keys each is asked about by itself.
             Some(_) if operation == "DeleteObjects" => true,
             Some(bucket) => {
+                // Who reads a snapshot is who may read the bucket today.
+                let bucket = split(bucket).map_or(bucket, |(bucket, _)| bucket);
                 let query = context.uri().query().unwrap_or_default();
                 let of_version = query.split('&').any(|part| part.starts_with("versionId="));
                 let object = context.s3_path().get_object_key().map(|object| (object, of_version));

@@ -1,5 +1,6 @@
 //! A bucket, and what may be set on it.
 
+use crate::door::Way;
 use crate::policy::Policy;
 use crate::problem::problem;
 use kura_object::{Attributes, Partition, PartitionId};
@@ -19,6 +20,14 @@ pub enum Versioning {
     Suspended,
 }
 
+/// The store that a bucket is in.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub way: Way,
+    /// Its partition `.parts`.
+    pub parts: PartitionId,
+}
+
 /// A bucket as it stands.
 #[derive(Clone, Debug)]
 pub struct Bucket {
@@ -28,6 +37,8 @@ pub struct Bucket {
     pub created_ms: u64,
     /// Whether a key may have several versions.
     pub versioning: Versioning,
+    /// Where it is: partitions have their numbers in one store.
+    pub(crate) home: Home,
     pub(crate) id: PartitionId,
     pub(crate) cors: Option<CORSConfiguration>,
     pub(crate) lifecycle: Option<BucketLifecycleConfiguration>,
@@ -85,8 +96,12 @@ impl Bucket {
         [(CREATED.to_owned(), created_ms.to_string().into_bytes())].into()
     }
 
-    /// The bucket that a partition is.
-    pub(crate) fn of(partition: Partition) -> kura_block::Result<Self> {
+    pub(crate) fn way(&self) -> &Way {
+        &self.home.way
+    }
+
+    /// The bucket that a partition of the store at `home` is.
+    pub(crate) fn of(partition: Partition, home: Home) -> kura_block::Result<Self> {
         let name = String::from_utf8_lossy(&partition.name).into_owned();
         let corrupt = |what: &str| kura_block::Error::corrupt(format!("bucket {name}: its {what} cannot be read"));
         let text = |attribute: &str| partition.attributes.get(attribute).map(Vec::as_slice);
@@ -96,6 +111,7 @@ impl Bucket {
         Ok(Self {
             created_ms: created.ok_or_else(|| corrupt(CREATED))?,
             versioning: text(Setting::Versioning.attribute()).map(Versioning::of).unwrap_or_default(),
+            home,
             id: partition.id,
             cors: set(Setting::Cors).map(from_xml).transpose().map_err(|()| corrupt("CORS rules"))?,
             lifecycle: set(Setting::Lifecycle).map(from_xml).transpose().map_err(|()| corrupt("lifecycle rules"))?,

@@ -4,6 +4,7 @@ use crate::bucket::Bucket;
 use crate::digest::{Digest, Said};
 use crate::get::{Conditions, Opened};
 use crate::meta::{EXPIRES, TAGGING, etag, kept_headers, show_checksums, timestamp, version_id, which};
+use crate::multipart::store_part;
 use crate::problem::{problem, unsupported};
 use crate::put::{Guard, Target, commit, refuse_unsupported};
 use crate::service::Service;
@@ -29,11 +30,11 @@ struct Source {
 
 impl Service {
     /// What a request names as its source, if its sender may read that.
-    fn source(&self, named: CopySource, credentials: Option<&Credentials>) -> S3Result<Source> {
+    async fn source(&self, named: CopySource, credentials: Option<&Credentials>) -> S3Result<Source> {
         let CopySource::Bucket { bucket, key, version_id } = named else {
             return Err(unsupported("a copy from an access point"));
         };
-        let bucket = self.directory.bucket(&bucket)?;
+        let bucket = self.directory.bucket(&bucket).await?;
         self.directory.check(credentials, &bucket, "GetObject", (&key, version_id.is_some()))?;
         Ok(Source { bucket, key: key.into(), version: version_id.map(Into::into) })
     }
@@ -61,20 +62,23 @@ impl Service {
             }
             Ok(range)
         };
-        crate::get::open(self, source.bucket.id, source.key.clone().into_bytes(), which, choose).await
+        crate::get::open(&source.bucket, source.key.clone().into_bytes(), which, choose).await
     }
 
     pub(crate) async fn copy(&self, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
         let input = request.input;
         refuse_unsupported!(input)?;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let replaces =
             input.metadata_directive.as_ref().is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
         let replaced = if replaces { Some(kept_headers!(input)?) } else { None };
-        let source = self.source(input.copy_source, request.credentials.as_ref())?;
+        let source = self.source(input.copy_source, request.credentials.as_ref()).await?;
         let replaces_tags =
             input.tagging_directive.as_ref().is_some_and(|directive| directive.as_str() == TaggingDirective::REPLACE);
-        let is_itself = source.bucket.id == bucket.id && source.key == input.key && source.version.is_none();
+        let is_itself = source.bucket.id == bucket.id
+            && source.bucket.way().is(bucket.way())
+            && source.key == input.key
+            && source.version.is_none();
         if is_itself && !replaces && !replaces_tags {
             let text =
                 "an object is copied to itself only to change its metadata: say x-amz-metadata-directive: REPLACE";
@@ -98,10 +102,10 @@ impl Service {
         let source_version = source.bucket.versioning.is_known().then(|| version_id(&opened.stat));
         let body = opened.into_body();
         let incoming = Incoming::new(Some(body), None, Digest::new(Said { algorithm, ..Said::default() })?)?;
-        let versioning = bucket.versioning;
+        let (versioning, way) = (bucket.versioning, bucket.way().clone());
         let target = Target { bucket, key: input.key.into_bytes(), guard: Guard::default() };
         let store_it = move |store, content, digested| commit(store, target, content, digested, attributes);
-        let (stat, digested) = take_in(self.way(), incoming, false, store_it).await?;
+        let (stat, digested) = take_in(&way, incoming, false, store_it).await?;
         let mut result = CopyObjectResult {
             e_tag: Some(etag(&stat.tag)),
             last_modified: Some(timestamp(stat.modified_ms)),
@@ -118,8 +122,8 @@ impl Service {
 
     pub(crate) async fn copy_part(&self, request: S3Request<UploadPartCopyInput>) -> Answer<UploadPartCopyOutput> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
-        let source = self.source(input.copy_source, request.credentials.as_ref())?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
+        let source = self.source(input.copy_source, request.credentials.as_ref()).await?;
         let found = self.upload(&bucket, &input.key, &input.upload_id).await?;
         let bad_range = |_| problem(S3ErrorCode::InvalidArgument, "x-amz-copy-source-range is as in bytes=0-99");
         let range = input.copy_source_range.as_deref().map(Range::parse).transpose().map_err(bad_range)?;
@@ -133,7 +137,7 @@ impl Service {
         let source_version = source.bucket.versioning.is_known().then(|| version_id(&opened.stat));
         let said = Said { algorithm: found.sums().map(|sums| sums.algorithm), ..Said::default() };
         let body = Incoming::new(Some(opened.into_body()), None, Digest::new(said)?)?;
-        let (stat, checksum) = self.store_part(input.upload_id, input.part_number, body).await?;
+        let (stat, checksum) = store_part(&bucket.home, input.upload_id, input.part_number, body).await?;
         let mut result = CopyPartResult {
             e_tag: Some(etag(&stat.tag)),
             last_modified: Some(timestamp(stat.modified_ms)),

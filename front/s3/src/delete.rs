@@ -40,15 +40,15 @@ impl Service {
         if input.if_match.is_some() || input.if_match_size.is_some() || input.if_match_last_modified_time.is_some() {
             return Err(unsupported("deleting under a condition"));
         }
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let version = which(input.version_id.as_deref())?;
-        let is_known = bucket.versioning.is_known();
+        let (is_known, way) = (bucket.versioning.is_known(), bucket.way().clone());
         let remove = async move |store: Store| {
             let mut batch = Batch::new();
             delete(&mut batch, &bucket, input.key.as_bytes(), version);
             store.commit(batch).await.map_err(refusal)
         };
-        let changed = self.way().ask(remove).await?;
+        let changed = way.ask(remove).await?;
         let mut output = DeleteObjectOutput::default();
         if let Some(changed) = changed.first().filter(|_| is_known) {
             (output.version_id, output.delete_marker) = outcome(changed);
@@ -61,7 +61,7 @@ impl Service {
         request: S3Request<DeleteObjectsInput>,
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let asked = input.delete.objects;
         if asked.is_empty() || asked.len() > KEYS_LIMIT {
             return Err(problem(
@@ -80,6 +80,7 @@ impl Service {
                 Err(error) => errors.push(told(&object, &error)),
             }
         }
+        let way = bucket.way().clone();
         let remove = async move |store: Store| {
             let mut done = Vec::new();
             // One batch a key: that one cannot be deleted must not keep the others. They go into the log together.
@@ -94,7 +95,7 @@ impl Service {
             }
             Ok::<_, S3Error>((done, bucket.versioning.is_known()))
         };
-        let (done, is_known) = self.way().ask(remove).await?;
+        let (done, is_known) = way.ask(remove).await?;
         let mut deleted = Vec::new();
         for (object, result) in done {
             match result {

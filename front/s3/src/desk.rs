@@ -8,9 +8,9 @@ use crate::directory::Directory;
 use crate::get::{Opened, open};
 use crate::list::{of_token, token};
 use crate::meta::{etag, keep, version_id, which};
+use crate::past::split;
 use crate::problem::from_s3;
 use crate::put::{Guard, Target, commit};
-use crate::service::Service;
 use crate::take_in::{Incoming, take_in};
 use bytes::Bytes;
 use futures::Stream;
@@ -91,10 +91,15 @@ impl Desk {
         Self { directory }
     }
 
-    /// The bucket of this name, or `Missing`.
-    pub fn bucket(&self, name: &str) -> Result<Arc<Bucket>> {
-        let missing = || Error::missing(format!("bucket {name}: no such bucket; `kura bucket list` lists them"));
-        self.directory.find(name).ok_or_else(missing)
+    /// The bucket of this name, as it is today or, as `BUCKET@SNAPSHOT`, as a snapshot has it; or `Missing`.
+    pub async fn bucket(&self, name: &str) -> Result<Arc<Bucket>> {
+        self.directory.bucket_or_missing(name).await.map_err(|error| match (error.kind(), split(name)) {
+            (Kind::Missing, None) => {
+                Error::missing(format!("bucket {name}: no such bucket; `kura bucket list` lists them"))
+            }
+            (Kind::Missing, Some(_)) => error.at(format_args!("bucket {name}")),
+            _ => error,
+        })
     }
 
     /// What is known of an object, and the attributes that it was given: S3's headers, by their names in lower case.
@@ -104,10 +109,10 @@ impl Desk {
         key: &str,
         version: Option<&str>,
     ) -> Result<(Entry, BTreeMap<String, String>)> {
-        let (id, which) = (self.bucket(bucket)?.id, which(version).map_err(from_s3)?);
-        let name = key.as_bytes().to_vec();
+        let (known, which) = (self.bucket(bucket).await?, which(version).map_err(from_s3)?);
+        let (id, name) = (known.id, key.as_bytes().to_vec());
         let look = async move |store: Store| store.attributes(id, &name, which).await;
-        let found = self.directory.way().ask(look).await;
+        let found = known.way().ask(look).await;
         let (stat, attributes) = found.map_err(|error: Error| of_object(error, bucket, key, version))?;
         let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
         Ok((entry(key, &stat), attributes.into_iter().map(|(name, value)| (name, text(value))).collect()))
@@ -115,7 +120,8 @@ impl Desk {
 
     /// A page of a bucket's keys, in byte order.
     pub async fn list(&self, bucket: &str, asked: Asked) -> Result<Listed> {
-        let id = self.bucket(bucket)?.id;
+        let known = self.bucket(bucket).await?;
+        let id = known.id;
         let query = Query {
             prefix: asked.prefix.into_bytes(),
             delimiter: asked.delimiter.map(String::into_bytes),
@@ -123,7 +129,7 @@ impl Desk {
             limit: asked.limit,
             versions: false,
         };
-        let page = self.directory.way().ask(async move |store: Store| store.list(id, &query).await).await?;
+        let page = known.way().ask(async move |store: Store| store.list(id, &query).await).await?;
         let mut listed = Listed { entries: Vec::new(), prefixes: Vec::new(), next: page.next.as_ref().map(token) };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         for item in &page.items {
@@ -142,14 +148,14 @@ impl Desk {
         key: &str,
         version: Option<&str>,
     ) -> Result<(Entry, impl Stream<Item = std::result::Result<Bytes, s3s::StdError>> + Send + 'static)> {
-        let (id, which) = (self.bucket(bucket)?.id, which(version).map_err(from_s3)?);
+        let (known, which) = (self.bucket(bucket).await?, which(version).map_err(from_s3)?);
+        let id = known.id;
         // Also says `Missing` in the desk's own words.
         let name = key.as_bytes().to_vec();
         let look = async move |store: Store| store.stat(id, &name, which).await;
-        let stat = self.directory.way().ask(look).await;
+        let stat = known.way().ask(look).await;
         stat.map_err(|error: Error| of_object(error, bucket, key, version))?;
-        let service = Service::new(Arc::clone(&self.directory));
-        let opened = open(&service, id, key.as_bytes().to_vec(), which, |stat, _| Ok(0..stat.size_bytes)).await;
+        let opened = open(&known, key.as_bytes().to_vec(), which, |stat, _| Ok(0..stat.size_bytes)).await;
         let opened: Opened = opened.map_err(from_s3)?;
         Ok((entry(key, &opened.stat), opened.into_body()))
     }
@@ -167,14 +173,15 @@ impl Desk {
     where
         E: std::error::Error + Send + Sync + 'static,
     {
-        let known = self.bucket(bucket)?;
+        let known = self.bucket(bucket).await?;
         let if_none_match = head.new.then_some(ETagCondition::Any);
         let attributes = head.attributes()?;
         let guard = Guard { if_none_match, ..Guard::default() };
+        let way = known.way().clone();
         let target = Target { bucket: known, key: key.as_bytes().to_vec(), guard };
         let body = incoming(content, size_bytes)?;
         let store_it = move |store, content, digested| commit(store, target, content, digested, attributes);
-        let stored = take_in(self.directory.way(), body, false, store_it).await;
+        let stored = take_in(&way, body, false, store_it).await;
         let (stat, _) = stored.map_err(from_s3).map_err(|error| match error.kind() {
             Kind::Exists => Error::exists(format!("{bucket}/{key}: exists already")),
             _ => error.at(format_args!("{bucket}/{key}")),
@@ -184,8 +191,8 @@ impl Desk {
 
     /// Deletes an object as the bucket's versioning says, or this version for good. `Missing` when there is none.
     pub async fn delete(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<()> {
-        let (known, wanted) = (self.bucket(bucket)?, which(version).map_err(from_s3)?);
-        let name = key.as_bytes().to_vec();
+        let (known, wanted) = (self.bucket(bucket).await?, which(version).map_err(from_s3)?);
+        let (name, way) = (key.as_bytes().to_vec(), known.way().clone());
         let remove = async move |store: Store| {
             let mut batch = Batch::new();
             if wanted == Which::Latest {
@@ -195,7 +202,7 @@ impl Desk {
             delete(&mut batch, &known, &name, wanted);
             store.commit(batch).await
         };
-        let done = self.directory.way().ask(remove).await;
+        let done = way.ask(remove).await;
         let done = done.map_err(|error: Error| of_object(error, bucket, key, version))?;
         let is_done = |changed: &Changed| changed.now.is_some() || changed.before.is_some();
         if done.iter().any(is_done) { Ok(()) } else { Err(of_object(Error::missing(""), bucket, key, version)) }

@@ -11,7 +11,9 @@ use crate::bucket::Bucket;
 use crate::delete::delete;
 use crate::desk::{Desk, Head};
 use crate::directory::now_ms;
+use crate::door::Way;
 use crate::meta::etag;
+use crate::past::split;
 use crate::problem::stopped;
 use bytes::Bytes;
 use kura_block::{Buf, Error, Kind, Result};
@@ -39,6 +41,7 @@ pub enum Require {
 /// A batch being gathered. Dropped, it leaves nothing behind.
 pub struct DeskBatch {
     desk: Desk,
+    way: Way,
     steps: mpsc::Sender<Step>,
     outcome: oneshot::Receiver<Result<()>>,
     /// Bytes to come of the object that was put last, and the hash of those that came.
@@ -64,21 +67,22 @@ impl Desk {
     /// Begins a batch: objects stored and deleted together or not at all.
     pub fn batch(&self) -> DeskBatch {
         let (steps, mut coming) = mpsc::channel(STEPS);
-        let outcome = self.directory.way().begin(async move |store: Store| gather(&store, &mut coming).await);
-        DeskBatch { desk: self.clone(), steps, outcome, coming: None }
+        let way = self.directory.way();
+        let outcome = way.begin(async move |store: Store| gather(&store, &mut coming).await);
+        DeskBatch { desk: self.clone(), way, steps, outcome, coming: None }
     }
 }
 
 impl DeskBatch {
     /// The batch happens only if this holds of the object as it is before the batch.
     pub async fn require(&mut self, bucket: &str, key: &str, require: Require) -> Result<()> {
-        let name = self.name(bucket, key)?;
+        let name = self.name(bucket, key).await?;
         self.send(Step::Require(name, require)).await
     }
 
     /// Deletes an object, as the bucket's versioning says; that there is none is no error.
     pub async fn delete(&mut self, bucket: &str, key: &str) -> Result<()> {
-        let name = self.name(bucket, key)?;
+        let name = self.name(bucket, key).await?;
         self.send(Step::Delete(name)).await
     }
 
@@ -87,7 +91,7 @@ impl DeskBatch {
         if head.new {
             self.require(bucket, key, Require::Absent).await?;
         }
-        let (name, attributes) = (self.name(bucket, key)?, head.attributes()?);
+        let (name, attributes) = (self.name(bucket, key).await?, head.attributes()?);
         self.send(Step::Put(name, attributes)).await?;
         self.coming = Some((size_bytes, Md5::new()));
         self.content(Bytes::new()).await
@@ -118,8 +122,19 @@ impl DeskBatch {
         self.outcome.await.map_err(|_| stopped())?
     }
 
-    fn name(&self, bucket: &str, key: &str) -> Result<Name> {
-        Ok(Name { bucket: self.desk.bucket(bucket)?, key: key.to_owned() })
+    async fn name(&self, bucket: &str, key: &str) -> Result<Name> {
+        let known = self.desk.bucket(bucket).await?;
+        if split(bucket).is_some() {
+            return Err(Error::read_only(format!(
+                "bucket {bucket}: a snapshot's buckets can be read and nothing else"
+            )));
+        }
+        if !known.way().is(&self.way) {
+            return Err(Error::retry(format!(
+                "bucket {bucket}: was rolled back meanwhile: nothing happened, try again"
+            )));
+        }
+        Ok(Name { bucket: known, key: key.to_owned() })
     }
 
     async fn send(&mut self, step: Step) -> Result<()> {

@@ -1,9 +1,10 @@
 //! The buckets and access keys: few, looked at by every request, and so kept in memory.
 
-use crate::bucket::{Bucket, Setting};
+use crate::bucket::{Bucket, Home, Setting};
 use crate::door::{Door, Way};
 use crate::keys::{Key, NewKey};
 use crate::multipart::forget_uploads;
+use crate::past::{Past, Snapshots, split};
 use crate::problem::{problem, refusal};
 use kura_block::{Error, Kind, Result};
 use kura_object::{Batch, Condition, Item, PartitionId, Put, Query, Store, Which};
@@ -23,19 +24,19 @@ const PAGE: usize = 1000;
 
 /// The buckets and access keys of an object store. Every change of them goes through this.
 pub struct Directory {
-    way: Way,
-    keys_partition: PartitionId,
-    pub(crate) parts_partition: PartitionId,
     known: RwLock<Known>,
+    past: Past,
     /// Held by whoever changes something: what is stored and what is known change in the same order.
     changing: Mutex<()>,
     /// Lifecycle rules were set.
     sweep: Notify,
 }
 
-#[derive(Default)]
-struct Known {
-    buckets: BTreeMap<String, Arc<Bucket>>,
+/// What a store has.
+pub(crate) struct Known {
+    home: Home,
+    keys_partition: PartitionId,
+    pub buckets: BTreeMap<String, Arc<Bucket>>,
     keys: BTreeMap<String, Arc<Key>>,
 }
 
@@ -46,24 +47,35 @@ pub(crate) fn now_ms() -> u64 {
 }
 
 impl Directory {
-    /// Reads what there is in the store behind `door`.
-    pub async fn open(door: Arc<dyn Door>) -> Result<Arc<Self>> {
-        let way = Way::new(door);
-        let read = async |store: Store| {
-            let keys_partition = system(&store, KEYS).await?;
-            let parts_partition = system(&store, PARTS).await?;
-            let known = Known { buckets: buckets(&store).await?, keys: keys(&store, keys_partition).await? };
-            Ok::<_, Error>((keys_partition, parts_partition, known))
-        };
-        let (keys_partition, parts_partition, known) = way.ask(read).await?;
-        Ok(Arc::new(Self {
-            way,
-            keys_partition,
-            parts_partition,
-            known: RwLock::new(known),
-            changing: Mutex::default(),
-            sweep: Notify::new(),
-        }))
+    /// Reads what there is in the store behind `door`, and opens it as `snapshots` have it where that is asked for.
+    /// `keys`, where they are given, are the access keys from now on.
+    pub async fn open(door: Arc<dyn Door>, snapshots: Arc<dyn Snapshots>, keys: Option<Vec<Key>>) -> Result<Arc<Self>> {
+        let mut known = read(Way::new(door)).await?;
+        if let Some(keys) = keys {
+            known.keep(keys.into_iter().map(|key| (key.id.clone(), Arc::new(key))).collect()).await?;
+        }
+        let (known, past) = (RwLock::new(known), Past::new(snapshots));
+        Ok(Arc::new(Self { known, past, changing: Mutex::default(), sweep: Notify::new() }))
+    }
+
+    /// Goes over to the store behind the door that `change` resolves to: this one as it was before, the access keys
+    /// excepted, which stay those of now; `kept` is called when that is durable. Until the end nothing else changes
+    /// buckets or keys, and whoever asks for an object is told to try again.
+    pub async fn go_over(
+        &self,
+        change: impl Future<Output = Result<Arc<dyn Door>>>,
+        kept: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let _turn = self.changing.lock().await;
+        let mut known = read(Way::new(change.await?)).await?;
+        known.keep(self.look(|known| known.keys.clone())).await?;
+        self.note(|before| *before = known);
+        kept()
+    }
+
+    /// Closes the store of a snapshot as soon as those have done who read it.
+    pub fn let_go(&self, snapshot: &str) {
+        self.past.let_go(snapshot);
     }
 
     /// Lets the rules be followed soon.
@@ -75,8 +87,13 @@ impl Directory {
         self.sweep.notified().await;
     }
 
-    pub(crate) fn way(&self) -> &Way {
-        &self.way
+    /// The way to the store of today.
+    pub(crate) fn way(&self) -> Way {
+        self.home().way
+    }
+
+    fn home(&self) -> Home {
+        self.look(|known| known.home.clone())
     }
 
     fn look<T>(&self, at: impl FnOnce(&Known) -> T) -> T {
@@ -87,14 +104,26 @@ impl Directory {
         at(&mut self.known.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The bucket of this name, if there is one.
+    /// The bucket of this name as it is today, if there is one.
     pub fn find(&self, name: &str) -> Option<Arc<Bucket>> {
         self.look(|known| known.buckets.get(name).cloned())
     }
 
-    /// The same, or `NoSuchBucket`.
-    pub(crate) fn bucket(&self, name: &str) -> S3Result<Arc<Bucket>> {
-        self.find(name).ok_or_else(|| problem(S3ErrorCode::NoSuchBucket, format!("there is no bucket {name}")))
+    /// The bucket that a request names, as it is today or as a snapshot has it; or `NoSuchBucket`.
+    pub(crate) async fn bucket(&self, name: &str) -> S3Result<Arc<Bucket>> {
+        let found = self.bucket_or_missing(name).await;
+        found.map_err(|error| match error.kind() {
+            Kind::Missing => problem(S3ErrorCode::NoSuchBucket, error.to_string()),
+            _ => refusal(error),
+        })
+    }
+
+    /// The same, or `Missing`.
+    pub(crate) async fn bucket_or_missing(&self, name: &str) -> Result<Arc<Bucket>> {
+        match split(name) {
+            Some((bucket, snapshot)) => self.past.bucket(bucket, snapshot).await,
+            None => self.find(name).ok_or_else(|| Error::missing(format!("there is no bucket {name}"))),
+        }
     }
 
     /// All buckets, by name.
@@ -114,22 +143,23 @@ impl Directory {
 
     /// Makes a bucket: `Exists` when there is one of this name, `Invalid` when it cannot be one's name.
     pub async fn create_bucket(&self, name: &str) -> Result<Arc<Bucket>> {
-        if !AwsNameValidation::new().validate_bucket_name(name) {
+        if !AwsNameValidation::new().validate_bucket_name(name) || split(name).is_some() {
             return Err(Error::invalid(format!(
-                "{name:?} cannot be a bucket's name: 3 to 63 small letters, digits, points and hyphens"
+                "{name:?} cannot be a bucket's name: 3 to 63 small letters, digits, points and hyphens, without .at."
             )));
         }
         let _turn = self.changing.lock().await;
-        let (made, parts) = (name.to_owned(), self.parts_partition);
+        let (made, home) = (name.to_owned(), self.home());
+        let way = home.way.clone();
         let create = async move |store: Store| {
             let now = now_ms();
             if store.partition(made.as_bytes()).await.is_err() {
                 // What a bucket of this name may have left when a crash came between its end and its uploads'.
-                forget_uploads(&store, &made, parts).await?;
+                forget_uploads(&store, &made, home.parts).await?;
             }
-            Bucket::of(store.create_partition(made.as_bytes(), Bucket::attributes(now), now).await?)
+            Bucket::of(store.create_partition(made.as_bytes(), Bucket::attributes(now), now).await?, home)
         };
-        let bucket = self.way.ask(create).await.map_err(|error: Error| match error.kind() {
+        let bucket = way.ask(create).await.map_err(|error: Error| match error.kind() {
             Kind::Exists => Error::exists(format!("bucket {name}: exists already")),
             _ => error,
         })?;
@@ -141,12 +171,12 @@ impl Directory {
     /// Deletes a bucket: `Busy` while there are objects, versions or delete markers in it.
     pub async fn delete_bucket(&self, name: &str) -> Result<()> {
         let _turn = self.changing.lock().await;
-        let (removed, parts) = (name.to_owned(), self.parts_partition);
+        let (removed, Home { way, parts }) = (name.to_owned(), self.home());
         let remove = async move |store: Store| {
             store.remove_partition(removed.as_bytes()).await?;
             forget_uploads(&store, &removed, parts).await
         };
-        self.way.ask(remove).await.map_err(|error: Error| match error.kind() {
+        way.ask(remove).await.map_err(|error: Error| match error.kind() {
             Kind::Missing => Error::missing(format!("bucket {name}: there is none")),
             Kind::Busy => Error::busy(format!("bucket {name}: it is not empty: delete its objects and their versions")),
             _ => error,
@@ -158,11 +188,13 @@ impl Directory {
     /// Sets or removes what is set on a bucket.
     pub(crate) async fn set(&self, name: &str, setting: Setting, value: Option<Vec<u8>>) -> S3Result<()> {
         let _turn = self.changing.lock().await;
-        self.bucket(name)?;
+        let home = self.bucket(name).await?.home.clone();
+        let way = home.way.clone();
         let partition = name.as_bytes().to_vec();
         let change = vec![(setting.attribute().to_owned(), value)];
-        let set = async move |store: Store| Bucket::of(store.set_partition_attributes(&partition, None, change).await?);
-        let bucket = self.way.ask(set).await.map_err(|error: Error| match error.kind() {
+        let set =
+            async move |store: Store| Bucket::of(store.set_partition_attributes(&partition, None, change).await?, home);
+        let bucket = way.ask(set).await.map_err(|error: Error| match error.kind() {
             Kind::Invalid => problem(
                 S3ErrorCode::MaxMessageLengthExceeded,
                 format!("what is set on bucket {name} takes too much: {error}"),
@@ -178,14 +210,14 @@ impl Directory {
         let _turn = self.changing.lock().await;
         let key = Key::generate(new, now_ms());
         let (partition, id, attributes, modified_ms) =
-            (self.keys_partition, key.id.clone().into_bytes(), key.attributes(), key.created_ms);
+            (self.look(|known| known.keys_partition), key.id.clone().into_bytes(), key.attributes(), key.created_ms);
         let create = async move |store: Store| {
             let mut batch = Batch::new();
             batch.require(partition, &id, Condition::Absent);
             batch.put(partition, &id, Put { attributes, modified_ms, ..Put::default() });
             store.commit(batch).await
         };
-        self.way.ask(create).await.map(|_: Vec<_>| ())?;
+        self.way().ask(create).await.map(|_: Vec<_>| ())?;
         let key = Arc::new(key);
         self.note(|known| known.keys.insert(key.id.clone(), Arc::clone(&key)));
         Ok(key)
@@ -196,11 +228,45 @@ impl Directory {
         let _turn = self.changing.lock().await;
         let missing = || Error::missing(format!("key {id}: no such key; `kura key list` lists them"));
         let key = self.key(id).ok_or_else(missing)?;
-        let (partition, name) = (self.keys_partition, id.as_bytes().to_vec());
+        let (partition, name) = (self.look(|known| known.keys_partition), id.as_bytes().to_vec());
         let remove = async move |store: Store| store.remove(partition, &name, Which::Latest).await;
-        self.way.ask(remove).await?;
+        self.way().ask(remove).await?;
         self.note(|known| known.keys.remove(id));
         Ok(key)
+    }
+}
+
+/// Reads what there is in the store at the end of `way`; what a new one lacks is made.
+pub(crate) async fn read(way: Way) -> Result<Known> {
+    let ask = way.clone();
+    let read = async move |store: Store| {
+        let keys_partition = system(&store, KEYS).await?;
+        let home = Home { way, parts: system(&store, PARTS).await? };
+        let (buckets, keys) = (buckets(&store, &home).await?, keys(&store, keys_partition).await?);
+        Ok::<_, Error>(Known { home, keys_partition, buckets, keys })
+    };
+    ask.ask(read).await
+}
+
+impl Known {
+    /// Makes these the access keys, in the store as well: one that was revoked does not come back with an older store.
+    async fn keep(&mut self, keys: BTreeMap<String, Arc<Key>>) -> Result<()> {
+        let (partition, kept) = (self.keys_partition, keys.clone());
+        let gone: Vec<String> = self.keys.keys().filter(|id| !keys.contains_key(*id)).cloned().collect();
+        let keep = async move |store: Store| {
+            let mut batch = Batch::new();
+            for id in gone {
+                batch.remove(partition, id.as_bytes(), Which::Latest);
+            }
+            for (id, key) in kept {
+                let put = Put { attributes: key.attributes(), modified_ms: key.created_ms, ..Put::default() };
+                batch.put(partition, id.as_bytes(), put);
+            }
+            store.commit(batch).await.map(drop)
+        };
+        self.home.way.ask::<_, Error, _, _>(keep).await?;
+        self.keys = keys;
+        Ok(())
     }
 }
 
@@ -216,7 +282,7 @@ async fn system(store: &Store, name: &[u8]) -> Result<PartitionId> {
     }
 }
 
-async fn buckets(store: &Store) -> Result<BTreeMap<String, Arc<Bucket>>> {
+async fn buckets(store: &Store, home: &Home) -> Result<BTreeMap<String, Arc<Bucket>>> {
     let mut all = BTreeMap::new();
     let mut after = Vec::new();
     loop {
@@ -224,7 +290,7 @@ async fn buckets(store: &Store) -> Result<BTreeMap<String, Arc<Bucket>>> {
         let Some(last) = page.last() else { return Ok(all) };
         after.clone_from(&last.name);
         for partition in page.into_iter().filter(|partition| !partition.name.starts_with(b".")) {
-            let bucket = Bucket::of(partition)?;
+            let bucket = Bucket::of(partition, home.clone())?;
             all.insert(bucket.name.clone(), Arc::new(bucket));
         }
     }

@@ -20,9 +20,20 @@ pub trait Door: Send + Sync + 'static {
 #[derive(Clone)]
 pub(crate) struct Way(Arc<dyn Door>);
 
+impl std::fmt::Debug for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Way")
+    }
+}
+
 impl Way {
     pub fn new(door: Arc<dyn Door>) -> Self {
         Self(door)
+    }
+
+    /// True when both lead to one store.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Begins `work` on the store's thread; it ends even when nobody waits for what it resolves to.

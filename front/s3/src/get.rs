@@ -1,5 +1,6 @@
 //! Reading an object: what is known of it, and its bytes.
 
+use crate::bucket::Bucket;
 use crate::meta::{
     checksum, checksum_type, etag, parts_count, show_checksums, show_headers, timestamp, version_id, which,
 };
@@ -81,17 +82,12 @@ impl Opened {
 }
 
 /// Opens a version, begins to read what `choose` says of it, and goes on ahead of whoever takes it.
-pub(crate) async fn open<C>(
-    service: &Service,
-    partition: PartitionId,
-    key: Vec<u8>,
-    which: Which,
-    choose: C,
-) -> S3Result<Opened>
+pub(crate) async fn open<C>(bucket: &Bucket, key: Vec<u8>, which: Which, choose: C) -> S3Result<Opened>
 where
     C: FnOnce(&Stat, &Attributes) -> S3Result<std::ops::Range<u64>> + Send + 'static,
 {
     let (head, opened) = tokio::sync::oneshot::channel();
+    let partition = bucket.id;
     let read = async move |store: Store| {
         let begun = async {
             let mut reader = match store.read(partition, &key, which).await {
@@ -128,7 +124,7 @@ where
             }
         }
     };
-    drop(service.way().begin(read));
+    drop(bucket.way().begin(read));
     opened.await.map_err(|_| S3Error::from(crate::door::Stopped))?
 }
 
@@ -227,7 +223,7 @@ impl Service {
         if input.sse_customer_algorithm.is_some() {
             return Err(unsupported("encryption with keys of the client"));
         }
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let conditions = Conditions {
             if_match: input.if_match,
             if_none_match: input.if_none_match,
@@ -243,8 +239,7 @@ impl Service {
             conditions.check(stat)?;
             chosen(ranged, stat)
         };
-        let Opened { stat, attributes, range, body } =
-            open(self, bucket.id, input.key.into_bytes(), which, choose).await?;
+        let Opened { stat, attributes, range, body } = open(&bucket, input.key.into_bytes(), which, choose).await?;
         let mut output = GetObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
             content_length: Some((range.end - range.start).cast_signed()),
@@ -266,7 +261,7 @@ impl Service {
 
     pub(crate) async fn head(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let conditions = Conditions {
             if_match: input.if_match,
             if_none_match: input.if_none_match,
@@ -298,7 +293,7 @@ impl Service {
         request: S3Request<GetObjectAttributesInput>,
     ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let (stat, attributes) = self.known(&bucket, input.key, input.version_id).await?;
         let wanted = |what: &str| {
             input.object_attributes.iter().flat_map(|asked| asked.as_str().split(',')).any(|asked| asked.trim() == what)

@@ -38,7 +38,7 @@ pub struct NewKey {
 }
 
 /// An access key.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// What a request shows.
     pub id: String,

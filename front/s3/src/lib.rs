@@ -17,6 +17,9 @@
 //! Buckets and access keys are few: they are kept in memory (a [`Directory`]), and every change of them goes through it.
 //! All that is one step for a client is one batch of the store: it happened or it did not, also after a crash.
 //!
+//! A name `BUCKET@SNAPSHOT` (or `BUCKET.at.SNAPSHOT`) is the bucket as a snapshot of the store's volume has it, in a store
+//! that is opened for it and read only; who may read it is who may read the bucket today.
+//!
 //! What is not supported answers `NotImplemented`; the list is in `docs/s3.md`.
 
 // S3's inputs and outputs, two an operation, have the names that S3 gives them.
@@ -40,6 +43,7 @@ mod meta;
 pub mod meters;
 mod multipart;
 mod parts;
+mod past;
 mod policy;
 mod problem;
 mod put;
@@ -58,6 +62,7 @@ pub use desk_batch::{DeskBatch, Require};
 pub use directory::Directory;
 pub use door::{Door, Job};
 pub use keys::{Grant, Key, NewKey};
+pub use past::Snapshots;
 pub use server::{Listener, converse, serve};
 pub use service::Service;
 pub use sweep::sweep;

@@ -145,12 +145,12 @@ fn last_of(page: &Page) -> Option<&[u8]> {
 impl Service {
     async fn page(&self, bucket: &Bucket, query: Query) -> S3Result<Page> {
         let partition = bucket.id;
-        self.way().ask(async move |store: Store| store.list(partition, &query).await.map_err(refusal)).await
+        bucket.way().ask(async move |store: Store| store.list(partition, &query).await.map_err(refusal)).await
     }
 
     pub(crate) async fn list(&self, request: S3Request<ListObjectsInput>) -> S3Result<S3Response<ListObjectsOutput>> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys)?;
         let query = Query {
@@ -183,7 +183,7 @@ impl Service {
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys)?;
         let after = match &input.continuation_token {
@@ -221,7 +221,7 @@ impl Service {
         request: S3Request<ListObjectVersionsInput>,
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys)?;
         let marked = |text: &String| {

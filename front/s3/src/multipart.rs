@@ -7,7 +7,7 @@
 //! ```
 //! Completing is one batch: the object, made of the parts' content without a copy, comes, and all of the above goes.
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Home};
 use crate::digest::{Digest, said};
 use crate::directory::{Directory, now_ms};
 use crate::meta::{self, etag, kept_headers, show_checksums, version_id};
@@ -202,7 +202,7 @@ impl Service {
     ) -> Answer<CreateMultipartUploadOutput> {
         let input = request.input;
         refuse_unsupported!(input)?;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let mut attributes = kept_headers!(input)?;
         attributes.extend(tags::of_header(input.tagging.as_ref())?);
         attributes.insert(BUCKET.to_owned(), input.bucket.clone().into_bytes());
@@ -215,8 +215,8 @@ impl Service {
             attributes.insert(TYPE.to_owned(), kind.as_bytes().to_vec());
         }
         let id = Uuid::new_v4().simple().to_string();
-        let (upload, key, parts) =
-            (id.clone().into_bytes(), input.key.clone().into_bytes(), self.directory.parts_partition);
+        let (upload, key, parts) = (id.clone().into_bytes(), input.key.clone().into_bytes(), bucket.home.parts);
+        let way = bucket.way().clone();
         let begin = async move |store: Store| {
             let modified_ms = now_ms();
             let partition = partition_made(&store, &bucket.name).await.map_err(refusal)?;
@@ -225,7 +225,7 @@ impl Service {
             batch.put(partition, &key, Put { tag: upload, modified_ms, versioned: true, ..Put::default() });
             store.commit(batch).await.map_err(of_commit)
         };
-        self.way().ask(begin).await.map(|_: Vec<_>| ())?;
+        way.ask(begin).await.map(|_: Vec<_>| ())?;
         Ok(S3Response::new(CreateMultipartUploadOutput {
             bucket: Some(input.bucket),
             key: Some(input.key),
@@ -240,9 +240,8 @@ impl Service {
 
     /// Finds an upload: bucket, key and identifier as a client names them.
     pub(crate) async fn upload(&self, bucket: &Arc<Bucket>, key: &str, id: &str) -> S3Result<Found> {
-        let (bucket, key, id, parts) =
-            (Arc::clone(bucket), key.as_bytes().to_vec(), id.to_owned(), self.directory.parts_partition);
-        self.way().ask(async move |store: Store| find(&store, parts, &bucket, &key, &id).await).await
+        let (of, key, id, parts) = (Arc::clone(bucket), key.as_bytes().to_vec(), id.to_owned(), bucket.home.parts);
+        bucket.way().ask(async move |store: Store| find(&store, parts, &of, &key, &id).await).await
     }
 
     pub(crate) async fn put_part(&self, mut request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
@@ -252,22 +251,15 @@ impl Service {
         check_number(request.input.part_number)?;
         let mut said = said!(request);
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let found = self.upload(&bucket, &input.key, &input.upload_id).await?;
         // Of each part what its object's checksum wants, said or not.
         said.algorithm = said.algorithm.or(found.sums().map(|sums| sums.algorithm));
         let body = Incoming::new(input.body, input.content_length, Digest::new(said)?)?;
-        let (stat, checksum) = self.store_part(input.upload_id, input.part_number, body).await?;
+        let (stat, checksum) = store_part(&bucket.home, input.upload_id, input.part_number, body).await?;
         let mut output = UploadPartOutput { e_tag: Some(etag(&stat.tag)), ..UploadPartOutput::default() };
         show_checksums!(output, checksum);
         Ok(S3Response::new(output))
-    }
-
-    pub(crate) async fn store_part(&self, id: String, number: i32, body: Incoming) -> S3Result<(Stat, Checksum)> {
-        check_number(number)?;
-        let parts = self.directory.parts_partition;
-        let store_it = move |store, content, digested| commit_part(store, parts, (id, number), content, digested);
-        take_in(self.way(), body, true, store_it).await
     }
 
     pub(crate) async fn complete_upload(
@@ -275,7 +267,7 @@ impl Service {
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> Answer<CompleteMultipartUploadOutput> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let asked = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
         let said = Checksum {
             checksum_crc32: input.checksum_crc32,
@@ -286,11 +278,11 @@ impl Service {
             checksum_type: None,
         };
         let guard = Guard { if_match: input.if_match, if_none_match: input.if_none_match };
-        let versioning = bucket.versioning;
+        let (versioning, Home { way, parts }) = (bucket.versioning, bucket.home.clone());
         let target = Target { bucket, key: input.key.clone().into_bytes(), guard };
-        let (parts, id) = (self.directory.parts_partition, input.upload_id);
+        let id = input.upload_id;
         let complete = async move |store: Store| complete(store, parts, &id, target, &asked, &said).await;
-        let (stat, checksum, sums) = self.way().ask(complete).await?;
+        let (stat, checksum, sums) = way.ask(complete).await?;
         let mut output = CompleteMultipartUploadOutput {
             location: Some(format!("/{}/{}", input.bucket, input.key)),
             bucket: Some(input.bucket),
@@ -309,13 +301,21 @@ impl Service {
         request: S3Request<AbortMultipartUploadInput>,
     ) -> Answer<AbortMultipartUploadOutput> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let found = self.upload(&bucket, &input.key, &input.upload_id).await?;
-        let parts = self.directory.parts_partition;
+        let parts = bucket.home.parts;
         let abort = async move |store: Store| abort_upload(&store, parts, &found.entry).await.map_err(refusal);
-        self.way().ask(abort).await?;
+        bucket.way().ask(abort).await?;
         Ok(S3Response::new(AbortMultipartUploadOutput::default()))
     }
+}
+
+/// Stores a part of the upload of this identifier.
+pub(crate) async fn store_part(home: &Home, id: String, number: i32, body: Incoming) -> S3Result<(Stat, Checksum)> {
+    check_number(number)?;
+    let parts = home.parts;
+    let store_it = move |store, content, digested| commit_part(store, parts, (id, number), content, digested);
+    take_in(&home.way, body, true, store_it).await
 }
 
 /// Makes the object of its parts, all at once.
@@ -383,7 +383,7 @@ impl Directory {
             let uploads = entries(partition, page.items.clone()).collect();
             Ok((page, uploads))
         };
-        self.way().ask(list).await
+        bucket.way().ask(list).await
     }
 }
 

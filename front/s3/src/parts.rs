@@ -204,10 +204,10 @@ async fn part_sum(store: &Store, partition: PartitionId, part: &Part, name: &str
 impl Service {
     pub(crate) async fn parts_page(&self, request: S3Request<ListPartsInput>) -> Answer<ListPartsOutput> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let limit = page_limit(input.max_parts)?;
         let found = self.upload(&bucket, &input.key, &input.upload_id).await?;
-        let (partition, id) = (self.directory.parts_partition, found.entry.id);
+        let (partition, id) = (bucket.home.parts, found.entry.id);
         let behind = input.part_number_marker.unwrap_or(0);
         let look = async move |store: Store| {
             let mut parts = parts_of(&store, partition, &id).await.map_err(refusal)?;
@@ -221,7 +221,7 @@ impl Service {
             }
             Ok::<_, s3s::S3Error>((shown, more))
         };
-        let (parts, more) = self.way().ask(look).await?;
+        let (parts, more) = bucket.way().ask(look).await?;
         let last = parts.last().map(|(part, _)| part.number);
         let show = |(part, checksum): (Part, Checksum)| {
             let mut shown = s3s::dto::Part {
@@ -254,7 +254,7 @@ impl Service {
         request: S3Request<ListMultipartUploadsInput>,
     ) -> Answer<ListMultipartUploadsOutput> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_uploads)?;
         let query = Query {

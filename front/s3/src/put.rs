@@ -138,13 +138,14 @@ impl Service {
         let input = request.input;
         let mut attributes = kept_headers!(input)?;
         attributes.extend(tags::of_header(input.tagging.as_ref())?);
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let versioning = bucket.versioning;
         let guard = Guard { if_match: input.if_match, if_none_match: input.if_none_match };
+        let way = bucket.way().clone();
         let target = Target { bucket, key: input.key.into_bytes(), guard };
         let body = Incoming::new(input.body, input.content_length, Digest::new(said)?)?;
         let store_it = move |store, content, digested| commit(store, target, content, digested, attributes);
-        let (stat, digested) = take_in(self.way(), body, false, store_it).await?;
+        let (stat, digested) = take_in(&way, body, false, store_it).await?;
         let mut output = PutObjectOutput {
             e_tag: Some(etag(&stat.tag)),
             version_id: versioning.is_known().then(|| version_id(&stat)),

@@ -53,7 +53,7 @@ impl S3 for Service {
     }
 
     async fn head_bucket(&self, request: S3Request<HeadBucketInput>) -> Answer<HeadBucketOutput> {
-        self.directory.bucket(&request.input.bucket)?;
+        self.directory.bucket(&request.input.bucket).await?;
         Ok(S3Response::new(HeadBucketOutput { bucket_region: Some(REGION.to_owned()), ..HeadBucketOutput::default() }))
     }
 
@@ -67,7 +67,7 @@ impl S3 for Service {
     }
 
     async fn get_bucket_location(&self, request: S3Request<GetBucketLocationInput>) -> Answer<GetBucketLocationOutput> {
-        self.directory.bucket(&request.input.bucket)?;
+        self.directory.bucket(&request.input.bucket).await?;
         // None stands for us-east-1.
         Ok(S3Response::new(GetBucketLocationOutput::default()))
     }
@@ -178,7 +178,7 @@ impl S3 for Service {
     }
 
     async fn get_bucket_tagging(&self, request: S3Request<GetBucketTaggingInput>) -> Answer<GetBucketTaggingOutput> {
-        self.get_bucket_tags(request)
+        self.get_bucket_tags(request).await
     }
 
     async fn put_bucket_versioning(
@@ -192,7 +192,7 @@ impl S3 for Service {
         &self,
         request: S3Request<GetBucketVersioningInput>,
     ) -> Answer<GetBucketVersioningOutput> {
-        self.get_versioning(request)
+        self.get_versioning(request).await
     }
 
     async fn put_bucket_policy(&self, request: S3Request<PutBucketPolicyInput>) -> Answer<PutBucketPolicyOutput> {
@@ -200,14 +200,14 @@ impl S3 for Service {
     }
 
     async fn get_bucket_policy(&self, request: S3Request<GetBucketPolicyInput>) -> Answer<GetBucketPolicyOutput> {
-        self.get_policy(request)
+        self.get_policy(request).await
     }
 
     async fn get_bucket_policy_status(
         &self,
         request: S3Request<GetBucketPolicyStatusInput>,
     ) -> Answer<GetBucketPolicyStatusOutput> {
-        self.get_policy_status(request)
+        self.get_policy_status(request).await
     }
 
     async fn put_bucket_cors(&self, request: S3Request<PutBucketCorsInput>) -> Answer<PutBucketCorsOutput> {
@@ -215,7 +215,7 @@ impl S3 for Service {
     }
 
     async fn get_bucket_cors(&self, request: S3Request<GetBucketCorsInput>) -> Answer<GetBucketCorsOutput> {
-        self.get_cors(request)
+        self.get_cors(request).await
     }
 
     async fn put_bucket_lifecycle_configuration(
@@ -229,7 +229,7 @@ impl S3 for Service {
         &self,
         request: S3Request<GetBucketLifecycleConfigurationInput>,
     ) -> Answer<GetBucketLifecycleConfigurationOutput> {
-        self.get_lifecycle(request)
+        self.get_lifecycle(request).await
     }
 
     async fn delete_bucket_tagging(
@@ -262,13 +262,13 @@ impl S3 for Service {
     }
 
     async fn get_bucket_acl(&self, request: S3Request<GetBucketAclInput>) -> Answer<GetBucketAclOutput> {
-        self.directory.bucket(&request.input.bucket)?;
+        self.directory.bucket(&request.input.bucket).await?;
         Ok(S3Response::new(GetBucketAclOutput { grants: Some(private()), owner: Some(owner()) }))
     }
 
     async fn put_bucket_acl(&self, request: S3Request<PutBucketAclInput>) -> Answer<PutBucketAclOutput> {
         let input = request.input;
-        self.directory.bucket(&input.bucket)?;
+        self.directory.bucket(&input.bucket).await?;
         match input.acl.as_ref().map(BucketCannedACL::as_str) {
             Some("private") => Ok(S3Response::new(PutBucketAclOutput {})),
             _ => Err(unsupported("an ACL other than private")),
@@ -277,7 +277,7 @@ impl S3 for Service {
 
     async fn get_object_acl(&self, request: S3Request<GetObjectAclInput>) -> Answer<GetObjectAclOutput> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         self.known(&bucket, input.key, input.version_id).await?;
         Ok(S3Response::new(GetObjectAclOutput {
             grants: Some(private()),
@@ -288,7 +288,7 @@ impl S3 for Service {
 
     async fn put_object_acl(&self, request: S3Request<PutObjectAclInput>) -> Answer<PutObjectAclOutput> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         self.known(&bucket, input.key, input.version_id).await?;
         match input.acl.as_ref().map(ObjectCannedACL::as_str) {
             Some("private") => Ok(S3Response::new(PutObjectAclOutput::default())),

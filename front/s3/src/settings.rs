@@ -35,11 +35,11 @@ impl Service {
         Ok(S3Response::new(PutBucketVersioningOutput {}))
     }
 
-    pub(crate) fn get_versioning(
+    pub(crate) async fn get_versioning(
         &self,
         request: S3Request<GetBucketVersioningInput>,
     ) -> Answer<GetBucketVersioningOutput> {
-        let status = match self.directory.bucket(&request.input.bucket)?.versioning {
+        let status = match self.directory.bucket(&request.input.bucket).await?.versioning {
             Versioning::Never => None,
             Versioning::Enabled => Some(BucketVersioningStatus::ENABLED),
             Versioning::Suspended => Some(BucketVersioningStatus::SUSPENDED),
@@ -50,7 +50,7 @@ impl Service {
 
     pub(crate) async fn put_policy(&self, request: S3Request<PutBucketPolicyInput>) -> Answer<PutBucketPolicyOutput> {
         let PutBucketPolicyInput { bucket, policy, .. } = request.input;
-        self.directory.bucket(&bucket)?;
+        self.directory.bucket(&bucket).await?;
         Policy::parse(&policy, &bucket).map_err(|refused| match refused {
             Refused::Malformed(text) => problem(S3ErrorCode::MalformedPolicy, text),
             Refused::Unsupported(what) => unsupported(what),
@@ -60,17 +60,17 @@ impl Service {
         Ok(S3Response::with_status(PutBucketPolicyOutput {}, hyper::StatusCode::NO_CONTENT))
     }
 
-    pub(crate) fn get_policy(&self, request: S3Request<GetBucketPolicyInput>) -> Answer<GetBucketPolicyOutput> {
-        let bucket = self.directory.bucket(&request.input.bucket)?;
+    pub(crate) async fn get_policy(&self, request: S3Request<GetBucketPolicyInput>) -> Answer<GetBucketPolicyOutput> {
+        let bucket = self.directory.bucket(&request.input.bucket).await?;
         let policy = bucket.policy.as_ref().ok_or(S3ErrorCode::NoSuchBucketPolicy)?;
         Ok(S3Response::new(GetBucketPolicyOutput { policy: Some(policy.text.clone()) }))
     }
 
-    pub(crate) fn get_policy_status(
+    pub(crate) async fn get_policy_status(
         &self,
         request: S3Request<GetBucketPolicyStatusInput>,
     ) -> Answer<GetBucketPolicyStatusOutput> {
-        let bucket = self.directory.bucket(&request.input.bucket)?;
+        let bucket = self.directory.bucket(&request.input.bucket).await?;
         let policy = bucket.policy.as_ref().ok_or(S3ErrorCode::NoSuchBucketPolicy)?;
         let policy_status = Some(PolicyStatus { is_public: Some(policy.is_public()) });
         Ok(S3Response::new(GetBucketPolicyStatusOutput { policy_status }))
@@ -91,8 +91,8 @@ impl Service {
         Ok(S3Response::new(PutBucketCorsOutput {}))
     }
 
-    pub(crate) fn get_cors(&self, request: S3Request<GetBucketCorsInput>) -> Answer<GetBucketCorsOutput> {
-        let bucket = self.directory.bucket(&request.input.bucket)?;
+    pub(crate) async fn get_cors(&self, request: S3Request<GetBucketCorsInput>) -> Answer<GetBucketCorsOutput> {
+        let bucket = self.directory.bucket(&request.input.bucket).await?;
         let cors = bucket.cors.clone().ok_or(S3ErrorCode::NoSuchCORSConfiguration)?;
         Ok(S3Response::new(GetBucketCorsOutput { cors_rules: Some(cors.cors_rules) }))
     }
@@ -110,11 +110,11 @@ impl Service {
         Ok(S3Response::new(PutBucketLifecycleConfigurationOutput::default()))
     }
 
-    pub(crate) fn get_lifecycle(
+    pub(crate) async fn get_lifecycle(
         &self,
         request: S3Request<GetBucketLifecycleConfigurationInput>,
     ) -> Answer<GetBucketLifecycleConfigurationOutput> {
-        let bucket = self.directory.bucket(&request.input.bucket)?;
+        let bucket = self.directory.bucket(&request.input.bucket).await?;
         let lifecycle = bucket.lifecycle.clone().ok_or(S3ErrorCode::NoSuchLifecycleConfiguration)?;
         Ok(S3Response::new(GetBucketLifecycleConfigurationOutput {
             rules: Some(lifecycle.rules),

@@ -25,7 +25,7 @@ pub async fn sweep(directory: Arc<Directory>, mut stop: watch::Receiver<bool>) {
                 continue;
             }
             let name = bucket.name.clone();
-            if let Err(error) = sweep_bucket(&directory, bucket).await {
+            if let Err(error) = sweep_bucket(bucket).await {
                 tracing::warn!(bucket = name, %error, "lifecycle rules could not be followed; trying again later");
             }
         }
@@ -37,14 +37,15 @@ pub async fn sweep(directory: Arc<Directory>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-async fn sweep_bucket(directory: &Directory, bucket: Arc<Bucket>) -> Result<()> {
-    let parts = directory.parts_partition;
+async fn sweep_bucket(bucket: Arc<Bucket>) -> Result<()> {
+    let parts = bucket.home.parts;
     let uploads = Arc::clone(&bucket);
-    directory.way().ask(async move |store: Store| sweep_uploads(&store, &uploads, parts).await).await?;
+    bucket.way().ask(async move |store: Store| sweep_uploads(&store, &uploads, parts).await).await?;
     let mut place = Place::default();
     while !place.over {
-        let bucket = Arc::clone(&bucket);
-        place = directory.way().ask(async move |store: Store| sweep_page(&store, &bucket, place).await).await?;
+        let (bucket, way) = (Arc::clone(&bucket), bucket.way().clone());
+        let sweep = async move |store: Store| sweep_page(&store, &bucket, place).await;
+        place = way.ask(sweep).await?;
     }
     Ok(())
 }

@@ -82,7 +82,7 @@ impl Service {
         version: Option<String>,
         tags: Option<Vec<u8>>,
     ) -> S3Result<Option<String>> {
-        let bucket = self.directory.bucket(bucket)?;
+        let bucket = self.directory.bucket(bucket).await?;
         let which = which(version.as_deref())?;
         let partition = bucket.id;
         let set = async move |store: Store| {
@@ -90,7 +90,7 @@ impl Service {
             batch.set_attributes(partition, key.as_bytes(), which, vec![(TAGGING.to_owned(), tags)]);
             store.commit(batch).await.map_err(crate::problem::of_object)
         };
-        let changed = self.way().ask(set).await?;
+        let changed = bucket.way().ask(set).await?;
         let now: Option<&Stat> = changed.first().and_then(|changed| changed.now.as_ref());
         Ok(now.filter(|_| bucket.versioning.is_known()).map(version_id))
     }
@@ -121,7 +121,7 @@ impl Service {
         request: S3Request<GetObjectTaggingInput>,
     ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
         let input = request.input;
-        let bucket = self.directory.bucket(&input.bucket)?;
+        let bucket = self.directory.bucket(&input.bucket).await?;
         let (stat, attributes) = self.known(&bucket, input.key, input.version_id).await?;
         let tag_set = of_object(&attributes).into_iter().map(|(key, value)| Tag { key: Some(key), value: Some(value) });
         Ok(S3Response::new(GetObjectTaggingOutput {
@@ -140,11 +140,11 @@ impl Service {
         Ok(S3Response::new(PutBucketTaggingOutput {}))
     }
 
-    pub(crate) fn get_bucket_tags(
+    pub(crate) async fn get_bucket_tags(
         &self,
         request: S3Request<GetBucketTaggingInput>,
     ) -> S3Result<S3Response<GetBucketTaggingOutput>> {
-        let bucket = self.directory.bucket(&request.input.bucket)?;
+        let bucket = self.directory.bucket(&request.input.bucket).await?;
         let tags = bucket.tags.clone().ok_or(S3ErrorCode::NoSuchTagSet)?;
         Ok(S3Response::new(GetBucketTaggingOutput { tag_set: tags.tag_set }))
     }
@@ -162,7 +162,7 @@ impl Service {
             Ok(known) => Ok(known),
             Err(error) => Err(crate::get::missing(&store, partition, &key, which, error).await),
         };
-        self.way().ask(look).await
+        bucket.way().ask(look).await
     }
 }
 

@@ -4,10 +4,11 @@
 //! A little is read and forgotten. Where there is more, or the client waits to be told to go on, the answer ends the
 //! connection; what still comes is read for a while, so that the client gets to see the answer.
 
-use hyper::Request;
+use crate::problem::problem;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderValue};
-use s3s::HttpResponse;
+use hyper::{Request, StatusCode};
+use s3s::{HttpResponse, S3ErrorCode};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,6 +18,8 @@ use tokio::time::timeout;
 /// Bytes that are read and forgotten for a connection to go on, and how long that may take.
 const FORGOTTEN_BYTES: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_millis(500);
+/// What an error's explanation begins with.
+const MESSAGE: &[u8] = b"<Message>";
 /// How long a connection lingers whose answer is its last.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -52,6 +55,13 @@ impl Rest {
     /// Lets the connection go on behind `answer`, or end with it.
     pub async fn settle(self, answer: &mut HttpResponse) {
         let Self { back, waits } = self;
+        if is_wordless(answer) {
+            // An error of the store's has a line that says what it is.
+            let text = "the request's body cannot be read to its end";
+            if let Ok(better) = problem(S3ErrorCode::IncompleteBody, text).to_http_response() {
+                *answer = better;
+            }
+        }
         let body = match back.map(|mut back| back.try_recv()) {
             None => None,
             Some(Ok((_, false))) if waits => None,
@@ -69,6 +79,13 @@ impl Rest {
             tokio::spawn(async move { timeout(LINGER, forget(&mut body, usize::MAX)).await });
         }
     }
+}
+
+/// True for what s3s answers when it meets an error in a body that it takes as a whole: `InternalError` and no word.
+fn is_wordless(answer: &HttpResponse) -> bool {
+    let said = answer.body().bytes();
+    let is_silent = |said: Bytes| !said.windows(MESSAGE.len()).any(|bytes| bytes == MESSAGE);
+    answer.status() == StatusCode::INTERNAL_SERVER_ERROR && said.is_none_or(is_silent)
 }
 
 /// Reads up to `limit` bytes: whether that was all.

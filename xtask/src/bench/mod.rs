@@ -14,6 +14,7 @@ mod object;
 mod process;
 mod replicate;
 mod report;
+mod s3;
 mod side;
 mod snapshot;
 mod tier;
@@ -38,6 +39,8 @@ enum Name {
     Object(object::Args),
     /// Copies of file trees beside rsync, xargs, fpsync and rclone.
     Replicate(replicate::Args),
+    /// Objects over S3 beside `MinIO`, versitygw and s3s-fs.
+    S3(s3::Args),
     /// Volumes before and after snapshots, beside qcow2 and reflinked files.
     Snapshot(snapshot::Args),
     /// What deciding costs: a step of each tiering policy over a million regions.
@@ -53,6 +56,7 @@ pub fn run(args: &Args) -> Result<()> {
         Name::Nbd(args) => nbd::run(args),
         Name::Object(args) => object::run(args),
         Name::Replicate(args) => replicate::run(args),
+        Name::S3(args) => s3::run(args),
         Name::Snapshot(args) => snapshot::run(args),
         Name::Tier(args) => tier::run(args),
         Name::Trace(args) => trace::run(args),

@@ -15,20 +15,25 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the server and waits until it answers on `socket`.
+    /// Starts the server and waits until it answers as NBD does on `socket`.
     pub fn start(command: &mut Command, socket: &Path) -> Result<Self> {
+        Self::start_until(command, &socket.display().to_string(), || greet(socket))
+    }
+
+    /// Starts the server and waits until `answers` does; `place` is where, for people.
+    pub fn start_until(command: &mut Command, place: &str, answers: impl Fn() -> std::io::Result<()>) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         let child = child.with_context(|| format!("starting {name}: `cargo xtask test` installs the peers"))?;
         let ticks = shell::output(Command::new("getconf").arg("CLK_TCK"))?;
         let mut process = Self { child, ticks_per_second: ticks.trim().parse().context("getconf CLK_TCK")? };
         let start = Instant::now();
-        while greet(socket).is_err() {
+        while answers().is_err() {
             if let Some(status) = process.child.try_wait()? {
                 bail!("{name} ended at once: {status}");
             }
             if start.elapsed() > Duration::from_mins(1) {
-                bail!("{name} does not answer on {}", socket.display());
+                bail!("{name} does not answer on {place}");
             }
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -1,25 +1,25 @@
 //! The object store as the REST door has it: the door's words turned into the S3 room's, and back.
 
-use super::VOLUME;
+use super::{Objects as OwnObjects, VOLUME};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use kura_admin as rest;
 use kura_admin::{BatchStep, Content, NewBucket, ObjectBatch, ObjectHead, ObjectPage, ObjectQuery, Objects, Timestamp};
 use kura_block::{Error, Result};
-use kura_s3::{Asked, Bucket, Desk, DeskBatch, Directory, Entry, Grant, Head, Key, NewKey, Require, Versioning};
+use kura_s3::{Asked, Bucket, Desk, DeskBatch, Entry, Grant, Head, Key, NewKey, Require, Versioning};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// The desk behind the REST door.
 pub struct RestDesk {
-    directory: Arc<Directory>,
+    own: Arc<OwnObjects>,
     desk: Desk,
 }
 
 impl RestDesk {
-    pub fn new(directory: Arc<Directory>) -> Self {
-        Self { desk: Desk::new(Arc::clone(&directory)), directory }
+    pub fn new(own: Arc<OwnObjects>) -> Self {
+        Self { desk: Desk::new(Arc::clone(&own.directory)), own }
     }
 }
 
@@ -29,37 +29,45 @@ impl Objects for RestDesk {
         VOLUME
     }
 
+    async fn let_go(&self, snapshot: &str) -> Result<()> {
+        self.own.let_go(snapshot).await
+    }
+
+    async fn roll_back(&self, snapshot: &str) -> Result<()> {
+        self.own.roll_back(snapshot).await
+    }
+
     async fn check(&self, data: bool) -> Result<Vec<String>> {
         self.desk.check(data).await
     }
 
     fn buckets(&self) -> Vec<rest::Bucket> {
-        self.directory.buckets().iter().map(|known| bucket(known)).collect()
+        self.own.directory.buckets().iter().map(|known| bucket(known)).collect()
     }
 
     async fn create_bucket(&self, new: NewBucket) -> Result<rest::Bucket> {
-        Ok(bucket(&*self.directory.create_bucket(&new.name).await?))
+        Ok(bucket(&*self.own.directory.create_bucket(&new.name).await?))
     }
 
     async fn delete_bucket(&self, name: &str) -> Result<()> {
-        self.directory.delete_bucket(name).await
+        self.own.directory.delete_bucket(name).await
     }
 
     fn keys(&self) -> Vec<rest::AccessKey> {
-        self.directory.keys().iter().map(|known| key(known)).collect()
+        self.own.directory.keys().iter().map(|known| key(known)).collect()
     }
 
     async fn create_key(&self, new: rest::NewKey) -> Result<rest::AccessKey> {
         for name in new.buckets.keys() {
-            self.desk.bucket(name)?;
+            self.desk.bucket(name).await?;
         }
         let buckets = new.buckets.into_iter().map(|(bucket, grant)| (bucket, of_grant(grant))).collect();
-        let made = self.directory.create_key(NewKey { name: new.name, buckets }).await?;
+        let made = self.own.directory.create_key(NewKey { name: new.name, buckets }).await?;
         Ok(rest::AccessKey { secret: Some(made.secret.clone()), ..key(&made) })
     }
 
     async fn revoke_key(&self, id: &str) -> Result<()> {
-        self.directory.revoke_key(id).await.map(drop)
+        self.own.directory.revoke_key(id).await.map(drop)
     }
 
     async fn list(&self, bucket: &str, query: ObjectQuery) -> Result<ObjectPage> {

@@ -21,6 +21,7 @@ mod replicate;
 mod s3;
 mod s3_clients;
 mod s3_crash;
+mod s3_snapshots;
 mod serving;
 mod snapshots;
 mod snapshots_crash;

@@ -42,6 +42,40 @@ fn what_was_put_is_read_again_after_a_restart() {
 }
 
 #[test]
+fn a_store_that_is_to_be_read_only_refuses_every_change() {
+    let (sim, disk) = rig(3, 16 << 20);
+    let bucket = sim.block_on(async {
+        let store = Store::open(disk.open(), sim.runtime(), Options::default()).await.unwrap();
+        let bucket = bucket(&store).await;
+        store.put(bucket, b"a", put(&bytes(1, 300_000))).await.unwrap();
+        bucket
+    });
+    // As a crash leaves it: what was put is in the log's tail only.
+    sim.crash();
+    let options = Options { read_only: true, ..Options::default() };
+    let store = sim.block_on(Store::open(disk.open(), sim.runtime(), options)).unwrap();
+    assert_sound(&store);
+    let mut large = store.upload();
+    sim.block_on(async {
+        let mut reader = store.read(bucket, b"a", Which::Latest).await.unwrap();
+        assert_eq!(*reader.rest().await.unwrap().contiguous(), bytes(1, 300_000));
+        let content: Bufs = Buf::copy_of(&bytes(2, 2 << 20)).into();
+        let refused = [
+            store.put(bucket, b"b", put(b"new")).await.map(drop),
+            store.remove(bucket, b"a", Which::Latest).await.map(drop),
+            store.create_partition(b"other", Attributes::new(), 0).await.map(drop),
+            store.remove_partition(b"bucket").await,
+            large.write(content).await,
+        ];
+        for refused in refused {
+            assert_eq!(refused.unwrap_err().kind(), Kind::ReadOnly);
+        }
+        store.flush().await.unwrap();
+        store.close().await.unwrap();
+    });
+}
+
+#[test]
 fn a_batch_whose_condition_does_not_hold_does_nothing() {
     let (sim, disk) = rig(2, 16 << 20);
     let store = open(&sim, &disk);

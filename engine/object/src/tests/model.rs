@@ -314,6 +314,7 @@ pub(super) fn world_of(
         clients = shared.borrow_mut().drain(..).collect();
         assert_eq!(clients.len(), 3, "every client is handed back");
         clients.sort_by_key(|client: &Client| client.number);
+        look_only(&sim, &disk, &mut clients);
         let store = open(&sim, &disk);
         sim.block_on(async {
             let bucket = bucket(&store).await;
@@ -329,6 +330,25 @@ pub(super) fn world_of(
         sim.crash();
     }
     (sim.digest(), all)
+}
+
+/// Verifies what a store shows that is opened to be read only; the next one that is opened shows the same.
+fn look_only(sim: &Sim, disk: &SimDisk, clients: &mut [Client]) {
+    let before = (disk.counters(), disk.digest());
+    let options = Options { read_only: true, ..super::options() };
+    let store = sim.block_on(Store::open(disk.open(), sim.runtime(), options)).unwrap();
+    assert_sound(&store);
+    sim.block_on(async {
+        if let Ok(bucket) = store.partition(b"bucket").await {
+            for client in clients {
+                client.verify(&store, bucket.id).await;
+            }
+        }
+        store.close().await.unwrap();
+    });
+    let (after, digest) = (disk.counters(), disk.digest());
+    assert_eq!((after.writes, after.flushes, after.discards), (before.0.writes, before.0.flushes, before.0.discards));
+    assert_eq!(digest, before.1);
 }
 
 /// A client that is handed back even when the world ends before it is done.

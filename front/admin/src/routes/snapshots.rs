@@ -1,9 +1,10 @@
 //! Snapshots, and the schedules that make them.
 
-use super::Shared;
 use super::volumes::Name;
+use super::{Admin, Shared};
 use crate::{
-    ByteRange, ChangePage, NewClone, NewSnapshots, Problem, ProblemKind, RollBack, Snapshot, SnapshotSchedule, Volume,
+    ByteRange, ChangePage, NewClone, NewSnapshots, Objects, Problem, ProblemKind, RollBack, Snapshot, SnapshotSchedule,
+    Volume,
 };
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -41,6 +42,12 @@ async fn find(node: &Node, name: &str) -> Result<VolumeInfo, Problem> {
         }
         _ => error.into(),
     })
+}
+
+/// The object store, if the snapshot is of its volume.
+fn of_objects<'a>(admin: &'a Admin, snapshot: &VolumeInfo) -> Option<&'a dyn Objects> {
+    let of = &snapshot.svol.as_ref()?.pvol;
+    admin.objects.as_deref().filter(|objects| objects.volume() == of)
 }
 
 /// Which snapshots are listed.
@@ -143,7 +150,10 @@ pub(super) async fn delete(
     how: Result<Query<Deletion>, QueryRejection>,
 ) -> Result<StatusCode, Problem> {
     let (name, force) = (name?.0, how?.force);
-    find(&door.admin.node, &name).await?;
+    let found = find(&door.admin.node, &name).await?;
+    if let Some(objects) = of_objects(&door.admin, &found) {
+        objects.let_go(&name).await?;
+    }
     door.admin.node.delete_volume(&name, force).await?;
     tracing::info!(snapshot = ?name, force, "snapshot deleted");
     Ok(StatusCode::NO_CONTENT)
@@ -187,12 +197,16 @@ pub(super) async fn roll_back(
     how: Result<Json<RollBack>, JsonRejection>,
 ) -> Result<Json<Volume>, Problem> {
     let (name, force) = (name?.0, how?.0.force);
-    let of = find(&door.admin.node, &name).await?.svol.map(|svol| svol.pvol).unwrap_or_default();
-    if door.admin.objects.as_ref().is_some_and(|objects| objects.volume() == of) {
-        let text = format!("volume {of} has the object store, which is in use: restart the server with --s3 off first");
-        return Err(Problem::new(ProblemKind::Busy, text));
-    }
-    let volume = Volume::from(door.admin.node.roll_back(&name, force).await?);
+    let node = &door.admin.node;
+    let found = find(node, &name).await?;
+    let volume = match of_objects(&door.admin, &found) {
+        None => node.roll_back(&name, force).await?,
+        Some(objects) => {
+            objects.roll_back(&name).await?;
+            node.find(objects.volume()).await?.1
+        }
+    };
+    let volume = Volume::from(volume);
     tracing::info!(snapshot = ?name, volume = ?volume.name, force, "volume rolled back");
     Ok(Json(volume))
 }

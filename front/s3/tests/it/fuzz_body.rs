@@ -23,9 +23,9 @@ pub fn ask(data: &[u8]) {
             let _ = hears.read_to_end(&mut heard).await;
             heard
         });
-        let data = data.to_vec();
+        let sent = data.to_vec();
         let saying = spawn_local(async move {
-            let _ = says.write_all(&data).await;
+            let _ = says.write_all(&sent).await;
             let _ = says.shutdown().await;
         });
         let (_stop, stopping) = watch::channel(false);
@@ -33,6 +33,9 @@ pub fn ask(data: &[u8]) {
         saying.await.expect("saying does not fail");
         let heard = hearing.await.expect("hearing does not fail");
         assert!(heard.is_empty() || heard.starts_with(b"HTTP/1."), "{}", heard.escape_ascii());
+        // Nothing that a client says is the server's fault.
+        let blames_itself = heard.windows(13).any(|bytes| bytes == b"HTTP/1.1 500 ");
+        assert!(!blames_itself, "{}\n{}", data.escape_ascii(), heard.escape_ascii());
         let violations = store.check();
         assert!(violations.is_empty(), "{violations:?}");
     });

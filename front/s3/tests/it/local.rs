@@ -2,7 +2,7 @@
 
 use kura_block::{Block, Buf, Bufs, Geometry, Local, Result, Runtime};
 use kura_object::{Format, Options, Store};
-use kura_s3::{Directory, Door, Job, Service};
+use kura_s3::{Directory, Door, Job, Service, Snapshots};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -68,6 +68,16 @@ impl Door for Jobs {
     }
 }
 
+/// The snapshots of a device that has none.
+struct NoSnapshots;
+
+#[async_trait::async_trait]
+impl Snapshots for NoSnapshots {
+    async fn open(&self, snapshot: &str) -> kura_block::Result<Arc<dyn Door>> {
+        Err(kura_block::Error::missing(format!("snapshot {snapshot}: no such snapshot")))
+    }
+}
+
 /// A service on a new store.
 pub async fn service() -> (Service, Store) {
     let device: Rc<dyn Block> = Rc::new(Memory(RefCell::new(vec![0; SIZE_BYTES])));
@@ -81,7 +91,7 @@ pub async fn service() -> (Service, Store) {
             spawn_local(job(serving.clone()));
         }
     });
-    let directory = Directory::open(Arc::new(Jobs(jobs))).await.expect("a directory");
+    let directory = Directory::open(Arc::new(Jobs(jobs)), Arc::new(NoSnapshots), None).await.expect("a directory");
     directory.create_bucket("demo").await.expect("a bucket");
     (Service::new(directory), store)
 }

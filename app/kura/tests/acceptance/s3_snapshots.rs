@@ -1,0 +1,56 @@
+//! Old versions of buckets: read through S3 and on the command line, and rolled back to.
+
+use crate::harness::{Home, Server, eventually, fails, ok, tool};
+use crate::s3::{Key, client, script, url};
+use std::time::Duration;
+
+/// A key for everything, made now.
+fn new_key(home: &Home) -> Key {
+    let made: serde_json::Value = serde_json::from_str(&home.ok(&["key", "create", "--json"])).unwrap();
+    let text = |name: &str| made[name].as_str().unwrap().to_owned();
+    Key { id: text("id"), secret: text("secret") }
+}
+
+fn step(server: &Server, step: &str, old: &Key, new: &Key) {
+    ok(script("snapshots.py", server, new).args([step, &old.id, &old.secret, &new.id, &new.secret]));
+}
+
+#[test]
+fn a_bucket_is_read_as_it_was_and_rolled_back() {
+    let home = Home::new();
+    let mut server = home.serve();
+    let old = Key::of(&server);
+    step(&server, "before", &old, &old);
+    home.ok(&["snapshot", "create", "objects@v1", "--read-only"]);
+    home.ok(&["key", "revoke", &old.id]);
+    let new = new_key(&home);
+    step(&server, "after", &old, &new);
+
+    // On the command line, and under a client that minds its bucket's name.
+    assert_eq!(home.ok(&["object", "get", "demo@v1/a"]), "old");
+    assert!(home.ok(&["object", "list", "demo@v1"]).contains("gone/1"));
+    assert!(home.ok(&["object", "stat", "demo@v1/large"]).contains("large"));
+    assert!(fails(&mut home.kura(&["object", "put", "demo@v1/x", "/etc/hostname"])).contains("read only"));
+    assert!(fails(&mut home.kura(&["object", "delete", "demo@v1/a"])).contains("read only"));
+    assert!(fails(&mut home.kura(&["object", "list", "demo@v9"])).contains("objects@v9"));
+    let mut aws = client("/usr/bin/aws", &server, &new);
+    assert_eq!(ok(aws.args(["--endpoint-url", &url(&server), "s3", "cp", "s3://demo.at.v1/a", "-"])), "old");
+    // What blocks hold is nobody's over NBD: the keys' secrets are there, too.
+    fails(tool("nbdinfo").arg(home.uri("objects@v1")));
+
+    // A crash right behind the rollback: it happened, whole, and the keys are today's.
+    home.ok(&["snapshot", "rollback", "objects@v1"]);
+    server.kill();
+    server = home.serve();
+    step(&server, "rolled", &old, &new);
+    assert!(home.ok(&["check"]).contains("all is well"));
+    // A server that lives on goes on as well; and what is open for readers does not keep a snapshot from being deleted.
+    assert_eq!(home.ok(&["object", "get", "demo@v1/a"]), "old");
+    let delete = || home.kura(&["snapshot", "delete", "objects@v1"]).output().unwrap().status.success();
+    eventually(Duration::from_secs(60), "the snapshot is deleted", delete);
+    home.ok(&["snapshot", "create", "objects@v2"]);
+    home.ok(&["object", "put", "demo/since", "/etc/hostname"]);
+    home.ok(&["snapshot", "rollback", "objects@v2"]);
+    step(&server, "rolled", &old, &new);
+    assert!(server.stop().success());
+}

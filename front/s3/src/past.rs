@@ -1,0 +1,118 @@
+//! Buckets as snapshots of the store's volume have them: opened when they are asked for, to be read only, and let go
+//! when nobody asks any more.
+
+use crate::bucket::Bucket;
+use crate::directory;
+use crate::door::{Door, Way};
+use kura_block::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::OnceCell;
+
+/// A snapshot's store that nobody asked for so long is closed: its index takes memory.
+const IDLE: Duration = Duration::from_mins(1);
+
+/// Opens the object store as snapshots have it.
+#[async_trait::async_trait]
+pub trait Snapshots: Send + Sync + 'static {
+    /// The door of the store as the snapshot of this name has it, to be read only; it is closed when the door is
+    /// dropped. `Missing` when there is no such snapshot.
+    async fn open(&self, snapshot: &str) -> Result<Arc<dyn Door>>;
+}
+
+/// What stands between a bucket and a snapshot where a client holds names to S3's rules; no bucket's own name has it.
+const AT: &str = ".at.";
+
+/// A bucket and a snapshot, where a name is both: `BUCKET@SNAPSHOT`, or `BUCKET.at.SNAPSHOT`.
+pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
+    let (bucket, snapshot) = name.split_once('@').or_else(|| name.split_once(AT))?;
+    (!bucket.is_empty() && !snapshot.is_empty()).then_some((bucket, snapshot))
+}
+
+/// The snapshots that are open.
+pub(crate) struct Past {
+    snapshots: Arc<dyn Snapshots>,
+    open: Arc<Mutex<BTreeMap<String, Arc<Opened>>>>,
+}
+
+/// A snapshot that was asked for.
+#[derive(Default)]
+struct Opened {
+    buckets: OnceCell<BTreeMap<String, Arc<Bucket>>>,
+    /// Somebody asked since it was last looked at.
+    asked: AtomicBool,
+}
+
+type Open = Mutex<BTreeMap<String, Arc<Opened>>>;
+
+fn locked(open: &Open) -> MutexGuard<'_, BTreeMap<String, Arc<Opened>>> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Past {
+    pub fn new(snapshots: Arc<dyn Snapshots>) -> Self {
+        Self { snapshots, open: Arc::default() }
+    }
+
+    /// A bucket as a snapshot has it.
+    pub async fn bucket(&self, bucket: &str, snapshot: &str) -> Result<Arc<Bucket>> {
+        let buckets = self.buckets(snapshot).await?;
+        let missing = || Error::missing(format!("snapshot {snapshot}: there was no bucket {bucket} then"));
+        buckets.get(bucket).cloned().ok_or_else(missing)
+    }
+
+    /// All buckets of a snapshot.
+    pub async fn buckets(&self, snapshot: &str) -> Result<BTreeMap<String, Arc<Bucket>>> {
+        let opened = Arc::clone(locked(&self.open).entry(snapshot.to_owned()).or_default());
+        opened.asked.store(true, Ordering::Relaxed);
+        let open = async {
+            let way = Way::new(self.snapshots.open(snapshot).await?);
+            let buckets = directory::read(way).await?.buckets;
+            tokio::spawn(watch(Arc::downgrade(&self.open), snapshot.to_owned()));
+            Ok(buckets)
+        };
+        let buckets = opened.buckets.get_or_try_init(|| open).await;
+        if buckets.is_err() {
+            self.let_go(snapshot);
+        }
+        buckets.cloned()
+    }
+
+    /// Closes a snapshot's store as soon as those have done who use it.
+    pub fn let_go(&self, snapshot: &str) {
+        locked(&self.open).retain(|open, _| !open.eq_ignore_ascii_case(snapshot));
+    }
+}
+
+/// Lets a snapshot go when nobody has asked for it for a while.
+async fn watch(open: std::sync::Weak<Open>, snapshot: String) {
+    loop {
+        tokio::time::sleep(IDLE).await;
+        let Some(open) = open.upgrade() else { return };
+        let mut open = locked(&open);
+        match open.get(&snapshot) {
+            Some(opened) if opened.asked.swap(false, Ordering::Relaxed) => {}
+            _ => {
+                open.remove(&snapshot);
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn a_name_is_a_buckets_or_a_buckets_in_a_snapshot() {
+        assert_eq!(split("demo@v1"), Some(("demo", "v1")));
+        assert_eq!(split("demo.at.v1"), Some(("demo", "v1")));
+        assert_eq!(split("demo@a.at.b@c"), Some(("demo", "a.at.b@c")));
+        for name in ["demo", "demo@", "@v1", ".at.v1", "at.home", ""] {
+            assert_eq!(split(name), None, "{name}");
+        }
+    }
+}
