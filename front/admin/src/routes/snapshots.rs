@@ -94,6 +94,10 @@ pub(super) async fn create(
         }
     };
     let wanted: Vec<_> = names.into_iter().map(spec).collect::<Result<_, _>>()?;
+    for spec in &wanted {
+        // In the middle of a transfer it is neither what it was nor what it will be.
+        door.admin.replicas.check_free(&spec.of).await?;
+    }
     let made = door.admin.node.snapshot(wanted, now_unix_s()).await?;
     for snapshot in &made {
         tracing::info!(snapshot = ?snapshot.spec.name, read_only, "snapshot made");
@@ -192,6 +196,7 @@ pub(super) async fn roll_back(
         let text = format!("volume {of} has the object store, which is in use: restart the server with --s3 off first");
         return Err(Problem::new(ProblemKind::Busy, text));
     }
+    door.admin.replicas.check_free(&of).await?;
     let volume = Volume::from(door.admin.node.roll_back(&name, force).await?);
     tracing::info!(snapshot = ?name, volume = ?volume.name, force, "volume rolled back");
     Ok(Json(volume))
