@@ -99,7 +99,7 @@ pub enum Command {
     /// Record what clients ask of a volume, and export it as a trace
     #[command(subcommand)]
     Trace(TraceCommand),
-    /// Keep copies of file trees elsewhere
+    /// Keep copies of file trees and volumes elsewhere
     #[command(subcommand)]
     Replicate(ReplicateCommand),
     /// Run the papers' experiments on simulated disks, and make a report of them

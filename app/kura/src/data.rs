@@ -7,6 +7,8 @@
 //!   DIR/disks.json  where the pool's disks are
 //!   DIR/disks/      the default pool's sparse files
 //!   DIR/schedules.json  the schedules of snapshots
+//!   DIR/replicas.json   the volumes that are copies of others
+//!   DIR/replicate/      the jobs that copy from here, and what they know
 //! ```
 
 use anyhow::{Context, Result, bail};

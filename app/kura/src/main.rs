@@ -15,6 +15,7 @@ mod nbd;
 mod new_file;
 mod node;
 mod object;
+mod replica;
 mod replicate;
 mod s3;
 mod serve;

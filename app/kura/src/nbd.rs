@@ -4,10 +4,12 @@ mod changes;
 
 use crate::{config, s3};
 use anyhow::Result;
+use kura_admin::Replicas;
 use kura_block::Geometry;
 use kura_controller::{Node, VolumeInfo};
 use kura_nbd::{Address, Export, Exports, Limits, Listener, Server, Session, Socket, Tls, TlsKeys, transmit};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
@@ -49,8 +51,8 @@ impl Doors {
     }
 
     /// Serves the volumes of `node` until `stop` says true, and every client has left or was sent away.
-    pub async fn serve(self, node: Node, stop: watch::Receiver<bool>) {
-        let server = Server::new(Volumes(node.clone()), self.limits);
+    pub async fn serve(self, node: Node, replicas: Arc<dyn Replicas>, stop: watch::Receiver<bool>) {
+        let server = Server::new(Volumes { node: node.clone(), replicas }, self.limits);
         // Each client holds a clone of `here`: when all are dropped, all have left.
         let (here, mut left) = mpsc::channel::<()>(1);
         let begin = {
@@ -120,11 +122,14 @@ async fn attend(node: Node, session: Session<Socket>, limits: Limits, stop: watc
 }
 
 /// The node's volumes as exports.
-struct Volumes(Node);
+struct Volumes {
+    node: Node,
+    replicas: Arc<dyn Replicas>,
+}
 
 impl Exports for Volumes {
     async fn list(&self) -> kura_block::Result<Vec<Export>> {
-        let volumes = self.0.volumes().await?.into_iter();
+        let volumes = self.node.volumes().await?.into_iter();
         Ok(volumes.filter(|volume| !s3::is_ours(&volume.spec.name)).map(export).collect())
     }
 
@@ -134,11 +139,13 @@ impl Exports for Volumes {
                 "volume {name} has the object store: ask for objects over S3"
             )));
         }
-        Ok(export(self.0.find(name).await?.1))
+        // In the middle of a transfer a copy is neither what it was nor what it will be.
+        self.replicas.check_free(name).await?;
+        Ok(export(self.node.find(name).await?.1))
     }
 
     async fn contexts(&self, export: &str) -> kura_block::Result<Vec<String>> {
-        Ok(changes::contexts(&self.0.volumes().await?, export))
+        Ok(changes::contexts(&self.node.volumes().await?, export))
     }
 }
 

@@ -1,27 +1,37 @@
-//! `kura replicate`: copies of file trees, without a server.
+//! `kura replicate`: copies of file trees, without a server, and of volumes, between two.
 
 mod bar;
+mod carry;
 mod jobs;
+pub mod schedule;
 mod serve;
+mod sites;
 mod text;
+mod volume;
 
 use crate::cli::{Common, ReplicateCommand, ReplicateData as Data, ReplicateHow as How, ReplicateRun};
 use crate::show::Out;
 use anyhow::{Context, Result, bail};
-use kura_replicate::{Job, Jobs, Options, Place, Progress, Summary, Target, rfc3339};
+use carry::{bring_back, carry, carry_job, waited_for};
+use kura_replicate::{Job, Jobs, Options, Origin, Place, Progress, Summary, Target, rfc3339};
+use sites::{Home, Site};
 use std::io::{Write, stderr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
+use volume::Pair;
 
 /// Carries a command of replication out.
 pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode> {
     let out = common.out();
     match command {
         ReplicateCommand::Add { name, source, target, every, rpo, how, data } => {
-            let source = source.canonicalize().with_context(|| format!("the source {}", source.display()))?;
+            let source = absolute_origin(source)?;
             let target = absolute(target.parse().map_err(anyhow::Error::msg)?)?;
-            let options = how.over(Options::default());
+            let options = absolute_files(how.over(Options::default()))?;
+            if let Origin::Volume(volume) = &source {
+                Pair::of(&home(common), volume, &target, &options)?;
+            }
             let job = Job { source, target: target.to_string(), every, rpo, failed_over: false, options };
             Jobs::under(&data.path).add(&name, &job)?;
             let standing = Jobs::under(&data.path).standing(&name, SystemTime::now())?;
@@ -38,23 +48,28 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
         }
         ReplicateCommand::Verify { what, how, data } => return verify(&what, &how, &data, common),
         ReplicateCommand::Failover { name, anyway, data } => {
-            let jobs = Jobs::under(&data.path);
-            let job = jobs.get(&name)?;
-            let token = common.token.clone().unwrap_or_default();
-            let marker = kura_replicate::failover(&job, &Options { token, ..job.options.clone() }, anyway)?;
-            jobs.write(&name, &Job { failed_over: true, ..job })?;
-            out.show(&marker, |marker| {
-                let point = marker.recovery_point.as_deref().unwrap_or("no moment in particular");
-                format!("failed over: the copy is the source as of {point}; `kura replicate failback {name}` goes back")
-            })?;
+            match Origin::from(name.clone()) {
+                // Where the copy is: the source may be lost, and its jobs with it.
+                Origin::Volume(volume) => let_go(&here(common, &volume)?, out)?,
+                Origin::Tree(_) => failover(&Jobs::under(&data.path), &name, anyway, common)?,
+            }
         }
-        ReplicateCommand::Failback { name, data } => return failback(&Jobs::under(&data.path), &name, out),
+        ReplicateCommand::Failback { name, data } => return failback(&Jobs::under(&data.path), &name, common),
         ReplicateCommand::Remove { name, data } => {
             Jobs::under(&data.path).remove(&name)?;
             out.show(&serde_json::json!({ "removed": name }), |_| format!("removed {name}; its copy stays"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The kura that has the sources of volumes.
+fn home(common: &Common) -> Home<'_> {
+    Home { server: &common.server, token: common.token.as_deref(), ca: common.ca.as_deref() }
+}
+
+fn here(common: &Common, volume: &str) -> Result<Site> {
+    Site::new(common.server.clone(), common.token.as_deref(), common.ca.as_deref(), volume)
 }
 
 /// A job is run from other directories, too.
@@ -65,6 +80,25 @@ fn absolute(target: Target) -> Result<Target> {
     })
 }
 
+/// The same, of a source, which must be there.
+fn absolute_origin(source: String) -> Result<Origin> {
+    Ok(match Origin::from(source) {
+        Origin::Tree(path) => {
+            Origin::Tree(path.canonicalize().with_context(|| format!("the source {}", path.display()))?)
+        }
+        source @ Origin::Volume(_) => source,
+    })
+}
+
+fn absolute_files(options: Options) -> Result<Options> {
+    let absolute = |path: Option<PathBuf>| path.map(std::path::absolute).transpose();
+    Ok(Options {
+        target_token_file: absolute(options.target_token_file)?,
+        target_ca: absolute(options.target_ca)?,
+        ..options
+    })
+}
+
 fn run(command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
     let jobs = Jobs::under(&command.data.path);
     match &command.what[..] {
@@ -72,8 +106,13 @@ fn run(command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
         [source, target] => {
             let target: Target = target.parse().map_err(anyhow::Error::msg)?;
             let options = said(command, common, Options::default());
-            let folder = jobs.folder_of_pair(Path::new(source), &target);
-            pass(Path::new(source), &target, &options, &folder, common.out())
+            // A source that is not there leaves nothing behind.
+            let source = absolute_origin(source.clone())?;
+            let place = Place::take(&jobs.folder_of_pair(&source, &target))?;
+            let progress = Progress::default();
+            let work = || carry((&source, &target), &options, &home(common), &place, &progress);
+            let summary = bar::during(&progress, common.out(), work)?;
+            tell(&summary, &place.failures(), common.out())
         }
         _ if command.follow => jobs::follow(&jobs, command, common),
         _ => Ok(jobs::due(&jobs, command, common)),
@@ -82,12 +121,11 @@ fn run(command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
 
 /// Runs a job.
 fn one(jobs: &Jobs, name: &str, command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
-    let job = jobs.get(name)?;
-    if job.failed_over {
-        bail!("{name} was failed over: its target may hold newer work, and does not become a copy again by a run");
-    }
-    let options = said(command, common, job.options.clone());
-    pass(&job.source, &job.target()?, &options, &jobs.folder(name), common.out())
+    let options = said(command, common, jobs.get(name)?.options);
+    let progress = Progress::default();
+    let work = || carry_job(jobs, name, &options, &home(common), &progress);
+    let summary = bar::during(&progress, common.out(), work)?;
+    tell(&summary, &Place::failures_in(&jobs.folder(name)), common.out())
 }
 
 fn said(command: &ReplicateRun, common: &Common, options: Options) -> Options {
@@ -96,19 +134,8 @@ fn said(command: &ReplicateRun, common: &Common, options: Options) -> Options {
     Options { dry_run, recheck, adopt, allow_empty, token, ..command.how.over(options) }
 }
 
-/// One run, with its bar, its summary and its complaints.
-fn pass(source: &Path, target: &Target, options: &Options, folder: &Path, out: Out) -> Result<ExitCode> {
-    // A source that is not there leaves nothing behind.
-    let source = source.canonicalize().with_context(|| format!("the source {}", source.display()))?;
-    let place = Place::take(folder)?;
-    let progress = Progress::default();
-    let done = bar::during(&progress, out, || kura_replicate::run(&source, target, options, &place, &progress));
-    let summary = done?;
-    tell(&summary, &place, out)
-}
-
 /// Shows what a run came to, and complains of what was not copied.
-fn tell(summary: &Summary, place: &Place, out: Out) -> Result<ExitCode> {
+fn tell(summary: &Summary, failures: &std::path::Path, out: Out) -> Result<ExitCode> {
     out.show(summary, text::summary)?;
     if summary.failed == 0 {
         return Ok(ExitCode::SUCCESS);
@@ -121,7 +148,7 @@ fn tell(summary: &Summary, place: &Place, out: Out) -> Result<ExitCode> {
         let _ = writeln!(stderr(), "kura: not copied: {example}{more}: {cause}");
     }
     if !summary.dry_run {
-        let _ = writeln!(stderr(), "kura: {} not copied, listed in {}", summary.failed, place.failures().display());
+        let _ = writeln!(stderr(), "kura: {} not copied, listed in {}", summary.failed, failures.display());
     }
     Ok(ExitCode::FAILURE)
 }
@@ -135,26 +162,65 @@ fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<Ex
         }
         [source, target, ..] => {
             let target = target.parse().map_err(anyhow::Error::msg)?;
-            (PathBuf::from(source), target, how.over(Options::default()))
+            (Origin::from(source.clone()), target, how.over(Options::default()))
         }
         [] => bail!("name a job, or a source and a target"),
     };
-    let token = common.token.clone().unwrap_or_default();
-    let verified = kura_replicate::verify(&source, &target, &Options { token, ..options })?;
+    let options = Options { token: common.token.clone().unwrap_or_default(), ..options };
+    let verified = match &source {
+        Origin::Tree(path) => kura_replicate::verify(path, &target, &options)?,
+        Origin::Volume(volume) => waited_for(Pair::of(&home(common), volume, &target, &options)?.verify())?,
+    };
     common.out().show(&verified, text::verified)?;
     Ok(if verified.differing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn failback(jobs: &Jobs, name: &str, out: Out) -> Result<ExitCode> {
+fn failover(jobs: &Jobs, name: &str, anyway: bool, common: &Common) -> Result<()> {
+    let job = jobs.get(name)?;
+    let token = common.token.clone().unwrap_or_default();
+    let options = Options { token, ..job.options.clone() };
+    match &job.source {
+        Origin::Volume(volume) => {
+            let pair = Pair::of(&home(common), volume, &job.target()?, &options)?;
+            // From here on the schedule leaves it alone, even if what follows is cut off.
+            jobs.write(name, &Job { failed_over: true, ..job.clone() })?;
+            if let Err(error) = let_go(&pair.target, common.out()) {
+                jobs.write(name, &job)?;
+                return Err(error);
+            }
+            Ok(())
+        }
+        Origin::Tree(_) => {
+            let marker = kura_replicate::failover(&job, &options, anyway)?;
+            jobs.write(name, &Job { failed_over: true, ..job })?;
+            common.out().show(&marker, |marker| {
+                let point = marker.recovery_point.as_deref().unwrap_or("no moment in particular");
+                format!("failed over: the copy is the source as of {point}; `kura replicate failback {name}` goes back")
+            })
+        }
+    }
+}
+
+/// Makes a copy of a volume a volume like any other.
+fn let_go(site: &Site, out: Out) -> Result<()> {
+    let replica = waited_for(async { Ok(site.client.promote(&site.volume).await?) })?;
+    out.show(&replica, |replica| {
+        let point = replica.point.as_deref().unwrap_or_default();
+        format!("failed over: volume {} is what its source was at {point}, and may be written to", replica.volume)
+    })
+}
+
+fn failback(jobs: &Jobs, name: &str, common: &Common) -> Result<ExitCode> {
     let job = jobs.get(name)?;
     let place = Place::take(&jobs.folder(name).join("back"))?;
     let progress = Progress::default();
-    let done = bar::during(&progress, out, || kura_replicate::failback(&job, &job.options, &place, &progress));
-    let summary = done?;
+    let options = Options { token: common.token.clone().unwrap_or_default(), ..job.options.clone() };
+    let work = || bring_back(&job, &options, &home(common), &place, &progress);
+    let summary = bar::during(&progress, common.out(), work)?;
     if summary.is_complete {
         jobs.write(name, &Job { failed_over: false, ..job })?;
     }
-    tell(&summary, &place, out)
+    tell(&summary, &place.failures(), common.out())
 }
 
 /// Now, as messages tell it.

@@ -6,6 +6,7 @@ use crate::data::DataDir;
 use crate::disks::{Book, found, planned, unlike};
 use crate::greeting::Greeting;
 use crate::node::{Running, limits, make_pool};
+use crate::replica::Keeper;
 use crate::s3::Objects;
 use crate::show::print;
 use crate::snapshot::schedule::{Schedules, carry_out};
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
@@ -68,7 +69,8 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
             data.finish()?;
         }
         let schedules = Arc::new(Schedules::open(&data)?);
-        doors.serve(&data, running, Stores { book, schedules, objects, key }, metrics).await
+        let keeper = Arc::new(Keeper::open(&data, running.node.clone())?);
+        doors.serve(&data, running, Stores { book, schedules, keeper, objects, key }, metrics).await
     })
 }
 
@@ -102,6 +104,7 @@ async fn make_demo(config: &Config, running: &Running, objects: Option<&Objects>
 struct Stores {
     book: Book,
     schedules: Arc<Schedules>,
+    keeper: Arc<Keeper>,
     objects: Option<Arc<Objects>>,
     /// A key that was made just now.
     key: Option<Arc<Key>>,
@@ -139,7 +142,7 @@ impl Doors {
         metrics: PrometheusHandle,
     ) -> Result<ExitCode> {
         let mut signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let Stores { book, schedules, objects, key } = stores;
+        let Stores { book, schedules, keeper, objects, key } = stores;
         let book = Arc::new(book);
         book.note(found(&running.node.pool().await?))?;
         let admin = Admin {
@@ -151,6 +154,7 @@ impl Doors {
             disks: Arc::<Book>::clone(&book),
             objects: objects.as_ref().map(Objects::desk),
             schedules: Arc::<Schedules>::clone(&schedules),
+            replicas: Arc::<Keeper>::clone(&keeper),
             started_at: Timestamp::now(),
         };
         let volumes = running.node.volumes().await?;
@@ -177,30 +181,34 @@ impl Doors {
             doors.spawn(kura_s3::sweep(Arc::clone(&objects.directory), stopping.clone()));
         }
         let tending = stopping.clone();
-        doors.spawn(self.nbd.serve(running.node.clone(), stopping));
+        doors.spawn(keeper.jobs().carry_out(stopping.clone()));
+        doors.spawn(self.nbd.serve(running.node.clone(), Arc::<Keeper>::clone(&keeper), stopping));
         let upkeep = tokio::spawn(keep_up(metrics));
         doors.spawn(tend(running.node.clone(), book, tending.clone()));
-        doors.spawn(carry_out(running.node.clone(), schedules, tending));
+        doors.spawn(carry_out(running.node.clone(), schedules, Arc::<Keeper>::clone(&keeper), tending));
         print(&format!("{greeting}\nready"))?;
         // Without systemd there is nobody to tell.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        tokio::select! {
-            _ = signals.0.recv() => tracing::info!("SIGTERM: stopping"),
-            _ = signals.1.recv() => tracing::info!("SIGINT: stopping"),
-        }
+        signalled(&mut signals).await;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         upkeep.abort();
         tokio::select! {
-            stopped = timeout(STOP, wind_down(stop, doors, objects, &running)) => {
+            stopped = timeout(STOP, wind_down(stop, doors, (objects, keeper), &running)) => {
                 stopped.context("not stopped in time: the next start recovers what was acknowledged")??;
             }
             // Asked again: at once, then.
-            _ = signals.0.recv() => std::process::exit(1),
-            _ = signals.1.recv() => std::process::exit(1),
+            () = signalled(&mut signals) => std::process::exit(1),
         }
         running.join();
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+async fn signalled((terminate, interrupt): &mut (Signal, Signal)) {
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
     }
 }
 
@@ -247,15 +255,16 @@ async fn tend(node: Node, book: Arc<Book>, mut stopping: watch::Receiver<bool>) 
     }
 }
 
-/// Closes the doors, then the object store, and stops the node.
+/// Closes the doors, lets what came through them end, then closes the object store, and stops the node.
 async fn wind_down(
     stop: watch::Sender<bool>,
     mut doors: JoinSet<()>,
-    objects: Option<Arc<Objects>>,
+    (objects, keeper): (Option<Arc<Objects>>, Arc<Keeper>),
     running: &Running,
 ) -> Result<()> {
     stop.send_replace(true);
     while doors.join_next().await.is_some() {}
+    keeper.rest().await;
     if let Some(objects) = objects {
         objects.close().await?;
     }

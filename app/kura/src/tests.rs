@@ -3,6 +3,7 @@
 use crate::data::DataDir;
 use crate::disks::{Book, Planned, found};
 use crate::node::{Running, Shape, make_pool};
+use crate::replica::Keeper;
 use crate::size::Size;
 use crate::snapshot::schedule::Schedules;
 use kura_admin::{
@@ -63,6 +64,7 @@ async fn serve(data: &DataDir) -> Served {
         disks: Arc::new(book),
         objects: None,
         schedules: Arc::new(Schedules::open(data).unwrap()),
+        replicas: Arc::new(Keeper::open(data, running.node.clone()).unwrap()),
         started_at: Timestamp::now(),
     };
     let socket = data.join("admin.sock");

@@ -1,9 +1,11 @@
 //! The client: typed requests over a Unix socket, HTTP or HTTPS.
 
 mod objects;
+mod replicas;
 mod snapshots;
 
 pub use objects::ObjectBytes;
+pub use replicas::FrameClient;
 
 use crate::lines::Lines;
 use crate::{
@@ -13,7 +15,7 @@ use crate::{
 use axum::body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper::http::request::Builder;
 use hyper::http::{Method, Request, Response, StatusCode, header, uri::Authority};
 use hyper_util::rt::TokioIo;
@@ -292,16 +294,22 @@ impl Client {
             request = request.header(header::AUTHORIZATION, token.bearer());
         }
         let request = request.body(body).map_err(|error| self.garbled(error))?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(self.connect().await?)).await.map_err(|error| self.garbled(error))?;
-        // The connection ends with its answer; how it ends is seen in the answer.
-        tokio::spawn(async { connection.await.ok() });
+        let mut sender = self.converse().await?;
         let response = sender.send_request(request).await.map_err(|error| self.garbled(error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
         Err(self.refusal(status, response).await)
+    }
+
+    /// A new connection, to send requests on.
+    async fn converse(&self) -> Result<SendRequest<Body>> {
+        let stream = TokioIo::new(self.connect().await?);
+        let (sender, connection) = http1::handshake(stream).await.map_err(|error| self.garbled(error))?;
+        // The connection ends with its sender; how it ends is seen in the answers.
+        tokio::spawn(async { connection.await.ok() });
+        Ok(sender)
     }
 
     async fn refusal(&self, status: StatusCode, response: Response<Incoming>) -> ClientError {

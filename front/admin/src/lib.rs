@@ -21,6 +21,7 @@ mod lines;
 mod metrics;
 mod objects;
 mod problem;
+mod replicas;
 mod resources;
 mod routes;
 mod server;
@@ -30,13 +31,16 @@ mod tier;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Client, ClientError, ObjectBytes, RecordedRequests, ServerUri};
+pub use client::{Client, ClientError, FrameClient, ObjectBytes, RecordedRequests, ServerUri};
 pub use guard::Token;
 pub use objects::{
     AccessKey, BatchResult, BatchStep, Bucket, Condition, Content, Grant, NewBucket, NewKey, Object, ObjectBatch,
     ObjectHead, ObjectPage, ObjectQuery, Objects, Versioning,
 };
 pub use problem::{Problem, ProblemKind};
+pub use replicas::{
+    Follow, NewPoint, NewTransfer, PartHash, Replica, ReplicaState, ReplicaTransfer, Replicas, ReplicationJob,
+};
 pub use resources::{
     CheckRequest, CheckResult, Controller, Disk, DiskClass, DiskState, Health, Job, JobState, Layout, NewDisk,
     NewRecording, NewVolume, Pool, RecordedOp, RecordedRequest, Recording, RecordingState, ResizeVolume, Status,

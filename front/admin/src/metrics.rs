@@ -1,13 +1,13 @@
 //! What Prometheus reads of the node: every name of it.
 
-use crate::TierStatus;
 use crate::resources::{Controller, Disk, DiskState, Health, Status, Volume};
+use crate::{ReplicationJob, TierStatus};
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge, with_local_recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 /// `status` and the tiers as Prometheus text. Each scrape has a recorder of its own, so that what is gone, such as a deleted volume,
 /// is told no more.
-pub(crate) fn render(status: &Status, tier: &TierStatus) -> String {
+pub(crate) fn render(status: &Status, tier: &TierStatus, jobs: &[ReplicationJob]) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
     with_local_recorder(&recorder, || {
         describe();
@@ -16,6 +16,7 @@ pub(crate) fn render(status: &Status, tier: &TierStatus) -> String {
         status.controllers.iter().for_each(tell_controller);
         status.volumes.iter().for_each(tell_volume);
         tell_tier(tier);
+        jobs.iter().for_each(tell_job);
     });
     recorder.handle().render()
 }
@@ -100,6 +101,24 @@ fn tell_controller(controller: &Controller) {
     counter!("kura_controller_writes_total", &labels).absolute(controller.writes);
     counter!("kura_controller_read_bytes_total", &labels).absolute(controller.read_bytes);
     counter!("kura_controller_written_bytes_total", &labels).absolute(controller.written_bytes);
+}
+
+fn tell_job(job: &ReplicationJob) {
+    describe_gauge!(
+        "kura_replicate_recovery_point_age_seconds",
+        Unit::Seconds,
+        "How old the moment is that the copy is of"
+    );
+    describe_gauge!("kura_replicate_late", "1 when that is older than the job's RPO, or there is none");
+    describe_gauge!("kura_replicate_complete", "1 when the job's last run could copy everything");
+    describe_gauge!("kura_replicate_running", "1 while this server runs it");
+    let labels = [("job", job.name.clone()), ("source", job.source.clone()), ("target", job.target.clone())];
+    if let Some(age_s) = job.recovery_point_age_s {
+        gauge!("kura_replicate_recovery_point_age_seconds", &labels).set(age_s);
+    }
+    gauge!("kura_replicate_late", &labels).set(u8::from(job.is_late));
+    gauge!("kura_replicate_complete", &labels).set(u8::from(job.is_complete));
+    gauge!("kura_replicate_running", &labels).set(u8::from(job.is_running));
 }
 
 fn tell_volume(volume: &Volume) {

@@ -1,12 +1,13 @@
 //! The door from outside: its routes, its guards, its listeners and its client.
 
 use crate::{
-    Access, Admin, Client, ClientError, Disks, Listener, NewDisk, Problem, ProblemKind, Schedules, ServerUri,
-    SnapshotSchedule, Timestamp, Token,
+    Access, Admin, Client, ClientError, Disks, Follow, Listener, NewDisk, NewTransfer, PartHash, Problem, ProblemKind,
+    Replica, Replicas, ReplicationJob, Schedules, ServerUri, SnapshotSchedule, Timestamp, Token,
 };
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use kura_controller::Node;
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -20,7 +21,7 @@ use tower::ServiceExt;
 use uuid::Uuid;
 
 /// Every route, as described to clients: removing or renaming one breaks them.
-const ROUTES: [&str; 52] = [
+const ROUTES: [&str; 62] = [
     "DELETE /api/v1/buckets/{bucket}",
     "DELETE /api/v1/buckets/{bucket}/objects/{key}",
     "DELETE /api/v1/keys/{id}",
@@ -40,10 +41,15 @@ const ROUTES: [&str; 52] = [
     "GET /api/v1/keys",
     "GET /api/v1/pool",
     "GET /api/v1/recordings",
+    "GET /api/v1/replicas",
+    "GET /api/v1/replicas/{volume}",
+    "GET /api/v1/replication-jobs",
     "GET /api/v1/snapshot-schedules",
     "GET /api/v1/snapshots",
     "GET /api/v1/snapshots/{name}",
     "GET /api/v1/snapshots/{name}/changes",
+    "GET /api/v1/snapshots/{name}/frame",
+    "GET /api/v1/snapshots/{name}/hash",
     "GET /api/v1/status",
     "GET /api/v1/tier",
     "GET /api/v1/tier/moves",
@@ -64,6 +70,10 @@ const ROUTES: [&str; 52] = [
     "POST /api/v1/disks/{id}/fail",
     "POST /api/v1/disks/{id}/remove",
     "POST /api/v1/keys",
+    "POST /api/v1/replicas/{volume}/frames",
+    "POST /api/v1/replicas/{volume}/points",
+    "POST /api/v1/replicas/{volume}/promote",
+    "POST /api/v1/replicas/{volume}/transfer",
     "POST /api/v1/snapshot-schedules",
     "POST /api/v1/snapshots",
     "POST /api/v1/snapshots/{name}/clone",
@@ -72,6 +82,7 @@ const ROUTES: [&str; 52] = [
     "POST /api/v1/volumes/{name}/recording",
     "POST /api/v1/volumes/{name}/recording/stop",
     "PUT /api/v1/buckets/{bucket}/objects/{key}/content",
+    "PUT /api/v1/replicas/{volume}",
     "PUT /api/v1/volumes/{name}/tier",
 ];
 
@@ -109,6 +120,56 @@ impl Schedules for NoSchedules {
     }
 }
 
+/// A server that keeps no copies of volumes.
+struct NoReplicas;
+
+fn no_replica<T>(volume: &str) -> kura_block::Result<T> {
+    Err(kura_block::Error::missing(format!("volume {volume}: is no copy")))
+}
+
+#[async_trait::async_trait]
+impl Replicas for NoReplicas {
+    async fn jobs(&self) -> kura_block::Result<Vec<ReplicationJob>> {
+        Ok(Vec::new())
+    }
+
+    async fn list(&self) -> kura_block::Result<Vec<Replica>> {
+        Ok(Vec::new())
+    }
+
+    async fn follow(&self, volume: &str, _how: Follow) -> kura_block::Result<Replica> {
+        no_replica(volume)
+    }
+
+    async fn begin(&self, volume: &str, _new: NewTransfer) -> kura_block::Result<Replica> {
+        no_replica(volume)
+    }
+
+    async fn apply(&self, volume: &str, _frame: Bytes) -> kura_block::Result<()> {
+        no_replica(volume)
+    }
+
+    async fn complete(&self, volume: &str, _to: &str) -> kura_block::Result<Replica> {
+        no_replica(volume)
+    }
+
+    async fn promote(&self, volume: &str) -> kura_block::Result<Replica> {
+        no_replica(volume)
+    }
+
+    async fn check_free(&self, _volume: &str) -> kura_block::Result<()> {
+        Ok(())
+    }
+
+    async fn frame(&self, snapshot: &str, _since: Option<&str>, _offset: u64) -> kura_block::Result<Bytes> {
+        no_replica(snapshot)
+    }
+
+    async fn hash(&self, snapshot: &str, _offset: u64) -> kura_block::Result<PartHash> {
+        no_replica(snapshot)
+    }
+}
+
 /// The routes over a node without controllers: enough for everything that does not reach one.
 fn routes() -> Router {
     crate::router(Admin {
@@ -120,6 +181,7 @@ fn routes() -> Router {
         disks: Arc::new(NoDisks),
         objects: None,
         schedules: Arc::new(NoSchedules),
+        replicas: Arc::new(NoReplicas),
         started_at: Timestamp::now(),
     })
 }

@@ -64,7 +64,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    pub(crate) fn new(path: impl Into<Vec<u8>>, cause: impl ToString) -> Self {
+    /// What was not carried, or differs, and why.
+    pub fn new(path: impl Into<Vec<u8>>, cause: impl ToString) -> Self {
         Self { path: path.into(), cause: cause.to_string() }
     }
 }

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::error::{Error, Result};
+use crate::origin::Origin;
 use crate::run::{Options, Summary, last};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,8 @@ use xxhash_rust::xxh3::xxh3_128;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
-    /// What is copied, absolute.
-    pub source: PathBuf,
+    /// What is copied; a directory is absolute.
+    pub source: Origin,
     /// Where its copy is kept.
     pub target: String,
     /// How often it runs; never by itself where none is said.
@@ -65,6 +66,16 @@ pub struct Standing {
     pub last: Option<Summary>,
 }
 
+impl Standing {
+    /// Whether so much time has gone by since its last run began.
+    pub fn is_due(&self, now: SystemTime) -> bool {
+        let Some(every) = self.job.every.filter(|_| !self.job.failed_over) else { return false };
+        let last = self.last.as_ref().and_then(|last| humantime::parse_rfc3339(&last.started_at).ok());
+        // A clock that was set back must not stop a schedule for as long.
+        last.is_none_or(|last| now.duration_since(last).unwrap_or(every) >= every)
+    }
+}
+
 impl Jobs {
     /// The jobs under a data directory, which need not exist.
     pub fn under(data: &Path) -> Self {
@@ -77,13 +88,16 @@ impl Jobs {
     }
 
     /// Where runs of a pair without a name keep it.
-    pub fn folder_of_pair(&self, source: &Path, target: &Target) -> PathBuf {
-        let source = source.canonicalize().unwrap_or_else(|_| source.to_owned());
+    pub fn folder_of_pair(&self, source: &Origin, target: &Target) -> PathBuf {
+        let source = match source {
+            Origin::Tree(path) => path.canonicalize().unwrap_or_else(|_| path.clone()).display().to_string(),
+            source @ Origin::Volume(_) => source.to_string(),
+        };
         let target = match target {
             Target::Local(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string(),
             target => target.to_string(),
         };
-        let hash = xxh3_128(format!("{}\n{target}", source.display()).as_bytes());
+        let hash = xxh3_128(format!("{source}\n{target}").as_bytes());
         self.folder.join(".pairs").join(format!("{hash:032x}"))
     }
 
@@ -180,7 +194,7 @@ mod tests {
         let jobs = Jobs::under(data.path());
         let options = Options { nodes: vec!["local=b".parse().unwrap()], bandwidth: Some(7), ..Options::default() };
         let job = Job {
-            source: "/a".into(),
+            source: Origin::from("/a".to_owned()),
             target: "kura://h:1/x".into(),
             every: Some(Duration::from_mins(5)),
             rpo: None,

@@ -6,6 +6,7 @@
 //!   tree     what a tree is, what it was, and what has changed
 //!   kura     workers of our own, with kura at both ends
 //!   rsync    workers that are rsync processes, on this machine and others
+//!   volume   volumes: what a run does next, and how blocks travel
 //! ```
 //!
 //! Begin with [`run()`]. Whatever cannot be carried is told with its path and cause, and everything else is carried.
@@ -17,16 +18,19 @@ mod error;
 mod job;
 mod kura;
 mod marker;
+mod origin;
 mod progress;
 mod rsync;
 mod run;
 mod target;
 mod tree;
+pub mod volume;
 
 pub use error::{Error, Failure, Result, escaped};
 pub use job::{Job, Jobs, Standing};
-pub use kura::{Service, serve_stream};
+pub use kura::{Limit, Service, serve_stream};
 pub use marker::{Marker, State, rfc3339};
+pub use origin::Origin;
 pub use progress::{Counter, Phase, Progress};
 pub use run::{Node, Options, Place, Split, Summary, Verified, With, Worker, failback, failover, last, run, verify};
 pub use target::Target;

@@ -23,16 +23,19 @@ pub struct Counter {
 }
 
 impl Counter {
-    pub(crate) fn add(&self, files: u64, bytes: u64) {
+    /// Counts what was carried.
+    pub fn add(&self, files: u64, bytes: u64) {
         self.files.fetch_add(files, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub(crate) fn sent(&self, bytes: u64) {
+    /// Counts bytes that went over the wire.
+    pub fn sent(&self, bytes: u64) {
         self.sent.fetch_add(bytes, Relaxed);
     }
 
-    pub(crate) fn sent_bytes(&self) -> u64 {
+    /// Bytes that went over the wire.
+    pub fn sent_bytes(&self) -> u64 {
         self.sent.load(Relaxed)
     }
 
@@ -76,14 +79,16 @@ impl Progress {
         self.scanned.fetch_add(files, Relaxed);
     }
 
-    pub(crate) fn carry(&self, files: u64, bytes: u64, workers: usize) {
+    /// Begins to carry, so much by so many workers.
+    pub fn carry(&self, files: u64, bytes: u64, workers: usize) {
         self.total.add(files, bytes);
         // A progress is of one run.
         let _ = self.workers.set((0..workers).map(|_| Counter::default()).collect());
         self.phase.store(1, Relaxed);
     }
 
-    pub(crate) fn finish(&self) {
+    /// All is carried.
+    pub fn finish(&self) {
         self.phase.store(2, Relaxed);
     }
 }

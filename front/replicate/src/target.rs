@@ -27,6 +27,13 @@ pub enum Target {
         /// From the root.
         path: String,
     },
+    /// `https://HOST:PORT/VOLUME`, or `http` on this machine: a volume of the kura whose REST door is there.
+    Kura {
+        /// `https://HOST:PORT`.
+        server: String,
+        /// The volume.
+        volume: String,
+    },
 }
 
 impl FromStr for Target {
@@ -54,6 +61,13 @@ impl FromStr for Target {
             }
             return Ok(Self::Ssh { host, port, path: format!("/{path}") });
         }
+        for scheme in ["https://", "http://"] {
+            let Some(rest) = text.strip_prefix(scheme) else { continue };
+            let (address, volume) = parts(rest)
+                .filter(|(_, volume)| !volume.is_empty() && !volume.contains('@'))
+                .ok_or_else(|| format!("write {scheme}HOST:PORT/VOLUME"))?;
+            return Ok(Self::Kura { server: format!("{scheme}{address}"), volume });
+        }
         if text.starts_with("rsync://") {
             return Ok(Self::Rsync(text.trim_end_matches('/').to_owned()));
         }
@@ -73,6 +87,7 @@ impl fmt::Display for Target {
         match self {
             Self::Local(path) => path.display().fmt(f),
             Self::Rsync(text) => f.write_str(text),
+            Self::Kura { server, volume } => write!(f, "{server}/{volume}"),
             Self::Tcp { address, path } => write!(f, "kura://{address}/{path}"),
             Self::Ssh { host, port: Some(port), path } => write!(f, "ssh://{host}:{port}{path}"),
             Self::Ssh { host, port: None, path } => write!(f, "ssh://{host}{path}"),
@@ -98,6 +113,9 @@ mod tests {
             ("kura://h:7402", Some(Target::Tcp { address: "h:7402".into(), path: String::new() })),
             ("ssh://me@b/x y", Some(ssh(None))),
             ("ssh://me@b:22/x y", Some(ssh(Some(22)))),
+            ("https://h:7400/v", Some(Target::Kura { server: "https://h:7400".into(), volume: "v".into() })),
+            ("http://h:7400", None),
+            ("https://h:7400/v@monday", None),
             ("kura://h/a", None),
             ("kura:///a", None),
             ("ssh://b", None),

@@ -6,11 +6,12 @@ use kura_replicate::{Node, Options};
 use std::path::PathBuf;
 use std::time::Duration;
 
-const TARGETS: &str = "A target is a directory, kura://HOST:PORT/PATH or ssh://HOST/PATH (kura on the other end), or what \
+const TARGETS: &str = "A source is a directory, or volume:NAME, which goes to a volume of another kura, named by its \
+                       REST door: https://HOST:PORT/VOLUME. For a directory, a target is a directory, kura://HOST:PORT/PATH or ssh://HOST/PATH (kura on the other end), or what \
                        rsync reaches: HOST:PATH, rsync://HOST/MODULE/PATH. What is only at the target is deleted there; \
                        a target that is not empty and no copy of kura's is refused.";
 
-/// Commands on copies of file trees; they need no server.
+/// Commands on copies of file trees, which need no server, and of volumes, which need one at each end.
 #[derive(Debug, Subcommand)]
 pub enum ReplicateCommand {
     /// Add a job: a copy that is kept, over and over
@@ -18,12 +19,12 @@ pub enum ReplicateCommand {
     Add {
         /// Its name
         name: String,
-        /// The directory that is copied
+        /// What is copied: a directory, or volume:NAME of the server
         #[arg(value_hint = ValueHint::DirPath)]
-        source: PathBuf,
+        source: String,
         /// Where the copy is kept
         target: String,
-        /// How often `kura replicate run --follow` and `--due` run it, such as 5m
+        /// How often a server on this data directory, and `kura replicate run --follow`, run it, such as 5m
         #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
         every: Option<Duration>,
         /// How old the copy may become before `status` says late, such as 15m
@@ -56,9 +57,9 @@ pub enum ReplicateCommand {
     },
     /// Let go of a job's copy, to work with it: no run changes it any more
     Failover {
-        /// The job's name
+        /// The job's name; or, where the copy is, volume:NAME of the server
         name: String,
-        /// Even if the copy is not whole
+        /// Even if the copy of a tree is not whole
         #[arg(long)]
         anyway: bool,
         #[command(flatten)]
@@ -123,7 +124,7 @@ pub struct Run {
     /// Compare with what the target has, not with what the last run left there
     #[arg(long)]
     pub recheck: bool,
-    /// Take a target that is not empty or the copy of another source: what is only there is deleted
+    /// Take a target that is not empty or the copy of another source: what is only there is lost
     #[arg(long)]
     pub adopt: bool,
     /// Empty the copy of a source that is empty
@@ -159,6 +160,15 @@ pub struct How {
     /// Bytes a second that all workers may send together, such as 50M
     #[arg(long, value_name = "SIZE")]
     bandwidth: Option<Size>,
+    /// Snapshots that a volume's copy keeps, one a run [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    keep: Option<u32>,
+    /// A file with the target's token [default: --token]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    target_token_file: Option<PathBuf>,
+    /// The authority to trust with an https target, a PEM file [default: --ca]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    target_ca: Option<PathBuf>,
     /// End before the copy would survive a power cut
     #[arg(long, action = ArgAction::SetTrue)]
     no_sync: bool,
@@ -178,6 +188,9 @@ impl How {
             workers: self.workers.map_or(options.workers, usize::from),
             nodes: if self.nodes.is_empty() { options.nodes } else { self.nodes.clone() },
             bandwidth: self.bandwidth.map(|size| size.0).or(options.bandwidth),
+            keep: self.keep.unwrap_or(options.keep),
+            target_token_file: self.target_token_file.clone().or(options.target_token_file),
+            target_ca: self.target_ca.clone().or(options.target_ca),
             durable: options.durable && !self.no_sync,
             in_place: options.in_place || self.in_place,
             ..options

@@ -15,7 +15,7 @@ const TICK: Duration = Duration::from_millis(500);
 pub fn due(jobs: &Jobs, command: &ReplicateRun, common: &Common) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for name in jobs.names() {
-        if is_due(jobs, &name) {
+        if jobs.standing(&name, SystemTime::now()).is_ok_and(|standing| standing.is_due(SystemTime::now())) {
             match one(jobs, &name, command, common) {
                 Ok(ExitCode::SUCCESS) => {}
                 Ok(_) => code = ExitCode::FAILURE,
@@ -41,12 +41,4 @@ pub fn follow(jobs: &Jobs, command: &ReplicateRun, common: &Common) -> Result<Ex
         due(jobs, command, common);
         std::thread::sleep(TICK);
     }
-}
-
-/// Whether so much time has gone by since its last run began.
-fn is_due(jobs: &Jobs, name: &str) -> bool {
-    let Ok(standing) = jobs.standing(name, SystemTime::now()) else { return false };
-    let Some(every) = standing.job.every.filter(|_| !standing.job.failed_over) else { return false };
-    let last = standing.last.and_then(|last| humantime::parse_rfc3339(&last.started_at).ok());
-    last.is_none_or(|last| SystemTime::now().duration_since(last).unwrap_or_default() >= every)
 }

@@ -28,6 +28,12 @@ pub fn summary(summary: &Summary) -> String {
         );
     }
     let rate = Size((summary.bytes as f64 / seconds.max(1e-3)) as u64);
+    if let Some(point) = &summary.point {
+        let (all, sent) = (Size(summary.bytes), Size(summary.sent_bytes));
+        return format!(
+            "{all} looked at in {seconds:.2} s, {sent} sent: the copy is complete, and read as VOLUME@{point}"
+        );
+    }
     let whole = if summary.is_complete { "the copy is complete" } else { "the copy is NOT complete" };
     let sent = Size(summary.sent_bytes);
     let (deleted, unchanged) = (summary.deleted, summary.unchanged);
@@ -75,7 +81,7 @@ pub fn standings(standings: &[Standing]) -> String {
             (false, Some(_)) => "not complete",
         };
         let failed = it.last.as_ref().map_or_else(|| "-".to_owned(), |last| last.failed.to_string());
-        let (source, target) = (it.job.source.display().to_string(), it.job.target.clone());
+        let (source, target) = (it.job.source.to_string(), it.job.target.clone());
         vec![it.name.clone(), source, target, time(it.job.every), time(it.job.rpo), time(age), state.to_owned(), failed]
     };
     table(&header, standings.iter().map(row))

@@ -3,7 +3,7 @@
 use super::policy::{Fact, Plan, plan};
 use crate::data::{DataDir, replace_file};
 use anyhow::Context;
-use kura_admin::SnapshotSchedule;
+use kura_admin::{Replicas, SnapshotSchedule};
 use kura_block::{Error, Result};
 use kura_controller::{Node, SnapshotSpec};
 use serde::{Deserialize, Serialize};
@@ -100,7 +100,12 @@ impl kura_admin::Schedules for Schedules {
 }
 
 /// Carries the schedules out until the server stops.
-pub async fn carry_out(node: Node, schedules: Arc<Schedules>, mut stopping: watch::Receiver<bool>) {
+pub async fn carry_out(
+    node: Node,
+    schedules: Arc<Schedules>,
+    replicas: Arc<dyn Replicas>,
+    mut stopping: watch::Receiver<bool>,
+) {
     let mut ticks = interval(LOOK);
     let mut told = BTreeMap::new();
     loop {
@@ -112,7 +117,7 @@ pub async fn carry_out(node: Node, schedules: Arc<Schedules>, mut stopping: watc
         for kept in all {
             let SnapshotSchedule { volume, prefix, .. } = &kept.schedule;
             let name = (volume.clone(), prefix.clone());
-            match step(&node, &schedules, &kept).await {
+            match step(&node, &schedules, &*replicas, &kept).await {
                 Ok(()) => {
                     told.remove(&name);
                 }
@@ -128,7 +133,7 @@ pub async fn carry_out(node: Node, schedules: Arc<Schedules>, mut stopping: watc
 }
 
 /// Does what a schedule asks for now.
-async fn step(node: &Node, schedules: &Schedules, kept: &Kept) -> Result<()> {
+async fn step(node: &Node, schedules: &Schedules, replicas: &dyn Replicas, kept: &Kept) -> Result<()> {
     let Kept { volume_id, schedule } = kept;
     let all = node.volumes().await?;
     let volume = all.iter().find(|info| info.id == *volume_id);
@@ -154,6 +159,7 @@ async fn step(node: &Node, schedules: &Schedules, kept: &Kept) -> Result<()> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let Plan { make, delete } = plan(schedule, &facts, now);
     if let Some(name) = make {
+        replicas.check_free(&schedule.volume).await?;
         let spec = SnapshotSpec { of: schedule.volume.clone(), name: name.clone(), read_only: true };
         node.snapshot(vec![spec], now).await?;
         tracing::info!(snapshot = name, "snapshot made by schedule");

@@ -18,6 +18,8 @@ mod nbd;
 mod object_cli;
 mod rebuild;
 mod replicate;
+mod replicate_volume;
+mod replicate_volume_crash;
 mod s3;
 mod s3_clients;
 mod s3_crash;

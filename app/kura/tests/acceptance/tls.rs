@@ -5,7 +5,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use std::path::Path;
 
 /// An authority, and a server's and a client's certificate by it, under the names that libnbd and QEMU look for.
-fn certificates(folder: &Path) {
+pub fn certificates(folder: &Path) {
     std::fs::create_dir_all(folder).expect("a folder for the certificates");
     let key = || KeyPair::generate().expect("a key");
     let mut authority = CertificateParams::default();

@@ -22,7 +22,7 @@ pub(super) async fn health() -> &'static str {
 ))]
 pub(super) async fn metrics(State(door): Shared) -> Result<impl IntoResponse, Problem> {
     let tier = door.admin.node.tier().await?.into();
-    let text = render(&door.status().await?, &tier) + &door.admin.metrics.render();
+    let text = render(&door.status().await?, &tier, &door.admin.replicas.jobs().await?) + &door.admin.metrics.render();
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 

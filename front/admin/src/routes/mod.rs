@@ -6,12 +6,13 @@ mod jobs;
 mod objects;
 mod pool;
 mod recordings;
+mod replicas;
 mod snapshots;
 mod tier;
 mod volumes;
 
 use crate::jobs::Jobs;
-use crate::{NewDisk, Objects, Problem, ProblemKind, Schedules, Timestamp};
+use crate::{NewDisk, Objects, Problem, ProblemKind, Replicas, Schedules, Timestamp};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::get;
@@ -46,6 +47,8 @@ pub struct Admin {
     pub objects: Option<Arc<dyn Objects>>,
     /// The schedules of snapshots.
     pub schedules: Arc<dyn Schedules>,
+    /// Who keeps copies of volumes.
+    pub replicas: Arc<dyn Replicas>,
     /// When this server started.
     pub started_at: Timestamp,
 }
@@ -76,6 +79,7 @@ type Shared = State<Arc<Door>>;
         (name = "node", description = "The node as a whole"),
         (name = "volumes", description = "Volumes, each an NBD export of its name"),
         (name = "snapshots", description = "Snapshots of volumes, each an NBD export of its name, and their schedules"),
+        (name = "replicas", description = "Volumes that are copies of others, and what keeps them so"),
         (name = "pool", description = "The pool and its disks"),
         (name = "tier", description = "What lies in the fast tier, and why"),
         (name = "recordings", description = "Recordings of volumes' requests: traces of live volumes"),
@@ -87,6 +91,9 @@ struct Api;
 
 /// The routes over `admin`, without a guard: [`crate::serve`] adds the one its listener needs.
 pub fn router(admin: Admin) -> Router {
+    // Of all bodies that are read whole, only a frame's is large.
+    let frames =
+        OpenApiRouter::new().routes(routes!(replicas::apply)).layer(DefaultBodyLimit::max(replicas::FRAME_BYTES));
     let (router, mut api) = OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(about::health))
         .routes(routes!(about::metrics))
@@ -100,6 +107,14 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(snapshots::changes))
         .routes(routes!(snapshots::schedules, snapshots::add_schedule))
         .routes(routes!(snapshots::remove_schedule))
+        .routes(routes!(replicas::jobs))
+        .routes(routes!(replicas::list))
+        .routes(routes!(replicas::show, replicas::follow))
+        .routes(routes!(replicas::begin))
+        .routes(routes!(replicas::complete))
+        .routes(routes!(replicas::promote))
+        .routes(routes!(replicas::frame))
+        .routes(routes!(replicas::hash))
         .routes(routes!(pool::pool))
         .routes(routes!(pool::disks, pool::add_disk))
         .routes(routes!(pool::fail_disk))
@@ -126,6 +141,7 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::show))
         .routes(routes!(jobs::events))
+        .merge(frames)
         .split_for_parts();
     api.info.version.clone_from(&admin.version);
     let description = async move || axum::Json(api.clone());

@@ -101,6 +101,10 @@ pub(super) async fn create(
         }
     };
     let wanted: Vec<_> = names.into_iter().map(spec).collect::<Result<_, _>>()?;
+    for spec in &wanted {
+        // In the middle of a transfer it is neither what it was nor what it will be.
+        door.admin.replicas.check_free(&spec.of).await?;
+    }
     let made = door.admin.node.snapshot(wanted, now_unix_s()).await?;
     for snapshot in &made {
         tracing::info!(snapshot = ?snapshot.spec.name, read_only, "snapshot made");
@@ -200,7 +204,12 @@ pub(super) async fn roll_back(
     let node = &door.admin.node;
     let found = find(node, &name).await?;
     let volume = match of_objects(&door.admin, &found) {
-        None => node.roll_back(&name, force).await?,
+        None => {
+            if let Some(svol) = &found.svol {
+                door.admin.replicas.check_free(&svol.pvol).await?;
+            }
+            node.roll_back(&name, force).await?
+        }
         Some(objects) => {
             objects.roll_back(&name).await?;
             node.find(objects.volume()).await?.1

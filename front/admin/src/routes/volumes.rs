@@ -64,7 +64,9 @@ pub(super) async fn resize(
     size: Result<Json<ResizeVolume>, JsonRejection>,
 ) -> Result<Json<Volume>, Problem> {
     let ResizeVolume { size_bytes, shrink } = size?.0;
-    let volume = Volume::from(door.admin.node.resize_volume(&name?.0, size_bytes, shrink).await?);
+    let name = name?.0;
+    door.admin.replicas.check_free(&name).await?;
+    let volume = Volume::from(door.admin.node.resize_volume(&name, size_bytes, shrink).await?);
     tracing::info!(volume = ?volume.name, size_bytes = volume.size_bytes, "volume resized");
     Ok(Json(volume))
 }

@@ -23,7 +23,12 @@ impl Limit {
 
     /// Waits until these bytes may go.
     pub fn wait(&self, bytes: u64) {
-        let Some(bytes_per_s) = self.bytes_per_s else { return };
+        std::thread::sleep(self.book(bytes));
+    }
+
+    /// Books these bytes: they may go after this time.
+    pub fn book(&self, bytes: u64) -> Duration {
+        let Some(bytes_per_s) = self.bytes_per_s else { return Duration::ZERO };
         let takes = Duration::from_secs_f64(bytes as f64 / bytes_per_s.max(1) as f64);
         let goes_at = {
             let mut free_at = lock(&self.free_at);
@@ -31,6 +36,6 @@ impl Limit {
             *free_at = goes_at + takes;
             goes_at
         };
-        std::thread::sleep(goes_at.saturating_duration_since(Instant::now()));
+        goes_at.saturating_duration_since(Instant::now())
     }
 }

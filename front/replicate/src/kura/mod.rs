@@ -28,7 +28,7 @@ use crate::run::{CONTENTS, Carrier, Carry, Options, Source, Verified, compare, l
 use crate::target::Target;
 use crate::tree::{Catalogue, Kind, Need, join, open_directory};
 use large::{Large, Larges};
-use limit::Limit;
+pub use limit::Limit;
 use link::{Far, Link};
 use message::{Reply, Request, VERSION};
 use sink::Sink;
@@ -71,7 +71,7 @@ impl Kura {
             }
             Target::Tcp { address, path } => (Far::tcp(address), &**path),
             Target::Ssh { host, port, path } => (Far::ssh(host, *port, path), ""),
-            Target::Rsync(_) => (Err("kura does not speak with rsync".to_owned()), ""),
+            Target::Rsync(_) | Target::Kura { .. } => (Err("no tree can be sent there".to_owned()), ""),
         };
         let mut link = Link::Far(far.map_err(|why| self.failed(why))?);
         let hello = Request::Hello { version: VERSION, path: path.as_bytes(), token: self.token.as_bytes() };

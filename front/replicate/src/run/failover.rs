@@ -44,10 +44,10 @@ pub fn failback(job: &Job, options: &Options, back: &Place, progress: &Progress)
         return Err(Error::target(target.to_string(), "it was not failed over"));
     };
     let options = Options { adopt: true, recheck: true, nodes: Vec::new(), with: None, ..options.clone() };
-    let summary = run(copy, &Target::Local(job.source.clone()), &options, back, progress)?;
+    let summary = run(copy, &Target::Local(job.source.tree()?.to_owned()), &options, back, progress)?;
     if summary.is_complete {
-        let source = Source::open(&job.source)?;
-        std::fs::remove_file(job.source.join(OsStr::from_bytes(MARKER)))
+        let source = Source::open(job.source.tree()?)?;
+        std::fs::remove_file(source.path.join(OsStr::from_bytes(MARKER)))
             .map_err(|cause| Error::state(&source.path, cause))?;
         let again = Marker { state: State::Complete, recovery_point: Some(summary.started_at.clone()), ..marker };
         options.carrier(&target).mark(&again, true)?;

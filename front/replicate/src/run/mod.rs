@@ -28,6 +28,7 @@ pub(crate) use verify::{CONTENTS, compare};
 use crate::balance::{Dealer, Learned};
 use crate::error::{Error, Failure, Result};
 use crate::marker::{Marker, State, boot, rfc3339};
+use crate::origin::Origin;
 use crate::progress::Progress;
 use crate::target::Target;
 use crate::tree::{Catalogue, Changes, Known, Scan, Time, Unread, scan};
@@ -133,7 +134,8 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
 
     let learned = place.learned();
     let plan = Plan::of(&changes, options, carrier.cuts(), &learned.cost().unwrap_or_default());
-    let mut summary = Summary::begun(&source.path, target, options, began.1);
+    let mut summary = Summary::begun(&Origin::Tree(source.path.clone()), target, began.1);
+    summary.dry_run = options.dry_run;
     summary.plan(&changes, &plan, &unread);
     if options.dry_run {
         summary.took(began.0.elapsed());

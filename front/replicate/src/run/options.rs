@@ -7,6 +7,7 @@ use crate::marker::{Marker, State};
 use crate::target::Target;
 use crate::tree::Catalogue;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Who carries what.
@@ -94,6 +95,12 @@ pub struct Options {
     pub durable: bool,
     /// Whether large files are changed where they are, not beside.
     pub in_place: bool,
+    /// Points that a volume's target keeps.
+    pub keep: u32,
+    /// Where the target's token is, in a file.
+    pub target_token_file: Option<PathBuf>,
+    /// The authority to trust with `https` targets, a PEM file.
+    pub target_ca: Option<PathBuf>,
     /// Compare with what the target has, not with what the last run left there.
     #[serde(skip)]
     pub recheck: bool,
@@ -124,6 +131,9 @@ impl Default for Options {
             bandwidth: None,
             durable: true,
             in_place: false,
+            keep: 3,
+            target_token_file: None,
+            target_ca: None,
             recheck: false,
             adopt: false,
             allow_empty: false,
@@ -165,6 +175,9 @@ impl Options {
                 usage("rsync reaches a directory, HOST:PATH or rsync://HOST/MODULE/PATH")
             }
             (With::Kura, _) if !self.nodes.is_empty() => usage("nodes work with rsync only"),
+            (_, Target::Kura { .. }) => {
+                usage("a tree goes to a directory, kura://HOST:PORT/PATH, ssh://HOST/PATH or what rsync reaches")
+            }
             _ => Ok(()),
         }
     }

@@ -41,7 +41,12 @@ impl Place {
 
     /// The list of what was not carried.
     pub fn failures(&self) -> PathBuf {
-        self.folder.join("failures.jsonl")
+        Self::failures_in(&self.folder)
+    }
+
+    /// The same, of a folder that nobody needs to hold.
+    pub fn failures_in(folder: &Path) -> PathBuf {
+        folder.join("failures.jsonl")
     }
 
     pub(crate) fn catalogue(&self) -> Option<Catalogue> {
@@ -60,6 +65,11 @@ impl Place {
 
     pub(crate) fn end(&self, summary: &Summary, learned: &Learned) -> Result<()> {
         self.write("costs.json", learned)?;
+        self.note(summary)
+    }
+
+    /// Keeps what a run came to, and, of one that is complete, the moment that the copy is of.
+    pub fn note(&self, summary: &Summary) -> Result<()> {
         self.write("last.json", summary)?;
         if summary.is_complete {
             let path = self.folder.join("recovery-point");

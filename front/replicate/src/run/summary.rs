@@ -1,15 +1,15 @@
 //! What a run came to.
 
-use super::{Options, Plan};
+use super::Plan;
 use crate::balance::{Load, imbalance};
 use crate::error::Failure;
 use crate::marker::{Marker, State, rfc3339};
+use crate::origin::Origin;
 use crate::progress::{Counter, Progress};
 use crate::target::Target;
 use crate::tree::{Changes, Unread};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// What a worker did, or is to do.
@@ -65,17 +65,21 @@ pub struct Summary {
     /// Which entries were not carried.
     #[serde(skip)]
     pub failures: Vec<Failure>,
+    /// Of a volume: the snapshot of this name, at both ends, is what was copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<String>,
 }
 
 impl Summary {
-    pub(super) fn begun(source: &Path, target: &Target, options: &Options, at: SystemTime) -> Self {
+    /// Of a run that begins.
+    pub fn begun(source: &Origin, target: &Target, at: SystemTime) -> Self {
         Self {
-            source: source.display().to_string(),
+            source: source.to_string(),
             target: target.to_string(),
             started_at: rfc3339(at),
             seconds: 0.0,
             is_complete: false,
-            dry_run: options.dry_run,
+            dry_run: false,
             files: 0,
             bytes: 0,
             sent_bytes: 0,
@@ -87,7 +91,14 @@ impl Summary {
             failed: 0,
             causes: BTreeMap::new(),
             failures: Vec::new(),
+            point: None,
         }
+    }
+
+    /// Of a run that came to nothing.
+    pub fn broken_off(self, took: Duration, why: String) -> Self {
+        let causes = BTreeMap::from([(why, 1)]);
+        Self { seconds: took.as_secs_f64(), is_complete: false, failed: 1, causes, ..self }
     }
 
     pub(super) fn plan(&mut self, changes: &Changes, plan: &Plan, unread: &[Unread]) {

@@ -1,0 +1,379 @@
+//! The copies of this node: transfers come in, points are made, and one lets them go.
+//!
+//! Whoever asks sees to it that what was begun here comes to its end: a write that goes on after its turn would be in the
+//! next one's way.
+
+use super::record::{Content, Record, Records};
+use crate::data::DataDir;
+use bytes::Bytes;
+use kura_admin::{Follow, NewTransfer, Replica, ReplicaState};
+use kura_block::{Block, Buf, Bufs, Error, Kind, Result, RunKind};
+use kura_controller::{Controller, Layout, Node, SnapshotSpec, VolumeInfo, VolumeSpec};
+use kura_replicate::volume::{Extent, Frame, Transfer};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+use tokio::sync::RwLock;
+use tokio::time::{Instant, sleep};
+
+/// Bytes of one write.
+const WRITE_BYTES: u64 = 1 << 20;
+/// Until a volume that is being rolled back can be had, this long, and looked at this often.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The copies of a node.
+pub struct Copies {
+    node: Node,
+    records: Records,
+    desks: Mutex<BTreeMap<String, Arc<Desk>>>,
+}
+
+/// One copy's work: frames share the turn, whatever changes what the copy is has it alone.
+#[derive(Default)]
+struct Desk {
+    turn: RwLock<()>,
+    /// Pieces that are durable above the record's offset: where each begins and ends.
+    ahead: tokio::sync::Mutex<BTreeMap<u64, u64>>,
+}
+
+impl Copies {
+    /// The copies of a data directory.
+    pub fn open(data: &DataDir, node: Node) -> anyhow::Result<Self> {
+        Ok(Self { node, records: Records::open(data)?, desks: Mutex::default() })
+    }
+
+    fn desks(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Desk>>> {
+        // A map is whole even if its holder panicked.
+        self.desks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn desk(&self, volume: &str) -> Arc<Desk> {
+        Arc::clone(self.desks().entry(volume.to_owned()).or_default())
+    }
+
+    async fn find(&self, name: &str) -> Result<Option<VolumeInfo>> {
+        match self.node.find(name).await {
+            Ok((_, info)) => Ok(Some(info)),
+            Err(error) if error.kind() == Kind::Missing => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A copy's record and its volume. A record that speaks of a volume that is gone is none.
+    async fn copy(&self, volume: &str) -> Result<(Record, VolumeInfo)> {
+        let no_copy = || Error::missing(format!("volume {volume}: is no copy of another one"));
+        let record = self.records.get(volume).ok_or_else(no_copy)?;
+        let info = self.find(volume).await?.ok_or_else(no_copy)?;
+        if record.volume_id == Some(info.id) { Ok((record, info)) } else { Err(no_copy()) }
+    }
+
+    async fn note(&self, volume: &str, record: &Record) -> Result<()> {
+        self.records.set(volume, Some(record.clone())).await
+    }
+
+    /// Makes the volume of a copy, and its record before it: a crash between leaves nothing that is nobody's.
+    async fn make(&self, volume: &str, size_bytes: u64) -> Result<(Record, VolumeInfo)> {
+        let record = Record { volume_id: None, state: ReplicaState::Following, last: None, content: Content::Unknown };
+        let was_begun = self.records.get(volume).is_some_and(|record| record.volume_id.is_none());
+        let info = match self.find(volume).await? {
+            Some(info) if was_begun && info.allocated_bytes == 0 => info,
+            Some(_) => {
+                return Err(Error::exists(format!(
+                    "volume {volume}: exists and is no copy of this source: name another one, or say --adopt to lose what it \
+                     has"
+                )));
+            }
+            None => {
+                self.note(volume, &record).await?;
+                let disks = self.node.pool().await?.disks.into_iter().filter(|disk| disk.takes_data).count();
+                let layout = if disks > 1 { Layout::Mirror } else { Layout::None };
+                let spec = VolumeSpec { name: volume.to_owned(), size_bytes, layout, thick: false, read_only: false };
+                let made = self.node.create_volume(spec).await;
+                if made.is_err() {
+                    self.records.set(volume, None).await?;
+                }
+                made?
+            }
+        };
+        let record = Record { volume_id: Some(info.id), ..record };
+        self.note(volume, &record).await?;
+        Ok((record, info))
+    }
+
+    async fn resize(&self, volume: &str, size_bytes: u64) -> Result<()> {
+        let patience = Patience::new();
+        while let Err(error) = self.node.resize_volume(volume, size_bytes, true).await {
+            patience.after(error).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the volume what it was at a point.
+    async fn go_back(&self, volume: &str, record: &mut Record, point: &str) -> Result<()> {
+        let name = format!("{volume}@{point}");
+        let size_bytes = match self.find(&name).await? {
+            Some(info) => info.spec.size_bytes,
+            None => {
+                let text = "is no more: the next run sends everything";
+                return Err(Error::missing(format!("snapshot {name}: {text}")));
+            }
+        };
+        record.content = Content::Unknown;
+        self.note(volume, record).await?;
+        let patience = Patience::new();
+        self.resize(volume, size_bytes).await?;
+        while let Err(error) = self.node.roll_back(&name, false).await {
+            patience.after(error).await?;
+        }
+        record.content = Content::Point(point.to_owned());
+        self.note(volume, record).await
+    }
+}
+
+/// Waits until a volume is no longer being rolled back by what came before.
+struct Patience(Instant);
+
+impl Patience {
+    fn new() -> Self {
+        Self(Instant::now() + PATIENCE)
+    }
+
+    /// Waits a little, where that may help; else it is an error.
+    async fn after(&self, error: Error) -> Result<()> {
+        if error.kind() != Kind::Busy || Instant::now() > self.0 {
+            return Err(error);
+        }
+        sleep(LOOK).await;
+        Ok(())
+    }
+}
+
+fn following(volume: &str, record: &Record) -> Result<()> {
+    match record.state {
+        ReplicaState::Following => Ok(()),
+        ReplicaState::Promoted => Err(Error::busy(format!(
+            "volume {volume}: was failed over, and may hold newer work: `kura replicate failback` brings it back"
+        ))),
+    }
+}
+
+impl Copies {
+    /// All, by volume.
+    pub async fn list(&self) -> Result<Vec<Replica>> {
+        let volumes: BTreeMap<u64, String> =
+            self.node.volumes().await?.into_iter().map(|info| (info.id, info.spec.name)).collect();
+        let is_there = |record: &Record| record.volume_id.is_some_and(|id| volumes.contains_key(&id));
+        let all = self.records.all().into_iter().filter(|(_, record)| is_there(record));
+        Ok(all.map(|(volume, record)| record.told(&volume)).collect())
+    }
+
+    /// Makes a volume a copy, to be written by transfers only.
+    pub async fn follow(&self, volume: &str, how: Follow) -> Result<Replica> {
+        let desk = self.desk(volume);
+        let _turn = desk.turn.write().await;
+        let Some(info) = self.find(volume).await?.filter(|info| info.svol.is_none()) else {
+            return Err(Error::missing(format!("volume {volume}: no such volume")));
+        };
+        if info.open > 0 {
+            let text = format!("volume {volume}: {} clients have it open: unmount it and disconnect them", info.open);
+            return Err(Error::busy(text));
+        }
+        if let Some(point) = &how.point
+            && self.find(&format!("{volume}@{point}")).await?.is_none()
+        {
+            return Err(Error::missing(format!("snapshot {volume}@{point}: no such snapshot")));
+        }
+        let record = Record {
+            volume_id: Some(info.id),
+            state: ReplicaState::Following,
+            last: how.point,
+            content: Content::Unknown,
+        };
+        self.note(volume, &record).await?;
+        tracing::info!(volume, point = record.last, "volume is a copy from now on");
+        Ok(record.told(volume))
+    }
+
+    /// Begins a transfer, or goes on with it.
+    pub async fn begin(&self, volume: &str, new: NewTransfer) -> Result<Replica> {
+        let desk = self.desk(volume);
+        let _turn = desk.turn.write().await;
+        let (mut record, info) = match self.copy(volume).await {
+            Err(error) if error.kind() == Kind::Missing => self.make(volume, new.size_bytes).await?,
+            found => found?,
+        };
+        following(volume, &record)?;
+        let NewTransfer { since, to, size_bytes } = new;
+        let wanted = Transfer { since, to };
+        match &record.content {
+            Content::UnderWay { transfer, .. } if *transfer == wanted => {
+                // The point was made, and a crash came before that was noted.
+                if self.find(&format!("{volume}@{}", wanted.to)).await?.is_some() {
+                    record.last = Some(wanted.to.clone());
+                    record.content = Content::Point(wanted.to);
+                    self.note(volume, &record).await?;
+                }
+                return Ok(record.told(volume));
+            }
+            Content::Point(point) if *point == wanted.to => return Ok(record.told(volume)),
+            Content::Point(point) if wanted.since.as_ref() == Some(point) => {}
+            _ => {
+                if let Some(since) = &wanted.since {
+                    self.go_back(volume, &mut record, since).await?;
+                    record.last = Some(since.clone());
+                }
+            }
+        }
+        if self.find(volume).await?.unwrap_or(info).spec.size_bytes != size_bytes {
+            self.resize(volume, size_bytes).await?;
+        }
+        desk.ahead.lock().await.clear();
+        record.content = Content::UnderWay { transfer: wanted, offset: 0 };
+        self.note(volume, &record).await?;
+        Ok(record.told(volume))
+    }
+
+    /// Puts a frame of the transfer into its place, durably.
+    pub async fn apply(&self, volume: &str, frame: Bytes) -> Result<()> {
+        let unpack = tokio::task::spawn_blocking(move || Frame::unpack(&frame));
+        let frame = unpack.await.map_err(|error| Error::retry(format!("a frame: {error}")))?;
+        let frame = frame.map_err(|why| Error::invalid(format!("volume {volume}: {why}")))?;
+        let desk = self.desk(volume);
+        let _turn = desk.turn.read().await;
+        let (record, info) = self.copy(volume).await?;
+        following(volume, &record)?;
+        let of_frame =
+            Transfer { since: Some(frame.since.clone()).filter(|name| !name.is_empty()), to: frame.to.clone() };
+        match &record.content {
+            Content::UnderWay { transfer, offset } if *transfer == of_frame => {
+                if frame.next <= *offset {
+                    return Ok(());
+                }
+            }
+            // It came late: what it has is there.
+            Content::Point(point) if *point == of_frame.to => return Ok(()),
+            _ => {
+                return Err(Error::invalid(format!("volume {volume}: no transfer to {} is under way", of_frame.to)));
+            }
+        }
+        if frame.next > info.spec.size_bytes {
+            return Err(Error::invalid(format!("volume {volume}: a frame ends at {}, beyond its end", frame.next)));
+        }
+        let (offset, next) = (frame.offset, frame.next);
+        let (door, _) = self.node.find(volume).await?;
+        let name = volume.to_owned();
+        door.call(move |controller| Box::pin(write(controller, name, frame))).await??;
+        // Durable: from here on it counts.
+        let mut ahead = desk.ahead.lock().await;
+        ahead.insert(offset, next);
+        let Some(mut record) = self.records.get(volume) else { return Ok(()) };
+        if let Content::UnderWay { offset, .. } = &mut record.content {
+            let before = *offset;
+            while let Some(next) = ahead.remove(offset) {
+                *offset = next;
+            }
+            if *offset > before {
+                self.note(volume, &record).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the point that the transfer was to.
+    pub async fn complete(&self, volume: &str, to: &str) -> Result<Replica> {
+        let desk = self.desk(volume);
+        let _turn = desk.turn.write().await;
+        let (mut record, info) = self.copy(volume).await?;
+        following(volume, &record)?;
+        match &record.content {
+            Content::Point(point) if point == to => return Ok(record.told(volume)),
+            Content::UnderWay { transfer, offset } if transfer.to == to && *offset == info.spec.size_bytes => {}
+            _ => return Err(Error::invalid(format!("volume {volume}: blocks of {to} are missing"))),
+        }
+        let name = format!("{volume}@{to}");
+        if self.find(&name).await?.is_none() {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+            let spec = SnapshotSpec { of: volume.to_owned(), name, read_only: true };
+            let patience = Patience::new();
+            while let Err(error) = self.node.snapshot(vec![spec.clone()], now).await {
+                patience.after(error).await?;
+            }
+        }
+        record.last = Some(to.to_owned());
+        record.content = Content::Point(to.to_owned());
+        self.note(volume, &record).await?;
+        Ok(record.told(volume))
+    }
+
+    /// Lets the copy go, as it was at its newest complete point.
+    pub async fn promote(&self, volume: &str) -> Result<Replica> {
+        let desk = self.desk(volume);
+        let _turn = desk.turn.write().await;
+        let (mut record, _) = self.copy(volume).await?;
+        if record.state == ReplicaState::Promoted {
+            return Err(Error::busy(format!("volume {volume}: was failed over already")));
+        }
+        let Some(last) = record.last.clone() else {
+            return Err(Error::invalid(format!(
+                "volume {volume}: has no complete point yet: there is nothing to work with"
+            )));
+        };
+        if record.content != Content::Point(last.clone()) {
+            self.go_back(volume, &mut record, &last).await?;
+        }
+        record.state = ReplicaState::Promoted;
+        self.note(volume, &record).await?;
+        tracing::info!(volume, point = last, "copy is a volume like any other from now on");
+        Ok(record.told(volume))
+    }
+
+    /// `Busy` where the volume is a copy that follows its source.
+    pub async fn check_free(&self, volume: &str) -> Result<()> {
+        let follows = |record: &Record| record.state == ReplicaState::Following;
+        let Some(record) = self.records.get(volume).filter(follows) else { return Ok(()) };
+        match self.find(volume).await? {
+            Some(info) if record.volume_id == Some(info.id) => {
+                let read = record.last.map_or_else(String::new, |last| format!("read {volume}@{last}, or "));
+                Err(Error::busy(format!(
+                    "volume {volume}: is a copy that follows its source: {read}let it go by `kura replicate failover \
+                     volume:{volume}`"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Puts a frame into its place; durable when the future resolves.
+async fn write(controller: Rc<Controller>, name: String, frame: Frame) -> Result<()> {
+    let volume = controller.open_volume(&name)?;
+    let mut data = &frame.data[..];
+    for Extent { offset, len, is_data } in frame.extents {
+        let mut at = offset;
+        if !is_data {
+            clear(&*volume, offset, len).await?;
+        }
+        while is_data && at < offset + len {
+            let (piece, rest) = data.split_at(WRITE_BYTES.min(offset + len - at) as usize);
+            volume.write(at, Bufs::from(Buf::copy_of(piece)), false).await?;
+            (at, data) = (at + piece.len() as u64, rest);
+        }
+    }
+    volume.flush().await
+}
+
+/// Makes a range read as zeroes, where it does not.
+async fn clear(volume: &dyn Block, offset: u64, len: u64) -> Result<()> {
+    let (mut at, end) = (offset, offset + len);
+    while at < end {
+        for run in volume.runs(at, end - at).await? {
+            if run.kind == RunKind::Data {
+                volume.write_zeroes(at, run.len_bytes, false).await?;
+            }
+            at += run.len_bytes;
+        }
+    }
+    Ok(())
+}

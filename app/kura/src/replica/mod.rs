@@ -1,0 +1,112 @@
+//! Copies of volumes: kept here for kuras elsewhere, and what they are made of.
+//!
+//! ```text
+//!   keep    the copies of this node: begin, apply, complete, promote
+//!   record  what is known of each, durably: which point it is, or what is on its way to it
+//!   read    frames and checksums of snapshots here
+//! ```
+//! What must hold is said in `kura_replicate::volume`.
+
+mod keep;
+mod read;
+mod record;
+
+use crate::data::DataDir;
+use crate::replicate::schedule::ReplicationJobs;
+use async_trait::async_trait;
+use bytes::Bytes;
+use keep::Copies;
+use kura_admin::{Follow, NewTransfer, PartHash, Replica, Replicas, ReplicationJob};
+use kura_block::{Error, Result};
+use kura_controller::Node;
+use std::sync::Arc;
+use tokio::sync::RwLock;
+
+/// What the REST door asks.
+#[derive(Clone)]
+pub struct Keeper {
+    node: Node,
+    copies: Arc<Copies>,
+    jobs: ReplicationJobs,
+    /// Held, together, by all that goes on.
+    work: Arc<RwLock<()>>,
+}
+
+impl Keeper {
+    /// The copies of a data directory.
+    pub fn open(data: &DataDir, node: Node) -> anyhow::Result<Self> {
+        let copies = Arc::new(Copies::open(data, node.clone())?);
+        Ok(Self { node, copies, jobs: ReplicationJobs::of(data), work: Arc::default() })
+    }
+
+    /// What this node copies to others.
+    pub fn jobs(&self) -> ReplicationJobs {
+        self.jobs.clone()
+    }
+
+    /// Waits until nothing goes on any more. Nobody may ask for anything meanwhile.
+    pub async fn rest(&self) {
+        drop(self.work.write().await);
+    }
+
+    /// Does what was asked to its end, even if whoever asked goes away.
+    async fn undisturbed<T, F>(&self, volume: &str, work: impl FnOnce(Arc<Copies>, String) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let (turn, work) = (Arc::clone(&self.work), work(Arc::clone(&self.copies), volume.to_owned()));
+        let work = tokio::spawn(async move {
+            let _turn = turn.read().await;
+            work.await
+        });
+        work.await.map_err(|error| Error::retry(format!("volume {volume}: {error}")))?
+    }
+}
+
+#[async_trait]
+impl Replicas for Keeper {
+    async fn jobs(&self) -> Result<Vec<ReplicationJob>> {
+        let jobs = self.jobs.clone();
+        // Looking reads files.
+        let told = tokio::task::spawn_blocking(move || jobs.told());
+        told.await.map_err(|error| Error::retry(format!("replication jobs: {error}")))
+    }
+
+    async fn list(&self) -> Result<Vec<Replica>> {
+        self.copies.list().await
+    }
+
+    async fn follow(&self, volume: &str, how: Follow) -> Result<Replica> {
+        self.undisturbed(volume, |copies, volume| async move { copies.follow(&volume, how).await }).await
+    }
+
+    async fn begin(&self, volume: &str, new: NewTransfer) -> Result<Replica> {
+        self.undisturbed(volume, |copies, volume| async move { copies.begin(&volume, new).await }).await
+    }
+
+    async fn apply(&self, volume: &str, frame: Bytes) -> Result<()> {
+        self.undisturbed(volume, |copies, volume| async move { copies.apply(&volume, frame).await }).await
+    }
+
+    async fn complete(&self, volume: &str, to: &str) -> Result<Replica> {
+        let to = to.to_owned();
+        self.undisturbed(volume, |copies, volume| async move { copies.complete(&volume, &to).await }).await
+    }
+
+    async fn promote(&self, volume: &str) -> Result<Replica> {
+        self.undisturbed(volume, |copies, volume| async move { copies.promote(&volume).await }).await
+    }
+
+    async fn check_free(&self, volume: &str) -> Result<()> {
+        self.copies.check_free(volume).await
+    }
+
+    async fn frame(&self, snapshot: &str, since: Option<&str>, offset: u64) -> Result<Bytes> {
+        read::frame(&self.node, snapshot, since, offset).await
+    }
+
+    async fn hash(&self, snapshot: &str, offset: u64) -> Result<PartHash> {
+        read::hash(&self.node, snapshot, offset).await
+    }
+}

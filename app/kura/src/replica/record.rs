@@ -1,0 +1,121 @@
+//! What is known of each copy, in `replicas.json` of the data directory.
+//!
+//! The file is written before what it speaks of changes: it says *unknown* before a copy goes back to a point, *under way*
+//! before the first block of a transfer is written, and an offset only once all below it is durable.
+
+use crate::data::{DataDir, replace_file};
+use anyhow::Context;
+use kura_admin::{Replica, ReplicaState, ReplicaTransfer};
+use kura_block::{Error, Result};
+use kura_replicate::volume::Transfer;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a copy's volume has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Content {
+    /// What the point has.
+    Point(String),
+    /// Below the offset what the transfer's end has, and above that or what its beginning has.
+    UnderWay {
+        /// From where to where.
+        transfer: Transfer,
+        /// In bytes.
+        offset: u64,
+    },
+    /// Anything.
+    Unknown,
+}
+
+/// A copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The volume's number: another one of the same name is no copy. None while it is being made.
+    pub volume_id: Option<u64>,
+    /// What it is.
+    pub state: ReplicaState,
+    /// Its newest complete point.
+    pub last: Option<String>,
+    /// What the volume itself has.
+    pub content: Content,
+}
+
+impl Record {
+    /// As the wire has it.
+    pub fn told(&self, volume: &str) -> Replica {
+        let transfer = match &self.content {
+            Content::UnderWay { transfer: Transfer { since, to }, offset } => {
+                Some(ReplicaTransfer { since: since.clone(), to: to.clone(), offset_bytes: *offset })
+            }
+            Content::Point(_) | Content::Unknown => None,
+        };
+        Replica { volume: volume.to_owned(), state: self.state, point: self.last.clone(), transfer }
+    }
+}
+
+/// The copies of a data directory, by volume.
+#[derive(Clone)]
+pub struct Records(Arc<Kept>);
+
+struct Kept {
+    file: PathBuf,
+    records: Mutex<BTreeMap<String, Record>>,
+}
+
+impl Records {
+    /// Those of the data directory; none where there is no file.
+    pub fn open(data: &DataDir) -> anyhow::Result<Self> {
+        let file = data.join("replicas.json");
+        let records = match std::fs::read(&file) {
+            Ok(text) => serde_json::from_slice(&text).with_context(|| {
+                format!("{}: mend it, or remove it and let all copies be sent again", file.display())
+            })?,
+            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => return Err(error).with_context(|| file.display().to_string()),
+        };
+        Ok(Self(Arc::new(Kept { file, records: Mutex::new(records) })))
+    }
+
+    /// All of them.
+    pub fn all(&self) -> BTreeMap<String, Record> {
+        self.0.lock().clone()
+    }
+
+    /// That of a volume.
+    pub fn get(&self, volume: &str) -> Option<Record> {
+        self.0.lock().get(volume).cloned()
+    }
+
+    /// Makes a record durable, then true; none removes it.
+    pub async fn set(&self, volume: &str, record: Option<Record>) -> Result<()> {
+        let (kept, volume) = (Arc::clone(&self.0), volume.to_owned());
+        let set = tokio::task::spawn_blocking(move || kept.set(volume, record));
+        set.await.map_err(|error| Error::retry(format!("replicas.json: {error}")))?
+    }
+}
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Record>> {
+        // A map is whole even if its holder panicked.
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, volume: String, record: Option<Record>) -> Result<()> {
+        let mut records = self.lock();
+        let mut changed = records.clone();
+        match record {
+            Some(record) => changed.insert(volume, record),
+            None => changed.remove(&volume),
+        };
+        let failed =
+            |error: std::io::Error| Error::device(format!("{}: cannot be written: {error}", self.file.display()));
+        let text = serde_json::to_vec_pretty(&changed).map_err(|error| failed(error.into()))?;
+        replace_file(&self.file, &text).map_err(failed)?;
+        *records = changed;
+        Ok(())
+    }
+}

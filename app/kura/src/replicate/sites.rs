@@ -1,0 +1,79 @@
+//! The two kuras between which a volume is copied.
+
+use super::volume::Pair;
+use crate::tls;
+use anyhow::{Context, Result, bail};
+use kura_admin::{Client, FrameClient, ServerUri, Token};
+use kura_replicate::{Options, Origin, Target};
+use std::fmt;
+use std::path::Path;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A volume of a kura.
+#[derive(Clone)]
+pub struct Site {
+    /// Asks the kura.
+    pub client: Client,
+    /// The same, for frames.
+    pub frames: FrameClient,
+    /// The volume.
+    pub volume: String,
+    server: ServerUri,
+}
+
+impl Site {
+    /// A volume of a kura.
+    pub fn new(server: ServerUri, token: Option<&str>, ca: Option<&Path>, volume: &str) -> Result<Self> {
+        let trust = match (&server, ca) {
+            (ServerUri::Https(_), None) => {
+                bail!("{server} wants an authority to trust: name its PEM file with --target-ca")
+            }
+            (ServerUri::Https(_), Some(ca)) => Some(tls::trust(ca)?),
+            _ => None,
+        };
+        let client = Client::new(server.clone(), token.map(Token::new), trust);
+        Ok(Self { frames: FrameClient::new(client.clone()), client, volume: volume.to_owned(), server })
+    }
+
+    /// The name of the snapshot that is a point here.
+    pub fn name_of(&self, point: &str) -> String {
+        format!("{}@{point}", self.volume)
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "volume {} of {}", self.volume, self.server)
+    }
+}
+
+/// The kura that has the sources.
+#[derive(Clone, Debug)]
+pub struct Home<'a> {
+    /// Where it is asked.
+    pub server: &'a ServerUri,
+    /// What it wants to hear, with http and https.
+    pub token: Option<&'a str>,
+    /// Whom to trust with https.
+    pub ca: Option<&'a Path>,
+}
+
+impl Pair {
+    /// Of a volume of `home`, and what a target names.
+    pub fn of(home: &Home<'_>, volume: &str, target: &Target, options: &Options) -> Result<Self> {
+        let Target::Kura { server, volume: copy } = target else {
+            bail!("a volume goes to a kura: name its REST door and a volume there, https://HOST:PORT/VOLUME");
+        };
+        let source = Site::new(home.server.clone(), home.token, home.ca, volume)?;
+        let server: ServerUri = server.parse().map_err(anyhow::Error::msg)?;
+        let token = match &options.target_token_file {
+            Some(file) => Some(std::fs::read_to_string(file).with_context(|| file.display().to_string())?),
+            None => Some(options.token.clone()).filter(|token| !token.is_empty()),
+        };
+        let ca = options.target_ca.as_deref().or(home.ca);
+        let there = Site::new(server, token.as_deref().map(str::trim), ca, copy)?;
+        // The same whoever runs it, and another one for each target.
+        let id = xxh3_64(format!("{}\n{target}", Origin::Volume(volume.to_owned())).as_bytes()) as u32;
+        Ok(Self { source, target: there, id })
+    }
+}

@@ -1,0 +1,280 @@
+//! Copies of volumes: a run between two kuras, each asked through its REST door.
+
+use super::sites::Site;
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use kura_admin::{ClientError, Follow, NewSnapshots, NewTransfer, ProblemKind, Replica, ReplicaState};
+use kura_replicate::volume::{Facts, Head, Point, Step, Tidy, Transfer, is_own, next, point_name, tidy};
+use kura_replicate::{Failure, Limit, Options, Origin, Progress, Summary, Target, Verified, rfc3339};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::time::{sleep, timeout};
+
+/// Frames on their way at once: what a link of 50 ms and 1 Gbit/s holds, and some.
+const WINDOW: usize = 8;
+/// A frame that takes longer is given up: the link is cut.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Until the target is done with going back to a point, this long, and asked this often.
+const ROLLING: Duration = Duration::from_mins(10);
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A volume and its copy.
+pub struct Pair {
+    /// Where the volume is.
+    pub source: Site,
+    /// Where its copy is.
+    pub target: Site,
+    /// What its points are named by.
+    pub id: u32,
+}
+
+impl Pair {
+    /// The same the other way round.
+    fn reversed(&self) -> Self {
+        Self { source: self.target.clone(), target: self.source.clone(), id: self.id }
+    }
+
+    /// A run: until the target has a point that the run made.
+    pub async fn run(
+        &self,
+        names: (&Origin, &Target),
+        options: &Options,
+        progress: &Progress,
+        summary: &mut Summary,
+    ) -> Result<()> {
+        if options.adopt {
+            self.target.adopt().await?;
+        }
+        let limit = Limit::new(options.bandwidth);
+        let mut current: Option<String> = None;
+        let mut sent: Vec<Transfer> = Vec::new();
+        loop {
+            let replica = self.target.replica().await?;
+            if replica.as_ref().is_some_and(|replica| replica.state == ReplicaState::Promoted) {
+                bail!("the target {}: was failed over, and may hold newer work than its source", names.1);
+            }
+            let (source, target) = (self.source.points(self.id).await?, self.target.points(self.id).await?);
+            let transfer = replica.and_then(under_way);
+            let facts =
+                Facts { source: &source, target: &target, transfer: transfer.as_ref(), current: current.as_deref() };
+            match next(facts) {
+                Step::Make => {
+                    let now = SystemTime::now();
+                    summary.started_at = rfc3339(now);
+                    let point = point_name(self.id, now);
+                    self.source.make(&point).await?;
+                    summary.point = Some(point.clone());
+                    current = Some(point);
+                }
+                Step::Send(transfer) if sent.contains(&transfer) => {
+                    bail!("the target {}: does not have {} after it was sent", names.1, transfer.to);
+                }
+                Step::Send(transfer) => {
+                    self.send(&transfer, &limit, progress).await?;
+                    sent.push(transfer);
+                }
+                Step::Done => break,
+            }
+        }
+        progress.finish();
+        self.tidy(options.keep as usize).await?;
+        summary.is_complete = true;
+        Ok(())
+    }
+
+    /// Sends what is missing of a transfer, and makes its point.
+    async fn send(&self, transfer: &Transfer, limit: &Limit, progress: &Progress) -> Result<()> {
+        let Transfer { since, to } = transfer;
+        let name = self.source.name_of(to);
+        let size_bytes = self.source.client.snapshot(&name).await?.size_bytes;
+        let new = NewTransfer { since: since.clone(), to: to.clone(), size_bytes };
+        let begun = self.target.client.begin_transfer(&self.target.volume, &new).await?;
+        let Some(begun) = begun.transfer else { return Ok(()) };
+        let since = since.as_ref().map(|since| self.source.name_of(since));
+        progress.carry(1, size_bytes, 1);
+        let count = |bytes, sent| {
+            if let Some(counter) = progress.workers().first() {
+                counter.add(0, bytes);
+                counter.sent(sent);
+            }
+        };
+        count(begun.offset_bytes, 0);
+        let frames =
+            stream::try_unfold(begun.offset_bytes, |offset| self.fetch(&name, since.as_deref(), offset, size_bytes));
+        let applied = frames.map_ok(|(head, frame)| async move {
+            let sent = frame.len() as u64;
+            sleep(limit.book(sent)).await;
+            let apply = self.target.frames.apply_frame(&self.target.volume, frame);
+            timeout(PATIENCE, apply).await.with_context(|| format!("{}: does not answer", self.target))??;
+            count(head.next - head.offset, sent);
+            anyhow::Ok(())
+        });
+        applied.try_buffer_unordered(WINDOW).try_for_each(async |()| Ok(())).await?;
+        self.complete(to).await
+    }
+
+    async fn fetch(
+        &self,
+        name: &str,
+        since: Option<&str>,
+        offset: u64,
+        size_bytes: u64,
+    ) -> Result<Option<((Head, Bytes), u64)>> {
+        if offset == size_bytes {
+            return Ok(None);
+        }
+        let asked = timeout(PATIENCE, self.source.frames.frame(name, since, offset)).await;
+        let frame = asked.with_context(|| format!("{}: does not answer", self.source))??;
+        let head = Head::of(&frame).map_err(|why| anyhow::anyhow!("{}: {why}", self.source))?;
+        ensure!(head.offset == offset && head.next > offset, "{}: gave a frame that leads nowhere", self.source);
+        Ok(Some(((head, frame), head.next)))
+    }
+
+    /// Makes the target's point. A target that is still going back to an earlier one is waited for.
+    async fn complete(&self, to: &str) -> Result<()> {
+        let deadline = Instant::now() + ROLLING;
+        loop {
+            match self.target.client.complete_transfer(&self.target.volume, to).await {
+                Err(ClientError::Refused(problem))
+                    if problem.kind == ProblemKind::Busy && Instant::now() < deadline =>
+                {
+                    sleep(LOOK).await;
+                }
+                done => return Ok(done.map(drop)?),
+            }
+        }
+    }
+
+    async fn tidy(&self, keep: usize) -> Result<()> {
+        let (source, target) = (self.source.points(self.id).await?, self.target.points(self.id).await?);
+        let facts = Facts { source: &source, target: &target, transfer: None, current: None };
+        let Tidy { source, target } = tidy(facts, keep);
+        for (site, points) in [(&self.source, source), (&self.target, target)] {
+            for point in points {
+                site.delete(&point).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest point that both have.
+    async fn common(&self) -> Result<Option<String>> {
+        let (source, target) = (self.source.points(self.id).await?, self.target.points(self.id).await?);
+        let has = |point: &&Point| target.iter().any(|other| other.name == point.name);
+        Ok(source.iter().rev().find(has).map(|point| point.name.clone()))
+    }
+
+    /// Compares both ends at the newest point that both have, by checksums.
+    pub async fn verify(&self) -> Result<Verified> {
+        let began = Instant::now();
+        let common = self.common().await?.context("there is no point yet that both ends have: run it first")?;
+        let (here, there) = (self.source.name_of(&common), self.target.name_of(&common));
+        let size = self.source.client.snapshot(&here).await?.size_bytes;
+        let size_there = self.target.client.snapshot(&there).await?.size_bytes;
+        ensure!(size == size_there, "{here} has {size} bytes and {there} {size_there}");
+        let first = self.source.client.part_hash(&here, 0).await?;
+        let step = first.next_offset_bytes.unwrap_or(size).max(1);
+        let parts = stream::iter((0..size).step_by(step as usize)).map(|offset| {
+            let (here, there) = (&here, &there);
+            async move {
+                let both = tokio::join!(
+                    self.source.client.part_hash(here, offset),
+                    self.target.client.part_hash(there, offset)
+                );
+                let is_same = both.0?.xxh3_128 == both.1?.xxh3_128;
+                let path = format!("bytes {offset} to {}", size.min(offset + step));
+                anyhow::Ok((!is_same).then(|| Failure::new(path, "differ")))
+            }
+        });
+        let differing: Vec<Option<Failure>> = parts.buffered(WINDOW).try_collect().await?;
+        let differing = differing.into_iter().flatten().collect();
+        Ok(Verified { files: 1, bytes: size, seconds: began.elapsed().as_secs_f64(), differing })
+    }
+
+    /// Brings work with the copy back: the volume becomes what the copy is, and the copy follows it again. Where it was cut
+    /// off, it goes on when it is done again.
+    pub async fn fail_back(
+        &self,
+        names: (&Origin, &Target),
+        options: &Options,
+        progress: &Progress,
+        summary: &mut Summary,
+    ) -> Result<()> {
+        let copy = self.target.replica().await?;
+        let is_promoted = copy.as_ref().is_some_and(|copy| copy.state == ReplicaState::Promoted);
+        let volume = self.source.replica().await?.filter(|volume| volume.state == ReplicaState::Following);
+        if !is_promoted {
+            // The last steps may be all that is missing.
+            match (copy, volume) {
+                (Some(copy), Some(volume)) if copy.point.is_some() && copy.point == volume.point => {
+                    self.source.client.promote(&self.source.volume).await?;
+                    summary.is_complete = true;
+                    return Ok(());
+                }
+                _ => bail!("the target {}: was not failed over", names.1),
+            }
+        }
+        let clients = self.target.client.volume(&self.target.volume).await?.clients;
+        ensure!(clients == 0, "the target {}: {clients} clients have it open: unmount it and disconnect them", names.1);
+        if volume.is_none() {
+            let follow = Follow { point: self.common().await? };
+            self.source.client.follow_source(&self.source.volume, &follow).await?;
+        }
+        let back = self.reversed();
+        let options = Options { adopt: false, ..options.clone() };
+        back.run(names, &options, progress, summary).await?;
+        // Both have the point: first the copy follows again, so that work is never possible at both ends.
+        let follow = Follow { point: summary.point.clone() };
+        self.target.client.follow_source(&self.target.volume, &follow).await?;
+        self.source.client.promote(&self.source.volume).await?;
+        Ok(())
+    }
+}
+
+fn under_way(replica: Replica) -> Option<Transfer> {
+    replica.transfer.map(|transfer| Transfer { since: transfer.since, to: transfer.to })
+}
+
+impl Site {
+    /// The points of a pair here, from the oldest to the newest.
+    async fn points(&self, pair: u32) -> Result<Vec<Point>> {
+        let snapshots = match self.client.snapshots(Some(&self.volume)).await {
+            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Vec::new(),
+            snapshots => snapshots?,
+        };
+        let own = snapshots.into_iter().filter_map(|snapshot| {
+            let name = snapshot.name.split_once('@')?.1.to_owned();
+            let in_use = snapshot.clients > 0 || snapshot.snapshots > 0;
+            is_own(pair, &name).then_some(Point { name, in_use })
+        });
+        Ok(own.collect())
+    }
+
+    async fn replica(&self) -> Result<Option<Replica>> {
+        Ok(self.client.replicas().await?.into_iter().find(|replica| replica.volume == self.volume))
+    }
+
+    async fn make(&self, point: &str) -> Result<()> {
+        let names = vec![self.name_of(point)];
+        self.client.create_snapshots(&NewSnapshots { names, read_only: true }).await?;
+        Ok(())
+    }
+
+    /// Deletes a point; one that was taken into use just now stays.
+    async fn delete(&self, point: &str) -> Result<()> {
+        match self.client.delete_snapshot(&self.name_of(point), false).await {
+            Err(ClientError::Refused(problem)) if matches!(problem.kind, ProblemKind::Busy | ProblemKind::Missing) => {
+                Ok(())
+            }
+            done => Ok(done?),
+        }
+    }
+
+    /// Makes the volume, where there is one, a copy.
+    async fn adopt(&self) -> Result<()> {
+        match self.client.follow_source(&self.volume, &Follow::default()).await {
+            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Ok(()),
+            done => Ok(done.map(drop)?),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! `kura replicate` of volumes between two servers: what a copy is, fail-over and back, and a copy of a volume at work.
+
+use crate::harness::{Home, Server, eventually, fails};
+use crate::nbd::{Client, FUA, READ, TRIM, WRITE};
+use crate::serving::{get, json};
+use crate::tls::certificates;
+use serde_json::Value;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+
+/// A volume `db` of 16 MiB with something in it.
+fn begin(home: &Home) -> Client {
+    home.ok(&["volume", "create", "db", "--size", "16M"]);
+    let mut db = Client::connect(&home.socket(), "db").expect("a connection");
+    for (place, byte) in [(0, 1), (5, 2), (9, 3)] {
+        db.call(WRITE, 0, place * MIB, MIB as u32, &vec![byte; MIB as usize]).expect("a write");
+    }
+    db
+}
+
+/// All that an export has.
+pub fn read(home: &Home, export: &str) -> Vec<u8> {
+    let mut client = Client::connect(&home.socket(), export).expect("a connection");
+    let size = client.size_bytes as u32;
+    client.call(READ, 0, 0, size, &[]).expect("a read")
+}
+
+/// The points at a home, the newest last.
+pub fn points(home: &Home, volume: &str) -> Vec<String> {
+    let list = json(home, &["snapshot", "list", volume]);
+    list.as_array().expect("a list").iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+fn run(home: &Home, args: &[&str]) -> Value {
+    serde_json::from_str(&home.ok(&[&["replicate", "run", "--json"], args].concat())).expect("a summary")
+}
+
+/// A server that asks for a token and speaks TLS.
+fn serve_with_tls(home: &Home) -> (Server, String) {
+    certificates(&home.path("pki"));
+    let config = "[admin]\ntoken = \"a-secret-of-many-letters\"\n[admin.tls]\ncert = \"pki/server-cert.pem\"\nkey = \"pki/server-key.pem\"\n";
+    std::fs::write(home.path("kura.toml"), config).expect("the configuration");
+    let server = home.serve_with(&["--config", "kura.toml"]);
+    let url = format!("https://127.0.0.1:{}", server.port("https"));
+    (server, url)
+}
+
+#[test]
+fn a_volume_is_copied_over_tls_and_worked_with_at_either_end() {
+    let (here, there) = (Home::new(), Home::new());
+    let _source = here.serve();
+    let (_target, url) = serve_with_tls(&there);
+    let mut db = begin(&here);
+    std::fs::write(here.path("token"), "a-secret-of-many-letters\n").expect("the token");
+    let ca = there.path("pki/ca-cert.pem").display().to_string();
+    let target = format!("{url}/copy");
+    here.ok(&[
+        "replicate",
+        "add",
+        "dr",
+        "volume:db",
+        &target,
+        "--target-ca",
+        &ca,
+        "--target-token-file",
+        "token",
+        "--keep",
+        "2",
+    ]);
+    let first = run(&here, &["dr"]);
+    assert_eq!(first["is_complete"], true, "{first}");
+    let point = format!("copy@{}", first["point"].as_str().expect("a point"));
+    assert_eq!(read(&there, &point), read(&here, "db"));
+    assert!(Client::connect(&there.socket(), "copy").is_err(), "nobody looks at a copy while it changes");
+    for refused in [&["snapshot", "create", "copy@x"][..], &["volume", "resize", "copy", "32M"]] {
+        let complaint = fails(&mut there.kura(refused));
+        assert!(complaint.contains("follows its source"), "{complaint}");
+    }
+
+    // What changed is sent, and nothing else; what was trimmed is gone there, too.
+    db.call(WRITE, 0, 7 * MIB + 512, 1024, &[9; 1024]).expect("a write");
+    db.call(TRIM, 0, 5 * MIB, MIB as u32, &[]).expect("a trim");
+    let second = run(&here, &["dr"]);
+    assert!(second["sent_bytes"].as_u64().expect("bytes") < 2000, "{second}");
+    let newest = format!("copy@{}", second["point"].as_str().expect("a point"));
+    assert_eq!(read(&there, &newest), read(&here, "db"));
+    run(&here, &["dr"]);
+    assert_eq!((points(&here, "db").len(), points(&there, "copy").len()), (1, 2));
+    assert!(here.ok(&["replicate", "verify", "dr"]).contains("nothing differs"));
+    home_status(&here, "complete");
+
+    // The source's site is lost: the copy is let go where it is.
+    there.ok(&["replicate", "failover", "volume:copy"]);
+    let as_of = read(&there, "copy");
+    assert_eq!(as_of, read(&here, "db"));
+    let mut copy = Client::connect(&there.socket(), "copy").expect("a connection");
+    copy.call(WRITE, FUA, 3 * MIB, 4096, &[7; 4096]).expect("a write");
+    let complaint = fails(&mut here.kura(&["replicate", "run", "dr"]));
+    assert!(complaint.contains("was failed over"), "{complaint}");
+    db.call(WRITE, FUA, 12 * MIB, 4096, &[5; 4096]).expect("a write that is lost");
+    let complaint = fails(&mut here.kura(&["replicate", "failback", "dr"]));
+    assert!(complaint.contains("have it open"), "{complaint}");
+    let work = read(&there, "copy");
+    drop((db, copy));
+    let fail_back = || here.kura(&["replicate", "failback", "dr"]).output().is_ok_and(|done| done.status.success());
+    eventually(Duration::from_secs(5), "the clients have left, and fail-back", fail_back);
+    assert_eq!(read(&here, "db"), work);
+    assert!(Client::connect(&there.socket(), "copy").is_err(), "it follows again");
+    let mut db = Client::connect(&here.socket(), "db").expect("a connection");
+    db.call(WRITE, FUA, 0, 4096, &[8; 4096]).expect("a write");
+    run(&here, &["dr"]);
+    assert!(here.ok(&["replicate", "verify", "dr"]).contains("nothing differs"));
+    there.ok(&["check"]);
+    here.ok(&["check"]);
+}
+
+fn home_status(home: &Home, state: &str) {
+    let status = home.ok(&["replicate", "status"]);
+    assert!(status.contains(state) && status.contains("volume:db"), "{status}");
+}
+
+#[test]
+fn what_cannot_be_copied_is_told_in_a_line() {
+    let (here, there) = (Home::new(), Home::new());
+    let _source = here.serve();
+    let target_server = there.serve();
+    let _db = begin(&here);
+    there.ok(&["volume", "create", "other", "--size", "16M"]);
+    let url = format!("http://127.0.0.1:{}", target_server.port("http"));
+    let complains = |args: &[&str], what: &str| {
+        let complaint = fails(&mut here.kura(&[&["replicate"], args].concat()));
+        assert!(complaint.contains(what), "{args:?}: {complaint}");
+    };
+    complains(&["run", "volume:nothing", &format!("{url}/copy")], "volume nothing: no such volume");
+    complains(&["run", "volume:db", &format!("{url}/other")], "--adopt");
+    complains(&["run", "volume:db", "elsewhere"], "REST door");
+    complains(&["run", "kura-data", &format!("{url}/copy")], "a tree goes to");
+    complains(&["run", "volume:db", "http://127.0.0.1:1/copy"], "no server at http://127.0.0.1:1");
+    complains(&["run", "volume:db", "https://127.0.0.1:1/copy"], "--target-ca");
+    complains(&["verify", "volume:db", &format!("{url}/copy")], "run it first");
+    complains(&["failover", "volume:db"], "is no copy");
+    here.ok(&["replicate", "run", "volume:db", &format!("{url}/other"), "--adopt"]);
+    assert_eq!(points(&there, "other").len(), 1);
+}
+
+/// Slots of the ledger: record number N is in slot N modulo this, one block each.
+const SLOTS: u64 = 512;
+
+/// Appends records, each durable before the next one is begun, until it is told to stop. Returns how many.
+fn keep_ledger(home: &Home, stop: &AtomicBool) -> u64 {
+    let mut db = Client::connect(&home.socket(), "db").expect("a connection");
+    let mut number = 0;
+    while !stop.load(Ordering::Relaxed) {
+        number += 1;
+        let record = u64::to_le_bytes(number).repeat(BLOCK as usize / 8);
+        db.call(WRITE, FUA, number % SLOTS * BLOCK, BLOCK as u32, &record).expect("a write");
+    }
+    number
+}
+
+/// The newest record of a ledger, in which nothing may be missing: what recovery after a power cut would find.
+fn recover_ledger(image: &[u8]) -> u64 {
+    let slots: Vec<u64> = image[..(SLOTS * BLOCK) as usize]
+        .chunks(BLOCK as usize)
+        .map(|slot| {
+            let number = u64::from_le_bytes(slot[..8].try_into().expect("eight bytes"));
+            assert!(slot.chunks(8).all(|word| word == number.to_le_bytes()), "record {number} is torn");
+            number
+        })
+        .collect();
+    let newest = slots.iter().copied().max().unwrap_or(0);
+    for number in newest.saturating_sub(SLOTS - 1).max(1)..=newest {
+        assert_eq!(slots[(number % SLOTS) as usize], number, "record {number} of {newest} is missing");
+    }
+    newest
+}
+
+#[test]
+fn a_volume_at_work_is_copied_by_the_server_and_recovers_at_the_other_end() {
+    let (here, there) = (Home::new(), Home::new());
+    let source = here.serve();
+    let target = there.serve();
+    here.ok(&["volume", "create", "db", "--size", "16M"]);
+    let url = format!("http://127.0.0.1:{}/copy", target.port("http"));
+    here.ok(&["replicate", "add", "dr", "volume:db", &url, "--every", "1s", "--rpo", "30s"]);
+    let stop = AtomicBool::new(false);
+    let jobs = || get(source.port("http"), "/api/v1/replication-jobs");
+    std::thread::scope(|scope| {
+        let ledger = scope.spawn(|| keep_ledger(&here, &stop));
+        eventually(Duration::from_secs(30), "the first copy", || jobs().contains("\"is_complete\":true"));
+        let mut seen = Vec::new();
+        let mut newest = 0;
+        eventually(Duration::from_secs(30), "four points", || {
+            for point in points(&there, "copy") {
+                if !seen.contains(&point) {
+                    // It may be deleted meanwhile, as the oldest of three.
+                    let Ok(mut client) = Client::connect(&there.socket(), &point) else { continue };
+                    let image = client.call(READ, 0, 0, (SLOTS * BLOCK) as u32, &[]).expect("a read");
+                    let found = recover_ledger(&image);
+                    assert!(found >= newest, "{found} after {newest}");
+                    newest = found;
+                    seen.push(point);
+                }
+            }
+            seen.len() >= 4
+        });
+        assert!(newest > 0);
+        // In the middle of whatever goes on.
+        there.ok(&["replicate", "failover", "volume:copy"]);
+        let found = recover_ledger(&read(&there, "copy"));
+        stop.store(true, Ordering::Relaxed);
+        let written = ledger.join().expect("the ledger");
+        assert!(found >= newest && found <= written, "{found} of {written}, after {newest}");
+    });
+    eventually(Duration::from_secs(10), "the server tells of it", || {
+        jobs().contains("was failed over") && jobs().contains("\"recovery_point\":")
+    });
+    let metrics = get(source.port("http"), "/metrics");
+    assert!(metrics.contains("kura_replicate_recovery_point_age_seconds{job=\"dr\""), "{metrics}");
+}
