@@ -3,7 +3,8 @@
 //! What must hold:
 //! 1. A slot is written only while it is free, and named in a record only when both copies have the block.
 //! 2. A slot given up is free again only when the log's tail has passed the record that says so: until then a replay
-//!    finds in it what the log says.
+//!    finds in it what the log says. One whose block lies durably at its cold place, and of which the log says durably
+//!    that it was given up, is free at once: whatever the tail, a replay ends with the block there.
 //! 3. A block's record (its write, in the journal) is needed until its slot is durable: the checkpoint's flush.
 
 use crate::check::Report;
@@ -225,11 +226,17 @@ impl Inner {
         // A replay must not take their stripes for torn: it would not find in the hot area what it misses there.
         self.append(&Record::Settled);
         self.settle_returned(returned);
+        let mut slots = Vec::new();
         for (volume, block, id) in cooled {
             let Some(volume) = self.tables.borrow().volumes.get(&volume).cloned() else { continue };
             if volume.slot(block) == Some(id) {
-                self.leave_hot(&volume, block, block + 1);
+                volume.hot.borrow_mut().remove(&block);
+                self.hot.borrow_mut().give_up_at_rest(id);
+                slots.push(id);
             }
+        }
+        for part in slots.chunks(RECORD_SLOTS) {
+            self.append(&Record::HotGivenUp { slots: part.to_vec() });
         }
     }
 

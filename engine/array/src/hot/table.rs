@@ -51,8 +51,8 @@ enum State {
     Hot,
     /// A block's, which lies at its cold place too since.
     Cooled,
-    /// Given up, and read again by a replay of the log as it is now.
-    GivenUp,
+    /// Given up, and read again by a replay of the log as it is now: free when the log's tail has reached this.
+    GivenUp { until: u64 },
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -177,7 +177,7 @@ impl HotTable {
         let pair = self.pairs.entry(extent.pair()).or_default();
         let batch = usize::from(self.settings.batch);
         let free = extent.free_in(track.1, &self.settings);
-        let leaves = |slot: &usize| matches!(extent.slots[*slot].state, State::Cooled | State::GivenUp);
+        let leaves = |slot: &usize| matches!(extent.slots[*slot].state, State::Cooled | State::GivenUp { .. });
         let leaving = extent.track(track.1, &self.settings).filter(leaves).count();
         let mut note = |tracks: fn(&mut PairState) -> &mut BTreeSet<Track>, room: usize| {
             if room >= batch && !extent.leaving { tracks(pair).insert(track) } else { tracks(pair).remove(&track) }
@@ -275,8 +275,15 @@ impl HotTable {
 
     /// A slot is nobody's from now on, and free when the log's tail has reached `until`.
     pub fn give_up(&mut self, id: MirrorId, until: u64) {
-        self.change(id, Slot { state: State::GivenUp, ..Slot::default() });
+        self.change(id, Slot { state: State::GivenUp { until }, ..Slot::default() });
         self.given_up.push_back((until, id));
+    }
+
+    /// A slot is nobody's from now on, and free at the next [`HotTable::tail_moved`], wherever the tail is: its block lies
+    /// durably elsewhere, and a replay needs nothing of what the slot holds.
+    pub fn give_up_at_rest(&mut self, id: MirrorId) {
+        self.change(id, Slot { state: State::GivenUp { until: 0 }, ..Slot::default() });
+        self.given_up.push_front((0, id));
     }
 
     fn change(&mut self, id: MirrorId, to: Slot) {
@@ -286,10 +293,15 @@ impl HotTable {
         self.index_track((id.born, usize::from(id.slot / self.settings.track_slots)));
     }
 
-    /// The log's tail has moved: slots given up before it are free.
+    /// The log's tail has moved, and all that was in the log before it moved is durable: slots given up before it are
+    /// free. One that was somebody's since, as in a replay of slots that came back at rest, is not, and one given up
+    /// again waits for that.
     pub fn tail_moved(&mut self, tail: u64) {
-        while let Some((_, id)) = self.given_up.pop_front_if(|(until, _)| *until <= tail) {
-            self.empty(id);
+        while let Some((until, id)) = self.given_up.pop_front_if(|(until, _)| *until <= tail) {
+            let slot = self.extents.get(&id.born).and_then(|extent| extent.slots.get(usize::from(id.slot)));
+            if slot.is_some_and(|slot| slot.state == State::GivenUp { until }) {
+                self.empty(id);
+            }
         }
     }
 

@@ -52,6 +52,39 @@ fn what_is_given_up_waits_for_the_tail() {
 }
 
 #[test]
+fn what_is_given_up_at_rest_does_not_wait() {
+    let mut table = table();
+    let ids = table.take(PAIR, 2);
+    table.fill(ids[0], owner(1));
+    table.fill(ids[1], owner(2));
+    table.give_up(ids[1], 100);
+    table.give_up_at_rest(ids[0]);
+    assert_eq!(table.writable().count(), 1, "not before the log is durable that says so");
+    table.tail_moved(5);
+    assert_eq!(table.given_up(), 1);
+    assert_eq!(table.take(PAIR, 2), [ids[0], MirrorId { born: 10, slot: 2 }]);
+}
+
+/// A replay gives a slot up that came back at rest before the log ended, and was somebody's again.
+#[test]
+fn a_slot_that_is_somebodys_again_is_not_freed() {
+    let mut table = table();
+    let ids = table.take(PAIR, 2);
+    table.fill(ids[0], owner(1));
+    table.give_up(ids[0], 50);
+    table.fill(ids[0], owner(2));
+    table.tail_moved(50);
+    assert_eq!(table.owner(ids[0]), Some(owner(2)));
+    table.give_up(ids[0], 60);
+    table.fill(ids[0], owner(3));
+    table.give_up(ids[0], 70);
+    table.tail_moved(60);
+    assert_eq!(table.given_up(), 1);
+    let free = table.take(PAIR, 2);
+    assert!(!free.contains(&ids[0]), "it waits for the last record that gives it up");
+}
+
+#[test]
 fn blocks_that_nobody_uses_grow_old_and_are_found() {
     let mut table = table();
     for block in 0..4 {

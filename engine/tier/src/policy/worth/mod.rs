@@ -22,7 +22,7 @@ use heat::{HeatMap, LEVELS, Now, SHIFTS};
 use kura_block::Result;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -121,7 +121,7 @@ struct Volume {
 }
 
 /// A run of regions that might move, each expected to draw so much.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 struct Candidate {
     /// Index of the volume in the facts.
     volume: usize,
@@ -132,6 +132,28 @@ struct Candidate {
     /// Requests expected a region.
     expected: f32,
 }
+
+/// The greatest is the one to come up first: it draws most.
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let place = |one: &Self| (one.volume, one.start, one.level);
+        self.expected.total_cmp(&other.expected).then_with(|| place(other).cmp(&place(self)))
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Candidate {}
 
 /// The policy.
 #[derive(Clone, Debug)]
@@ -192,22 +214,19 @@ impl Worth {
         (bar(LEAST_WEIGHT), bar(LEAST_DISPLACING))
     }
 
-    /// What might come up: the cells with I/O in this interval, from the widest to the region itself, those that draw
-    /// most first.
-    fn candidates(&self, facts: &Facts<'_>, bar: f32) -> Vec<Candidate> {
+    /// What might come up: the cells with I/O in this interval that are expected to draw at least `bar`, at all levels;
+    /// on a heap, for few of them are looked at.
+    fn candidates(&self, facts: &Facts<'_>, bar: f32) -> BinaryHeap<Candidate> {
         let worths = self.worths();
         let mut found = Vec::new();
         for (index, volume) in facts.volumes.iter().enumerate().filter(|(_, volume)| wants::is_free(volume)) {
             let Some((own, now)) = self.volumes.get(&volume.volume).and_then(|own| Some((own, own.now?))) else {
                 continue;
             };
-            for level in (0..LEVELS).rev() {
-                let shift = SHIFTS[level];
+            for (level, shift) in SHIFTS.into_iter().enumerate() {
                 for of_cell in volume.heat.chunk_by(|a, b| a.region >> shift == b.region >> shift) {
                     let region = of_cell[0].region;
-                    let density = own.heat.density(level, region, now);
-                    let word = word_of(level, density * (1_u32 << shift) as f32);
-                    let expected = density * worths[word];
+                    let (word, expected) = own.expected_by(level, region, &worths, now);
                     if expected >= bar {
                         let start = region >> shift << shift;
                         let end = start.saturating_add(1 << shift).min(volume.regions);
@@ -216,15 +235,7 @@ impl Worth {
                 }
             }
         }
-        let order = |a: &Candidate, b: &Candidate| {
-            b.expected
-                .total_cmp(&a.expected)
-                .then(a.volume.cmp(&b.volume))
-                .then(a.start.cmp(&b.start))
-                .then(a.level.cmp(&b.level))
-        };
-        found.sort_unstable_by(order);
-        found
+        found.into()
     }
 
     /// What the regions on the fast tier are expected to draw, the least first: no more than `most` of them.
@@ -238,9 +249,8 @@ impl Worth {
                 continue;
             };
             let begin = victims.len();
-            victims.extend(
-                volume.placed.iter().map(|placed| (own.expected(placed.region, &worths, now), index, placed.region)),
-            );
+            let mut expected = Expected::of(own, &worths, now);
+            victims.extend(volume.placed.iter().map(|placed| (expected.at(placed.region), index, placed.region)));
             // The best ones stay, down to the floor.
             keep_least(&mut victims, begin, wants::spare(volume) as usize);
         }
@@ -282,15 +292,41 @@ fn keep_least(victims: &mut Vec<Victim>, begin: usize, most: usize) {
 }
 
 impl Volume {
-    /// Requests expected at a region.
-    fn expected(&self, region: u32, worths: &Worths, now: Now) -> f32 {
-        (0..LEVELS).map(|level| self.expected_by(level, region, worths, now)).fold(0.0, f32::max)
+    /// Requests expected at a region by the word of one level, and which word that is.
+    fn expected_by(&self, level: usize, region: u32, worths: &Worths, now: Now) -> (usize, f32) {
+        let density = self.heat.density(level, region, now);
+        let word = word_of(level, density * (1_u32 << SHIFTS[level]) as f32);
+        (word, density * worths[word])
+    }
+}
+
+/// Requests expected at one region after the other, in order of address: what a neighbourhood says is looked up once.
+struct Expected<'a> {
+    of: &'a Volume,
+    worths: &'a Worths,
+    now: Now,
+    /// Of each level, the last cell and what it said.
+    last: [Option<(u32, f32)>; LEVELS],
+}
+
+impl<'a> Expected<'a> {
+    fn of(of: &'a Volume, worths: &'a Worths, now: Now) -> Self {
+        Self { of, worths, now, last: [None; LEVELS] }
     }
 
-    /// The same by the word of one level.
-    fn expected_by(&self, level: usize, region: u32, worths: &Worths, now: Now) -> f32 {
-        let density = self.heat.density(level, region, now);
-        density * worths[word_of(level, density * (1_u32 << SHIFTS[level]) as f32)]
+    /// The most that the region's own I/O, or a neighbourhood's, says.
+    fn at(&mut self, region: u32) -> f32 {
+        let mut most = 0.0_f32;
+        for (level, shift) in SHIFTS.into_iter().enumerate() {
+            let cell = region >> shift;
+            let said = match self.last[level] {
+                Some((last, said)) if last == cell => said,
+                _ => self.of.expected_by(level, region, self.worths, self.now).1,
+            };
+            self.last[level] = Some((cell, said));
+            most = most.max(said);
+        }
+        most
     }
 }
 
@@ -333,16 +369,27 @@ impl Round<'_, '_> {
         brought
     }
 
+    /// What a candidate must draw, at least, for there to be room.
+    fn least(&mut self) -> f32 {
+        match self.victims.peek() {
+            _ if self.free > 0 => 0.0,
+            Some((expected, ..)) => (expected * self.displace).max(expected + self.displacing),
+            None => f32::INFINITY,
+        }
+    }
+
+    /// Whether there is room for a candidate, or for what it draws clearly more than something that leaves for it.
+    fn has_room(&mut self, candidate: &Candidate) -> bool {
+        self.free > 0 || candidate.expected > self.least()
+    }
+
     /// Sends the region down that is expected to draw least, if there is no room and the candidate draws clearly more.
     fn make_room(&mut self, candidate: &Candidate) -> bool {
         if self.free > 0 {
             return true;
         }
-        let Some((expected, index, region)) = self.victims.next_if(|victim| {
-            victim.0 * self.displace < candidate.expected && victim.0 + self.displacing < candidate.expected
-        }) else {
-            return false;
-        };
+        let fits = self.has_room(candidate);
+        let Some((expected, index, region)) = self.victims.next_if(|_| fits) else { return false };
         let reason = Reason::Displaced { expected_ios: expected.into(), by_ios: candidate.expected.into() };
         wants::push(&mut self.decision, self.facts.volumes[index].volume, region..region + 1, Tier::Slow, reason);
         self.free += 1;
@@ -362,10 +409,9 @@ impl Policy for Worth {
         let free = wants::moves(facts, &mut decision);
         self.lower_to_ceilings(facts, &mut decision);
         let (bar, displacing) = self.bars(facts);
-        let candidates = self.candidates(facts, bar);
         let budget = self.budget(facts);
-        let wanted: u64 = candidates.iter().map(|candidate| u64::from(candidate.end - candidate.start)).sum();
-        let short = wanted.min(budget.into()).saturating_sub(free.into());
+        let asked = facts.volumes.iter().any(|volume| !volume.heat.is_empty());
+        let short = if asked { budget.saturating_sub(free) } else { 0 };
         let victims = if short > 0 { self.victims(facts, short as usize) } else { Vec::new() };
         let mut round = Round {
             facts,
@@ -379,9 +425,11 @@ impl Policy for Worth {
             rooms: facts.volumes.iter().map(wants::room).collect(),
             taken: vec![BTreeSet::new(); facts.volumes.len()],
         };
+        let mut candidates = self.candidates(facts, bar.max(round.least()));
         let saved_ms = facts.costs.slow_ms - facts.costs.fast_ms;
         let worths = self.worths();
-        for candidate in &candidates {
+        // What draws less has no room either.
+        while let Some(candidate) = candidates.pop().filter(|candidate| round.budget > 0 && round.has_room(candidate)) {
             let expected = f64::from(candidate.expected);
             let reason = Reason::Worth {
                 expected_ios: expected,
@@ -389,7 +437,7 @@ impl Policy for Worth {
                 saves_ms: expected * saved_ms,
                 costs_ms: f64::from(bar) * saved_ms,
             };
-            let brought = round.bring(candidate, &reason);
+            let brought = round.bring(&candidate, &reason);
             self.words[candidate.word].promised += brought.len() as f64 * expected / f64::from(worths[candidate.word]);
             if let Some(own) = self.volumes.get_mut(&facts.volumes[candidate.volume].volume) {
                 for region in brought {
@@ -407,7 +455,7 @@ impl Policy for Worth {
             return Standing { verdict: "no I/O of the volume was seen yet".into(), ..Standing::default() };
         };
         let worths = self.worths();
-        let of = |level: usize| own.expected_by(level, region, &worths, now);
+        let of = |level: usize| own.expected_by(level, region, &worths, now).1;
         let level = (0..LEVELS).max_by(|a, b| of(*a).total_cmp(&of(*b))).unwrap_or(0);
         let (expected, neighbourhood) = (of(level), self.settings.region_bytes << SHIFTS[level]);
         let ios = own.last.binary_search_by_key(&region, |(region, _)| *region).map_or(0, |at| own.last[at].1);
@@ -442,11 +490,9 @@ impl Worth {
             if excess == 0 {
                 continue;
             }
-            let mut all: Vec<Victim> = volume
-                .placed
-                .iter()
-                .map(|placed| (own.expected(placed.region, &worths, now), 0, placed.region))
-                .collect();
+            let mut expected = Expected::of(own, &worths, now);
+            let mut all: Vec<Victim> =
+                volume.placed.iter().map(|placed| (expected.at(placed.region), 0, placed.region)).collect();
             keep_least(&mut all, 0, excess);
             all.sort_unstable_by_key(|victim| victim.2);
             for (_, _, region) in all {
