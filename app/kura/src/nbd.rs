@@ -1,4 +1,4 @@
-//! The NBD door in front of a node: negotiates on the main thread, serves each client on its volume's.
+//! The NBD door in front of a node: negotiates on the doors' threads, serves each client on its volume's.
 
 mod changes;
 

@@ -1,5 +1,5 @@
-//! The S3 door in front of a node: HTTP, signatures and hashes on the main thread, the object store on the thread of the
-//! controller that owns its volume.
+//! The S3 door in front of a node: HTTP, signatures and hashes on the doors' threads, the object store on the thread of
+//! the controller that owns its volume.
 
 mod desk;
 mod gate;

@@ -34,6 +34,8 @@ use uuid::Uuid;
 
 /// The longest a stop may take; then it ends as a crash does, and the next start recovers.
 const STOP: Duration = Duration::from_secs(9);
+/// Threads that the doors have at most.
+const DOOR_THREADS: usize = 4;
 /// Disks that are failed or leaving are looked after this often.
 const TEND: Duration = Duration::from_secs(1);
 /// Histograms are folded this often, so that they stay small when nobody scrapes.
@@ -50,7 +52,10 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
     let buckets = Matcher::Suffix("_seconds".to_owned());
     let metrics = PrometheusBuilder::new().set_buckets_for_metric(buckets, &LATENCIES_S)?.install_recorder()?;
     let mut data = DataDir::open(&config.data)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Hashes of what comes over S3 are the most work that the doors do: they get every core there is, up to a few.
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(cores.min(DOOR_THREADS)).thread_name("doors").enable_all().build()?;
     let doors = runtime.block_on(Doors::open(&config, &data))?;
     let (running, book) = start(&config, &data, degraded)?;
     runtime.block_on(async {

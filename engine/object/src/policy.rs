@@ -8,7 +8,7 @@ const CHECKPOINT_RATIO: u64 = 6;
 /// Records after which a checkpoint is written, however small the index is, and for each row of it: a restart replays
 /// a few hundred thousand a second.
 const CHECKPOINT_LEAST_RECORDS: u64 = 100_000;
-const CHECKPOINT_ROWS: u64 = 4;
+const CHECKPOINT_ROWS: u64 = 8;
 
 /// True when the log since the last checkpoint is long enough for the next one: by what is to be read again at a
 /// restart, and by what is to be replayed.

@@ -40,7 +40,7 @@ impl Encoding {
     }
 
     pub fn write_some(self, text: Option<&String>) -> Option<String> {
-        text.map(|text| self.write(text.as_bytes()))
+        text.filter(|text| !text.is_empty()).map(|text| self.write(text.as_bytes()))
     }
 }
 
@@ -186,7 +186,7 @@ impl Service {
         let bucket = self.directory.bucket(&input.bucket).await?;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys)?;
-        let after = match &input.continuation_token {
+        let after = match input.continuation_token.as_ref().filter(|token| !token.is_empty()) {
             Some(token) => of_token(token)?,
             None => after_key(input.start_after.as_ref()),
         };

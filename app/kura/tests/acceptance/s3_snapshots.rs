@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A key for everything, made now.
 fn new_key(home: &Home) -> Key {
-    let made: serde_json::Value = serde_json::from_str(&home.ok(&["key", "create", "--json"])).expect("a key in JSON");
+    let made: serde_json::Value = serde_json::from_str(&home.ok(&["key", "create", "--json"])).expect("JSON");
     let text = |name: &str| made[name].as_str().expect("text").to_owned();
     Key { id: text("id"), secret: text("secret") }
 }
@@ -46,7 +46,7 @@ fn a_bucket_is_read_as_it_was_and_rolled_back() {
     assert!(home.ok(&["check"]).contains("all is well"));
     // A server that lives on goes on as well; and what is open for readers does not keep a snapshot from being deleted.
     assert_eq!(home.ok(&["object", "get", "demo@v1/a"]), "old");
-    let delete = || home.kura(&["snapshot", "delete", "objects@v1"]).output().unwrap().status.success();
+    let delete = || home.kura(&["snapshot", "delete", "objects@v1"]).output().expect("kura").status.success();
     eventually(Duration::from_mins(1), "the snapshot is deleted", delete);
     home.ok(&["snapshot", "create", "objects@v2"]);
     home.ok(&["object", "put", "demo/since", "/etc/hostname"]);

@@ -107,6 +107,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         [request("PUT /demo?policy", "", policy), request("GET /demo?policy", "", "")].concat(),
         [request("POST /demo/m?uploads", "", ""), request("POST /demo/m?uploadId=0", "", parts)].concat(),
         [put, request("PUT /demo/c", "x-amz-copy-source: /demo/a?versionId=null\r\n", "")].concat(),
+        // A body that breaks off in its middle, where all of it is wanted at once.
+        b"POST /demo?delete HTTP/1.1\r\nHost: s3\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello".to_vec(),
         request("GET /demo?list-type=2&prefix=a&delimiter=%2F&max-keys=7&encoding-type=url&start-after=%00", "", ""),
     ]
 }

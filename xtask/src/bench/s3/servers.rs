@@ -9,6 +9,10 @@ use anyhow::{Context, Result, bail};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A server is ready within this time.
+const READY: Duration = Duration::from_secs(30);
 
 /// A side: its name, the program it runs, and whether its file system makes every write durable before it returns.
 /// versitygw and s3s-fs sync nothing by themselves: what they acknowledge is lost with the power.
@@ -109,10 +113,22 @@ impl Server {
         if kind.program == "kura" {
             credentials = kura_key(binary, &store)?;
         }
-        let sum = content_sum(&[]);
-        let head = signed(&credentials, at, &Request { verb: "PUT", path: "/bench", len: 0, sum: &sum });
-        Connection::open(at)?.ask(&head, &[]).with_context(|| format!("{}: making the bucket", kind.name))?;
+        make_bucket(&credentials, at).with_context(|| format!("{}: making the bucket", kind.name))?;
         Ok(Self { kind, at, credentials, _process: process, _mounted: mounted })
+    }
+}
+
+/// Makes the bucket; some servers listen before they are ready.
+fn make_bucket(credentials: &Credentials, at: SocketAddr) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let sum = content_sum(&[]);
+        let head = signed(credentials, at, &Request { verb: "PUT", path: "/bench", len: 0, sum: &sum });
+        let answer = Connection::open(at)?.ask(&head, &[]).map(drop);
+        match answer {
+            Err(_) if start.elapsed() < READY => std::thread::sleep(Duration::from_millis(200)),
+            answer => return answer,
+        }
     }
 }
 
