@@ -1,12 +1,13 @@
 //! Jobs by their schedule, in a server: those of its data directory, of trees and of volumes.
+//!
+//! A run is a process of its own: whatever goes wrong in it harms no volume, and it ends when the server does.
 
-use super::carry::carry_job;
-use super::sites::Home;
 use crate::data::DataDir;
-use kura_admin::{ReplicationJob, ServerUri, Timestamp};
-use kura_replicate::{Jobs, Progress, Standing};
-use std::collections::BTreeSet;
+use kura_admin::{ReplicationJob, Timestamp};
+use kura_replicate::{Jobs, Standing};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -14,6 +15,8 @@ use tokio::time::interval;
 
 /// How often schedules are looked at.
 const LOOK: Duration = Duration::from_millis(500);
+/// This program, even where its file was replaced by another version.
+const SELF: &str = "/proc/self/exe";
 
 /// The jobs of a data directory.
 #[derive(Clone)]
@@ -44,46 +47,48 @@ impl ReplicationJobs {
     /// Runs each job whenever its time has come, until the server stops: a run that is cut off goes on at its next.
     pub async fn carry_out(self, mut stopping: watch::Receiver<bool>) {
         let mut ticks = interval(LOOK);
+        let mut runs: BTreeMap<String, Child> = BTreeMap::new();
+        let mut told: BTreeMap<String, String> = BTreeMap::new();
         loop {
             tokio::select! {
-                _ = stopping.changed() => return,
+                _ = stopping.changed() => break,
                 _ = ticks.tick() => {}
             }
+            // An error says that it is nobody's child any more.
+            let ended: Vec<String> = runs
+                .iter_mut()
+                .filter_map(|(name, run)| (!matches!(run.try_wait(), Ok(None))).then(|| name.clone()))
+                .collect();
             let all = self.clone();
             // Looking reads files.
             let Ok(standings) = tokio::task::spawn_blocking(move || all.standings()).await else { continue };
+            for name in ended {
+                runs.remove(&name);
+                tell(&name, &standings, &mut told);
+            }
             for standing in standings.iter().filter(|standing| standing.is_due(SystemTime::now())) {
-                if self.running().insert(standing.name.clone()) {
-                    self.begin(standing.clone());
+                let name = &standing.name;
+                if !runs.contains_key(name) {
+                    match self.begin(name) {
+                        Ok(run) => drop(runs.insert(name.clone(), run)),
+                        Err(error) => tracing::warn!(job = name, %error, "a job could not be begun"),
+                    }
                 }
             }
+            *self.running() = runs.keys().cloned().collect();
+        }
+        for run in runs.values_mut() {
+            // One that has ended by itself needs no end.
+            let _ = run.kill().and_then(|()| run.wait());
         }
     }
 
-    /// Runs a job on a thread of its own: nobody waits for it when the server stops.
-    fn begin(&self, standing: Standing) {
-        let (all, name) = (self.clone(), standing.name.clone());
-        let thread = std::thread::Builder::new().name(format!("replicate-{name}")).spawn(move || {
-            let server = ServerUri::Unix(all.data.join("admin.sock"));
-            let home = Home { server: &server, token: None, ca: None };
-            let (jobs, options) = (Jobs::under(&all.data), &standing.job.options);
-            let name = &standing.name;
-            let before = standing.last.map(|last| last.causes).unwrap_or_default();
-            match carry_job(&jobs, name, options, &home, &Progress::default()) {
-                Ok(done) if done.failed > 0 => {
-                    tracing::warn!(job = name, failed = done.failed, "a copy is not complete: see its failures.jsonl");
-                }
-                Ok(done) => tracing::info!(job = name, seconds = done.seconds, sent = done.sent_bytes, "copied"),
-                // What was told at the last run is not told again.
-                Err(error) if before.contains_key(&format!("{error:#}")) => {}
-                Err(error) => tracing::warn!(job = name, error = format!("{error:#}"), "not copied"),
-            }
-            all.running().remove(name);
-        });
-        if let Err(error) = thread {
-            tracing::warn!(job = name, %error, "a job could not be begun");
-            self.running().remove(&name);
-        }
+    fn begin(&self, name: &str) -> std::io::Result<Child> {
+        let mut run = Command::new(SELF);
+        run.args(["replicate", "run", name, "--quiet", "--data"]).arg(&self.data);
+        run.arg("--server").arg(self.data.join("admin.sock"));
+        // What it has to say stands in what it leaves.
+        run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
     }
 
     /// As the wire has them.
@@ -107,5 +112,20 @@ impl ReplicationJobs {
             is_failed_over: standing.job.failed_over,
         };
         self.standings().into_iter().map(told).collect()
+    }
+}
+
+/// Tells how a run ended; what was told of the one before is not told again.
+fn tell(name: &str, standings: &[Standing], told: &mut BTreeMap<String, String>) {
+    let Some(last) = standings.iter().find(|standing| standing.name == name).and_then(|it| it.last.as_ref()) else {
+        return;
+    };
+    let Some(cause) = last.causes.keys().next() else {
+        told.remove(name);
+        tracing::info!(job = name, seconds = last.seconds, sent_bytes = last.sent_bytes, "copied");
+        return;
+    };
+    if told.insert(name.to_owned(), cause.clone()).is_none_or(|before| before != *cause) {
+        tracing::warn!(job = name, failed = last.failed, cause, "not copied");
     }
 }

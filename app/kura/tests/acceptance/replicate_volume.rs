@@ -186,11 +186,19 @@ fn a_volume_at_work_is_copied_by_the_server_and_recovers_at_the_other_end() {
     here.ok(&["volume", "create", "db", "--size", "16M"]);
     let url = format!("http://127.0.0.1:{}/copy", target.port("http"));
     here.ok(&["replicate", "add", "dr", "volume:db", &url, "--every", "1s", "--rpo", "30s"]);
+    // Of a tree, too.
+    std::fs::create_dir(here.path("tree")).and_then(|()| std::fs::write(here.path("tree/file"), "x")).expect("a tree");
+    here.ok(&["replicate", "add", "tree", "tree", "tree-copy", "--every", "1s"]);
+    eventually(Duration::from_secs(30), "a tree's first copy", || here.path("tree-copy/.kura-replica").exists());
+    std::fs::write(here.path("tree/later"), "y").expect("a file");
+    eventually(Duration::from_secs(30), "a tree's next copy", || here.path("tree-copy/later").exists());
     let stop = AtomicBool::new(false);
     let jobs = || get(source.port("http"), "/api/v1/replication-jobs");
     std::thread::scope(|scope| {
         let ledger = scope.spawn(|| keep_ledger(&here, &stop));
-        eventually(Duration::from_secs(30), "the first copy", || jobs().contains("\"is_complete\":true"));
+        eventually(Duration::from_secs(30), "the first copy", || {
+            there.kura(&["snapshot", "list", "copy"]).output().is_ok_and(|it| it.status.success())
+        });
         let mut seen = Vec::new();
         let mut newest = 0;
         eventually(Duration::from_secs(30), "four points", || {

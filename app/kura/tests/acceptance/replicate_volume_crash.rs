@@ -113,7 +113,7 @@ impl World {
             .stderr(Stdio::null())
             .spawn()
             .expect("kura");
-        let chosen = self.random.below(4);
+        let chosen = self.random.below(5);
         if chosen == 0 {
             self.link.left_bytes.store(self.random.below(3 << 20), Ordering::SeqCst);
         }
@@ -122,19 +122,30 @@ impl World {
             0 => {}
             1 => run.kill().expect("kill -9 of the run"),
             2 => self.source.kill(),
-            _ => self.target.kill(),
+            3 => self.target.kill(),
+            // Asked to stop, it does, although a transfer goes on.
+            _ => assert!(self.target.stop().success()),
         }
         let done = run.wait().expect("the run");
         self.link.left_bytes.store(u64::MAX, Ordering::SeqCst);
         match chosen {
             2 => self.source = self.here.serve(),
-            3 => {
+            3 | 4 => {
                 self.target = self.there.serve();
                 self.link.to.store(self.target.port("http"), Ordering::SeqCst);
             }
             _ => {}
         }
         done.success()
+    }
+
+    /// Deletes what only the source has: what was under way cannot go on, and another transfer begins.
+    fn forget(&self) {
+        let own = |point: &String| point.split_once('@').map(|(_, own)| own.to_owned());
+        let there: Vec<_> = points(&self.there, "copy").iter().map(own).collect();
+        for point in points(&self.here, "db").iter().filter(|point| !there.contains(&own(point))) {
+            self.here.ok(&["snapshot", "delete", point]);
+        }
     }
 
     /// Holds each point at the target to what the source was when it was made.
@@ -156,11 +167,16 @@ fn a_copy_is_whole_at_each_of_its_points_whatever_is_killed() {
     let mut complete = 0;
     for round in 0..ROUNDS {
         world.work();
-        let image = read(&world.here, "db");
+        let mut image = read(&world.here, "db");
         for attempt in 0..=world.random.below(2) {
             complete += u32::from(world.disturbed());
             if json_has_volume(&world.there) {
                 world.judge(&image, &format!("round {round}, attempt {attempt}"));
+                if world.random.below(3) == 0 {
+                    world.forget();
+                    world.work();
+                    image = read(&world.here, "db");
+                }
             }
         }
     }

@@ -36,7 +36,10 @@ pub fn balanced(items: &[Item<'_>], workers: usize, how: Balanced, cost: &Cost) 
     let share_s = total_s / workers as f64;
     let unit_s = share_s / f64::from(how.units.max(1));
     let part_bytes = match unit_s / cost.byte_s {
-        bytes if bytes < u64::MAX as f64 => (bytes as u64).next_multiple_of(how.least_part_bytes.max(1)),
+        // Bytes may be dear: a part has some all the same.
+        bytes if bytes < u64::MAX as f64 => {
+            (bytes as u64).max(1).checked_next_multiple_of(how.least_part_bytes.max(1)).unwrap_or(u64::MAX)
+        }
         _ => u64::MAX,
     };
 

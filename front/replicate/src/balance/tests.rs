@@ -204,3 +204,12 @@ fn costs_are_learned_from_samples_of_any_mixture() {
     let cost = alike.cost().expect("a cost");
     assert!((cost.of(10, 40_960) - 0.1).abs() < 0.001, "{cost:?}");
 }
+
+#[test]
+fn a_byte_may_cost_more_than_a_unit() {
+    let tree = Tree(vec![(b"x".to_vec(), 1, 0), (b"y".to_vec(), 3, 0)]);
+    for byte_s in [1e-11, 1.0, 1e9] {
+        let lists = balanced(&tree.items(), 4, Balanced::default(), &Cost { file_s: 1e-6, byte_s });
+        assert_eq!(lists.loads().iter().map(|load| load.bytes).sum::<u64>(), 4, "{byte_s}");
+    }
+}
