@@ -5,8 +5,9 @@ use crate::{Controller, Door};
 use futures::future::try_join_all;
 use kura_block::{DeviceId, Error, Local, Result};
 use kura_volume::Spec;
+use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// The controllers of a pool, joined. Usable from any thread; clones are the same node.
 #[derive(Clone)]
@@ -16,15 +17,22 @@ pub struct Node {
     pub(crate) membership: Arc<tokio::sync::Mutex<()>>,
     /// Held by whoever makes snapshots of several controllers' volumes at one instant.
     pub(crate) instant: Arc<tokio::sync::Mutex<()>>,
+    /// Held while a volume moves to another controller.
+    pub(crate) moving: Arc<tokio::sync::Mutex<()>>,
+    /// Controllers that take no volume.
+    pub(crate) drained: Arc<Mutex<BTreeSet<u16>>>,
 }
 
 impl Node {
-    /// A node of these controllers, in the order of their numbers. All are open: from here on they may rebuild.
+    /// A node of these controllers, in the order of their numbers. All are open; [`Node::begin`] comes next.
     pub fn new(doors: Vec<Door>) -> Self {
-        for door in &doors {
-            door.send(|controller| controller.store().begin_upkeep());
+        Self {
+            doors: doors.into(),
+            membership: Arc::default(),
+            instant: Arc::default(),
+            moving: Arc::default(),
+            drained: Arc::default(),
         }
-        Self { doors: doors.into(), membership: Arc::default(), instant: Arc::default() }
     }
 
     /// Asks every controller at once.
@@ -61,11 +69,7 @@ impl Node {
 
     /// Makes a volume, on the controller whose volumes are smallest in sum.
     pub async fn create_volume(&self, spec: Spec) -> Result<VolumeInfo> {
-        let mut load = vec![0; self.doors.len()];
-        for volume in self.volumes().await? {
-            load[usize::from(volume.controller)] += volume.spec.size_bytes;
-        }
-        let least = (0..load.len()).min_by_key(|controller| load[*controller]).unwrap_or(0);
+        let least = usize::from(self.least_loaded().await?);
         let work = move |controller: Rc<Controller>| -> Local<'static, Result<VolumeInfo>> {
             Box::pin(async move { Ok(controller.describe(controller.store().create(spec).await?)) })
         };
@@ -135,7 +139,10 @@ impl Node {
 
     /// The controllers, by number.
     pub async fn controllers(&self) -> Result<Vec<ControllerInfo>> {
-        self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.info())))).await
+        let mut controllers = self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.info())))).await?;
+        let drained = self.drained();
+        controllers.iter_mut().for_each(|controller| controller.drained = drained.contains(&controller.id));
+        Ok(controllers)
     }
 
     /// Marks a disk as failed: it is not used until it is replaced.
@@ -160,6 +167,7 @@ impl Node {
 
     /// Writes everything to its place, checkpoints, and stops the controllers.
     pub async fn stop(&self) -> Result<()> {
+        let _none_moves = self.moving.lock().await;
         self.ask_all(|controller| Box::pin(async move { controller.store().stop().await })).await?;
         Ok(())
     }
