@@ -219,7 +219,7 @@ impl Controller {
         ControllerInfo {
             id: self.id.0,
             volumes: self.store.volumes().len() as u32,
-            drained: false,
+            drained: self.harbour.is_drained(),
             journal_bytes: status.journal_bytes,
             journal_used_bytes: status.journal_used_bytes,
             dirty_bytes: status.dirty_bytes,

@@ -5,9 +5,8 @@ use crate::{Controller, Door};
 use futures::future::try_join_all;
 use kura_block::{DeviceId, Error, Local, Result};
 use kura_volume::Spec;
-use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// The controllers of a pool, joined. Usable from any thread; clones are the same node.
 #[derive(Clone)]
@@ -19,20 +18,12 @@ pub struct Node {
     pub(crate) instant: Arc<tokio::sync::Mutex<()>>,
     /// Held while a volume moves to another controller.
     pub(crate) moving: Arc<tokio::sync::Mutex<()>>,
-    /// Controllers that take no volume.
-    pub(crate) drained: Arc<Mutex<BTreeSet<u16>>>,
 }
 
 impl Node {
     /// A node of these controllers, in the order of their numbers. All are open; [`Node::begin`] comes next.
     pub fn new(doors: Vec<Door>) -> Self {
-        Self {
-            doors: doors.into(),
-            membership: Arc::default(),
-            instant: Arc::default(),
-            moving: Arc::default(),
-            drained: Arc::default(),
-        }
+        Self { doors: doors.into(), membership: Arc::default(), instant: Arc::default(), moving: Arc::default() }
     }
 
     /// Asks every controller at once.
@@ -139,10 +130,7 @@ impl Node {
 
     /// The controllers, by number.
     pub async fn controllers(&self) -> Result<Vec<ControllerInfo>> {
-        let mut controllers = self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.info())))).await?;
-        let drained = self.drained();
-        controllers.iter_mut().for_each(|controller| controller.drained = drained.contains(&controller.id));
-        Ok(controllers)
+        self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.info())))).await
     }
 
     /// Marks a disk as failed: it is not used until it is replaced.

@@ -190,7 +190,6 @@ impl Inner {
             }
             Record::Versions(change) => self.replay_versions(change, record.lsn, known)?,
             Record::Owner(change) if !known => self.replay_owner(change, &record)?,
-            Record::Owner(_) => {}
             Record::HotExtentGone { born } if !known => self.replay_hot_gone(born, record.lsn),
             Record::Move { volume, index, places } => {
                 let state = self.replayed_volume(volume);
@@ -201,7 +200,8 @@ impl Inner {
                     self.replay_move(volume, index, places)?;
                 }
             }
-            Record::Create { .. }
+            Record::Owner(_)
+            | Record::Create { .. }
             | Record::Delete { .. }
             | Record::Size { .. }
             | Record::DiskFailed { .. }

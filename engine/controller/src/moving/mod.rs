@@ -44,6 +44,8 @@ pub(crate) struct Harbour {
     /// What other controllers' clients have open here.
     guests: RefCell<BTreeMap<u64, Rc<dyn Block>>>,
     next_guest: Cell<u64>,
+    /// The controller takes no volume.
+    drained: Cell<bool>,
 }
 
 /// The members of a family: numbers and names.
@@ -146,6 +148,11 @@ impl Controller {
 }
 
 impl Harbour {
+    /// True when the controller takes no volume.
+    pub fn is_drained(&self) -> bool {
+        self.drained.get()
+    }
+
     fn tell(&self, family: &Family, where_to: &Result<WeakDoor>) {
         let (mut gone, mut named) = (self.gone.borrow_mut(), self.named.borrow_mut());
         for (id, name) in family {

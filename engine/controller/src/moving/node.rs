@@ -6,7 +6,7 @@ use kura_block::{ControllerId, Error, Local, Result};
 use kura_volume::Ticket;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A volume that moved.
@@ -87,7 +87,7 @@ impl Node {
         for volume in self.volumes().await? {
             load[usize::from(volume.controller)] += volume.spec.size_bytes;
         }
-        let drained = self.drained();
+        let drained = self.drained().await?;
         let takes = |controller: &u16| !drained.contains(controller);
         let numbers = 0..self.doors.len() as u16;
         let least = numbers.filter(takes).min_by_key(|controller| load[usize::from(*controller)]);
@@ -97,9 +97,17 @@ impl Node {
     }
 
     /// Controllers that take no volume.
-    pub(crate) fn drained(&self) -> MutexGuard<'_, BTreeSet<u16>> {
-        // A set is whole even if its holder panicked.
-        self.drained.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn drained(&self) -> Result<BTreeSet<u16>> {
+        let controllers = self.controllers().await?.into_iter();
+        Ok(controllers.filter(|controller| controller.drained).map(|controller| controller.id).collect())
+    }
+
+    async fn set_drained(&self, controller: u16, drained: bool) -> Result<()> {
+        let set = move |controller: Rc<Controller>| -> Local<'static, ()> {
+            controller.harbour.drained.set(drained);
+            Box::pin(std::future::ready(()))
+        };
+        self.doors[usize::from(controller)].call(set).await
     }
 
     fn check_controller(&self, controller: u16) -> Result<()> {
@@ -114,10 +122,11 @@ impl Node {
     /// Moves all volumes of a controller to the others, and gives it none until [`Node::resume`] or the next start.
     pub async fn drain(&self, controller: u16) -> Result<Drained> {
         self.check_controller(controller)?;
-        if (0..self.doors.len() as u16).all(|other| other == controller || self.drained().contains(&other)) {
+        let already = self.drained().await?;
+        if (0..self.doors.len() as u16).all(|other| other == controller || already.contains(&other)) {
             return Err(Error::invalid(format!("controller {controller}: no other one takes its volumes")));
         }
-        self.drained().insert(controller);
+        self.set_drained(controller, true).await?;
         let mut drained = Drained::default();
         for VolumeInfo { spec, .. } in self.volumes().await? {
             let name = spec.name;
@@ -135,10 +144,9 @@ impl Node {
     }
 
     /// A controller that was drained takes volumes again.
-    pub fn resume(&self, controller: u16) -> Result<()> {
+    pub async fn resume(&self, controller: u16) -> Result<()> {
         self.check_controller(controller)?;
-        self.drained().remove(&controller);
-        Ok(())
+        self.set_drained(controller, false).await
     }
 
     /// Makes another controller the owner of a volume, of its snapshots and clones, and of what it was made of, while

@@ -12,7 +12,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Entries of slots that the log has, with the records they came in.
-pub(crate) type Replayed = Vec<(Lsn, u64, Vec<(Slot, Option<Entry>)>)>;
+pub(crate) type Replayed = Vec<Told>;
+
+/// A record's LSN, its PoolVOL, and what it says of slots.
+type Told = (Lsn, u64, Vec<(Slot, Option<Entry>)>);
 
 impl Inner {
     /// Puts the pages of pool tables that have changed into the log, as writes of their PoolVOLs, and returns where the log
@@ -70,11 +73,7 @@ impl Inner {
     }
 
     /// Reads a pool table, brings it up to what the log has, and lists the versions it speaks of.
-    pub async fn load_family(
-        self: &Rc<Self>,
-        family: &Rc<Family>,
-        replayed: &[(Lsn, u64, Vec<(Slot, Option<Entry>)>)],
-    ) -> Result<()> {
+    pub async fn load_family(self: &Rc<Self>, family: &Rc<Family>, replayed: &[Told]) -> Result<()> {
         let stamps = self.load_table(family).await?;
         for (lsn, pool, entries) in replayed.iter().filter(|(_, pool, _)| *pool == family.pool.id) {
             debug_assert_eq!(*pool, family.pool.id);

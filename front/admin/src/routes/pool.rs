@@ -118,7 +118,7 @@ pub(super) async fn drain(
         (status = "default", description = "What went wrong", body = Problem),
     ))]
 pub(super) async fn resume(State(door): Shared, id: Result<Path<u16>, PathRejection>) -> Result<StatusCode, Problem> {
-    door.admin.node.resume(id?.0)?;
+    door.admin.node.resume(id?.0).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
