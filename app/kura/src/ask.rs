@@ -7,7 +7,9 @@ use crate::size::Size;
 use crate::{object, snapshot, tier, tls, trace};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use kura_admin::{CheckRequest, CheckResult, Client, Disk, NewDisk, NewVolume, ResizeVolume, ServerUri, Token, Volume};
+use kura_admin::{
+    CheckRequest, CheckResult, Client, Disk, MoveVolume, NewDisk, NewVolume, ResizeVolume, ServerUri, Token, Volume,
+};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,9 +24,7 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
         Command::Disk(command) => disk(&client, out, command).await?,
         Command::Volume(command) => volume(&client, out, command).await?,
         Command::Snapshot(command) => snapshot::snapshot(&client, out, command).await?,
-        Command::Controller(ControllerCommand::List) => {
-            out.show(client.controllers().await?.as_slice(), show::controllers)?;
-        }
+        Command::Controller(command) => controller(&client, out, command).await?,
         Command::Bucket(command) => object::bucket(&client, out, command).await?,
         Command::Key(command) => object::key(&client, out, command).await?,
         Command::Object(command) => object::object(&client, out, command).await?,
@@ -153,6 +153,24 @@ async fn remove(client: &Client, out: Out, id: u16, wait: bool, dry_run: bool) -
     out.show(&disk, |_| format!("disk {id} ({path}) has left the pool"))
 }
 
+async fn controller(client: &Client, out: Out, command: ControllerCommand) -> Result<()> {
+    match command {
+        ControllerCommand::List => out.show(client.controllers().await?.as_slice(), show::controllers),
+        ControllerCommand::Drain { controller } => {
+            let drained = client.drain_controller(controller).await?;
+            out.show(&drained, |drained| show::drained(controller, drained))?;
+            if !drained.stays.is_empty() {
+                bail!("controller {controller} keeps {} volumes", drained.stays.len());
+            }
+            Ok(())
+        }
+        ControllerCommand::Resume { controller } => {
+            client.resume_controller(controller).await?;
+            out.show(&controller, |controller| format!("controller {controller} takes volumes again"))
+        }
+    }
+}
+
 async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()> {
     match command {
         VolumeCommand::Create { name, size, layout, thin: _, thick, read_only } => {
@@ -172,6 +190,16 @@ async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()>
         }
         VolumeCommand::Resize { name, size, shrink, dry_run } => {
             resize(client, out, &name, ResizeVolume { size_bytes: size.0, shrink }, dry_run).await
+        }
+        VolumeCommand::Move { name, controller } => {
+            let moved = client.move_volume(&name, MoveVolume { controller }).await?;
+            out.show(&moved, |moved| match (moved.from, moved.volume.controller) {
+                (from, to) if from == to => format!("volume {name} is controller {to}'s already"),
+                (from, to) => {
+                    let waited = Duration::from_micros(moved.waited_us);
+                    format!("volume {name} has moved from controller {from} to {to}; its writes waited {waited:.1?}")
+                }
+            })
         }
         VolumeCommand::Delete { name, force, dry_run } => delete(client, out, &name, force, dry_run).await,
     }

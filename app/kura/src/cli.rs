@@ -75,13 +75,13 @@ pub enum Command {
     /// List, add, replace, remove or fail the pool's disks
     #[command(subcommand)]
     Disk(DiskCommand),
-    /// Make, list, resize or delete volumes, each an NBD export of its name
+    /// Make, list, resize, move or delete volumes, each an NBD export of its name
     #[command(subcommand)]
     Volume(VolumeCommand),
     /// Make, list, delete or compare snapshots of volumes, and roll back to them
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// List the controllers, which own volumes
+    /// List, drain or resume controllers, which own volumes
     #[command(subcommand)]
     Controller(ControllerCommand),
     /// Make, list or delete buckets, which S3's clients see
@@ -306,6 +306,14 @@ pub enum VolumeCommand {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Make another controller the owner of a volume, its snapshots and clones, while clients use them
+    Move {
+        /// Its name
+        name: String,
+        /// The controller's number, as listed
+        #[arg(long)]
+        controller: u16,
+    },
     /// Delete a volume and all it holds
     Delete {
         /// Its name
@@ -346,6 +354,16 @@ pub enum Layout {
 pub enum ControllerCommand {
     /// List the controllers
     List,
+    /// Move all volumes of a controller to the others, while clients use them; it takes none until it is resumed
+    Drain {
+        /// The controller's number, as listed
+        controller: u16,
+    },
+    /// Let a controller that was drained take volumes again; a restart of the server does so, too
+    Resume {
+        /// The controller's number, as listed
+        controller: u16,
+    },
 }
 
 /// Commands on recordings of volumes' requests.
@@ -434,6 +452,8 @@ mod tests {
             ("volume create a --size 10G --layout raid9", false),
             ("volume resize a 20G --shrink --dry-run", true),
             ("volume resize a", false),
+            ("volume move a --controller 1", true),
+            ("volume move a", false),
             ("volume delete a --force --dry-run", true),
             ("pool create --slow a", true),
             ("pool create --fast a --fast b --slow c=10G --slow d --force --controllers 4", true),

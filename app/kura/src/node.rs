@@ -133,6 +133,7 @@ impl Running {
             bytes: sum.bytes + opened.replayed.bytes,
         });
         let node = Node::new(doors.into_iter().map(|opened| opened.door).collect());
+        kura_disk::run(async |_| node.begin().await)??;
         Ok(Self { node, replayed, threads, _locks: locks })
     }
 

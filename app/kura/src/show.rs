@@ -4,8 +4,8 @@ use crate::size::Size;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use kura_admin::{
-    CheckResult, Controller, Disk, DiskClass, DiskState, Health, Layout, Pool, Recording, RecordingState, Status,
-    Volume,
+    CheckResult, Controller, Disk, DiskClass, DiskState, DrainedController, Health, Layout, Pool, Recording,
+    RecordingState, Status, Volume,
 };
 use serde::Serialize;
 use std::io::{ErrorKind, Write, stdout};
@@ -209,9 +209,19 @@ pub fn controllers(controllers: &[Controller]) -> String {
     table(&header, controllers.iter().map(controller_row))
 }
 
+/// What came of draining a controller.
+pub fn drained(controller: u16, drained: &DrainedController) -> String {
+    let moved = drained.moved.iter().map(|moved| {
+        format!("volume {} has moved from controller {controller} to {}", moved.volume.name, moved.volume.controller)
+    });
+    let stays = drained.stays.iter().map(|stays| format!("volume {} stays: {}", stays.volume, stays.why));
+    let end = format!("controller {controller} takes no volumes until you say `kura controller resume {controller}`");
+    moved.chain(stays).chain([end]).collect::<Vec<_>>().join("\n")
+}
+
 fn controller_row(controller: &Controller) -> Vec<String> {
     vec![
-        controller.id.to_string(),
+        format!("{}{}", controller.id, if controller.drained { " drained" } else { "" }),
         controller.volumes.to_string(),
         size(controller.journal_bytes),
         percent(controller.journal_used_bytes, controller.journal_bytes),

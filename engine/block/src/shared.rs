@@ -38,6 +38,15 @@ pub trait Shared {
     /// Gives extents back as free.
     fn give_back(&self, owner: ControllerId, device: DeviceId, extents: &[ExtentId]) -> Local<'_, Result<()>>;
 
+    /// Extents that `from` holds are held by `to` from now on: all or none.
+    fn pass(
+        &self,
+        from: ControllerId,
+        to: ControllerId,
+        device: DeviceId,
+        extents: &[ExtentId],
+    ) -> Local<'_, Result<()>>;
+
     /// Free extents of `device` that nobody leased.
     fn free(&self, device: DeviceId) -> Local<'_, Result<u32>>;
 
@@ -46,6 +55,9 @@ pub trait Shared {
 
     /// Takes a name for `owner`; `Exists` when it is taken.
     fn take_name(&self, owner: ControllerId, name: &str) -> Local<'_, Result<()>>;
+
+    /// A name that is taken is `to`'s from now on.
+    fn pass_name(&self, to: ControllerId, name: &str) -> Local<'_, Result<()>>;
 
     /// Gives a name up.
     fn drop_name(&self, name: &str) -> Local<'_, Result<()>>;

@@ -1,6 +1,7 @@
 //! One controller: one thread's volumes and the layers under them.
 
 use crate::info::{ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
+use crate::moving::{Ferry, Harbour};
 use crate::patient::Patient;
 use crate::pool::{Found, assemble};
 use crate::recording::{Recorder, Ring, Tap};
@@ -45,6 +46,8 @@ pub struct Controller {
     taps: RefCell<BTreeMap<String, Rc<Tap>>>,
     /// The tiering policy at work.
     pub(crate) tiering: RefCell<Option<kura_tier::Settings>>,
+    /// Volumes that went elsewhere, and clients from there.
+    pub(crate) harbour: Rc<Harbour>,
 }
 
 /// What the labels say, and where the disks are.
@@ -120,6 +123,7 @@ impl Controller {
             held_writes: RefCell::default(),
             taps: RefCell::default(),
             tiering: RefCell::default(),
+            harbour: Rc::default(),
         }))
     }
 
@@ -159,9 +163,11 @@ impl Controller {
         self.replayed
     }
 
-    /// Opens a volume this controller owns, to be served to a client: `Missing` when it owns none of that name.
+    /// Opens a volume this controller owns, to be served to a client: `Missing` when it owns none of that name. It stays open
+    /// when the volume moves to another controller.
     pub fn open_volume(&self, name: &str) -> Result<Rc<dyn Block>> {
         let volume = self.store.open(name)?;
+        let volume = Ferry::new(&self.store, &self.harbour, volume);
         Ok(Rc::new(Recorder::new(volume, self.tap(name))))
     }
 
@@ -213,6 +219,7 @@ impl Controller {
         ControllerInfo {
             id: self.id.0,
             volumes: self.store.volumes().len() as u32,
+            drained: self.harbour.is_drained(),
             journal_bytes: status.journal_bytes,
             journal_used_bytes: status.journal_used_bytes,
             dirty_bytes: status.dirty_bytes,

@@ -18,6 +18,10 @@ pub struct Inbox {
     jobs: mpsc::UnboundedReceiver<Job>,
 }
 
+/// A [`Door`] that keeps no controller from ending.
+#[derive(Clone)]
+pub(crate) struct WeakDoor(mpsc::WeakUnboundedSender<Job>);
+
 /// A door and its inbox.
 pub fn door() -> (Door, Inbox) {
     let (sender, receiver) = mpsc::unbounded_channel();
@@ -31,6 +35,14 @@ impl Door {
         T: Send + 'static,
         F: FnOnce(Rc<Controller>) -> Local<'static, T> + Send + 'static,
     {
+        self.begin(work)?.await.map_err(|_| stopped())
+    }
+
+    fn begin<T, F>(&self, work: F) -> Result<oneshot::Receiver<T>>
+    where
+        T: Send + 'static,
+        F: FnOnce(Rc<Controller>) -> Local<'static, T> + Send + 'static,
+    {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |controller| {
             let work = work(controller);
@@ -39,9 +51,8 @@ impl Door {
                 let _ = answer.send(work.await);
             })
         });
-        let stopped = || Error::retry("the controller has stopped: is the server shutting down?");
         self.jobs.send(job).map_err(|_| stopped())?;
-        answered.await.map_err(|_| stopped())
+        Ok(answered)
     }
 
     /// Runs `work` on the controller's thread, if it still runs.
@@ -52,6 +63,39 @@ impl Door {
             Box::pin(std::future::ready(()))
         }));
     }
+}
+
+impl Door {
+    pub(crate) fn downgrade(&self) -> WeakDoor {
+        WeakDoor(self.jobs.downgrade())
+    }
+}
+
+impl WeakDoor {
+    /// As [`Door::call`].
+    pub(crate) async fn call<T, F>(&self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(Rc<Controller>) -> Local<'static, T> + Send + 'static,
+    {
+        let jobs = self.0.upgrade().ok_or_else(|| Error::retry("the server is shutting down"))?;
+        // What waits for the answer keeps no door open.
+        let door = Door { jobs };
+        let answer = door.begin(work);
+        drop(door);
+        answer?.await.map_err(|_| stopped())
+    }
+
+    /// As [`Door::send`].
+    pub(crate) fn send(&self, work: impl FnOnce(Rc<Controller>) + Send + 'static) {
+        if let Some(jobs) = self.0.upgrade() {
+            Door { jobs }.send(work);
+        }
+    }
+}
+
+fn stopped() -> Error {
+    Error::retry("the controller has stopped: is the server shutting down?")
 }
 
 impl Inbox {

@@ -98,6 +98,8 @@ pub struct ControllerInfo {
     pub id: u16,
     /// Volumes it owns.
     pub volumes: u32,
+    /// It takes no volume: it was drained.
+    pub drained: bool,
     /// Bytes of its journal.
     pub journal_bytes: u64,
     /// Bytes of the journal that a crash now would replay.

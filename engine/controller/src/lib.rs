@@ -15,6 +15,7 @@ mod controller;
 mod door;
 mod info;
 mod membership;
+mod moving;
 mod node;
 mod patient;
 mod pool;
@@ -33,6 +34,7 @@ pub use kura_volume::{
     Changes, Hits, Pin, RegionUse, Replayed, Saving, Settings, SnapshotSpec, Spec as VolumeSpec, SvolStatus, TierMove,
     TierRules, TierSetup, TierStatus, TierWhy, WhenFull,
 };
+pub use moving::{Drained, Moved};
 pub use node::Node;
 pub use pool::{NewDisk, PoolSpec, format, journal_ranges};
 pub use recording::{Entry as RecordedRequest, Op as RecordedOp, RecordedRequests, RecordingInfo};

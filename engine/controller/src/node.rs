@@ -16,15 +16,14 @@ pub struct Node {
     pub(crate) membership: Arc<tokio::sync::Mutex<()>>,
     /// Held by whoever makes snapshots of several controllers' volumes at one instant.
     pub(crate) instant: Arc<tokio::sync::Mutex<()>>,
+    /// Held while a volume moves to another controller.
+    pub(crate) moving: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Node {
-    /// A node of these controllers, in the order of their numbers. All are open: from here on they may rebuild.
+    /// A node of these controllers, in the order of their numbers. All are open; [`Node::begin`] comes next.
     pub fn new(doors: Vec<Door>) -> Self {
-        for door in &doors {
-            door.send(|controller| controller.store().begin_upkeep());
-        }
-        Self { doors: doors.into(), membership: Arc::default(), instant: Arc::default() }
+        Self { doors: doors.into(), membership: Arc::default(), instant: Arc::default(), moving: Arc::default() }
     }
 
     /// Asks every controller at once.
@@ -61,11 +60,7 @@ impl Node {
 
     /// Makes a volume, on the controller whose volumes are smallest in sum.
     pub async fn create_volume(&self, spec: Spec) -> Result<VolumeInfo> {
-        let mut load = vec![0; self.doors.len()];
-        for volume in self.volumes().await? {
-            load[usize::from(volume.controller)] += volume.spec.size_bytes;
-        }
-        let least = (0..load.len()).min_by_key(|controller| load[*controller]).unwrap_or(0);
+        let least = usize::from(self.least_loaded().await?);
         let work = move |controller: Rc<Controller>| -> Local<'static, Result<VolumeInfo>> {
             Box::pin(async move { Ok(controller.describe(controller.store().create(spec).await?)) })
         };
@@ -160,6 +155,7 @@ impl Node {
 
     /// Writes everything to its place, checkpoints, and stops the controllers.
     pub async fn stop(&self) -> Result<()> {
+        let _none_moves = self.moving.lock().await;
         self.ask_all(|controller| Box::pin(async move { controller.store().stop().await })).await?;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::info::VolumeInfo;
 use crate::{Controller, Node};
 use futures::future::join_all;
-use kura_block::{Error, Local, Result};
+use kura_block::{Error, Kind, Local, Result};
 use kura_volume::{Changes, HeldWrites, SnapshotSpec};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +16,17 @@ impl Controller {
         Ok(made.into_iter().map(|volume| self.describe(volume)).collect())
     }
 
-    /// Where `later` differs from `earlier`, from `offset` on: both this controller's, and of one volume.
+    /// Where `later` differs from `earlier`, from `offset` on: both of one volume, and this controller's now or before.
     pub async fn changed(&self, earlier: &str, later: &str, offset: u64) -> Result<Changes> {
-        self.store().changed(earlier, later, offset).await
+        let door = match self.store().changed(earlier, later, offset).await {
+            Err(error) if error.kind() == Kind::Missing => self.harbour.address(later).ok_or(error)?,
+            done => return done,
+        };
+        let (earlier, later) = (earlier.to_owned(), later.to_owned());
+        door.call(move |controller| -> Local<'static, Result<Changes>> {
+            Box::pin(async move { controller.changed(&earlier, &later, offset).await })
+        })
+        .await?
     }
 
     fn held(&self) -> &RefCell<Vec<HeldWrites>> {

@@ -66,7 +66,9 @@ impl Rig {
             runtime.spawn(Box::pin(inbox.serve(opened.await.unwrap())));
             doors.push(entrance);
         }
-        Node::new(doors)
+        let node = Node::new(doors);
+        node.begin().await.unwrap();
+        node
     }
 
     /// Everything the test writes: a pattern of its own for each volume.

@@ -69,7 +69,9 @@ impl Rig {
             doors.push(entrance);
             controllers.push(controller);
         }
-        (Node::new(doors), controllers)
+        let node = Node::new(doors);
+        node.begin().await.unwrap();
+        (node, controllers)
     }
 
     /// Opens the node and does `work`, then cuts the power.

@@ -91,13 +91,13 @@ impl Inner {
         let bytes = group.entry_bytes();
         let position = self.room_for(bytes).await;
         let _alone = self.telling.lock().await;
-        let stamp = self.state.borrow().stamp();
+        let stamp = self.state.borrow().stamp(group);
         let entry = group.encode(stamp);
         let place = self.shape.place(position);
         self.on_live_copies(async |_, copy| copy.device.write(copy.offset + place, entry.clone(), durable).await)
             .await?;
         let state = &mut *self.state.borrow_mut();
-        let end_lsn = Lsn(stamp.first_lsn.0 + u64::from(group.count));
+        let end_lsn = state.after(group);
         state.kept.push_back(Kept { first_lsn: stamp.first_lsn, end_lsn, sequence: stamp.sequence, position });
         state.position = position + bytes;
         state.sequence += 1;

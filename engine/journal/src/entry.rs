@@ -40,9 +40,16 @@ pub(crate) struct Group {
     records: Writer,
     data: Bufs,
     pub count: u32,
+    /// Numbers that no record has, before those of its own.
+    pub skipped: u64,
 }
 
 impl Group {
+    /// A group before whose first record so many numbers are left out.
+    pub fn behind_gap(skipped: u64) -> Self {
+        Self { skipped, ..Self::default() }
+    }
+
     /// True when a record of this size still fits.
     pub fn takes(&self, body_bytes: usize, data_blocks: usize) -> bool {
         self.count == 0

@@ -148,6 +148,18 @@ impl Journal {
         lsn
     }
 
+    /// The next record's number is `lsn`, or higher: no record has the numbers before it that are not given yet.
+    pub fn skip_to(&self, lsn: Lsn) {
+        let state = &mut *self.inner.state.borrow_mut();
+        assert!(!state.sealed, "no number is skipped before recovery has begun a new epoch");
+        let Some(skipped) = lsn.0.checked_sub(state.next_lsn.0).filter(|skipped| *skipped > 0) else { return };
+        let group = Group::behind_gap(skipped);
+        state.next_lsn = lsn;
+        state.pending_bytes += group.entry_bytes();
+        state.groups.push_back(group);
+        self.inner.wake.notify_one();
+    }
+
     /// True when a record with this many bytes of data may be appended; a quarter of the ring stays free for the
     /// records that emptying the write buffer needs.
     pub fn has_room(&self, bytes: u64) -> bool {

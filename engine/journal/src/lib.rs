@@ -42,6 +42,6 @@ pub use journal::{Journal, JournalCopy, Limits, Usage};
 pub use root::{Identity, Shape};
 pub use scan::{Scan, format};
 
-/// Number of a record: counts up by one a record, for ever.
+/// Number of a record: counts up with each record, for ever; numbers may be [skipped](Journal::skip_to).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lsn(pub u64);

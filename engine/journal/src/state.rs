@@ -128,15 +128,20 @@ impl State {
         let group = self.groups.pop_front().unwrap_or_default();
         self.pending_since = now;
         // The last group that somebody waits for, with nothing unflushed before it, needs no flush of its own.
-        let durable = !unflushed && (expected || awaited(Lsn(self.written.0 + u64::from(group.count))));
+        let durable = !unflushed && (expected || awaited(self.after(&group)));
         Ok(Step::Write { group, durable })
     }
 
-    pub fn stamp(&self) -> Stamp {
+    /// Every record below is written when `group` is.
+    pub fn after(&self, group: &Group) -> Lsn {
+        Lsn(self.written.0 + group.skipped + u64::from(group.count))
+    }
+
+    pub fn stamp(&self, group: &Group) -> Stamp {
         Stamp {
             epoch: self.root.epoch,
             sequence: self.sequence,
-            first_lsn: self.written,
+            first_lsn: Lsn(self.written.0 + group.skipped),
             live_copies: self.live_copies,
             durable_sequence: self.durable_sequence,
         }

@@ -92,6 +92,34 @@ async fn checkpoint(journal: &Journal, numbers: u64) -> Result<()> {
 }
 
 #[test]
+fn numbers_that_are_skipped_are_never_used() {
+    for crash in [false, true] {
+        let rig = Rig::new(5, 2);
+        rig.sim.block_on(async {
+            let (journal, _) = rig.open(&[], false).await.unwrap();
+            let before = append(&journal, 1);
+            journal.skip_to(Lsn(1000));
+            // What is behind already stays where it is.
+            journal.skip_to(Lsn(500));
+            assert_eq!(journal.next_lsn(), Lsn(1000));
+            assert_eq!((before, append(&journal, 2)), (Lsn(1), Lsn(1000)));
+            journal.skip_to(Lsn(2000));
+            journal.commit(journal.next_lsn()).await.unwrap();
+            assert_eq!(journal.durable(), Lsn(2000));
+            if !crash {
+                journal.checkpoint(Lsn(1000), Lsn(1000), None).await.unwrap();
+            }
+        });
+        rig.sim.crash();
+        rig.sim.block_on(async {
+            let (journal, found) = rig.open(&[], false).await.unwrap();
+            assert_eq!(found, if crash { vec![1, 2] } else { vec![2] });
+            assert_eq!(append(&journal, 3), Lsn(2000));
+        });
+    }
+}
+
+#[test]
 fn what_is_committed_survives_a_crash_at_every_operation() {
     let run = |crash: u64, copies: usize| {
         let rig = Rig::new(crash, copies);

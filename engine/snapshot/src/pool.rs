@@ -126,6 +126,16 @@ impl PoolTable {
         }
     }
 
+    /// All slots that are taken and nobody's are free again.
+    pub fn put_back_taken(&mut self) {
+        let taken = |(number, page): (&u64, &Page)| {
+            let slots = page.entries.iter().enumerate().filter(|(_, entry)| entry.owner == TAKEN);
+            slots.map(|(at, _)| Slot::of(*number, at)).collect::<Vec<_>>()
+        };
+        let taken: Vec<Slot> = self.pages.iter().flat_map(taken).collect();
+        self.put_back(&taken);
+    }
+
     /// Whose a slot is; `None` when it is free.
     pub fn get(&self, slot: Slot) -> Option<Entry> {
         self.raw(slot).filter(|entry| entry.owner != 0 && entry.owner != TAKEN)

@@ -130,7 +130,7 @@ impl Inner {
         let tables = self
             .tables_changed
             .replace(false)
-            .then(|| (self.tables.borrow().encode(&self.hot.borrow(), &self.tier), reflected));
+            .then(|| (self.tables.borrow().encode(&self.hot.borrow(), &self.tier, &self.owners.borrow()), reflected));
         let wrote_tables = tables.is_some();
         let done = async {
             journal.commit(reflected).await?;

@@ -182,6 +182,11 @@ impl Extent {
         self.dirty.get()
     }
 
+    /// True when the disks have the page as it is.
+    pub fn is_settled(&self) -> bool {
+        !self.dirty.get() && !self.leaving.get()
+    }
+
     /// The page to write out now, with its next sequence number. The caller says [`Extent::left`] when that is done.
     pub fn take_dirty(&self) -> Option<Page> {
         if !self.dirty.replace(false) {

@@ -31,6 +31,7 @@ mod extent;
 mod hot;
 mod migrate;
 mod open;
+mod owner;
 pub mod policy;
 mod read;
 mod rebuild;
@@ -50,6 +51,7 @@ mod write;
 
 pub use check::Report;
 pub use open::{JournalPlace, Parts, Replayed};
+pub use owner::{Departing, Departure, Ticket};
 pub use rebuild::Held;
 pub use record::Spec;
 pub use settings::Settings;

@@ -74,12 +74,13 @@ impl Store {
         }
         let mut scan = Scan::open(rings, parts.shape, identity).await?;
         let (bytes, tables_lsn) = scan.tables().await?;
-        let Decoded { tables, hot, copies } = Tables::decode(&bytes, parts.array.extent_bytes())?;
+        let Decoded { tables, hot, copies, owners } = Tables::decode(&bytes, parts.array.extent_bytes())?;
         for device in &tables.failed {
             parts.array.fail(*device);
         }
         let (limits, degraded) = (parts.limits, parts.degraded);
         let inner = Rc::new(Inner::recovering(parts, tables));
+        inner.owners.replace(owners);
         inner.load_hot(hot).await;
         inner.load_copies(copies).await?;
         let mut replayed = Replayed::default();
@@ -130,6 +131,7 @@ impl Inner {
             journal: OnceCell::new(),
             tables: RefCell::new(tables),
             tier: Tier::default(),
+            owners: RefCell::default(),
             tables_changed: Cell::new(false),
             reserve: RefCell::default(),
             freed: RefCell::default(),
@@ -187,6 +189,7 @@ impl Inner {
                 self.tables.borrow_mut().leaving.insert(device);
             }
             Record::Versions(change) => self.replay_versions(change, record.lsn, known)?,
+            Record::Owner(change) if !known => self.replay_owner(change, &record)?,
             Record::HotExtentGone { born } if !known => self.replay_hot_gone(born, record.lsn),
             Record::Move { volume, index, places } => {
                 let state = self.replayed_volume(volume);
@@ -197,7 +200,8 @@ impl Inner {
                     self.replay_move(volume, index, places)?;
                 }
             }
-            Record::Create { .. }
+            Record::Owner(_)
+            | Record::Create { .. }
             | Record::Delete { .. }
             | Record::Size { .. }
             | Record::DiskFailed { .. }

@@ -25,6 +25,7 @@
 //!  spec: name text, bytes u64, layout u8, flags u8 (1 thick, 2 read-only)
 //! ```
 
+use crate::owner::OwnerRecord;
 use crate::snapshot::VersionRecord;
 use crate::tier::TierRules;
 use kura_array::hot::MirrorId;
@@ -116,6 +117,7 @@ pub(crate) enum Record {
     HotGivenUp { slots: Vec<MirrorId> },
     Settled,
     Versions(VersionRecord),
+    Owner(OwnerRecord),
     Promote { volume: u64, index: u32, places: Places },
     Demote { volume: u64, index: u32 },
     TierRules { volume: u64, rules: TierRules },
@@ -245,6 +247,7 @@ impl Record {
                 out.u8(16);
             }
             Self::Versions(record) => record.encode(&mut out),
+            Self::Owner(record) => record.encode(&mut out),
             Self::Promote { volume, index, places } => encode_places(places, out.u8(30).u64(*volume).u32(*index)),
             Self::Demote { volume, index } => {
                 out.u8(31).u64(*volume).u32(*index);
@@ -316,6 +319,7 @@ impl Record {
             kind @ 20..=25 => Self::Versions(VersionRecord::decode(kind, &mut reader)?),
             30 => Self::Promote { volume: reader.u64()?, index: reader.u32()?, places: decode_places(&mut reader)? },
             31 => Self::Demote { volume: reader.u64()?, index: reader.u32()? },
+            kind @ 40..=44 => Self::Owner(OwnerRecord::decode(kind, &mut reader)?),
             32 => Self::TierRules { volume: reader.u64()?, rules: TierRules::decode(&mut reader)? },
             kind => {
                 return Err(Error::corrupt(format!(

@@ -2,6 +2,7 @@
 
 use crate::extent::{DIRTY_BYTES, Extent};
 use crate::open::JournalPlace;
+use crate::owner::Owners;
 use crate::policy;
 use crate::rebuild::Held;
 use crate::record::{Record, Spec};
@@ -77,6 +78,8 @@ pub(crate) struct Inner {
     pub dirty_pool_pages: Cell<u64>,
     /// What the log said of slots, until their tables are read.
     pub replayed_entries: RefCell<ReplayedEntries>,
+    /// Families on their way to or from other controllers.
+    pub owners: RefCell<Owners>,
     /// The fast tier.
     pub tier: Tier,
     /// Stripes on their way to their places, or being read as a whole: volume and stripe.

@@ -10,9 +10,12 @@
 //!  hot extents u32, (born u64, places as in records) each
 //!  fast copies u32, (volume u64, index u32, born u64, places as in records) each
 //!  volumes with tier rules u32, (volume u64, rules as in records) each
+//!  families that may come u32, (ticket u64, from u16, bytes u32, here u32, bytes of the image) each
+//!  families that went u32, (to u16, ticket u64, LSN u64) each,  LSN of the last departure u64
 //! ```
 
 use crate::extent::{Dirty, Extent, Group};
+use crate::owner::Owners;
 use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
 use crate::snapshot::{Branch, BranchFacts};
 use crate::tier::{HeatMap, Known, Tier, TierRules};
@@ -23,7 +26,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// A volume's tables and its part of the write buffer.
 pub(crate) struct VolumeState {
@@ -47,6 +50,8 @@ pub(crate) struct VolumeState {
     /// Requests of its regions.
     pub heat: HeatMap,
     pub deleted: Cell<bool>,
+    /// It is another controller's; here it counts as deleted.
+    pub departed: Cell<bool>,
     pub opened: Cell<u32>,
 }
 
@@ -65,6 +70,7 @@ impl VolumeState {
             tier: Cell::default(),
             heat: HeatMap::default(),
             deleted: Cell::new(false),
+            departed: Cell::new(false),
             opened: Cell::new(0),
         };
         volume.fit_map(extent_bytes);
@@ -193,10 +199,12 @@ pub(crate) struct Decoded {
     /// Hot extents: their births, and where they lie.
     pub hot: Vec<(u64, Places)>,
     pub copies: Vec<Known>,
+    /// Families on their way.
+    pub owners: Owners,
 }
 
 impl Tables {
-    pub fn encode(&self, hot: &HotTable, tier: &Tier) -> Vec<u8> {
+    pub fn encode(&self, hot: &HotTable, tier: &Tier, owners: &Owners) -> Vec<u8> {
         let mut out = Writer::new();
         out.u32(VERSION).u64(self.next_volume);
         for disks in [&self.failed, &self.leaving] {
@@ -226,6 +234,7 @@ impl Tables {
         for volume in rules() {
             volume.tier.get().encode(out.u64(volume.id));
         }
+        owners.encode(&mut out);
         out.finish()
     }
 
@@ -234,7 +243,7 @@ impl Tables {
     pub fn decode(bytes: &[u8], extent_bytes: u64) -> Result<Decoded> {
         let mut tables = Self::default();
         if bytes.is_empty() {
-            return Ok(Decoded { tables, hot: Vec::new(), copies: Vec::new() });
+            return Ok(Decoded { tables, hot: Vec::new(), copies: Vec::new(), owners: Owners::default() });
         }
         let mut reader = Reader::new(bytes);
         let version = reader.u32()?;
@@ -276,7 +285,8 @@ impl Tables {
                 volume.tier.set(rules);
             }
         }
-        Ok(Decoded { tables, hot, copies })
+        let owners = Owners::decode(&mut reader)?;
+        Ok(Decoded { tables, hot, copies, owners })
     }
 
     /// What does not hold: one line each.

@@ -22,7 +22,31 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Opens a volume by its number, if it is here.
+    pub fn open_id(&self, id: u64) -> Option<Volume> {
+        let state = self.inner.tables.borrow().volumes.get(&id).cloned()?;
+        state.opened.set(state.opened.get() + 1);
+        Some(Volume { store: self.clone(), state })
+    }
+}
+
 impl Volume {
+    /// True when it is another controller's: what this handle answered since counts for nothing.
+    pub fn has_departed(&self) -> bool {
+        self.state.departed.get()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.state.spec.borrow().name.clone()
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        self.state.id
+    }
+
     /// Refuses a change of a read-only volume.
     fn check_writable(&self) -> Result<()> {
         let spec = self.state.spec.borrow();

@@ -9,8 +9,9 @@ pub use replicas::FrameClient;
 
 use crate::lines::Lines;
 use crate::{
-    CheckRequest, Controller, Disk, Job, JobState, NewDisk, NewRecording, NewVolume, Pool, Problem, ProblemKind,
-    RecordedRequest, Recording, ResizeVolume, Status, TierMove, TierRules, TierStatus, TierWhy, Token, Volume,
+    CheckRequest, Controller, Disk, DrainedController, Job, JobState, MoveVolume, MovedVolume, NewDisk, NewRecording,
+    NewVolume, Pool, Problem, ProblemKind, RecordedRequest, Recording, ResizeVolume, Status, TierMove, TierRules,
+    TierStatus, TierWhy, Token, Volume,
 };
 use axum::body::Body;
 use http_body_util::BodyExt;
@@ -174,6 +175,11 @@ impl Client {
         self.send(Method::PATCH, &volume_path(name), &size).await
     }
 
+    /// Makes another controller the owner of a volume.
+    pub async fn move_volume(&self, name: &str, to: MoveVolume) -> Result<MovedVolume> {
+        self.send(Method::POST, &format!("{}/move", volume_path(name)), &to).await
+    }
+
     /// Deletes a volume; `Busy` when a client has it open and not `force`.
     pub async fn delete_volume(&self, name: &str, force: bool) -> Result<()> {
         self.request(Method::DELETE, &format!("{}?force={force}", volume_path(name)), None).await?;
@@ -204,6 +210,17 @@ impl Client {
     /// Marks a disk as failed.
     pub async fn fail_disk(&self, id: u16) -> Result<()> {
         self.request(Method::POST, &format!("/api/v1/disks/{id}/fail"), None).await?;
+        Ok(())
+    }
+
+    /// Moves all volumes of a controller to the others; it takes none any more.
+    pub async fn drain_controller(&self, id: u16) -> Result<DrainedController> {
+        self.send(Method::POST, &format!("/api/v1/controllers/{id}/drain"), &()).await
+    }
+
+    /// A controller that was drained takes volumes again.
+    pub async fn resume_controller(&self, id: u16) -> Result<()> {
+        self.request(Method::POST, &format!("/api/v1/controllers/{id}/resume"), None).await?;
         Ok(())
     }
 

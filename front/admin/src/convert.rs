@@ -2,8 +2,8 @@
 
 use crate::Snapshot;
 use crate::resources::{
-    CheckResult, Controller, Disk, DiskClass, DiskState, Health, Layout, NewVolume, Pool, RecordedOp, RecordedRequest,
-    Recording, RecordingState, Timestamp, Volume,
+    CheckResult, Controller, Disk, DiskClass, DiskState, DrainedController, Health, Layout, MovedVolume, NewVolume,
+    Pool, RecordedOp, RecordedRequest, Recording, RecordingState, StayingVolume, Timestamp, Volume,
 };
 use kura_controller as engine;
 use std::time::{Duration, SystemTime};
@@ -35,6 +35,20 @@ impl From<NewVolume> for engine::VolumeSpec {
     fn from(new: NewVolume) -> Self {
         let NewVolume { name, size_bytes, layout, thick, read_only } = new;
         Self { name, size_bytes, layout: layout.into(), thick, read_only }
+    }
+}
+
+impl From<engine::Moved> for MovedVolume {
+    fn from(moved: engine::Moved) -> Self {
+        let engine::Moved { volume, from, waited } = moved;
+        Self { volume: volume.into(), from, waited_us: waited.as_micros() as u64 }
+    }
+}
+
+impl From<engine::Drained> for DrainedController {
+    fn from(drained: engine::Drained) -> Self {
+        let stays = drained.stays.into_iter().map(|(volume, why)| StayingVolume { volume, why: why.to_string() });
+        Self { moved: drained.moved.into_iter().map(Into::into).collect(), stays: stays.collect() }
     }
 }
 
@@ -147,6 +161,7 @@ impl From<engine::ControllerInfo> for Controller {
         Self {
             id: info.id,
             volumes: info.volumes,
+            drained: info.drained,
             journal_bytes: info.journal_bytes,
             journal_used_bytes: info.journal_used_bytes,
             dirty_bytes: info.dirty_bytes,

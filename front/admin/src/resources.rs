@@ -111,6 +111,43 @@ pub struct ResizeVolume {
     pub shrink: bool,
 }
 
+/// Where a volume is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveVolume {
+    /// Number of the controller that is to own it.
+    pub controller: u16,
+}
+
+/// A volume that moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MovedVolume {
+    /// As it is now.
+    pub volume: Volume,
+    /// Number of the controller that owned it.
+    pub from: u16,
+    /// How long its writes waited, in microseconds.
+    pub waited_us: u64,
+}
+
+/// What came of draining a controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DrainedController {
+    /// Volumes that moved; their snapshots and clones moved with them.
+    pub moved: Vec<MovedVolume>,
+    /// Volumes that stay.
+    pub stays: Vec<StayingVolume>,
+}
+
+/// A volume that did not move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StayingVolume {
+    /// Its name.
+    pub volume: String,
+    /// Why it stays.
+    pub why: String,
+}
+
 /// What a disk is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -219,6 +256,9 @@ pub struct Controller {
     pub id: u16,
     /// Volumes it owns.
     pub volumes: u32,
+    /// It was drained and takes no volume.
+    #[serde(default)]
+    pub drained: bool,
     /// Bytes of its journal.
     pub journal_bytes: u64,
     /// Bytes of the journal that a crash now would replay.

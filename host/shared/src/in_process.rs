@@ -72,6 +72,19 @@ impl Tables {
         Ok(())
     }
 
+    fn pass(&mut self, from: ControllerId, to: ControllerId, device: DeviceId, extents: &[ExtentId]) -> Result<()> {
+        let table = self.device(device)?;
+        if let Some(other) = extents.iter().find(|extent| table.state(**extent) != State::Held(from)) {
+            let (device, extent, from) = (device.0, other.0, from.0);
+            let what = format!("device {device}, extent {extent}: controller {from} passes on what it does not hold");
+            return Err(Error::invalid(what));
+        }
+        for extent in extents {
+            table.pass(to, *extent);
+        }
+        Ok(())
+    }
+
     fn add_device(&mut self, device: DeviceId, extents: u32) -> Result<()> {
         let table = self.devices.entry(device).or_default();
         if extents < table.count() {
@@ -96,6 +109,16 @@ impl Shared for InProcess {
         ready(self.tables().give_back(owner, device, extents))
     }
 
+    fn pass(
+        &self,
+        from: ControllerId,
+        to: ControllerId,
+        device: DeviceId,
+        extents: &[ExtentId],
+    ) -> Local<'_, Result<()>> {
+        ready(self.tables().pass(from, to, device, extents))
+    }
+
     fn free(&self, device: DeviceId) -> Local<'_, Result<u32>> {
         ready(self.tables().device(device).map(|table| table.free()))
     }
@@ -118,6 +141,11 @@ impl Shared for InProcess {
             }
         };
         ready(taken)
+    }
+
+    fn pass_name(&self, to: ControllerId, name: &str) -> Local<'_, Result<()>> {
+        let passed = self.tables().names.get_mut(name).map(|owner| *owner = to);
+        ready(passed.ok_or_else(|| Error::missing(format!("volume {name}: no such volume"))))
     }
 
     fn drop_name(&self, name: &str) -> Local<'_, Result<()>> {

@@ -112,6 +112,7 @@ impl NodeSpec {
                 return Err(kura_block::Error::invalid("a pool without controllers: give at least one"));
             };
             let pool = joined(&controllers, &runtime);
+            pool.begin().await?;
             let (name, layout) = (NAME.to_owned(), options.layout);
             let spec = VolumeSpec { name, size_bytes: volume_bytes, layout, thick: false, read_only: false };
             owner.store().create(spec).await?;

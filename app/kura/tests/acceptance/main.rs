@@ -14,6 +14,7 @@ mod lab_replay;
 mod lab_replicate;
 mod lab_report;
 mod lab_snapshot;
+mod moves;
 mod nbd;
 mod object_cli;
 mod rebuild;

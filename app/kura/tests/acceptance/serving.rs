@@ -128,7 +128,7 @@ pub fn json(home: &Home, args: &[&str]) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?} --json: {error}:\n{text}"))
 }
 
-fn volume(home: &Home, name: &str) -> Value {
+pub fn volume(home: &Home, name: &str) -> Value {
     json(home, &["volume", "show", name])
 }
 

@@ -140,7 +140,7 @@ impl Controller {
         Some(recording.ring.take())
     }
 
-    fn find_recording(&self, volume: &str) -> Result<Rc<Recording>> {
+    pub(crate) fn find_recording(&self, volume: &str) -> Result<Rc<Recording>> {
         let tap = self.taps().borrow().get(volume).cloned();
         tap.and_then(|tap| tap.recording()).ok_or_else(|| nothing_recorded(volume))
     }

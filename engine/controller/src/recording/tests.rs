@@ -183,6 +183,7 @@ fn a_recording_is_read_in_pieces_while_it_goes_on() {
             let (door, inbox) = door();
             controller.runtime().spawn(Box::pin(inbox.serve(Rc::clone(&controller))));
             let node = Node::new(vec![door]);
+            node.begin().await.unwrap();
             let client = controller.open_volume("a").unwrap();
             node.record("a", 2 * PIECE as u64 * ENTRY_BYTES, NOON).await.unwrap();
             let read = async |from: u64, to: u64| {

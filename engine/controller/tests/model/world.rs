@@ -2,10 +2,10 @@
 
 use super::reference::{BLOCK, Reference, Versions, Volume};
 use super::restless::Restless;
-use kura_block::{Block, Buf, Bufs, ControllerId, DeviceId};
+use kura_block::{Block, Buf, Bufs, ControllerId, DeviceId, Kind};
 use kura_controller::{
-    Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, PoolSpec, Saving, Settings,
-    SnapshotSpec, TierSetup, VolumeSpec, format,
+    Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, Node, PoolSpec, Saving, Settings,
+    SnapshotSpec, TierSetup, VolumeSpec, door, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Outcome, Sim, SimDisk};
@@ -25,6 +25,20 @@ pub struct World {
     pub reference: Reference,
     disks: Vec<SimDisk>,
     names: u32,
+}
+
+/// A node that runs.
+struct Opened {
+    node: Node,
+    controllers: Vec<Rc<Controller>>,
+}
+
+impl std::ops::Deref for Opened {
+    type Target = [Rc<Controller>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.controllers
+    }
 }
 
 /// What one step does to a volume.
@@ -67,7 +81,7 @@ impl World {
         self.disks.iter().map(|disk| disk.name().to_owned()).collect()
     }
 
-    async fn open(seed: u64, disks: &[SimDisk], runtime: Rc<dyn kura_block::Runtime>) -> Vec<Rc<Controller>> {
+    async fn open(seed: u64, disks: &[SimDisk], runtime: Rc<dyn kura_block::Runtime>) -> Opened {
         let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
         let config = Config {
             settings: Settings {
@@ -115,8 +129,14 @@ impl World {
             };
             controllers.push(controller);
         }
+        let doors = controllers.iter().map(|controller| {
+            let (entrance, inbox) = door();
+            runtime.spawn(Box::pin(inbox.serve(Rc::clone(controller))));
+            entrance
+        });
+        let node = Node::new(doors.collect());
+        node.begin().await.unwrap_or_else(|error| panic!("seed {seed}: the node does not begin: {error}"));
         for controller in &controllers {
-            controller.store().begin_upkeep();
             let policy = Box::new(Restless { rng: ChaCha8Rng::seed_from_u64(seed) });
             let tier = TierSetup {
                 policy,
@@ -127,7 +147,7 @@ impl World {
             };
             controller.store().set_tier(Some(tier)).unwrap();
         }
-        controllers
+        Opened { node, controllers }
     }
 
     /// Starts the node, compares it with the model, and does so many steps of random work.
@@ -146,7 +166,7 @@ impl World {
                 check(&controllers, seed).await;
             }
             if rng.random_bool(0.3) {
-                for controller in &controllers {
+                for controller in &*controllers {
                     controller.store().stop().await.unwrap();
                 }
             }
@@ -167,7 +187,7 @@ impl World {
             let controllers = Self::open(seed, &disks, runtime).await;
             compare(&controllers, &reference, seed).await;
             check(&controllers, seed).await;
-            for controller in &controllers {
+            for controller in &*controllers {
                 controller.store().stop().await.unwrap();
             }
         });
@@ -182,7 +202,7 @@ impl World {
         let outcome = self.sim.run_until_crash_or(async {
             let controllers = Self::open(seed, &disks, runtime).await;
             compare(&controllers, &reference, seed).await;
-            for controller in &controllers {
+            for controller in &*controllers {
                 let store = controller.store();
                 if leaves { store.leave_disk(device).await } else { store.fail_disk(device).await }.unwrap();
             }
@@ -205,7 +225,7 @@ impl World {
             let runtime: Rc<dyn kura_block::Runtime> = runtime;
             let controllers = Self::open(seed, &disks, Rc::clone(&runtime)).await;
             let mut unwanted = Vec::new();
-            for controller in &controllers {
+            for controller in &*controllers {
                 rebuilt(controller, &*runtime, seed).await;
                 unwanted.extend(controller.store().unwanted().into_keys());
             }
@@ -269,13 +289,7 @@ async fn compare(controllers: &[Rc<Controller>], reference: &RefCell<Reference>,
     }
 }
 
-async fn step(
-    controllers: &[Rc<Controller>],
-    reference: &RefCell<Reference>,
-    rng: &mut ChaCha8Rng,
-    names: &mut u32,
-    seed: u64,
-) {
+async fn step(controllers: &Opened, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, names: &mut u32, seed: u64) {
     let volumes: Vec<String> = reference.borrow().volumes.keys().cloned().collect();
     if volumes.len() < 2 || (volumes.len() < 4 && rng.random_bool(0.05)) {
         *names += 1;
@@ -312,7 +326,24 @@ async fn step(
         actions.retain(|action| matches!(action, Action::Read { .. } | Action::Flush));
     }
     let work = actions.into_iter().map(|action| act(&*device, name, reference, action, seed));
-    futures::future::join_all(work).await;
+    let to = (owner.id().0 + 1) % CONTROLLERS;
+    let moves = rng.random_bool(0.15);
+    let moving = async {
+        if !moves {
+            return;
+        }
+        match controllers.node.move_volume(name, to).await {
+            Ok(moved) => println!("{name} moved to {to}: {moved:?}"),
+            Err(error) => {
+                let stays = error.kind() == Kind::Busy || error.to_string().contains("hot-mirror");
+                assert!(stays, "seed {seed}: {name} does not move: {error}");
+            }
+        }
+    };
+    futures::future::join(futures::future::join_all(work), moving).await;
+    if moves {
+        return;
+    }
     if rng.random_bool(0.1) {
         resize(owner, reference, rng, name).await;
     }

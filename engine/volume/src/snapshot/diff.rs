@@ -65,6 +65,11 @@ impl Store {
             }
             at += run;
         }
+        if one.deleted.get() || other.deleted.get() {
+            return Err(Error::retry(format!(
+                "{earlier} and {later}: one was deleted, or moved, meanwhile: ask again"
+            )));
+        }
         if at < common {
             return Ok(Changes { ranges, next_offset: Some(at * unit) });
         }

@@ -12,7 +12,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Entries of slots that the log has, with the records they came in.
-pub(crate) type Replayed = Vec<(Lsn, u64, Vec<(Slot, Option<Entry>)>)>;
+pub(crate) type Replayed = Vec<Told>;
+
+/// A record's LSN, its PoolVOL, and what it says of slots.
+type Told = (Lsn, u64, Vec<(Slot, Option<Entry>)>);
 
 impl Inner {
     /// Puts the pages of pool tables that have changed into the log, as writes of their PoolVOLs, and returns where the log
@@ -64,25 +67,31 @@ impl Inner {
             }
         }
         for family in families {
-            let stamps = self.load_table(&family).await?;
-            for (lsn, pool, entries) in replayed.iter().filter(|(_, pool, _)| *pool == family.pool.id) {
-                debug_assert_eq!(*pool, family.pool.id);
-                let newer = |slot: Slot| stamps.get(&slot.page()).is_none_or(|stamp| *stamp <= lsn.0);
-                let mut table = family.table.borrow_mut();
-                for (slot, entry) in entries.iter().filter(|(slot, _)| newer(*slot)) {
-                    table.put(*slot, *entry);
-                }
-            }
-            self.list_versions(&family);
-            // Pages whose places the log gave up speak of nothing.
-            let gone = |page: &u64| self.pool_extent(&family.pool, *page).is_none();
-            let gone: Vec<u64> = family.table.borrow().dirty().filter(gone).collect();
-            for page in gone {
-                family.table.borrow_mut().forget(page, page + 1);
-            }
-            let dirty = self.dirty_pool_pages.get() + family.table.borrow().dirty().len() as u64;
-            self.dirty_pool_pages.set(dirty);
+            self.load_family(&family, &replayed).await?;
         }
+        Ok(())
+    }
+
+    /// Reads a pool table, brings it up to what the log has, and lists the versions it speaks of.
+    pub async fn load_family(self: &Rc<Self>, family: &Rc<Family>, replayed: &[Told]) -> Result<()> {
+        let stamps = self.load_table(family).await?;
+        for (lsn, pool, entries) in replayed.iter().filter(|(_, pool, _)| *pool == family.pool.id) {
+            debug_assert_eq!(*pool, family.pool.id);
+            let newer = |slot: Slot| stamps.get(&slot.page()).is_none_or(|stamp| *stamp <= lsn.0);
+            let mut table = family.table.borrow_mut();
+            for (slot, entry) in entries.iter().filter(|(slot, _)| newer(*slot)) {
+                table.put(*slot, *entry);
+            }
+        }
+        self.list_versions(family);
+        // Pages whose places the log gave up speak of nothing.
+        let gone = |page: &u64| self.pool_extent(&family.pool, *page).is_none();
+        let gone: Vec<u64> = family.table.borrow().dirty().filter(gone).collect();
+        for page in gone {
+            family.table.borrow_mut().forget(page, page + 1);
+        }
+        let dirty = self.dirty_pool_pages.get() + family.table.borrow().dirty().len() as u64;
+        self.dirty_pool_pages.set(dirty);
         Ok(())
     }
 

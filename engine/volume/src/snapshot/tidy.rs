@@ -102,6 +102,8 @@ impl Inner {
                     self.tidy(Tidying::Family(Rc::clone(&branch.family)));
                 }
             }
+            // Its new owner tidies up.
+            Tidying::Slots { family, .. } | Tidying::Family(family) if family.pool.departed.get() => {}
             Tidying::Slots { family, mut slots } => {
                 while !slots.is_empty() {
                     if let Err(error) = self.make_room(0).await {

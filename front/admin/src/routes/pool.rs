@@ -1,7 +1,7 @@
 //! The pool, its disks and controllers.
 
 use super::{Disks, Door, Shared};
-use crate::{Controller, Disk, DiskState, NewDisk, Pool, Problem};
+use crate::{Controller, Disk, DiskState, DrainedController, NewDisk, Pool, Problem};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
@@ -90,6 +90,36 @@ pub(super) async fn remove_disk(
 pub(super) async fn controllers(State(door): Shared) -> Result<Json<Vec<Controller>>, Problem> {
     let controllers = door.admin.node.controllers().await?;
     Ok(Json(controllers.into_iter().map(Controller::from).collect()))
+}
+
+/// Moves all volumes of a controller to the others, while clients use them; it takes none until it is resumed, or the server
+/// starts again.
+#[utoipa::path(post, path = "/api/v1/controllers/{id}/drain", tag = "pool", operation_id = "drain_controller",
+    params(("id" = u16, Path, description = "The controller's number")),
+    responses(
+        (status = 200, description = "What moved, and what stays", body = DrainedController),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn drain(
+    State(door): Shared,
+    id: Result<Path<u16>, PathRejection>,
+) -> Result<Json<DrainedController>, Problem> {
+    let id = id?.0;
+    let drained = DrainedController::from(door.admin.node.drain(id).await?);
+    tracing::info!(controller = id, moved = drained.moved.len(), stays = drained.stays.len(), "controller drained");
+    Ok(Json(drained))
+}
+
+/// Lets a controller that was drained take volumes again.
+#[utoipa::path(post, path = "/api/v1/controllers/{id}/resume", tag = "pool", operation_id = "resume_controller",
+    params(("id" = u16, Path, description = "The controller's number")),
+    responses(
+        (status = 204, description = "It takes volumes"),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn resume(State(door): Shared, id: Result<Path<u16>, PathRejection>) -> Result<StatusCode, Problem> {
+    door.admin.node.resume(id?.0).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 impl Door {

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::snapshots::is_snapshot;
-use crate::{NewVolume, Problem, ProblemKind, ResizeVolume, Volume};
+use crate::{MoveVolume, MovedVolume, NewVolume, Problem, ProblemKind, ResizeVolume, Volume};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -69,6 +69,25 @@ pub(super) async fn resize(
     let volume = Volume::from(door.admin.node.resize_volume(&name, size_bytes, shrink).await?);
     tracing::info!(volume = ?volume.name, size_bytes = volume.size_bytes, "volume resized");
     Ok(Json(volume))
+}
+
+/// Makes another controller the owner of a volume, of its snapshots and clones, and of what it was made of. Clients go on
+/// meanwhile.
+#[utoipa::path(post, path = "/api/v1/volumes/{name}/move", tag = "volumes", operation_id = "move_volume",
+    params(("name" = String, Path, description = "The volume's name")), request_body = MoveVolume,
+    responses(
+        (status = 200, description = "The volume, moved", body = MovedVolume),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn migrate(
+    State(door): Shared,
+    name: Name,
+    to: Result<Json<MoveVolume>, JsonRejection>,
+) -> Result<Json<MovedVolume>, Problem> {
+    let moved = MovedVolume::from(door.admin.node.move_volume(&name?.0, to?.controller).await?);
+    let (volume, from, to, waited_us) = (&moved.volume.name, moved.from, moved.volume.controller, moved.waited_us);
+    tracing::info!(?volume, from, to, waited_us, "volume moved");
+    Ok(Json(moved))
 }
 
 /// How a volume is deleted.

@@ -1,0 +1,177 @@
+//! Volumes that change their controller while clients write to them, and the server killed in the middle of it.
+//!
+//! A writer keeps what it was told; a mover moves the volume back and forth. Of what was under way when the server was killed
+//! each block is old or new, and the volume has one owner.
+
+use crate::crash::Random;
+use crate::harness::{Home, Server, fails};
+use crate::nbd::{Client, FUA, READ, WRITE};
+use crate::serving::{json, volume};
+use crate::snapshots::rest;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = 2048;
+/// Blocks of a write.
+const RUN: u64 = 4;
+
+fn content(block: u64, version: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK as usize];
+    if version > 0 {
+        for (at, word) in bytes.chunks_exact_mut(8).enumerate() {
+            word.copy_from_slice(&(version << 20 ^ block << 9 ^ at as u64).to_le_bytes());
+        }
+    }
+    bytes
+}
+
+fn run(first: u64, version: u64) -> Vec<u8> {
+    (first..first + RUN).flat_map(|block| content(block, version)).collect()
+}
+
+/// What a client was told of each block, and what it asked for last.
+struct Writer {
+    versions: Vec<u64>,
+    pending: Option<(u64, u64)>,
+    version: u64,
+    random: Random,
+    slowest: Duration,
+}
+
+impl Writer {
+    fn new(seed: u64) -> Self {
+        let versions = vec![0; BLOCKS as usize];
+        Self { versions, pending: None, version: 0, random: Random(seed), slowest: Duration::ZERO }
+    }
+
+    /// Writes and reads until told to stop, over one connection; an error when the server died.
+    fn work(&mut self, home: &Home, stop: &AtomicBool) -> std::io::Result<u64> {
+        let mut client = Client::connect(&home.socket(), "v")?;
+        let mut done = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let first = self.random.below(BLOCKS - RUN);
+            self.version += 1;
+            self.pending = Some((first, self.version));
+            let begun = Instant::now();
+            client.call(WRITE, FUA, first * BLOCK, (RUN * BLOCK) as u32, &run(first, self.version))?;
+            self.slowest = self.slowest.max(begun.elapsed());
+            self.versions[first as usize..(first + RUN) as usize].fill(self.version);
+            self.pending = None;
+            let block = self.random.below(BLOCKS);
+            let read = client.call(READ, 0, block * BLOCK, BLOCK as u32, &[])?;
+            assert_eq!(read, content(block, self.versions[block as usize]), "block {block}");
+            done += 1;
+        }
+        Ok(done)
+    }
+
+    /// Holds the volume to what the client was told.
+    fn settle(&mut self, home: &Home) {
+        let mut client = Client::connect(&home.socket(), "v").expect("a connection");
+        let pending = self.pending.take();
+        for block in 0..BLOCKS {
+            let read = client.call(READ, 0, block * BLOCK, BLOCK as u32, &[]).expect("a read");
+            let known = &mut self.versions[block as usize];
+            if let Some((first, version)) = pending
+                && (first..first + RUN).contains(&block)
+                && read == content(block, version)
+            {
+                *known = version;
+            }
+            assert!(read == content(block, *known), "block {block} is not what it was written as");
+        }
+    }
+}
+
+fn move_to(home: &Home, controller: u64) -> std::io::Result<(u16, String)> {
+    rest(home, "POST", "volumes/v/move", &format!("{{\"controller\": {controller}}}"))
+}
+
+fn served() -> (Home, Server) {
+    let home = Home::new();
+    let data = home.data();
+    let disk = |name: &str| format!("{}=2G", home.path(name).display());
+    let made = ["--slow", &disk("a"), "--slow", &disk("b"), "--controllers", "2"];
+    home.ok(&[&["pool", "create", "--data", data.to_str().expect("UTF-8")], &made[..]].concat());
+    let server = home.serve();
+    home.ok(&["volume", "create", "v", "--size", "8M"]);
+    (home, server)
+}
+
+#[test]
+fn a_volume_moves_while_a_client_uses_it() {
+    let (home, _server) = served();
+    let stop = AtomicBool::new(false);
+    let mut writer = Writer::new(7);
+    let done = std::thread::scope(|scope| {
+        let client = scope.spawn(|| writer.work(&home, &stop));
+        home.ok(&["snapshot", "create", "v@one"]);
+        for turn in 0..20 {
+            let owner = volume(&home, "v")["controller"].as_u64().expect("a number");
+            let to = (1 - owner).to_string();
+            let moved = json(&home, &["volume", "move", "v", "--controller", &to]);
+            assert_eq!(moved["from"], owner, "turn {turn}");
+            assert_eq!(volume(&home, "v")["controller"], 1 - owner);
+        }
+        stop.store(true, Ordering::Relaxed);
+        client.join().expect("the client").expect("no request failed")
+    });
+    println!("{done} writes, the slowest took {:?}", writer.slowest);
+    assert!(done > 100, "{done} writes");
+    writer.settle(&home);
+    home.ok(&["snapshot", "delete", "v@one"]);
+    home.ok(&["check"]);
+    home.ok(&["controller", "drain", "1"]);
+    home.ok(&["volume", "create", "w", "--size", "8M"]);
+    let listed = json(&home, &["controller", "list"]);
+    assert_eq!((listed[1]["volumes"].as_u64(), listed[1]["drained"].as_bool()), (Some(0), Some(true)), "{listed}");
+    assert!(fails(&mut home.kura(&["controller", "drain", "0"])).contains("no other one"));
+    home.ok(&["controller", "resume", "1"]);
+    home.ok(&["volume", "create", "x", "--size", "8M"]);
+    assert_eq!(volume(&home, "x")["controller"], 1);
+    let nowhere = fails(&mut home.kura(&["volume", "move", "v", "--controller", "7"]));
+    assert!(nowhere.contains("controller 7"), "{nowhere}");
+    let missing = fails(&mut home.kura(&["volume", "move", "none", "--controller", "1"]));
+    assert!(missing.contains("none: no such volume"), "{missing}");
+}
+
+#[test]
+fn ten_crashes_leave_one_owner_and_all_data() {
+    let (home, mut server) = served();
+    let seed = std::process::id().into();
+    println!("seed {seed}");
+    let (mut random, mut writer) = (Random(seed), Writer::new(seed));
+    home.ok(&["snapshot", "create", "v@one"]);
+    let mut moves = 0;
+    for _ in 0..10 {
+        let time = Duration::from_millis(100 + random.below(500));
+        std::thread::scope(|scope| {
+            let (server, home, stop) = (&mut server, &home, AtomicBool::new(false));
+            let client = scope.spawn({
+                let writer = &mut writer;
+                move || writer.work(home, &stop)
+            });
+            scope.spawn(move || {
+                std::thread::sleep(time);
+                assert!(server.is_alive(), "the server ended by itself");
+                server.kill();
+            });
+            for turn in 0.. {
+                match move_to(home, turn % 2) {
+                    Ok(_) => moves += 1,
+                    Err(_) => break,
+                }
+            }
+            assert!(client.join().expect("the client").is_err(), "the server was killed");
+        });
+        server = home.serve();
+        let volumes = json(&home, &["volume", "list"]);
+        let owners = volumes.as_array().expect("a list").iter().filter(|volume| volume["name"] == "v").count();
+        assert_eq!(owners, 1, "{volumes}");
+        writer.settle(&home);
+        home.ok(&["check"]);
+    }
+    println!("{moves} moves, {} writes", writer.version);
+    assert!(moves > 10, "{moves} moves");
+}

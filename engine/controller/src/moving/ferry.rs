@@ -1,0 +1,160 @@
+//! A volume as a client has it open, wherever it is.
+
+use super::Harbour;
+use crate::Controller;
+use crate::door::WeakDoor;
+use kura_block::{Block, Bufs, Error, Geometry, Local, Result, Run};
+use kura_volume::{Store, Volume};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// A volume of this controller, or one that was and is another's.
+pub(crate) struct Ferry {
+    store: Store,
+    harbour: Rc<Harbour>,
+    at: RefCell<At>,
+}
+
+#[derive(Clone)]
+enum At {
+    Here(Rc<Volume>),
+    There(Rc<Abroad>),
+}
+
+/// A volume that another controller has open for this one.
+struct Abroad {
+    id: u64,
+    door: WeakDoor,
+    guest: u64,
+    geometry: Cell<Geometry>,
+}
+
+impl Ferry {
+    pub fn new(store: &Store, harbour: &Rc<Harbour>, volume: Volume) -> Self {
+        Self { store: store.clone(), harbour: Rc::clone(harbour), at: RefCell::new(At::Here(Rc::new(volume))) }
+    }
+
+    /// Where the volume is now: what was begun there is not begun before it is.
+    async fn at(&self) -> Result<At> {
+        let at = self.at.borrow().clone();
+        let now = match &at {
+            At::Here(volume) if !volume.has_departed() => return Ok(at),
+            At::Here(volume) => self.follow(volume.id(), &volume.name()).await?,
+            // It may have come back.
+            At::There(abroad) => match self.store.open_id(abroad.id) {
+                Some(volume) => At::Here(Rc::new(volume)),
+                None => return Ok(at),
+            },
+        };
+        *self.at.borrow_mut() = now.clone();
+        Ok(now)
+    }
+
+    async fn follow(&self, id: u64, name: &str) -> Result<At> {
+        if let Some(volume) = self.store.open_id(id) {
+            return Ok(At::Here(Rc::new(volume)));
+        }
+        let door = self.harbour.whereabouts(id).await?;
+        let name = name.to_owned();
+        let open = move |controller: Rc<Controller>| -> Local<'static, Result<(u64, Geometry)>> {
+            Box::pin(std::future::ready(controller.let_in(&name)))
+        };
+        let (guest, geometry) = door.call(open).await??;
+        Ok(At::There(Rc::new(Abroad { id, door, guest, geometry: Cell::new(geometry) })))
+    }
+}
+
+impl Controller {
+    /// Opens a volume for another controller's client.
+    fn let_in(&self, name: &str) -> Result<(u64, Geometry)> {
+        let device = self.open_volume(name)?;
+        let (guest, geometry) = (self.harbour.next_guest.get(), device.geometry());
+        self.harbour.next_guest.set(guest + 1);
+        self.harbour.guests.borrow_mut().insert(guest, device);
+        Ok((guest, geometry))
+    }
+}
+
+impl Abroad {
+    async fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Rc<dyn Block>) -> Local<'static, Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let guest = self.guest;
+        let carried = move |controller: Rc<Controller>| -> Local<'static, Result<(Result<T>, Geometry)>> {
+            let device = controller.harbour.guests.borrow().get(&guest).cloned();
+            Box::pin(async move {
+                let device = device.ok_or_else(|| Error::retry("the controller has closed the volume"))?;
+                Ok((work(Rc::clone(&device)).await, device.geometry()))
+            })
+        };
+        let (done, geometry) = self.door.call(carried).await??;
+        self.geometry.set(geometry);
+        done
+    }
+}
+
+impl Drop for Abroad {
+    fn drop(&mut self) {
+        let guest = self.guest;
+        self.door.send(move |controller| {
+            let closed = controller.harbour.guests.borrow_mut().remove(&guest);
+            drop(closed);
+        });
+    }
+}
+
+/// A request: at home, again if the volume left meanwhile and `again` says that its answer counts for nothing then.
+macro_rules! request {
+    ($self:ident, $again:expr, $device:ident => $work:expr) => {
+        Box::pin(async move {
+            loop {
+                match $self.at().await? {
+                    At::Here($device) => {
+                        let done = $work.await;
+                        if !($device.has_departed() && $again(&done)) {
+                            return done;
+                        }
+                    }
+                    At::There(abroad) => {
+                        return abroad.ask(move |$device| Box::pin(async move { $work.await })).await;
+                    }
+                }
+            }
+        })
+    };
+}
+
+impl Block for Ferry {
+    fn geometry(&self) -> Geometry {
+        match &*self.at.borrow() {
+            At::Here(volume) => volume.geometry(),
+            At::There(abroad) => abroad.geometry.get(),
+        }
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Local<'_, Result<Bufs>> {
+        request!(self, |_: &Result<Bufs>| true, device => device.read(offset, len))
+    }
+
+    fn write(&self, offset: u64, data: Bufs, fua: bool) -> Local<'_, Result<()>> {
+        // What was written went along.
+        request!(self, Result::is_err, device => device.write(offset, data.clone(), fua))
+    }
+
+    fn flush(&self) -> Local<'_, Result<()>> {
+        request!(self, Result::is_err, device => device.flush())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Local<'_, Result<()>> {
+        request!(self, |_: &Result<()>| true, device => device.discard(offset, len))
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: bool) -> Local<'_, Result<()>> {
+        request!(self, |_: &Result<()>| true, device => device.write_zeroes(offset, len, keep))
+    }
+
+    fn runs(&self, offset: u64, len: u64) -> Local<'_, Result<Vec<Run>>> {
+        request!(self, |_: &Result<Vec<Run>>| true, device => device.runs(offset, len))
+    }
+}

@@ -1,0 +1,176 @@
+//! Moving volumes of a node.
+
+use crate::info::VolumeInfo;
+use crate::{Controller, Node};
+use kura_block::{ControllerId, Error, Local, Result};
+use kura_volume::Ticket;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A volume that moved.
+#[derive(Clone, Debug)]
+pub struct Moved {
+    /// As it is now.
+    pub volume: VolumeInfo,
+    /// The controller that owned it.
+    pub from: u16,
+    /// How long its writes waited; none where it was there already.
+    pub waited: Duration,
+}
+
+/// What came of draining a controller.
+#[derive(Clone, Debug, Default)]
+pub struct Drained {
+    /// What moved, each named by one of its family.
+    pub moved: Vec<Moved>,
+    /// Volumes that stay, and why.
+    pub stays: Vec<(String, Error)>,
+}
+
+impl Node {
+    /// Lets the controllers begin: families that were moving when they stopped are one's or the other's from here on, and
+    /// extents are leased. Before this nothing is served.
+    pub async fn begin(&self) -> Result<()> {
+        for (number, door) in self.doors.iter().enumerate() {
+            let me = ControllerId(number as u16);
+            let ask = |controller: Rc<Controller>| -> Local<'static, Vec<(ControllerId, Ticket)>> {
+                Box::pin(std::future::ready(controller.store().arrivals()))
+            };
+            for (from, ticket) in door.call(ask).await? {
+                self.settle(from, me, ticket).await?;
+            }
+        }
+        for door in self.doors.iter() {
+            door.send(|controller| {
+                let store = controller.store();
+                // All that departed has arrived, durably.
+                for (to, ticket, _) in store.departures() {
+                    store.forget(to, ticket);
+                }
+                store.begin_upkeep();
+            });
+        }
+        Ok(())
+    }
+
+    /// Decides whose a family is that was on its way from one controller to another.
+    async fn settle(&self, from: ControllerId, to: ControllerId, ticket: Ticket) -> Result<()> {
+        let old = self.doors.get(usize::from(from.0));
+        let old =
+            old.ok_or_else(|| Error::corrupt(format!("a volume comes from controller {}: there is none", from.0)))?;
+        let departed = old
+            .call(move |controller| -> Local<'static, _> {
+                let departures = controller.store().departures();
+                let found = departures.into_iter().find(|(whose, which, _)| (*whose, *which) == (to, ticket));
+                Box::pin(std::future::ready(found.map(|(.., past)| past)))
+            })
+            .await?;
+        let settle = move |controller: Rc<Controller>| -> Local<'static, Result<()>> {
+            Box::pin(async move {
+                match departed {
+                    Some(past) => controller.store().arrive_late(ticket, past).await,
+                    None => {
+                        controller.store().cancel(ticket);
+                        Ok(())
+                    }
+                }
+            })
+        };
+        self.doors[usize::from(to.0)].call(settle).await?
+    }
+
+    /// The controller whose volumes are smallest in sum, among those that take some.
+    pub(crate) async fn least_loaded(&self) -> Result<u16> {
+        let mut load = vec![0; self.doors.len()];
+        for volume in self.volumes().await? {
+            load[usize::from(volume.controller)] += volume.spec.size_bytes;
+        }
+        let drained = self.drained().await?;
+        let takes = |controller: &u16| !drained.contains(controller);
+        let numbers = 0..self.doors.len() as u16;
+        let least = numbers.filter(takes).min_by_key(|controller| load[usize::from(*controller)]);
+        least.ok_or_else(|| {
+            Error::busy("every controller is drained: let one take volumes again (kura controller resume)")
+        })
+    }
+
+    /// Controllers that take no volume.
+    async fn drained(&self) -> Result<BTreeSet<u16>> {
+        let controllers = self.controllers().await?.into_iter();
+        Ok(controllers.filter(|controller| controller.drained).map(|controller| controller.id).collect())
+    }
+
+    async fn set_drained(&self, controller: u16, drained: bool) -> Result<()> {
+        let set = move |controller: Rc<Controller>| -> Local<'static, ()> {
+            controller.harbour.drained.set(drained);
+            Box::pin(std::future::ready(()))
+        };
+        self.doors[usize::from(controller)].call(set).await
+    }
+
+    fn check_controller(&self, controller: u16) -> Result<()> {
+        let count = self.doors.len();
+        if usize::from(controller) < count {
+            return Ok(());
+        }
+        let last = count.saturating_sub(1);
+        Err(Error::invalid(format!("controller {controller}: there are {count}: give a number from 0 to {last}")))
+    }
+
+    /// Moves all volumes of a controller to the others, and gives it none until [`Node::resume`] or the next start.
+    pub async fn drain(&self, controller: u16) -> Result<Drained> {
+        self.check_controller(controller)?;
+        let already = self.drained().await?;
+        if (0..self.doors.len() as u16).all(|other| other == controller || already.contains(&other)) {
+            return Err(Error::invalid(format!("controller {controller}: no other one takes its volumes")));
+        }
+        self.set_drained(controller, true).await?;
+        let mut drained = Drained::default();
+        for VolumeInfo { spec, .. } in self.volumes().await? {
+            let name = spec.name;
+            let here = self.find(&name).await.is_ok_and(|(_, volume)| volume.controller == controller);
+            if !here {
+                continue;
+            }
+            let to = self.least_loaded().await?;
+            match self.move_volume(&name, to).await {
+                Ok(moved) => drained.moved.push(moved),
+                Err(why) => drained.stays.push((name, why)),
+            }
+        }
+        Ok(drained)
+    }
+
+    /// A controller that was drained takes volumes again.
+    pub async fn resume(&self, controller: u16) -> Result<()> {
+        self.check_controller(controller)?;
+        self.set_drained(controller, false).await
+    }
+
+    /// Makes another controller the owner of a volume, of its snapshots and clones, and of what it was made of, while
+    /// clients use them. `Busy` when it does not come to rest.
+    pub async fn move_volume(&self, name: &str, to: u16) -> Result<Moved> {
+        self.check_controller(to)?;
+        let target = &self.doors[usize::from(to)];
+        let locks = (Arc::clone(&self.moving).lock_owned().await, Arc::clone(&self.instant).lock_owned().await);
+        let (source, volume) = self.find(name).await?;
+        let from = volume.controller;
+        if from == to {
+            return Ok(Moved { volume, from, waited: Duration::ZERO });
+        }
+        let (wanted, here) = (name.to_owned(), target.downgrade());
+        // It goes on although nobody waits for it any more.
+        let fetch = move |controller: Rc<Controller>| -> Local<'static, Result<Duration>> {
+            Box::pin(async move {
+                let fetched = controller.fetch(wanted, (ControllerId(from), source), here).await;
+                drop(locks);
+                fetched
+            })
+        };
+        let waited = target.call(fetch).await??;
+        let (_, volume) = self.find(name).await?;
+        Ok(Moved { volume, from, waited })
+    }
+}

@@ -1,0 +1,190 @@
+//! The old owner's part: a family comes to rest, and is another controller's.
+
+use super::{Destination, OwnerRecord, Ticket};
+use crate::extent::Extent;
+use crate::record::Record;
+use crate::snapshot::Tidying;
+use crate::store::{Inner, Store};
+use crate::tables::VolumeState;
+use kura_block::{ControllerId, Error, Result};
+use kura_journal::Lsn;
+use kura_snapshot::{Key, PoolTable, Pvol, Slot};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How long the fast copies of a family may take to come down.
+const DOWN: Duration = Duration::from_millis(200);
+/// How often they are looked at.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What came of letting a family go.
+pub enum Departing {
+    /// It is the other controller's.
+    Gone(Departure),
+    /// It is here still, and not as the image says: this is how it is.
+    Differs(Vec<u8>),
+    /// The journal failed in the middle: whose it is turns out at the next start.
+    Unsure(Error),
+}
+
+/// What the new owner takes over in memory.
+pub struct Departure {
+    /// Every record of the family in the old log is below.
+    pub(super) past: Lsn,
+    pub(super) versions: Vec<(u64, Pvol)>,
+    pub(super) table: Option<PoolTable>,
+    pub(super) untidy: Vec<Untidy>,
+}
+
+/// Something to be tidied up, without what only one thread may have.
+pub(super) enum Untidy {
+    Versions(u64, Vec<Key>),
+    Slots(Vec<Slot>),
+    Holes(u64),
+}
+
+impl Store {
+    /// Makes a family ready to go, while its I/O goes on, and says what there is to know of it.
+    pub async fn offer(&self, name: &str) -> Result<Vec<u8>> {
+        let inner = &self.inner;
+        let volume = inner.find(name)?;
+        inner.ready(&volume)?;
+        if volume.has_hot_area() {
+            return Err(Error::invalid(format!(
+                "volume {name}: its layout is hot-mirror, and the hot area is its controller's: it stays there"
+            )));
+        }
+        inner.bring_down(&volume).await?;
+        inner.checkpoint().await?;
+        Ok(inner.image(&inner.kin(&volume)))
+    }
+
+    /// The numbers and names of a volume's family, the volume's own among them.
+    pub fn family(&self, name: &str) -> Result<Vec<(u64, String)>> {
+        let volume = self.inner.find(name)?;
+        let kin = self.inner.kin(&volume);
+        Ok(kin.iter().filter(|one| !one.is_pool()).map(|one| (one.id, one.spec.borrow().name.clone())).collect())
+    }
+
+    /// Lets a family go to the controller that has this ticket for this image. Its writes are held by the caller. `Busy` when it
+    /// does not come to rest: it is still here then, and so it is after every error.
+    pub async fn depart(&self, name: &str, to: ControllerId, ticket: Ticket, image: &[u8]) -> Result<Departing> {
+        let inner = &self.inner;
+        let volume = inner.find(name)?;
+        let _tidy = inner.tidying.lock().await;
+        inner.pass_all().await?;
+        inner.ready(&volume)?;
+        let kin = inner.kin(&volume);
+        let now = inner.image(&kin);
+        if now != image {
+            return Ok(Departing::Differs(now));
+        }
+        if let Some(why) = kin.iter().find_map(|member| inner.stirs(member)) {
+            return Err(Error::busy(format!("volume {name}: {why}: try again later")));
+        }
+        let departure = inner.let_go(&kin, (to, ticket));
+        match inner.commit_all().await {
+            Ok(()) => Ok(Departing::Gone(departure)),
+            Err(error) => Ok(Departing::Unsure(error)),
+        }
+    }
+
+    /// The new owner has it durably.
+    pub fn forget(&self, to: ControllerId, ticket: Ticket) {
+        let inner = &self.inner;
+        inner.append(&Record::Owner(OwnerRecord::Forgotten { to, ticket: ticket.0 }));
+        inner.owners.borrow_mut().departures.remove(&(to.0, ticket.0));
+    }
+
+    /// Departures that the new owners may not know of: to whom, the ticket, and where the log was.
+    pub fn departures(&self) -> Vec<(ControllerId, Ticket, Lsn)> {
+        let owners = self.inner.owners.borrow();
+        owners.departures.iter().map(|((to, ticket), lsn)| (ControllerId(*to), Ticket(*ticket), *lsn)).collect()
+    }
+}
+
+impl Inner {
+    /// Brings the fast copies of a family down.
+    async fn bring_down(&self, volume: &Rc<VolumeState>) -> Result<()> {
+        let until = self.runtime.now() + DOWN;
+        loop {
+            let kin = self.kin(volume);
+            let copies: Vec<_> = self.tier.copies();
+            let mut waits = false;
+            for copy in copies.iter().filter(|copy| kin.iter().any(|member| member.id == copy.key().0)) {
+                waits = true;
+                if !copy.is_leaving() {
+                    self.send_down(copy);
+                }
+            }
+            if !waits {
+                return Ok(());
+            }
+            if self.runtime.now() >= until {
+                let name = volume.spec.borrow().name.clone();
+                return Err(Error::busy(format!(
+                    "volume {name}: some of it does not leave the fast tier: pin it to slow, and try again"
+                )));
+            }
+            self.tier.wake.notify_one();
+            self.runtime.sleep(LOOK).await;
+        }
+    }
+
+    /// What of a volume is not at rest.
+    fn stirs(&self, volume: &Rc<VolumeState>) -> Option<&'static str> {
+        let restless = |extent: &Rc<Extent>| !extent.is_settled() || extent.group.is_moving();
+        let map = volume.map.borrow();
+        if map.iter().flatten().any(|extent| extent.fast().is_some()) {
+            return Some("some of it lies in the fast tier");
+        }
+        let dirty_table = volume.branch().is_some_and(|branch| branch.family.table.borrow().dirty().len() > 0);
+        let in_stripes = self.stripes.borrow().iter().any(|(id, ..)| *id == volume.id);
+        let stirs =
+            dirty_table || in_stripes || !volume.dirty.borrow().is_empty() || map.iter().flatten().any(restless);
+        stirs.then_some("it does not come to rest")
+    }
+
+    /// A family is another controller's from here on.
+    fn let_go(&self, kin: &[Rc<VolumeState>], (to, ticket): Destination) -> Departure {
+        let departed = OwnerRecord::Departed { volume: kin[0].id, to, ticket: ticket.0 };
+        let lsn = self.append(&Record::Owner(departed));
+        {
+            let mut owners = self.owners.borrow_mut();
+            owners.departures.insert((to.0, ticket.0), lsn);
+            owners.last = lsn;
+        }
+        let mut departure =
+            Departure { past: Lsn(lsn.0 + 1), versions: Vec::new(), table: None, untidy: self.take_untidy(kin) };
+        for member in kin {
+            self.tables.borrow_mut().volumes.remove(&member.id);
+            member.deleted.set(true);
+            member.departed.set(true);
+            member.take_groups();
+            if let Some(branch) = member.branch.take() {
+                departure.versions.push((member.id, branch.pvol.take()));
+                let table = branch.family.table.take();
+                departure.table.get_or_insert(table);
+            }
+        }
+        self.room.notify_waiters();
+        departure
+    }
+
+    /// What is to be tidied up of a family.
+    fn take_untidy(&self, kin: &[Rc<VolumeState>]) -> Vec<Untidy> {
+        let is_kin = |volume: &Rc<VolumeState>| kin.iter().any(|member| Rc::ptr_eq(member, volume));
+        let mut taken = Vec::new();
+        let mut queue = self.untidy.borrow_mut();
+        for what in std::mem::take(&mut *queue) {
+            match what {
+                Tidying::Versions { volume, keys } if is_kin(&volume) => taken.push(Untidy::Versions(volume.id, keys)),
+                Tidying::Slots { family, slots } if is_kin(&family.pool) => taken.push(Untidy::Slots(slots)),
+                Tidying::Holes(volume) if is_kin(&volume) => taken.push(Untidy::Holes(volume.id)),
+                Tidying::Family(family) if is_kin(&family.pool) => taken.push(Untidy::Slots(Vec::new())),
+                other => queue.push_back(other),
+            }
+        }
+        taken
+    }
+}

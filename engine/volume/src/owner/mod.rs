@@ -1,0 +1,196 @@
+//! Which controller owns a volume, and how that changes.
+//!
+//! A volume moves with its family: its snapshots and clones, theirs, and the PoolVOL they share. Its data stays where it is.
+//!
+//! ```text
+//!   old owner                                   new owner
+//!   at rest, tables of the family ── image ──>  arriving: the image, durable; nothing of it counts yet     = the ticket
+//!   departed, with that ticket, durable         <- here ownership changes
+//!   index and pool table, in memory ─────────>  numbers skipped, arrived
+//!                                    <────────  durable
+//!   departure forgotten
+//! ```
+//!
+//! What must hold:
+//! 1. One record says who the owner is, the old owner's *departed*: a crash before it is durable leaves the family there,
+//!    one after it lets the new owner have it, whose ticket that record names.
+//! 2. When *departed* is appended, the image says what the tables say, all the family's data and pages are at their places,
+//!    durable, and the tail has passed every record of them: no replay of the old log reads or writes there.
+//! 3. The new owner's records come after the old one's also by their numbers: births and stamps stay as they are.
+//! 4. A family comes back only when the tail has passed its departure: no replay takes what was before for what is after.
+//! 5. The old owner knows of a departure until the new owner's *arrived* is durable.
+
+mod arrive;
+mod depart;
+mod record;
+
+pub use arrive::Ticket;
+pub use depart::{Departing, Departure};
+pub(crate) use record::OwnerRecord;
+
+use crate::store::Inner;
+use crate::tables::{Tables, VolumeState};
+use kura_array::hot::HotTable;
+use kura_block::{BLOCK_BYTES, ControllerId, Error, Reader, Result, Writer};
+use kura_journal::Lsn;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Families on their way, as one controller knows of them.
+#[derive(Default)]
+pub(crate) struct Owners {
+    /// Families that may come, by ticket.
+    arrivals: BTreeMap<u64, Arrival>,
+    /// Families that went, until the new owner has them durably: to whom, with which ticket; and where the log was then.
+    departures: BTreeMap<(u16, u64), Lsn>,
+    /// The last departure.
+    last: Lsn,
+}
+
+/// A family that may come.
+#[derive(Clone)]
+struct Arrival {
+    from: u16,
+    /// Bytes of the image.
+    bytes: usize,
+    /// As much of it as there is.
+    image: Vec<u8>,
+}
+
+impl Arrival {
+    fn add(&mut self, data: &[u8]) {
+        let lacking = self.bytes.saturating_sub(self.image.len());
+        self.image.extend_from_slice(&data[..lacking.min(data.len())]);
+    }
+}
+
+impl Owners {
+    pub fn encode(&self, out: &mut Writer) {
+        out.u32(self.arrivals.len() as u32);
+        for (ticket, arrival) in &self.arrivals {
+            out.u64(*ticket).u16(arrival.from).u32(arrival.bytes as u32).u32(arrival.image.len() as u32);
+            out.bytes(&arrival.image);
+        }
+        out.u32(self.departures.len() as u32);
+        for ((to, ticket), lsn) in &self.departures {
+            out.u16(*to).u64(*ticket).u64(lsn.0);
+        }
+        out.u64(self.last.0);
+    }
+
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
+        let mut owners = Self::default();
+        for _ in 0..reader.u32()? {
+            let (ticket, from, bytes, here) = (reader.u64()?, reader.u16()?, reader.u32()?, reader.u32()?);
+            let image = reader.bytes(here as usize)?.to_vec();
+            owners.arrivals.insert(ticket, Arrival { from, bytes: bytes as usize, image });
+        }
+        for _ in 0..reader.u32()? {
+            owners.departures.insert((reader.u16()?, reader.u64()?), Lsn(reader.u64()?));
+        }
+        owners.last = Lsn(reader.u64()?);
+        Ok(owners)
+    }
+}
+
+impl Inner {
+    /// A volume's family, with the PoolVOL: all that moves with it.
+    fn kin(&self, volume: &Rc<VolumeState>) -> Vec<Rc<VolumeState>> {
+        let Some(family) = volume.branch().map(|branch| Rc::clone(&branch.family)) else {
+            return vec![Rc::clone(volume)];
+        };
+        let tables = self.tables.borrow();
+        let is_kin = |one: &&Rc<VolumeState>| {
+            Rc::ptr_eq(one, &family.pool) || one.branch().is_some_and(|branch| Rc::ptr_eq(&branch.family, &family))
+        };
+        tables.volumes.values().filter(is_kin).cloned().collect()
+    }
+
+    /// The image of a family: tables that have it and nothing else, but for the disks out of service.
+    fn image(&self, kin: &[Rc<VolumeState>]) -> Vec<u8> {
+        let tables = Tables {
+            volumes: kin.iter().map(|volume| (volume.id, Rc::clone(volume))).collect(),
+            failed: self.tables.borrow().failed.clone(),
+            ..Tables::default()
+        };
+        let hot = HotTable::new(self.settings.hot, self.array.extent_blocks());
+        tables.encode(&hot, &crate::tier::Tier::default(), &Owners::default())
+    }
+
+    /// Replays what happened to owners.
+    pub fn replay_owner(&self, change: OwnerRecord, record: &kura_journal::Record) -> Result<()> {
+        let mut owners = self.owners.borrow_mut();
+        match change {
+            OwnerRecord::Arriving { ticket: 0, from, bytes } => {
+                let mut arrival = Arrival { from: from.0, bytes: bytes as usize, image: Vec::new() };
+                arrival.add(&record.data.contiguous());
+                owners.arrivals.insert(record.lsn.0, arrival);
+            }
+            OwnerRecord::Arriving { ticket, .. } => {
+                if let Some(arrival) = owners.arrivals.get_mut(&ticket) {
+                    arrival.add(&record.data.contiguous());
+                }
+            }
+            OwnerRecord::Arrived { ticket } => {
+                let Some(arrival) = owners.arrivals.remove(&ticket) else {
+                    return Err(Error::corrupt(format!("a family arrived with ticket {ticket}, which nobody has")));
+                };
+                drop(owners);
+                let came = Tables::decode(&arrival.image, self.array.extent_bytes())?.tables;
+                self.take_in(came);
+            }
+            OwnerRecord::Cancelled { ticket } => {
+                owners.arrivals.remove(&ticket);
+            }
+            OwnerRecord::Departed { volume, to, ticket } => {
+                owners.departures.insert((to.0, ticket), record.lsn);
+                owners.last = record.lsn;
+                drop(owners);
+                let state = self.tables.borrow().volumes.get(&volume).cloned();
+                let state = state.ok_or_else(|| {
+                    Error::corrupt(format!("the journal lets volume {volume} go, which does not exist"))
+                })?;
+                for member in self.kin(&state) {
+                    self.drop_dirty(&member, 0, u64::MAX);
+                    // What the replay has made of its pages must never come over those of the new owner.
+                    self.dirty_pages.borrow_mut().retain(|extent| extent.owner.volume != member.id);
+                    self.tables.borrow_mut().volumes.remove(&member.id);
+                }
+            }
+            OwnerRecord::Forgotten { to, ticket } => {
+                owners.departures.remove(&(to.0, ticket));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a family that came into the tables; what is made here from now on has higher numbers than its members.
+    fn take_in(&self, came: Tables) {
+        let tables = &mut *self.tables.borrow_mut();
+        let highest = came.volumes.keys().map(|id| id >> 16).max().unwrap_or(0);
+        tables.next_volume = tables.next_volume.max(highest);
+        tables.volumes.extend(came.volumes);
+    }
+
+    /// Moves the journal's tail past all that is appended so far.
+    async fn pass_all(&self) -> Result<()> {
+        let head = self.journal().next_lsn();
+        for _ in 0..PASSES {
+            self.commit_all().await?;
+            self.checkpoint().await?;
+            if self.journal().tail() >= head {
+                return Ok(());
+            }
+        }
+        Err(Error::busy("the journal's tail does not come forward: try again when less is written"))
+    }
+}
+
+/// Checkpoints that are tried to move the tail to where the head was.
+const PASSES: u32 = 4;
+
+/// Bytes of an image in one record.
+const PART_BYTES: usize = 64 * BLOCK_BYTES;
+
+/// A controller, and its ticket for what moves there.
+type Destination = (ControllerId, Ticket);
