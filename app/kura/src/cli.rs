@@ -153,7 +153,7 @@ impl Serve {
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
     /// Make a data directory with a pool of the disks you name; `kura serve` then serves it
-    #[command(after_help = "For example: kura pool create --fast /dev/nvme0n1 --slow /dev/sda --slow /srv/kura0=100G")]
+    #[command(after_help = "For example: kura pool create --fast /dev/nvme0n1 --fast /dev/nvme1n1 --slow /dev/sda")]
     Create(PoolCreate),
     /// Show the pool and its disks
     Status,
@@ -180,6 +180,9 @@ pub struct PoolCreate {
     /// Bytes of each controller's journal
     #[arg(long, default_value = "64M", value_name = "SIZE")]
     pub journal: Size,
+    /// Make do with one fast disk: a fast tier on it takes no writes
+    #[arg(long)]
+    pub single_fast: bool,
     /// Take disks that are not blank: what they hold is lost
     #[arg(long)]
     pub force: bool,

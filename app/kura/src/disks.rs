@@ -48,6 +48,20 @@ pub fn planned(data: &DataDir, configured: &[config::Disk]) -> Vec<Planned> {
     planned.collect()
 }
 
+/// Refuses to make a pool whose only fast disk nobody asked for by name: a fast tier on one disk takes no writes, since
+/// they would be lost with it, and who gives a pool one fast disk expects that it does.
+pub fn refuse_single_fast(planned: &[Planned], insist: &str) -> Result<()> {
+    let is_fast = |disk: &&Planned| disk.class == DiskClass::Fast;
+    let mut fast = planned.iter().filter(is_fast);
+    match (fast.next(), fast.next()) {
+        (Some(only), None) if planned.len() > 1 => Err(Error::invalid(format!(
+            "{} is the only fast disk, and a fast tier on one disk takes no writes: give a second fast disk, or {insist}",
+            only.path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// The disks of a configuration that lists none: their names, what they are used for, and their sizes.
 pub fn default_disks() -> impl Iterator<Item = (String, DiskClass, Size)> {
     let disks = |name: &'static str, class, (count, size)| {
@@ -220,6 +234,17 @@ mod tests {
         assert_eq!(prepare(&path, None, true).unwrap_err().kind(), kura_block::Kind::Busy);
         drop(held);
         assert!(prepare(directory.path(), None, true).is_err(), "a directory is no disk");
+    }
+
+    #[test]
+    fn one_fast_disk_beside_others_is_refused() {
+        let refused = |classes: &[DiskClass]| {
+            let disk = |class: &DiskClass| Planned { path: "disk".into(), class: *class, size: None };
+            refuse_single_fast(&classes.iter().map(disk).collect::<Vec<_>>(), "insist").is_err()
+        };
+        let (fast, slow) = (DiskClass::Fast, DiskClass::Slow);
+        assert!(refused(&[fast, slow]) && refused(&[slow, slow, fast]));
+        assert!(!refused(&[slow, slow]) && !refused(&[fast, slow, fast]) && !refused(&[fast]));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod disks;
 mod greeting;
 mod lab;
 mod logs;
+mod modelled;
 mod nbd;
 mod new_file;
 mod node;
@@ -33,7 +34,7 @@ use clap::{CommandFactory, Parser};
 use cli::{Cli, Command, ConfigCommand, DiskArg, PoolCommand, PoolCreate};
 use config::{Config, Flags};
 use data::DataDir;
-use disks::{Book, Planned};
+use disks::{Book, Planned, refuse_single_fast};
 use kura_admin::{ClientError, Problem, ServerUri};
 use kura_controller::DiskClass;
 use node::{Shape, make_pool};
@@ -86,6 +87,12 @@ fn create_pool(create: PoolCreate, out: Out) -> Result<ExitCode> {
     let disk = |class| move |disk: DiskArg| Planned { path: disk.path, class, size: disk.size };
     let fast = create.fast.into_iter().map(disk(DiskClass::Fast));
     let planned: Vec<Planned> = fast.chain(create.slow.into_iter().map(disk(DiskClass::Slow))).collect();
+    if !create.single_fast {
+        refuse_single_fast(
+            &planned,
+            "say --single-fast: it then has the journals, and serves reads where tier.single_disk names it",
+        )?;
+    }
     let shape =
         Shape { controllers: create.controllers, extent_bytes: create.extent.0, journal_bytes: create.journal.0 };
     make_pool(&planned, shape, create.force, &Book::open(&data)?)?;

@@ -7,6 +7,7 @@
 
 use crate::config;
 use crate::disks::{Book, Planned, prepare};
+use crate::modelled::Modelled;
 use anyhow::{Context, Result, ensure};
 use kura_block::{Block, ControllerId, Runtime};
 use kura_controller::{
@@ -14,7 +15,9 @@ use kura_controller::{
 };
 use kura_disk::{Disk, Lock, Options};
 use kura_shared::InProcess;
-use std::path::Path;
+use kura_sim::Model;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf, absolute};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -106,23 +109,36 @@ fn open(path: &str) -> kura_block::Result<Rc<dyn Block>> {
     Ok(Rc::new(Disk::open(path, Options::default())?))
 }
 
-fn opener() -> Opener {
-    Box::new(open)
+/// The models that disks are as slow as, by path.
+pub type Models = BTreeMap<PathBuf, Model>;
+
+/// Opens disks, each as slow as its model where it has one.
+fn opener(models: Arc<Models>, runtime: Rc<dyn Runtime>) -> Opener {
+    Box::new(move |path| {
+        let disk = open(path)?;
+        Ok(match models.get(Path::new(path)) {
+            Some(model) => Rc::new(Modelled::new(disk, *model, Rc::clone(&runtime))),
+            None => disk,
+        })
+    })
 }
 
 impl Running {
-    /// Runs the controllers of the pool on the disks at `paths`. None serves before all have recovered.
-    pub fn start(paths: Vec<String>, config: Config) -> Result<Self> {
+    /// Runs the controllers of the pool on the disks at `paths`, of which some are as slow as a model. None serves before
+    /// all have recovered.
+    pub fn start(paths: Vec<String>, models: Models, config: Config) -> Result<Self> {
         let locks = paths.iter().filter(|path| Path::new(path).exists()).map(Lock::device);
         let locks = locks.collect::<kura_block::Result<Vec<_>>>()?;
-        let count = kura_disk::run(async |_| Controller::count(&paths, &opener()).await)??;
+        let count = kura_disk::run(async |_| Controller::count(&paths, &(Box::new(open) as Opener)).await)??;
+        let models = Arc::new(models);
         let shared = Arc::new(InProcess::new());
         let (opened, answers) = mpsc::channel();
         let mut threads = Vec::new();
         for id in 0..count {
-            let (paths, shared, opened) = (paths.clone(), Arc::clone(&shared), opened.clone());
+            let (paths, models, shared, opened) =
+                (paths.clone(), Arc::clone(&models), Arc::clone(&shared), opened.clone());
             let thread = std::thread::Builder::new().name(format!("controller-{id}"));
-            threads.push(thread.spawn(move || control(ControllerId(id), &paths, shared, config, &opened))?);
+            threads.push(thread.spawn(move || control(ControllerId(id), (&paths, models), shared, config, &opened))?);
         }
         drop(opened);
         let mut doors = answers.iter().take(usize::from(count)).collect::<kura_block::Result<Vec<Opened>>>()?;
@@ -158,14 +174,15 @@ struct Opened {
 /// A controller's thread, until its doors are gone.
 fn control(
     id: ControllerId,
-    paths: &[String],
+    (paths, models): (&[String], Arc<Models>),
     shared: Arc<InProcess>,
     config: Config,
     opened: &mpsc::Sender<kura_block::Result<Opened>>,
 ) {
     let ended = kura_disk::run(async |runtime| {
         let runtime: Rc<dyn Runtime> = runtime;
-        let controller = Controller::open(id, paths, opener(), runtime, shared, config).await?;
+        let controller =
+            Controller::open(id, paths, opener(models, Rc::clone(&runtime)), runtime, shared, config).await?;
         let (door, inbox) = door();
         // A start that failed elsewhere no longer listens: the door is dropped, and this thread ends.
         let _ = opened.send(Ok(Opened { id, door, replayed: controller.replayed() }));
@@ -175,6 +192,12 @@ fn control(
     if let Err(error) = ended.flatten() {
         let _ = opened.send(Err(error));
     }
+}
+
+/// The models that configured disks are as slow as.
+pub fn models(disks: &[config::Disk]) -> Models {
+    let model = |disk: &config::Disk| Some((absolute(disk.path()?).ok()?, *disk.model.as_ref()?.get_ref()));
+    disks.iter().filter_map(model).collect()
 }
 
 /// What the controllers may take.

@@ -3,9 +3,9 @@
 use crate::cli::Serve;
 use crate::config::{self, Config, Listen};
 use crate::data::DataDir;
-use crate::disks::{Book, found, planned, unlike};
+use crate::disks::{Book, found, planned, refuse_single_fast, unlike};
 use crate::greeting::Greeting;
-use crate::node::{Running, limits, make_pool};
+use crate::node::{Running, limits, make_pool, models};
 use crate::replica::Keeper;
 use crate::s3::Objects;
 use crate::show::print;
@@ -83,10 +83,17 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
 fn start(config: &Config, data: &DataDir, degraded: bool) -> Result<(Running, Book)> {
     let book = Book::open(data)?;
     if data.is_new() {
-        make_pool(&planned(data, &config.pool.disks), (&config.pool).into(), false, &book)?;
+        let planned = planned(data, &config.pool.disks);
+        if !config.tier.knows_single_disk() {
+            refuse_single_fast(
+                &planned,
+                "name it as tier.single_disk to have it serve reads, or say tier.policy = 'off'",
+            )?;
+        }
+        make_pool(&planned, (&config.pool).into(), false, &book)?;
     }
     let paths = book.candidates(&config.pool.disks);
-    Ok((Running::start(paths, limits(&config.pool, degraded))?, book))
+    Ok((Running::start(paths, models(&config.pool.disks), limits(&config.pool, degraded))?, book))
 }
 
 /// Makes the volume and the bucket `demo`, with a key for the latter.

@@ -2,7 +2,7 @@
 
 use crate::data::DataDir;
 use crate::disks::{Book, Planned, found};
-use crate::node::{Running, Shape, make_pool};
+use crate::node::{Models, Running, Shape, make_pool};
 use crate::replica::Keeper;
 use crate::size::Size;
 use crate::snapshot::schedule::Schedules;
@@ -53,7 +53,8 @@ struct Served {
 
 async fn serve(data: &DataDir) -> Served {
     let book = Book::open(data).unwrap();
-    let running = aside(|| Running::start(book.candidates(&[]), kura_controller::Config::default())).unwrap();
+    let running =
+        aside(|| Running::start(book.candidates(&[]), Models::new(), kura_controller::Config::default())).unwrap();
     book.note(found(&running.node.pool().await.unwrap())).unwrap();
     let admin = Admin {
         node: running.node.clone(),

@@ -168,7 +168,7 @@ impl Array {
             Kind::Kura { kura, spare } => {
                 let (id, size) = (FAILS.to_string(), disk_bytes.to_string());
                 kura.ask(&["disk", "add", &spare.display().to_string(), "--class", "slow", "--size", &size])?;
-                kura.ask(&["disk", "remove", &id])
+                kura.ask(&["disk", "remove", &id]).map(drop)
             }
             Kind::Btrfs(btrfs) => btrfs.rebuild(disk_bytes),
         }

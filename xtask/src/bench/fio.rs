@@ -3,7 +3,7 @@
 use crate::shell;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Where fio finds the bytes.
 #[derive(Clone, Debug)]
@@ -65,12 +65,35 @@ pub fn overwrite(target: &Target, size_bytes: u64) -> Result<()> {
 
 /// Does `work` for `seconds`.
 pub fn run(work: &Work, target: &Target, size_bytes: u64, seconds: u32) -> Result<Figures> {
+    figures(work, &job(work, target, size_bytes, seconds, &[])?).with_context(|| format!("{} on {target:?}", work.name))
+}
+
+/// Reads at random at this many requests a second at most: how long they take, in microseconds, by per cent of them.
+pub fn distribution(work: &Work, target: &Target, size_bytes: u64, seconds: u32, rate: u32) -> Result<Vec<(f64, f64)>> {
+    let job = job(work, target, size_bytes, seconds, &[format!("--rate_iops={rate}")])?;
+    let percentiles = job["read"]["clat_ns"]["percentile"].as_object().context("fio told no percentiles")?;
+    let point = |(percent, ns): (&String, &Value)| Some((percent.parse().ok()?, ns.as_f64()? / 1000.0));
+    let mut points: Vec<(f64, f64)> = percentiles.iter().filter_map(point).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Ok(points)
+}
+
+/// What fio says of a job.
+fn job(work: &Work, target: &Target, size_bytes: u64, seconds: u32, more: &[String]) -> Result<Value> {
     let result = tempfile::NamedTempFile::new()?;
     let mut command = shell::command("fio", [format!("--name={}", work.name)]);
-    command.args(options(work, size_bytes, seconds)).args(where_to(target));
+    command.args(options(work, size_bytes, seconds)).args(more).args(where_to(target));
     command.arg("--output-format=json").arg(format!("--output={}", result.path().display()));
     shell::output(&mut command)?;
-    figures(work, result.path()).with_context(|| format!("{} on {target:?}", work.name))
+    let text = std::fs::read_to_string(result.path())?;
+    // fio's nbd engine greets on the same stream.
+    let json = text.find('{').map(|at| &text[at..]).context("fio printed no result")?;
+    let mut result: Value = serde_json::from_str(json).context("fio's result")?;
+    let job = result["jobs"][0].take();
+    if job["error"] != 0 {
+        bail!("fio met error {}", job["error"]);
+    }
+    Ok(job)
 }
 
 fn options(work: &Work, size_bytes: u64, seconds: u32) -> Vec<String> {
@@ -108,15 +131,7 @@ fn where_to(target: &Target) -> Vec<String> {
     }
 }
 
-fn figures(work: &Work, result: &Path) -> Result<Figures> {
-    let text = std::fs::read_to_string(result)?;
-    // fio's nbd engine greets on the same stream.
-    let json = text.find('{').map(|at| &text[at..]).context("fio printed no result")?;
-    let result: Value = serde_json::from_str(json).context("fio's result")?;
-    let job = &result["jobs"][0];
-    if job["error"] != 0 {
-        bail!("fio met error {}", job["error"]);
-    }
+fn figures(work: &Work, job: &Value) -> Result<Figures> {
     let side = &job[if work.access == Access::Read { "read" } else { "write" }];
     let timed = if work.access == Access::WriteSync { &job["sync"]["lat_ns"] } else { &side["clat_ns"] };
     let number =

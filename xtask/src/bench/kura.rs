@@ -41,15 +41,23 @@ impl Kura {
 
     /// A new pool of so many files, served, with these lines in the configuration's `[pool]`.
     pub fn on(binary: &Path, data: &Path, disks: usize, disk_bytes: u64, pool: &str) -> Result<Self> {
+        let disks: Vec<_> =
+            (0..disks).map(|number| (format!("disk{number}.raw"), "class = 'slow'", disk_bytes)).collect();
+        Self::of(binary, data, &disks, pool, "")
+    }
+
+    /// A new pool of preallocated files, each with its name, what the configuration says of it, and its bytes; served, with
+    /// these lines in the configuration's `[pool]`, and these behind it.
+    pub fn of(binary: &Path, data: &Path, disks: &[(String, &str, u64)], pool: &str, more: &str) -> Result<Self> {
         std::fs::create_dir_all(data)?;
         let mut members = Vec::new();
-        for number in 0..disks {
-            let disk = data.join(format!("disk{number}.raw"));
-            shell::output(Command::new("fallocate").arg("--length").arg(disk_bytes.to_string()).arg(&disk))?;
-            members.push(format!("{{ path = {:?}, class = \"slow\" }}", disk.display()));
+        for (name, is, bytes) in disks {
+            let disk = data.join(name);
+            shell::output(Command::new("fallocate").arg("--length").arg(bytes.to_string()).arg(&disk))?;
+            members.push(format!("{{ path = {:?}, {is} }}", disk.display()));
         }
         let config = data.join("kura.toml");
-        std::fs::write(&config, format!("[pool]\n{pool}\ndisks = [{}]\n", members.join(", ")))?;
+        std::fs::write(&config, format!("[pool]\n{pool}\ndisks = [{}]\n{more}", members.join(", ")))?;
         let mut command = serve(binary, data);
         let server = Process::start(command.arg("--config").arg(&config), &data.join("nbd.sock"))?;
         Ok(Self { binary: binary.to_path_buf(), data: data.to_path_buf(), server: server.into() })
@@ -65,18 +73,23 @@ impl Kura {
         Ok(vec![side("kura", "bench"), side("kura-zeroes", "zeroes")])
     }
 
-    /// A volume of a layout.
+    /// A volume of a layout, called like it.
     pub fn layout(&self, layout: &'static str, size_bytes: u64) -> Result<Side> {
-        self.ask(&["volume", "create", layout, "--size", &size_bytes.to_string(), "--layout", layout, "--thick"])?;
-        let target = uri(layout, &self.data.join("nbd.sock"));
-        Ok(Side { name: layout, target, server: Some(Rc::clone(&self.server)) })
+        self.volume(layout, layout, size_bytes)
     }
 
-    /// Runs a command of `kura` on this server.
-    pub fn ask(&self, args: &[&str]) -> Result<()> {
+    /// A volume of a layout that takes all its space at once.
+    pub fn volume(&self, name: &'static str, layout: &str, size_bytes: u64) -> Result<Side> {
+        self.ask(&["volume", "create", name, "--size", &size_bytes.to_string(), "--layout", layout, "--thick"])?;
+        let target = uri(name, &self.data.join("nbd.sock"));
+        Ok(Side { name, target, server: Some(Rc::clone(&self.server)) })
+    }
+
+    /// Runs a command of `kura` on this server; what it prints.
+    pub fn ask(&self, args: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.binary);
         command.args(args).arg("--server").arg(self.data.join("admin.sock"));
-        shell::output(&mut command).map(drop)
+        shell::output(&mut command)
     }
 }
 

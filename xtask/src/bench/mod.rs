@@ -18,6 +18,7 @@ mod s3;
 mod side;
 mod snapshot;
 mod tier;
+mod tiered;
 mod trace;
 
 use anyhow::Result;
@@ -43,7 +44,7 @@ enum Name {
     S3(s3::Args),
     /// Volumes before and after snapshots, beside qcow2 and reflinked files.
     Snapshot(snapshot::Args),
-    /// What deciding costs: a step of each tiering policy over a million regions.
+    /// What tiers cost: a step of each policy over a million regions, a hit, and reads while regions move.
     Tier(tier::Args),
     /// A volume while its requests are recorded beside the same volume while they are not.
     Trace(trace::Args),

@@ -249,7 +249,7 @@ impl Subject {
             self.side.server = None;
         }
         match &self.kind {
-            Kind::Kura(kura) => kura.ask(&["snapshot", "create", &format!("none@{number}")])?,
+            Kind::Kura(kura) => drop(kura.ask(&["snapshot", "create", &format!("none@{number}")])?),
             Kind::Overlay => {
                 let mut create = Command::new("qemu-img");
                 create.args(["create", "-q", "-f", "qcow2", "-o", QCOW2, "-F", "qcow2", "-b"]);

@@ -1,22 +1,61 @@
-//! What deciding costs: one analysis step of each tiering policy over a volume of a million regions, and its memory.
+//! What tiers cost: one analysis step of each policy over a volume of a million regions, and its memory; a hit; and reads
+//! while regions move.
 
-use super::machine;
-use super::report::{Verdict, verdicts};
+use super::report::{self, Verdict, verdicts};
+use super::{kura, machine, tiered};
 use crate::shell;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::fmt::Write;
+use std::path::PathBuf;
 
 /// How to measure.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Bytes of each volume, in MiB: all of them are written before anything is measured.
+    #[arg(long, default_value_t = 512)]
+    size: u64,
+    /// Seconds of each measurement; reads while regions move take four times as long.
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+    /// How often a hit is measured.
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Where the files lie: the file system and device to measure on.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// A release build that is there already.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
 
 /// Milliseconds that a step may take.
 const STEP_MS: f64 = 10.0;
 
 /// Measures, prints, judges and keeps the result. Misses are reported, not failures: a busy machine misses aims too.
-pub fn run(_: &Args) -> Result<()> {
+pub fn run(args: &Args) -> Result<()> {
     let facts = machine::facts();
+    let (steps, mut judged, lines) = steps()?;
+    let folder = tempfile::Builder::new().prefix("tier-").tempdir_in(match &args.dir {
+        Some(dir) => dir.clone(),
+        None => shell::target("bench")?,
+    })?;
+    let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
+    let size_bytes = args.size << 20;
+    let (samples, hit) = tiered::hit(&binary, folder.path(), size_bytes, args.seconds, args.rounds)?;
+    judged.push(hit);
+    let moving = tiered::moving(&binary, folder.path(), size_bytes, 4 * args.seconds)?;
+    println!("{}\n\n{steps}", machine::line(&facts));
+    println!("{}", report::table(&samples, &[tiered::HIT], &["without", "with"], "with"));
+    println!("{}\n{}", tiered::table(&moving), verdicts(&judged));
+    let settings = json!({ "size_mib": args.size, "seconds": args.seconds, "rounds": args.rounds, "steps": lines,
+        "reads_us_by_percent": moving });
+    println!("\nsamples: {}", report::keep("tier", facts, settings, &samples, &judged)?.display());
+    Ok(())
+}
+
+/// Each policy's step: a table, what is judged of it, and its figures.
+fn steps() -> Result<(String, Vec<Verdict>, Vec<Value>)> {
     shell::run(&mut shell::cargo(["build", "--release", "--package", "kura-tier", "--example", "step"]))?;
     let program = shell::target("release")?.join("examples").join("step");
     let text = shell::output(&mut std::process::Command::new(program))?;
@@ -40,9 +79,5 @@ pub fn run(_: &Args) -> Result<()> {
         let aim = format!("{policy}, {interval}: a step over a million regions under {STEP_MS} ms");
         judged.push(Verdict { aim, ours: format!("{median_ms:.2} ms"), holds: median_ms < STEP_MS });
     }
-    print!("{}\n\n{table}\n{}", machine::line(&facts), verdicts(&judged));
-    let file = shell::target("bench")?.join("tier.json");
-    std::fs::write(&file, serde_json::to_string_pretty(&json!({ "machine": facts, "figures": lines }))?)?;
-    println!("\nkept in {}", file.display());
-    Ok(())
+    Ok((table, judged, lines))
 }

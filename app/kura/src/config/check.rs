@@ -159,12 +159,11 @@ impl Disk {
     /// What is wrong with it, and where.
     fn check(&self, purpose: Purpose) -> Option<(Range<usize>, String)> {
         match (&self.path, &self.model) {
-            (Some(_), Some(model)) => Some((model.span(), "a disk has a path or a model: remove one".to_owned())),
             (None, None) => {
                 let text = "a disk has a path, or for `kura lab replay` a model: add one";
                 Some((self.class.span(), text.to_owned()))
             }
-            (Some(path), None) => {
+            (Some(path), _) => {
                 let wrong = match purpose {
                     Purpose::Serve => self.not_served(path.get_ref()),
                     Purpose::Lab if self.size.is_some() || path.get_ref().exists() => None,

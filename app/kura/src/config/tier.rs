@@ -39,6 +39,12 @@ impl Tier {
         Ok(settings.map(|settings| TierConfig { settings, single_disk: single_disk.map(real) }))
     }
 
+    /// True where the user wants no tiering, or names the only fast disk: then a pool may have a single one.
+    pub fn knows_single_disk(&self) -> bool {
+        let off = self.0.get("policy").is_some_and(|policy| policy.get_ref().as_str() == Some("off"));
+        off || self.0.contains_key("single_disk")
+    }
+
     fn single_disk(&self) -> Result<Option<PathBuf>, Finding> {
         let Some(value) = self.0.get("single_disk") else { return Ok(None) };
         match value.get_ref() {

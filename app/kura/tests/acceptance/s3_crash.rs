@@ -47,7 +47,19 @@ fn small_pool(home: &Home, mib: u32) -> crate::harness::Server {
     let disk = |name: &str, mib: u32| format!("{}={mib}M", home.path(name).display());
     let (fast, slow, data) = (disk("fast", 80), disk("slow", mib), home.data());
     let data = data.to_str().expect("UTF-8");
-    home.ok(&["pool", "create", "--fast", &fast, "--slow", &slow, "--data", data, "--controllers", "1"]);
+    home.ok(&[
+        "pool",
+        "create",
+        "--fast",
+        &fast,
+        "--slow",
+        &slow,
+        "--data",
+        data,
+        "--controllers",
+        "1",
+        "--single-fast",
+    ]);
     home.serve()
 }
 

@@ -173,6 +173,18 @@ fn a_single_fast_disk_serves_reads_where_it_is_named() {
     let text = std::fs::read_to_string(home.path("kura.toml")).expect("the configuration");
     let alone = text.replace("    { path = 'fast1', class = 'fast', size = '256M' },\n", "");
     std::fs::write(home.path("kura.toml"), &alone).expect("a configuration");
+    let ports = ["serve", "--nbd", "127.0.0.1:0", "--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let text = fails(home.kura(&ports).args(CONFIG));
+    assert!(text.contains("fast0 is the only fast disk") && text.contains("tier.single_disk"), "{text}");
+    let (fast, slow) = (home.path("f").display().to_string() + "=256M", home.path("s").display().to_string() + "=256M");
+    let other = home.path("other").display().to_string();
+    let text = fails(&mut home.kura(&["pool", "create", "--data", &other, "--fast", &fast, "--slow", &slow]));
+    assert!(text.contains("the only fast disk") && text.contains("--single-fast"), "{text}");
+    // One that is made all the same.
+    let off = format!("{alone}policy = 'off'\n");
+    std::fs::write(home.path("kura.toml"), off).expect("a configuration");
+    assert!(home.serve_with(&CONFIG).stop().success());
+    std::fs::write(home.path("kura.toml"), &alone).expect("a configuration");
     let mut server = home.serve_with(&CONFIG);
     home.ok(&["volume", "create", "v", "--size", "64M"]);
     ok(fio(&home, "v", "kept", "0").arg("--do_verify=1"));
@@ -191,6 +203,26 @@ fn a_single_fast_disk_serves_reads_where_it_is_named() {
     let _server = home.serve_with(&CONFIG);
     ok(fio(&home, "v", "again", "32M").arg("--verify_only"));
     well(&home);
+}
+
+#[test]
+fn a_file_is_as_slow_as_its_model() {
+    let home = Home::new();
+    let slow = "{ path = 'slow0', class = 'slow', size = '256M', model = { constant = { service_ns = 2_000_000 } } }";
+    let pool = format!("demo = 0\n[pool]\ncontrollers = 1\njournal = '16M'\ndisks = [{slow}]\n");
+    std::fs::write(home.path("kura.toml"), pool).expect("a configuration");
+    let mut server = home.serve_with(&CONFIG);
+    home.ok(&["volume", "create", "v", "--size", "64M", "--layout", "none"]);
+    ok(fio(&home, "v", "kept", "0").arg("--do_verify=1"));
+    assert!(server.stop().success(), "what was in the buffer is at its place");
+    let _server = home.serve_with(&CONFIG);
+    let mut reads = tool("fio");
+    reads.args(["--name=reads", "--ioengine=nbd", "--bs=4k", "--rw=randread", "--size=32M", "--io_size=200k"]);
+    let told = ok(reads.args(["--output-format=json", &format!("--uri={}", home.uri("v"))]));
+    let told: Value = serde_json::from_str(&told[told.find('{').expect("JSON")..]).expect("JSON");
+    let quickest = told["jobs"][0]["read"]["clat_ns"]["min"].as_u64().expect("a number");
+    assert!(quickest >= 2_000_000, "a read took {quickest} ns");
+    ok(fio(&home, "v", "kept", "0").arg("--verify_only"));
 }
 
 #[test]
