@@ -1,7 +1,7 @@
 //! Opening a store: checkpoint plus replay.
 
 use crate::extent::{Dirty, Extent};
-use crate::record::Record;
+use crate::record::{Record, Spec};
 use crate::resync::{Resync, Told};
 use crate::settings::Settings;
 use crate::store::{Inner, Store};
@@ -169,12 +169,7 @@ impl Inner {
     async fn replay(&self, record: kura_journal::Record, tables_lsn: Lsn, resync: &mut Resync) -> Result<()> {
         let known = record.lsn < tables_lsn;
         match Record::decode(&record.body)? {
-            Record::Create { volume, spec, shape } if !known => {
-                let state = VolumeState::new(volume, spec, shape, self.array.extent_bytes());
-                let tables = &mut *self.tables.borrow_mut();
-                tables.next_volume = tables.next_volume.max(volume >> 16);
-                tables.volumes.insert(volume, Rc::new(state));
-            }
+            Record::Create { volume, spec, shape } if !known => self.replay_create(volume, spec, shape),
             Record::Delete { volume } if !known => self.replay_delete(volume, record.lsn)?,
             Record::Size { volume, bytes } if !known => {
                 let state = self.replayed_volume(volume).ok_or_else(|| unknown(volume))?;
@@ -248,6 +243,13 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    fn replay_create(&self, volume: u64, spec: Spec, shape: kura_array::Shape) {
+        let state = VolumeState::new(volume, spec, shape, self.array.extent_bytes());
+        let tables = &mut *self.tables.borrow_mut();
+        tables.next_volume = tables.next_volume.max(volume >> 16);
+        tables.volumes.insert(volume, Rc::new(state));
     }
 
     fn replay_delete(&self, volume: u64, lsn: Lsn) -> Result<()> {
