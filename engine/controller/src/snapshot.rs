@@ -41,13 +41,13 @@ impl Node {
         if wanted.is_empty() {
             return Err(Error::invalid("no snapshot is named: give VOLUME@NAME"));
         }
+        let _one = self.instant.lock().await;
         let mut shares: BTreeMap<u16, Vec<SnapshotSpec>> = BTreeMap::new();
         for spec in wanted {
             let (_, volume) = self.find(&spec.of).await?;
             shares.entry(volume.controller).or_default().push(spec);
         }
         let several = shares.len() > 1;
-        let _one = self.instant.lock().await;
         if several {
             let held = self.hold(&shares).await;
             if held.is_err() {

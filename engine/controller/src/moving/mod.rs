@@ -26,8 +26,9 @@ use kura_volume::{Departing, Departure, Ticket};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, RwLock};
 
 /// Images that are tried: each is out of date when the family's tables changed behind it.
 const TRIES: u32 = 8;
@@ -64,8 +65,9 @@ impl Controller {
         name: String,
         (from, source): (ControllerId, Door),
         here: WeakDoor,
+        nobodys: Arc<RwLock<()>>,
     ) -> Result<Duration> {
-        let fetched = self.fetch_held(&name, from, &source, &here).await;
+        let fetched = self.fetch_held(&name, (from, &source), &here, &nobodys).await;
         let release = |controller: Rc<Self>| -> Local<'static, ()> {
             controller.held_writes.borrow_mut().clear();
             Box::pin(std::future::ready(()))
@@ -74,7 +76,14 @@ impl Controller {
         fetched
     }
 
-    async fn fetch_held(&self, name: &str, from: ControllerId, source: &Door, here: &WeakDoor) -> Result<Duration> {
+    /// `nobodys` is written while the family is neither's.
+    async fn fetch_held(
+        &self,
+        name: &str,
+        (from, source): (ControllerId, &Door),
+        here: &WeakDoor,
+        nobodys: &RwLock<()>,
+    ) -> Result<Duration> {
         let wanted = name.to_owned();
         let offer = move |controller: Rc<Self>| -> Local<'static, Result<Vec<u8>>> {
             Box::pin(async move { controller.store().offer(&wanted).await })
@@ -88,6 +97,7 @@ impl Controller {
             let part = move |controller: Rc<Self>| -> Local<'static, Result<Parted>> {
                 Box::pin(async move { controller.part_with(&wanted, to, ticket, &image).await })
             };
+            let unseen = nobodys.write().await;
             // Where no answer comes, the next start finds out whose the family is: the image stays.
             match source.call(part).await? {
                 Err(error) => {
@@ -109,6 +119,7 @@ impl Controller {
                         Box::pin(std::future::ready(()))
                     };
                     source.call(tell).await?;
+                    drop(unseen);
                     arrived?;
                     let waited = self.runtime().now().saturating_sub(began.unwrap_or_default());
                     self.store().flush().await?;
