@@ -154,6 +154,7 @@ impl Store {
         inner.migrator.notify_one();
         let mut made = Ok(());
         if spec.thick {
+            let _stays = volume.stay();
             made = inner.fill(&volume, 0).await;
         }
         if made.is_err() {
@@ -187,8 +188,10 @@ impl Store {
                  shrink"
             )));
         }
+        let _stays = volume.stay();
         if size_bytes < before {
             inner.shrink(&volume, size_bytes).await?;
+            inner.ready(&volume)?;
         }
         inner.append(&Record::Size { volume: volume.id, bytes: size_bytes });
         volume.spec.borrow_mut().size_bytes = size_bytes;
@@ -197,6 +200,7 @@ impl Store {
             let first = (before / inner.array.extent_bytes()) as u32;
             if let Err(error) = inner.fill(&volume, first).await {
                 inner.shrink(&volume, before).await?;
+                inner.ready(&volume)?;
                 inner.append(&Record::Size { volume: volume.id, bytes: before });
                 volume.spec.borrow_mut().size_bytes = before;
                 volume.fit_map(inner.array.extent_bytes());
@@ -399,6 +403,9 @@ impl Inner {
 
     /// Takes a volume out of the tables and gives up all it holds.
     pub fn remove(&self, volume: &Rc<VolumeState>) {
+        if volume.deleted.get() {
+            return;
+        }
         self.leave_hot(volume, 0, u64::MAX);
         let until = Lsn(self.append(&Record::Delete { volume: volume.id }).0 + 1);
         volume.deleted.set(true);

@@ -133,6 +133,9 @@ impl Inner {
 
     /// What of a volume is not at rest.
     fn stirs(&self, volume: &Rc<VolumeState>) -> Option<&'static str> {
+        if volume.stays() {
+            return Some("it is being made or resized");
+        }
         let restless = |extent: &Rc<Extent>| !extent.is_settled() || extent.group.is_moving();
         let map = volume.map.borrow();
         if map.iter().flatten().any(|extent| extent.fast().is_some()) {
