@@ -105,6 +105,7 @@ impl Node {
     /// The pool and its disks: errors and what they hold summed over the controllers, a disk failed when one of them
     /// says so.
     pub async fn pool(&self) -> Result<PoolInfo> {
+        let _each_is_somebodys = self.moving.read().await;
         let ask = |controller: Rc<Controller>| -> Local<'static, Result<(PoolInfo, Vec<u64>)>> {
             Box::pin(async move {
                 let pool = controller.pool().await?;
