@@ -4,7 +4,7 @@ use crate::info::{CheckReport, ControllerInfo, DiskState, PoolInfo, VolumeInfo};
 use crate::{Controller, Door};
 use futures::future::try_join_all;
 use kura_block::{DeviceId, Error, Local, Result};
-use kura_volume::Spec;
+use kura_volume::{Space, Spec};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::{Mutex, RwLock};
@@ -130,6 +130,15 @@ impl Node {
             }
         }
         Ok(pool)
+    }
+
+    /// What takes the pool's space.
+    pub async fn space(&self) -> Result<Space> {
+        let each = self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.store().space())))).await?;
+        Ok(each.into_iter().fold(Space::default(), |sum, space| Space {
+            volume_bytes: sum.volume_bytes + space.volume_bytes,
+            snapshot_bytes: sum.snapshot_bytes + space.snapshot_bytes,
+        }))
     }
 
     /// The controllers, by number.

@@ -185,6 +185,7 @@ fn routes() -> Router {
         objects: None,
         schedules: Arc::new(NoSchedules),
         replicas: Arc::new(NoReplicas),
+        passed_percent: watch::channel(None).1,
         started_at: Timestamp::now(),
     })
 }
