@@ -42,9 +42,29 @@ impl Pair {
         progress: &Progress,
         summary: &mut Summary,
     ) -> Result<()> {
-        if options.adopt {
+        if options.adopt && !self.is_followed().await? {
             self.target.adopt().await?;
         }
+        self.carry(names, options, progress, summary).await?;
+        self.tidy(options.keep as usize).await?;
+        summary.is_complete = true;
+        Ok(())
+    }
+
+    /// True where the target is a copy of this pair already.
+    async fn is_followed(&self) -> Result<bool> {
+        let follows = self.target.replica().await?.is_some_and(|replica| replica.state == ReplicaState::Following);
+        Ok(follows && !self.target.points(self.id).await?.is_empty())
+    }
+
+    /// Brings a point that it makes to the target; deletes none.
+    async fn carry(
+        &self,
+        names: (&Origin, &Target),
+        options: &Options,
+        progress: &Progress,
+        summary: &mut Summary,
+    ) -> Result<()> {
         let limit = Limit::new(options.bandwidth);
         let mut current: Option<String> = None;
         let mut sent: Vec<Transfer> = Vec::new();
@@ -77,8 +97,6 @@ impl Pair {
             }
         }
         progress.finish();
-        self.tidy(options.keep as usize).await?;
-        summary.is_complete = true;
         Ok(())
     }
 
@@ -217,16 +235,17 @@ impl Pair {
         let clients = self.target.client.volume(&self.target.volume).await?.clients;
         ensure!(clients == 0, "the target {}: {clients} clients have it open: unmount it and disconnect them", names.1);
         if volume.is_none() {
-            let follow = Follow { point: self.common().await? };
+            let follow = Follow { point: self.common().await?, unchanged: false };
             self.source.client.follow_source(&self.source.volume, &follow).await?;
         }
         let back = self.reversed();
-        let options = Options { adopt: false, ..options.clone() };
-        back.run(names, &options, progress, summary).await?;
+        back.carry(names, options, progress, summary).await?;
         // Both have the point: first the copy follows again, so that work is never possible at both ends.
-        let follow = Follow { point: summary.point.clone() };
+        // What was written to the copy after that point is not brought back yet: then it does not follow.
+        let follow = Follow { point: summary.point.clone(), unchanged: true };
         self.target.client.follow_source(&self.target.volume, &follow).await?;
         self.source.client.promote(&self.source.volume).await?;
+        summary.is_complete = true;
         Ok(())
     }
 }

@@ -32,7 +32,7 @@ fn to_move(home: &Home, id: u64) -> Option<u64> {
 #[test]
 fn a_raid5_outlives_a_disk_its_file_and_a_kill_during_the_rebuild() {
     let home = Home::new();
-    std::fs::write(home.path("kura.toml"), "pool.rebuild_rate = '1M'\n").expect("a configuration");
+    std::fs::write(home.path("kura.toml"), "pool.rebuild_rate = '512K'\n").expect("a configuration");
     let slow = ["--config", "kura.toml"];
     let mut server = home.serve_with(&slow);
     home.ok(&["volume", "create", "v", "--size", "256M", "--layout", "raid5"]);
