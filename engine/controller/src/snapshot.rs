@@ -1,6 +1,7 @@
 //! Snapshots of a node's volumes, on whichever controllers they are.
 
 use crate::info::VolumeInfo;
+use crate::moving::Place;
 use crate::{Controller, Node};
 use futures::future::join_all;
 use kura_block::{Error, Kind, Local, Result};
@@ -18,10 +19,12 @@ impl Controller {
 
     /// Where `later` differs from `earlier`, from `offset` on: both of one volume, and this controller's now or before.
     pub async fn changed(&self, earlier: &str, later: &str, offset: u64) -> Result<Changes> {
-        let door = match self.store().changed(earlier, later, offset).await {
-            Err(error) if error.kind() == Kind::Missing => self.harbour.address(later).ok_or(error)?,
+        let error = match self.store().changed(earlier, later, offset).await {
+            Err(error) if error.kind() == Kind::Missing && self.volume(later).is_none() => error,
             done => return done,
         };
+        let Some(id) = self.harbour.number(later) else { return Err(error) };
+        let Place::There(door) = self.harbour.locate(self.store(), id).await? else { return Err(error) };
         let (earlier, later) = (earlier.to_owned(), later.to_owned());
         door.call(move |controller| -> Local<'static, Result<Changes>> {
             Box::pin(async move { controller.changed(&earlier, &later, offset).await })

@@ -69,7 +69,7 @@ pub(crate) struct Inner {
     /// What deleted snapshots left behind.
     pub untidy: RefCell<VecDeque<Tidying>>,
     /// Held by whoever gives up groups that only deleted snapshots saw.
-    pub tidying: tokio::sync::Mutex<()>,
+    pub tidying: Arc<tokio::sync::Mutex<()>>,
     /// Held by who drops a snapshot because the pool is full.
     pub dropping: tokio::sync::Mutex<()>,
     /// There is something to tidy up.
@@ -80,6 +80,8 @@ pub(crate) struct Inner {
     pub replayed_entries: RefCell<ReplayedEntries>,
     /// Families on their way to or from other controllers.
     pub owners: RefCell<Owners>,
+    /// The last record of each volume that the journal's tail may not have passed, by the volume's number.
+    pub last_records: RefCell<BTreeMap<u64, Lsn>>,
     /// The fast tier.
     pub tier: Tier,
     /// Stripes on their way to their places, or being read as a whole: volume and stripe.
@@ -370,7 +372,11 @@ impl Inner {
         if record.changes_tables() {
             self.tables_changed.set(true);
         }
-        self.journal().append(&record.encode(), data, checksums)
+        let lsn = self.journal().append(&record.encode(), data, checksums);
+        if let Some(volume) = record.volume() {
+            self.last_records.borrow_mut().insert(volume, lsn);
+        }
+        lsn
     }
 
     /// Resolves when all records appended so far are durable.
