@@ -129,7 +129,8 @@ impl Copies {
         Ok(())
     }
 
-    /// Makes the volume what it was at a point.
+    /// Makes the volume what it was at a point. One that grew since stays as large, with zeroes beyond the point's end: a
+    /// volume with snapshots does not shrink.
     async fn go_back(&self, volume: &str, record: &mut Record, point: &str) -> Result<()> {
         let name = format!("{volume}@{point}");
         let size_bytes = match self.find(&name).await? {
@@ -142,7 +143,9 @@ impl Copies {
         record.content = Content::Unknown;
         self.note(volume, record).await?;
         let patience = Patience::new();
-        self.resize(volume, size_bytes).await?;
+        if self.find(volume).await?.is_some_and(|info| info.spec.size_bytes < size_bytes) {
+            self.resize(volume, size_bytes).await?;
+        }
         while let Err(error) = self.node.roll_back(&name, false).await {
             patience.after(error).await?;
         }
