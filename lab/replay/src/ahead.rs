@@ -1,48 +1,45 @@
-//! Reading ahead: a thread takes requests from their source while the node works on earlier ones.
+//! Reading ahead: a thread takes items from their source while others work on earlier ones.
 
-use crate::error::Error;
-use kura_trace::Request;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::vec::IntoIter;
 
-/// Requests handed over at once.
+/// Items handed over at once.
 const BATCH: usize = 4096;
 /// Batches that wait.
 const BATCHES: usize = 4;
 
-/// The same requests in the same order, read by another thread, which ends when this is dropped.
-pub(crate) struct Ahead<E> {
-    batches: Receiver<Vec<Result<Request, E>>>,
-    batch: IntoIter<Result<Request, E>>,
+/// The same items in the same order, taken by another thread, which ends when this is dropped.
+pub struct Ahead<T> {
+    batches: Receiver<Vec<T>>,
+    batch: IntoIter<T>,
 }
 
-impl<E: std::error::Error + Send + Sync + 'static> Ahead<E> {
-    pub(crate) fn of(requests: impl Iterator<Item = Result<Request, E>> + Send + 'static) -> Result<Self, Error> {
+impl<T: Send + 'static> Ahead<T> {
+    /// Begins to take items. An error says that there is no thread to be had.
+    pub fn of(mut items: impl Iterator<Item = T> + Send + 'static) -> std::io::Result<Self> {
         let (sender, batches) = sync_channel(BATCHES);
-        let mut requests = requests;
-        let read = move || {
+        let take = move || {
             loop {
-                let batch: Vec<_> = requests.by_ref().take(BATCH).collect();
+                let batch: Vec<_> = items.by_ref().take(BATCH).collect();
                 if batch.is_empty() || sender.send(batch).is_err() {
                     return;
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("requests".to_owned()).spawn(read);
-        thread.map_err(|error| Error::Trace(Box::new(error)))?;
+        std::thread::Builder::new().name("requests".to_owned()).spawn(take)?;
         Ok(Self { batches, batch: Vec::new().into_iter() })
     }
+}
 
-    /// The next request; `None` at the end. After an error nothing else is to be asked.
-    pub(crate) fn next(&mut self) -> Result<Option<Request>, Error> {
+impl<T> Iterator for Ahead<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
         loop {
-            match self.batch.next() {
-                Some(request) => return request.map(Some).map_err(|error| Error::Trace(Box::new(error))),
-                None => match self.batches.recv() {
-                    Ok(batch) => self.batch = batch.into_iter(),
-                    Err(_) => return Ok(None),
-                },
+            if let Some(item) = self.batch.next() {
+                return Some(item);
             }
+            self.batch = self.batches.recv().ok()?.into_iter();
         }
     }
 }

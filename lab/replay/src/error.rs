@@ -8,6 +8,9 @@ pub enum Error {
     /// The trace cannot be read on.
     #[error("{0}")]
     Trace(Box<dyn std::error::Error + Send + Sync>),
+    /// The trace cannot be read ahead.
+    #[error("reading the trace: {0}")]
+    Thread(#[from] std::io::Error),
     /// The node cannot be made, or does not do its work.
     #[error("{0}")]
     Node(#[from] kura_block::Error),

@@ -35,9 +35,14 @@ impl Footprint {
     }
 
     fn add_granules(&mut self, granules: std::ops::RangeInclusive<u64>) {
-        for granule in granules {
-            let chunk = self.chunks.entry(granule / CHUNK).or_insert([0; WORDS]);
-            chunk[(granule % CHUNK / 64) as usize] |= 1 << (granule % 64);
+        let (mut at, end) = (*granules.start(), *granules.end());
+        while at <= end {
+            // A word at a time: requests touch neighbours.
+            let (word, bit) = (at / 64, at % 64);
+            let bits = (end - at + 1).min(64 - bit);
+            let chunk = self.chunks.entry(at / CHUNK).or_insert([0; WORDS]);
+            chunk[word as usize % WORDS] |= u64::MAX >> (64 - bits) << bit;
+            at += bits;
         }
     }
 

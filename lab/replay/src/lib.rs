@@ -38,6 +38,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
+pub use ahead::Ahead;
 pub use error::Error;
 pub use kura_controller::{DiskClass, HotSettings, Layout};
 pub use node::{NodeDisk, NodeSpec};

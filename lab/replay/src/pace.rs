@@ -5,13 +5,21 @@ use crate::error::Error;
 use crate::run::Run;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use kura_trace::Request;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+/// Requests, read ahead.
+pub(crate) type Requests<E> = Ahead<Result<Request, E>>;
+
+fn of_trace(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Trace(Box::new(error))
+}
+
 /// Requests, each issued at its time whatever happened to those before it.
 pub(crate) struct OpenLoop<E> {
-    requests: Ahead<E>,
+    requests: Requests<E>,
     /// More requests under way than these end it.
     in_flight_limit: u64,
     /// When the first request was issued, and its time in the trace.
@@ -19,13 +27,13 @@ pub(crate) struct OpenLoop<E> {
 }
 
 impl<E: std::error::Error + Send + Sync + 'static> OpenLoop<E> {
-    pub(crate) fn new(requests: Ahead<E>, in_flight_limit: u64) -> Self {
+    pub(crate) fn new(requests: Requests<E>, in_flight_limit: u64) -> Self {
         Self { requests, in_flight_limit, begun: None }
     }
 
     /// Issues requests until there are no more, or `goes_on` says no after one of them. True where there may be more.
     pub(crate) async fn play(&mut self, run: &Rc<Run>, mut goes_on: impl FnMut() -> bool) -> Result<bool, Error> {
-        while let Some(request) = self.requests.next()? {
+        while let Some(request) = self.requests.next().transpose().map_err(of_trace)? {
             let (begin, first_ns) = *self.begun.get_or_insert((run.now(), request.at_ns));
             let at = Duration::from_nanos(request.at_ns.saturating_sub(first_ns));
             let early = (begin + at).saturating_sub(run.now());
@@ -50,13 +58,13 @@ impl<E: std::error::Error + Send + Sync + 'static> OpenLoop<E> {
 
 /// Issues requests with `depth` under way at once, the next as soon as one is answered; tells each.
 pub(crate) async fn closed_loop<E: std::error::Error + Send + Sync + 'static>(
-    requests: Ahead<E>,
+    requests: Requests<E>,
     depth: usize,
     run: &Run,
     tell: impl Fn(),
 ) -> Result<(), Error> {
     let requests = RefCell::new(requests);
-    let next = || requests.borrow_mut().next();
+    let next = || requests.borrow_mut().next().transpose().map_err(of_trace);
     let one_by_one = || async {
         while let Some(request) = next()? {
             run.tally.borrow_mut().begin();

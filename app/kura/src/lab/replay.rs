@@ -10,7 +10,7 @@ use crate::show::{Out, print};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use kura_controller::Layout;
-use kura_replay::{NodeSpec, Options, Pace, Phase, Prefill, Progress, Summary, Survey};
+use kura_replay::{Ahead, NodeSpec, Options, Pace, Phase, Prefill, Progress, Summary, Survey};
 use kura_tier::Settings;
 use kura_trace::{Adapt, Anatomy, Fit, Fitter, Request, Scope, TraceError};
 use serde_json::{Value, json};
@@ -35,13 +35,13 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
         policy::show(&decided(name, command, &config, &adapted)?, out)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // The report reads the trace on a thread of its own, beside the survey and the replay.
-    let report = source.clone();
-    let report = std::thread::spawn(move || Anatomy::of(report.requests()?, &Scope::default()));
-    let survey = Survey::of(adapted.requests()?).map_err(|error| error.of_trace(&command.trace))?;
+    let survey = Survey::of(Ahead::of(adapted.requests()?)?).map_err(|error| error.of_trace(&command.trace))?;
     if survey.load.requests == 0 {
         bail!("{}: no request is left to replay: widen the window, or name another trace", command.trace);
     }
+    // The report reads the trace on a thread of its own, beside the replay.
+    let report = source.clone();
+    let report = std::thread::spawn(move || Anatomy::of(report.requests()?, &Scope::default()));
     let bar = Bar::new(out)?;
     let done = kura_replay::replay(&spec, &options, &survey, adapted.requests()?, &mut |progress| bar.show(progress));
     bar.0.finish_and_clear();
