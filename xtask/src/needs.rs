@@ -20,6 +20,7 @@ const NEEDS: &[Need] = &[
     need("acl", "setfacl"),
     need("attr", "setfattr"),
     need("awscli", "/usr/bin/aws"),
+    need("btrfs-progs", "mkfs.btrfs"),
     need("chromium", "chromium"),
     need("curl", "curl"),
     need("e2fsprogs", "mkfs.ext4"),
@@ -41,6 +42,8 @@ const NEEDS: &[Need] = &[
     // To build the test programs of libnbd and nbd (suites.rs).
     need("build-essential", "cc"),
     need("dpkg-dev", "dpkg-source"),
+    // To build what Berkeley DB is measured by (lab/stores).
+    need("libdb5.3-dev", "/usr/include/db.h"),
     need("libglib2.0-dev", "/usr/include/glib-2.0/glib.h"),
     need("libgnutls28-dev", "/usr/include/gnutls/gnutls.h"),
     need("libnbd-dev", "/usr/include/libnbd.h"),
@@ -57,7 +60,7 @@ const DATABASE: &[Need] = &[
     need("postgresql", "pg_ctlcluster"),
 ];
 
-/// What `bench object` and `bench snapshot` take, as root.
+/// What `bench snapshot` takes, as root.
 const FILE_SYSTEMS: &[Need] = &[
     need("btrfs-progs", "mkfs.btrfs"),
     need("e2fsprogs", "mkfs.ext3"),
@@ -65,7 +68,7 @@ const FILE_SYSTEMS: &[Need] = &[
     need("xfsprogs", "mkfs.xfs"),
 ];
 
-/// Brings in the file systems that object stores and snapshots are measured on.
+/// Brings in the file systems that snapshots are measured on.
 pub fn ensure_file_systems() -> Result<()> {
     bring(FILE_SYSTEMS)
 }

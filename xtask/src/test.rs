@@ -31,6 +31,9 @@ pub fn run(args: &Args) -> Result<()> {
             shell::run(shell::cargo(model).env("KURA_SEEDS", "3000"))
         })?;
         group("what the acceptance tests use", setup)?;
+        group("object stores beside each other", || {
+            shell::run(&mut shell::cargo(["test", "--package", "kura-stores", "--", "--ignored"]))
+        })?;
         group("the binary under real clients", || {
             shell::run(&mut shell::cargo(["test", "--package", "kura", "--test", "acceptance"]))
         })?;

@@ -38,8 +38,7 @@ fn run(command: LabRun, out: Out) -> Result<()> {
     let scale = if command.full { Scale::Full } else { Scale::Quick };
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
-        setting: Setting { scale, seed: command.seed, traces: command.trace },
-        out: command.out,
+        setting: Setting { scale, seed: command.seed, traces: command.trace, out: command.out },
         jobs: command.jobs.map_or_else(cores, usize::from),
         again: command.again,
     };
@@ -50,7 +49,7 @@ fn run(command: LabRun, out: Out) -> Result<()> {
             out.show(outcome, verdicts)?;
         }
     }
-    let page = kura_experiments::report(&options.out)?;
+    let page = kura_experiments::report(&options.setting.out)?;
     if let Out::Text = out {
         print(&format!("the report is {}", page.display()))?;
     }

@@ -1,8 +1,10 @@
 //! Aligned buffers: written once, then shared without copies.
 
+use crossbeam_queue::SegQueue;
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes in a page: every buffer begins at a multiple of it in memory, as direct I/O wants.
@@ -12,7 +14,8 @@ pub const PAGE_BYTES: usize = 4096;
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES]);
 
-/// Page memory that goes back to this thread's free list when dropped, so that a served request costs no `mmap`.
+/// Page memory that goes back to this thread's free list when dropped, so that a served request costs no `mmap` and no
+/// clearing.
 struct Pages(Box<[Page]>);
 
 /// Classes are powers of two of pages: 4 KiB ... 1 MiB. Larger memory goes straight back to the allocator.
@@ -35,11 +38,43 @@ impl Free {
 
     fn put(&mut self, memory: Box<[Page]>) {
         let bytes = memory.len() * PAGE_BYTES;
-        if memory.len().is_power_of_two()
-            && self.bytes + bytes <= KEEP_BYTES
-            && let Some(list) = self.lists.get_mut(memory.len().trailing_zeros() as usize)
-        {
+        let class = memory.len().trailing_zeros() as usize;
+        if !memory.len().is_power_of_two() || class >= CLASSES {
+            return;
+        }
+        if self.bytes + bytes > KEEP_BYTES {
+            SPARE.put(class, memory);
+        } else if let Some(list) = self.lists.get_mut(class) {
             self.bytes += bytes;
+            list.push(memory);
+        }
+    }
+}
+
+/// What threads have freed beyond that, by class: a controller reads into memory that a door's thread frees when it is
+/// sent.
+struct Spare {
+    lists: [SegQueue<Box<[Page]>>; CLASSES],
+    bytes: AtomicUsize,
+}
+
+/// What may lie there, in bytes.
+const SPARE_BYTES: usize = 16 << 20;
+
+static SPARE: Spare = Spare { lists: [const { SegQueue::new() }; CLASSES], bytes: AtomicUsize::new(0) };
+
+impl Spare {
+    fn take(&self, class: usize) -> Option<Box<[Page]>> {
+        let memory = self.lists.get(class)?.pop()?;
+        self.bytes.fetch_sub(memory.len() * PAGE_BYTES, Ordering::Relaxed);
+        Some(memory)
+    }
+
+    fn put(&self, class: usize, memory: Box<[Page]>) {
+        let bytes = memory.len() * PAGE_BYTES;
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > SPARE_BYTES {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        } else if let Some(list) = self.lists.get(class) {
             list.push(memory);
         }
     }
@@ -54,7 +89,7 @@ impl Pages {
     fn room(bytes: usize) -> Self {
         let pages = bytes.div_ceil(PAGE_BYTES).max(1).next_power_of_two();
         let class = pages.trailing_zeros() as usize;
-        let kept = FREE.with_borrow_mut(|free| free.take(class));
+        let kept = FREE.with_borrow_mut(|free| free.take(class)).or_else(|| SPARE.take(class));
         Self(kept.unwrap_or_else(|| Self::fresh(pages)))
     }
 
@@ -113,7 +148,7 @@ impl BufMut {
     /// The bytes, from now on shared and unchanging.
     pub fn freeze(self) -> Buf {
         let len = self.len;
-        Buf { pages: Arc::new(self.pages), start: 0, len }
+        Buf { memory: Arc::new(Frozen { pages: self.pages, sums: OnceLock::new() }), start: 0, len }
     }
 
     /// Shortens the buffer to `len` bytes.
@@ -139,10 +174,21 @@ impl DerefMut for BufMut {
 /// Shared, unchanging bytes in aligned memory; a clone or a slice is a reference count.
 #[derive(Clone)]
 pub struct Buf {
-    pages: Arc<Pages>,
+    memory: Arc<Frozen>,
     start: usize,
     len: usize,
 }
+
+/// Memory that changes no more, and what was found of it.
+struct Frozen {
+    pages: Pages,
+    /// The stored form of each page's checksum, zero where nobody asked for it yet. Layers above each other hold the same
+    /// bytes against checksums of their own.
+    sums: OnceLock<Box<[AtomicU32]>>,
+}
+
+/// Buffers of fewer pages are summed again: they would gain less than their list of sums costs.
+const SUMMED_PAGES: usize = 8;
 
 /// Bytes in the buffer that [`Buf::zeroes`] lends.
 const ZEROES_BYTES: usize = 64 * 1024;
@@ -159,7 +205,7 @@ impl Buf {
 
     /// True for bytes of the buffer that [`crate::Bufs::zeroes`] lends, which are zeroes without a look.
     pub fn is_lent_zeroes(&self) -> bool {
-        ZEROES.with(|zeroes| Arc::ptr_eq(&zeroes.pages, &self.pages))
+        ZEROES.with(|zeroes| Arc::ptr_eq(&zeroes.memory, &self.memory))
     }
 
     /// A buffer holding a copy of `bytes`.
@@ -167,28 +213,40 @@ impl Buf {
         BufMut::copy_of(bytes).freeze()
     }
 
+    /// Where the checksums of this buffer's pages are kept, one a whole page; none where it does not begin at a page of
+    /// its memory, or is small.
+    pub(crate) fn sums(&self) -> Option<&[AtomicU32]> {
+        let pages = self.memory.pages.0.len();
+        if pages < SUMMED_PAGES || !self.start.is_multiple_of(PAGE_BYTES) {
+            return None;
+        }
+        let sums = self.memory.sums.get_or_init(|| (0..pages).map(|_| AtomicU32::new(0)).collect());
+        let first = self.start / PAGE_BYTES;
+        sums.get(first..first + self.len / PAGE_BYTES)
+    }
+
     /// The part of this buffer at `range`, sharing its memory.
     pub fn slice(&self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len, "slice {range:?} of a buffer of {} bytes", self.len);
-        Self { pages: Arc::clone(&self.pages), start: self.start + range.start, len: range.end - range.start }
+        Self { memory: Arc::clone(&self.memory), start: self.start + range.start, len: range.end - range.start }
     }
 
     /// True when `next` continues this buffer in memory, so that both can be one piece of I/O.
     pub(crate) fn continues_into(&self, next: &Self) -> bool {
-        Arc::ptr_eq(&self.pages, &next.pages) && self.start + self.len == next.start
+        Arc::ptr_eq(&self.memory, &next.memory) && self.start + self.len == next.start
     }
 
     /// This buffer grown over `next`, which must continue it.
     pub(crate) fn joined(&self, next: &Self) -> Self {
         assert!(self.continues_into(next), "only neighbours in one buffer can be joined");
-        Self { pages: Arc::clone(&self.pages), start: self.start, len: self.len + next.len }
+        Self { memory: Arc::clone(&self.memory), start: self.start, len: self.len + next.len }
     }
 }
 
 impl Deref for Buf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.pages.bytes()[self.start..self.start + self.len]
+        &self.memory.pages.bytes()[self.start..self.start + self.len]
     }
 }
 
@@ -201,5 +259,41 @@ impl std::fmt::Debug for Buf {
 impl std::fmt::Debug for BufMut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "BufMut({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_another_thread_freed_is_used_again() {
+        let fill = || {
+            let more_than_it_keeps = (0..8).map(|_| {
+                let mut memory = BufMut::room(1 << 20);
+                memory[1 << 19] = 7;
+                memory
+            });
+            drop(more_than_it_keeps.collect::<Vec<_>>());
+        };
+        // Other tests may take it first.
+        let is_used_again = (0..100).any(|_| {
+            std::thread::scope(|scope| scope.spawn(fill).join()).unwrap();
+            BufMut::room(1 << 20)[1 << 19] == 7
+        });
+        assert!(is_used_again);
+    }
+
+    #[test]
+    fn what_threads_have_freed_is_bounded() {
+        let spare = Spare { lists: [const { SegQueue::new() }; CLASSES], bytes: AtomicUsize::new(0) };
+        let class = CLASSES - 1;
+        for _ in 0..(SPARE_BYTES >> 20) + 3 {
+            spare.put(class, Pages::fresh(1 << class));
+        }
+        assert_eq!(spare.bytes.load(Ordering::Relaxed), SPARE_BYTES);
+        assert!((0..SPARE_BYTES >> 20).all(|_| spare.take(class).is_some()));
+        assert!(spare.take(class).is_none() && spare.take(CLASSES).is_none());
+        assert_eq!(spare.bytes.load(Ordering::Relaxed), 0);
     }
 }

@@ -6,7 +6,7 @@ use crate::log::Ticket;
 use crate::object::{
     Attributes, KEY_LIMIT_BYTES, PartitionId, Stat, TAG_LIMIT_BYTES, Which, check_attributes, check_key, name_of, shown,
 };
-use crate::policy::For;
+use crate::policy::{self, For};
 use crate::store::{Inner, Store};
 use crate::submit::{Edit, Prepared, Ready, Refusal, Taken};
 use crate::upload::Upload;
@@ -42,6 +42,9 @@ impl Store {
                 }
             };
             ready.push((named.partition, named.key, change));
+        }
+        if durability == Durability::Memory {
+            self.inner.until(|state| state.log.backlog() < policy::BACKLOG_ENTRIES).await?;
         }
         let mut prepared = Prepared { conditions, changes: ready, durability, only_removes };
         loop {

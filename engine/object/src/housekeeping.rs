@@ -235,8 +235,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes what is written durable, and what died by it room.
+    /// Makes what was taken so far durable, and what died by it room.
     async fn flush_written(&self) -> Result<()> {
+        let ticket = self.state.borrow().log.ticket(false);
+        match self.written(&ticket).await {
+            // Given up, it holds no room either.
+            Err(_) if ticket.fate.get().is_some() => {}
+            done => done?,
+        }
         if self.state.borrow().log.is_unflushed() {
             self.flush_log().await?;
         }

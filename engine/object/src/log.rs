@@ -307,6 +307,11 @@ impl Log {
         !self.queue.is_empty()
     }
 
+    /// Groups that wait to be written.
+    pub fn backlog(&self) -> usize {
+        self.queue.len()
+    }
+
     /// True when something is written that is not durable yet.
     pub fn is_unflushed(&self) -> bool {
         self.written > self.durable

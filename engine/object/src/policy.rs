@@ -62,6 +62,10 @@ pub(crate) fn inline_limit_bytes(segment_bytes: u32) -> u32 {
     (segment_bytes / 8).min(64 << 10)
 }
 
+/// Entries that wait to be written, from which on those wait, too, who would be acknowledged in memory: they would outrun
+/// the device, fill memory, and use up segments that only what is written can free.
+pub(crate) const BACKLOG_ENTRIES: usize = 8;
+
 /// Segments that the reserve has beyond what is kept from users: what is taken by others is asked for anew in time.
 pub(crate) const RESERVE_SPARE: usize = 2;
 

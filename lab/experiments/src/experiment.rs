@@ -25,7 +25,14 @@ pub trait Experiment: Sync {
     /// The units of work at this scale, with the smallest things that can be done apart from each other.
     fn points(&self, setting: &Setting) -> Result<Vec<Point<Self::Config>>>;
 
-    /// Does one point. Pure: the same point and setting come to the same data, whatever runs beside it.
+    /// True for an experiment that measures this machine: its points are done one by one, since each would disturb the
+    /// others, and come to other data each time.
+    fn is_measured(&self) -> bool {
+        false
+    }
+
+    /// Does one point. Pure: the same point and setting come to the same data, whatever runs beside it; unless the
+    /// experiment [measures](Self::is_measured).
     fn run(&self, point: &Point<Self::Config>, setting: &Setting, progress: &Progress<'_>) -> Result<Self::Data>;
 
     /// Tables, figures and verdicts of all the points, in the order of [`points`](Self::points).
@@ -81,6 +88,8 @@ pub struct Setting {
     pub seed: u64,
     /// Traces, for the experiments that take some.
     pub traces: Vec<PathBuf>,
+    /// The report's folder; on its device is measured what is measured for real.
+    pub out: PathBuf,
 }
 
 impl Setting {

@@ -70,6 +70,7 @@ mod figure;
 mod files;
 mod findings;
 mod machine;
+mod object_stores;
 mod outcome;
 mod places;
 mod plan;

@@ -58,7 +58,6 @@ const FILE: &str = "result.json";
 impl Outcome {
     /// Writes what the experiment found into its folder; the object last, so that what it names is there.
     pub fn write(
-        out: &Path,
         about: About,
         setting: &Setting,
         configuration: serde_json::Map<String, Json>,
@@ -92,6 +91,7 @@ impl Outcome {
             figures,
             files,
         };
+        let out = &setting.out;
         outcome.replace_older(out);
         for (table, shown) in findings.tables.iter().zip(&outcome.tables) {
             files::write(&out.join(&shown.file), table.csv()?.as_bytes())?;
@@ -140,7 +140,7 @@ impl Outcome {
 
 /// The command that does the same again.
 fn command(name: &str, setting: &Setting) -> String {
-    let Setting { scale, seed, traces } = setting;
+    let Setting { scale, seed, traces, .. } = setting;
     let traces = traces.iter().map(|path| format!(" --trace {}", path.display()));
     format!("kura lab run {name} --{scale} --seed {seed}{}", traces.collect::<String>())
 }

@@ -11,6 +11,9 @@ pub trait Listed: Sync {
     /// What it is.
     fn about(&self) -> About;
 
+    /// True when its points are done one by one.
+    fn is_measured(&self) -> bool;
+
     /// Its points at a setting.
     fn plan<'a>(&'a self, setting: &'a Setting) -> Result<Box<dyn Plan + 'a>>;
 }
@@ -45,6 +48,10 @@ struct Typed<'a, E: Experiment> {
 impl<E: Experiment> Listed for E {
     fn about(&self) -> About {
         Experiment::about(self)
+    }
+
+    fn is_measured(&self) -> bool {
+        Experiment::is_measured(self)
     }
 
     fn plan<'a>(&'a self, setting: &'a Setting) -> Result<Box<dyn Plan + 'a>> {

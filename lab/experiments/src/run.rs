@@ -6,17 +6,14 @@ use crate::outcome::Outcome;
 use crate::plan::{Listed, Plan};
 use crate::saved::Identity;
 use anyhow::{Context, Result};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Seed, scale and traces.
+    /// Seed, scale, traces and the report's folder.
     pub setting: Setting,
-    /// The report's folder.
-    pub out: PathBuf,
     /// Points done at the same time.
     pub jobs: usize,
     /// Do also what is saved.
@@ -49,6 +46,8 @@ struct Task<'a> {
     about: About,
     options: &'a Options,
     plan: Box<dyn Plan + 'a>,
+    /// Points done at the same time.
+    jobs: usize,
     watch: &'a dyn Watch,
     /// How far each point is, 0 to 1.
     fractions: Mutex<Vec<f64>>,
@@ -59,7 +58,8 @@ impl<'a> Task<'a> {
         let about = experiment.about();
         let plan = experiment.plan(&options.setting).with_context(|| about.name)?;
         let fractions = Mutex::new(vec![0.0; plan.points()]);
-        Ok(Self { about, options, plan, watch, fractions })
+        let most = if experiment.is_measured() { 1 } else { plan.points().max(1) };
+        Ok(Self { about, options, plan, jobs: options.jobs.clamp(1, most), watch, fractions })
     }
 
     fn run(self) -> Result<Outcome> {
@@ -69,7 +69,7 @@ impl<'a> Task<'a> {
         let named = (0..plan.points()).map(|point| Ok((plan.name(point).to_owned(), plan.config(point)?)));
         let configuration = named.collect::<Result<_>>()?;
         let findings = plan.judge(&data).with_context(|| about.name)?;
-        let outcome = Outcome::write(&options.out, about, &options.setting, configuration, findings)?;
+        let outcome = Outcome::write(about, &options.setting, configuration, findings)?;
         watch.ends();
         Ok(outcome)
     }
@@ -90,7 +90,7 @@ impl<'a> Task<'a> {
             }
         };
         std::thread::scope(|scope| {
-            for _ in 0..self.options.jobs.clamp(1, points.max(1)) {
+            for _ in 0..self.jobs {
                 scope.spawn(work);
             }
         });
@@ -100,14 +100,13 @@ impl<'a> Task<'a> {
 
     /// The data of a point: those saved, or done now and saved.
     fn point(&self, point: usize) -> Result<String> {
-        let Options { setting, out, again, .. } = self.options;
-        let Setting { seed, scale, .. } = *setting;
+        let Options { setting: Setting { seed, scale, out, .. }, again, .. } = self.options;
         let name = self.plan.name(point);
         let identity = Identity {
             experiment: self.about.name.to_owned(),
             point: name.to_owned(),
-            seed,
-            scale,
+            seed: *seed,
+            scale: *scale,
             config: self.plan.config(point)?,
             commit: COMMIT.to_owned(),
         };

@@ -68,7 +68,7 @@ impl Watch for Watched {
 }
 
 fn options(out: &Path) -> Options {
-    Options { setting: Setting::default(), out: out.to_owned(), jobs: 2, again: false }
+    Options { setting: Setting { out: out.to_owned(), ..Setting::default() }, jobs: 2, again: false }
 }
 
 fn done(roots: &Roots, options: &Options) -> Result<Outcome> {
@@ -100,7 +100,7 @@ fn a_run_that_was_cut_off_goes_on_where_it_was() {
 
     assert_eq!(points_done(&Roots::default(), &options), 3);
     let whole = folder();
-    assert_eq!(points_done(&Roots::default(), &Options { out: whole.path().to_owned(), ..options }), 7);
+    assert_eq!(points_done(&Roots::default(), &Options { jobs: 1, ..self::options(whole.path()) }), 7);
     assert_eq!(csv(out.path()), csv(whole.path()));
 }
 
@@ -128,8 +128,8 @@ fn a_saved_point_counts_only_where_all_agrees() {
     assert_eq!(points_done(&Roots::default(), &usual), 0);
     assert_eq!(points_done(&Roots::default(), &Options { again: true, ..usual.clone() }), 7);
     let with = |setting| Options { setting, ..usual.clone() };
-    assert_eq!(points_done(&Roots::default(), &with(Setting { seed: 1, ..Setting::default() })), 7);
-    assert_eq!(points_done(&Roots::default(), &with(Setting { scale: Scale::Full, ..Setting::default() })), 7);
+    assert_eq!(points_done(&Roots::default(), &with(Setting { seed: 1, ..usual.setting.clone() })), 7);
+    assert_eq!(points_done(&Roots::default(), &with(Setting { scale: Scale::Full, ..usual.setting.clone() })), 7);
     assert_eq!(points_done(&Roots { offset: 1, ..Roots::default() }, &usual), 7);
     let point = out.path().join("roots/points/of-3.json");
     let saved = std::fs::read_to_string(&point).unwrap();
@@ -213,6 +213,46 @@ fn a_folder_without_results_is_told_in_one_line() {
     std::fs::write(out.path().join("roots/result.json"), "{}").unwrap();
     let error = format!("{:#}", report(out.path()).unwrap_err());
     assert!(error.contains("roots/result.json is not a result"), "{error}");
+}
+
+/// Points that are measured.
+#[derive(Default)]
+struct Clock {
+    running: AtomicUsize,
+}
+
+impl Experiment for Clock {
+    type Config = ();
+    type Data = ();
+
+    fn about(&self) -> About {
+        About { name: "clock", paper: "beyond", shows: "Nothing." }
+    }
+
+    fn points(&self, _: &Setting) -> Result<Vec<Point<()>>> {
+        Ok((0..6).map(|nth| Point { name: format!("point-{nth}"), config: () }).collect())
+    }
+
+    fn is_measured(&self) -> bool {
+        true
+    }
+
+    fn run(&self, _: &Point<()>, _: &Setting, _: &Progress<'_>) -> Result<()> {
+        ensure!(self.running.fetch_add(1, Ordering::SeqCst) == 0, "another point disturbs it");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn judge(&self, _: &Setting, _: &[(Point<()>, ())]) -> Result<Findings> {
+        Ok(Findings::default())
+    }
+}
+
+#[test]
+fn what_is_measured_is_measured_point_by_point() {
+    let out = folder();
+    run(&[&Clock::default()], &Options { jobs: 6, ..options(out.path()) }, &Watched::default()).unwrap();
 }
 
 #[test]

@@ -1,52 +1,46 @@
-//! The bare device: one preallocated file, past the page cache, written in order and read at random.
+//! The bare device: past the page cache, written in order and read at random. No store can beat it by much.
 
-use crate::work::{Backend, Phase, Work, drop_caches, run_clients};
+use crate::image::Device;
+use crate::work::{Backend, Content, Phase, Work, run_clients};
 use anyhow::Result;
-use kura_block::{Buf, BufMut, PAGE_BYTES};
+use kura_block::PAGE_BYTES;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
-pub struct Device {
+pub struct Bare<'a> {
+    work: Work,
+    content: &'a Content,
     file: File,
 }
 
-impl Device {
-    pub fn new(folder: &Path, work: &Work) -> Result<Self> {
-        let path = folder.join("device");
-        let size_bytes = (slot_bytes(work) * work.count) as u64;
-        kura_disk::create_sparse(&path, size_bytes)?;
-        kura_disk::preallocate(&path, 0..size_bytes)?;
-        let file = rustix::fs::open(&path, OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Self { file: file.into() })
+impl<'a> Bare<'a> {
+    pub fn new(device: &Device, work: Work, content: &'a Content) -> Result<Self> {
+        let file = rustix::fs::open(&device.path, OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { work, content, file: file.into() })
+    }
+
+    /// Where an object lies: each takes whole pages.
+    fn place(&self, object: usize) -> u64 {
+        (object * self.work.size_bytes.next_multiple_of(PAGE_BYTES)) as u64
     }
 }
 
-/// What an object takes: whole pages.
-fn slot_bytes(work: &Work) -> usize {
-    work.size_bytes.next_multiple_of(PAGE_BYTES)
-}
-
-impl Backend for Device {
-    fn create(&mut self, work: &Work) -> Result<Phase> {
-        let mut content = work.content(0);
-        content.resize(slot_bytes(work), 0);
-        let content = Buf::copy_of(&content);
-        let slot = slot_bytes(work) as u64;
-        run_clients(work, |object| {
-            self.file.write_all_at(&content, object as u64 * slot)?;
+impl Backend for Bare<'_> {
+    fn create(&mut self, version: u64) -> Result<Phase> {
+        run_clients(&self.work, self.content, |memory, object| {
+            Content::stamp(memory, object, version);
+            self.file.write_all_at(memory, self.place(object))?;
             self.file.sync_data()?;
             Ok(())
         })
     }
 
-    fn read(&mut self, work: &Work) -> Result<Phase> {
-        drop_caches()?;
-        run_clients(work, |nth| {
-            let mut memory = BufMut::room(slot_bytes(work));
-            self.file.read_exact_at(&mut memory, (work.shuffled(nth) * slot_bytes(work)) as u64)?;
-            Ok(())
+    fn read(&mut self, version: u64) -> Result<Phase> {
+        run_clients(&self.work, self.content, |memory, nth| {
+            let object = self.work.shuffled(nth);
+            self.file.read_exact_at(memory, self.place(object))?;
+            self.content.check(&memory[..self.work.size_bytes], 0, object, version)
         })
     }
 }

@@ -1,54 +1,64 @@
 //! One file an object: what a file system does by itself.
 
-use crate::work::{Backend, Phase, Work, drop_caches, run_clients, sync_folder};
+use crate::image::{Device, Mounted};
+use crate::work::{Backend, Content, Phase, Work, run_clients};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::io::{Read, Write};
+use std::path::Path;
 
-pub struct Files {
-    folder: PathBuf,
+pub struct Files<'a> {
+    work: Work,
+    content: &'a Content,
+    device: &'a Device,
+    kind: &'static str,
 }
 
-impl Files {
-    pub fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned() }
-    }
-
-    fn path(&self, object: usize) -> PathBuf {
-        self.folder.join(format!("{object:08}"))
+impl<'a> Files<'a> {
+    /// On a new file system of this kind.
+    pub fn new(device: &'a Device, kind: &'static str, work: Work, content: &'a Content) -> Result<Self> {
+        device.make(kind)?;
+        Ok(Self { work, content, device, kind })
     }
 }
 
-impl Backend for Files {
-    fn create(&mut self, work: &Work) -> Result<Phase> {
-        let content = work.content(0);
-        let phase = run_clients(work, |object| {
-            // As programs do that must not lose the old object: another name first, then the right one. A first create
-            // needs no other name: `fsync` of a new file makes its name durable on the file systems measured here.
-            let path = self.path(object);
-            let exists = path.exists();
-            let written = if exists { path.with_extension("new") } else { path.clone() };
-            let mut file = File::create(&written).with_context(|| written.display().to_string())?;
-            file.write_all(&content)?;
+/// Makes durable all that the file system holds.
+fn sync(mounted: &Mounted) -> Result<()> {
+    rustix::fs::syncfs(File::open(&mounted.path)?).with_context(|| mounted.path.display().to_string())
+}
+
+fn name(object: usize) -> String {
+    format!("{object:08}")
+}
+
+impl Backend for Files<'_> {
+    fn create(&mut self, version: u64) -> Result<Phase> {
+        let mounted = self.device.mount(self.kind)?;
+        let folder: &Path = &mounted.path;
+        let phase = run_clients(&self.work, self.content, |memory, object| {
+            // `fsync` of a new file makes its name durable on the file systems measured here.
+            let path = folder.join(name(object));
+            let mut file = File::create_new(&path).with_context(|| path.display().to_string())?;
+            Content::stamp(memory, object, version);
+            file.write_all(&memory[..self.work.size_bytes])?;
             file.sync_all()?;
-            if exists {
-                std::fs::rename(&written, &path)?;
-                sync_folder(&self.folder)?;
-            }
             Ok(())
         })?;
-        sync_folder(&self.folder)?;
+        sync(&mounted)?;
         Ok(phase)
     }
 
-    fn read(&mut self, work: &Work) -> Result<Phase> {
-        drop_caches()?;
-        run_clients(work, |nth| {
-            let path = self.path(work.shuffled(nth));
-            let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
-            ensure!(bytes.len() == work.size_bytes, "{}: {} bytes were read", path.display(), bytes.len());
-            Ok(())
+    fn read(&mut self, version: u64) -> Result<Phase> {
+        let mounted = self.device.mount(self.kind)?;
+        let folder: &Path = &mounted.path;
+        run_clients(&self.work, self.content, |memory, nth| {
+            let object = self.work.shuffled(nth);
+            let path = folder.join(name(object));
+            let mut file = File::open(&path).with_context(|| path.display().to_string())?;
+            let memory = &mut memory[..self.work.size_bytes];
+            file.read_exact(memory)?;
+            ensure!(file.read(&mut [0])? == 0, "object {object} has grown");
+            self.content.check(memory, 0, object, version)
         })
     }
 }

@@ -7,6 +7,7 @@
 
 mod array;
 mod fio;
+mod image;
 pub mod kura;
 mod machine;
 mod nbd;
@@ -36,7 +37,7 @@ enum Name {
     Array(array::Args),
     /// Volumes over NBD beside the raw file, qemu-nbd and nbdkit.
     Nbd(nbd::Args),
-    /// The object store beside one file an object, and the bare device.
+    /// What the index of a million objects takes: memory, and a restart.
     Object(object::Args),
     /// Copies of file trees beside rsync, xargs, fpsync and rclone.
     Replicate(replicate::Args),

@@ -2,8 +2,8 @@
 //! snapshot, with few of them and with a hundred.
 
 use super::fio::{Access, Work, overwrite};
+use super::image::mount;
 use super::kura::Kura;
-use super::object::mount;
 use super::process::Process;
 use super::report::{self, Aim, Samples, Verdict};
 use super::side::{Side, uri};

@@ -25,6 +25,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "kura-experiments",
         &[
             "kura-replicate",
+            "kura-stores",
             "kura-replay",
             "kura-load",
             "kura-trace",

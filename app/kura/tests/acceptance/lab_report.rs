@@ -108,6 +108,7 @@ fn what_cannot_be_run_is_told_in_one_line() {
     for (args, told) in [
         (&["run", "device-modle"][..], "did you mean device-model?"),
         (&["run", "array-load", "--trace", "load:tpcc-like"], "two traces"),
+        (&["run", "object-stores", "--trace", "load:zipf"], "takes no trace"),
         (&["run", "trace-anatomy", "--trace", "nowhere.csv"], "nowhere.csv"),
         (&["run", "trace-anatomy", "--trace", "not-a-trace"], "not-a-trace"),
         (&["report"], "no results here"),
@@ -116,5 +117,6 @@ fn what_cannot_be_run_is_told_in_one_line() {
         assert!(complaint.contains(told) && complaint.trim_end().lines().count() == 1, "{args:?}: {complaint}");
     }
     assert!(!home.path("lab-report").join("device-model").exists());
-    assert!(ok(&mut home.kura(&["lab", "list"])).contains("device-model"));
+    let list = ok(&mut home.kura(&["lab", "list"]));
+    assert!(list.contains("device-model") && list.contains("object-stores"), "{list}");
 }

@@ -119,6 +119,31 @@ fn an_aged_store_is_cleaned_beside_its_users() {
     assert_sound(&store);
 }
 
+/// Nobody waits for a flush: only for room and the device.
+#[test]
+fn what_is_acknowledged_in_memory_does_not_outrun_the_device() {
+    for (seed, len) in [(11, 1000), (12, 7000), (13, 30_000)] {
+        let (sim, disk) = rig(seed, 8 << 20);
+        let store = open(&sim, &disk);
+        let overwrite = async |bucket: PartitionId, client: u64| {
+            for step in 0..64_000_000 / len as u64 / 4 {
+                let mut batch = Batch::new();
+                batch.put(bucket, &[(step * 7 + client) as u8 % 20], put(&bytes(step, len)));
+                batch.durability(Durability::Memory);
+                store.commit(batch).await.unwrap();
+                let waiting = store.inner.state.borrow().log.backlog();
+                assert!(waiting <= crate::policy::BACKLOG_ENTRIES + 4, "{waiting} entries wait");
+            }
+        };
+        sim.block_on(async {
+            let bucket = bucket(&store).await;
+            futures::future::join_all((0..4).map(|client| overwrite(bucket, client))).await;
+            store.flush().await.unwrap();
+        });
+        assert_sound(&store);
+    }
+}
+
 #[test]
 fn the_device_gets_back_what_is_removed() {
     let (sim, disk) = rig(10, 32 << 20);

@@ -13,12 +13,24 @@ const LIBRARIES: [&str; 3] = [
     include_str!("../../assets/vega-lite.min.js"),
     include_str!("../../assets/vega-embed.min.js"),
 ];
-/// The papers, by the numbers that experiments call them; each comes with its first experiment.
-const PAPERS: [(&str, &str); 1] = [(
-    "003",
-    "Mogi and Kitsuregawa, Performance Analysis of Hot Mirroring Using Disk Access Traces in a Transaction Processing \
-     Environment, University of Tokyo.",
-)];
+/// The papers, by the numbers that experiments call them.
+const PAPERS: [(&str, &str); 5] = [
+    ("000", "Deguchi, Shimozono and Yamamoto, Performance Improvement of Copy-on-Write Snapshot for Storage Systems."),
+    (
+        "001",
+        "Matsui et al., Performance Improvement of SONAS Asynchronous Replication by Load Balancing of rsync Processes.",
+    ),
+    ("002", "the paper on on-the-fly automated storage tiering (OTF-AST)."),
+    (
+        "003",
+        "Mogi and Kitsuregawa, Performance Analysis of Hot Mirroring Using Disk Access Traces in a Transaction \
+         Processing Environment, University of Tokyo.",
+    ),
+    (
+        "004",
+        "Fujita, Morita and Moriai, Evaluation of A Method to Store Objects on the Object-based Storage Device, NTT.",
+    ),
+];
 /// Rows of a table that the page shows; the file has them all.
 const ROWS: usize = 60;
 

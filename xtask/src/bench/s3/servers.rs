@@ -1,6 +1,6 @@
 //! The servers under measurement, each on an ext4 of its own.
 
-use super::super::object::mount;
+use super::super::image::mount;
 use super::super::process::Process;
 use super::client::Connection;
 use super::sign::{Credentials, Request, content_sum, signed};
