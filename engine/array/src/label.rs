@@ -13,7 +13,7 @@ use crate::plan::{JOURNALS_AT, Plan};
 use kura_block::{BLOCK_BYTES, Block, Buf, DeviceId, Error, Reader, Result, Writer};
 
 const MAGIC: [u8; 8] = *b"kura-dsk";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const CRC_AT: usize = 8;
 /// The most disks a pool takes: their members fit a label.
 const MEMBERS_LIMIT: usize = 128;

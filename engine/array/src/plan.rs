@@ -1,5 +1,6 @@
 //! The parts of one disk.
 
+use crate::hot::HotPage;
 use crate::layout::Shelf;
 use kura_block::{BLOCK_BYTES, Error, ExtentId, Result};
 
@@ -74,7 +75,9 @@ impl Plan {
     }
 }
 
-/// Bytes of the page of an extent of this size.
+/// Bytes of the page of an extent of this size: two of them have room for the page of a hot extent.
 fn page_bytes(extent_bytes: u64) -> u64 {
-    crate::page::encoded_bytes(extent_bytes as usize / BLOCK_BYTES).next_multiple_of(BLOCK_BYTES) as u64
+    let blocks = extent_bytes as usize / BLOCK_BYTES;
+    let bytes = crate::page::encoded_bytes(blocks).max(HotPage::bytes(blocks) / 2);
+    bytes.next_multiple_of(BLOCK_BYTES) as u64
 }

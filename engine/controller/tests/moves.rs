@@ -139,6 +139,65 @@ fn what_is_asked_of_a_volume_that_comes_and_goes_is_answered() {
 }
 
 #[test]
+fn a_volume_with_a_hot_area_goes_cold_and_is_hot_again_where_it_went() {
+    let sim = Sim::new(4);
+    let disks = formatted(&sim);
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    let hot_bytes = |controllers: &[Rc<Controller>], at: u16| controllers[usize::from(at)].store().status().hot_bytes;
+    sim.block_on(async {
+        let (node, controllers) = started(&disks, &runtime).await;
+        // Of one number, but for their controllers', and with blocks of the same numbers in one hot area in turn.
+        for (at, name) in ["v", "w"].into_iter().enumerate() {
+            controllers[at].store().create(volume(name, 256, Layout::HotMirror)).await.unwrap();
+        }
+        let both = ["v", "w"].map(|name| controllers[usize::from(name == "w")].open_volume(name).unwrap());
+        for (turn, to) in [1, 2, 0, 1].into_iter().enumerate() {
+            let turn = turn as u8 + 1;
+            for block in 0..200 {
+                write(&*both[0], block * 7 % 256, turn).await;
+                write(&*both[1], block * 7 % 256, 100 + turn).await;
+            }
+            let from = node.find("v").await.unwrap().1.controller;
+            controllers[usize::from(from)].store().checkpoint().await.unwrap();
+            let before = hot_bytes(&controllers, from);
+            assert!(before > 0, "turn {turn}: nothing is hot");
+            let going = async {
+                for block in 0..40 {
+                    write(&*both[0], block * 5 % 256, turn).await;
+                    reads(&*both[0], block * 5 % 256, turn).await;
+                }
+            };
+            let (moved, ()) = futures::future::join(node.move_volume("v", to), going).await;
+            moved.unwrap();
+            assert!(hot_bytes(&controllers, from) < before, "turn {turn}: it left something hot");
+            for controller in &controllers {
+                let report = controller.store().check(true).await.unwrap();
+                assert!(report.violations.is_empty(), "turn {turn}: {:#?}", report.violations);
+            }
+        }
+        for block in 0..200 {
+            write(&*both[0], block * 7 % 256, 50).await;
+            write(&*both[1], block * 7 % 256, 60).await;
+        }
+        both[0].flush().await.unwrap();
+        both[1].flush().await.unwrap();
+    });
+    sim.crash();
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let (_node, controllers) = started(&disks, &runtime).await;
+        for (name, byte) in [("v", 50), ("w", 60)] {
+            let device = controllers[1].open_volume(name).unwrap();
+            for block in 0..200 {
+                reads(&*device, block * 7 % 256, byte).await;
+            }
+        }
+        let report = controllers[1].store().check(true).await.unwrap();
+        assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    });
+}
+
+#[test]
 fn a_volume_with_parity_leaves_nothing_in_the_old_journal() {
     let sim = Sim::new(3);
     let disks = formatted(&sim);

@@ -73,7 +73,8 @@ impl Inner {
         stripes.into_iter().map(|((volume, stripe), blocks)| (volume, stripe, blocks)).collect()
     }
 
-    fn cold_in_stripe(&self, volume: &VolumeState, stripe: u64, age: u8) -> BTreeSet<u64> {
+    /// Blocks of a stripe that lie in the hot area only and have at least this Age.
+    pub fn cold_in_stripe(&self, volume: &VolumeState, stripe: u64, age: u8) -> BTreeSet<u64> {
         let stripe_blocks = volume.shape.stripe_blocks();
         let (hot, table) = (volume.hot.borrow(), self.hot.borrow());
         let alike = hot.range(stripe * stripe_blocks..(stripe + 1) * stripe_blocks);

@@ -37,9 +37,9 @@ pub(crate) enum HotFlight {
 
 impl Inner {
     /// The next blocks of a volume to go to the hot area, from block `from` on: those of a stripe that is written as a
-    /// whole do not, and where the hot area is full none do.
+    /// whole do not, and where the hot area is full or the volume is kept out of it none do.
     pub fn hot_flight(&self, volume: &Rc<VolumeState>, from: u64, durable: Lsn) -> HotFlight {
-        if !volume.has_hot_area() {
+        if !volume.has_hot_area() || volume.kept_cold.get() > 0 {
             return HotFlight::None;
         }
         let blocks = self.array.extent_blocks() as u64;
@@ -109,7 +109,7 @@ impl Inner {
             let at_rest = now.and_then(|entry| entry.at_rest).filter(|_| !self.is_stale(volume, *block));
             let cold = before.map_or(at_rest, |before| before.cold);
             volume.hot.borrow_mut().insert(*block, HotPlace { id: *id, cold });
-            placed.push(HotBlock { id: *id, owner: owner.stored(), old: before.map(|before| before.id) });
+            placed.push(HotBlock { id: *id, owner, old: before.map(|before| before.id) });
         }
         if let Some(pair) = slots.first().and_then(|id| self.pair_of(*id)) {
             self.hot.borrow_mut().grow_old(pair);
@@ -304,9 +304,7 @@ impl Inner {
     pub fn replay_hot_blocks(&self, blocks: &[HotBlock], lsn: Lsn) {
         let hot = &mut *self.hot.borrow_mut();
         for block in blocks {
-            if let Some(owner) = Owner::of_stored(block.owner) {
-                hot.fill(block.id, Owner { volume: owner.volume | u64::from(self.id.0), ..owner });
-            }
+            hot.fill(block.id, block.owner);
             if let Some(old) = block.old {
                 hot.give_up(old, lsn.0 + 1);
             }
@@ -324,12 +322,7 @@ impl Inner {
     pub async fn load_hot(&self, extents: Vec<(u64, Places)>) {
         for (born, places) in extents {
             let page = self.array.read_hot_page(&places, born).await;
-            let number = u64::from(self.id.0);
             let (sequence, owners) = page.map_or((0, None), |page| (page.sequence, Some(page.slots)));
-            let owners = owners.map(|owners: Vec<Option<Owner>>| {
-                let named = |owner: Owner| Owner { volume: owner.volume | number, ..owner };
-                owners.into_iter().map(|owner| owner.map(named)).collect()
-            });
             self.hot.borrow_mut().add(born, places, sequence, owners);
         }
     }

@@ -51,7 +51,7 @@ mod write;
 
 pub use check::Report;
 pub use open::{JournalPlace, Parts, Replayed};
-pub use owner::{Departing, Departure, Still, Ticket};
+pub use owner::{Departing, Departure, KeptCold, Still, Ticket};
 pub use rebuild::Held;
 pub use record::Spec;
 pub use settings::Settings;

@@ -1,5 +1,5 @@
-//! The hot area kept ready: it grows while it may, cold blocks go to their places in stripes, and what lies on a disk that
-//! fails or leaves is written anew.
+//! The hot area kept ready: it grows while it may, cold blocks go to their places in stripes, what lies on a disk that fails or
+//! leaves is written anew, and what no volume has use for goes back to the pool.
 //!
 //! ```text
 //!   cold blocks of a track ─> read ─> their stripes, with parity ─> (checkpoint: flush) ─> their slots are given up
@@ -80,10 +80,22 @@ impl Inner {
             && self.hot.borrow().extents().count() < self.hot_limit()
     }
 
-    /// True when a volume has use for the hot area: it takes its share of the disks before the volume's data does, so that
-    /// it has one on a full pool too, and beside the data.
+    /// True when a volume has use for the hot area, as one has that holds something or soon will: it takes its share of the
+    /// disks before the volume's data does, so that it has one on a full pool too, and beside the data.
     fn hot_is_due(&self) -> bool {
-        self.tables.borrow().volumes.values().any(|volume| volume.has_hot_area())
+        let holds =
+            |volume: &VolumeState| volume.spec.borrow().thick || volume.map.borrow().iter().any(Option::is_some);
+        self.tables.borrow().volumes.values().any(|volume| volume.has_hot_area() && holds(volume))
+    }
+
+    /// Gives the hot area back that no volume has use for; true while some of it is left, which the log may need yet.
+    fn give_up_unused(&self) -> bool {
+        let empty: Vec<_> =
+            self.hot.borrow().extents().filter(|(_, extent)| extent.is_empty()).map(|(born, _)| born).collect();
+        for born in empty {
+            self.give_up_hot_extent(born);
+        }
+        self.hot.borrow().extents().count() > 0
     }
 
     /// The most extents of this controller's hot area: at least one on each pair.
@@ -114,7 +126,10 @@ impl Inner {
     }
 
     fn next_step(&self, busy: &BTreeSet<Pair>) -> Step {
-        if (self.hot_wanted.get() || self.hot_is_due()) && self.hot_can_grow() {
+        if !self.hot_wanted.get() && !self.hot_is_due() {
+            return Step::Rest(self.give_up_unused().then_some(BUSY));
+        }
+        if self.hot_can_grow() {
             let hot = self.hot.borrow();
             let mut pairs = self.ring();
             pairs.sort_by_key(|pair| hot.extents_of(*pair));

@@ -9,7 +9,7 @@
 //! 11 parity   volume u64, stripe u64, born u64, rows u16, (row u16, written columns u32, rest u8) each
 //!             (rest: 0 none, 1 given, 2 unknown; data: for each given one the XOR of the columns that are not written)
 //! 12 hot extent  places as in map        13 hot extent gone   born u64
-//! 14 hot blocks  u16, (born u64, slot u16, owner u64 as in a hot page, old born u64 or 0, old slot u16) each
+//! 14 hot blocks  u16, (born u64, slot u16, owner as in a hot page, old born u64 or 0, old slot u16) each, of one volume
 //! 15 hot slots given up  u16, (born u64, slot u16) each
 //! 16 settled    what the records before it say of stripes is complete and durable
 //! 20 snapshot   pvol u64, svol u64, epoch u32, made u64 (seconds since 1970), pool volume u64, spec of the svol
@@ -28,7 +28,7 @@
 use crate::owner::OwnerRecord;
 use crate::snapshot::VersionRecord;
 use crate::tier::TierRules;
-use kura_array::hot::MirrorId;
+use kura_array::hot::{MirrorId, Owner};
 use kura_array::{Layout, Place, Places, Shape};
 use kura_block::{BLOCK_BYTES, DeviceId, Error, ExtentId, Reader, Result, Writer};
 
@@ -127,8 +127,7 @@ pub(crate) enum Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HotBlock {
     pub id: MirrorId,
-    /// As in a hot page.
-    pub owner: u64,
+    pub owner: Owner,
     /// The slot it lay in before.
     pub old: Option<MirrorId>,
 }
@@ -239,7 +238,7 @@ impl Record {
                 out.u8(14).u16(blocks.len() as u16);
                 for block in blocks {
                     encode_mirror_id(block.id, &mut out);
-                    out.u64(block.owner);
+                    Owner::encode(Some(block.owner), &mut out);
                     encode_mirror_id(block.old.unwrap_or(MirrorId { born: 0, slot: 0 }), &mut out);
                 }
             }
@@ -279,11 +278,14 @@ impl Record {
             | Self::Demote { volume, .. }
             | Self::TierRules { volume, .. } => Some(*volume),
             Self::Versions(record) => Some(record.volume()),
-            // What lies in the hot area does not move to other controllers.
-            Self::HotExtent { .. } | Self::HotExtentGone { .. } | Self::HotBlocks { .. } | Self::HotGivenUp { .. } => {
-                None
-            }
-            Self::DiskFailed { .. } | Self::DiskLeaving { .. } | Self::Settled | Self::Owner(_) => None,
+            Self::HotBlocks { blocks } => blocks.first().map(|block| block.owner.volume),
+            Self::HotExtent { .. }
+            | Self::HotExtentGone { .. }
+            | Self::HotGivenUp { .. }
+            | Self::DiskFailed { .. }
+            | Self::DiskLeaving { .. }
+            | Self::Settled
+            | Self::Owner(_) => None,
         }
     }
 
@@ -329,7 +331,8 @@ impl Record {
             14 => {
                 let count = reader.u16()?;
                 let mut block = || {
-                    let (id, owner) = (decode_mirror_id(&mut reader)?, reader.u64()?);
+                    let (id, owner) = (decode_mirror_id(&mut reader)?, Owner::decode(&mut reader)?);
+                    let owner = owner.ok_or_else(|| Error::corrupt("a record names a hot block of no volume"))?;
                     let old = Some(decode_mirror_id(&mut reader)?).filter(|old| old.born != 0);
                     Ok(HotBlock { id, owner, old })
                 };

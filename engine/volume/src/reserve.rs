@@ -200,6 +200,9 @@ impl Inner {
         let born = self.append(&Record::Map { volume: volume.id, index: first, places: places.clone() });
         let blocks = self.array.extent_blocks();
         let made = volume.put_group(first, born.0, places, |owner, group| Extent::empty(owner, group, blocks))?;
+        if volume.has_hot_area() {
+            self.migrator.notify_one();
+        }
         for extent in made {
             self.page_changed(&extent, true);
             self.note_loaded(&extent);

@@ -54,6 +54,8 @@ pub(crate) struct VolumeState {
     pub departed: Cell<bool>,
     /// How many are at work on its records, and would have to write some more.
     staying: Cell<u32>,
+    /// How many want nothing of it to go to the hot area.
+    pub kept_cold: Cell<u32>,
     pub opened: Cell<u32>,
 }
 
@@ -82,6 +84,7 @@ impl VolumeState {
             heat: HeatMap::default(),
             deleted: Cell::new(false),
             staying: Cell::new(0),
+            kept_cold: Cell::new(0),
             departed: Cell::new(false),
             opened: Cell::new(0),
         };
@@ -372,7 +375,7 @@ impl Tables {
         for volume in self.volumes.values() {
             for (block, HotPlace { id, .. }) in volume.hot.borrow().iter() {
                 known += 1;
-                let owner = hot.owner(*id).filter(|owner| owner.volume >> 16 == volume.id >> 16);
+                let owner = hot.owner(*id).filter(|owner| owner.volume == volume.id);
                 if owner.is_none_or(|owner| owner.block != *block) {
                     violations.push(format!("volume {} block {block}: its slot {id:?} is {owner:?}'s", volume.id));
                 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  0  magic u32   4  CRC u32 (over the page, itself as zero)   8  born u64   16  sequence u64   24  slots u32   28  zero u32
-//! 32  for each slot u64: 0 where it is free, else (volume number + 1) << 38 | block; zeroes to the end
+//! 32  for each slot u64: 0 where it is free, else (volume >> 16 + 1) << 38 | block; u16: the volume's lower bits;
+//!     zeroes to the end
 //! ```
 
 use crate::hot::table::Owner;
@@ -26,7 +27,7 @@ pub struct HotPage {
 impl HotPage {
     /// Bytes of the page of so many slots, in whole blocks.
     pub fn bytes(slots: usize) -> usize {
-        (HEADER_BYTES + 8 * slots).next_multiple_of(BLOCK_BYTES)
+        (HEADER_BYTES + Owner::BYTES * slots).next_multiple_of(BLOCK_BYTES)
     }
 
     /// The page as it goes to a disk.
@@ -34,7 +35,7 @@ impl HotPage {
         let mut out = Writer::with_room(Self::bytes(self.slots.len()));
         out.u32(MAGIC).u32(0).u64(self.born).u64(self.sequence).u32(self.slots.len() as u32).u32(0);
         for slot in &self.slots {
-            out.u64(slot.map_or(0, Owner::stored));
+            Owner::encode(*slot, &mut out);
         }
         out.pad_to(BLOCK_BYTES);
         out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
@@ -53,7 +54,7 @@ impl HotPage {
         if found != born || reader.u32().ok()? as usize != slots || reader.u32().is_err() {
             return None;
         }
-        let slots = (0..slots).map(|_| Some(Owner::of_stored(reader.u64().ok()?))).collect::<Option<_>>()?;
+        let slots = (0..slots).map(|_| Owner::decode(&mut reader).ok()).collect::<Option<_>>()?;
         Some(Self { born, sequence, slots })
     }
 }

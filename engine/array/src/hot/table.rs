@@ -2,7 +2,7 @@
 
 use crate::hot::settings::HotSettings;
 use crate::layout::Places;
-use kura_block::DeviceId;
+use kura_block::{DeviceId, Reader, Result, Writer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A slot of the hot area.
@@ -26,15 +26,20 @@ pub struct Owner {
 const BLOCK_BITS: u32 = 38;
 
 impl Owner {
-    /// The owner as a page or record has it. The number of a volume's controller is left out: it is the reader's own.
-    pub fn stored(self) -> u64 {
-        ((self.volume >> 16) + 1) << BLOCK_BITS | self.block
+    /// Bytes of an owner, or of none, in pages and records.
+    pub const BYTES: usize = 10;
+
+    /// Writes an owner, or that there is none.
+    pub fn encode(owner: Option<Self>, out: &mut Writer) {
+        let stored = owner.map_or(0, |owner| ((owner.volume >> 16) + 1) << BLOCK_BITS | owner.block);
+        out.u64(stored).u16(owner.map_or(0, |owner| owner.volume as u16));
     }
 
-    /// Reads [`Owner::stored`]; the volume lacks its controller's number.
-    pub fn of_stored(stored: u64) -> Option<Self> {
-        let number = (stored >> BLOCK_BITS).checked_sub(1)?;
-        Some(Self { volume: number << 16, block: stored & ((1 << BLOCK_BITS) - 1) })
+    /// Reads what [`Owner::encode`] wrote.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Option<Self>> {
+        let (stored, controller) = (reader.u64()?, u64::from(reader.u16()?));
+        let number = (stored >> BLOCK_BITS).checked_sub(1);
+        Ok(number.map(|number| Self { volume: number << 16 | controller, block: stored & ((1 << BLOCK_BITS) - 1) }))
     }
 }
 

@@ -11,7 +11,7 @@ fn places(first: u16, second: u16) -> Places {
 }
 
 fn owner(block: u64) -> Owner {
-    Owner { volume: 3 << 16, block }
+    Owner { volume: 3 << 16 | 5, block }
 }
 
 /// Two tracks of four slots on one pair.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   new owner                        old owner
-//!   fetch ── offer ───────────────>  checkpoint, image                      I/O goes on
+//!   fetch ── offer ───────────────>  all at its own places, image           I/O goes on
 //!         ── part with, ticket ───>  writes held, at rest, departed         from here on writes wait
 //!         <── what is in memory ───
 //!   arrived, served
@@ -27,7 +27,7 @@ use crate::Controller;
 use crate::door::{Door, WeakDoor};
 use futures::future::join_all;
 use kura_block::{Block, ControllerId, Error, Local, Result};
-use kura_volume::{Departing, Departure, Still, Store, Ticket, Volume};
+use kura_volume::{Departing, Departure, KeptCold, Still, Store, Ticket, Volume};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
@@ -52,7 +52,8 @@ pub(crate) struct Harbour {
     next_guest: Cell<u64>,
     /// What clients have open through this controller.
     courses: RefCell<Vec<Weak<Course>>>,
-    /// The family that is about to leave.
+    /// The family that is about to leave, out of the hot area, and still when the rest of it is ready.
+    cold: RefCell<Option<KeptCold>>,
     still: RefCell<Option<Still>>,
     /// The controller takes no volume.
     drained: Cell<bool>,
@@ -96,6 +97,7 @@ impl Controller {
         let fetched = self.fetch_held(&name, (from, &source), &here, &nobodys).await;
         let release = |controller: Rc<Self>| -> Local<'static, ()> {
             controller.harbour.still.take();
+            controller.harbour.cold.take();
             Box::pin(std::future::ready(()))
         };
         source.call(release).await?;
@@ -112,7 +114,11 @@ impl Controller {
     ) -> Result<Duration> {
         let wanted = name.to_owned();
         let offer = move |controller: Rc<Self>| -> Local<'static, Result<Vec<u8>>> {
-            Box::pin(async move { controller.store().offer(&wanted).await })
+            Box::pin(async move {
+                let (image, cold) = controller.store().offer(&wanted).await?;
+                controller.harbour.cold.replace(Some(cold));
+                Ok(image)
+            })
         };
         let mut image = source.call(offer).await??;
         let mut began = None;

@@ -154,6 +154,15 @@ impl Node {
     pub async fn move_volume(&self, name: &str, to: u16) -> Result<Moved> {
         self.check_controller(to)?;
         let target = &self.doors[usize::from(to)];
+        let (source, volume) = self.find(name).await?;
+        if volume.controller != to {
+            // The long part, while others may move too.
+            let wanted = name.to_owned();
+            let cool_down = move |controller: Rc<Controller>| -> Local<'static, Result<()>> {
+                Box::pin(async move { controller.store().cool_down(&wanted).await })
+            };
+            source.call(cool_down).await??;
+        }
         let alone = Arc::clone(&self.instant).lock_owned().await;
         let (source, volume) = self.find(name).await?;
         let from = volume.controller;

@@ -1,6 +1,6 @@
 //! The old owner's part: a family comes to rest, and is another controller's.
 
-use super::{Destination, OwnerRecord, PASSES, Ticket};
+use super::{Destination, KeptCold, OwnerRecord, PASSES, Ticket};
 use crate::extent::Extent;
 use crate::record::Record;
 use crate::snapshot::{HeldWrites, Tidying};
@@ -11,12 +11,6 @@ use kura_journal::Lsn;
 use kura_snapshot::{Key, PoolTable, Pvol, Slot};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long the fast copies of a family may take to come down.
-const DOWN: Duration = Duration::from_millis(200);
-/// How often they are looked at.
-const LOOK: Duration = Duration::from_millis(2);
 
 /// A family whose writes wait and which nobody tidies up, until this is dropped.
 pub struct Still {
@@ -52,18 +46,14 @@ pub(super) enum Untidy {
 
 impl Store {
     /// Makes a family ready to go, while its I/O goes on, and says what there is to know of it.
-    pub async fn offer(&self, name: &str) -> Result<Vec<u8>> {
+    pub async fn offer(&self, name: &str) -> Result<(Vec<u8>, KeptCold)> {
         let inner = &self.inner;
         let volume = inner.find(name)?;
         inner.ready(&volume)?;
-        if volume.has_hot_area() {
-            return Err(Error::invalid(format!(
-                "volume {name}: its layout is hot-mirror, and the hot area is its controller's: it stays there"
-            )));
-        }
+        let cold = KeptCold::new(inner.kin(&volume));
         inner.bring_down(&volume).await?;
-        inner.checkpoint().await?;
-        Ok(inner.image(&inner.kin(&volume)))
+        inner.cool_down(&cold).await?;
+        Ok((inner.image(&inner.kin(&volume)), cold))
     }
 
     /// The numbers and names of a volume's family, the volume's own among them.
@@ -132,33 +122,6 @@ impl Store {
 }
 
 impl Inner {
-    /// Brings the fast copies of a family down.
-    async fn bring_down(&self, volume: &Rc<VolumeState>) -> Result<()> {
-        let until = self.runtime.now() + DOWN;
-        loop {
-            let kin = self.kin(volume);
-            let copies: Vec<_> = self.tier.copies();
-            let mut waits = false;
-            for copy in copies.iter().filter(|copy| kin.iter().any(|member| member.id == copy.key().0)) {
-                waits = true;
-                if !copy.is_leaving() {
-                    self.send_down(copy);
-                }
-            }
-            if !waits {
-                return Ok(());
-            }
-            if self.runtime.now() >= until {
-                let name = volume.spec.borrow().name.clone();
-                return Err(Error::busy(format!(
-                    "volume {name}: some of it does not leave the fast tier: pin it to slow, and try again"
-                )));
-            }
-            self.tier.wake.notify_one();
-            self.runtime.sleep(LOOK).await;
-        }
-    }
-
     /// What of a volume is not at rest.
     fn stirs(&self, volume: &Rc<VolumeState>) -> Option<&'static str> {
         if volume.stays() {
@@ -168,6 +131,9 @@ impl Inner {
         let map = volume.map.borrow();
         if map.iter().flatten().any(|extent| extent.fast().is_some()) {
             return Some("some of it lies in the fast tier");
+        }
+        if !volume.hot.borrow().is_empty() {
+            return Some("some of it lies in the hot area");
         }
         let dirty_table = volume.branch().is_some_and(|branch| branch.family.table.borrow().dirty().len() > 0);
         let in_stripes = self.stripes.borrow().iter().any(|(id, ..)| *id == volume.id);

@@ -1,6 +1,7 @@
 //! Which controller owns a volume, and how that changes.
 //!
-//! A volume moves with its family: its snapshots and clones, theirs, and the PoolVOL they share. Its data stays where it is.
+//! A volume moves with its family: its snapshots and clones, theirs, and the PoolVOL they share. Its data stays where it is, but
+//! for what lies in the fast tier or in the hot area, which are its controller's: that goes to its own places before.
 //!
 //! ```text
 //!   old owner                                   new owner
@@ -22,10 +23,12 @@
 
 mod arrive;
 mod depart;
+mod down;
 mod record;
 
 pub use arrive::Ticket;
 pub use depart::{Departing, Departure, Still};
+pub use down::KeptCold;
 pub(crate) use record::OwnerRecord;
 
 use crate::store::Inner;
