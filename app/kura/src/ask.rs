@@ -156,6 +156,7 @@ async fn remove(client: &Client, out: Out, id: u16, wait: bool, dry_run: bool) -
 async fn controller(client: &Client, out: Out, command: ControllerCommand) -> Result<()> {
     match command {
         ControllerCommand::List => out.show(client.controllers().await?.as_slice(), show::controllers),
+        ControllerCommand::Stats => out.show(client.controllers().await?.as_slice(), show::controller_stats),
         ControllerCommand::Drain { controller } => {
             let drained = client.drain_controller(controller).await?;
             out.show(&drained, |drained| show::drained(controller, drained))?;

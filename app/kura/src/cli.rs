@@ -81,7 +81,7 @@ pub enum Command {
     /// Make, list, delete or compare snapshots of volumes, and roll back to them
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// List, drain or resume controllers, which own volumes
+    /// List, measure, drain or resume controllers, which own volumes
     #[command(subcommand)]
     Controller(ControllerCommand),
     /// Make, list or delete buckets, which S3's clients see
@@ -357,12 +357,14 @@ pub enum Layout {
 pub enum ControllerCommand {
     /// List the controllers
     List,
+    /// Show what it costs the controllers to share the pool, and how long snapshots stopped writes
+    Stats,
     /// Move all volumes of a controller to the others, while clients use them; it takes none until it is resumed
     Drain {
         /// The controller's number, as listed
         controller: u16,
     },
-    /// Let a controller that was drained take volumes again; a restart of the server does so, too
+    /// Let a controller that was drained take volumes again
     Resume {
         /// The controller's number, as listed
         controller: u16,
@@ -457,6 +459,12 @@ mod tests {
             ("volume resize a", false),
             ("volume move a --controller 1", true),
             ("volume move a", false),
+            ("controller list --json", true),
+            ("controller stats", true),
+            ("controller stats 1", false),
+            ("controller drain 1", true),
+            ("controller drain", false),
+            ("controller resume 1", true),
             ("volume delete a --force --dry-run", true),
             ("pool create --slow a", true),
             ("pool create --fast a --fast b --slow c=10G --slow d --force --controllers 4", true),

@@ -5,10 +5,11 @@ mod changes;
 use crate::{config, s3};
 use anyhow::Result;
 use kura_admin::Replicas;
-use kura_block::Geometry;
+use kura_block::{Error, Geometry};
 use kura_controller::{Node, VolumeInfo};
-use kura_nbd::{Address, Export, Exports, Limits, Listener, Server, Session, Socket, Tls, TlsKeys, transmit};
+use kura_nbd::{Address, Ended, Export, Exports, Limits, Listener, Server, Session, Socket, Tls, TlsKeys, transmit};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -96,31 +97,20 @@ async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Brings a client to the thread that owns its volume, and serves it there.
+/// Brings a client to the thread that owns its volume, and serves it there; where the volume moves, the client follows.
 async fn attend(
     (node, replicas): (Node, Arc<dyn Replicas>),
-    session: Session<Socket>,
+    mut session: Session<Socket>,
     limits: Limits,
     stop: watch::Receiver<bool>,
 ) {
     let (peer, name) = (session.peer().to_owned(), session.export().name.clone());
-    let served = match node.find(&name).await {
-        Err(error) => Err(error),
-        // The client has what it needs; a clone of the node kept here would hold a stop up.
-        Ok((door, _)) => {
-            drop(node);
-            let name = name.clone();
-            let serve = door.call(move |controller| {
-                Box::pin(async move {
-                    let volume = controller.open_volume(&name)?;
-                    // It may have become a copy since the client asked; from here on it sees that it is open.
-                    replicas.check_free(&name).await?;
-                    drop(replicas);
-                    let changes = changes::Changes { controller, volume: name };
-                    Ok(transmit(session, volume, &changes, &limits, stopped(stop)).await)
-                })
-            });
-            serve.await.flatten()
+    let mut number = None;
+    let served = loop {
+        match serve((&node, &replicas), session, &mut number, limits, stop.clone()).await {
+            Ok(Ended::Moved(next)) => session = *next,
+            Ok(Ended::Left(left)) => break Ok(left),
+            Err(error) => break Err(error),
         }
     };
     match served {
@@ -128,6 +118,41 @@ async fn attend(
         Ok(Err(hangup)) => tracing::info!(%peer, volume = name, %hangup, "NBD client dropped"),
         Err(error) => tracing::warn!(%peer, volume = name, %error, "NBD client not served"),
     }
+}
+
+/// Serves a client on the thread that owns its volume now, as long as that is so. `number` is the volume's once it is known:
+/// another one of its name is not served to this client.
+async fn serve(
+    (node, replicas): (&Node, &Arc<dyn Replicas>),
+    session: Session<Socket>,
+    number: &mut Option<u64>,
+    limits: Limits,
+    stop: watch::Receiver<bool>,
+) -> kura_block::Result<Ended<Socket>> {
+    let name = session.export().name.clone();
+    let (door, info) = node.find(&name).await?;
+    if *number.get_or_insert(info.id) != info.id {
+        return Err(Error::missing(format!("volume {name}: it was deleted, and made anew")));
+    }
+    let replicas = Arc::clone(replicas);
+    let serve = door.call(move |controller| {
+        Box::pin(async move {
+            let volume = controller.open_volume(&name)?;
+            // It may have become a copy since the client asked; from here on it sees that it is open.
+            replicas.check_free(&name).await?;
+            drop(replicas);
+            let owner = Rc::clone(&controller);
+            let changes = changes::Changes { controller, volume: name };
+            let ended = transmit(session, volume, &changes, &limits, stopped(stop), owner.moved(info.id)).await;
+            if let Ended::Moved(mut session) = ended {
+                let lost = |error| Error::retry(format!("NBD client lost on its way to its volume: {error}"));
+                session.detach().map_err(lost)?;
+                return Ok(Ended::Moved(session));
+            }
+            Ok(ended)
+        })
+    });
+    serve.await.flatten()
 }
 
 /// The node's volumes as exports.
@@ -144,9 +169,7 @@ impl Exports for Volumes {
 
     async fn find(&self, name: &str) -> kura_block::Result<Export> {
         if s3::is_ours(name) {
-            return Err(kura_block::Error::missing(format!(
-                "volume {name} has the object store: ask for objects over S3"
-            )));
+            return Err(Error::missing(format!("volume {name} has the object store: ask for objects over S3")));
         }
         // In the middle of a transfer a copy is neither what it was nor what it will be.
         self.replicas.check_free(name).await?;

@@ -207,6 +207,7 @@ pub fn limits(pool: &config::Pool, degraded: bool) -> Config {
         rebuild_bytes_per_s: pool.rebuild_rate.0,
         saving: pool.saving.into(),
         when_full: pool.when_full.into(),
+        sharing: pool.sharing.into(),
         rebuild_width: *pool.rebuild_width.get_ref(),
         disk_queue: *pool.disk_queue.get_ref(),
         hot: pool.hot.settings(),

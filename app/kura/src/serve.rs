@@ -16,7 +16,7 @@ use crate::{nbd, s3};
 use anyhow::{Context, Result};
 use kura_admin::{Access, Admin, Listener, Timestamp, Token};
 use kura_block::DeviceId;
-use kura_controller::{Layout, Node, VolumeSpec};
+use kura_controller::{Balancer, Layout, Moved, Node, VolumeInfo, VolumeSpec};
 use kura_s3::Key;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::fs::Permissions;
@@ -77,7 +77,8 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
         let schedules = Arc::new(Schedules::open(&data)?);
         let keeper = Arc::new(Keeper::open(&data, running.node.clone())?);
         let warn_at = config.pool.warn_at_percent.into_inner();
-        doors.serve(&data, running, Stores { book, schedules, keeper, objects, key, warn_at }, metrics).await
+        let balance = Duration::from_secs(config.pool.balance_s.into_inner());
+        doors.serve(&data, running, Stores { book, schedules, keeper, objects, key, warn_at, balance }, metrics).await
     })
 }
 
@@ -124,6 +125,8 @@ struct Stores {
     key: Option<Arc<Key>>,
     /// Per cents of the pool's use from which on it warns.
     warn_at: Vec<u8>,
+    /// How often controllers' work is looked at; zero is never.
+    balance: Duration,
 }
 
 /// What a server listens on; open before the node runs, so that a port in use is told at once.
@@ -158,7 +161,7 @@ impl Doors {
         metrics: PrometheusHandle,
     ) -> Result<ExitCode> {
         let mut signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let Stores { book, schedules, keeper, objects, key, warn_at } = stores;
+        let Stores { book, schedules, keeper, objects, key, warn_at, balance } = stores;
         let (pass, passed_percent) = watch::channel(None);
         let book = Arc::new(book);
         book.note(found(&running.node.pool().await?))?;
@@ -203,6 +206,7 @@ impl Doors {
         doors.spawn(self.nbd.serve(running.node.clone(), Arc::<Keeper>::clone(&keeper), stopping));
         let upkeep = tokio::spawn(keep_up(metrics));
         doors.spawn(tend(running.node.clone(), book, tending.clone()));
+        doors.spawn(balance_work(running.node.clone(), balance, tending.clone()));
         doors.spawn(space::watch_over(running.node.clone(), warn_at, pass, tending.clone()));
         doors.spawn(carry_out(running.node.clone(), schedules, Arc::<Keeper>::clone(&keeper), tending));
         print(&format!("{greeting}\nready"))?;
@@ -237,6 +241,31 @@ async fn keep_up(metrics: PrometheusHandle) {
     loop {
         ticks.tick().await;
         metrics.run_upkeep();
+    }
+}
+
+/// Moves volumes from controllers with much to do to those with little, until the server stops.
+async fn balance_work(node: Node, period: Duration, mut stopping: watch::Receiver<bool>) {
+    if period.is_zero() {
+        return;
+    }
+    let mut ticks = interval(period);
+    let mut balancer = Balancer::default();
+    loop {
+        tokio::select! {
+            _ = stopping.changed() => return,
+            _ = ticks.tick() => {}
+        }
+        // The object store uses its volume on the thread where that was when the server started.
+        let may_move = |volume: &VolumeInfo| !s3::is_ours(&volume.spec.name);
+        match node.balance(&mut balancer, period, may_move).await {
+            Ok(None) => {}
+            Ok(Some(Moved { volume, from, waited })) => {
+                let (name, to, waited_us) = (&volume.spec.name, volume.controller, waited.as_micros() as u64);
+                tracing::info!(volume = name, from, to, waited_us, "volume moved to a controller with less to do");
+            }
+            Err(error) => tracing::warn!(%error, "no volume was moved to a controller with less to do"),
+        }
     }
 }
 

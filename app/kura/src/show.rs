@@ -210,6 +210,40 @@ pub fn controllers(controllers: &[Controller]) -> String {
     table(&header, controllers.iter().map(controller_row))
 }
 
+/// What sharing costs the controllers, for a thousand requests each, and what snapshots stopped.
+pub fn controller_stats(controllers: &[Controller]) -> String {
+    let header = [
+        "ID>",
+        "SHARING",
+        "REQUESTS>",
+        "SHARED ACCESSES/1000>",
+        "MESSAGES/1000>",
+        "DROPS/1000>",
+        "LOCAL HITS/1000>",
+        "CARRIED/1000>",
+        "SNAPSHOT STOPS>",
+        "LONGEST>",
+    ];
+    let row = |controller: &Controller| {
+        let (sharing, stops) = (&controller.sharing, &controller.snapshot_stops);
+        let requests = controller.reads + controller.writes;
+        let of_requests = |count: u64| format!("{:.3}", count as f64 * 1000.0 / requests.max(1) as f64);
+        vec![
+            controller.id.to_string(),
+            sharing.method.clone(),
+            requests.to_string(),
+            of_requests(sharing.shared_accesses),
+            of_requests(sharing.messages),
+            of_requests(sharing.drops),
+            of_requests(sharing.local_hits),
+            of_requests(sharing.carried),
+            stops.count.to_string(),
+            format!("{:.3} ms", stops.longest_ns as f64 / 1e6),
+        ]
+    };
+    table(&header, controllers.iter().map(row))
+}
+
 /// What came of draining a controller.
 pub fn drained(controller: u16, drained: &DrainedController) -> String {
     let moved = drained.moved.iter().map(|moved| {

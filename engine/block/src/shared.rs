@@ -23,30 +23,11 @@ pub struct NameEntry {
     pub owner: ControllerId,
 }
 
-/// The shared table, after the snapshot paper's rule used everywhere in kura: *what is free is shared and leased; what
-/// is allocated is owned by one controller and cached there.*
+/// What the controllers of a pool have in common beside what is free on its devices: which devices those are, and which
+/// names are taken.
 ///
-/// Allocation is never recorded here: an owner's own tables say what it holds. When a node starts, every controller
-/// recovers its tables, tells [`Shared::adopt`] which extents it holds, and only then are extents leased.
+/// Nothing of it is recorded here: when a node starts, every controller recovers its tables and tells what it holds.
 pub trait Shared {
-    /// Marks extents that `owner` holds as not free. An extent adopted twice is `Corrupt`: two owners claim it.
-    fn adopt(&self, owner: ControllerId, device: DeviceId, extents: &[ExtentId]) -> Local<'_, Result<()>>;
-
-    /// Leases at most `count` free extents of `device`, lowest first; fewer, or none, when it has no more.
-    fn lease(&self, owner: ControllerId, device: DeviceId, count: u32) -> Local<'_, Result<Vec<ExtentId>>>;
-
-    /// Gives extents back as free.
-    fn give_back(&self, owner: ControllerId, device: DeviceId, extents: &[ExtentId]) -> Local<'_, Result<()>>;
-
-    /// Extents that `from` holds are held by `to` from now on: all or none.
-    fn pass(
-        &self,
-        from: ControllerId,
-        to: ControllerId,
-        device: DeviceId,
-        extents: &[ExtentId],
-    ) -> Local<'_, Result<()>>;
-
     /// Free extents of `device` that nobody leased.
     fn free(&self, device: DeviceId) -> Local<'_, Result<u32>>;
 

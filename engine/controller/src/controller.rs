@@ -6,9 +6,9 @@ use crate::patient::Patient;
 use crate::pool::{Found, assemble};
 use crate::recording::{Recorder, Ring, Tap};
 use kura_array::{Array, Label, Member, read_label};
-use kura_block::{Block, ControllerId, DeviceId, Error, Result, Runtime, Shared};
+use kura_block::{Block, ControllerId, DeviceId, Error, Result, Runtime};
 use kura_journal::Limits;
-use kura_volume::{Held, HeldWrites, Parts, Replayed, Settings, Store, Volume, VolumeStatus};
+use kura_volume::{Held, HeldWrites, Parts, Replayed, Settings, SharedPool, Store, Volume, VolumeStatus};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ pub struct Config {
 pub struct Controller {
     id: ControllerId,
     runtime: Rc<dyn Runtime>,
-    pub(crate) shared: Arc<dyn Shared>,
+    pub(crate) shared: Arc<dyn SharedPool>,
     store: Store,
     pub(crate) opener: Opener,
     replayed: Replayed,
@@ -73,7 +73,7 @@ impl Controller {
         paths: &[String],
         opener: Opener,
         runtime: Rc<dyn Runtime>,
-        shared: Arc<dyn Shared>,
+        shared: Arc<dyn SharedPool>,
         config: Config,
     ) -> Result<Rc<Self>> {
         let opener = watched(opener, &runtime, config.disk_timeout);
@@ -211,6 +211,8 @@ impl Controller {
             controller: self.id.0,
             allocated_bytes: volume.allocated_bytes,
             open: volume.open,
+            family: volume.family,
+            work: volume.work,
             snapshots: volume.snapshots,
             svol: volume.svol,
         }
@@ -222,7 +224,7 @@ impl Controller {
         ControllerInfo {
             id: self.id.0,
             volumes: self.store.volumes().len() as u32,
-            drained: self.harbour.is_drained(),
+            drained: self.store.is_drained(),
             journal_bytes: status.journal_bytes,
             journal_used_bytes: status.journal_used_bytes,
             dirty_bytes: status.dirty_bytes,
@@ -233,6 +235,10 @@ impl Controller {
             writes: status.writes,
             read_bytes: status.read_bytes,
             written_bytes: status.written_bytes,
+            method: self.store.sharing().0,
+            sharing: self.store.sharing().1,
+            carried: self.harbour.carried(),
+            snapshot_stops: self.store.snapshot_stops(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a node tells about itself. Plain data; sizes are bytes.
 
 use kura_array::{Class, Layout, Shape};
-use kura_volume::{Spec, SvolStatus};
+use kura_volume::{Sharing, SharingCounters, Spec, Stops, SvolStatus};
 
 pub use kura_volume::Report as CheckReport;
 
@@ -22,6 +22,10 @@ pub struct VolumeInfo {
     pub raw_bytes: u64,
     /// Clients that have it open.
     pub open: u32,
+    /// The number of the volumes that move with it.
+    pub family: u64,
+    /// What clients have asked of it since it is with its controller: a request counts once, and again for every 64 KiB.
+    pub work: u64,
     /// Snapshots and clones made of it.
     pub snapshots: u32,
     /// What it is besides, where it is a snapshot or clone itself.
@@ -138,4 +142,12 @@ pub struct ControllerInfo {
     pub read_bytes: u64,
     /// Bytes written since the start.
     pub written_bytes: u64,
+    /// How it shares what is free.
+    pub method: Sharing,
+    /// What sharing the pool with the others has cost since the start.
+    pub sharing: SharingCounters,
+    /// Requests since the start of clients whose connection is with this controller and whose volume has moved on to another.
+    pub carried: u64,
+    /// How long writes stood still while snapshots were made.
+    pub snapshot_stops: Stops,
 }

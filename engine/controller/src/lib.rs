@@ -8,8 +8,8 @@
 //!   NBD ─────────────────> Door 1 ──> Controller 1 (thread, runtime, ring) ── volumes ── journal 1 ─┴─ the same disks
 //! ```
 //!
-//! What is free is shared and leased ([`kura_block::Shared`]); what is allocated is owned by one controller: no lock and
-//! no message lies between a request and its disk. A pool is made by [`format`], once.
+//! What is free is shared and leased ([`SharedPool`]); what is allocated is owned by one controller: no lock and no message
+//! lies between a request and its disk. A pool is made by [`format`], once.
 
 mod controller;
 mod door;
@@ -31,10 +31,10 @@ pub use kura_array::{Class as DiskClass, Layout, Shape};
 pub use kura_journal::Limits as JournalLimits;
 pub use kura_tier::{Reason as TierReason, Settings as TierSettings, Standing as TierStanding, Tier};
 pub use kura_volume::{
-    Changes, Hits, Pin, RegionUse, Replayed, Saving, Settings, SnapshotSpec, Space, Spec as VolumeSpec, SvolStatus,
-    TierMove, TierRules, TierSetup, TierStatus, TierWhy, WhenFull,
+    Changes, Hits, Pin, RegionUse, Replayed, Saving, Settings, SharedPool, Sharing, SharingCounters, SnapshotSpec,
+    Space, Spec as VolumeSpec, Stops, SvolStatus, TierMove, TierRules, TierSetup, TierStatus, TierWhy, WhenFull,
 };
-pub use moving::{Drained, Moved};
+pub use moving::{Balancer, Drained, Moved};
 pub use node::Node;
 pub use pool::{NewDisk, PoolSpec, format, journal_ranges};
 pub use recording::{Entry as RecordedRequest, Op as RecordedOp, RecordedRequests, RecordingInfo};

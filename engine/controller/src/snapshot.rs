@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 impl Controller {
-    /// Makes snapshots of this controller's volumes at one instant, and lets their writes go on.
+    /// Makes snapshots of this controller's volumes at one instant; durable after the next flush.
     async fn snapshot(self: Rc<Self>, wanted: Vec<SnapshotSpec>, made_unix_s: u64) -> Result<Vec<VolumeInfo>> {
         let made = self.store().snapshot(&wanted, made_unix_s).await?;
         Ok(made.into_iter().map(|volume| self.describe(volume)).collect())
@@ -39,7 +39,7 @@ impl Controller {
 
 impl Node {
     /// Makes snapshots of volumes at one instant, wherever they are; durable when the future resolves. With volumes of
-    /// several controllers their writes wait, some milliseconds, until all are made.
+    /// several controllers their writes wait, less than a millisecond, until all are made.
     pub async fn snapshot(&self, wanted: Vec<SnapshotSpec>, made_unix_s: u64) -> Result<Vec<VolumeInfo>> {
         let first = self.doors.first().filter(|_| !wanted.is_empty());
         let first = first.ok_or_else(|| Error::invalid("no snapshot is named: give VOLUME@NAME"))?;
@@ -58,6 +58,7 @@ impl Node {
             let (_, volume) = self.find(&spec.of).await?;
             shares.entry(volume.controller).or_default().push(spec);
         }
+        // Writes wait until all are made; until they are durable, only who asked for them does.
         let several = shares.len() > 1;
         if several {
             let held = self.hold(&shares).await;
@@ -87,9 +88,16 @@ impl Node {
                 Err(error) => failed = Some(error),
             }
         }
+        let flushed = shares.keys().map(|controller| {
+            self.doors[usize::from(*controller)].call(|controller: Rc<Controller>| -> Local<'static, Result<()>> {
+                Box::pin(async move { controller.store().flush().await })
+            })
+        });
+        let failed = failed.or(join_all(flushed).await.into_iter().find_map(|flushed| flushed.flatten().err()));
         let Some(error) = failed else { return Ok(all) };
         for made in all {
-            self.delete_volume(&made.spec.name, true).await?;
+            // Where a journal failed, nothing is deleted either; what failed first is what is told.
+            let _ = self.delete_volume(&made.spec.name, true).await;
         }
         Err(error)
     }
@@ -109,7 +117,7 @@ impl Node {
 
     async fn release(&self) -> Result<()> {
         self.ask_all(|controller| {
-            controller.held().borrow_mut().clear();
+            controller.held().take().into_iter().for_each(HeldWrites::made);
             Box::pin(std::future::ready(Ok(())))
         })
         .await?;

@@ -11,7 +11,8 @@ use kura_controller::{
     door, format,
 };
 use kura_shared::InProcess;
-use kura_sim::{DiskSpec, Sim, SimDisk};
+use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -236,4 +237,61 @@ fn a_volume_with_parity_leaves_nothing_in_the_old_journal() {
         let report = node.check(true).await.unwrap();
         assert!(report.violations.is_empty(), "{:#?}", report.violations);
     });
+}
+
+/// How far a controller that is drained and resumed has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    ToNothing,
+    Between,
+    ToDrained,
+    ToResumed,
+}
+
+#[test]
+fn a_drain_and_its_end_are_remembered_at_every_crash_point() {
+    let run = |crash: Option<u64>| {
+        let sim = Sim::new(5);
+        let disks = formatted(&sim);
+        let crashes = crash.map(CrashPoint::Op).into_iter().collect();
+        sim.set_plan(&FaultPlan { crashes, ..FaultPlan::default() });
+        let (before, came) = (sim.operations(), Cell::new(Came::ToNothing));
+        let runtime: Rc<dyn Runtime> = sim.runtime();
+        let outcome = sim.run_until_crash_or(async {
+            let (node, controllers) = started(&disks, &runtime).await;
+            controllers[1].store().create(volume("v", 64, Layout::Mirror)).await.unwrap();
+            came.set(Came::Between);
+            assert_eq!(node.drain(1).await.unwrap().moved.len(), 1);
+            came.set(Came::ToDrained);
+            // It is in the tables then, and not in the log any more.
+            controllers[1].store().checkpoint().await.unwrap();
+            came.set(Came::Between);
+            node.resume(1).await.unwrap();
+            came.set(Came::ToResumed);
+            controllers[1].store().checkpoint().await.unwrap();
+        });
+        let operations = sim.operations() - before;
+        sim.set_plan(&FaultPlan::default());
+        if outcome == Outcome::Done(()) {
+            sim.crash();
+        }
+        let runtime: Rc<dyn Runtime> = sim.runtime();
+        sim.block_on(async {
+            let (node, controllers) = started(&disks, &runtime).await;
+            let drained = controllers.iter().map(|controller| controller.store().is_drained()).collect::<Vec<_>>();
+            let expected = match came.get() {
+                Came::ToNothing | Came::ToResumed => Some(false),
+                Came::ToDrained => Some(true),
+                Came::Between => None,
+            };
+            assert!(!drained[0] && !drained[2], "crash at {crash:?}");
+            assert!(expected.is_none_or(|expected| drained[1] == expected), "crash at {crash:?}: {:?}", came.get());
+            let report = node.check(false).await.unwrap();
+            assert!(report.violations.is_empty(), "crash at {crash:?}: {:#?}", report.violations);
+        });
+        operations
+    };
+    for crash in 1..=run(None) {
+        run(Some(crash));
+    }
 }

@@ -180,7 +180,7 @@ impl Inner {
     async fn grow_hot(&self, pair: Pair) -> Result<()> {
         let places = self.allocate_on(&[pair.0, pair.1]).await?;
         if places.iter().any(|place| !self.array.works(*place)) || self.stopping.get() {
-            self.put_back(&places);
+            self.put_back(&places).await?;
             return Err(kura_block::Error::retry("a disk went out of service"));
         }
         let born = self.append(&Record::HotExtent { places: places.clone() });

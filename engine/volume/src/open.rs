@@ -4,13 +4,15 @@ use crate::extent::{Dirty, Extent};
 use crate::record::{Record, Spec};
 use crate::resync::{Resync, Told};
 use crate::settings::Settings;
+use crate::share::Share;
 use crate::store::{Inner, Store};
 use crate::tables::{Decoded, Tables, VolumeState};
 use crate::tier::Tier;
 use kura_array::hot::HotTable;
 use kura_array::{Array, Place, Places};
-use kura_block::{BLOCK_BYTES, ControllerId, DeviceId, Error, Kind, Result, Runtime, Shared};
+use kura_block::{BLOCK_BYTES, ControllerId, DeviceId, Error, Kind, Result, Runtime};
 use kura_journal::{Identity, JournalCopy, Limits, Lsn, Scan, Shape};
+use kura_snapshot::method::SharedPool;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -35,7 +37,7 @@ pub struct Parts {
     /// Its clock and tasks.
     pub runtime: Rc<dyn Runtime>,
     /// Control information shared with the other controllers.
-    pub shared: Arc<dyn Shared>,
+    pub shared: Arc<dyn SharedPool>,
     /// The pool's disks.
     pub array: Array,
     /// The journal's copies.
@@ -109,8 +111,8 @@ impl Inner {
     fn recovering(parts: Parts, tables: Tables) -> Self {
         Self {
             id: parts.id,
+            share: Share::new(parts.id, parts.controllers, parts.settings.sharing, parts.shared, &parts.runtime),
             runtime: parts.runtime,
-            shared: parts.shared,
             settings: parts.settings,
             hot: RefCell::new(HotTable::new(parts.settings.hot, parts.array.extent_blocks())),
             cooled: RefCell::default(),
@@ -134,7 +136,6 @@ impl Inner {
             tier: Tier::default(),
             owners: RefCell::default(),
             tables_changed: Cell::new(false),
-            reserve: RefCell::default(),
             freed: RefCell::default(),
             dirty_bytes: Cell::new(0),
             dirty_in_stripes: Cell::new(0),
@@ -162,6 +163,7 @@ impl Inner {
             room: Notify::new(),
             turn: tokio::sync::Mutex::new(()),
             counts: Cell::default(),
+            stops: Cell::default(),
         }
     }
 
@@ -386,10 +388,10 @@ impl Inner {
             held.entry(device).or_default().push(extent);
         }
         for (device, extents) in held {
-            self.shared.adopt(self.id, device, &extents).await?;
+            self.share.adopt(None, device, extents).await?;
         }
         for name in names {
-            self.shared.take_name(self.id, &name).await?;
+            self.share.take_name(&name).await?;
         }
         Ok(())
     }

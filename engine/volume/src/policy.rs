@@ -39,12 +39,6 @@ pub fn checkpoint_due(used_bytes: u64, ring_bytes: u64, dirty_pages: usize, page
     used_bytes >= ring_bytes / 2 || dirty_pages >= page_limit / 2
 }
 
-/// How many extents to lease at once: a sixteenth of what is free to one controller, so that a batch saves trips while
-/// there is plenty and the last extents are shared out one by one.
-pub fn lease_batch(free: u32) -> u32 {
-    (free / 16).clamp(1, 64)
-}
-
 /// How long a rebuild rests after it moved `bytes` in `took`: not at all while nobody uses the volumes, as long as the
 /// move took while somebody does, and in any case so long that it keeps to `limit_bytes_per_s` (0: no limit).
 pub fn rebuild_rest(took: Duration, bytes: u64, busy: bool, limit_bytes_per_s: u64) -> Duration {
@@ -121,10 +115,5 @@ mod tests {
         assert_eq!(at(10, false), Migration::Now { urgent: true, any: false });
         assert_eq!(at(0, false), Migration::Now { urgent: true, any: true });
         assert_eq!(migration(0, 80, true, true), Migration::Rest, "it grows");
-    }
-
-    #[test]
-    fn the_last_extents_are_shared_out_one_by_one() {
-        assert_eq!([0, 1, 31, 32, 160, 1 << 20].map(lease_batch), [1, 1, 1, 2, 10, 64]);
     }
 }

@@ -259,7 +259,7 @@ impl Inner {
             match moved {
                 Ok(Some(copied)) => bytes += copied,
                 nothing => {
-                    self.put_back(&[to]);
+                    self.put_back(&[to]).await?;
                     failed = failed.or(nothing.err());
                 }
             }

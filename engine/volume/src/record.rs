@@ -346,7 +346,7 @@ impl Record {
             kind @ 20..=25 => Self::Versions(VersionRecord::decode(kind, &mut reader)?),
             30 => Self::Promote { volume: reader.u64()?, index: reader.u32()?, places: decode_places(&mut reader)? },
             31 => Self::Demote { volume: reader.u64()?, index: reader.u32()? },
-            kind @ 40..=44 => Self::Owner(OwnerRecord::decode(kind, &mut reader)?),
+            kind @ 40..=45 => Self::Owner(OwnerRecord::decode(kind, &mut reader)?),
             32 => Self::TierRules { volume: reader.u64()?, rules: TierRules::decode(&mut reader)? },
             kind => {
                 return Err(Error::corrupt(format!(

@@ -1,7 +1,6 @@
-//! Free extents leased in advance, and giving them back.
+//! Taking free extents of the pool, and giving them back.
 
 use crate::extent::Extent;
-use crate::policy;
 use crate::record::Record;
 use crate::store::Inner;
 use crate::tables::VolumeState;
@@ -10,7 +9,7 @@ use kura_array::policy::{Candidate, choose_disks};
 use kura_array::{Class, Member, Place, Places, Shape};
 use kura_block::{DeviceId, Error, ExtentId, Kind, Result};
 use kura_journal::Lsn;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Places given up, waiting to go back to the pool.
@@ -37,30 +36,6 @@ impl Freed {
     }
 }
 
-/// Extents this controller leased and does not use yet.
-#[derive(Default)]
-pub(crate) struct Reserve {
-    leased: BTreeMap<DeviceId, VecDeque<ExtentId>>,
-    /// Extents taken from each disk since the start.
-    taken: BTreeMap<DeviceId, u32>,
-}
-
-impl Reserve {
-    pub fn len(&self, device: DeviceId) -> u32 {
-        self.leased.get(&device).map_or(0, |extents| extents.len() as u32)
-    }
-
-    fn take(&mut self, device: DeviceId) -> Option<ExtentId> {
-        let extent = self.leased.get_mut(&device)?.pop_front()?;
-        *self.taken.entry(device).or_default() += 1;
-        Some(extent)
-    }
-
-    fn put(&mut self, device: DeviceId, extents: impl IntoIterator<Item = ExtentId>) {
-        self.leased.entry(device).or_default().extend(extents);
-    }
-}
-
 impl Inner {
     /// Disks that take volumes' data: those of the slow class, or all where there are none.
     pub fn data_disks(&self) -> Vec<DeviceId> {
@@ -73,7 +48,7 @@ impl Inner {
         fit.map(|member| member.id).collect()
     }
 
-    /// Takes places for so many copies from the reserve, none on the disks of `beside`, leasing more where it has none.
+    /// Takes places for so many copies, none on the disks of `beside`.
     pub async fn allocate(&self, copies: usize, beside: &[Place]) -> Result<Places> {
         let beside = |device: &DeviceId| beside.iter().any(|place| place.device == *device);
         let disks: Vec<_> = self.data_disks().into_iter().filter(|device| !beside(device)).collect();
@@ -94,21 +69,27 @@ impl Inner {
     async fn allocate_free(&self, copies: usize, disks: &[DeviceId]) -> Result<Places> {
         let mut candidates = Vec::new();
         for device in disks.iter().copied() {
-            let free = self.shared.free(device).await? + self.reserve.borrow().len(device);
-            let taken = self.reserve.borrow().taken.get(&device).copied().unwrap_or(0);
-            candidates.push(Candidate { device, free, taken });
+            let free = self.share.available(device).await?;
+            candidates.push(Candidate { device, free, taken: self.share.taken(device) });
         }
         let mut places = Places::new();
         while places.len() < copies {
-            let Some(devices) = choose_disks(copies - places.len(), &candidates) else {
-                self.put_back(&places);
+            let devices = choose_disks(copies - places.len(), &candidates).or_else(|| {
+                // Others may have leased what they do not use: who takes it has it given back.
+                for candidate in &mut candidates {
+                    candidate.free = candidate.free.max(1);
+                }
+                choose_disks(copies - places.len(), &candidates)
+            });
+            let Some(devices) = devices else {
+                self.put_back(&places).await?;
                 return Err(Error::full(format!(
                     "the pool is full: {copies} disks with a free extent are needed; delete or trim something, or add a disk"
                 )));
             };
             for device in devices {
                 // Where another controller was quicker, the next turn chooses without this disk.
-                if let Some(extent) = self.lease_one(device).await? {
+                if let Some(extent) = self.share.take(device).await? {
                     places.push(Place { device, extent });
                 }
                 candidates.retain(|candidate| candidate.device != device);
@@ -121,8 +102,8 @@ impl Inner {
     pub async fn allocate_on(&self, disks: &[DeviceId]) -> Result<Places> {
         let mut places = Places::new();
         for device in disks {
-            let Some(extent) = self.lease_one(*device).await? else {
-                self.put_back(&places);
+            let Some(extent) = self.share.take(*device).await? else {
+                self.put_back(&places).await?;
                 return Err(Error::full(format!("disk {} has no free extent", device.0)));
             };
             places.push(Place { device: *device, extent });
@@ -130,22 +111,12 @@ impl Inner {
         Ok(places)
     }
 
-    async fn lease_one(&self, device: DeviceId) -> Result<Option<ExtentId>> {
-        let kept = self.reserve.borrow_mut().take(device);
-        if kept.is_some() {
-            return Ok(kept);
-        }
-        let batch = policy::lease_batch(self.shared.free(device).await?);
-        let extents = self.shared.lease(self.id, device, batch).await?;
-        let reserve = &mut *self.reserve.borrow_mut();
-        reserve.put(device, extents);
-        Ok(reserve.take(device))
-    }
-
-    pub fn put_back(&self, places: &[Place]) {
+    /// Gives places up that were taken and not used.
+    pub async fn put_back(&self, places: &[Place]) -> Result<()> {
         for place in places {
-            self.reserve.borrow_mut().put(place.device, [place.extent]);
+            self.share.free(place.device, vec![place.extent]).await?;
         }
+        Ok(())
     }
 
     /// Places for a group. Where too few disks work, one with parity takes the place of a disk that failed for one of its
@@ -162,8 +133,8 @@ impl Inner {
         let failed = members.iter().find(|member| !member.works() && takes_data(member) && !leaving(member));
         let Some(failed) = failed else { return Err(full) };
         let mut places = self.allocate(shape.width() - 1, &[]).await.map_err(|_| full.clone())?;
-        let Some(extent) = self.lease_one(failed.id).await? else {
-            self.put_back(&places);
+        let Some(extent) = self.share.take(failed.id).await? else {
+            self.put_back(&places).await?;
             return Err(full);
         };
         places.push(Place { device: failed.id, extent });
@@ -194,8 +165,7 @@ impl Inner {
             self.rebuilder.notify_one();
         }
         if !open || gone || volume.deleted.get() {
-            self.put_back(&places);
-            return Ok(());
+            return self.put_back(&places).await;
         }
         let born = self.append(&Record::Map { volume: volume.id, index: first, places: places.clone() });
         let blocks = self.array.extent_blocks();
@@ -269,11 +239,15 @@ impl Inner {
             !free
         });
         self.dirty_pages.borrow_mut().append(&mut dirty_pages);
+        let mut extents: BTreeMap<DeviceId, Vec<ExtentId>> = BTreeMap::new();
         for places in back {
             self.array.discard(&places).await;
             for place in &places {
-                self.shared.give_back(self.id, place.device, &[place.extent]).await?;
+                extents.entry(place.device).or_default().push(place.extent);
             }
+        }
+        for (device, extents) in extents {
+            self.share.free(device, extents).await?;
         }
         Ok(())
     }

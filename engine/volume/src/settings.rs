@@ -2,6 +2,7 @@
 
 use crate::snapshot::{Saving, WhenFull};
 use kura_array::hot::HotSettings;
+use kura_snapshot::method::Kind as Sharing;
 
 /// What a store may take.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,8 @@ pub struct Settings {
     pub saving: Saving,
     /// What a full pool does with snapshots.
     pub when_full: WhenFull,
+    /// How controllers share what is free: the same with all of them.
+    pub sharing: Sharing,
 }
 
 impl Default for Settings {
@@ -41,6 +44,7 @@ impl Default for Settings {
             hot: HotSettings::TODAY,
             saving: Saving::default(),
             when_full: WhenFull::default(),
+            sharing: Sharing::default(),
         }
     }
 }

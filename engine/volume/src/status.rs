@@ -43,6 +43,10 @@ pub struct VolumeStatus {
     pub allocated_bytes: u64,
     /// Handles open.
     pub open: u32,
+    /// The number of the volumes that move with it: its PoolVOL's, or its own where it has none.
+    pub family: u64,
+    /// What clients have asked of it since it is here: a request counts once, and again for every 64 KiB.
+    pub work: u64,
     /// Snapshots and clones made of it.
     pub snapshots: u32,
     /// What it is besides, where it is a snapshot or clone itself.
@@ -59,13 +63,12 @@ pub struct Space {
 }
 
 impl Store {
-    /// What takes the space; looks at the map of every volume.
+    /// What takes the space.
     pub fn space(&self) -> Space {
         let mut space = Space::default();
         for volume in self.inner.tables.borrow().volumes.values() {
             let (width, columns) = volume.shape.cost();
-            let mapped = volume.map.borrow().iter().flatten().count() as u64;
-            let raw_bytes = mapped * self.inner.array.extent_bytes() / columns * width;
+            let raw_bytes = u64::from(volume.mapped()) * self.inner.array.extent_bytes() / columns * width;
             *(if volume.is_pool() { &mut space.snapshot_bytes } else { &mut space.volume_bytes }) += raw_bytes;
         }
         space

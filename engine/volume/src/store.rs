@@ -7,17 +7,18 @@ use crate::policy;
 use crate::rebuild::Held;
 use crate::record::{Record, Spec};
 pub(crate) use crate::reserve::Freed;
-use crate::reserve::Reserve;
 use crate::settings::Settings;
-use crate::snapshot::{ReplayedEntries, Tidying};
+use crate::share::Share;
+use crate::snapshot::{ReplayedEntries, Stops, Tidying};
 use crate::status::{Status, VolumeStatus};
 use crate::stripe::StripeId;
 use crate::tables::{Tables, VolumeState};
 use crate::tier::Tier;
 use kura_array::Array;
 use kura_array::hot::{HotTable, MirrorId};
-use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime, Shared};
+use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime};
 use kura_journal::{Journal, Lsn};
+use kura_snapshot::method::{Counters, Kind as Sharing};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
@@ -31,7 +32,6 @@ const JOIN_STEP: Duration = Duration::from_millis(5);
 pub(crate) struct Inner {
     pub id: ControllerId,
     pub runtime: Rc<dyn Runtime>,
-    pub shared: Arc<dyn Shared>,
     pub settings: Settings,
     pub array: Array,
     /// The disks that hold the journal's copies, by the copies' numbers.
@@ -40,7 +40,8 @@ pub(crate) struct Inner {
     pub journal: OnceCell<Journal>,
     pub tables: RefCell<Tables>,
     pub tables_changed: Cell<bool>,
-    pub reserve: RefCell<Reserve>,
+    /// Free extents and names, which all controllers share.
+    pub share: Share,
     pub freed: RefCell<Vec<Freed>>,
     pub dirty_bytes: Cell<u64>,
     /// Of these, bytes of volumes with parity.
@@ -121,6 +122,8 @@ pub(crate) struct Inner {
     /// Held by the writer that is the next to get room: those behind it are not woken in vain.
     pub turn: tokio::sync::Mutex<()>,
     pub counts: Cell<Status>,
+    /// What making snapshots has kept waiting.
+    pub stops: Cell<Stops>,
 }
 
 /// One controller's volumes; clones are the same store.
@@ -134,10 +137,10 @@ impl Store {
     pub async fn create(&self, spec: Spec) -> Result<VolumeStatus> {
         spec.check()?;
         let inner = &self.inner;
-        inner.shared.take_name(inner.id, &spec.name).await?;
+        inner.share.take_name(&spec.name).await?;
         let made = self.create_named(&spec).await;
         if made.is_err() {
-            inner.shared.drop_name(&spec.name).await?;
+            inner.share.drop_name(&spec.name).await?;
         }
         made
     }
@@ -173,7 +176,7 @@ impl Store {
         inner.check_childless(&volume)?;
         inner.remove(&volume);
         inner.commit_all().await?;
-        inner.shared.drop_name(name).await?;
+        inner.share.drop_name(name).await?;
         inner.checkpointer.notify_one();
         Ok(())
     }
@@ -240,6 +243,11 @@ impl Store {
         }
     }
 
+    /// How long writes stood still while snapshots were made.
+    pub fn snapshot_stops(&self) -> Stops {
+        self.inner.stops.get()
+    }
+
     /// Takes a disk out of service; durable when the future resolves.
     pub async fn fail_disk(&self, device: DeviceId) -> Result<()> {
         self.inner.fail_disk(device).await
@@ -252,7 +260,12 @@ impl Store {
 
     /// Extents of a disk that this controller leased and does not use yet.
     pub fn leased(&self, device: DeviceId) -> u32 {
-        self.inner.reserve.borrow().len(device)
+        self.inner.share.reserved(device)
+    }
+
+    /// How the pool is shared, and what that has cost since the start.
+    pub fn sharing(&self) -> (Sharing, Counters) {
+        (self.inner.settings.sharing, self.inner.share.counters())
     }
 
     /// A disk gives what it holds to the others and takes nothing new; durable when the future resolves.
@@ -394,7 +407,7 @@ impl Inner {
     }
 
     pub fn status_of(&self, volume: &VolumeState) -> VolumeStatus {
-        let mapped = volume.map.borrow().iter().flatten().count() as u64;
+        let mapped = u64::from(volume.mapped());
         let slots = volume.branch().map_or(0, |branch| branch.pvol.borrow().index.len() as u64);
         VolumeStatus {
             id: volume.id,
@@ -402,6 +415,8 @@ impl Inner {
             shape: volume.shape,
             allocated_bytes: mapped * self.array.extent_bytes() + Self::bytes_of(slots),
             open: volume.opened.get(),
+            family: volume.branch().map_or(volume.id, |branch| branch.family.pool.id),
+            work: volume.work.get(),
             snapshots: volume.branch().map_or(0, |branch| branch.pvol.borrow().pairs.live().len() as u32),
             svol: Self::svol_status(volume),
         }

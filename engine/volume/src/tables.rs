@@ -11,7 +11,8 @@
 //!  fast copies u32, (volume u64, index u32, born u64, places as in records) each
 //!  volumes with tier rules u32, (volume u64, rules as in records) each
 //!  families that may come u32, (ticket u64, from u16, bytes u32, here u32, bytes of the image) each
-//!  families that went u32, (to u16, ticket u64, LSN u64) each,  LSN of the last departure u64
+//!  families that went u32, (to u16, ticket u64, LSN u64) each,  LSN of the last departure u64,
+//!    drained u8
 //! ```
 
 use crate::extent::{Dirty, Extent, Group};
@@ -35,6 +36,8 @@ pub(crate) struct VolumeState {
     pub shape: Shape,
     /// Extents by number, whole groups of them; `None` where nothing is allocated.
     pub map: RefCell<Vec<Option<Rc<Extent>>>>,
+    /// Of these, those that are allocated.
+    mapped: Cell<u32>,
     /// Blocks that lie in the hot area, by number.
     pub hot: RefCell<BTreeMap<u64, HotPlace>>,
     /// Blocks not at their place yet, by number.
@@ -49,6 +52,8 @@ pub(crate) struct VolumeState {
     pub tier: Cell<TierRules>,
     /// Requests of its regions.
     pub heat: HeatMap,
+    /// What clients have asked of it here: a request counts once, and again for every 64 KiB.
+    pub work: Cell<u64>,
     pub deleted: Cell<bool>,
     /// It is another controller's; here it counts as deleted.
     pub departed: Cell<bool>,
@@ -70,11 +75,20 @@ impl Drop for Stay {
 
 impl VolumeState {
     pub fn new(id: u64, spec: Spec, shape: Shape, extent_bytes: u64) -> Self {
-        let volume = Self {
+        let volume = Self::unmapped(id, spec, shape);
+        volume.fit_map(extent_bytes);
+        volume
+    }
+
+    /// As [`VolumeState::new`], without a map: what a snapshot has of its own lies in slots, so that it costs the same for
+    /// a volume of any size.
+    pub fn unmapped(id: u64, spec: Spec, shape: Shape) -> Self {
+        Self {
             id,
             spec: RefCell::new(spec),
             shape,
             map: RefCell::default(),
+            mapped: Cell::new(0),
             hot: RefCell::default(),
             dirty: RefCell::default(),
             branch: RefCell::default(),
@@ -82,14 +96,18 @@ impl VolumeState {
             held: Cell::new(false),
             tier: Cell::default(),
             heat: HeatMap::default(),
+            work: Cell::new(0),
             deleted: Cell::new(false),
             staying: Cell::new(0),
             kept_cold: Cell::new(0),
             departed: Cell::new(false),
             opened: Cell::new(0),
-        };
-        volume.fit_map(extent_bytes);
-        volume
+        }
+    }
+
+    /// Extents that are allocated.
+    pub fn mapped(&self) -> u32 {
+        self.mapped.get()
     }
 
     /// Keeps the volume with this controller as long as what this returns lives: more records of it are to come.
@@ -109,7 +127,11 @@ impl VolumeState {
             return;
         }
         let groups = self.size_bytes().div_ceil(extent_bytes * u64::from(self.shape.extents()));
-        self.map.borrow_mut().resize((groups * u64::from(self.shape.extents())) as usize, None);
+        let extents = (groups * u64::from(self.shape.extents())) as usize;
+        let mut map = self.map.borrow_mut();
+        let cut_off = map.iter().skip(extents).flatten().count() as u32;
+        self.mapped.set(self.mapped.get() - cut_off);
+        map.resize(extents, None);
     }
 
     /// The first extent of the group of an extent.
@@ -134,7 +156,8 @@ impl VolumeState {
             .get_mut(extents.start as usize..extents.end as usize)
             .ok_or_else(|| Error::corrupt(format!("extent {first} is mapped beyond the end of volume {}", self.id)))?;
         for (slot, extent) in slots.iter_mut().zip(&made) {
-            *slot = Some(Rc::clone(extent));
+            let before = slot.replace(Rc::clone(extent));
+            self.mapped.set(self.mapped.get() + u32::from(before.is_none()));
         }
         Ok(made)
     }
@@ -144,7 +167,9 @@ impl VolumeState {
         let first = self.first_of(index) as usize;
         let mut map = self.map.borrow_mut();
         let slots = map.iter_mut().skip(first).take(self.shape.extents() as usize);
-        slots.filter_map(Option::take).collect()
+        let taken: Vec<_> = slots.filter_map(Option::take).collect();
+        self.mapped.set(self.mapped.get() - taken.len() as u32);
+        taken
     }
 
     /// Takes all groups out of the map.
@@ -287,14 +312,20 @@ impl Tables {
         for _ in 0..reader.u32()? {
             let id = reader.u64()?;
             let (spec, shape) = (Spec::decode(&mut reader)?, decode_shape(&mut reader)?);
-            let volume = VolumeState::new(id, spec, shape, extent_bytes);
-            for _ in 0..reader.u32()? {
+            let volume = VolumeState::unmapped(id, spec, shape);
+            let groups = reader.u32()?;
+            if groups > 0 {
+                volume.fit_map(extent_bytes);
+            }
+            for _ in 0..groups {
                 let (first, born) = (reader.u32()?, reader.u64()?);
                 volume.put_group(first, born, decode_places(&mut reader)?, Extent::stored)?;
             }
-            if let Some(branch) = BranchFacts::decode(&mut reader)? {
-                branches.push((id, branch));
+            let branch = BranchFacts::decode(&mut reader)?;
+            if branch.as_ref().is_none_or(BranchFacts::has_home) {
+                volume.fit_map(extent_bytes);
             }
+            branches.extend(branch.map(|branch| (id, branch)));
             tables.volumes.insert(id, Rc::new(volume));
         }
         // A PVOL is older than its SVOL, whose number is higher.

@@ -7,6 +7,9 @@ use crate::tables::VolumeState;
 use kura_block::{BLOCK_BYTES, Block, Bufs, Error, Geometry, Local, Result, Run};
 use std::rc::Rc;
 
+/// Blocks of a request that are as much work as the request by itself.
+const WORK_BLOCKS: u64 = 16;
+
 /// A volume of a store, opened: a block device with any alignment. Clones and handles see the same bytes.
 pub struct Volume {
     store: Store,
@@ -53,6 +56,14 @@ impl Volume {
         if spec.read_only { Err(Error::read_only(format!("volume {} is read-only", spec.name))) } else { Ok(()) }
     }
 
+    /// Counts a request for these blocks, and what it looks up: where each of their extents lies.
+    fn look_up(&self, first: u64, end: u64) {
+        self.state.work.set(self.state.work.get() + 1 + (end - first) / WORK_BLOCKS);
+        let blocks = self.store.inner.array.extent_blocks() as u64;
+        let last = end.max(first + 1) - 1;
+        self.store.inner.share.looked_up(last / blocks - first / blocks + 1);
+    }
+
     fn count(&self, add: impl FnOnce(&mut Status)) {
         let mut counts = self.store.inner.counts.get();
         add(&mut counts);
@@ -90,6 +101,7 @@ impl Block for Volume {
             let unit = BLOCK_BYTES as u64;
             let (first, end) = (offset / unit, (offset + len as u64).div_ceil(unit));
             self.store.inner.note_use(&self.state, first, end, false);
+            self.look_up(first, end);
             let blocks = self.store.inner.read_seen(&self.state, first, end).await?;
             self.count(|counts| {
                 counts.reads += 1;
@@ -107,6 +119,7 @@ impl Block for Volume {
             let unit = BLOCK_BYTES as u64;
             let end = (offset + data.len() as u64).div_ceil(unit);
             self.store.inner.note_use(&self.state, offset / unit, end, true);
+            self.look_up(offset / unit, end);
             self.store.inner.write_bytes(&self.state, offset, &data).await?;
             self.count(|counts| {
                 counts.writes += 1;

@@ -2,8 +2,9 @@
 
 use crate::Snapshot;
 use crate::resources::{
-    CheckResult, Controller, Disk, DiskClass, DiskState, DrainedController, Health, Layout, MovedVolume, NewVolume,
-    Pool, RecordedOp, RecordedRequest, Recording, RecordingState, StayingVolume, Timestamp, Volume,
+    CheckResult, Controller, ControllerSharing, Disk, DiskClass, DiskState, DrainedController, Health, Layout,
+    MovedVolume, NewVolume, Pool, RecordedOp, RecordedRequest, Recording, RecordingState, SnapshotStops, StayingVolume,
+    StopsUpTo, Timestamp, Volume,
 };
 use kura_controller as engine;
 use std::time::{Duration, SystemTime};
@@ -186,6 +187,32 @@ impl From<engine::ControllerInfo> for Controller {
             writes: info.writes,
             read_bytes: info.read_bytes,
             written_bytes: info.written_bytes,
+            sharing: ControllerSharing {
+                method: info.method.to_string(),
+                shared_accesses: info.sharing.shared_reads + info.sharing.shared_updates,
+                messages: info.sharing.messages,
+                drops: info.sharing.drops,
+                local_hits: info.sharing.hits,
+                carried: info.carried,
+            },
+            snapshot_stops: info.snapshot_stops.into(),
+        }
+    }
+}
+
+impl From<engine::Stops> for SnapshotStops {
+    fn from(stops: engine::Stops) -> Self {
+        let mut sum = 0;
+        let up_to = engine::Stops::BOUNDS_US.into_iter().zip(stops.counts).map(|(us, count)| {
+            sum += count;
+            StopsUpTo { us, count: sum }
+        });
+        Self {
+            up_to: up_to.collect(),
+            count: stops.count(),
+            longest_ns: stops.longest.as_nanos() as u64,
+            total_ns: stops.total.as_nanos() as u64,
+            records: stops.records,
         }
     }
 }

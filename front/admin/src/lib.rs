@@ -42,9 +42,10 @@ pub use replicas::{
     Follow, NewPoint, NewTransfer, PartHash, Replica, ReplicaState, ReplicaTransfer, Replicas, ReplicationJob,
 };
 pub use resources::{
-    CheckRequest, CheckResult, Controller, Disk, DiskClass, DiskState, DrainedController, Health, Job, JobState,
-    Layout, MoveVolume, MovedVolume, NewDisk, NewRecording, NewVolume, Pool, RecordedOp, RecordedRequest, Recording,
-    RecordingState, ResizeVolume, Status, StayingVolume, Timestamp, Volume,
+    CheckRequest, CheckResult, Controller, ControllerSharing, Disk, DiskClass, DiskState, DrainedController, Health,
+    Job, JobState, Layout, MoveVolume, MovedVolume, NewDisk, NewRecording, NewVolume, Pool, RecordedOp,
+    RecordedRequest, Recording, RecordingState, ResizeVolume, SnapshotStops, Status, StayingVolume, StopsUpTo,
+    Timestamp, Volume,
 };
 pub use routes::{Admin, Disks, router};
 pub use server::{Access, Listener, serve};

@@ -18,7 +18,27 @@ pub(crate) fn render(status: &Status, tier: &TierStatus, jobs: &[ReplicationJob]
         tell_tier(tier);
         jobs.iter().for_each(tell_job);
     });
-    recorder.handle().render()
+    recorder.handle().render() + &stops(&status.controllers)
+}
+
+/// How long writes stood still while snapshots were made, as a histogram: it is counted below, where they are made.
+fn stops(controllers: &[Controller]) -> String {
+    const NAME: &str = "kura_snapshot_stop_seconds";
+    let mut text =
+        format!("# HELP {NAME} Time that writes stood still while snapshots were made\n# TYPE {NAME} histogram\n");
+    for Controller { id, snapshot_stops: stops, .. } in controllers {
+        let mut line = |what: &str, bound: &str, value: String| {
+            text += NAME;
+            text += &[what, "{controller=\"", &id.to_string(), "\"", bound, "} ", &value, "\n"].concat();
+        };
+        for up_to in &stops.up_to {
+            line("_bucket", &format!(",le=\"{}\"", up_to.us as f64 / 1e6), up_to.count.to_string());
+        }
+        line("_bucket", ",le=\"+Inf\"", stops.count.to_string());
+        line("_sum", "", (stops.total_ns as f64 / 1e9).to_string());
+        line("_count", "", stops.count.to_string());
+    }
+    text
 }
 
 fn describe() {
@@ -43,6 +63,12 @@ fn describe() {
     describe_counter!("kura_controller_writes_total", "Writes since the start");
     describe_counter!("kura_controller_read_bytes_total", Unit::Bytes, "Bytes read since the start");
     describe_counter!("kura_controller_written_bytes_total", Unit::Bytes, "Bytes written since the start");
+    describe_counter!("kura_controller_shared_accesses_total", "Accesses to memory that controllers share");
+    describe_counter!("kura_controller_messages_total", "Messages to other controllers about what they share");
+    describe_counter!("kura_controller_drops_total", "What was known of the pool and dropped for a message");
+    describe_counter!("kura_controller_local_hits_total", "Look-ups and extents taken without shared memory");
+    describe_counter!("kura_controller_carried_total", "Requests whose volume is another controller's by now");
+    describe_counter!("kura_controller_snapshot_records_total", "Journal records that snapshots are");
     describe_gauge!("kura_volume_size_bytes", Unit::Bytes, "Size of the volume");
     describe_gauge!("kura_volume_allocated_bytes", Unit::Bytes, "Bytes of extents it holds, one copy counted");
     describe_gauge!("kura_volume_raw_bytes", Unit::Bytes, "Bytes of extents it holds, all copies counted");
@@ -107,6 +133,12 @@ fn tell_controller(controller: &Controller) {
     counter!("kura_controller_writes_total", &labels).absolute(controller.writes);
     counter!("kura_controller_read_bytes_total", &labels).absolute(controller.read_bytes);
     counter!("kura_controller_written_bytes_total", &labels).absolute(controller.written_bytes);
+    counter!("kura_controller_shared_accesses_total", &labels).absolute(controller.sharing.shared_accesses);
+    counter!("kura_controller_messages_total", &labels).absolute(controller.sharing.messages);
+    counter!("kura_controller_drops_total", &labels).absolute(controller.sharing.drops);
+    counter!("kura_controller_local_hits_total", &labels).absolute(controller.sharing.local_hits);
+    counter!("kura_controller_carried_total", &labels).absolute(controller.sharing.carried);
+    counter!("kura_controller_snapshot_records_total", &labels).absolute(controller.snapshot_stops.records);
 }
 
 fn tell_job(job: &ReplicationJob) {

@@ -288,6 +288,54 @@ pub struct Controller {
     pub read_bytes: u64,
     /// Bytes written since the start.
     pub written_bytes: u64,
+    /// What sharing the pool with the other controllers has cost.
+    #[serde(default)]
+    pub sharing: ControllerSharing,
+    /// How long writes stood still while snapshots were made.
+    #[serde(default)]
+    pub snapshot_stops: SnapshotStops,
+}
+
+/// What sharing the pool has cost a controller since the start: divided by its reads and writes, what a request costs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ControllerSharing {
+    /// How free extents are shared: `aggregate`, `message`, `access-change` or `lease`.
+    pub method: String,
+    /// Accesses to memory that all controllers share: reads of what is free, and changes of it.
+    pub shared_accesses: u64,
+    /// Messages sent to other controllers about it, one for each that gets it.
+    pub messages: u64,
+    /// What it knew and dropped because another controller said that it has changed.
+    pub drops: u64,
+    /// Look-ups and extents taken without an access to shared memory.
+    pub local_hits: u64,
+    /// Requests that other controllers did for clients that are connected to this one: their volumes have moved.
+    pub carried: u64,
+}
+
+/// How long writes of a controller's volumes stood still while snapshots were made, since the start: once for all that were made
+/// at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SnapshotStops {
+    /// How many stops there were.
+    pub count: u64,
+    /// The longest, in nanoseconds.
+    pub longest_ns: u64,
+    /// All of them, one after the other, in nanoseconds.
+    pub total_ns: u64,
+    /// Records of the journal that the snapshots are: the work of a stop, whatever the volume's size.
+    pub records: u64,
+    /// Stops that were as long at most, by length.
+    pub up_to: Vec<StopsUpTo>,
+}
+
+/// Stops that were so long at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StopsUpTo {
+    /// The length in microseconds.
+    pub us: u64,
+    /// How many.
+    pub count: u64,
 }
 
 /// The node at a glance.

@@ -5,7 +5,8 @@
 //!
 //! 1. [`handshake`] negotiates, on any thread. It asks [`Exports`] what there is, upgrades to TLS, and ends in a
 //!    [`Session`], which may be sent to another thread.
-//! 2. [`transmit`] serves the session from a [`kura_block::Block`] until the client leaves.
+//! 2. [`transmit`] serves the session from a [`kura_block::Block`] until the client leaves, or gives it back when the volume is
+//!    another thread's, to be served there from where it stands.
 //!
 //! [`Server`] does the first step for every client of a [`Listener`] and hands the sessions over.
 //!
@@ -39,4 +40,4 @@ pub use server::Server;
 pub use session::Session;
 pub use socket::Socket;
 pub use tls::{Tls, TlsKeys};
-pub use transmit::transmit;
+pub use transmit::{Ended, transmit};

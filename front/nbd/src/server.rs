@@ -79,7 +79,7 @@ async fn negotiate<E: Exports>(
         Ok(None) => tracing::debug!(%peer, "NBD client left without an export"),
         Err(hangup) => tracing::info!(%peer, %hangup, "NBD client dropped while negotiating"),
         Ok(Some(mut session)) => {
-            if let Err(error) = session.stream.socket_mut().detach() {
+            if let Err(error) = session.detach() {
                 return tracing::warn!(%peer, %error, "NBD client lost on its way to its volume");
             }
             session.place = Some(place);

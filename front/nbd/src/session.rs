@@ -3,6 +3,8 @@
 use crate::export::Export;
 use crate::socket::Socket;
 use crate::tls::Stream;
+use crate::transmit::Input;
+use std::io;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// A client that has chosen its export and is about to send requests: hand it to [`crate::transmit`] on the thread
@@ -13,13 +15,15 @@ pub struct Session<S> {
     pub(crate) structured: bool,
     /// The metadata contexts it selected; the number that stands for one in replies is its place here, from 1 on.
     pub(crate) contexts: Vec<String>,
+    /// What has come of its next requests, where it was served before.
+    pub(crate) input: Option<Input>,
     /// Its place among the connections a server takes, given up when the session is dropped.
     pub(crate) place: Option<OwnedSemaphorePermit>,
 }
 
 impl<S> Session<S> {
     pub(crate) fn new(stream: Stream<S>, export: Export, structured: bool, contexts: Vec<String>) -> Self {
-        Self { stream, export, structured, contexts, place: None }
+        Self { stream, export, structured, contexts, place: None, input: None }
     }
 
     /// The export as it was when the client chose it.
@@ -29,6 +33,11 @@ impl<S> Session<S> {
 }
 
 impl Session<Socket> {
+    /// Leaves this thread: to be called before the session goes to another one.
+    pub fn detach(&mut self) -> io::Result<()> {
+        self.stream.socket_mut().detach()
+    }
+
     /// Who is at the other end, for people.
     pub fn peer(&self) -> &str {
         self.stream.socket().peer()

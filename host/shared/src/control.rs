@@ -68,6 +68,11 @@ impl ControlTables {
         Control { shared: Arc::clone(self), me, epoch }
     }
 
+    /// Entries of the pool.
+    pub fn entries(&self) -> u32 {
+        self.lock().pool.count()
+    }
+
     /// Entries that nobody holds.
     pub fn free(&self) -> u32 {
         self.lock().pool.free()
@@ -135,6 +140,17 @@ impl Tables {
         }
     }
 
+    fn expel(&mut self, dead: ControllerId) {
+        if let Some(member) = self.members.get_mut(&dead) {
+            member.is_expelled = true;
+            member.inbox.clear();
+            member.wake();
+        }
+        for peer in self.peers(dead) {
+            self.post(dead, peer, &Message::Gone);
+        }
+    }
+
     fn peers(&self, me: ControllerId) -> Vec<ControllerId> {
         let others = self.members.iter().filter(|(id, member)| **id != me && !member.is_expelled);
         others.map(|(id, _)| *id).collect()
@@ -167,6 +183,16 @@ impl Control {
     fn with<T: 'static>(&self, work: impl FnOnce(&mut Tables) -> Result<T>) -> Local<'_, Result<T>> {
         let done = self.tables().and_then(|mut tables| work(&mut tables));
         Box::pin(std::future::ready(done))
+    }
+}
+
+impl Drop for Control {
+    /// Nobody waits for a controller whose thread has ended.
+    fn drop(&mut self) {
+        let mut tables = self.shared.lock();
+        if tables.members.get(&self.me).is_some_and(|member| member.epoch == self.epoch && !member.is_expelled) {
+            tables.expel(self.me);
+        }
     }
 }
 
@@ -235,7 +261,8 @@ impl ControlMemory for Control {
     fn adopt(&self, from: Option<ControllerId>, entries: Vec<EntryId>) -> Local<'_, Result<()>> {
         self.with(|tables| {
             let is_claimed_once = |entry: EntryId, state| {
-                let other = holder(state).filter(|holder| Some(*holder) != from);
+                let is_passed = |holder: &ControllerId| Some(*holder) == from || from.is_some() && *holder == COMMON;
+                let other = holder(state).filter(|holder| !is_passed(holder));
                 other.map_or(Ok(()), |other| {
                     let (entry, me, other) = (entry.0, self.me.0, other.0);
                     let what = format!("pool entry {entry}: controller {me} holds it and so does controller {other}");
@@ -248,14 +275,7 @@ impl ControlMemory for Control {
 
     fn expel(&self, dead: ControllerId) -> Local<'_, Result<()>> {
         self.with(|tables| {
-            if let Some(member) = tables.members.get_mut(&dead) {
-                member.is_expelled = true;
-                member.inbox.clear();
-                member.wake();
-            }
-            for peer in tables.peers(dead) {
-                tables.post(dead, peer, &Message::Gone);
-            }
+            tables.expel(dead);
             Ok(())
         })
     }

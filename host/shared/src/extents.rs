@@ -92,12 +92,6 @@ impl Extents {
         self.free -= 1;
     }
 
-    /// Gives `extent`, which must be held, to another owner.
-    pub(crate) fn pass(&mut self, to: ControllerId, extent: ExtentId) {
-        let holder = self.holders[extent.0 as usize].replace(to);
-        assert!(holder.is_some(), "extent {} is free, and passed on", extent.0);
-    }
-
     /// Makes `extent`, which must be held, free.
     pub(crate) fn release(&mut self, extent: ExtentId) {
         let holder = self.holders[extent.0 as usize].take();

@@ -1,19 +1,21 @@
 //! [`InProcess`].
 
-use crate::extents::{Extents, State};
-use kura_block::{ControllerId, DeviceId, Error, ExtentId, Local, NameEntry, Result, Shared};
+use crate::ControlTables;
+use kura_block::{ControllerId, DeviceId, Error, Local, NameEntry, Result, Shared};
+use kura_snapshot::method::{ControlMemory, SharedPool};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The shared tables of the controllers of one process: put it behind an `Arc` and give each controller a clone.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct InProcess {
     tables: Mutex<Tables>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Tables {
-    devices: BTreeMap<DeviceId, Extents>,
+    devices: BTreeMap<DeviceId, Arc<ControlTables>>,
     names: BTreeMap<String, ControllerId>,
 }
 
@@ -30,65 +32,16 @@ impl InProcess {
 }
 
 impl Tables {
-    fn device(&mut self, device: DeviceId) -> Result<&mut Extents> {
+    fn device(&self, device: DeviceId) -> Result<&Arc<ControlTables>> {
         let missing = || Error::missing(format!("device {}: not in the table of free extents: add it first", device.0));
-        self.devices.get_mut(&device).ok_or_else(missing)
-    }
-
-    fn adopt(&mut self, owner: ControllerId, device: DeviceId, extents: &[ExtentId]) -> Result<()> {
-        let table = self.device(device)?;
-        for (at, &extent) in extents.iter().enumerate() {
-            let claim = format!("device {}, extent {}: controller {} holds it", device.0, extent.0, owner.0);
-            let refused = match table.state(extent) {
-                State::Free => {
-                    table.take(owner, extent);
-                    continue;
-                }
-                State::Held(other) => format!("{claim} and so does controller {}: check the pool", other.0),
-                State::Beyond => format!("{claim} but the device has only {} extents: check the pool", table.count()),
-            };
-            for &adopted in &extents[..at] {
-                table.release(adopted);
-            }
-            return Err(Error::corrupt(refused));
-        }
-        Ok(())
-    }
-
-    fn give_back(&mut self, owner: ControllerId, device: DeviceId, extents: &[ExtentId]) -> Result<()> {
-        let table = self.device(device)?;
-        for (at, &extent) in extents.iter().enumerate() {
-            if table.state(extent) == State::Held(owner) {
-                table.release(extent);
-                continue;
-            }
-            for &given in &extents[..at] {
-                table.take(owner, given);
-            }
-            let (device, extent, owner) = (device.0, extent.0, owner.0);
-            let what = format!("device {device}, extent {extent}: controller {owner} gives back what it does not hold");
-            return Err(Error::invalid(what));
-        }
-        Ok(())
-    }
-
-    fn pass(&mut self, from: ControllerId, to: ControllerId, device: DeviceId, extents: &[ExtentId]) -> Result<()> {
-        let table = self.device(device)?;
-        if let Some(other) = extents.iter().find(|extent| table.state(**extent) != State::Held(from)) {
-            let (device, extent, from) = (device.0, other.0, from.0);
-            let what = format!("device {device}, extent {extent}: controller {from} passes on what it does not hold");
-            return Err(Error::invalid(what));
-        }
-        for extent in extents {
-            table.pass(to, *extent);
-        }
-        Ok(())
+        self.devices.get(&device).ok_or_else(missing)
     }
 
     fn add_device(&mut self, device: DeviceId, extents: u32) -> Result<()> {
-        let table = self.devices.entry(device).or_default();
-        if extents < table.count() {
-            let (device, count) = (device.0, table.count());
+        let table = self.devices.entry(device).or_insert_with(|| ControlTables::new(extents));
+        let count = table.entries();
+        if extents < count {
+            let device = device.0;
             return Err(Error::invalid(format!("device {device}: cannot shrink from {count} to {extents} extents")));
         }
         table.grow(extents);
@@ -96,29 +49,13 @@ impl Tables {
     }
 }
 
+impl SharedPool for InProcess {
+    fn memory(&self, me: ControllerId, device: DeviceId) -> Result<Rc<dyn ControlMemory>> {
+        Ok(Rc::new(self.tables().device(device)?.join(me)))
+    }
+}
+
 impl Shared for InProcess {
-    fn adopt(&self, owner: ControllerId, device: DeviceId, extents: &[ExtentId]) -> Local<'_, Result<()>> {
-        ready(self.tables().adopt(owner, device, extents))
-    }
-
-    fn lease(&self, owner: ControllerId, device: DeviceId, count: u32) -> Local<'_, Result<Vec<ExtentId>>> {
-        ready(self.tables().device(device).map(|table| table.take_lowest(owner, count)))
-    }
-
-    fn give_back(&self, owner: ControllerId, device: DeviceId, extents: &[ExtentId]) -> Local<'_, Result<()>> {
-        ready(self.tables().give_back(owner, device, extents))
-    }
-
-    fn pass(
-        &self,
-        from: ControllerId,
-        to: ControllerId,
-        device: DeviceId,
-        extents: &[ExtentId],
-    ) -> Local<'_, Result<()>> {
-        ready(self.tables().pass(from, to, device, extents))
-    }
-
     fn free(&self, device: DeviceId) -> Local<'_, Result<u32>> {
         ready(self.tables().device(device).map(|table| table.free()))
     }

@@ -85,6 +85,11 @@ impl Kura {
         Ok(Side { name, target, server: Some(Rc::clone(&self.server)) })
     }
 
+    /// A volume that is there.
+    pub fn export(&self, name: &'static str) -> Side {
+        Side { name, target: uri(name, &self.data.join("nbd.sock")), server: Some(Rc::clone(&self.server)) }
+    }
+
     /// Runs a command of `kura` on this server; what it prints.
     pub fn ask(&self, args: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.binary);

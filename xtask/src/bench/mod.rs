@@ -6,6 +6,7 @@
 //! file under `target/bench/`.
 
 mod array;
+mod controllers;
 mod fio;
 mod image;
 pub mod kura;
@@ -35,6 +36,8 @@ pub struct Args {
 enum Name {
     /// Layouts beside each other, and beside Btrfs's RAID.
     Array(array::Args),
+    /// One controller beside two that share a pool.
+    Controllers(controllers::Args),
     /// Volumes over NBD beside the raw file, qemu-nbd and nbdkit.
     Nbd(nbd::Args),
     /// What the index of a million objects takes: memory, and a restart.
@@ -55,6 +58,7 @@ enum Name {
 pub fn run(args: &Args) -> Result<()> {
     match &args.name {
         Name::Array(args) => array::run(args),
+        Name::Controllers(args) => controllers::run(args),
         Name::Nbd(args) => nbd::run(args),
         Name::Object(args) => object::run(args),
         Name::Replicate(args) => replicate::run(args),

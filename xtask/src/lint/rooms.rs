@@ -71,7 +71,7 @@ const IN_TESTS: &[(&str, &[&str])] = &[
     ("kura-object", &["kura-sim"]),
     ("kura-snapshot", &["kura-sim", "kura-shared"]),
     // In process, what controllers share is as deterministic as they are.
-    ("kura-controller", &["kura-sim", "kura-shared"]),
+    ("kura-controller", &["kura-sim", "kura-shared", "kura-snapshot"]),
 ];
 
 /// Where the table is, for the complaint.

@@ -18,6 +18,7 @@ const WRITE_BUFFER_BYTES: RangeInclusive<u64> = (4 << 20)..=(64 << 30);
 const REBUILD_WIDTH: RangeInclusive<u64> = 1..=64;
 const WARN_AT_PERCENT: RangeInclusive<u8> = 10..=100;
 const DISK_TIMEOUT_S: RangeInclusive<u64> = 0..=3600;
+const BALANCE_S: RangeInclusive<u64> = 0..=3600;
 const DISK_QUEUE: RangeInclusive<u64> = 0..=256;
 const CONTROLLERS: RangeInclusive<u64> = 1..=64;
 const CONNECTIONS: RangeInclusive<u64> = 1..=65536;
@@ -139,6 +140,8 @@ impl Pool {
         }
         let (seconds, place) = (*self.disk_timeout_s.get_ref(), self.disk_timeout_s.span());
         within("pool.disk_timeout_s", seconds, place, DISK_TIMEOUT_S, findings);
+        let (seconds, place) = (*self.balance_s.get_ref(), self.balance_s.span());
+        within("pool.balance_s", seconds, place, BALANCE_S, findings);
         let (width, place) = (*self.rebuild_width.get_ref() as u64, self.rebuild_width.span());
         within("pool.rebuild_width", width, place, REBUILD_WIDTH, findings);
         within("pool.disk_queue", *self.disk_queue.get_ref() as u64, self.disk_queue.span(), DISK_QUEUE, findings);

@@ -145,6 +145,11 @@ pub struct Pool {
     pub saving: Saving,
     /// What happens when a write finds the pool full.
     pub when_full: WhenFull,
+    /// How controllers share what is free.
+    pub sharing: Sharing,
+    /// Seconds between looks at which controller has most to do, for a volume of its to move to the one with least; 0 never
+    /// looks.
+    pub balance_s: Spanned<u64>,
     /// Per cents of use from which on the pool warns, rising; none never warns.
     pub warn_at_percent: Spanned<Vec<u8>>,
     /// Seconds after which a disk that gives no answer counts as failed; 0 waits for ever.
@@ -205,6 +210,32 @@ pub enum WhenFull {
     Refuse,
     /// The oldest snapshots go until there is room.
     DropOldest,
+}
+
+/// How controllers share what is free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sharing {
+    /// Each has a part of its own, and takes no other's.
+    Aggregate,
+    /// Each knows all that is free, and tells the others what it takes.
+    Message,
+    /// What is free is looked up in shared memory, one extent at a time.
+    AccessChange,
+    /// What is free is leased in batches, and called back when there is no more.
+    #[default]
+    Lease,
+}
+
+impl From<Sharing> for kura_controller::Sharing {
+    fn from(sharing: Sharing) -> Self {
+        match sharing {
+            Sharing::Aggregate => Self::Aggregate,
+            Sharing::Message => Self::Message,
+            Sharing::AccessChange => Self::AccessChange,
+            Sharing::Lease => Self::Lease,
+        }
+    }
 }
 
 impl From<WhenFull> for kura_controller::WhenFull {
@@ -381,6 +412,8 @@ impl Default for Pool {
             rebuild_rate: Size(0),
             saving: Saving::default(),
             when_full: WhenFull::default(),
+            sharing: Sharing::default(),
+            balance_s: unplaced(0),
             warn_at_percent: unplaced(vec![80, 95]),
             disk_timeout_s: unplaced(30),
             rebuild_width: unplaced(4),

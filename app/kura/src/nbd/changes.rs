@@ -90,6 +90,8 @@ mod tests {
         let (name, layout) = (name.to_owned(), Layout::None);
         let svol = of.map(|(pvol, epoch)| SvolStatus { pvol: pvol.to_owned(), epoch, made_unix_s: 0, unique_bytes: 0 });
         VolumeInfo {
+            family: 1,
+            work: 0,
             spec: VolumeSpec { name, size_bytes: 4096, layout, thick: false, read_only: false },
             id: 1,
             controller: 0,

@@ -26,6 +26,7 @@ mod s3_clients;
 mod s3_crash;
 mod s3_snapshots;
 mod serving;
+mod sharing;
 mod snapshots;
 mod snapshots_crash;
 mod space;

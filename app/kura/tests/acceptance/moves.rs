@@ -137,6 +137,35 @@ fn a_volume_moves_while_a_client_uses_it() {
 }
 
 #[test]
+fn a_drain_is_remembered() {
+    let (home, mut server) = served();
+    home.ok(&["volume", "move", "v", "--controller", "1"]);
+    home.ok(&["controller", "drain", "1"]);
+    let is_drained = |home: &Home| json(home, &["controller", "list"])[1]["drained"].as_bool();
+    // After a crash, and after a stop, which leaves no record of it in the journal.
+    for crash in [true, false] {
+        if crash {
+            server.kill();
+        } else {
+            assert!(server.stop().success());
+        }
+        server = home.serve();
+        assert_eq!(is_drained(&home), Some(true), "after a crash: {crash}");
+        home.ok(&["volume", "create", "w", "--size", "64M"]);
+        assert_eq!(volume(&home, "w")["controller"], 0, "the smaller one is drained");
+        home.ok(&["volume", "delete", "w"]);
+        assert!(fails(&mut home.kura(&["controller", "drain", "0"])).contains("no other one"));
+    }
+    home.ok(&["controller", "resume", "1"]);
+    server.kill();
+    server = home.serve();
+    assert_eq!(is_drained(&home), Some(false));
+    home.ok(&["volume", "create", "w", "--size", "64M"]);
+    assert_eq!(volume(&home, "w")["controller"], 1);
+    drop(server);
+}
+
+#[test]
 fn ten_crashes_leave_one_owner_and_all_data() {
     let (home, mut server) = served();
     let seed = std::process::id().into();

@@ -150,6 +150,7 @@ macro_rules! request {
                         }
                     }
                     At::There(abroad) => {
+                        $self.0.harbour.carried.set($self.0.harbour.carried() + 1);
                         return abroad.ask(move |$device| Box::pin(async move { $work.await })).await;
                     }
                 }

@@ -10,16 +10,19 @@
 //!         ── forget ──────────────>                                         once that is durable
 //! ```
 //!
-//! A connection stays on its thread: what it asks for is carried to the new owner, until it connects anew. What must hold
-//! of the tables stands in `kura_volume`; what must hold of the ways there:
+//! What a connection asks for is carried to the new owner until whoever serves it follows, told by [`Controller::moved`]. What
+//! must hold of the tables stands in `kura_volume`; what must hold of the ways there:
 //! 1. A controller knows where a volume went, by number, from its departure until it comes back, and not longer.
 //! 2. So each controller on the way got the volume later than the one before it: the way ends, where it is or was deleted.
 
+mod balance;
 mod ferry;
 mod node;
+mod policy;
 
 use ferry::Course;
 
+pub use balance::Balancer;
 pub(crate) use ferry::Ferry;
 pub use node::{Drained, Moved};
 
@@ -50,13 +53,13 @@ pub(crate) struct Harbour {
     /// What other controllers' clients have open here.
     guests: RefCell<BTreeMap<u64, Rc<dyn Block>>>,
     next_guest: Cell<u64>,
+    /// Requests of this controller's clients that other controllers did.
+    carried: Cell<u64>,
     /// What clients have open through this controller.
     courses: RefCell<Vec<Weak<Course>>>,
     /// The family that is about to leave, out of the hot area, and still when the rest of it is ready.
     cold: RefCell<Option<KeptCold>>,
     still: RefCell<Option<Still>>,
-    /// The controller takes no volume.
-    drained: Cell<bool>,
 }
 
 /// A volume that left.
@@ -86,6 +89,17 @@ enum Parted {
 }
 
 impl Controller {
+    /// Resolves when this volume, by its number, is another controller's: who serves it to a client does well to go there.
+    pub async fn moved(&self, volume: u64) {
+        loop {
+            let news = self.harbour.news.notified();
+            if matches!(self.harbour.gone.borrow().get(&volume), Some(Gone::To(_))) {
+                return;
+            }
+            news.await;
+        }
+    }
+
     /// Takes the family of a volume over from its owner; how long its writes waited.
     async fn fetch(
         self: Rc<Self>,
@@ -208,9 +222,9 @@ impl Controller {
 }
 
 impl Harbour {
-    /// True when the controller takes no volume.
-    pub fn is_drained(&self) -> bool {
-        self.drained.get()
+    /// Requests that were carried to other controllers since the start.
+    pub fn carried(&self) -> u64 {
+        self.carried.get()
     }
 
     fn tell(&self, family: &Family, gone: &Gone) {

@@ -87,13 +87,16 @@ impl Node {
         for volume in self.volumes().await? {
             load[usize::from(volume.controller)] += volume.spec.size_bytes;
         }
-        let drained = self.drained().await?;
-        let takes = |controller: &u16| !drained.contains(controller);
-        let numbers = 0..self.doors.len() as u16;
-        let least = numbers.filter(takes).min_by_key(|controller| load[usize::from(*controller)]);
+        let least = self.takes_volumes().await?.into_iter().min_by_key(|controller| load[usize::from(*controller)]);
         least.ok_or_else(|| {
             Error::busy("every controller is drained: let one take volumes again (kura controller resume)")
         })
+    }
+
+    /// Controllers that take volumes.
+    pub(super) async fn takes_volumes(&self) -> Result<BTreeSet<u16>> {
+        let drained = self.drained().await?;
+        Ok((0..self.doors.len() as u16).filter(|controller| !drained.contains(controller)).collect())
     }
 
     /// Controllers that take no volume.
@@ -103,11 +106,10 @@ impl Node {
     }
 
     async fn set_drained(&self, controller: u16, drained: bool) -> Result<()> {
-        let set = move |controller: Rc<Controller>| -> Local<'static, ()> {
-            controller.harbour.drained.set(drained);
-            Box::pin(std::future::ready(()))
+        let set = move |controller: Rc<Controller>| -> Local<'static, Result<()>> {
+            Box::pin(async move { controller.store().set_drained(drained).await })
         };
-        self.doors[usize::from(controller)].call(set).await
+        self.doors[usize::from(controller)].call(set).await?
     }
 
     fn check_controller(&self, controller: u16) -> Result<()> {
@@ -119,14 +121,17 @@ impl Node {
         Err(Error::invalid(format!("controller {controller}: there are {count}: give a number from 0 to {last}")))
     }
 
-    /// Moves all volumes of a controller to the others, and gives it none until [`Node::resume`] or the next start.
+    /// Moves all volumes of a controller to the others, and gives it none until [`Node::resume`], also after a restart.
     pub async fn drain(&self, controller: u16) -> Result<Drained> {
         self.check_controller(controller)?;
-        let already = self.drained().await?;
-        if (0..self.doors.len() as u16).all(|other| other == controller || already.contains(&other)) {
-            return Err(Error::invalid(format!("controller {controller}: no other one takes its volumes")));
+        {
+            let _one = self.membership.lock().await;
+            let already = self.drained().await?;
+            if (0..self.doors.len() as u16).all(|other| other == controller || already.contains(&other)) {
+                return Err(Error::invalid(format!("controller {controller}: no other one takes its volumes")));
+            }
+            self.set_drained(controller, true).await?;
         }
-        self.set_drained(controller, true).await?;
         let mut drained = Drained::default();
         for VolumeInfo { spec, .. } in self.volumes().await? {
             let name = spec.name;

@@ -404,6 +404,9 @@ async fn snapshot(owner: &Rc<Controller>, reference: &RefCell<Reference>, of: &s
     let acknowledged = reference.borrow().acknowledged(of);
     let wanted = SnapshotSpec { of: of.to_owned(), name: name.clone(), read_only };
     let made = owner.store().snapshot(&[wanted], 7).await;
+    if made.is_ok() {
+        owner.store().flush().await.unwrap();
+    }
     let reference = &mut *reference.borrow_mut();
     if let Err(error) = made {
         assert!(error.to_string().contains("being rolled back"), "{name}: {error}");

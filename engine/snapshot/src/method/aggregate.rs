@@ -5,7 +5,7 @@ use super::reserve::Reserve;
 use super::{ControlMemory, Counters, EntryId, IndexEntry, Kind, Method, PoolEntry, Region, Step, full};
 use futures::lock::Mutex;
 use kura_block::Result;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// All is cached, nothing is shared, and what other controllers have free is no use: the ideal of speed, and poor in
@@ -14,24 +14,33 @@ pub struct Aggregate {
     reach: Reach,
     controllers: u16,
     free: RefCell<Reserve>,
-    /// Entries of its part that it has; whoever takes more holds it.
-    part: Mutex<u32>,
+    /// Entries of its part that it has.
+    part: Cell<u32>,
+    /// Held by whoever takes more of it.
+    taking: Mutex<()>,
 }
 
 impl Aggregate {
     /// For one of `controllers` controllers, each of which has the same part of the pool: the one that `memory` is the
     /// way of.
     pub fn new(memory: Rc<dyn ControlMemory>, controllers: u16) -> Self {
-        Self { reach: Reach::new(memory), controllers, free: RefCell::default(), part: Mutex::new(0) }
+        Self {
+            reach: Reach::new(memory),
+            controllers,
+            free: RefCell::default(),
+            part: Cell::new(0),
+            taking: Mutex::new(()),
+        }
     }
 
     /// Takes its part of the pool, or what that has grown by.
     async fn take_part(&self) -> Result<EntryId> {
-        let mut part = self.part.lock().await;
+        let _one = self.taking.lock().await;
         let due = self.reach.entries() / u32::from(self.controllers.max(1));
-        if due > *part {
-            let batch = self.reach.take(due - *part).await?;
-            *part = due;
+        let has = self.part.get();
+        if due > has {
+            let batch = self.reach.take(due - has).await?;
+            self.part.set(due);
             self.free.borrow_mut().put(batch);
         }
         self.free.borrow_mut().take().ok_or_else(full)
@@ -41,6 +50,14 @@ impl Aggregate {
 impl Method for Aggregate {
     fn kind(&self) -> Kind {
         Kind::Aggregate
+    }
+
+    fn adopt(&self, entries: &[EntryId]) {
+        self.part.set(self.part.get() + entries.len() as u32);
+    }
+
+    fn part_with(&self, entries: &[EntryId]) {
+        self.part.set(self.part.get().saturating_sub(entries.len() as u32));
     }
 
     fn lookup_index(&self, _: Region) -> Step<'_, Option<IndexEntry>> {

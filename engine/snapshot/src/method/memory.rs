@@ -1,6 +1,7 @@
 //! Shared memory as a controller reaches it.
 
-use kura_block::{ControllerId, Local, Result};
+use kura_block::{ControllerId, DeviceId, Local, Result, Shared};
+use std::rc::Rc;
 
 /// A region of a volume that has snapshots: the unit of the save copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +49,13 @@ pub enum Message {
     Gone,
 }
 
+/// The control information of a pool whose space is extents of devices: each device's are shared as entries.
+pub trait SharedPool: Shared {
+    /// The way of a controller that starts to the extents of a device. One that it had before is refused from now on. `Missing`
+    /// when there is no such device.
+    fn memory(&self, me: ControllerId, device: DeviceId) -> Result<Rc<dyn ControlMemory>>;
+}
+
 /// One controller's way to the shared memory of a pool. Every call is an access to shared memory but
 /// [`entries`](Self::entries), [`peers`](Self::peers) and the two for messages.
 ///
@@ -83,7 +91,8 @@ pub trait ControlMemory {
     fn release(&self, entries: Vec<EntryId>) -> Local<'_, Result<()>>;
 
     /// Takes entries that this controller's tables point at: at a start, with `from` when a volume moves, and from a
-    /// controller that was expelled. `Corrupt` where somebody else holds one: two volumes claim it.
+    /// controller that was expelled; what is common is anybody's who takes it `from` one. `Corrupt` where somebody else holds
+    /// one: two volumes claim it.
     fn adopt(&self, from: Option<ControllerId>, entries: Vec<EntryId>) -> Local<'_, Result<()>>;
 
     /// From now on `dead` is refused, and all are told. What it holds stays held.

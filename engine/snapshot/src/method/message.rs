@@ -197,6 +197,14 @@ impl Method for ByMessage {
         copies.index.at.retain(|region, _| region.volume != volume);
     }
 
+    fn adopt(&self, entries: &[EntryId]) {
+        let mut copies = self.copies.borrow_mut();
+        copies.grow(self.reach.entries());
+        for entry in entries {
+            copies.set_held(*entry, true);
+        }
+    }
+
     fn lookup_index(&self, region: Region) -> Step<'_, Option<IndexEntry>> {
         self.drop_changed();
         let copies = self.copies.borrow();

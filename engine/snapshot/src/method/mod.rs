@@ -44,7 +44,7 @@ mod reserve;
 pub use access_change::AccessChange;
 pub use aggregate::Aggregate;
 pub use lease::Lease;
-pub use memory::{ControlMemory, EntryId, IndexEntry, Message, PoolEntry, Region};
+pub use memory::{ControlMemory, EntryId, IndexEntry, Message, PoolEntry, Region, SharedPool};
 pub use message::ByMessage;
 pub use reach::Counters;
 
@@ -69,6 +69,12 @@ pub trait Method {
 
     /// This controller has no table of the volume any more.
     fn leave(&self, _volume: u64) {}
+
+    /// These entries are this controller's besides what it took: its tables point at them.
+    fn adopt(&self, _entries: &[EntryId]) {}
+
+    /// Another controller has adopted these entries, which this one held.
+    fn part_with(&self, _entries: &[EntryId]) {}
 
     /// Where the region's snapshot lies: `None` when the controller's own table is right, else what it is to hold from
     /// now on.

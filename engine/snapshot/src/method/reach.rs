@@ -3,7 +3,7 @@
 use super::{ControlMemory, EntryId, IndexEntry, Message, PoolEntry, Region};
 use kura_block::{ControllerId, Local, Result};
 use std::cell::Cell;
-use std::ops::Sub;
+use std::ops::{AddAssign, Sub};
 use std::rc::Rc;
 
 /// What one controller has done since its start.
@@ -21,6 +21,17 @@ pub struct Counters {
     pub drops: u64,
     /// Look-ups and entries taken without an access to shared memory.
     pub hits: u64,
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.shared_reads += other.shared_reads;
+        self.shared_updates += other.shared_updates;
+        self.messages += other.messages;
+        self.received += other.received;
+        self.drops += other.drops;
+        self.hits += other.hits;
+    }
 }
 
 impl Sub for Counters {

@@ -63,10 +63,10 @@ impl Store {
         let (from, came) = inner.expected(ticket)?;
         let (extents, names) = holdings(&came);
         for (device, extents) in extents {
-            inner.shared.pass(from, inner.id, device, &extents).await?;
+            inner.share.adopt(Some(from), device, extents).await?;
         }
         for name in names {
-            inner.shared.pass_name(inner.id, &name).await?;
+            inner.share.pass_name(&name).await?;
         }
         inner.settle_in(ticket, departure.past, came);
         inner.take_over(departure);
@@ -80,10 +80,10 @@ impl Store {
         let (_, came) = inner.expected(ticket)?;
         let (extents, names) = holdings(&came);
         for (device, extents) in extents {
-            inner.shared.adopt(inner.id, device, &extents).await?;
+            inner.share.adopt(None, device, extents).await?;
         }
         for name in names {
-            inner.shared.take_name(inner.id, &name).await?;
+            inner.share.take_name(&name).await?;
         }
         let families = came.families();
         inner.settle_in(ticket, Lsn(past.0 + 1), came);

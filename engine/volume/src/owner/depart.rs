@@ -161,7 +161,9 @@ impl Inner {
             self.tables.borrow_mut().volumes.remove(&member.id);
             member.deleted.set(true);
             member.departed.set(true);
-            member.take_groups();
+            for group in member.take_groups() {
+                self.share.part_with(group.first().map(|extent| extent.group.places()).into_iter().flatten());
+            }
             if let Some(branch) = member.branch.take() {
                 departure.versions.push((member.id, branch.pvol.take()));
                 let table = branch.family.table.take();

@@ -31,7 +31,8 @@ pub use depart::{Departing, Departure, Still};
 pub use down::KeptCold;
 pub(crate) use record::OwnerRecord;
 
-use crate::store::Inner;
+use crate::record::Record;
+use crate::store::{Inner, Store};
 use crate::tables::{Tables, VolumeState};
 use kura_array::hot::HotTable;
 use kura_block::{BLOCK_BYTES, ControllerId, Error, Reader, Result, Writer};
@@ -48,6 +49,8 @@ pub(crate) struct Owners {
     departures: BTreeMap<(u16, u64), Lsn>,
     /// The last departure.
     last: Lsn,
+    /// The controller takes no volumes.
+    drained: bool,
 }
 
 /// A family that may come.
@@ -78,7 +81,7 @@ impl Owners {
         for ((to, ticket), lsn) in &self.departures {
             out.u16(*to).u64(*ticket).u64(lsn.0);
         }
-        out.u64(self.last.0);
+        out.u64(self.last.0).u8(u8::from(self.drained));
     }
 
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
@@ -92,7 +95,28 @@ impl Owners {
             owners.departures.insert((reader.u16()?, reader.u64()?), Lsn(reader.u64()?));
         }
         owners.last = Lsn(reader.u64()?);
+        // Tables of a kura that did not keep it end here.
+        owners.drained = !reader.is_done() && reader.u8()? != 0;
         Ok(owners)
+    }
+}
+
+impl Store {
+    /// True when the controller is to take no volumes.
+    pub fn is_drained(&self) -> bool {
+        self.inner.owners.borrow().drained
+    }
+
+    /// Says whether the controller is to take volumes; durable when the future resolves.
+    pub async fn set_drained(&self, drained: bool) -> Result<()> {
+        let inner = &self.inner;
+        inner.journal().alive()?;
+        if inner.owners.borrow().drained != drained {
+            inner.append(&Record::Owner(OwnerRecord::Drained { drained }));
+            inner.owners.borrow_mut().drained = drained;
+        }
+        // Also what somebody else has just said.
+        inner.commit_all().await
     }
 }
 
@@ -163,6 +187,7 @@ impl Inner {
             OwnerRecord::Forgotten { to, ticket } => {
                 owners.departures.remove(&(to.0, ticket));
             }
+            OwnerRecord::Drained { drained } => owners.drained = drained,
         }
         Ok(())
     }
@@ -197,3 +222,18 @@ const PART_BYTES: usize = 64 * BLOCK_BYTES;
 
 /// A controller, and its ticket for what moves there.
 type Destination = (ControllerId, Ticket);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_tables_say_nothing_of_a_drain() {
+        let mut out = Writer::new();
+        Owners { drained: true, last: Lsn(7), ..Owners::default() }.encode(&mut out);
+        let bytes = out.finish();
+        assert!(Owners::decode(&mut Reader::new(&bytes)).unwrap().drained);
+        let older = Owners::decode(&mut Reader::new(&bytes[..bytes.len() - 1])).unwrap();
+        assert!(!older.drained && older.last == Lsn(7));
+    }
+}

@@ -28,6 +28,10 @@ pub(crate) enum OwnerRecord {
         to: ControllerId,
         ticket: u64,
     },
+    /// This controller takes no volumes from here on, or takes them again.
+    Drained {
+        drained: bool,
+    },
 }
 
 impl OwnerRecord {
@@ -38,6 +42,7 @@ impl OwnerRecord {
             Self::Cancelled { ticket } => out.u8(42).u64(*ticket),
             Self::Departed { volume, to, ticket } => out.u8(43).u64(*volume).u16(to.0).u64(*ticket),
             Self::Forgotten { to, ticket } => out.u8(44).u16(to.0).u64(*ticket),
+            Self::Drained { drained } => out.u8(45).u8(u8::from(*drained)),
         };
     }
 
@@ -50,6 +55,7 @@ impl OwnerRecord {
             42 => Self::Cancelled { ticket: reader.u64()? },
             43 => Self::Departed { volume: reader.u64()?, to: controller(reader)?, ticket: reader.u64()? },
             44 => Self::Forgotten { to: controller(reader)?, ticket: reader.u64()? },
+            45 => Self::Drained { drained: reader.u8()? != 0 },
             _ => return Err(Error::corrupt(format!("a record of kind {kind} is none of ownership"))),
         })
     }

@@ -4,7 +4,7 @@ use super::{Branch, Family};
 use crate::record::{Record, Spec};
 use crate::snapshot::VersionRecord;
 use crate::snapshot::record::Snapshot;
-use crate::snapshot::{BLOCKS_LIMIT, Tidying, WhenFull};
+use crate::snapshot::{BLOCKS_LIMIT, Stops, Tidying, WhenFull};
 use crate::status::VolumeStatus;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
@@ -13,6 +13,7 @@ use kura_journal::Lsn;
 use kura_snapshot::{Epoch, Location, Pair, Svol};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A snapshot to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,8 +60,8 @@ impl SnapshotSpec {
 }
 
 impl Store {
-    /// Makes snapshots of volumes at one instant, each with a name of its own; durable when the future resolves. No I/O
-    /// waits for it, and it takes as long for a large volume as for a small one.
+    /// Makes snapshots of volumes at one instant, each with a name of its own; durable after the next [`Store::flush`]. No I/O
+    /// waits for a disk, and it takes as long for a large volume as for a small one.
     pub async fn snapshot(&self, wanted: &[SnapshotSpec], made_unix_s: u64) -> Result<Vec<VolumeStatus>> {
         let inner = &self.inner;
         for (number, spec) in wanted.iter().enumerate() {
@@ -73,21 +74,19 @@ impl Store {
         let mut named = 0;
         let mut made = Ok(());
         for spec in wanted {
-            made = inner.shared.take_name(inner.id, &spec.name).await;
+            made = inner.share.take_name(&spec.name).await;
             if made.is_err() {
                 break;
             }
             named += 1;
         }
-        let made = made.and_then(|()| inner.make_snapshots(wanted, made_unix_s));
+        let made = made.and_then(|()| inner.make_counted(wanted, made_unix_s));
         if made.is_err() {
             for spec in &wanted[..named] {
-                inner.shared.drop_name(&spec.name).await?;
+                inner.share.drop_name(&spec.name).await?;
             }
         }
-        let made = made?;
-        inner.commit_all().await?;
-        Ok(made.iter().map(|svol| inner.status_of(svol)).collect())
+        Ok(made?.iter().map(|svol| inner.status_of(svol)).collect())
     }
 }
 
@@ -103,6 +102,16 @@ impl Store {
 pub struct Held {
     store: Store,
     volumes: Vec<Rc<VolumeState>>,
+    since: Duration,
+}
+
+impl Held {
+    /// Lets the writes go on when snapshots were made meanwhile, and counts how long they waited.
+    pub fn made(self) {
+        let inner = &self.store.inner;
+        let waited = inner.runtime.now().saturating_sub(self.since);
+        inner.count_stop(|stops| stops.add(waited));
+    }
 }
 
 impl Drop for Held {
@@ -117,7 +126,7 @@ impl Drop for Held {
 impl Store {
     /// Makes writes of volumes wait until the answer is dropped: for snapshots of one instant with other controllers'.
     pub fn hold(&self, names: &[String]) -> Result<Held> {
-        let mut held = Held { store: self.clone(), volumes: Vec::new() };
+        let mut held = Held { store: self.clone(), volumes: Vec::new(), since: self.inner.runtime.now() };
         for name in names {
             let volume = self.inner.find(name)?;
             if volume.held.replace(true) {
@@ -139,6 +148,27 @@ impl Inner {
             }
             room.await;
         }
+    }
+
+    /// Makes snapshots, and counts what their volumes' I/O waits for. Where it was held before, that counts instead.
+    fn make_counted(&self, wanted: &[SnapshotSpec], made_unix_s: u64) -> Result<Vec<Rc<VolumeState>>> {
+        let (begun, first) = (self.runtime.now(), self.journal().next_lsn());
+        let made = self.make_snapshots(wanted, made_unix_s)?;
+        let stop = self.runtime.now().saturating_sub(begun);
+        let held = wanted.iter().any(|spec| self.find(&spec.of).is_ok_and(|pvol| pvol.held.get()));
+        self.count_stop(|stops| {
+            stops.records += self.journal().next_lsn().0 - first.0;
+            if !held {
+                stops.add(stop);
+            }
+        });
+        Ok(made)
+    }
+
+    fn count_stop(&self, count: impl FnOnce(&mut Stops)) {
+        let mut stops = self.stops.get();
+        count(&mut stops);
+        self.stops.set(stops);
     }
 
     /// Makes all of them, or none, between two records of the log.
@@ -171,8 +201,7 @@ impl Inner {
     /// Puts a snapshot into the tables.
     fn put_snapshot(&self, pvol: &Rc<VolumeState>, branch: &Branch, made: Snapshot, lsn: Lsn) -> Rc<VolumeState> {
         let Snapshot { svol: id, of, made_unix_s, spec, .. } = made;
-        let svol = Rc::new(VolumeState::new(id, spec, pvol.shape, self.array.extent_bytes()));
-        svol.map.take();
+        let svol = Rc::new(VolumeState::unmapped(id, spec, pvol.shape));
         let parent = Some((Rc::clone(pvol), of.epoch));
         svol.branch.replace(Some(Branch::new(Rc::clone(&branch.family), parent)));
         branch.pvol.borrow_mut().pairs.add(of.epoch, Pair { svol: id, lsn: lsn.0, made_unix_s });
@@ -333,7 +362,7 @@ impl Inner {
         tracing::warn!(snapshot = name, "the pool is full: the oldest snapshot is deleted");
         self.remove(oldest);
         self.commit_all().await?;
-        self.shared.drop_name(&name).await?;
+        self.share.drop_name(&name).await?;
         self.tidy_all().await?;
         self.checkpoint().await?;
         Ok(true)

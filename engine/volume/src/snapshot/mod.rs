@@ -26,6 +26,7 @@ mod make;
 mod pages;
 mod record;
 mod rollback;
+mod stops;
 mod tidy;
 
 pub(crate) use change::Change;
@@ -34,6 +35,7 @@ pub(crate) use locate::Place;
 pub use make::{Held as HeldWrites, SnapshotSpec, SvolStatus};
 pub(crate) use pages::Replayed as ReplayedEntries;
 pub(crate) use record::VersionRecord;
+pub use stops::Stops;
 pub(crate) use tidy::Tidying;
 
 use crate::tables::{Tables, VolumeState};
@@ -116,6 +118,11 @@ pub(crate) struct BranchFacts {
 }
 
 impl BranchFacts {
+    /// True where some of the volume lies in extents of its own, not all in slots.
+    pub fn has_home(&self) -> bool {
+        self.parent.is_none()
+    }
+
     pub fn decode(reader: &mut Reader<'_>) -> Result<Option<Self>> {
         if reader.u8()? == 0 {
             return Ok(None);
@@ -144,9 +151,6 @@ impl Tables {
         let family = self.family(pool)?;
         let parent = parent.map(|Svol { pvol, epoch }| Ok((self.known(pvol)?, epoch))).transpose()?;
         let state = self.known(volume)?;
-        if parent.is_some() {
-            state.map.take();
-        }
         state.branch.replace(Some(Rc::new(Branch { family, parent, pvol: RefCell::new(pvol) })));
         Ok(())
     }

@@ -32,7 +32,7 @@ impl Inner {
         let places = self.allocate_fast(disks).await?;
         let lacks = |extent: &Rc<Extent>| extent.fast().is_none() && !volume.deleted.get() && !self.stopping.get();
         let Some(extent) = volume.extent(index).filter(lacks) else {
-            self.put_back(&places);
+            self.put_back(&places).await?;
             return Ok(None);
         };
         let born = self.append(&Record::Promote { volume: volume.id, index, places: places.clone() });

@@ -92,8 +92,8 @@ pub(super) async fn controllers(State(door): Shared) -> Result<Json<Vec<Controll
     Ok(Json(controllers.into_iter().map(Controller::from).collect()))
 }
 
-/// Moves all volumes of a controller to the others, while clients use them; it takes none until it is resumed, or the server
-/// starts again.
+/// Moves all volumes of a controller to the others, while clients use them; it takes none until it is resumed, also when the
+/// server starts again.
 #[utoipa::path(post, path = "/api/v1/controllers/{id}/drain", tag = "pool", operation_id = "drain_controller",
     params(("id" = u16, Path, description = "The controller's number")),
     responses(

@@ -17,7 +17,7 @@ mod output;
 mod tests;
 mod work;
 
-use crate::export::Contexts;
+use crate::export::{Contexts, Export};
 use crate::hangup::Hangup;
 use crate::limits::Limits;
 use crate::meters::Meters;
@@ -26,7 +26,7 @@ use crate::session::Session;
 use crate::tls::Stream;
 use answer::Replies;
 use futures::stream::{FuturesUnordered, StreamExt};
-use input::{Incoming, Input};
+use input::Incoming;
 use kura_block::{Block, Bufs};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -39,27 +39,42 @@ use tokio::task::coop;
 use tokio::time::Sleep;
 use work::{Answered, Failure, Served, Terms, Working};
 
+pub(crate) use input::Input;
+
 /// Replies of this many bytes go out before another is made.
 const SEND_FIRST_BYTES: usize = 256 << 10;
 /// How long the client may take to close its side after we closed ours.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Serves `session` from `volume`, of which `contexts` tells what the session selected, until the client leaves or `stop` resolves, then lets the requests in flight end.
-/// Once stopped, further requests are answered with `ESHUTDOWN`.
+/// How serving a session ended.
+pub enum Ended<S> {
+    /// The client left, or was sent away.
+    Left(Result<(), Hangup>),
+    /// The volume is elsewhere, and nothing is in flight: the session goes on with it there.
+    Moved(Box<Session<S>>),
+}
+
+/// Serves `session` from `volume`, of which `contexts` tells what the session selected, until the client leaves, or `stop` or
+/// `moved` resolves; then lets the requests in flight end. Once stopped, further requests are answered with `ESHUTDOWN`; once
+/// moved, they wait for whoever serves the session next.
 pub async fn transmit<S>(
     session: Session<S>,
     volume: Rc<dyn Block>,
     contexts: &impl Contexts,
     limits: &Limits,
     stop: impl Future<Output = ()>,
-) -> Result<(), Hangup>
+    moved: impl Future<Output = ()>,
+) -> Ended<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut connection = Connection::new(session, Served { volume: &*volume, contexts }, limits);
-    let mut stop = pin!(stop);
-    poll_fn(|cx| connection.turn(stop.as_mut(), cx)).await;
-    connection.close().await
+    let (mut stop, mut moved) = (pin!(stop), pin!(moved));
+    poll_fn(|cx| connection.turn(stop.as_mut(), moved.as_mut(), cx)).await;
+    if connection.phase == Phase::Moving {
+        return Ended::Moved(Box::new(connection.into_session()));
+    }
+    Ended::Left(connection.close().await)
 }
 
 /// Whether a connection takes requests.
@@ -67,6 +82,8 @@ where
 enum Phase {
     /// Requests are served.
     Open,
+    /// The volume is elsewhere: what is in flight ends, and nothing more is read here.
+    Moving,
     /// The server stops: requests are refused.
     Stopping,
     /// Nothing more is read.
@@ -89,6 +106,7 @@ enum Action {
 
 struct Connection<'v, S> {
     stream: Stream<S>,
+    export: Export,
     served: Served<'v>,
     terms: Terms,
     limits: Limits,
@@ -107,12 +125,12 @@ struct Connection<'v, S> {
     /// Runs once the connection no longer is open.
     deadline: Option<Pin<Box<Sleep>>>,
     meters: Meters,
-    _place: Option<OwnedSemaphorePermit>,
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
     fn new(session: Session<S>, served: Served<'v>, limits: &Limits) -> Self {
-        let Session { stream, export, structured, contexts, place } = session;
+        let Session { stream, export, structured, contexts, place, input } = session;
         let terms = Terms {
             size_bytes: export.geometry.size_bytes,
             read_only: export.read_only,
@@ -122,11 +140,12 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
         };
         Self {
             stream,
+            export,
             served,
             terms,
             limits: *limits,
             phase: Phase::Open,
-            input: Input::new(limits.payload_bytes as usize),
+            input: input.unwrap_or_else(|| Input::new(limits.payload_bytes as usize)),
             replies: Replies::new(structured),
             working: FuturesUnordered::new(),
             working_bytes: 0,
@@ -135,18 +154,33 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
             hangup: None,
             deadline: None,
             meters: Meters::of_connection(),
-            _place: place,
+            place,
         }
     }
 
+    /// The session as the next one is to serve it, with what has come of the next requests.
+    fn into_session(self) -> Session<S> {
+        let Self { stream, export, terms, place, input, .. } = self;
+        let (structured, contexts) = (terms.structured, terms.contexts.to_vec());
+        Session { stream, export, structured, contexts, place, input: Some(input) }
+    }
+
     /// Acts until there is nothing to do; ready at the end of the connection.
-    fn turn(&mut self, stop: Pin<&mut impl Future<Output = ()>>, cx: &mut Context<'_>) -> Poll<()> {
+    fn turn(
+        &mut self,
+        stop: Pin<&mut impl Future<Output = ()>>,
+        moved: Pin<&mut impl Future<Output = ()>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         // What ends a connection comes first: a client that never pauses cannot put it off.
-        if self.phase == Phase::Open && stop.poll(cx).is_ready() {
+        if matches!(self.phase, Phase::Open | Phase::Moving) && stop.poll(cx).is_ready() {
             self.apply(Action::Stop);
         }
+        if self.phase == Phase::Open && moved.poll(cx).is_ready() {
+            self.phase = Phase::Moving;
+        }
         loop {
-            if self.phase != Phase::Open && self.poll_deadline(cx).is_ready() {
+            if matches!(self.phase, Phase::Stopping | Phase::Closing) && self.poll_deadline(cx).is_ready() {
                 return Poll::Ready(());
             }
             match ready!(self.next(cx)) {
@@ -227,7 +261,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
     /// True while the connection may have one more request in flight.
     fn takes_requests(&self) -> bool {
         let output = &self.replies.output;
-        self.phase != Phase::Closing
+        !matches!(self.phase, Phase::Moving | Phase::Closing)
             && self.working.len() + output.replies() < self.limits.requests
             && self.working_bytes + output.bytes() < self.limits.bytes_in_flight
     }

@@ -37,8 +37,9 @@ pub fn transmit(data: &[u8]) {
     let data = data.to_vec();
     run(async move {
         let limits = Limits { payload_bytes: 64 << 10, requests: 8, bytes_in_flight: 256 << 10, ..Limits::default() };
+        let moves_every = (setup & 16 != 0).then_some(Duration::from_micros(700));
         let context = (setup & 8 != 0).then_some(ODD);
-        let setup_of = Setup { structured: setup & 1 != 0, read_only: setup & 2 != 0, context, limits };
+        let setup_of = Setup { structured: setup & 1 != 0, read_only: setup & 2 != 0, context, limits, moves_every };
         let (client, served) = connect(setup_of).await;
         let Served { volume, stop, server } = served;
         volume.delay.set(Duration::from_millis(u64::from(setup >> 4)));

@@ -3,7 +3,7 @@
 use crate::client::{ACK, Client, GO, SET_META_CONTEXT, STRUCTURED_REPLY, context_query, info_query};
 use crate::memory::Memory;
 use kura_block::{Block, Error, Geometry, Local, Result};
-use kura_nbd::{Contexts, Export, Exports, Extent, Hangup, Limits, Tls, handshake, transmit};
+use kura_nbd::{Contexts, Ended, Export, Exports, Extent, Hangup, Limits, Tls, handshake, transmit};
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
@@ -80,6 +80,8 @@ pub struct Setup {
     /// The metadata contexts to select besides, where replies are structured.
     pub context: Option<&'static str>,
     pub limits: Limits,
+    /// How long one thread after the other serves it.
+    pub moves_every: Option<Duration>,
 }
 
 pub const SIZE: u64 = 1 << 20;
@@ -96,11 +98,23 @@ pub async fn connect(setup: Setup) -> (Client<DuplexStream>, Served) {
         let volume = Rc::clone(&volume);
         async move {
             let exports = Fixed(vec![Export { read_only: setup.read_only, ..export("disk", SIZE) }]);
-            let session = handshake(theirs, &exports, &Tls::Off, &setup.limits).await?.expect("a session");
-            let stop = async move {
-                let _ = stopped.wait_for(|stopped| *stopped).await;
-            };
-            transmit(session, volume, &Odd, &setup.limits, stop).await
+            let mut session = handshake(theirs, &exports, &Tls::Off, &setup.limits).await?.expect("a session");
+            loop {
+                let stop = async {
+                    let _ = stopped.wait_for(|stopped| *stopped).await;
+                };
+                let moved = async {
+                    match setup.moves_every {
+                        Some(time) => tokio::time::sleep(time).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                let served = Rc::<Memory>::clone(&volume);
+                match transmit(session, served, &Odd, &setup.limits, stop, moved).await {
+                    Ended::Left(left) => return left,
+                    Ended::Moved(next) => session = *next,
+                }
+            }
         }
     });
     let mut client = Client::greet(ours, 3).await.expect("a greeting");

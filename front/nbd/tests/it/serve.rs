@@ -111,7 +111,9 @@ fn own(
         while let Some(session) = arriving.recv().await {
             let volume: Rc<dyn Block> = memories[session.export().name.as_str()].clone();
             let stop = stop_signal(stopped.clone());
-            clients.spawn_local(async move { kura_nbd::transmit(session, volume, &(), &limits, stop).await });
+            clients.spawn_local(async move {
+                kura_nbd::transmit(session, volume, &(), &limits, stop, std::future::pending()).await
+            });
         }
         clients.join_all().await;
     });

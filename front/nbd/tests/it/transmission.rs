@@ -7,8 +7,9 @@ use kura_nbd::{Hangup, Limits};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
-const STRUCTURED: Setup = Setup { structured: true, read_only: false, context: None, limits: LIMITS };
-const SIMPLE: Setup = Setup { structured: false, read_only: false, context: None, limits: LIMITS };
+const STRUCTURED: Setup =
+    Setup { structured: true, read_only: false, context: None, limits: LIMITS, moves_every: None };
+const SIMPLE: Setup = Setup { structured: false, read_only: false, context: None, limits: LIMITS, moves_every: None };
 const LIMITS: Limits = Limits {
     connections: 1,
     handshake_timeout: Duration::from_secs(10),
@@ -40,6 +41,38 @@ fn large_writes_arrive_whole() {
             assert_eq!(client.write(0, 77, &data).await.unwrap(), 0);
             assert_eq!(client.read(77, len).await.unwrap().unwrap(), data);
         }
+    });
+}
+
+#[test]
+fn a_session_that_moves_on_and_on_loses_nothing() {
+    run(async {
+        let setup = Setup { moves_every: Some(Duration::from_millis(3)), ..SIMPLE };
+        let (mut client, served) = connect(setup).await;
+        served.volume.delay.set(Duration::from_millis(2));
+        let data = |cookie: u64| vec![cookie as u8; 5000];
+        let place = |cookie: u64| 10_000 * cookie;
+        let requests =
+            (1..=40).flat_map(|cookie| [request(WRITE, 0, cookie, place(cookie), 5000), data(cookie)].concat());
+        // In pieces that end anywhere, some of them just when the session moves.
+        for piece in requests.collect::<Vec<_>>().chunks(1777) {
+            client.send(piece).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut answered = Vec::new();
+        for _ in 1..=40 {
+            match client.reply(0).await.unwrap().0 {
+                Reply::Simple { error: 0, cookie } => answered.push(cookie),
+                other => panic!("not a reply: {other:?}"),
+            }
+        }
+        answered.sort_unstable();
+        assert_eq!(answered, (1..=40).collect::<Vec<_>>(), "each once");
+        for cookie in 1..=40 {
+            assert_eq!(client.read(place(cookie), 5000).await.unwrap().unwrap(), data(cookie));
+        }
+        served.stop.send_replace(true);
+        served.server.await.unwrap().unwrap();
     });
 }
 

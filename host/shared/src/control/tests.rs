@@ -84,6 +84,11 @@ fn a_batch_is_given_back_or_adopted_whole_or_not_at_all() {
     assert_eq!(block_on(one.read_entry(EntryId(3))).unwrap(), PoolEntry::Held(ControllerId(1)));
     block_on(other.release(ids(&[2, 3, 9]))).unwrap();
     assert_eq!(tables.free(), 8);
+    // So does what is common, but nobody claims it for himself.
+    assert!(block_on(one.claim(EntryId(8))).unwrap());
+    assert_eq!(block_on(other.adopt(None, ids(&[8]))).unwrap_err().kind(), Remedy::Corrupt);
+    block_on(other.adopt(Some(ControllerId(0)), ids(&[8]))).unwrap();
+    assert_eq!(block_on(one.read_entry(EntryId(8))).unwrap(), PoolEntry::Held(ControllerId(1)));
 }
 
 #[test]

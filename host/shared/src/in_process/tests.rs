@@ -1,14 +1,14 @@
 use super::*;
 use futures::executor::block_on;
 use kura_block::Kind;
+use kura_snapshot::method::EntryId;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 const DEVICE: DeviceId = DeviceId(3);
 
-fn ids(numbers: &[u32]) -> Vec<ExtentId> {
-    numbers.iter().copied().map(ExtentId).collect()
+fn ids(numbers: &[u32]) -> Vec<EntryId> {
+    numbers.iter().copied().map(EntryId).collect()
 }
 
 #[derive(Clone, Debug)]
@@ -37,14 +37,14 @@ type Model = Vec<Option<u16>>;
 fn step_model(model: &mut Model, owner: u16, step: &Step) -> std::result::Result<Vec<u32>, Kind> {
     match step {
         Step::Adopt(numbers) => {
-            let distinct: BTreeSet<u32> = numbers.iter().copied().collect();
-            let is_free = |number: &u32| model.get(*number as usize) == Some(&None);
-            if distinct.len() < numbers.len() || !numbers.iter().all(is_free) {
-                return Err(Kind::Corrupt);
-            }
+            let mut adopted = model.clone();
             for &number in numbers {
-                model[number as usize] = Some(owner);
+                let holder = adopted.get_mut(number as usize).ok_or(Kind::Invalid)?;
+                if holder.replace(owner).is_some() {
+                    return Err(Kind::Corrupt);
+                }
             }
+            *model = adopted;
             Ok(vec![])
         }
         Step::Lease(count) => {
@@ -74,16 +74,15 @@ fn step_model(model: &mut Model, owner: u16, step: &Step) -> std::result::Result
     }
 }
 
-fn step_shared(shared: &InProcess, owner: u16, step: &Step) -> std::result::Result<Vec<u32>, Kind> {
-    let owner = ControllerId(owner);
+fn step_shared(shared: &InProcess, way: &dyn ControlMemory, step: &Step) -> std::result::Result<Vec<u32>, Kind> {
     let nothing = |()| vec![];
     let result = match step {
-        Step::Adopt(numbers) => block_on(shared.adopt(owner, DEVICE, &ids(numbers))).map(nothing),
-        Step::Lease(count) => block_on(shared.lease(owner, DEVICE, *count)),
-        Step::GiveBack(numbers) => block_on(shared.give_back(owner, DEVICE, &ids(numbers))).map(nothing),
+        Step::Adopt(numbers) => block_on(way.adopt(None, ids(numbers))).map(nothing),
+        Step::Lease(count) => block_on(way.take(*count)),
+        Step::GiveBack(numbers) => block_on(way.release(ids(numbers))).map(nothing),
         Step::Grow(count) => block_on(shared.add_device(DEVICE, *count)).map(nothing),
     };
-    result.map(|leased| leased.iter().map(|extent| extent.0).collect()).map_err(|error| error.kind())
+    result.map(|leased| leased.iter().map(|entry| entry.0).collect()).map_err(|error| error.kind())
 }
 
 proptest! {
@@ -92,8 +91,10 @@ proptest! {
         let shared = InProcess::new();
         let mut model: Model = vec![None; 20];
         block_on(shared.add_device(DEVICE, 20)).unwrap();
+        let ways = [0, 1, 2].map(|owner| shared.memory(ControllerId(owner), DEVICE).unwrap());
         for (owner, step) in steps {
-            prop_assert_eq!(step_shared(&shared, owner, &step), step_model(&mut model, owner, &step), "{:?}", step);
+            let way = &*ways[usize::from(owner)];
+            prop_assert_eq!(step_shared(&shared, way, &step), step_model(&mut model, owner, &step), "{:?}", step);
             let free = model.iter().filter(|holder| holder.is_none()).count();
             prop_assert_eq!(block_on(shared.free(DEVICE)).unwrap() as usize, free);
         }
@@ -104,12 +105,14 @@ proptest! {
 fn an_extent_with_two_owners_names_both() {
     let shared = InProcess::new();
     block_on(shared.add_device(DEVICE, 8)).unwrap();
-    block_on(shared.adopt(ControllerId(1), DEVICE, &ids(&[5]))).unwrap();
-    let error = block_on(shared.adopt(ControllerId(2), DEVICE, &ids(&[4, 5]))).unwrap_err();
+    let [one, two] = [1, 2].map(|owner| shared.memory(ControllerId(owner), DEVICE).unwrap());
+    block_on(one.adopt(None, ids(&[5]))).unwrap();
+    let error = block_on(two.adopt(None, ids(&[4, 5]))).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
-    assert_eq!(error.to_string(), "device 3, extent 5: controller 2 holds it and so does controller 1: check the pool");
-    let unknown = block_on(shared.lease(ControllerId(0), DeviceId(9), 1)).unwrap_err();
-    assert_eq!(unknown.kind(), Kind::Missing);
+    assert_eq!(error.to_string(), "pool entry 5: controller 2 holds it and so does controller 1: check the pool");
+    assert_eq!(block_on(shared.free(DEVICE)).unwrap(), 7);
+    let unknown = shared.memory(ControllerId(0), DeviceId(9)).err().map(|error| error.kind());
+    assert_eq!(unknown, Some(Kind::Missing));
 }
 
 #[test]
@@ -126,30 +129,4 @@ fn a_name_is_taken_once_and_names_are_sorted() {
     let names = block_on(shared.names()).unwrap();
     let entry = |name: &str, owner| NameEntry { name: name.to_owned(), owner: ControllerId(owner) };
     assert_eq!(names, [entry("a", 0), entry("c", 2)]);
-}
-
-#[test]
-fn threads_never_share_an_extent() {
-    let shared = Arc::new(InProcess::new());
-    block_on(shared.add_device(DEVICE, 1000)).unwrap();
-    let threads: Vec<_> = (0..4)
-        .map(|owner| {
-            let shared = Arc::clone(&shared);
-            std::thread::spawn(move || {
-                let mut mine = Vec::new();
-                for round in 0..100 {
-                    mine.extend(block_on(shared.lease(ControllerId(owner), DEVICE, 5)).unwrap());
-                    if round % 3 == 0 {
-                        let back = mine.split_off(mine.len() / 2);
-                        block_on(shared.give_back(ControllerId(owner), DEVICE, &back)).unwrap();
-                    }
-                }
-                mine
-            })
-        })
-        .collect();
-    let held: Vec<ExtentId> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
-    let distinct: BTreeSet<ExtentId> = held.iter().copied().collect();
-    assert_eq!(distinct.len(), held.len());
-    assert_eq!(block_on(shared.free(DEVICE)).unwrap() as usize, 1000 - held.len());
 }
