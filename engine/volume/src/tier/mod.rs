@@ -102,6 +102,7 @@ impl Inner {
         self.tier.copies.borrow_mut().insert(copy.key(), Rc::clone(&copy));
         self.tier.dirty.borrow_mut().insert(copy.key());
         extent.set_fast(Some(copy));
+        self.tier.wake.notify_one();
     }
 
     /// An extent has no fast copy any more; its space waits for the journal's tail to reach `until`.

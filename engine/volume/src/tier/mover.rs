@@ -41,7 +41,14 @@ impl Inner {
                 flying.push(self.run_step(step));
             }
             let wake = std::pin::pin!(self.tier.wake.notified());
-            let news = std::pin::pin!(select(wake, self.runtime.sleep(self.until_look())));
+            let look = async {
+                match self.until_look() {
+                    Some(rest) => self.runtime.sleep(rest).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let look = std::pin::pin!(look);
+            let news = std::pin::pin!(select(wake, look));
             if flying.is_empty() {
                 news.await;
             } else {
@@ -51,13 +58,13 @@ impl Inner {
         while flying.next().await.is_some() {}
     }
 
-    /// How long until there is something to look at although nothing has happened.
-    fn until_look(&self) -> Duration {
+    /// How long until there is something to look at although nothing has happened; `None` where only news can bring it.
+    fn until_look(&self) -> Option<Duration> {
         let engine = self.tier.engine.borrow();
-        let Some(setup) = &engine.setup else { return LISTLESS };
+        let Some(setup) = &engine.setup else { return (!self.tier.copies.borrow().is_empty()).then_some(LISTLESS) };
         let look = (setup.interval / LOOKS).clamp(*LOOK.start(), *LOOK.end()).min(setup.interval);
         let paced = engine.not_before.saturating_sub(self.runtime.now());
-        if engine.waiting.is_empty() || paced.is_zero() { look } else { look.min(paced) }
+        Some(if engine.waiting.is_empty() || paced.is_zero() { look } else { look.min(paced) })
     }
 
     fn next_step_of_tier(&self) -> Option<Step> {
