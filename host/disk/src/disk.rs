@@ -80,8 +80,11 @@ impl Disk {
             let result;
             (result, memory) = self.ring.read(&self.file, offset + done as u64, memory, done).await;
             match result {
-                Ok(0) => return Err(self.shrunk(offset + done as u64)),
-                Ok(count) => done = self.go_on(done + count, len),
+                Ok(count) => match self.go_on(done + count, len) {
+                    // It ends here, perhaps within a sector.
+                    next if next == done => return Err(self.shrunk(offset + (done + count) as u64)),
+                    next => done = next,
+                },
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.failed("read", offset, len as u64, errno)),
             }
@@ -122,8 +125,10 @@ impl Disk {
         while done < len {
             let rest = if done == 0 { data.clone() } else { data.slice(done..len) };
             match self.ring.write(&self.file, offset + done as u64, rest, durable).await {
-                Ok(0) => return Err(self.failed("write", offset, len as u64, Errno::IO)),
-                Ok(count) => done = self.go_on(done + count, len),
+                Ok(count) => match self.go_on(done + count, len) {
+                    next if next == done => return Err(self.failed("write", offset, len as u64, Errno::IO)),
+                    next => done = next,
+                },
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.failed("write", offset, len as u64, errno)),
             }
