@@ -107,9 +107,7 @@ impl Disk {
             (Ok(count), Ok(_)) if count == data.len() => self.still_there(),
             (Err(errno), _) if errno != Errno::INTR => Err(self.failed("write", offset, data.len() as u64, errno)),
             // A flush that failed is not tried again: the kernel may have forgotten what it could not write.
-            (Ok(_), Err(errno)) if errno != Errno::CANCELED && errno != Errno::INTR => {
-                Err(error(self.path.display(), "flush", errno))
-            }
+            (Ok(_), Err(errno)) if errno != Errno::CANCELED && errno != Errno::INTR => Err(self.not_flushed(errno)),
             // The write fell short or was interrupted: once more, step by step.
             _ => {
                 self.write_some(offset, data, false).await?;
@@ -137,8 +135,13 @@ impl Disk {
     }
 
     async fn sync(&self) -> Result<()> {
-        self.ring.sync_data(&self.file).await.map_err(|errno| error(self.path.display(), "flush", errno))?;
+        self.ring.sync_data(&self.file).await.map_err(|errno| self.not_flushed(errno))?;
         self.still_there()
+    }
+
+    /// Whatever the number, what a flush could not write may be lost: there is no asking again.
+    fn not_flushed(&self, errno: Errno) -> Error {
+        Error::device(error(self.path.display(), "flush", errno).to_string())
     }
 
     async fn discard_all(&self, offset: u64, len: u64) -> Result<()> {

@@ -172,6 +172,15 @@ fn a_file_that_ends_within_a_sector_is_a_failed_device() {
 }
 
 #[test]
+fn a_flush_that_finds_no_space_is_never_asked_for_again() {
+    on_disks(SIZE, |disk| async move {
+        for errno in [Errno::NOSPC, Errno::DQUOT, Errno::NOMEM, Errno::IO] {
+            assert_eq!(disk.not_flushed(errno).kind(), Kind::Device);
+        }
+    });
+}
+
+#[test]
 fn a_deleted_file_is_a_failed_device() {
     on_disks(SIZE, |disk| async move {
         disk.flush().await.unwrap();
