@@ -13,7 +13,7 @@ use kura_block::{BLOCK_BYTES, ControllerId, DeviceId, Error, Kind, Result, Runti
 use kura_journal::{Identity, JournalCopy, Limits, Lsn, Scan, Shape};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -79,7 +79,7 @@ impl Store {
             parts.array.fail(*device);
         }
         let (limits, degraded) = (parts.limits, parts.degraded);
-        let inner = Rc::new(Inner::recovering(parts, tables));
+        let inner = Rc::new_cyclic(|me| Inner::recovering(parts, tables, me.clone()));
         inner.owners.replace(owners);
         inner.load_hot(hot).await;
         inner.load_copies(copies).await?;
@@ -106,8 +106,9 @@ impl Store {
 }
 
 impl Inner {
-    fn recovering(parts: Parts, tables: Tables) -> Self {
+    fn recovering(parts: Parts, tables: Tables, me: Weak<Self>) -> Self {
         Self {
+            me,
             id: parts.id,
             runtime: parts.runtime,
             shared: parts.shared,
@@ -123,7 +124,7 @@ impl Inner {
             untidy: RefCell::default(),
             tidying: Arc::default(),
             last_records: RefCell::default(),
-            dropping: tokio::sync::Mutex::new(()),
+            dropping: Arc::default(),
             tidier: Notify::new(),
             dirty_pool_pages: Cell::new(0),
             replayed_entries: RefCell::default(),
@@ -150,6 +151,7 @@ impl Inner {
             parity_below: Cell::new(None),
             drain: Cell::new((Lsn(0), 0)),
             checkpointing: tokio::sync::Mutex::new(()),
+            asked: RefCell::default(),
             stalled: RefCell::new(None),
             stopping: Cell::new(false),
             stopped: Cell::new(false),

@@ -266,10 +266,14 @@ impl Inner {
             !free
         });
         self.dirty_pages.borrow_mut().append(&mut dirty_pages);
-        for places in back {
+        while let Some(places) = back.pop() {
             self.array.discard(&places).await;
-            for place in &places {
-                self.shared.give_back(self.id, place.device, &[place.extent]).await?;
+            for (at, place) in places.iter().enumerate() {
+                if let Err(error) = self.shared.give_back(self.id, place.device, &[place.extent]).await {
+                    back.push(places[at..].into());
+                    self.freed.borrow_mut().extend(back.into_iter().map(|places| Freed::places(places, tail)));
+                    return Err(error);
+                }
             }
         }
         Ok(())

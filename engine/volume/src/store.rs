@@ -23,12 +23,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 /// Between the checkpoints that bring a new copy of the journal up.
 const JOIN_STEP: Duration = Duration::from_millis(5);
 
 pub(crate) struct Inner {
+    /// Itself, for work that goes on when whoever asked for it is gone.
+    pub me: Weak<Self>,
     pub id: ControllerId,
     pub runtime: Rc<dyn Runtime>,
     pub shared: Arc<dyn Shared>,
@@ -71,7 +73,7 @@ pub(crate) struct Inner {
     /// Held by whoever gives up groups that only deleted snapshots saw.
     pub tidying: Arc<tokio::sync::Mutex<()>>,
     /// Held by who drops a snapshot because the pool is full.
-    pub dropping: tokio::sync::Mutex<()>,
+    pub dropping: Arc<tokio::sync::Mutex<()>>,
     /// There is something to tidy up.
     pub tidier: Notify,
     /// Pages of pool tables that the next checkpoint writes.
@@ -99,6 +101,8 @@ pub(crate) struct Inner {
     /// Blocks with a record below `.0` that a checkpoint waits for: `.1` of them.
     pub drain: Cell<(Lsn, u64)>,
     pub checkpointing: tokio::sync::Mutex<()>,
+    /// Who waits for a checkpoint that has not begun.
+    pub asked: RefCell<Vec<oneshot::Sender<Result<()>>>>,
     /// Why the disks take nothing just now, while that is so.
     pub stalled: RefCell<Option<Error>>,
     pub stopping: Cell<bool>,
