@@ -171,7 +171,7 @@ impl Inner {
     /// their places.
     fn reachable(&self, head: Lsn) -> Lsn {
         let usage = self.journal().usage();
-        let free = (usage.ring_bytes - usage.used_bytes).saturating_sub(self.flying_debt.get());
+        let free = usage.ring_bytes.saturating_sub(usage.used_bytes).saturating_sub(self.flying_debt.get());
         let blocks = (free / 2 / Self::debt_of(DIRTY_BYTES)) as usize;
         if self.dirty_in_stripes.get() <= Self::bytes_of(blocks as u64) {
             return head;

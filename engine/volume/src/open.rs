@@ -92,11 +92,11 @@ impl Store {
                 inner.replay(record, tables_lsn, &mut resync).await?;
             }
         }
-        inner.settle_hot();
         let journal = scan.finish(limits, Rc::clone(&inner.runtime), degraded)?;
         if inner.journal.set(journal).is_err() {
             unreachable!("the journal of a store that recovers is not set yet");
         }
+        inner.settle_hot();
         inner.begin(resync).await?;
         let store = Self { inner };
         store.inner.runtime.spawn(Box::pin(Rc::clone(&store.inner).destage_for_ever()));
@@ -222,6 +222,8 @@ impl Inner {
             Record::Unmap { volume, index } => {
                 let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
                 self.drop_group(&state, index);
+                let (start, end) = self.group_range(&state, index);
+                self.forget_hot(&state, start, end, record.lsn);
                 if !known {
                     self.replay_give_up(state.take_group(index), record.lsn);
                 }
@@ -239,6 +241,7 @@ impl Inner {
     }
 
     async fn replay_clear(&self, volume: &VolumeState, first: u64, end: u64, lsn: Lsn) -> Result<()> {
+        self.forget_hot(volume, first, end, lsn);
         self.drop_dirty(volume, first, end);
         for block in first..end {
             if self.replayed_extent(volume, block, lsn).await?.is_some() {
@@ -258,6 +261,7 @@ impl Inner {
     fn replay_delete(&self, volume: u64, lsn: Lsn) -> Result<()> {
         let removed = self.tables.borrow_mut().volumes.remove(&volume);
         let removed = removed.ok_or_else(|| unknown(volume))?;
+        self.forget_hot(&removed, 0, u64::MAX, lsn);
         self.drop_dirty(&removed, 0, u64::MAX);
         self.replay_leave_family(&removed);
         for extents in removed.take_groups() {
@@ -324,9 +328,8 @@ impl Inner {
     }
 
     fn drop_group(&self, volume: &VolumeState, index: u32) {
-        let blocks = self.group_blocks(volume);
-        let start = u64::from(index / volume.shape.extents()) * blocks;
-        self.drop_dirty(volume, start, start + blocks);
+        let (start, end) = self.group_range(volume, index);
+        self.drop_dirty(volume, start, end);
     }
 
     /// A group moved. The place it moved to has what was at rest then; the rest was in the write buffer then, and is

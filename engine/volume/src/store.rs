@@ -416,9 +416,10 @@ impl Inner {
         if volume.deleted.get() {
             return;
         }
-        self.leave_hot(volume, 0, u64::MAX);
-        let until = Lsn(self.append(&Record::Delete { volume: volume.id }).0 + 1);
+        let lsn = self.append(&Record::Delete { volume: volume.id });
+        let until = Lsn(lsn.0 + 1);
         volume.deleted.set(true);
+        self.forget_hot(volume, 0, u64::MAX, lsn);
         volume.take_groups().into_iter().for_each(|extents| self.give_up_group(extents, until));
         self.drop_dirty(volume, 0, u64::MAX);
         self.tables.borrow_mut().volumes.remove(&volume.id);
@@ -466,7 +467,7 @@ impl Inner {
     /// ring to those that are, without which the tail could not move.
     pub fn may_fly(&self) -> bool {
         let usage = self.journal().usage();
-        usage.ring_bytes - usage.used_bytes > usage.ring_bytes / 4 + self.flying_debt.get()
+        usage.ring_bytes.saturating_sub(usage.used_bytes) > usage.ring_bytes / 4 + self.flying_debt.get()
     }
 
     /// Waits until the write buffer, the journal and the pages take a write of `bytes`; an error when the disks take
