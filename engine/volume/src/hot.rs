@@ -144,13 +144,7 @@ impl Inner {
         };
         let writes = runs.iter().map(|(id, data)| self.array.write(&places, id.slot.into(), data, Urgency::Buffer));
         let failures = join_all(writes).await.into_iter().flatten().collect();
-        if let Some(full) = self.dismiss(failures).await {
-            return Err(full);
-        }
-        if places.iter().any(|place| self.array.works(*place)) {
-            return Ok(());
-        }
-        Err(Error::device("both disks of a hot extent are out of service"))
+        self.landed_on(&places, failures).await
     }
 
     /// Where a hot extent lies.
