@@ -536,7 +536,8 @@ impl Array {
         self.flush_disks(&disks).await
     }
 
-    /// Makes everything written so far durable on those of `disks` that work; returns the disks that refused.
+    /// Makes everything written so far durable on those of `disks` that work; returns the disks that refused. Whatever the
+    /// reason, they are broken: a flush that is refused may have dropped what it was for, and the next one says nothing of it.
     pub async fn flush_disks(&self, disks: &[DeviceId]) -> Vec<Failure> {
         let flushes = disks.iter().filter_map(|disk| self.member(*disk)).map(|member| async move {
             let device = member.device()?;
@@ -544,7 +545,7 @@ impl Array {
                 .io(Asked { depth: 0, ..self.asked(Urgency::Buffer, 0) }, device.flush())
                 .await
                 .err()
-                .map(|error| Failure { device: member.id, error })
+                .map(|error| Failure { device: member.id, error: Error::device(error.to_string()) })
         });
         join_all(flushes).await.into_iter().flatten().collect()
     }

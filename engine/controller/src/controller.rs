@@ -58,9 +58,6 @@ pub(crate) struct PoolFacts {
 
 /// Opens disks that are not waited for longer than `limit`.
 fn watched(opener: Opener, runtime: &Rc<dyn Runtime>, limit: Duration) -> Opener {
-    if limit.is_zero() {
-        return opener;
-    }
     let runtime = Rc::clone(runtime);
     Box::new(move |path| Ok(Rc::new(Patient::new(opener(path)?, path, limit, &runtime)) as Rc<dyn Block>))
 }

@@ -2,13 +2,17 @@
 //!
 //! ```text
 //!   request ─> Patient ─> disk          no answer for `limit`: this request fails, and all after it, at once
+//!                 └── refused for now: asked again
 //! ```
 //!
 //! A disk that hangs looks to the layers above like one that refuses: they go on without it. It stays refused until it is
 //! opened again: what was under way may still reach it, and nothing newer may come before that.
+//!
+//! One that refuses for now (`Retry`: the system is short of memory, say) is no broken disk, and all disks of a pool may do so
+//! at once. Only a flush is not asked for again: one that is refused may have dropped what it was for.
 
 use futures::future::{Either, select};
-use kura_block::{Block, Bufs, Error, Geometry, Local, Result, Run, Runtime};
+use kura_block::{Block, Bufs, Error, Geometry, Kind, Local, Result, Run, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -16,6 +20,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
+/// How long to wait before asking a disk again that refused for now.
+const AGAIN: Duration = Duration::from_millis(10);
 /// Looks at a disk in the time after which it is given up.
 const LOOKS: u32 = 8;
 
@@ -48,7 +54,7 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Patient {
-    /// `disk`, given up when a request has no answer for `limit`.
+    /// `disk`, given up when a request has no answer for `limit`; zero waits for ever.
     pub(crate) fn new(disk: Rc<dyn Block>, name: &str, limit: Duration, runtime: &Rc<dyn Runtime>) -> Self {
         let watch = Watch {
             name: name.to_owned(),
@@ -73,7 +79,7 @@ impl Patient {
         let number = watch.next.replace(watch.next.get() + 1);
         watch.under_way.borrow_mut().insert(number, watch.runtime.now());
         let _under_way = UnderWay(watch, number);
-        if !watch.watched.replace(true) {
+        if !watch.limit.is_zero() && !watch.watched.replace(true) {
             watch.runtime.spawn(Box::pin(Rc::clone(watch).look()));
         }
         match select(pin!(work), given_up).await {
@@ -84,6 +90,19 @@ impl Patient {
 }
 
 impl Watch {
+    /// Asks until the disk does not refuse for now.
+    async fn insist<'a, T>(&self, ask: impl Fn() -> Local<'a, Result<T>>) -> Result<T> {
+        loop {
+            match ask().await {
+                Err(error) if error.kind() == Kind::Retry => {
+                    tracing::debug!(disk = self.name, %error, "a disk refuses for now and will be asked again");
+                    self.runtime.sleep(AGAIN).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
     /// Looks now and then, as long as there is something to look at.
     async fn look(self: Rc<Self>) {
         loop {
@@ -114,11 +133,11 @@ impl Block for Patient {
     }
 
     fn read(&self, offset: u64, len: usize) -> Local<'_, Result<Bufs>> {
-        Box::pin(self.wait(self.disk.read(offset, len)))
+        Box::pin(self.wait(self.watch.insist(move || self.disk.read(offset, len))))
     }
 
     fn write(&self, offset: u64, data: Bufs, fua: bool) -> Local<'_, Result<()>> {
-        Box::pin(self.wait(self.disk.write(offset, data, fua)))
+        Box::pin(self.wait(self.watch.insist(move || self.disk.write(offset, data.clone(), fua))))
     }
 
     fn flush(&self) -> Local<'_, Result<()>> {
@@ -126,14 +145,14 @@ impl Block for Patient {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Local<'_, Result<()>> {
-        Box::pin(self.wait(self.disk.discard(offset, len)))
+        Box::pin(self.wait(self.watch.insist(move || self.disk.discard(offset, len))))
     }
 
     fn write_zeroes(&self, offset: u64, len: u64, keep: bool) -> Local<'_, Result<()>> {
-        Box::pin(self.wait(self.disk.write_zeroes(offset, len, keep)))
+        Box::pin(self.wait(self.watch.insist(move || self.disk.write_zeroes(offset, len, keep))))
     }
 
     fn runs(&self, offset: u64, len: u64) -> Local<'_, Result<Vec<Run>>> {
-        Box::pin(self.wait(self.disk.runs(offset, len)))
+        Box::pin(self.wait(self.watch.insist(move || self.disk.runs(offset, len))))
     }
 }

@@ -6,7 +6,7 @@ use crate::policy;
 use crate::root::{CheckpointRef, Root, Start};
 use crate::space::Space;
 use crate::store::{Inner, Options, State, Store};
-use kura_block::{BLOCK_BYTES, Block, Buf, Error, Result, Runtime};
+use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Result, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -67,8 +67,8 @@ impl Store {
     }
 
     /// Opens the store on `device`: reads the index as last checkpointed, replays the log behind it, and begins a new
-    /// opening, unless it is to be read only. `Missing` when there is no store; `Corrupt` when what must be there cannot
-    /// be read.
+    /// opening, unless it is to be read only, or on a device without room once there is some. `Missing` when there is no
+    /// store; `Corrupt` when what must be there cannot be read.
     pub async fn open(device: Rc<dyn Block>, runtime: Rc<dyn Runtime>, options: Options) -> Result<Self> {
         let root = Root::read(&*device).await?;
         let root = root.ok_or_else(|| Error::missing("no object store on this device: format it first"))?;
@@ -116,7 +116,15 @@ impl Store {
             return Ok(Self { inner });
         }
         inner.find_reserve().await?;
-        inner.begin_opening().await?;
+        match inner.begin_opening().await {
+            // What is stored is read all the same; the opening begins when something is to be written and there is room.
+            Err(error) if error.kind() == Kind::Full => {
+                tracing::warn!(%error, "the object store's device has no room: nothing is written before there is");
+                inner.note_full(&error);
+                inner.state.borrow_mut().log.must_reopen = true;
+            }
+            begun => begun?,
+        }
         inner.tasks.set(2);
         runtime.spawn(Box::pin(Rc::clone(&inner).write_log()));
         runtime.spawn(Box::pin(Rc::clone(&inner).keep_house()));
@@ -130,7 +138,7 @@ impl Store {
             return Ok(());
         }
         let flushed = self.flush().await;
-        if flushed.as_ref().is_err_and(|error| error.kind() != kura_block::Kind::Full) {
+        if flushed.as_ref().is_err_and(|error| error.kind() != Kind::Full) {
             return flushed;
         }
         self.inner.until(|_| !self.inner.in_round.get()).await?;
@@ -149,7 +157,7 @@ impl Store {
         }
         match self.inner.checkpoint().await {
             // The log says it all, too: the next start takes longer.
-            Err(error) if error.kind() == kura_block::Kind::Full => flushed,
+            Err(error) if error.kind() == Kind::Full => flushed,
             result => result.and(flushed),
         }
     }

@@ -79,14 +79,18 @@ impl Inner {
         if !extent.is_loaded() && self.load(&extent).await.is_err() {
             return blocks;
         }
-        let expected: Vec<Checksum> = extent.with_page(|page| {
-            let at_home = (at..blocks).take_while(|block| !extent.is_stale(*block));
-            at_home.map_while(|block| page.get(block)).take(RUN_BLOCKS).collect()
-        });
+        let first = u64::from(index) * blocks as u64 + at as u64;
+        let expected: Vec<Checksum> = {
+            // What is in the write buffer lies there when it has left it, which may be when its copies have been read.
+            let dirty = volume.dirty.borrow();
+            let at_home =
+                |block: &usize| !extent.is_stale(*block) && !dirty.contains_key(&(first + (block - at) as u64));
+            let run = (at..blocks).take_while(at_home).take(RUN_BLOCKS);
+            extent.with_page(|page| run.map_while(|block| page.get(block)).collect())
+        };
         if expected.is_empty() {
             return at + 1;
         }
-        let first = u64::from(index) * blocks as u64 + at as u64;
         let found = self.array.verify(&extent.group.places(), at, &expected).await;
         report.blocks += expected.len() as u64;
         for (bad, disk) in found.bad {

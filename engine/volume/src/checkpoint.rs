@@ -5,11 +5,13 @@ use crate::policy::checkpoint_due;
 use crate::store::Inner;
 use futures::future::select;
 use futures::{StreamExt, stream};
-use kura_array::{Failure, Page};
+use kura_array::hot::HotPage;
+use kura_array::{Failure, FastPage, Page, Places};
 use kura_block::{Error, Kind, Result};
 use kura_journal::Lsn;
 use std::rc::Rc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// Pages written at once.
 const WIDTH: usize = 16;
@@ -18,22 +20,82 @@ const GIVE_BACK: Duration = Duration::from_secs(1);
 /// How long to wait before trying a checkpoint again that failed.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// While this lives a checkpoint is made: only blocks with a record below go to places with parity.
+struct Below<'a>(&'a Inner);
+
+impl<'a> Below<'a> {
+    fn new(inner: &'a Inner, tail: Lsn) -> Self {
+        inner.parity_below.set(Some(tail));
+        Self(inner)
+    }
+}
+
+impl Drop for Below<'_> {
+    fn drop(&mut self) {
+        self.0.parity_below.set(None);
+        self.0.destager.notify_one();
+    }
+}
+
+/// What a checkpoint takes to write it out. Where the checkpoint ends before all of it is written, in whatever way, the
+/// next one has to.
+struct Leaving<'a> {
+    inner: &'a Inner,
+    pages: Vec<(Rc<Extent>, Page)>,
+    hot: Vec<(u64, Places, HotPage)>,
+    fast: Vec<(Places, FastPage)>,
+    /// The tables changed.
+    tables: bool,
+    written: bool,
+}
+
+impl<'a> Leaving<'a> {
+    fn take(inner: &'a Inner) -> Self {
+        Self {
+            inner,
+            pages: inner.take_dirty_pages(),
+            hot: inner.hot.borrow_mut().take_dirty(),
+            fast: inner.take_fast_pages(),
+            tables: inner.tables_changed.replace(false),
+            written: false,
+        }
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.inner.pages_left(std::mem::take(&mut self.pages), self.written);
+        if self.written {
+            return;
+        }
+        self.inner.tables_changed.set(self.tables || self.inner.tables_changed.get());
+        for (born, ..) in &self.hot {
+            self.inner.hot.borrow_mut().make_dirty(*born);
+        }
+        self.inner.fast_pages_again(&self.fast);
+    }
+}
+
 impl Inner {
     /// The task that makes checkpoints and gives space back, until the store stops or its journal fails.
     pub async fn checkpoint_for_ever(self: Rc<Self>) {
-        while !self.stopping.get() {
+        while !self.stopped.get() && self.journal().alive().is_ok() {
             let news = std::pin::pin!(self.checkpointer.notified());
             if self.freed.borrow().is_empty() && !self.hot_waits() {
                 news.await;
             } else {
                 select(news, self.runtime.sleep(GIVE_BACK)).await;
             }
-            let done = self.checkpoint_if_due().await;
-            if self.stopping.get() || self.journal().alive().is_err() {
-                self.room.notify_waiters();
-                return;
+            let asked = self.asked.take();
+            let done = self.checkpoint_if_due(!asked.is_empty()).await;
+            for who in asked {
+                // One that is gone wants no answer.
+                let _ = who.send(done.clone());
             }
-            if let Err(error) = done {
+            if let Err(error) = done
+                && !self.stopping.get()
+                && self.journal().alive().is_ok()
+            {
                 tracing::warn!(controller = self.id.0, %error, "a checkpoint failed and will be tried again");
                 self.stalled.replace(Some(error));
                 self.room.notify_waiters();
@@ -41,9 +103,28 @@ impl Inner {
                 self.checkpointer.notify_one();
             }
         }
+        self.room.notify_waiters();
+        // Who still waits hears that none comes.
+        self.asked.take();
     }
 
-    async fn checkpoint_if_due(&self) -> Result<()> {
+    /// Moves the journal's tail to where its head is now, or as far as the journal has room for. The checkpointer does it,
+    /// and nobody else: who asks may be a client that leaves meanwhile, and a checkpoint goes on to its end.
+    pub async fn checkpoint(&self) -> Result<()> {
+        let over = || self.journal().alive().err().unwrap_or_else(|| Error::retry("the server is shutting down"));
+        if self.stopped.get() || self.journal().alive().is_err() {
+            return Err(over());
+        }
+        let (answer, answered) = oneshot::channel();
+        self.asked.borrow_mut().push(answer);
+        self.checkpointer.notify_one();
+        answered.await.unwrap_or_else(|_| Err(over()))
+    }
+
+    async fn checkpoint_if_due(&self, asked: bool) -> Result<()> {
+        if !asked && self.stopping.get() {
+            return Ok(());
+        }
         self.note_lost_journals().await?;
         let usage = self.journal().usage();
         let pages = self.dirty_pages.borrow().len();
@@ -51,10 +132,11 @@ impl Inner {
         let waited = self.runtime.now().saturating_sub(self.last_checkpoint.get());
         let used = usage.used_bytes + self.debt();
         if self.cramped.take()
+            || asked
             || checkpoint_due(used, usage.ring_bytes, pages, self.settings.pages)
             || (freed > 0 || self.hot_waits()) && waited >= GIVE_BACK
         {
-            self.checkpoint().await?;
+            self.make_checkpoint().await?;
         }
         Ok(())
     }
@@ -71,8 +153,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Moves the journal's tail to where its head is now, in steps where the journal is so full that one would not do.
-    pub async fn checkpoint(&self) -> Result<()> {
+    /// A checkpoint, in steps where the journal is so full that one would not do.
+    async fn make_checkpoint(&self) -> Result<()> {
         let _one = self.checkpointing.lock().await;
         let head = self.write_pool_pages().await?;
         loop {
@@ -89,7 +171,7 @@ impl Inner {
     /// their places.
     fn reachable(&self, head: Lsn) -> Lsn {
         let usage = self.journal().usage();
-        let free = (usage.ring_bytes - usage.used_bytes).saturating_sub(self.flying_debt.get());
+        let free = usage.ring_bytes.saturating_sub(usage.used_bytes).saturating_sub(self.flying_debt.get());
         let blocks = (free / 2 / Self::debt_of(DIRTY_BYTES)) as usize;
         if self.dirty_in_stripes.get() <= Self::bytes_of(blocks as u64) {
             return head;
@@ -107,11 +189,9 @@ impl Inner {
     async fn checkpoint_step(&self, head: Lsn) -> Result<()> {
         self.last_checkpoint.set(self.runtime.now());
         let tail = self.reachable(head);
-        self.parity_below.set(Some(tail));
-        let done = self.checkpoint_at(tail).await;
-        self.parity_below.set(None);
-        self.destager.notify_one();
-        done?;
+        let below = Below::new(self, tail);
+        self.checkpoint_at(tail).await?;
+        drop(below);
         let tail = self.journal().tail();
         self.last_records.borrow_mut().retain(|_, last| *last >= tail);
         self.room.notify_waiters();
@@ -122,38 +202,22 @@ impl Inner {
         let journal = self.journal();
         journal.commit(tail).await?;
         self.drain_below(tail).await?;
-        let returned = self.take_returned();
+        let returned = self.returned_so_far();
         self.flush_disks().await?;
-        self.give_up_cooled(returned);
-        let pages = self.take_dirty_pages();
-        let hot_pages = self.hot.borrow_mut().take_dirty();
-        let fast_pages = self.take_fast_pages();
+        self.give_up_cooled(self.take_returned(returned));
+        let mut leaving = Leaving::take(self);
         let reflected = journal.next_lsn();
-        let tables = self
-            .tables_changed
-            .replace(false)
+        let tables = leaving
+            .tables
             .then(|| (self.tables.borrow().encode(&self.hot.borrow(), &self.tier, &self.owners.borrow()), reflected));
-        let wrote_tables = tables.is_some();
-        let done = async {
-            journal.commit(reflected).await?;
-            self.write_pages(&pages).await?;
-            self.write_hot_pages(&hot_pages).await?;
-            self.write_fast_pages(&fast_pages).await?;
-            self.flush_disks().await?;
-            journal.checkpoint(tail, reflected, tables).await
-        };
-        let done = done.await;
-        if done.is_err() && wrote_tables {
-            self.tables_changed.set(true);
-        }
-        self.pages_left(pages, done.is_ok());
-        if done.is_err() {
-            for (born, ..) in hot_pages {
-                self.hot.borrow_mut().make_dirty(born);
-            }
-            self.fast_pages_again(&fast_pages);
-        }
-        done?;
+        journal.commit(reflected).await?;
+        self.write_pages(&leaving.pages).await?;
+        self.write_hot_pages(&leaving.hot).await?;
+        self.write_fast_pages(&leaving.fast).await?;
+        self.flush_disks().await?;
+        journal.checkpoint(tail, reflected, tables).await?;
+        leaving.written = true;
+        drop(leaving);
         // No stripe has been written since the flush: all that was written before is at rest.
         self.touched.borrow_mut().clear();
         Ok(())
@@ -187,13 +251,13 @@ impl Inner {
     }
 
     /// The pages to write out now; clean from here on.
-    pub fn take_dirty_pages(&self) -> Vec<(Rc<Extent>, Page)> {
+    fn take_dirty_pages(&self) -> Vec<(Rc<Extent>, Page)> {
         let extents = std::mem::take(&mut *self.dirty_pages.borrow_mut());
         extents.into_iter().filter_map(|extent| extent.take_dirty().map(|page| (extent, page))).collect()
     }
 
     /// Notes that pages are on the disks, or that they must be written again.
-    pub fn pages_left(&self, pages: Vec<(Rc<Extent>, Page)>, written: bool) {
+    fn pages_left(&self, pages: Vec<(Rc<Extent>, Page)>, written: bool) {
         for (extent, _) in pages {
             let dirty_again = extent.left(written);
             self.page_changed(&extent, dirty_again);

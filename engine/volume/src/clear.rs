@@ -82,8 +82,8 @@ impl Inner {
             let written =
                 |extent: &Rc<Extent>| extent.with_page(|page| inside.clone().any(|block| page.get(block).is_some()));
             if let Some(extent) = extent.filter(written) {
-                self.append(&Record::Clear { volume: volume.id, first: at, blocks: piece_end - at });
-                self.leave_hot(volume, at, piece_end);
+                let lsn = self.append(&Record::Clear { volume: volume.id, first: at, blocks: piece_end - at });
+                self.forget_hot(volume, at, piece_end, lsn);
                 self.drop_dirty(volume, at, piece_end);
                 self.clear_checksums(&extent, inside);
             }
@@ -135,10 +135,23 @@ impl Inner {
             }
             at = piece_end;
         }
-        Self::refuse_branch(volume)?;
-        for group in first_gone..end.div_ceil(group_blocks) {
-            self.unmap(volume, group as u32 * volume.shape.extents());
+        let extents = volume.shape.extents();
+        loop {
+            Self::refuse_branch(volume)?;
+            let groups = (first_gone..end.div_ceil(group_blocks)).map(|group| group as u32 * extents);
+            let mut left = groups.filter(|index| volume.extent(*index).is_some());
+            let all = left.all(|index| {
+                let room = self.journal_has_room(0);
+                if room {
+                    self.unmap(volume, index);
+                }
+                room
+            });
+            if all {
+                // Nothing was awaited since: nothing is there again when the size changes.
+                return Ok(());
+            }
+            self.make_room(0).await?;
         }
-        Ok(())
     }
 }

@@ -135,8 +135,9 @@ impl Inner {
         blocks: BTreeSet<u64>,
         urgency: Urgency,
     ) -> usize {
-        // While a checkpoint is made, and while something else happens to the stripe, it stays as it is.
-        let rests = || self.parity_below.get().is_none() && self.may_fly();
+        // While a checkpoint is made, and while something else happens to the stripe, it stays as it is; and when the store
+        // stops.
+        let rests = || self.parity_below.get().is_none() && self.may_fly() && !self.stopping.get();
         if !rests() {
             return 0;
         }

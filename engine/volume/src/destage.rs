@@ -12,7 +12,7 @@ use futures::StreamExt;
 use futures::future::select;
 use futures::stream::FuturesUnordered;
 use kura_array::hot::MirrorId;
-use kura_array::{Failure, Urgency};
+use kura_array::{Failure, Place, Urgency};
 use kura_block::{Bufs, Checksum, Error, Kind, Result};
 use kura_journal::Lsn;
 use std::rc::Rc;
@@ -225,9 +225,18 @@ impl Inner {
     async fn write_copies(&self, flight: &Flight) -> Result<()> {
         let (Some(extent), Some((first, ..))) = (flight.extents.first(), flight.blocks.first()) else { return Ok(()) };
         let inside = (first % self.array.extent_blocks() as u64) as usize;
-        let failures = self.array.write(&extent.group.places(), inside, &flight.data, Urgency::Buffer).await;
-        let full = self.dismiss(failures).await;
-        full.map_or(Ok(()), Err)
+        let places = extent.group.places();
+        let failures = self.array.write(&places, inside, &flight.data, Urgency::Buffer).await;
+        self.landed_on(&places, failures).await
+    }
+
+    /// What came of a write to copies: an error unless one has it.
+    pub async fn landed_on(&self, places: &[Place], failures: Vec<Failure>) -> Result<()> {
+        match self.dismiss(failures).await {
+            Some(full) => Err(full),
+            None if places.iter().any(|place| self.array.works(*place)) => Ok(()),
+            None => Err(Error::device("the disks of an extent are out of service")),
+        }
     }
 
     /// Disks that refused go out of service, but for one that is only full, which is told.

@@ -6,6 +6,8 @@
 //!    finds in it what the log says. One whose block lies durably at its cold place, and of which the log says durably
 //!    that it was given up, is free at once: whatever the tail, a replay ends with the block there.
 //! 3. A block's record (its write, in the journal) is needed until its slot is durable: the checkpoint's flush.
+//! 4. What gives up blocks gives up their slots: an *unmap*, a *clear* or a *delete* says it in its one record, however many
+//!    they are. No crash leaves a slot to a block that is gone, and the log takes no more of it than of any other volume.
 
 use crate::check::Report;
 use crate::destage::{Destination, Flight};
@@ -142,13 +144,7 @@ impl Inner {
         };
         let writes = runs.iter().map(|(id, data)| self.array.write(&places, id.slot.into(), data, Urgency::Buffer));
         let failures = join_all(writes).await.into_iter().flatten().collect();
-        if let Some(full) = self.dismiss(failures).await {
-            return Err(full);
-        }
-        if places.iter().any(|place| self.array.works(*place)) {
-            return Ok(());
-        }
-        Err(Error::device("both disks of a hot extent are out of service"))
+        self.landed_on(&places, failures).await
     }
 
     /// Where a hot extent lies.
@@ -200,6 +196,15 @@ impl Inner {
                 volume.hot.borrow_mut().remove(block);
                 self.hot.borrow_mut().give_up(*id, lsn.0 + 1);
             }
+        }
+    }
+
+    /// Forgets the slots of a volume's blocks from `first` to before `end`, which the record at `lsn` gives up.
+    pub fn forget_hot(&self, volume: &VolumeState, first: u64, end: u64, lsn: Lsn) {
+        let blocks: Vec<_> = volume.hot.borrow().range(first..end).map(|(block, place)| (*block, place.id)).collect();
+        for (block, id) in blocks {
+            volume.hot.borrow_mut().remove(&block);
+            self.hot.borrow_mut().give_up(id, lsn.0 + 1);
         }
     }
 
@@ -302,48 +307,67 @@ impl Inner {
 
     /// Replays that blocks were put into the hot area, or left it.
     pub fn replay_hot_blocks(&self, blocks: &[HotBlock], lsn: Lsn) {
-        let hot = &mut *self.hot.borrow_mut();
         for block in blocks {
-            hot.fill(block.id, block.owner);
+            self.hot.borrow_mut().fill(block.id, block.owner);
+            self.note_slot(block.owner, block.id);
             if let Some(old) = block.old {
-                hot.give_up(old, lsn.0 + 1);
+                self.hot.borrow_mut().give_up(old, lsn.0 + 1);
             }
         }
+    }
+
+    /// Tells a volume, if there is one, which slot a block of it has.
+    fn note_slot(&self, owner: Owner, id: MirrorId) {
+        if let Some(volume) = self.tables.borrow().volumes.get(&owner.volume) {
+            volume.hot.borrow_mut().insert(owner.block, HotPlace { id, cold: None });
+        }
+    }
+
+    /// True when a slot's volume says that the slot is its block's.
+    fn is_noted(&self, owner: Owner, id: MirrorId) -> bool {
+        let tables = self.tables.borrow();
+        tables.volumes.get(&owner.volume).is_some_and(|volume| volume.slot(owner.block) == Some(id))
     }
 
     /// Replays that slots were given up.
     pub fn replay_hot_given_up(&self, slots: &[MirrorId], lsn: Lsn) {
         for slot in slots {
+            let owner = self.hot.borrow().owner(*slot).filter(|owner| self.is_noted(*owner, *slot));
+            if let Some(Owner { volume, block }) = owner
+                && let Some(volume) = self.tables.borrow().volumes.get(&volume)
+            {
+                volume.hot.borrow_mut().remove(&block);
+            }
             self.hot.borrow_mut().give_up(*slot, lsn.0 + 1);
         }
     }
 
-    /// Reads the pages of the hot extents that the tables name.
+    /// Reads the pages of the hot extents that the tables name. They may be newer than the log's tail: what they say that the
+    /// log says again, later, is so for now.
     pub async fn load_hot(&self, extents: Vec<(u64, Places)>) {
         for (born, places) in extents {
             let page = self.array.read_hot_page(&places, born).await;
             let (sequence, owners) = page.map_or((0, None), |page| (page.sequence, Some(page.slots)));
             self.hot.borrow_mut().add(born, places, sequence, owners);
         }
+        self.each_owned(|owner, id| self.note_slot(owner, id));
     }
 
-    /// Tells the volumes which of their blocks lie in the hot area, when the log has been replayed.
-    pub fn settle_hot(&self) {
-        let tables = self.tables.borrow();
-        let mut strays = Vec::new();
+    fn each_owned(&self, mut look: impl FnMut(Owner, MirrorId)) {
         for (born, extent) in self.hot.borrow().extents() {
-            for (slot, owner) in extent.owners().into_iter().enumerate() {
-                let Some(owner) = owner else { continue };
-                let id = MirrorId { born, slot: slot as u16 };
-                match tables.volumes.get(&owner.volume) {
-                    Some(volume) => drop(volume.hot.borrow_mut().insert(owner.block, HotPlace { id, cold: None })),
-                    None => strays.push(id),
-                }
-            }
+            let owners = extent.owners().into_iter().zip(0..);
+            owners.for_each(|(owner, slot)| owner.into_iter().for_each(|owner| look(owner, MirrorId { born, slot })));
         }
+    }
+
+    /// Gives up the slots, when the log has been replayed, that no block has: of volumes that are gone, and of blocks that
+    /// have another one or none since.
+    pub fn settle_hot(&self) {
+        let mut strays = Vec::new();
+        self.each_owned(|owner, id| strays.extend((!self.is_noted(owner, id)).then_some(id)));
+        let end = self.journal().next_lsn();
         for id in strays {
-            tracing::error!(controller = self.id.0, ?id, "a slot of the hot area belongs to no volume");
-            self.hot.borrow_mut().give_up(id, u64::MAX);
+            self.hot.borrow_mut().give_up(id, end.0);
         }
     }
 

@@ -71,6 +71,8 @@ impl Inner {
                 }
             }
         }
+        // A stripe on its way is written to its end: the last checkpoint calls all of them complete.
+        while cooling.next().await.is_some() {}
     }
 
     /// True while the hot area has less than its share of the disks, and the pool has not refused.

@@ -15,7 +15,7 @@ use kura_journal::{Identity, JournalCopy, Limits, Lsn, Scan, Shape};
 use kura_snapshot::method::SharedPool;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -81,7 +81,7 @@ impl Store {
             parts.array.fail(*device);
         }
         let (limits, degraded) = (parts.limits, parts.degraded);
-        let inner = Rc::new(Inner::recovering(parts, tables));
+        let inner = Rc::new_cyclic(|me| Inner::recovering(parts, tables, me.clone()));
         inner.owners.replace(owners);
         inner.load_hot(hot).await;
         inner.load_copies(copies).await?;
@@ -94,11 +94,11 @@ impl Store {
                 inner.replay(record, tables_lsn, &mut resync).await?;
             }
         }
-        inner.settle_hot();
         let journal = scan.finish(limits, Rc::clone(&inner.runtime), degraded)?;
         if inner.journal.set(journal).is_err() {
             unreachable!("the journal of a store that recovers is not set yet");
         }
+        inner.settle_hot();
         inner.begin(resync).await?;
         let store = Self { inner };
         store.inner.runtime.spawn(Box::pin(Rc::clone(&store.inner).destage_for_ever()));
@@ -108,8 +108,9 @@ impl Store {
 }
 
 impl Inner {
-    fn recovering(parts: Parts, tables: Tables) -> Self {
+    fn recovering(parts: Parts, tables: Tables, me: Weak<Self>) -> Self {
         Self {
+            me,
             id: parts.id,
             share: Share::new(parts.id, parts.controllers, parts.settings.sharing, parts.shared, &parts.runtime),
             runtime: parts.runtime,
@@ -125,7 +126,7 @@ impl Inner {
             untidy: RefCell::default(),
             tidying: Arc::default(),
             last_records: RefCell::default(),
-            dropping: tokio::sync::Mutex::new(()),
+            dropping: Arc::default(),
             tidier: Notify::new(),
             dirty_pool_pages: Cell::new(0),
             replayed_entries: RefCell::default(),
@@ -151,6 +152,7 @@ impl Inner {
             parity_below: Cell::new(None),
             drain: Cell::new((Lsn(0), 0)),
             checkpointing: tokio::sync::Mutex::new(()),
+            asked: RefCell::default(),
             stalled: RefCell::new(None),
             stopping: Cell::new(false),
             stopped: Cell::new(false),
@@ -222,6 +224,8 @@ impl Inner {
             Record::Unmap { volume, index } => {
                 let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
                 self.drop_group(&state, index);
+                let (start, end) = self.group_range(&state, index);
+                self.forget_hot(&state, start, end, record.lsn);
                 if !known {
                     self.replay_give_up(state.take_group(index), record.lsn);
                 }
@@ -239,6 +243,7 @@ impl Inner {
     }
 
     async fn replay_clear(&self, volume: &VolumeState, first: u64, end: u64, lsn: Lsn) -> Result<()> {
+        self.forget_hot(volume, first, end, lsn);
         self.drop_dirty(volume, first, end);
         for block in first..end {
             if self.replayed_extent(volume, block, lsn).await?.is_some() {
@@ -258,6 +263,7 @@ impl Inner {
     fn replay_delete(&self, volume: u64, lsn: Lsn) -> Result<()> {
         let removed = self.tables.borrow_mut().volumes.remove(&volume);
         let removed = removed.ok_or_else(|| unknown(volume))?;
+        self.forget_hot(&removed, 0, u64::MAX, lsn);
         self.drop_dirty(&removed, 0, u64::MAX);
         self.replay_leave_family(&removed);
         for extents in removed.take_groups() {
@@ -324,9 +330,8 @@ impl Inner {
     }
 
     fn drop_group(&self, volume: &VolumeState, index: u32) {
-        let blocks = self.group_blocks(volume);
-        let start = u64::from(index / volume.shape.extents()) * blocks;
-        self.drop_dirty(volume, start, start + blocks);
+        let (start, end) = self.group_range(volume, index);
+        self.drop_dirty(volume, start, end);
     }
 
     /// A group moved. The place it moved to has what was at rest then; the rest was in the write buffer then, and is

@@ -200,12 +200,17 @@ impl Inner {
         let extents = volume.take_group(index);
         let Some(first) = extents.first().map(|extent| extent.owner.index) else { return };
         let lsn = self.append(&Record::Unmap { volume: volume.id, index: first });
-        let blocks = self.group_blocks(volume);
-        let start = u64::from(first / volume.shape.extents()) * blocks;
-        self.leave_hot(volume, start, start + blocks);
-        self.drop_dirty(volume, start, start + blocks);
+        let (start, end) = self.group_range(volume, first);
+        self.forget_hot(volume, start, end, lsn);
+        self.drop_dirty(volume, start, end);
         self.give_up_group(extents, Lsn(lsn.0 + 1));
         self.checkpointer.notify_one();
+    }
+
+    /// The blocks of the group of an extent of a volume: the first, and the first one after.
+    pub fn group_range(&self, volume: &VolumeState, index: u32) -> (u64, u64) {
+        let (blocks, group) = (self.group_blocks(volume), u64::from(index / volume.shape.extents()));
+        (group * blocks, (group + 1) * blocks)
     }
 
     /// Blocks in a group of a volume's extents.
@@ -240,14 +245,23 @@ impl Inner {
         });
         self.dirty_pages.borrow_mut().append(&mut dirty_pages);
         let mut extents: BTreeMap<DeviceId, Vec<ExtentId>> = BTreeMap::new();
-        for places in back {
-            self.array.discard(&places).await;
-            for place in &places {
+        for places in &back {
+            self.array.discard(places).await;
+            for place in places {
                 extents.entry(place.device).or_default().push(place.extent);
             }
         }
-        for (device, extents) in extents {
-            self.share.free(device, extents).await?;
+        while let Some((device, free)) = extents.pop_first() {
+            if let Err(error) = self.share.free(device, free.clone()).await {
+                // What the pool did not take waits for the next time.
+                extents.insert(device, free);
+                let of = |(device, free): (DeviceId, Vec<ExtentId>)| {
+                    free.into_iter().map(move |extent| Place { device, extent })
+                };
+                let left = extents.into_iter().flat_map(of).collect();
+                self.freed.borrow_mut().push(Freed::places(left, tail));
+                return Err(error);
+            }
         }
         Ok(())
     }

@@ -24,12 +24,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 /// Between the checkpoints that bring a new copy of the journal up.
 const JOIN_STEP: Duration = Duration::from_millis(5);
 
 pub(crate) struct Inner {
+    /// Itself, for work that goes on when whoever asked for it is gone.
+    pub me: Weak<Self>,
     pub id: ControllerId,
     pub runtime: Rc<dyn Runtime>,
     pub settings: Settings,
@@ -72,7 +74,7 @@ pub(crate) struct Inner {
     /// Held by whoever gives up groups that only deleted snapshots saw.
     pub tidying: Arc<tokio::sync::Mutex<()>>,
     /// Held by who drops a snapshot because the pool is full.
-    pub dropping: tokio::sync::Mutex<()>,
+    pub dropping: Arc<tokio::sync::Mutex<()>>,
     /// There is something to tidy up.
     pub tidier: Notify,
     /// Pages of pool tables that the next checkpoint writes.
@@ -100,6 +102,8 @@ pub(crate) struct Inner {
     /// Blocks with a record below `.0` that a checkpoint waits for: `.1` of them.
     pub drain: Cell<(Lsn, u64)>,
     pub checkpointing: tokio::sync::Mutex<()>,
+    /// Who waits for a checkpoint that has not begun.
+    pub asked: RefCell<Vec<oneshot::Sender<Result<()>>>>,
     /// Why the disks take nothing just now, while that is so.
     pub stalled: RefCell<Option<Error>>,
     pub stopping: Cell<bool>,
@@ -427,9 +431,10 @@ impl Inner {
         if volume.deleted.get() {
             return;
         }
-        self.leave_hot(volume, 0, u64::MAX);
-        let until = Lsn(self.append(&Record::Delete { volume: volume.id }).0 + 1);
+        let lsn = self.append(&Record::Delete { volume: volume.id });
+        let until = Lsn(lsn.0 + 1);
         volume.deleted.set(true);
+        self.forget_hot(volume, 0, u64::MAX, lsn);
         volume.take_groups().into_iter().for_each(|extents| self.give_up_group(extents, until));
         self.drop_dirty(volume, 0, u64::MAX);
         self.tables.borrow_mut().volumes.remove(&volume.id);
@@ -477,7 +482,7 @@ impl Inner {
     /// ring to those that are, without which the tail could not move.
     pub fn may_fly(&self) -> bool {
         let usage = self.journal().usage();
-        usage.ring_bytes - usage.used_bytes > usage.ring_bytes / 4 + self.flying_debt.get()
+        usage.ring_bytes.saturating_sub(usage.used_bytes) > usage.ring_bytes / 4 + self.flying_debt.get()
     }
 
     /// Waits until the write buffer, the journal and the pages take a write of `bytes`; an error when the disks take

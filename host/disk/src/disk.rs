@@ -80,8 +80,11 @@ impl Disk {
             let result;
             (result, memory) = self.ring.read(&self.file, offset + done as u64, memory, done).await;
             match result {
-                Ok(0) => return Err(self.shrunk(offset + done as u64)),
-                Ok(count) => done = self.go_on(done + count, len),
+                Ok(count) => match self.go_on(done + count, len) {
+                    // It ends here, perhaps within a sector.
+                    next if next == done => return Err(self.shrunk(offset + (done + count) as u64)),
+                    next => done = next,
+                },
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.failed("read", offset, len as u64, errno)),
             }
@@ -104,9 +107,7 @@ impl Disk {
             (Ok(count), Ok(_)) if count == data.len() => self.still_there(),
             (Err(errno), _) if errno != Errno::INTR => Err(self.failed("write", offset, data.len() as u64, errno)),
             // A flush that failed is not tried again: the kernel may have forgotten what it could not write.
-            (Ok(_), Err(errno)) if errno != Errno::CANCELED && errno != Errno::INTR => {
-                Err(error(self.path.display(), "flush", errno))
-            }
+            (Ok(_), Err(errno)) if errno != Errno::CANCELED && errno != Errno::INTR => Err(self.not_flushed(errno)),
             // The write fell short or was interrupted: once more, step by step.
             _ => {
                 self.write_some(offset, data, false).await?;
@@ -122,8 +123,10 @@ impl Disk {
         while done < len {
             let rest = if done == 0 { data.clone() } else { data.slice(done..len) };
             match self.ring.write(&self.file, offset + done as u64, rest, durable).await {
-                Ok(0) => return Err(self.failed("write", offset, len as u64, Errno::IO)),
-                Ok(count) => done = self.go_on(done + count, len),
+                Ok(count) => match self.go_on(done + count, len) {
+                    next if next == done => return Err(self.failed("write", offset, len as u64, Errno::IO)),
+                    next => done = next,
+                },
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.failed("write", offset, len as u64, errno)),
             }
@@ -132,8 +135,13 @@ impl Disk {
     }
 
     async fn sync(&self) -> Result<()> {
-        self.ring.sync_data(&self.file).await.map_err(|errno| error(self.path.display(), "flush", errno))?;
+        self.ring.sync_data(&self.file).await.map_err(|errno| self.not_flushed(errno))?;
         self.still_there()
+    }
+
+    /// Whatever the number, what a flush could not write may be lost: there is no asking again.
+    fn not_flushed(&self, errno: Errno) -> Error {
+        Error::device(error(self.path.display(), "flush", errno).to_string())
     }
 
     async fn discard_all(&self, offset: u64, len: u64) -> Result<()> {

@@ -134,6 +134,19 @@ impl Content {
         self.settle_cache();
     }
 
+    /// Forgets what was acknowledged up to `mark` and is not at rest.
+    pub(crate) fn lose(&mut self, mark: u64) {
+        while let Some(write) = self.unflushed.pop_front_if(|write| write.number <= mark) {
+            self.count_out(&write);
+        }
+        let left = std::mem::take(&mut self.unflushed);
+        self.cached.clear();
+        for write in left {
+            self.cached.put(Some(&self.at_rest), write.offset, &write.change);
+            self.unflushed.push_back(write);
+        }
+    }
+
     fn push(&mut self, write: Unflushed) {
         self.unflushed_bytes += held_bytes(&write.change);
         self.unflushed_zeroes += usize::from(matches!(write.change, Change::Zeroes(_)));

@@ -5,7 +5,8 @@ use crate::medium::{Counters, Medium, Request};
 use crate::model::{Constant, ServiceModel, Ssd, SsdSpec};
 use crate::rotating::{Rotating, RotatingSpec};
 use crate::world::World;
-use kura_block::{Block, Bufs, Geometry, Local, PAGE_BYTES, Result};
+use kura_block::{Block, Bufs, Error, Geometry, Local, PAGE_BYTES, Result};
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -144,6 +145,7 @@ impl SimDisk {
             world: Rc::clone(&self.world),
             medium: Rc::clone(&self.medium),
             incarnation: self.world.incarnation(),
+            heard_of: Cell::new(self.medium.lost_flushes()),
         })
     }
 
@@ -189,6 +191,8 @@ pub struct SimBlock {
     world: Rc<World>,
     medium: Rc<Medium>,
     incarnation: u32,
+    /// Of the flushes that failed, those it has told.
+    heard_of: Cell<u32>,
 }
 
 enum State {
@@ -207,7 +211,7 @@ impl Future for Operation<'_> {
     type Output = Result<Bufs>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let SimBlock { world, medium, incarnation } = self.block;
+        let SimBlock { world, medium, incarnation, .. } = self.block;
         if world.crash_is_due() {
             return Poll::Pending;
         }
@@ -274,7 +278,14 @@ impl Block for SimBlock {
     }
 
     fn flush(&self) -> Local<'_, Result<()>> {
-        self.done(0, 0, Request::Flush)
+        Box::pin(async move {
+            self.operation(Request::Flush).await?;
+            let lost = self.medium.lost_flushes();
+            if self.heard_of.replace(lost) == lost {
+                return Ok(());
+            }
+            Err(Error::full(format!("disk {}: flush: no space left", self.medium.name)))
+        })
     }
 
     fn discard(&self, offset: u64, len: u64) -> Local<'_, Result<()>> {

@@ -38,6 +38,9 @@ pub enum FaultKind {
     MisdirectedWrite,
     /// A write fails with `Kind::Device`; each of its atoms is old or new.
     WriteError,
+    /// A flush fails, and what it was to make durable is gone. Each opened device hears of it once, with `Kind::Full`, at its
+    /// next flush: as with a kernel through whose cache writes go.
+    FlushError,
     /// Reads of the place fail with `Kind::Device` until it is written again, sector by sector.
     ReadError(Place),
     /// So many different bits of the place, at rest, are inverted. What is in the cache is not touched.
@@ -58,6 +61,11 @@ pub enum FaultKind {
     Dead,
     /// Writes to pages that hold nothing yet fail with `Kind::Full`.
     Full {
+        /// How long it lasts; `Duration::MAX` for ever.
+        lasts: Duration,
+    },
+    /// Operations but flushes fail with `Kind::Retry`, and nothing of them happens.
+    Refuses {
         /// How long it lasts; `Duration::MAX` for ever.
         lasts: Duration,
     },
@@ -120,6 +128,7 @@ impl FaultKind {
             Self::TornWrite,
             Self::MisdirectedWrite,
             Self::WriteError,
+            Self::FlushError,
             Self::ReadError(Place::Request),
             Self::ReadError(Place::AnyPage),
             Self::BitRot(Place::Request, 1),
@@ -128,6 +137,7 @@ impl FaultKind {
             Self::Stall { lasts },
             Self::Dead,
             Self::Full { lasts },
+            Self::Refuses { lasts },
         ]
     }
 }
@@ -194,12 +204,14 @@ impl fmt::Display for FaultKind {
             Self::TornWrite => write!(f, "torn write"),
             Self::MisdirectedWrite => write!(f, "misdirected write"),
             Self::WriteError => write!(f, "write error"),
+            Self::FlushError => write!(f, "flush error"),
             Self::ReadError(place) => write!(f, "read error of {place}"),
             Self::BitRot(place, bits) => write!(f, "{bits} rotten bits in {place}"),
             Self::Slow { times, lasts } => write!(f, "{times} times as slow {}", Lasts(*lasts)),
             Self::Stall { lasts } => write!(f, "stalled {}", Lasts(*lasts)),
             Self::Dead => write!(f, "dead"),
             Self::Full { lasts } => write!(f, "full {}", Lasts(*lasts)),
+            Self::Refuses { lasts } => write!(f, "refuses {}", Lasts(*lasts)),
         }
     }
 }

@@ -292,6 +292,9 @@ impl Medium {
             return Err(Error::device(format!("disk {name}: dead")));
         }
         let Io { offset_bytes: offset, len_bytes: len, .. } = request.io();
+        if state.trouble.refuses(now_ns) && !matches!(request, Request::Flush) {
+            return Err(Error::retry(format!("disk {name}: takes no request just now")));
+        }
         match request {
             Request::Read { len, .. } => {
                 if let Some(range) = state.trouble.unreadable(offset, len as u64) {
@@ -304,8 +307,11 @@ impl Medium {
                 Ok(state.content.as_ref().map_or_else(|| Bufs::zeroes(len), |content| content.read(offset, len)))
             }
             Request::Flush => {
-                if let Some(content) = &mut state.content {
-                    content.flush(mark);
+                state.trouble.lost_flushes += u32::from(fate == Fate::FlushError);
+                match &mut state.content {
+                    Some(content) if fate == Fate::FlushError => content.lose(mark),
+                    Some(content) => content.flush(mark),
+                    None => {}
                 }
                 Ok(Bufs::new())
             }
@@ -338,7 +344,7 @@ impl Medium {
             }
         }
         let (offset, kept) = match fate {
-            Fate::Normal => (offset, whole(len)),
+            Fate::Normal | Fate::FlushError => (offset, whole(len)),
             Fate::Lost => (offset, vec![]),
             Fate::Torn | Fate::WriteError => (offset, content.torn(len, &mut state.rng)),
             Fate::Misdirected(elsewhere) => (elsewhere, whole(len)),
@@ -393,6 +399,11 @@ impl Medium {
         }
     }
 
+    /// Flushes that have failed so far.
+    pub(crate) fn lost_flushes(&self) -> u32 {
+        self.state.borrow().trouble.lost_flushes
+    }
+
     pub(crate) fn disarm(&self) {
         self.state.borrow_mut().trouble.disarm();
     }
@@ -422,7 +433,7 @@ impl Medium {
             let offset = match op.fate {
                 Fate::Lost => continue,
                 Fate::Misdirected(elsewhere) => elsewhere,
-                Fate::Normal | Fate::Torn | Fate::WriteError => op.io.offset_bytes,
+                Fate::Normal | Fate::Torn | Fate::WriteError | Fate::FlushError => op.io.offset_bytes,
             };
             if let Some(change) = op.request.and_then(Request::change) {
                 in_flight.push((offset, change));

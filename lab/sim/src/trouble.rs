@@ -19,6 +19,7 @@ pub(crate) enum Fate {
     /// It lands at this offset.
     Misdirected(u64),
     WriteError,
+    FlushError,
 }
 
 struct Armed {
@@ -52,6 +53,9 @@ pub(crate) struct Trouble {
     slow_until_ns: u64,
     pub(crate) stalled_until_ns: u64,
     full_until_ns: u64,
+    refuses_until_ns: u64,
+    /// Flushes that have failed.
+    pub(crate) lost_flushes: u32,
     unreadable: Vec<Range<u64>>,
 }
 
@@ -61,9 +65,17 @@ fn until_ns(now_ns: u64, lasts: Duration) -> u64 {
 
 fn needs_operation(what: &FaultKind) -> bool {
     match what {
-        FaultKind::LostWrite | FaultKind::TornWrite | FaultKind::MisdirectedWrite | FaultKind::WriteError => true,
+        FaultKind::LostWrite
+        | FaultKind::TornWrite
+        | FaultKind::MisdirectedWrite
+        | FaultKind::WriteError
+        | FaultKind::FlushError => true,
         FaultKind::ReadError(place) | FaultKind::BitRot(place, _) => *place == Place::Request,
-        FaultKind::Slow { .. } | FaultKind::Stall { .. } | FaultKind::Dead | FaultKind::Full { .. } => false,
+        FaultKind::Slow { .. }
+        | FaultKind::Stall { .. }
+        | FaultKind::Dead
+        | FaultKind::Full { .. }
+        | FaultKind::Refuses { .. } => false,
     }
 }
 
@@ -73,6 +85,7 @@ fn can_concern(what: &FaultKind, io: IoKind) -> bool {
             matches!(io, IoKind::Write | IoKind::WriteZeroes)
         }
         FaultKind::ReadError(Place::Request) | FaultKind::BitRot(Place::Request, _) => io == IoKind::Read,
+        FaultKind::FlushError => io == IoKind::Flush,
         _ => true,
     }
 }
@@ -88,6 +101,8 @@ impl Trouble {
             slow_until_ns: 0,
             stalled_until_ns: 0,
             full_until_ns: 0,
+            refuses_until_ns: 0,
+            lost_flushes: 0,
             unreadable: Vec::new(),
         }
     }
@@ -167,6 +182,10 @@ impl Trouble {
                 *fate = Fate::WriteError;
                 request
             }
+            FaultKind::FlushError => {
+                *fate = Fate::FlushError;
+                whole
+            }
             FaultKind::MisdirectedWrite => {
                 let len = request.end - request.start;
                 let to = self.elsewhere(&request, &scene)?;
@@ -197,6 +216,10 @@ impl Trouble {
             }
             FaultKind::Full { lasts } => {
                 self.full_until_ns = until_ns(now_ns, *lasts);
+                whole
+            }
+            FaultKind::Refuses { lasts } => {
+                self.refuses_until_ns = until_ns(now_ns, *lasts);
                 whole
             }
         };
@@ -254,6 +277,10 @@ impl Trouble {
         now_ns < self.full_until_ns
     }
 
+    pub(crate) fn refuses(&self, now_ns: u64) -> bool {
+        now_ns < self.refuses_until_ns
+    }
+
     /// The first unreadable range that a read meets.
     pub(crate) fn unreadable(&self, offset: u64, len: u64) -> Option<&Range<u64>> {
         self.unreadable.iter().find(|range| range.start < offset + len && offset < range.end)
@@ -278,6 +305,7 @@ impl Trouble {
     /// The disk works again, with what it holds; unreadable places stay unreadable.
     pub(crate) fn revive(&mut self) {
         self.dead = false;
-        (self.slow_until_ns, self.stalled_until_ns, self.full_until_ns) = (0, 0, 0);
+        (self.slow_until_ns, self.stalled_until_ns) = (0, 0);
+        (self.full_until_ns, self.refuses_until_ns) = (0, 0);
     }
 }

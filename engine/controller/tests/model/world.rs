@@ -14,6 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 const CONTROLLERS: u16 = 2;
@@ -325,9 +326,14 @@ async fn step(controllers: &Opened, reference: &RefCell<Reference>, rng: &mut Ch
     if read_only {
         actions.retain(|action| matches!(action, Action::Read { .. } | Action::Flush));
     }
-    let work = actions.into_iter().map(|action| act(&*device, name, reference, action, seed));
     let to = (owner.id().0 + 1) % CONTROLLERS;
     let moves = rng.random_bool(0.15);
+    // A client may leave while its request is under way. One whose volume moves has left it to the new owner.
+    let work = actions.into_iter().map(|action| {
+        let polls = (!moves && rng.random_bool(0.15)).then(|| rng.random_range(1..12));
+        act(&*device, name, reference, action, (polls, seed))
+    });
+    let work: Vec<_> = work.collect();
     let moving = async {
         if !moves {
             return;
@@ -479,33 +485,62 @@ fn action(rng: &mut ChaCha8Rng, from: usize, len: usize) -> Action {
     }
 }
 
-async fn act(device: &dyn Block, name: &str, reference: &RefCell<Reference>, action: Action, seed: u64) {
-    let settle = |offset: usize, len: usize, durable: bool, done: &kura_block::Result<()>| {
-        let (first, end) = (offset / BLOCK, (offset + len).div_ceil(BLOCK));
-        let mut reference = reference.borrow_mut();
-        match done {
-            Ok(()) => reference.acknowledge(name, first, end, durable),
-            Err(_) => reference.undo(name, first, end),
+/// What a request comes to, unless it is dropped before: when it has been polled so many times.
+async fn until_polled<T>(request: impl Future<Output = T>, polls: Option<u32>) -> Option<T> {
+    let (mut request, mut polled) = (std::pin::pin!(request), 0);
+    std::future::poll_fn(|context| {
+        polled += 1;
+        match request.as_mut().poll(context) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if Some(polled) == polls => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
         }
+    })
+    .await
+}
+
+async fn act(
+    device: &dyn Block,
+    name: &str,
+    reference: &RefCell<Reference>,
+    action: Action,
+    (polls, seed): (Option<u32>, u64),
+) {
+    let settle = async |offset: usize, len: usize, durable: bool, done: Option<kura_block::Result<()>>| {
+        let (first, end) = (offset / BLOCK, (offset + len).div_ceil(BLOCK));
+        match done {
+            Some(Ok(())) => reference.borrow_mut().acknowledge(name, first, end, durable),
+            Some(Err(_)) => reference.borrow_mut().undo(name, first, end),
+            // Each block of a request that nobody waits for any more is what it was, or what it was to become.
+            None => {
+                let read = device.read((first * BLOCK) as u64, (end - first) * BLOCK).await;
+                let read = read.unwrap_or_else(|error| panic!("seed {seed}: {name}: {error}")).contiguous();
+                for (block, found) in (first..end).zip(read.chunks(BLOCK)) {
+                    let is_now = || *reference.borrow().bytes(name, block * BLOCK, BLOCK) == *found;
+                    if !is_now() {
+                        reference.borrow_mut().undo(name, block, block + 1);
+                        assert!(is_now(), "seed {seed}: {name} block {block} is half of what was dropped");
+                    }
+                }
+            }
+        }
+        done.unwrap_or(Ok(()))
     };
     let done = match action {
         Action::Write { offset, data, fua } => {
             reference.borrow_mut().write(name, offset, &data);
-            let done = device.write(offset as u64, Bufs::from(Buf::copy_of(&data)), fua).await;
-            settle(offset, data.len(), fua, &done);
-            done
+            let write = device.write(offset as u64, Bufs::from(Buf::copy_of(&data)), fua);
+            settle(offset, data.len(), fua, until_polled(write, polls).await).await
         }
         Action::Zero { offset, len, keep } => {
             reference.borrow_mut().write(name, offset, &vec![0; len]);
-            let done = device.write_zeroes(offset as u64, len as u64, keep).await;
-            settle(offset, len, false, &done);
-            done
+            let zero = device.write_zeroes(offset as u64, len as u64, keep);
+            settle(offset, len, false, until_polled(zero, polls).await).await
         }
         Action::Discard { offset, len } => {
             reference.borrow_mut().write(name, offset, &vec![0; len]);
-            let done = device.discard(offset as u64, len as u64).await;
-            settle(offset, len, false, &done);
-            done
+            let discard = device.discard(offset as u64, len as u64);
+            settle(offset, len, false, until_polled(discard, polls).await).await
         }
         Action::Read { offset, len } => match device.read(offset as u64, len).await {
             Ok(bytes) => {

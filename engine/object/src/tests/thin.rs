@@ -150,3 +150,50 @@ fn a_full_pool_stops_puts_and_nothing_else() {
         sim.block_on(store.close()).unwrap();
     }
 }
+
+/// As on a full pool where a snapshot sees all that is there: even what was written before wants room to be written again.
+#[test]
+fn a_store_that_cannot_write_at_all_opens_and_is_read() {
+    for (seed, closes) in [(1, false), (2, true)] {
+        let (sim, disk) = rig(seed, 256 * u64::from(SEGMENT_BYTES));
+        let (taken, room) = (RefCell::default(), Cell::new(POOL));
+        let thin = Rc::new(Thin { below: RefCell::new(disk.open()), taken, room });
+        let store = open(&sim, &thin);
+        let bucket = sim.block_on(async {
+            let bucket = bucket(&store).await;
+            for at in 0..50 {
+                store.put(bucket, format!("7000/{at}").as_bytes(), put(&bytes(at, 7000))).await.unwrap();
+            }
+            store.flush().await.unwrap();
+            if closes {
+                store.close().await.unwrap();
+            }
+            bucket
+        });
+        for turn in 0..2 {
+            sim.crash();
+            thin.below.replace(disk.open());
+            thin.taken.borrow_mut().clear();
+            thin.room.set(0);
+            let store = open(&sim, &thin);
+            sim.block_on(async {
+                read_all(&store, bucket, 7000, 50).await;
+                let refused = store.put(bucket, b"more", put(&bytes(7, 7000))).await.unwrap_err();
+                assert_eq!(refused.kind(), Kind::Full, "{refused}");
+                read_all(&store, bucket, 7000, 50).await;
+                if turn == 0 {
+                    // The next start finds it as this one did.
+                    return;
+                }
+                thin.room.set(POOL);
+                store.put(bucket, b"more", put(&bytes(7, 7000))).await.unwrap();
+                store.remove(bucket, b"more", Which::Latest).await.unwrap();
+                read_all(&store, bucket, 7000, 50).await;
+            });
+            assert_sound(&store);
+            sim.block_on(store.close()).unwrap();
+        }
+        let store = open(&sim, &thin);
+        sim.block_on(read_all(&store, bucket, 7000, 50));
+    }
+}

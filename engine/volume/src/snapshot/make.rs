@@ -13,7 +13,9 @@ use kura_journal::Lsn;
 use kura_snapshot::{Epoch, Location, Pair, Svol};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// A snapshot to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -344,10 +346,23 @@ impl Inner {
             return Ok(false);
         }
         // What another one has dropped meanwhile may be enough.
-        let Ok(_one) = self.dropping.try_lock() else {
+        let Ok(one) = Arc::clone(&self.dropping).try_lock_owned() else {
             drop(self.dropping.lock().await);
             return Ok(true);
         };
+        let ending = || Error::retry("the server is shutting down");
+        let inner = self.me.upgrade().ok_or_else(ending)?;
+        // It goes on although the client that wanted room leaves: half a snapshot is nobody's.
+        let (answer, answered) = oneshot::channel();
+        self.runtime.spawn(Box::pin(async move {
+            let dropped = inner.drop_oldest_now().await;
+            drop(one);
+            let _ = answer.send(dropped);
+        }));
+        answered.await.unwrap_or_else(|_| Err(ending()))
+    }
+
+    async fn drop_oldest_now(&self) -> Result<bool> {
         let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
         let made = |volume: &Rc<VolumeState>| Self::svol_status(volume).map_or(0, |svol| svol.made_unix_s);
         let may_go = |volume: &&Rc<VolumeState>| {

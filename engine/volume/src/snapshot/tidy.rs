@@ -114,9 +114,17 @@ impl Inner {
                 }
                 self.tidy(Tidying::Family(family));
             }
-            Tidying::Holes(volume) => self.fill_holes(&volume).await?,
+            Tidying::Holes(volume) => {
+                if let Err(error) = self.fill_holes(&volume).await {
+                    self.untidy.borrow_mut().push_front(Tidying::Holes(volume));
+                    return Err(error);
+                }
+            }
             Tidying::Family(family) => {
-                self.make_room(0).await?;
+                if let Err(error) = self.make_room(0).await {
+                    self.untidy.borrow_mut().push_front(Tidying::Family(family));
+                    return Err(error);
+                }
                 self.give_back_slots(&family);
                 self.end_family(&family);
             }

@@ -252,19 +252,20 @@ impl Inner {
         for run in insides.chunk_by(|one, next| one + 1 == *next) {
             let part = data.slice(at * BLOCK_BYTES..(at + run.len()) * BLOCK_BYTES);
             at += run.len();
-            if let Some(full) = self.dismiss(self.array.write(&places, run[0], &part, Urgency::Idle).await).await {
-                return Err(full);
-            }
+            let failures = self.array.write(&places, run[0], &part, Urgency::Idle).await;
+            self.landed_on(&places, failures).await?;
         }
-        if places.iter().any(|place| self.array.works(*place)) {
-            return Ok(());
-        }
-        Err(Error::device("the disks of an extent are out of service"))
+        Ok(())
     }
 
-    /// Blocks that have been written home and will be durable there with the flush of a checkpoint that is being made.
-    pub fn take_returned(&self) -> Returned {
-        self.tier.returned.take()
+    /// How many blocks have been written home that will be durable there with the next flush.
+    pub fn returned_so_far(&self) -> usize {
+        self.tier.returned.borrow().len()
+    }
+
+    /// The first so many of them, which are durable there.
+    pub fn take_returned(&self, count: usize) -> Returned {
+        self.tier.returned.borrow_mut().drain(..count).collect()
     }
 
     /// They are durable there: those that were not written again since are stale no more.

@@ -161,6 +161,26 @@ fn a_file_that_shrank_is_a_failed_device() {
 }
 
 #[test]
+fn a_file_that_ends_within_a_sector_is_a_failed_device() {
+    on_disks(SIZE, |disk| async move {
+        disk.write(0, pattern(1, 8192), true).await.unwrap();
+        std::fs::OpenOptions::new().write(true).open(disk.path()).unwrap().set_len(4196).unwrap();
+        let error = disk.read(0, 8192).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Device);
+        assert!(error.to_string().contains("ends at 4196"), "{error}");
+    });
+}
+
+#[test]
+fn a_flush_that_finds_no_space_is_never_asked_for_again() {
+    on_disks(SIZE, |disk| async move {
+        for errno in [Errno::NOSPC, Errno::DQUOT, Errno::NOMEM, Errno::IO] {
+            assert_eq!(disk.not_flushed(errno).kind(), Kind::Device);
+        }
+    });
+}
+
+#[test]
 fn a_deleted_file_is_a_failed_device() {
     on_disks(SIZE, |disk| async move {
         disk.flush().await.unwrap();

@@ -431,3 +431,31 @@ fn a_plan_for_a_disk_that_is_not_there_is_refused() {
     let fault = Fault { disk: "x".into(), when: When::Op(1), what: FaultKind::Dead };
     Sim::new(1).set_plan(&FaultPlan { faults: vec![fault], crashes: vec![] });
 }
+
+#[test]
+fn a_flush_that_fails_takes_with_it_what_it_was_for() {
+    let sim = Sim::new(1);
+    let disk = sim.disk("d", DiskSpec::constant((PAGES * PAGE) as u64, MS));
+    plan(&sim, When::Op(1), FaultKind::FlushError);
+    let (block, other) = (disk.open(), disk.open());
+    write(&sim, &disk, 1, 99).unwrap();
+    assert_eq!(sim.block_on(block.flush()).unwrap_err().kind(), Kind::Full);
+    write(&sim, &disk, 2, 99).unwrap();
+    assert_eq!(sim.block_on(other.flush()).unwrap_err().kind(), Kind::Full, "each hears of it");
+    sim.block_on(block.flush()).unwrap();
+    sim.block_on(other.flush()).unwrap();
+    let holds = |page: usize| disk.at_rest((page * PAGE) as u64, 1) == [99];
+    assert!(!holds(1) && holds(2), "what was lost is not there although the next flush says so");
+}
+
+#[test]
+fn a_disk_that_refuses_for_a_while_does_nothing_of_what_it_refuses() {
+    let (sim, disk) = filled(1);
+    disk.inject(FaultKind::Refuses { lasts: 10 * MS });
+    assert_eq!(write(&sim, &disk, 1, 99).unwrap_err().kind(), Kind::Retry);
+    assert_eq!(read(&sim, &disk, 1).unwrap_err().kind(), Kind::Retry);
+    sim.block_on(sim.runtime().sleep(10 * MS));
+    assert!(changed(&disk).is_empty());
+    write(&sim, &disk, 1, 99).unwrap();
+    assert_eq!(changed(&disk), [1]);
+}
