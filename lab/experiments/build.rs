@@ -9,7 +9,9 @@ use std::process::Command;
 const SOURCES: &[&str] = &["engine", "host", "lab", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Of this run, not of the build of this script: a copied target directory may have one of another checkout.
+    let room = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+    let root = room.join("../..");
     for source in SOURCES {
         println!("cargo::rerun-if-changed={}", root.join(source).display());
     }

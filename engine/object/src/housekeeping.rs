@@ -141,8 +141,7 @@ impl Inner {
             }
         }
         for segment in free {
-            let has_room = self.runs(segment).await?.iter().all(|run| run.kind != RunKind::Hole);
-            if has_room && self.state.borrow_mut().space.note_room_given(segment) {
+            if self.has_room(segment).await? && self.state.borrow_mut().space.note_room_given(segment) {
                 break;
             }
         }
@@ -153,6 +152,11 @@ impl Inner {
     async fn runs(&self, segment: u32) -> Result<Vec<Run>> {
         let place = self.state.borrow().space.place(segment);
         self.device.runs(place, u64::from(self.segment_bytes)).await
+    }
+
+    /// True when the device has room for a segment already, as one has that is not thin.
+    async fn has_room(&self, segment: u32) -> Result<bool> {
+        Ok(self.runs(segment).await?.iter().all(|run| run.kind != RunKind::Hole))
     }
 
     /// Asks the device for room for a segment that holds nothing: whether it gave it.
@@ -177,7 +181,10 @@ impl Inner {
                 state.space.take_unpromised(std::mem::take(&mut wanted))
             };
             let Some(segment) = segment else { return Ok(()) };
-            let given = self.ask_for_room(segment).await;
+            let given = match self.has_room(segment).await {
+                Ok(false) => self.ask_for_room(segment).await,
+                known => known,
+            };
             self.state.borrow_mut().space.give_promised(segment, matches!(given, Ok(true)));
             given?;
         }

@@ -4,7 +4,7 @@
 use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, put, rig};
 use crate::*;
 use kura_block::{Block, Bufs, Error, Geometry, Kind, Local, Result, Run, RunKind};
-use kura_sim::Sim;
+use kura_sim::{Sim, SimDisk};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -18,6 +18,8 @@ struct Thin {
     below: RefCell<Rc<dyn Block>>,
     taken: RefCell<BTreeSet<u64>>,
     room: Cell<usize>,
+    /// Bytes of zeroes it was to write.
+    zeroes_bytes: Cell<u64>,
 }
 
 impl Thin {
@@ -70,12 +72,18 @@ impl Block for Thin {
     }
 
     fn write_zeroes(&self, offset: u64, len: u64, keep: bool) -> Local<'_, Result<()>> {
+        self.zeroes_bytes.set(self.zeroes_bytes.get() + len);
         let (taken, below) = (self.take(offset, len), self.below.borrow().clone());
         Box::pin(async move {
             taken?;
             below.write_zeroes(offset, len, keep).await
         })
     }
+}
+
+fn thin(disk: &SimDisk, room: usize) -> Rc<Thin> {
+    let (taken, zeroes_bytes) = (RefCell::default(), Cell::new(0));
+    Rc::new(Thin { below: RefCell::new(disk.open()), taken, room: Cell::new(room), zeroes_bytes })
 }
 
 /// Puts objects of `len` bytes until there is no room: how many there are.
@@ -111,8 +119,7 @@ fn open(sim: &Sim, thin: &Rc<Thin>) -> Store {
 fn a_full_pool_stops_puts_and_nothing_else() {
     for (seed, len) in [(1, 1000), (2, 7000), (3, 30_000), (4, 200_000)] {
         let (sim, disk) = rig(seed, 256 * u64::from(SEGMENT_BYTES));
-        let (taken, room) = (RefCell::default(), Cell::new(POOL));
-        let thin = Rc::new(Thin { below: RefCell::new(disk.open()), taken, room });
+        let thin = thin(&disk, POOL);
         thin.take(0, 1).unwrap();
         let store = open(&sim, &thin);
         let (count, bucket) = sim.block_on(async {
@@ -156,8 +163,7 @@ fn a_full_pool_stops_puts_and_nothing_else() {
 fn a_store_that_cannot_write_at_all_opens_and_is_read() {
     for (seed, closes) in [(1, false), (2, true)] {
         let (sim, disk) = rig(seed, 256 * u64::from(SEGMENT_BYTES));
-        let (taken, room) = (RefCell::default(), Cell::new(POOL));
-        let thin = Rc::new(Thin { below: RefCell::new(disk.open()), taken, room });
+        let thin = thin(&disk, POOL);
         let store = open(&sim, &thin);
         let bucket = sim.block_on(async {
             let bucket = bucket(&store).await;
@@ -195,5 +201,23 @@ fn a_store_that_cannot_write_at_all_opens_and_is_read() {
         }
         let store = open(&sim, &thin);
         sim.block_on(read_all(&store, bucket, 7000, 50));
+    }
+}
+
+#[test]
+fn only_a_thin_device_is_asked_for_room() {
+    for is_thin in [true, false] {
+        let (sim, disk) = rig(5, 256 * u64::from(SEGMENT_BYTES));
+        let thin = thin(&disk, 256);
+        thin.take(0, if is_thin { 1 } else { 256 * u64::from(SEGMENT_BYTES) }).unwrap();
+        let store = open(&sim, &thin);
+        sim.block_on(async {
+            let bucket = bucket(&store).await;
+            for at in 0..1000 {
+                store.put(bucket, format!("{at}").as_bytes(), put(&bytes(at, 4000))).await.unwrap();
+            }
+            store.close().await.unwrap();
+        });
+        assert_eq!(thin.zeroes_bytes.get() > 0, is_thin, "{} bytes of zeroes", thin.zeroes_bytes.get());
     }
 }

@@ -85,6 +85,11 @@ fn best_other(sides: &[Rounds], of: Of) -> Option<f64> {
     Side::PAPERS.iter().filter_map(|&side| median(sides, side, of)).reduce(f64::max)
 }
 
+/// What the device gives: what it gave bare, or more where a store has shown more.
+fn of_device(sides: &[Rounds], of: Of) -> Option<f64> {
+    [median(sides, Side::Device, of), best_other(sides, of)].into_iter().flatten().reduce(f64::max)
+}
+
 impl Line<'_> {
     fn by(&self) -> String {
         format!("{} client{}", self.clients, if self.clients == 1 { "" } else { "s" })
@@ -103,7 +108,7 @@ impl Line<'_> {
                 }
             }
             let Some((ours, best)) = median(sides, Side::Kura, mb_s).zip(best_other(sides, mb_s)) else { continue };
-            let share = median(sides, Side::Device, mb_s).map_or(0.0, |device| ours / device);
+            let share = of_device(sides, mb_s).map_or(0.0, |device| ours / device);
             let holds = ours >= OTHERS_FACTOR * best || share >= DEVICE_SHARE;
             findings.criteria.push(Criterion::number(
                 format!("{name} {kib} KiB, {by}: MB/s over the best of the others"),
@@ -142,7 +147,7 @@ impl Line<'_> {
         let steps = self.points.windows(2).filter_map(|pair| {
             let [(_, half), (kib, sides)] = pair else { return None };
             let before = median(half, Side::Kura, phase.mb_s)?;
-            let limit = median(sides, Side::Device, phase.mb_s).unwrap_or(f64::INFINITY) * DEVICE_SHARE;
+            let limit = of_device(sides, phase.mb_s).unwrap_or(f64::INFINITY) * DEVICE_SHARE;
             Some((*kib, median(sides, Side::Kura, phase.mb_s)? / before.min(limit)))
         });
         steps.collect()

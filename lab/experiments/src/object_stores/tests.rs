@@ -86,6 +86,13 @@ fn the_device_is_a_limit_that_counts() {
         }
     }
     assert!(failing(&results).is_empty(), "unless the device gives no more");
+    // A bare device that was disturbed is no excuse: the rival has shown what there is.
+    let mut results = changed(1024, Side::Btrfs, |it| it.read = phase(600.0));
+    for rounds in results.iter_mut().flat_map(|(_, sides)| sides).filter(|rounds| rounds.side == Side::Device) {
+        rounds.rounds.iter_mut().for_each(|it| it.read = phase(20.0));
+    }
+    let behind = failing(&results);
+    assert!(behind.len() == 1 && behind[0].starts_with("read 1024 KiB, 1 client:"), "{behind:?}");
 }
 
 #[test]
