@@ -26,6 +26,15 @@ pub fn trust(ca: &Path) -> Result<Arc<ClientConfig>> {
     for authority in certificates(ca)? {
         roots.add(authority).with_context(|| format!("{}: not an authority's certificate", ca.display()))?;
     }
+    client(roots)
+}
+
+/// A client that trusts nobody: for a connector of http.
+pub fn trust_nobody() -> Result<Arc<ClientConfig>> {
+    client(RootCertStore::empty())
+}
+
+fn client(roots: RootCertStore) -> Result<Arc<ClientConfig>> {
     let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }

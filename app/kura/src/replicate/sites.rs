@@ -5,8 +5,10 @@ use crate::tls;
 use anyhow::{Context, Result, bail};
 use kura_admin::{Client, FrameClient, ServerUri, Token};
 use kura_replicate::{Options, Origin, Target};
+use rustls::ClientConfig;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A volume of a kura.
@@ -24,13 +26,7 @@ pub struct Site {
 impl Site {
     /// A volume of a kura.
     pub fn new(server: ServerUri, token: Option<&str>, ca: Option<&Path>, volume: &str) -> Result<Self> {
-        let trust = match (&server, ca) {
-            (ServerUri::Https(_), None) => {
-                bail!("{server} wants an authority to trust: name its PEM file with --target-ca")
-            }
-            (ServerUri::Https(_), Some(ca)) => Some(tls::trust(ca)?),
-            _ => None,
-        };
+        let trust = trusted(&server, ca)?;
         let client = Client::new(server.clone(), token.map(Token::new), trust);
         Ok(Self { frames: FrameClient::new(client.clone()), client, volume: volume.to_owned(), server })
     }
@@ -44,6 +40,17 @@ impl Site {
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "volume {} of {}", self.volume, self.server)
+    }
+}
+
+/// Whom to trust when a server is asked.
+pub fn trusted(server: &ServerUri, ca: Option<&Path>) -> Result<Option<Arc<ClientConfig>>> {
+    match (server, ca) {
+        (ServerUri::Https(_), None) => {
+            bail!("{server} wants an authority to trust: name its PEM file with --target-ca")
+        }
+        (ServerUri::Https(_), Some(ca)) => Ok(Some(tls::trust(ca)?)),
+        _ => Ok(None),
     }
 }
 

@@ -19,6 +19,7 @@ mod nbd;
 mod object_cli;
 mod rebuild;
 mod replicate;
+mod replicate_bucket;
 mod replicate_volume;
 mod replicate_volume_crash;
 mod s3;

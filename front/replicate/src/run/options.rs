@@ -101,6 +101,10 @@ pub struct Options {
     pub target_token_file: Option<PathBuf>,
     /// The authority to trust with `https` targets, a PEM file.
     pub target_ca: Option<PathBuf>,
+    /// Where the access key for a bucket at the target is, in a file like `~/.aws/credentials`.
+    pub target_credentials: Option<PathBuf>,
+    /// The region of a bucket at the target.
+    pub target_region: Option<String>,
     /// Compare with what the target has, not with what the last run left there.
     #[serde(skip)]
     pub recheck: bool,
@@ -134,6 +138,8 @@ impl Default for Options {
             keep: 3,
             target_token_file: None,
             target_ca: None,
+            target_credentials: None,
+            target_region: None,
             recheck: false,
             adopt: false,
             allow_empty: false,
@@ -175,7 +181,7 @@ impl Options {
                 usage("rsync reaches a directory, HOST:PATH or rsync://HOST/MODULE/PATH")
             }
             (With::Kura, _) if !self.nodes.is_empty() => usage("nodes work with rsync only"),
-            (_, Target::Kura { .. }) => {
+            (_, Target::Kura { .. } | Target::Bucket(_)) => {
                 usage("a tree goes to a directory, kura://HOST:PORT/PATH, ssh://HOST/PATH or what rsync reaches")
             }
             _ => Ok(()),
