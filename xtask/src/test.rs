@@ -26,9 +26,9 @@ pub fn run(args: &Args) -> Result<()> {
         group("what wants root", || {
             shell::run(&mut shell::cargo(["test", "--package", "kura-disk", "--", "--ignored"]))
         })?;
-        group("ten thousand seeds of crashes and faults", || {
+        group("three thousand seeds of crashes and faults", || {
             let model = ["test", "--package", "kura-controller", "--test", "model"];
-            shell::run(shell::cargo(model).env("KURA_SEEDS", "10000"))
+            shell::run(shell::cargo(model).env("KURA_SEEDS", "3000"))
         })?;
         group("what the acceptance tests use", setup)?;
         group("the binary under real clients", || {

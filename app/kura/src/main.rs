@@ -23,6 +23,7 @@ mod serve;
 mod show;
 mod size;
 mod snapshot;
+mod space;
 #[cfg(test)]
 mod tests;
 mod tier;

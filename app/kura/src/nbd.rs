@@ -52,15 +52,16 @@ impl Doors {
 
     /// Serves the volumes of `node` until `stop` says true, and every client has left or was sent away.
     pub async fn serve(self, node: Node, replicas: Arc<dyn Replicas>, stop: watch::Receiver<bool>) {
-        let server = Server::new(Volumes { node: node.clone(), replicas }, self.limits);
+        let server = Server::new(Volumes { node: node.clone(), replicas: Arc::clone(&replicas) }, self.limits);
         // Each client holds a clone of `here`: when all are dropped, all have left.
         let (here, mut left) = mpsc::channel::<()>(1);
         let begin = {
             let (limits, stop) = (self.limits, stop.clone());
             move |session: Session<Socket>| {
                 let (node, stop, here) = (node.clone(), stop.clone(), here.clone());
+                let replicas = Arc::clone(&replicas);
                 tokio::spawn(async move {
-                    attend(node, session, limits, stop).await;
+                    attend((node, replicas), session, limits, stop).await;
                     drop(here);
                 });
             }
@@ -96,7 +97,12 @@ async fn stopped(mut stop: watch::Receiver<bool>) {
 }
 
 /// Brings a client to the thread that owns its volume, and serves it there.
-async fn attend(node: Node, session: Session<Socket>, limits: Limits, stop: watch::Receiver<bool>) {
+async fn attend(
+    (node, replicas): (Node, Arc<dyn Replicas>),
+    session: Session<Socket>,
+    limits: Limits,
+    stop: watch::Receiver<bool>,
+) {
     let (peer, name) = (session.peer().to_owned(), session.export().name.clone());
     let served = match node.find(&name).await {
         Err(error) => Err(error),
@@ -107,6 +113,9 @@ async fn attend(node: Node, session: Session<Socket>, limits: Limits, stop: watc
             let serve = door.call(move |controller| {
                 Box::pin(async move {
                     let volume = controller.open_volume(&name)?;
+                    // It may have become a copy since the client asked; from here on it sees that it is open.
+                    replicas.check_free(&name).await?;
+                    drop(replicas);
                     let changes = changes::Changes { controller, volume: name };
                     Ok(transmit(session, volume, &changes, &limits, stopped(stop)).await)
                 })

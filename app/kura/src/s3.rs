@@ -81,18 +81,21 @@ struct Past(Node);
 
 impl Past {
     /// The snapshot of this name, in whatever letters: a bucket's name has only small ones.
-    async fn find(&self, name: &str) -> kura_block::Result<String> {
+    async fn find(&self, snapshot: &str) -> kura_block::Result<String> {
         let volumes = self.0.volumes().await?.into_iter().map(|volume| volume.spec.name);
-        let alike: Vec<String> = volumes.filter(|one| one.eq_ignore_ascii_case(name)).collect();
-        let found = alike.iter().find(|one| *one == name).or_else(|| alike.first().filter(|_| alike.len() == 1));
-        found.cloned().ok_or_else(|| Error::missing(format!("snapshot {name}: no such snapshot")))
+        let own = |name: &str| name.strip_prefix(VOLUME)?.strip_prefix('@').map(str::to_owned);
+        let alike: Vec<String> =
+            volumes.filter_map(|name| own(&name)).filter(|one| one.eq_ignore_ascii_case(snapshot)).collect();
+        let found = alike.iter().find(|one| *one == snapshot).or_else(|| alike.first().filter(|_| alike.len() == 1));
+        let found = found.map(|found| format!("{VOLUME}@{found}"));
+        found.ok_or_else(|| Error::missing(format!("snapshot {VOLUME}@{snapshot}: no such snapshot")))
     }
 }
 
 #[async_trait::async_trait]
 impl Snapshots for Past {
     async fn open(&self, snapshot: &str) -> kura_block::Result<Arc<dyn Door>> {
-        let name = self.find(&format!("{VOLUME}@{snapshot}")).await?;
+        let name = self.find(snapshot).await?;
         let options = Options { read_only: true, ..Options::default() };
         Ok(Arc::new(StoreDoor(open(&self.0, name, options).await?)))
     }
@@ -133,7 +136,14 @@ impl Objects {
 
     /// Makes the store what the snapshot of its volume is, and goes on with that. Access keys stay what they are: one
     /// that was revoked since does not come back.
-    pub async fn roll_back(&self, snapshot: &str) -> kura_block::Result<()> {
+    pub async fn roll_back(self: &Arc<Self>, snapshot: &str) -> kura_block::Result<()> {
+        let (objects, snapshot) = (Arc::clone(self), snapshot.to_owned());
+        // It goes on although nobody waits for it any more: in the midst of it there is no store.
+        let rolled = tokio::spawn(async move { objects.go_back(&snapshot).await });
+        rolled.await.map_err(|error| Error::retry(format!("the rollback did not come to its end: {error}")))?
+    }
+
+    async fn go_back(&self, snapshot: &str) -> kura_block::Result<()> {
         let failed = |error: std::io::Error| Error::device(format!("{}: {error}", self.keys_file.display()));
         let mut rolled = Ok(());
         let change = async {

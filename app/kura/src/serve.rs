@@ -10,6 +10,7 @@ use crate::replica::Keeper;
 use crate::s3::Objects;
 use crate::show::print;
 use crate::snapshot::schedule::{Schedules, carry_out};
+use crate::space;
 use crate::{logs, tls};
 use crate::{nbd, s3};
 use anyhow::{Context, Result};
@@ -75,7 +76,8 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
         }
         let schedules = Arc::new(Schedules::open(&data)?);
         let keeper = Arc::new(Keeper::open(&data, running.node.clone())?);
-        doors.serve(&data, running, Stores { book, schedules, keeper, objects, key }, metrics).await
+        let warn_at = config.pool.warn_at_percent.into_inner();
+        doors.serve(&data, running, Stores { book, schedules, keeper, objects, key, warn_at }, metrics).await
     })
 }
 
@@ -120,6 +122,8 @@ struct Stores {
     objects: Option<Arc<Objects>>,
     /// A key that was made just now.
     key: Option<Arc<Key>>,
+    /// Per cents of the pool's use from which on it warns.
+    warn_at: Vec<u8>,
 }
 
 /// What a server listens on; open before the node runs, so that a port in use is told at once.
@@ -154,7 +158,8 @@ impl Doors {
         metrics: PrometheusHandle,
     ) -> Result<ExitCode> {
         let mut signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let Stores { book, schedules, keeper, objects, key } = stores;
+        let Stores { book, schedules, keeper, objects, key, warn_at } = stores;
+        let (pass, passed_percent) = watch::channel(None);
         let book = Arc::new(book);
         book.note(found(&running.node.pool().await?))?;
         let admin = Admin {
@@ -167,6 +172,7 @@ impl Doors {
             objects: objects.as_ref().map(Objects::desk),
             schedules: Arc::<Schedules>::clone(&schedules),
             replicas: Arc::<Keeper>::clone(&keeper),
+            passed_percent,
             started_at: Timestamp::now(),
         };
         let volumes = running.node.volumes().await?;
@@ -197,6 +203,7 @@ impl Doors {
         doors.spawn(self.nbd.serve(running.node.clone(), Arc::<Keeper>::clone(&keeper), stopping));
         let upkeep = tokio::spawn(keep_up(metrics));
         doors.spawn(tend(running.node.clone(), book, tending.clone()));
+        doors.spawn(space::watch_over(running.node.clone(), warn_at, pass, tending.clone()));
         doors.spawn(carry_out(running.node.clone(), schedules, Arc::<Keeper>::clone(&keeper), tending));
         print(&format!("{greeting}\nready"))?;
         // Without systemd there is nobody to tell.

@@ -1,6 +1,7 @@
 //! How answers look: tables for people, JSON for programs, nothing when quiet.
 
 use crate::size::Size;
+use crate::space;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use kura_admin::{
@@ -174,13 +175,12 @@ fn disk_row(disk: &Disk) -> Vec<String> {
 
 /// The pool in a line.
 fn pool_line(pool: &Pool) -> String {
-    let used = pool.data_bytes.saturating_sub(pool.free_bytes);
     format!(
         "{}, {} raw, {} free, {} used; {} disks, extents of {}",
         health(pool.health),
         size(pool.data_bytes),
         size(pool.free_bytes),
-        percent(used, pool.data_bytes),
+        percent(pool.used_bytes(), pool.data_bytes),
         pool.disks.len(),
         size(pool.extent_bytes)
     )
@@ -188,7 +188,8 @@ fn pool_line(pool: &Pool) -> String {
 
 /// The pool and its disks.
 pub fn pool(pool: &Pool) -> String {
-    format!("pool {}: {}\n\n{}", pool.uuid, pool_line(pool), disks(&pool.disks))
+    let warning = space::warning(pool).map(|warning| format!("\n{warning}")).unwrap_or_default();
+    format!("pool {}: {}{warning}\n\n{}", pool.uuid, pool_line(pool), disks(&pool.disks))
 }
 
 /// Controllers, a line each.
@@ -244,6 +245,7 @@ pub fn status(status: &Status) -> String {
     ];
     lines.extend(status.problems.iter().map(|problem| format!("        {problem}")));
     lines.push(format!("pool    {}", pool_line(&status.pool)));
+    lines.extend(space::warning(&status.pool).map(|warning| format!("warning {warning}")));
     lines.extend(status.nbd.iter().map(|uri| format!("nbd     {uri}")));
     lines.extend([String::new(), volumes(&status.volumes), controllers(&status.controllers)]);
     lines.join("\n")

@@ -66,6 +66,7 @@ async fn serve(data: &DataDir) -> Served {
         objects: None,
         schedules: Arc::new(Schedules::open(data).unwrap()),
         replicas: Arc::new(Keeper::open(data, running.node.clone()).unwrap()),
+        passed_percent: watch::channel(None).1,
         started_at: Timestamp::now(),
     };
     let socket = data.join("admin.sock");

@@ -8,7 +8,7 @@ use crate::recording::{Recorder, Ring, Tap};
 use kura_array::{Array, Label, Member, read_label};
 use kura_block::{Block, ControllerId, DeviceId, Error, Result, Runtime, Shared};
 use kura_journal::Limits;
-use kura_volume::{Held, HeldWrites, Parts, Replayed, Settings, Store, VolumeStatus};
+use kura_volume::{Held, HeldWrites, Parts, Replayed, Settings, Store, Volume, VolumeStatus};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -166,9 +166,12 @@ impl Controller {
     /// Opens a volume this controller owns, to be served to a client: `Missing` when it owns none of that name. It stays open
     /// when the volume moves to another controller.
     pub fn open_volume(&self, name: &str) -> Result<Rc<dyn Block>> {
-        let volume = self.store.open(name)?;
-        let volume = Ferry::new(&self.store, &self.harbour, volume);
-        Ok(Rc::new(Recorder::new(volume, self.tap(name))))
+        Ok(self.opened(self.store.open(name)?))
+    }
+
+    pub(crate) fn opened(&self, volume: Volume) -> Rc<dyn Block> {
+        let tap = self.tap(&volume.name());
+        Rc::new(Recorder::new(Ferry::new(&self.store, &self.harbour, volume), tap))
     }
 
     /// Deletes a volume and its recording, whose memory is the caller's to give back.

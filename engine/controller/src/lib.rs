@@ -31,8 +31,8 @@ pub use kura_array::{Class as DiskClass, Layout, Shape};
 pub use kura_journal::Limits as JournalLimits;
 pub use kura_tier::{Reason as TierReason, Settings as TierSettings, Standing as TierStanding, Tier};
 pub use kura_volume::{
-    Changes, Hits, Pin, RegionUse, Replayed, Saving, Settings, SnapshotSpec, Spec as VolumeSpec, SvolStatus, TierMove,
-    TierRules, TierSetup, TierStatus, TierWhy, WhenFull,
+    Changes, Hits, Pin, RegionUse, Replayed, Saving, Settings, SnapshotSpec, Space, Spec as VolumeSpec, SvolStatus,
+    TierMove, TierRules, TierSetup, TierStatus, TierWhy, WhenFull,
 };
 pub use moving::{Drained, Moved};
 pub use node::Node;

@@ -4,20 +4,21 @@ use crate::info::{CheckReport, ControllerInfo, DiskState, PoolInfo, VolumeInfo};
 use crate::{Controller, Door};
 use futures::future::try_join_all;
 use kura_block::{DeviceId, Error, Local, Result};
-use kura_volume::Spec;
+use kura_volume::{Space, Spec};
 use std::rc::Rc;
 use std::sync::Arc;
+use tokio::sync::{Mutex, RwLock};
 
 /// The controllers of a pool, joined. Usable from any thread; clones are the same node.
 #[derive(Clone)]
 pub struct Node {
     pub(crate) doors: Arc<[Door]>,
     /// Held by whoever changes the pool's membership.
-    pub(crate) membership: Arc<tokio::sync::Mutex<()>>,
-    /// Held by whoever makes snapshots of several controllers' volumes at one instant.
-    pub(crate) instant: Arc<tokio::sync::Mutex<()>>,
-    /// Held while a volume moves to another controller.
-    pub(crate) moving: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) membership: Arc<Mutex<()>>,
+    /// Held by whoever makes snapshots of several controllers' volumes at one instant, or moves a volume.
+    pub(crate) instant: Arc<Mutex<()>>,
+    /// Written while a volume that moves to another controller is nobody's: who looks for volumes reads it.
+    pub(crate) moving: Arc<RwLock<()>>,
 }
 
 impl Node {
@@ -40,6 +41,7 @@ impl Node {
 
     /// The door of the controller that owns the volume, and the volume as it is.
     pub async fn find(&self, name: &str) -> Result<(Door, VolumeInfo)> {
+        let _each_is_somebodys = self.moving.read().await;
         let sought = name.to_owned();
         let ask = move |controller: Rc<Controller>| -> Local<'static, Result<Option<VolumeInfo>>> {
             let found = controller.volume(&sought);
@@ -52,6 +54,7 @@ impl Node {
 
     /// All volumes, by name.
     pub async fn volumes(&self) -> Result<Vec<VolumeInfo>> {
+        let _each_is_somebodys = self.moving.read().await;
         let each = self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.volumes())))).await?;
         let mut volumes: Vec<_> = each.into_iter().flatten().collect();
         volumes.sort_by(|one, other| one.spec.name.cmp(&other.spec.name));
@@ -102,6 +105,7 @@ impl Node {
     /// The pool and its disks: errors and what they hold summed over the controllers, a disk failed when one of them
     /// says so.
     pub async fn pool(&self) -> Result<PoolInfo> {
+        let _each_is_somebodys = self.moving.read().await;
         let ask = |controller: Rc<Controller>| -> Local<'static, Result<(PoolInfo, Vec<u64>)>> {
             Box::pin(async move {
                 let pool = controller.pool().await?;
@@ -126,6 +130,15 @@ impl Node {
             }
         }
         Ok(pool)
+    }
+
+    /// What takes the pool's space.
+    pub async fn space(&self) -> Result<Space> {
+        let each = self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.store().space())))).await?;
+        Ok(each.into_iter().fold(Space::default(), |sum, space| Space {
+            volume_bytes: sum.volume_bytes + space.volume_bytes,
+            snapshot_bytes: sum.snapshot_bytes + space.snapshot_bytes,
+        }))
     }
 
     /// The controllers, by number.
@@ -155,7 +168,7 @@ impl Node {
 
     /// Writes everything to its place, checkpoints, and stops the controllers.
     pub async fn stop(&self) -> Result<()> {
-        let _none_moves = self.moving.lock().await;
+        let _none_moves = self.instant.lock().await;
         self.ask_all(|controller| Box::pin(async move { controller.store().stop().await })).await?;
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Snapshots of a node's volumes, on whichever controllers they are.
 
 use crate::info::VolumeInfo;
+use crate::moving::Place;
 use crate::{Controller, Node};
 use futures::future::join_all;
 use kura_block::{Error, Kind, Local, Result};
@@ -18,10 +19,12 @@ impl Controller {
 
     /// Where `later` differs from `earlier`, from `offset` on: both of one volume, and this controller's now or before.
     pub async fn changed(&self, earlier: &str, later: &str, offset: u64) -> Result<Changes> {
-        let door = match self.store().changed(earlier, later, offset).await {
-            Err(error) if error.kind() == Kind::Missing => self.harbour.address(later).ok_or(error)?,
+        let error = match self.store().changed(earlier, later, offset).await {
+            Err(error) if error.kind() == Kind::Missing && self.volume(later).is_none() => error,
             done => return done,
         };
+        let Some(id) = self.harbour.number(later) else { return Err(error) };
+        let Place::There(door) = self.harbour.locate(self.store(), id).await? else { return Err(error) };
         let (earlier, later) = (earlier.to_owned(), later.to_owned());
         door.call(move |controller| -> Local<'static, Result<Changes>> {
             Box::pin(async move { controller.changed(&earlier, &later, offset).await })
@@ -38,16 +41,24 @@ impl Node {
     /// Makes snapshots of volumes at one instant, wherever they are; durable when the future resolves. With volumes of
     /// several controllers their writes wait, some milliseconds, until all are made.
     pub async fn snapshot(&self, wanted: Vec<SnapshotSpec>, made_unix_s: u64) -> Result<Vec<VolumeInfo>> {
-        if wanted.is_empty() {
-            return Err(Error::invalid("no snapshot is named: give VOLUME@NAME"));
-        }
+        let first = self.doors.first().filter(|_| !wanted.is_empty());
+        let first = first.ok_or_else(|| Error::invalid("no snapshot is named: give VOLUME@NAME"))?;
+        let node = self.clone();
+        // It goes on although nobody waits for it any more: writes are held in the midst of it.
+        let make = move |_| -> Local<'static, Result<Vec<VolumeInfo>>> {
+            Box::pin(async move { node.snapshot_each(wanted, made_unix_s).await })
+        };
+        first.call(make).await?
+    }
+
+    async fn snapshot_each(&self, wanted: Vec<SnapshotSpec>, made_unix_s: u64) -> Result<Vec<VolumeInfo>> {
+        let _one = self.instant.lock().await;
         let mut shares: BTreeMap<u16, Vec<SnapshotSpec>> = BTreeMap::new();
         for spec in wanted {
             let (_, volume) = self.find(&spec.of).await?;
             shares.entry(volume.controller).or_default().push(spec);
         }
         let several = shares.len() > 1;
-        let _one = self.instant.lock().await;
         if several {
             let held = self.hold(&shares).await;
             if held.is_err() {

@@ -7,8 +7,8 @@
 //! - `check` finds nothing that does not hold;
 //! - the same seed gives the same operations, bytes and end time.
 //!
-//! `KURA_SEEDS` says how many seeds are tried (300 unless it is set; `cargo xtask test` sets 10,000) and `KURA_SEED`
-//! names the first one.
+//! `KURA_SEEDS` says how many seeds are tried (300 unless it is set; `cargo xtask test` sets 3,000; the long run by hand takes
+//! tens of thousands) and `KURA_SEED` names the first one.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,6 +1,5 @@
 //! The committer: group commit, one entry at a time.
 
-use crate::Lsn;
 use crate::entry::Group;
 use crate::journal::Inner;
 use crate::state::{Kept, Step};
@@ -47,13 +46,10 @@ impl Inner {
 
     async fn write_group(&self, group: &Group, durable: bool) -> Result<()> {
         self.write_entry(group, durable).await?;
-        let (bytes, written) = {
-            let state = &mut *self.state.borrow_mut();
-            state.pending_bytes -= group.entry_bytes();
-            (group.entry_bytes(), (state.written, state.sequence))
-        };
+        let bytes = group.entry_bytes();
+        self.state.borrow_mut().pending_bytes -= bytes;
         if durable {
-            return self.made_durable(written).await;
+            return self.made_durable().await;
         }
         let state = &mut *self.state.borrow_mut();
         if state.unflushed_bytes == 0 {
@@ -64,24 +60,21 @@ impl Inner {
     }
 
     async fn flush_entries(&self) -> Result<()> {
-        let written = {
-            let state = &mut *self.state.borrow_mut();
-            state.unflushed_bytes = 0;
-            (state.written, state.sequence)
-        };
+        self.state.borrow_mut().unflushed_bytes = 0;
         self.on_live_copies(async |_, copy| copy.device.flush().await).await?;
-        self.made_durable(written).await
+        self.made_durable().await
     }
 
-    /// Lets what was written up to here count as durable; where a copy died meanwhile, only after the others say so.
-    async fn made_durable(&self, (lsn, sequence): (Lsn, u64)) -> Result<()> {
+    /// Lets all that was written count as durable; where a copy died meanwhile, only after the others say so, durably.
+    /// Nobody but the committer writes entries.
+    async fn made_durable(&self) -> Result<()> {
         while self.state.borrow().told != self.state.borrow().live_copies {
             self.write_entry(&Group::default(), true).await?;
         }
         let state = &mut *self.state.borrow_mut();
         state.alive()?;
-        (state.durable, state.durable_sequence) = (lsn, sequence);
-        state.wanted_first = Some(state.wanted).filter(|wanted| *wanted > lsn);
+        (state.durable, state.durable_sequence) = (state.written, state.sequence);
+        state.wanted_first = Some(state.wanted).filter(|wanted| *wanted > state.durable);
         self.progress.notify_waiters();
         Ok(())
     }

@@ -105,7 +105,8 @@ impl State {
     /// What to do now, or how long to wait when nothing new comes.
     pub fn step(&mut self, now: Duration, limits: Limits) -> std::result::Result<Step, Option<Duration>> {
         let awaited = |upto: Lsn| self.wanted_first.is_some_and(|first| first <= upto);
-        let unflushed = self.written > self.durable;
+        // Not by records: an entry may have none, and is part of the log all the same.
+        let unflushed = self.sequence > self.durable_sequence;
         let exposed = now.saturating_sub(self.unflushed_since);
         let much = self.unflushed_bytes >= FLUSH_BYTES || exposed >= FLUSH_AFTER;
         if unflushed && (awaited(self.written) || much) {

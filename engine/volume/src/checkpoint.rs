@@ -112,6 +112,8 @@ impl Inner {
         self.parity_below.set(None);
         self.destager.notify_one();
         done?;
+        let tail = self.journal().tail();
+        self.last_records.borrow_mut().retain(|_, last| *last >= tail);
         self.room.notify_waiters();
         self.reclaim().await
     }

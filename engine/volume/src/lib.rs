@@ -51,12 +51,12 @@ mod write;
 
 pub use check::Report;
 pub use open::{JournalPlace, Parts, Replayed};
-pub use owner::{Departing, Departure, Ticket};
+pub use owner::{Departing, Departure, Still, Ticket};
 pub use rebuild::Held;
 pub use record::Spec;
 pub use settings::Settings;
 pub use snapshot::{Changes, HeldWrites, Saving, SnapshotSpec, SvolStatus, WhenFull};
-pub use status::{Status, VolumeStatus};
+pub use status::{Space, Status, VolumeStatus};
 pub use store::Store;
 pub use tier::{Hits, Pin, RegionUse, TierMove, TierRules, TierSetup, TierStatus, TierWhy};
 pub use volume::Volume;

@@ -263,6 +263,30 @@ impl Record {
         out.finish()
     }
 
+    /// The volume that a record names, or one of the family that it names.
+    pub fn volume(&self) -> Option<u64> {
+        match self {
+            Self::Create { volume, .. }
+            | Self::Delete { volume }
+            | Self::Size { volume, .. }
+            | Self::Map { volume, .. }
+            | Self::Unmap { volume, .. }
+            | Self::Write { volume, .. }
+            | Self::Clear { volume, .. }
+            | Self::Move { volume, .. }
+            | Self::Parity { volume, .. }
+            | Self::Promote { volume, .. }
+            | Self::Demote { volume, .. }
+            | Self::TierRules { volume, .. } => Some(*volume),
+            Self::Versions(record) => Some(record.volume()),
+            // What lies in the hot area does not move to other controllers.
+            Self::HotExtent { .. } | Self::HotExtentGone { .. } | Self::HotBlocks { .. } | Self::HotGivenUp { .. } => {
+                None
+            }
+            Self::DiskFailed { .. } | Self::DiskLeaving { .. } | Self::Settled | Self::Owner(_) => None,
+        }
+    }
+
     /// True for records that change what is written out with the tables; the others' changes lie in pages.
     pub fn changes_tables(&self) -> bool {
         !matches!(

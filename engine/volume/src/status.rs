@@ -1,5 +1,6 @@
 //! Stores and volumes as they are, for those who look.
 
+use crate::Store;
 use crate::record::Spec;
 use crate::snapshot::SvolStatus;
 use kura_array::Shape;
@@ -46,4 +47,27 @@ pub struct VolumeStatus {
     pub snapshots: u32,
     /// What it is besides, where it is a snapshot or clone itself.
     pub svol: Option<SvolStatus>,
+}
+
+/// What takes a pool's space: raw bytes of extents, all copies and parity counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Volumes and clones, at home.
+    pub volume_bytes: u64,
+    /// PoolVOLs: versions of blocks that are there besides, because snapshots see others.
+    pub snapshot_bytes: u64,
+}
+
+impl Store {
+    /// What takes the space; looks at the map of every volume.
+    pub fn space(&self) -> Space {
+        let mut space = Space::default();
+        for volume in self.inner.tables.borrow().volumes.values() {
+            let (width, columns) = volume.shape.cost();
+            let mapped = volume.map.borrow().iter().flatten().count() as u64;
+            let raw_bytes = mapped * self.inner.array.extent_bytes() / columns * width;
+            *(if volume.is_pool() { &mut space.snapshot_bytes } else { &mut space.volume_bytes }) += raw_bytes;
+        }
+        space
+    }
 }

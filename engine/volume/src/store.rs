@@ -69,7 +69,7 @@ pub(crate) struct Inner {
     /// What deleted snapshots left behind.
     pub untidy: RefCell<VecDeque<Tidying>>,
     /// Held by whoever gives up groups that only deleted snapshots saw.
-    pub tidying: tokio::sync::Mutex<()>,
+    pub tidying: Arc<tokio::sync::Mutex<()>>,
     /// Held by who drops a snapshot because the pool is full.
     pub dropping: tokio::sync::Mutex<()>,
     /// There is something to tidy up.
@@ -80,6 +80,8 @@ pub(crate) struct Inner {
     pub replayed_entries: RefCell<ReplayedEntries>,
     /// Families on their way to or from other controllers.
     pub owners: RefCell<Owners>,
+    /// The last record of each volume that the journal's tail may not have passed, by the volume's number.
+    pub last_records: RefCell<BTreeMap<u64, Lsn>>,
     /// The fast tier.
     pub tier: Tier,
     /// Stripes on their way to their places, or being read as a whole: volume and stripe.
@@ -154,6 +156,7 @@ impl Store {
         inner.migrator.notify_one();
         let mut made = Ok(());
         if spec.thick {
+            let _stays = volume.stay();
             made = inner.fill(&volume, 0).await;
         }
         if made.is_err() {
@@ -187,8 +190,10 @@ impl Store {
                  shrink"
             )));
         }
+        let _stays = volume.stay();
         if size_bytes < before {
             inner.shrink(&volume, size_bytes).await?;
+            inner.ready(&volume)?;
         }
         inner.append(&Record::Size { volume: volume.id, bytes: size_bytes });
         volume.spec.borrow_mut().size_bytes = size_bytes;
@@ -197,6 +202,7 @@ impl Store {
             let first = (before / inner.array.extent_bytes()) as u32;
             if let Err(error) = inner.fill(&volume, first).await {
                 inner.shrink(&volume, before).await?;
+                inner.ready(&volume)?;
                 inner.append(&Record::Size { volume: volume.id, bytes: before });
                 volume.spec.borrow_mut().size_bytes = before;
                 volume.fit_map(inner.array.extent_bytes());
@@ -366,7 +372,11 @@ impl Inner {
         if record.changes_tables() {
             self.tables_changed.set(true);
         }
-        self.journal().append(&record.encode(), data, checksums)
+        let lsn = self.journal().append(&record.encode(), data, checksums);
+        if let Some(volume) = record.volume() {
+            self.last_records.borrow_mut().insert(volume, lsn);
+        }
+        lsn
     }
 
     /// Resolves when all records appended so far are durable.
@@ -399,6 +409,9 @@ impl Inner {
 
     /// Takes a volume out of the tables and gives up all it holds.
     pub fn remove(&self, volume: &Rc<VolumeState>) {
+        if volume.deleted.get() {
+            return;
+        }
         self.leave_hot(volume, 0, u64::MAX);
         let until = Lsn(self.append(&Record::Delete { volume: volume.id }).0 + 1);
         volume.deleted.set(true);

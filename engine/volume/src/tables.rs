@@ -52,7 +52,18 @@ pub(crate) struct VolumeState {
     pub deleted: Cell<bool>,
     /// It is another controller's; here it counts as deleted.
     pub departed: Cell<bool>,
+    /// How many are at work on its records, and would have to write some more.
+    staying: Cell<u32>,
     pub opened: Cell<u32>,
+}
+
+/// A volume that stays where it is.
+pub(crate) struct Stay(Rc<VolumeState>);
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.0.staying.set(self.0.staying.get() - 1);
+    }
 }
 
 impl VolumeState {
@@ -70,11 +81,22 @@ impl VolumeState {
             tier: Cell::default(),
             heat: HeatMap::default(),
             deleted: Cell::new(false),
+            staying: Cell::new(0),
             departed: Cell::new(false),
             opened: Cell::new(0),
         };
         volume.fit_map(extent_bytes);
         volume
+    }
+
+    /// Keeps the volume with this controller as long as what this returns lives: more records of it are to come.
+    pub fn stay(self: &Rc<Self>) -> Stay {
+        self.staying.set(self.staying.get() + 1);
+        Stay(Rc::clone(self))
+    }
+
+    pub fn stays(&self) -> bool {
+        self.staying.get() > 0
     }
 
     /// Makes the map as long as the volume's size asks for.

@@ -141,8 +141,9 @@ impl From<engine::DiskInfo> for Disk {
     }
 }
 
-impl From<engine::PoolInfo> for Pool {
-    fn from(info: engine::PoolInfo) -> Self {
+impl Pool {
+    /// The pool, what takes its space, and the threshold of use that it has passed.
+    pub fn new(info: engine::PoolInfo, space: engine::Space, passed_percent: Option<u8>) -> Self {
         let disks: Vec<Disk> = info.disks.into_iter().map(Disk::from).collect();
         let whole = disks.iter().all(|disk| disk.state == DiskState::Healthy);
         Self {
@@ -151,8 +152,21 @@ impl From<engine::PoolInfo> for Pool {
             extent_bytes: info.extent_bytes,
             data_bytes: info.data_bytes,
             free_bytes: info.free_bytes,
+            volume_bytes: space.volume_bytes,
+            snapshot_bytes: space.snapshot_bytes,
+            passed_percent,
             disks,
         }
+    }
+
+    /// Raw bytes for volumes' data that somebody holds.
+    pub fn used_bytes(&self) -> u64 {
+        self.data_bytes.saturating_sub(self.free_bytes)
+    }
+
+    /// What is not well with its disks: one line each.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        self.disks.iter().filter_map(Disk::problem).collect()
     }
 }
 
@@ -207,13 +221,6 @@ impl RecordedRequest {
             engine::RecordedOp::Flush => RecordedOp::Flush,
         };
         Self { number, at_ns, op, offset_bytes, len_bytes, response_ns }
-    }
-}
-
-impl Pool {
-    /// What is not well with its disks: one line each.
-    pub(crate) fn problems(&self) -> Vec<String> {
-        self.disks.iter().filter_map(Disk::problem).collect()
     }
 }
 

@@ -64,6 +64,9 @@ pub struct Follow {
     /// The snapshot, without the volume's name, that it goes back to; absent where all of it may be overwritten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<String>,
+    /// True refuses a volume that was written to after the snapshot was made.
+    #[serde(default)]
+    pub unchanged: bool,
 }
 
 /// A point that all blocks of have come.

@@ -245,6 +245,15 @@ pub struct Pool {
     pub data_bytes: u64,
     /// Raw bytes of these that nobody holds.
     pub free_bytes: u64,
+    /// Raw bytes of these that volumes and clones hold.
+    #[serde(default)]
+    pub volume_bytes: u64,
+    /// Raw bytes of these that are held because snapshots see other data than their volumes have.
+    #[serde(default)]
+    pub snapshot_bytes: u64,
+    /// The highest of the configured thresholds (`pool.warn_at_percent`) that use has passed, in per cent of `data_bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passed_percent: Option<u8>,
     /// Its disks, by number.
     pub disks: Vec<Disk>,
 }

@@ -21,7 +21,7 @@ use tower::ServiceExt;
 use uuid::Uuid;
 
 /// Every route, as described to clients: removing or renaming one breaks them.
-const ROUTES: [&str; 62] = [
+const ROUTES: &[&str] = &[
     "DELETE /api/v1/buckets/{bucket}",
     "DELETE /api/v1/buckets/{bucket}/objects/{key}",
     "DELETE /api/v1/keys/{id}",
@@ -66,6 +66,8 @@ const ROUTES: [&str; 62] = [
     "POST /api/v1/batch",
     "POST /api/v1/buckets",
     "POST /api/v1/check",
+    "POST /api/v1/controllers/{id}/drain",
+    "POST /api/v1/controllers/{id}/resume",
     "POST /api/v1/disks",
     "POST /api/v1/disks/{id}/fail",
     "POST /api/v1/disks/{id}/remove",
@@ -79,6 +81,7 @@ const ROUTES: [&str; 62] = [
     "POST /api/v1/snapshots/{name}/clone",
     "POST /api/v1/snapshots/{name}/rollback",
     "POST /api/v1/volumes",
+    "POST /api/v1/volumes/{name}/move",
     "POST /api/v1/volumes/{name}/recording",
     "POST /api/v1/volumes/{name}/recording/stop",
     "PUT /api/v1/buckets/{bucket}/objects/{key}/content",
@@ -182,6 +185,7 @@ fn routes() -> Router {
         objects: None,
         schedules: Arc::new(NoSchedules),
         replicas: Arc::new(NoReplicas),
+        passed_percent: watch::channel(None).1,
         started_at: Timestamp::now(),
     })
 }

@@ -16,6 +16,7 @@ const EXTENT_BYTES: RangeInclusive<u64> = (1 << 20)..=(1 << 30);
 const JOURNAL_BYTES: RangeInclusive<u64> = (16 << 20)..=(64 << 30);
 const WRITE_BUFFER_BYTES: RangeInclusive<u64> = (4 << 20)..=(64 << 30);
 const REBUILD_WIDTH: RangeInclusive<u64> = 1..=64;
+const WARN_AT_PERCENT: RangeInclusive<u8> = 10..=100;
 const DISK_TIMEOUT_S: RangeInclusive<u64> = 0..=3600;
 const DISK_QUEUE: RangeInclusive<u64> = 0..=256;
 const CONTROLLERS: RangeInclusive<u64> = 1..=64;
@@ -131,6 +132,11 @@ impl Pool {
         }
         within_bytes("pool.journal", &self.journal, JOURNAL_BYTES, findings);
         within_bytes("pool.write_buffer", &self.write_buffer, WRITE_BUFFER_BYTES, findings);
+        let (at, place) = (self.warn_at_percent.get_ref(), self.warn_at_percent.span());
+        if !at.iter().all(|percent| WARN_AT_PERCENT.contains(percent)) || !at.is_sorted_by(|one, next| one < next) {
+            let text = format!("{at:?}: give per cents from 10 to 100, each above the one before it, as in [80, 95]");
+            findings.push(Finding::new("pool.warn_at_percent", place, text));
+        }
         let (seconds, place) = (*self.disk_timeout_s.get_ref(), self.disk_timeout_s.span());
         within("pool.disk_timeout_s", seconds, place, DISK_TIMEOUT_S, findings);
         let (width, place) = (*self.rebuild_width.get_ref() as u64, self.rebuild_width.span());

@@ -145,6 +145,8 @@ pub struct Pool {
     pub saving: Saving,
     /// What happens when a write finds the pool full.
     pub when_full: WhenFull,
+    /// Per cents of use from which on the pool warns, rising; none never warns.
+    pub warn_at_percent: Spanned<Vec<u8>>,
     /// Seconds after which a disk that gives no answer counts as failed; 0 waits for ever.
     pub disk_timeout_s: Spanned<u64>,
     /// Groups of extents that a controller moves at once in a rebuild.
@@ -379,6 +381,7 @@ impl Default for Pool {
             rebuild_rate: Size(0),
             saving: Saving::default(),
             when_full: WhenFull::default(),
+            warn_at_percent: unplaced(vec![80, 95]),
             disk_timeout_s: unplaced(30),
             rebuild_width: unplaced(4),
             disk_queue: unplaced(0),

@@ -86,6 +86,15 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ("[pool.hot]\npreset = 'mogi1996'\nbatch = 17", ""),
         ("[pool]\nextent = '3M'", "2:10: pool.extent: 3M is not a power of two: write 1M, 2M, 4M ..."),
         ("[pool]\nextent = '1K'", "2:10: pool.extent: 1K is not between 1M and 1G"),
+        ("[pool]\nwarn_at_percent = []", ""),
+        (
+            "[pool]\nwarn_at_percent = [95, 80]",
+            "2:19: pool.warn_at_percent: [95, 80]: give per cents from 10 to 100, each above the one before it, as in [80, 95]",
+        ),
+        (
+            "[pool]\nwarn_at_percent = [101]",
+            "2:19: pool.warn_at_percent: [101]: give per cents from 10 to 100, each above the one before it, as in [80, 95]",
+        ),
         ("[pool]\ncontrollers = 0", "2:15: pool.controllers: 0 is not between 1 and 64"),
         ("[pool]\njournal = 16777217", "2:11: pool.journal: 16777217 is not a multiple of 4096 bytes"),
         (

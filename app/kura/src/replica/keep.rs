@@ -12,6 +12,7 @@ use kura_controller::{Controller, Layout, Node, SnapshotSpec, VolumeInfo, Volume
 use kura_replicate::volume::{Extent, Frame, Transfer};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::RwLock;
@@ -22,6 +23,8 @@ const WRITE_BYTES: u64 = 1 << 20;
 /// Until a volume that is being rolled back can be had, this long, and looked at this often.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
+/// A volume that was not found for so long is gone, and does not just move.
+const MOVING: Duration = Duration::from_secs(3);
 
 /// The copies of a node.
 pub struct Copies {
@@ -34,6 +37,8 @@ pub struct Copies {
 #[derive(Default)]
 struct Desk {
     turn: RwLock<()>,
+    /// Nobody new gets in while it is found out whether the volume can become a copy.
+    is_closing: AtomicBool,
     /// Pieces that are durable above the record's offset: where each begins and ends.
     ahead: tokio::sync::Mutex<BTreeMap<u64, u64>>,
 }
@@ -61,11 +66,24 @@ impl Copies {
         }
     }
 
+    /// The volume of a record. Nobody has a volume for an instant while it moves from one controller to another: one that is
+    /// not there is looked for again before it is taken for deleted.
+    async fn find_settled(&self, volume: &str, record: &Record) -> Result<Option<VolumeInfo>> {
+        let deadline = Instant::now() + MOVING;
+        loop {
+            let found = self.find(volume).await?;
+            if found.is_some() || record.volume_id.is_none() || Instant::now() > deadline {
+                return Ok(found);
+            }
+            sleep(LOOK).await;
+        }
+    }
+
     /// A copy's record and its volume. A record that speaks of a volume that is gone is none.
     async fn copy(&self, volume: &str) -> Result<(Record, VolumeInfo)> {
         let no_copy = || Error::missing(format!("volume {volume}: is no copy of another one"));
         let record = self.records.get(volume).ok_or_else(no_copy)?;
-        let info = self.find(volume).await?.ok_or_else(no_copy)?;
+        let info = self.find_settled(volume, &record).await?.ok_or_else(no_copy)?;
         if record.volume_id == Some(info.id) { Ok((record, info)) } else { Err(no_copy()) }
     }
 
@@ -76,7 +94,8 @@ impl Copies {
     /// Makes the volume of a copy, and its record before it: a crash between leaves nothing that is nobody's.
     async fn make(&self, volume: &str, size_bytes: u64) -> Result<(Record, VolumeInfo)> {
         let record = Record { volume_id: None, state: ReplicaState::Following, last: None, content: Content::Unknown };
-        let was_begun = self.records.get(volume).is_some_and(|record| record.volume_id.is_none());
+        let before = self.records.get(volume);
+        let was_begun = before.as_ref().is_some_and(|record| record.volume_id.is_none());
         let info = match self.find(volume).await? {
             Some(info) if was_begun && info.allocated_bytes == 0 => info,
             Some(_) => {
@@ -92,7 +111,7 @@ impl Copies {
                 let spec = VolumeSpec { name: volume.to_owned(), size_bytes, layout, thick: false, read_only: false };
                 let made = self.node.create_volume(spec).await;
                 if made.is_err() {
-                    self.records.set(volume, None).await?;
+                    self.records.set(volume, before).await?;
                 }
                 made?
             }
@@ -110,7 +129,8 @@ impl Copies {
         Ok(())
     }
 
-    /// Makes the volume what it was at a point.
+    /// Makes the volume what it was at a point. One that grew since stays as large, with zeroes beyond the point's end: a
+    /// volume with snapshots does not shrink.
     async fn go_back(&self, volume: &str, record: &mut Record, point: &str) -> Result<()> {
         let name = format!("{volume}@{point}");
         let size_bytes = match self.find(&name).await? {
@@ -123,7 +143,9 @@ impl Copies {
         record.content = Content::Unknown;
         self.note(volume, record).await?;
         let patience = Patience::new();
-        self.resize(volume, size_bytes).await?;
+        if self.find(volume).await?.is_some_and(|info| info.spec.size_bytes < size_bytes) {
+            self.resize(volume, size_bytes).await?;
+        }
         while let Err(error) = self.node.roll_back(&name, false).await {
             patience.after(error).await?;
         }
@@ -153,7 +175,8 @@ impl Patience {
 fn following(volume: &str, record: &Record) -> Result<()> {
     match record.state {
         ReplicaState::Following => Ok(()),
-        ReplicaState::Promoted => Err(Error::busy(format!(
+        // Waiting does not help.
+        ReplicaState::Promoted => Err(Error::invalid(format!(
             "volume {volume}: was failed over, and may hold newer work: `kura replicate failback` brings it back"
         ))),
     }
@@ -173,6 +196,14 @@ impl Copies {
     pub async fn follow(&self, volume: &str, how: Follow) -> Result<Replica> {
         let desk = self.desk(volume);
         let _turn = desk.turn.write().await;
+        // First the door is closed, then one looks who is in: whoever opens the volume asks once more after that.
+        desk.is_closing.store(true, Ordering::SeqCst);
+        let followed = self.follow_closed(volume, how).await;
+        desk.is_closing.store(false, Ordering::SeqCst);
+        followed
+    }
+
+    async fn follow_closed(&self, volume: &str, how: Follow) -> Result<Replica> {
         let Some(info) = self.find(volume).await?.filter(|info| info.svol.is_none()) else {
             return Err(Error::missing(format!("volume {volume}: no such volume")));
         };
@@ -180,10 +211,15 @@ impl Copies {
             let text = format!("volume {volume}: {} clients have it open: unmount it and disconnect them", info.open);
             return Err(Error::busy(text));
         }
-        if let Some(point) = &how.point
-            && self.find(&format!("{volume}@{point}")).await?.is_none()
-        {
-            return Err(Error::missing(format!("snapshot {volume}@{point}: no such snapshot")));
+        if let Some(point) = &how.point {
+            let point = format!("{volume}@{point}");
+            if self.find(&point).await?.is_none() {
+                return Err(Error::missing(format!("snapshot {point}: no such snapshot")));
+            }
+            if how.unchanged && self.has_changed(&point, volume).await? {
+                let text = format!("volume {volume}: was written to after {point} was made: do it again to keep that");
+                return Err(Error::busy(text));
+            }
         }
         let record = Record {
             volume_id: Some(info.id),
@@ -194,6 +230,18 @@ impl Copies {
         self.note(volume, &record).await?;
         tracing::info!(volume, point = record.last, "volume is a copy from now on");
         Ok(record.told(volume))
+    }
+
+    async fn has_changed(&self, point: &str, volume: &str) -> Result<bool> {
+        let mut offset = 0;
+        loop {
+            let changes = self.node.changed(point, volume, offset).await?;
+            match changes.next_offset {
+                _ if !changes.ranges.is_empty() => return Ok(true),
+                None => return Ok(false),
+                Some(next) => offset = next,
+            }
+        }
     }
 
     /// Begins a transfer, or goes on with it.
@@ -222,11 +270,20 @@ impl Copies {
             _ => {
                 if let Some(since) = &wanted.since {
                     self.go_back(volume, &mut record, since).await?;
-                    record.last = Some(since.clone());
+                    // The recovery point never becomes older while a newer one is here.
+                    let has_newer = match &record.last {
+                        Some(last) => self.find(&format!("{volume}@{last}")).await?.is_some(),
+                        None => false,
+                    };
+                    if !has_newer {
+                        record.last = Some(since.clone());
+                    }
                 }
             }
         }
         if self.find(volume).await?.unwrap_or(info).spec.size_bytes != size_bytes {
+            record.content = Content::Unknown;
+            self.note(volume, &record).await?;
             self.resize(volume, size_bytes).await?;
         }
         desk.ahead.lock().await.clear();
@@ -331,9 +388,12 @@ impl Copies {
 
     /// `Busy` where the volume is a copy that follows its source.
     pub async fn check_free(&self, volume: &str) -> Result<()> {
+        if self.desks().get(volume).is_some_and(|desk| desk.is_closing.load(Ordering::SeqCst)) {
+            return Err(Error::busy(format!("volume {volume}: is about to become a copy")));
+        }
         let follows = |record: &Record| record.state == ReplicaState::Following;
         let Some(record) = self.records.get(volume).filter(follows) else { return Ok(()) };
-        match self.find(volume).await? {
+        match self.find_settled(volume, &record).await? {
             Some(info) if record.volume_id == Some(info.id) => {
                 let read = record.last.map_or_else(String::new, |last| format!("read {volume}@{last}, or "));
                 Err(Error::busy(format!(

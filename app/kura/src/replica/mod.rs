@@ -13,6 +13,7 @@ mod record;
 
 use crate::data::DataDir;
 use crate::replicate::schedule::ReplicationJobs;
+use crate::s3;
 use async_trait::async_trait;
 use bytes::Bytes;
 use keep::Copies;
@@ -64,6 +65,14 @@ impl Keeper {
     }
 }
 
+/// Refuses the object store's volume: its access keys' secrets go nowhere.
+fn not_ours(volume: &str) -> Result<()> {
+    if s3::is_ours(volume) {
+        return Err(Error::invalid(format!("volume {volume} has the object store, and is not copied as a volume")));
+    }
+    Ok(())
+}
+
 #[async_trait]
 impl Replicas for Keeper {
     async fn jobs(&self) -> Result<Vec<ReplicationJob>> {
@@ -78,10 +87,12 @@ impl Replicas for Keeper {
     }
 
     async fn follow(&self, volume: &str, how: Follow) -> Result<Replica> {
+        not_ours(volume)?;
         self.undisturbed(volume, |copies, volume| async move { copies.follow(&volume, how).await }).await
     }
 
     async fn begin(&self, volume: &str, new: NewTransfer) -> Result<Replica> {
+        not_ours(volume)?;
         self.undisturbed(volume, |copies, volume| async move { copies.begin(&volume, new).await }).await
     }
 
@@ -103,10 +114,12 @@ impl Replicas for Keeper {
     }
 
     async fn frame(&self, snapshot: &str, since: Option<&str>, offset: u64) -> Result<Bytes> {
+        not_ours(snapshot)?;
         read::frame(&self.node, snapshot, since, offset).await
     }
 
     async fn hash(&self, snapshot: &str, offset: u64) -> Result<PartHash> {
+        not_ours(snapshot)?;
         read::hash(&self.node, snapshot, offset).await
     }
 }

@@ -4,7 +4,7 @@ use super::sites::Site;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use kura_admin::{ClientError, Follow, NewSnapshots, NewTransfer, ProblemKind, Replica, ReplicaState};
+use kura_admin::{ClientError, Follow, NewSnapshots, NewTransfer, ProblemKind, Replica, ReplicaState, ResizeVolume};
 use kura_replicate::volume::{Facts, Head, Point, Step, Tidy, Transfer, is_own, next, point_name, tidy};
 use kura_replicate::{Failure, Limit, Options, Origin, Progress, Summary, Target, Verified, rfc3339};
 use std::time::{Duration, Instant, SystemTime};
@@ -42,9 +42,29 @@ impl Pair {
         progress: &Progress,
         summary: &mut Summary,
     ) -> Result<()> {
-        if options.adopt {
+        if options.adopt && !self.is_followed().await? {
             self.target.adopt().await?;
         }
+        self.carry(names, options, progress, summary).await?;
+        self.tidy(options.keep as usize).await?;
+        summary.is_complete = true;
+        Ok(())
+    }
+
+    /// True where the target is a copy of this pair already.
+    async fn is_followed(&self) -> Result<bool> {
+        let follows = self.target.replica().await?.is_some_and(|replica| replica.state == ReplicaState::Following);
+        Ok(follows && !self.target.points(self.id).await?.is_empty())
+    }
+
+    /// Brings a point that it makes to the target; deletes none.
+    async fn carry(
+        &self,
+        names: (&Origin, &Target),
+        options: &Options,
+        progress: &Progress,
+        summary: &mut Summary,
+    ) -> Result<()> {
         let limit = Limit::new(options.bandwidth);
         let mut current: Option<String> = None;
         let mut sent: Vec<Transfer> = Vec::new();
@@ -77,8 +97,6 @@ impl Pair {
             }
         }
         progress.finish();
-        self.tidy(options.keep as usize).await?;
-        summary.is_complete = true;
         Ok(())
     }
 
@@ -214,19 +232,27 @@ impl Pair {
                 _ => bail!("the target {}: was not failed over", names.1),
             }
         }
-        let clients = self.target.client.volume(&self.target.volume).await?.clients;
+        let copy = self.target.client.volume(&self.target.volume).await?;
+        let clients = copy.clients;
         ensure!(clients == 0, "the target {}: {clients} clients have it open: unmount it and disconnect them", names.1);
+        // A volume with snapshots does not shrink: the one that did not grow does.
+        let size_bytes = self.source.client.volume(&self.source.volume).await?.size_bytes;
+        if copy.size_bytes < size_bytes {
+            let grow = ResizeVolume { size_bytes, shrink: false };
+            self.target.client.resize_volume(&self.target.volume, grow).await?;
+        }
         if volume.is_none() {
-            let follow = Follow { point: self.common().await? };
+            let follow = Follow { point: self.common().await?, unchanged: false };
             self.source.client.follow_source(&self.source.volume, &follow).await?;
         }
         let back = self.reversed();
-        let options = Options { adopt: false, ..options.clone() };
-        back.run(names, &options, progress, summary).await?;
+        back.carry(names, options, progress, summary).await?;
         // Both have the point: first the copy follows again, so that work is never possible at both ends.
-        let follow = Follow { point: summary.point.clone() };
+        // What was written to the copy after that point is not brought back yet: then it does not follow.
+        let follow = Follow { point: summary.point.clone(), unchanged: true };
         self.target.client.follow_source(&self.target.volume, &follow).await?;
         self.source.client.promote(&self.source.volume).await?;
+        summary.is_complete = true;
         Ok(())
     }
 }

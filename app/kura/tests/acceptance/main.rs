@@ -29,6 +29,7 @@ mod s3_snapshots;
 mod serving;
 mod snapshots;
 mod snapshots_crash;
+mod space;
 mod suites;
 mod tier;
 mod tls;

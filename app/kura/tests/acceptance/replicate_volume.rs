@@ -1,10 +1,12 @@
 //! `kura replicate` of volumes between two servers: what a copy is, fail-over and back, and a copy of a volume at work.
 
+use crate::crash::Random;
 use crate::harness::{Home, Server, eventually, fails};
 use crate::nbd::{Client, FUA, READ, TRIM, WRITE};
 use crate::serving::{get, json};
 use crate::tls::certificates;
 use serde_json::Value;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -144,6 +146,63 @@ fn what_cannot_be_copied_is_told_in_a_line() {
     complains(&["failover", "volume:db"], "is no copy");
     here.ok(&["replicate", "run", "volume:db", &format!("{url}/other"), "--adopt"]);
     assert_eq!(points(&there, "other").len(), 1);
+}
+
+fn size_bytes(home: &Home, volume: &str) -> u64 {
+    let list = json(home, &["volume", "list"]);
+    let found = list.as_array().expect("a list").iter().find(|one| one["name"] == volume);
+    found.expect("the volume")["size_bytes"].as_u64().expect("a size")
+}
+
+#[test]
+fn a_volume_that_grew_fails_over_and_back() {
+    let (here, there) = (Home::new(), Home::new());
+    let _source = here.serve();
+    let target = there.serve();
+    drop(begin(&here));
+    let url = format!("http://127.0.0.1:{}/copy", target.port("http"));
+    here.ok(&["replicate", "add", "dr", "volume:db", &url, "--bandwidth", "1M"]);
+    run(&here, &["dr"]);
+    let before = read(&here, "db");
+
+    // The source is lost in the middle of the run after it grew.
+    here.ok(&["volume", "resize", "db", "32M"]);
+    let mut db = Client::connect(&here.socket(), "db").expect("a connection");
+    let mut random = Random(9);
+    for place in [2, 16, 20, 24, 28] {
+        let noise: Vec<u8> = (0..MIB / 8).flat_map(|_| random.next().to_le_bytes()).collect();
+        db.call(WRITE, FUA, place * MIB, MIB as u32, &noise).expect("a write");
+    }
+    drop(db);
+    let mut cut = Command::new(env!("CARGO_BIN_EXE_kura"))
+        .args(["replicate", "run", "dr", "--quiet"])
+        .current_dir(here.path("."))
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("kura");
+    eventually(Duration::from_secs(20), "the copy grows", || size_bytes(&there, "copy") == 32 * MIB);
+    std::thread::sleep(Duration::from_millis(500));
+    cut.kill().and_then(|()| cut.wait()).expect("it is killed");
+    there.ok(&["replicate", "failover", "volume:copy"]);
+    let copy = read(&there, "copy");
+    assert!(copy[..before.len()] == before, "the copy is not what its point was");
+    assert!(copy[before.len()..].iter().all(|byte| *byte == 0), "something lies beyond the point's end");
+
+    // The source comes back and, meanwhile, grew once more.
+    here.ok(&["volume", "resize", "db", "48M"]);
+    let mut client = Client::connect(&there.socket(), "copy").expect("a connection");
+    client.call(WRITE, FUA, 30 * MIB, 4096, &[7; 4096]).expect("a write");
+    let work = read(&there, "copy");
+    drop(client);
+    let fail_back = || here.kura(&["replicate", "failback", "dr"]).output().is_ok_and(|done| done.status.success());
+    eventually(Duration::from_secs(20), "the clients have left, and fail-back", fail_back);
+    let back = read(&here, "db");
+    assert_eq!(back.len() as u64, 48 * MIB);
+    assert!(back[..work.len()] == work && back[work.len()..].iter().all(|byte| *byte == 0), "work was lost");
+    run(&here, &["dr"]);
+    assert!(here.ok(&["replicate", "verify", "dr"]).contains("nothing differs"));
+    there.ok(&["check"]);
+    here.ok(&["check"]);
 }
 
 /// Slots of the ledger: record number N is in slot N modulo this, one block each.

@@ -190,6 +190,13 @@ fn a_group_is_of_one_instant_on_all_controllers() {
     home.ok(&["check"]);
 }
 
+/// Runs a command that must fail, with one line that says why.
+fn refused(home: &Home, line: &str, expected: &str) {
+    let args: Vec<&str> = line.split(' ').collect();
+    let complaint = fails(&mut home.kura(&args));
+    assert!(complaint.contains(expected) && complaint.trim().lines().count() == 1, "{line}: {complaint}");
+}
+
 #[test]
 fn what_cannot_be_is_refused_in_a_line() {
     let home = Home::new();
@@ -219,13 +226,67 @@ fn what_cannot_be_is_refused_in_a_line() {
         ("schedule add absent --every 1h --keep 1", "volume absent: no such volume"),
     ];
     for (line, expected) in cases {
-        let args: Vec<&str> = std::iter::once("snapshot").chain(line.split(' ')).collect();
-        let complaint = fails(&mut home.kura(&args));
-        assert!(complaint.contains(expected) && complaint.trim().lines().count() == 1, "{line}: {complaint}");
+        refused(&home, &format!("snapshot {line}"), expected);
     }
     assert_eq!(json(&home, &["snapshot", "list", "v"]).as_array().map(Vec::len), Some(1), "all or none are made");
     home.ok(&["snapshot", "rollback", "v@a", "--force"]);
     drop(client);
+}
+
+#[test]
+fn bad_sizes_and_families_are_refused_in_a_line() {
+    let home = Home::new();
+    let _server = home.serve();
+    home.ok(&["volume", "create", "v", "--size", "16M"]);
+    home.ok(&["snapshot", "create", "v@a"]);
+    home.ok(&["snapshot", "clone", "v@a", "c"]);
+    home.ok(&["snapshot", "create", "v@large"]);
+    home.ok(&["volume", "resize", "v@large", "32M"]);
+    let long = format!("snapshot create v@{}", "n".repeat(255));
+    let cases = [
+        ("volume create v --size 16M", "v: exists"),
+        ("volume create c --size 16M", "c: exists"),
+        ("volume create x --size 0", "give a multiple of 4096"),
+        ("volume create x --size 1000", "give a multiple of 4096"),
+        ("volume create x --size 4097", "give a multiple of 4096"),
+        ("volume create x@y --size 16M", "without / and @"),
+        ("volume resize v 0 --shrink", "give a multiple of 4096"),
+        ("volume resize v@a 0 --shrink", "give a multiple of 4096"),
+        ("volume resize v@a 16777217", "give a multiple of 4096"),
+        ("volume resize c 1000 --shrink", "give a multiple of 4096"),
+        ("volume resize v 8M", "say --shrink"),
+        ("volume resize v 8M --shrink", "can grow but not shrink"),
+        ("volume delete v", "delete them first"),
+        ("volume delete v --force", "delete them first"),
+        ("snapshot delete v@a --force", "delete them first"),
+        ("snapshot create v@a@b", "give VOLUME@NAME"),
+        (&long, "1 to 255 bytes"),
+        ("snapshot clone v x", "give VOLUME@NAME"),
+        ("snapshot clone v@none x", "v@none: no such snapshot"),
+        ("snapshot clone v@a c", "c: exists"),
+        ("snapshot clone v@a x/y", "without /"),
+        ("snapshot rollback v", "give VOLUME@NAME"),
+        ("snapshot rollback v@none", "v@none: no such snapshot"),
+        ("snapshot rollback v@large", "kura volume resize"),
+        ("snapshot schedule add v --every 0s --keep 1", "--every 1s"),
+        ("snapshot schedule add v --every 1h --keep 0", "keeps 1 to"),
+        ("snapshot schedule add v --every 1h --keep 1 --prefix a@b", "without / and @"),
+        ("snapshot schedule remove v", "has no schedule"),
+    ];
+    for (line, expected) in cases {
+        refused(&home, line, expected);
+    }
+    // Whoever asks for a size of its own is not given another one.
+    for (path, body) in [
+        ("snapshots", r#"{"names": ["v@b"], "size_bytes": 1000}"#),
+        ("snapshots/v@a/clone", r#"{"name": "x", "size_bytes": 0}"#),
+    ] {
+        let (status, answer) = rest(&home, "POST", path, body).expect("an answer");
+        assert!(status == 400 && answer.contains("size_bytes"), "{path}: {status} {answer}");
+    }
+    let volumes = json(&home, &["volume", "list"]);
+    let names: Vec<_> = volumes.as_array().expect("volumes").iter().map(|volume| &volume["name"]).collect();
+    assert_eq!(names, ["c", "demo", "objects", "v"], "nothing is made of what is refused");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A volume as a client has it open, wherever it is.
 
-use super::Harbour;
+use super::{Harbour, Place};
 use crate::Controller;
 use crate::door::WeakDoor;
 use kura_block::{Block, Bufs, Error, Geometry, Local, Result, Run};
@@ -9,7 +9,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// A volume of this controller, or one that was and is another's.
-pub(crate) struct Ferry {
+pub(crate) struct Ferry(Rc<Course>);
+
+/// The way to a volume.
+pub(super) struct Course {
+    pub id: u64,
     store: Store,
     harbour: Rc<Harbour>,
     at: RefCell<At>,
@@ -21,9 +25,15 @@ enum At {
     There(Rc<Abroad>),
 }
 
+/// What a controller says that was asked to open a volume.
+enum Call {
+    In(u64, Geometry),
+    /// It has gone on to there.
+    On(WeakDoor),
+}
+
 /// A volume that another controller has open for this one.
 struct Abroad {
-    id: u64,
     door: WeakDoor,
     guest: u64,
     geometry: Cell<Geometry>,
@@ -31,17 +41,24 @@ struct Abroad {
 
 impl Ferry {
     pub fn new(store: &Store, harbour: &Rc<Harbour>, volume: Volume) -> Self {
-        Self { store: store.clone(), harbour: Rc::clone(harbour), at: RefCell::new(At::Here(Rc::new(volume))) }
+        let (id, at) = (volume.id(), RefCell::new(At::Here(Rc::new(volume))));
+        let course = Rc::new(Course { id, store: store.clone(), harbour: Rc::clone(harbour), at });
+        let mut courses = harbour.courses.borrow_mut();
+        courses.retain(|course| course.strong_count() > 0);
+        courses.push(Rc::downgrade(&course));
+        Self(course)
     }
+}
 
+impl Course {
     /// Where the volume is now: what was begun there is not begun before it is.
     async fn at(&self) -> Result<At> {
         let at = self.at.borrow().clone();
         let now = match &at {
             At::Here(volume) if !volume.has_departed() => return Ok(at),
-            At::Here(volume) => self.follow(volume.id(), &volume.name()).await?,
+            At::Here(_) => self.follow().await?,
             // It may have come back.
-            At::There(abroad) => match self.store.open_id(abroad.id) {
+            At::There(_) => match self.store.open_id(self.id) {
                 Some(volume) => At::Here(Rc::new(volume)),
                 None => return Ok(at),
             },
@@ -50,28 +67,44 @@ impl Ferry {
         Ok(now)
     }
 
-    async fn follow(&self, id: u64, name: &str) -> Result<At> {
-        if let Some(volume) = self.store.open_id(id) {
-            return Ok(At::Here(Rc::new(volume)));
-        }
-        let door = self.harbour.whereabouts(id).await?;
-        let name = name.to_owned();
-        let open = move |controller: Rc<Controller>| -> Local<'static, Result<(u64, Geometry)>> {
-            Box::pin(std::future::ready(controller.let_in(&name)))
+    /// Has the volume open where it is now, if that succeeds: otherwise the next request tries again, and says why.
+    pub async fn keep_up(&self) {
+        let _ = self.at().await;
+    }
+
+    /// Goes from controller to controller until the volume is there.
+    async fn follow(&self) -> Result<At> {
+        let id = self.id;
+        let mut door = match self.harbour.locate(&self.store, id).await? {
+            Place::Here(volume) => return Ok(At::Here(Rc::new(volume))),
+            Place::There(door) => door,
         };
-        let (guest, geometry) = door.call(open).await??;
-        Ok(At::There(Rc::new(Abroad { id, door, guest, geometry: Cell::new(geometry) })))
+        loop {
+            let open = move |controller: Rc<Controller>| -> Local<'static, Result<Call>> {
+                Box::pin(async move { controller.let_in(id).await })
+            };
+            match door.call(open).await?? {
+                Call::In(guest, geometry) => {
+                    return Ok(At::There(Rc::new(Abroad { door, guest, geometry: Cell::new(geometry) })));
+                }
+                Call::On(next) => door = next,
+            }
+        }
     }
 }
 
 impl Controller {
     /// Opens a volume for another controller's client.
-    fn let_in(&self, name: &str) -> Result<(u64, Geometry)> {
-        let device = self.open_volume(name)?;
+    async fn let_in(&self, id: u64) -> Result<Call> {
+        let volume = match self.harbour.locate(self.store(), id).await? {
+            Place::Here(volume) => volume,
+            Place::There(door) => return Ok(Call::On(door)),
+        };
+        let device = self.opened(volume);
         let (guest, geometry) = (self.harbour.next_guest.get(), device.geometry());
         self.harbour.next_guest.set(guest + 1);
         self.harbour.guests.borrow_mut().insert(guest, device);
-        Ok((guest, geometry))
+        Ok(Call::In(guest, geometry))
     }
 }
 
@@ -109,7 +142,7 @@ macro_rules! request {
     ($self:ident, $again:expr, $device:ident => $work:expr) => {
         Box::pin(async move {
             loop {
-                match $self.at().await? {
+                match $self.0.at().await? {
                     At::Here($device) => {
                         let done = $work.await;
                         if !($device.has_departed() && $again(&done)) {
@@ -127,7 +160,7 @@ macro_rules! request {
 
 impl Block for Ferry {
     fn geometry(&self) -> Geometry {
-        match &*self.at.borrow() {
+        match &*self.0.at.borrow() {
             At::Here(volume) => volume.geometry(),
             At::There(abroad) => abroad.geometry.get(),
         }

@@ -11,23 +11,29 @@
 //! ```
 //!
 //! A connection stays on its thread: what it asks for is carried to the new owner, until it connects anew. What must hold
-//! of the tables stands in `kura_volume`.
+//! of the tables stands in `kura_volume`; what must hold of the ways there:
+//! 1. A controller knows where a volume went, by number, from its departure until it comes back, and not longer.
+//! 2. So each controller on the way got the volume later than the one before it: the way ends, where it is or was deleted.
 
 mod ferry;
 mod node;
+
+use ferry::Course;
 
 pub(crate) use ferry::Ferry;
 pub use node::{Drained, Moved};
 
 use crate::Controller;
 use crate::door::{Door, WeakDoor};
+use futures::future::join_all;
 use kura_block::{Block, ControllerId, Error, Local, Result};
-use kura_volume::{Departing, Departure, Ticket};
+use kura_volume::{Departing, Departure, Still, Store, Ticket, Volume};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, RwLock};
 
 /// Images that are tried: each is out of date when the family's tables changed behind it.
 const TRIES: u32 = 8;
@@ -35,17 +41,38 @@ const TRIES: u32 = 8;
 /// What a controller knows of volumes that went, and of clients of other controllers that use its own.
 #[derive(Default)]
 pub(crate) struct Harbour {
-    /// Where each volume went, by number; or why nobody knows.
-    gone: RefCell<BTreeMap<u64, Result<WeakDoor>>>,
-    /// The numbers of volumes that went, by name.
+    /// Volumes that left this controller and have not come back, by number.
+    gone: RefCell<BTreeMap<u64, Gone>>,
+    /// The numbers of volumes in `gone`, by name.
     named: RefCell<BTreeMap<String, u64>>,
     /// `gone` has changed.
     news: Notify,
     /// What other controllers' clients have open here.
     guests: RefCell<BTreeMap<u64, Rc<dyn Block>>>,
     next_guest: Cell<u64>,
+    /// What clients have open through this controller.
+    courses: RefCell<Vec<Weak<Course>>>,
+    /// The family that is about to leave.
+    still: RefCell<Option<Still>>,
     /// The controller takes no volume.
     drained: Cell<bool>,
+}
+
+/// A volume that left.
+#[derive(Clone)]
+enum Gone {
+    /// It is not served anywhere yet.
+    Underway,
+    /// To this controller. Later on it may have left that one too, which knows to where.
+    To(WeakDoor),
+    /// Nobody knows where it is, and why.
+    Lost(Error),
+}
+
+/// Where a volume is, as its last owner knows it.
+pub(crate) enum Place {
+    Here(Volume),
+    There(WeakDoor),
 }
 
 /// The members of a family: numbers and names.
@@ -64,17 +91,25 @@ impl Controller {
         name: String,
         (from, source): (ControllerId, Door),
         here: WeakDoor,
+        nobodys: Arc<RwLock<()>>,
     ) -> Result<Duration> {
-        let fetched = self.fetch_held(&name, from, &source, &here).await;
+        let fetched = self.fetch_held(&name, (from, &source), &here, &nobodys).await;
         let release = |controller: Rc<Self>| -> Local<'static, ()> {
-            controller.held_writes.borrow_mut().clear();
+            controller.harbour.still.take();
             Box::pin(std::future::ready(()))
         };
         source.call(release).await?;
         fetched
     }
 
-    async fn fetch_held(&self, name: &str, from: ControllerId, source: &Door, here: &WeakDoor) -> Result<Duration> {
+    /// `nobodys` is written while the family is neither's.
+    async fn fetch_held(
+        &self,
+        name: &str,
+        (from, source): (ControllerId, &Door),
+        here: &WeakDoor,
+        nobodys: &RwLock<()>,
+    ) -> Result<Duration> {
         let wanted = name.to_owned();
         let offer = move |controller: Rc<Self>| -> Local<'static, Result<Vec<u8>>> {
             Box::pin(async move { controller.store().offer(&wanted).await })
@@ -88,6 +123,7 @@ impl Controller {
             let part = move |controller: Rc<Self>| -> Local<'static, Result<Parted>> {
                 Box::pin(async move { controller.part_with(&wanted, to, ticket, &image).await })
             };
+            let unseen = nobodys.write().await;
             // Where no answer comes, the next start finds out whose the family is: the image stays.
             match source.call(part).await? {
                 Err(error) => {
@@ -103,12 +139,23 @@ impl Controller {
                 }
                 Ok(Parted::Gone(departure, family)) => {
                     let arrived = self.store().arrive(ticket, departure).await;
-                    let (there, arrived_there) = (here.clone(), arrived.clone());
+                    // From here on it is served: nothing has run since it arrived.
+                    let gone = match &arrived {
+                        Ok(()) => {
+                            self.harbour.forget(&family);
+                            Gone::To(here.clone())
+                        }
+                        Err(error) => {
+                            self.harbour.tell(&family, &Gone::Lost(error.clone()));
+                            Gone::Lost(error.clone())
+                        }
+                    };
                     let tell = move |controller: Rc<Self>| -> Local<'static, ()> {
-                        controller.harbour.tell(&family, &arrived_there.map(|()| there));
-                        Box::pin(std::future::ready(()))
+                        controller.harbour.tell(&family, &gone);
+                        Box::pin(async move { controller.harbour.follow(&family).await })
                     };
                     source.call(tell).await?;
+                    drop(unseen);
                     arrived?;
                     let waited = self.runtime().now().saturating_sub(began.unwrap_or_default());
                     self.store().flush().await?;
@@ -123,16 +170,23 @@ impl Controller {
 
     /// Lets a family go, its writes held from here on.
     async fn part_with(&self, name: &str, to: ControllerId, ticket: Ticket, image: &[u8]) -> Result<Parted> {
+        let still = self.harbour.still.take();
+        let still = match still {
+            Some(still) => still,
+            None => self.store().keep_still(name).await?,
+        };
         let family = self.store().family(name)?;
-        let names: Vec<String> = family.iter().map(|(_, name)| name.clone()).collect();
-        if let Some(recorded) = names.iter().find(|name| self.find_recording(name).is_ok()) {
-            return Err(Error::busy(format!("volume {recorded}: it is recorded: delete the recording first")));
-        }
-        if self.held_writes.borrow().is_empty() {
-            let held = self.store().hold(&names)?;
-            self.held_writes.borrow_mut().push(held);
-        }
-        match self.store().depart(name, to, ticket, image).await? {
+        let may_go = || {
+            if let Some((_, recorded)) = family.iter().find(|(_, name)| self.find_recording(name).is_ok()) {
+                return Err(Error::busy(format!("volume {recorded}: it is recorded: delete the recording first")));
+            }
+            self.harbour.tell(&family, &Gone::Underway);
+            Ok(())
+        };
+        let departing = self.store().depart(name, (to, ticket), image, &still, &may_go).await;
+        // Until the new owner says that it is done.
+        self.harbour.still.replace(Some(still));
+        match departing? {
             Departing::Differs(now) => Ok(Parted::Differs(now)),
             Departing::Gone(departure) => Ok(Parted::Gone(departure, family)),
             Departing::Unsure(error) => {
@@ -140,7 +194,7 @@ impl Controller {
                     "volume {name}: the journal of controller {} failed while it moved ({error}): restart the server",
                     self.id().0
                 ));
-                self.harbour.tell(&family, &Err(why.clone()));
+                self.harbour.tell(&family, &Gone::Lost(why.clone()));
                 Err(why)
             }
         }
@@ -153,30 +207,51 @@ impl Harbour {
         self.drained.get()
     }
 
-    fn tell(&self, family: &Family, where_to: &Result<WeakDoor>) {
-        let (mut gone, mut named) = (self.gone.borrow_mut(), self.named.borrow_mut());
+    fn tell(&self, family: &Family, gone: &Gone) {
         for (id, name) in family {
-            gone.insert(*id, where_to.clone());
-            named.insert(name.clone(), *id);
+            self.gone.borrow_mut().insert(*id, gone.clone());
+            self.named.borrow_mut().insert(name.clone(), *id);
         }
-        drop((gone, named));
         self.news.notify_waiters();
     }
 
-    /// Where a volume of this name went, if one did.
-    pub fn address(&self, name: &str) -> Option<WeakDoor> {
-        let id = *self.named.borrow().get(name)?;
-        self.gone.borrow().get(&id)?.clone().ok()
+    /// A family is here: where it went when it was here before does not count any more.
+    fn forget(&self, family: &Family) {
+        for (id, _) in family {
+            self.gone.borrow_mut().remove(id);
+        }
+        let gone = self.gone.borrow();
+        self.named.borrow_mut().retain(|_, id| gone.contains_key(id));
+        drop(gone);
+        self.news.notify_waiters();
     }
 
-    /// Where a volume went, once that is known.
-    async fn whereabouts(&self, volume: u64) -> Result<WeakDoor> {
+    /// Lets clients of a family that left have it open where it is now, also those that ask for nothing.
+    async fn follow(&self, family: &Family) {
+        self.courses.borrow_mut().retain(|course| course.strong_count() > 0);
+        let courses: Vec<_> = self.courses.borrow().iter().filter_map(Weak::upgrade).collect();
+        let left = courses.iter().filter(|course| family.iter().any(|(id, _)| *id == course.id));
+        join_all(left.map(|course| course.keep_up())).await;
+    }
+
+    /// The number of a volume of this name that left.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.named.borrow().get(name).copied()
+    }
+
+    /// Where a volume is that is here, or was, once that is known.
+    pub async fn locate(&self, store: &Store, volume: u64) -> Result<Place> {
         loop {
             let news = self.news.notified();
-            let known = self.gone.borrow().get(&volume).cloned();
-            match known {
-                Some(known) => return known,
-                None => news.await,
+            if let Some(volume) = store.open_id(volume) {
+                return Ok(Place::Here(volume));
+            }
+            let gone = self.gone.borrow().get(&volume).cloned();
+            match gone {
+                Some(Gone::Underway) => news.await,
+                Some(Gone::To(door)) => return Ok(Place::There(door)),
+                Some(Gone::Lost(why)) => return Err(why),
+                None => return Err(Error::missing("the volume is deleted")),
             }
         }
     }

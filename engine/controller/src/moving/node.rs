@@ -154,18 +154,18 @@ impl Node {
     pub async fn move_volume(&self, name: &str, to: u16) -> Result<Moved> {
         self.check_controller(to)?;
         let target = &self.doors[usize::from(to)];
-        let locks = (Arc::clone(&self.moving).lock_owned().await, Arc::clone(&self.instant).lock_owned().await);
+        let alone = Arc::clone(&self.instant).lock_owned().await;
         let (source, volume) = self.find(name).await?;
         let from = volume.controller;
         if from == to {
             return Ok(Moved { volume, from, waited: Duration::ZERO });
         }
-        let (wanted, here) = (name.to_owned(), target.downgrade());
+        let (wanted, here, nobodys) = (name.to_owned(), target.downgrade(), Arc::clone(&self.moving));
         // It goes on although nobody waits for it any more.
         let fetch = move |controller: Rc<Controller>| -> Local<'static, Result<Duration>> {
             Box::pin(async move {
-                let fetched = controller.fetch(wanted, (ControllerId(from), source), here).await;
-                drop(locks);
+                let fetched = controller.fetch(wanted, (ControllerId(from), source), here, nobodys).await;
+                drop(alone);
                 fetched
             })
         };

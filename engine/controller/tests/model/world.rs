@@ -349,18 +349,19 @@ async fn step(controllers: &Opened, reference: &RefCell<Reference>, rng: &mut Ch
     }
 }
 
-/// Rolls a volume back to a snapshot, if both have the same size.
+/// Rolls a volume back to a snapshot that is not larger; beyond its end the volume reads as zeroes.
 async fn roll_back(owner: &Rc<Controller>, reference: &RefCell<Reference>, snapshot: &str, seed: u64) {
     let volumes = owner.store().volumes();
     let svol = volumes.iter().find(|volume| volume.spec.name == snapshot).unwrap();
     let name = svol.svol.clone().unwrap().pvol;
     let pvol = volumes.iter().find(|volume| volume.spec.name == name).unwrap();
-    if pvol.spec.read_only || pvol.spec.size_bytes != svol.spec.size_bytes {
+    if pvol.spec.read_only || pvol.spec.size_bytes < svol.spec.size_bytes {
         assert!(owner.store().roll_back(snapshot).await.is_err(), "seed {seed}");
         return;
     }
-    let size = svol.spec.size_bytes as usize;
-    let bytes = reference.borrow().bytes(snapshot, 0, size);
+    let size = pvol.spec.size_bytes as usize;
+    let mut bytes = reference.borrow().bytes(snapshot, 0, svol.spec.size_bytes as usize);
+    bytes.resize(size, 0);
     reference.borrow_mut().write(&name, 0, &bytes);
     match owner.store().roll_back(snapshot).await {
         Ok(_) => reference.borrow_mut().acknowledge(&name, 0, size / BLOCK, true),

@@ -35,28 +35,12 @@ impl Store {
         if inner.owners.borrow().last >= inner.journal().tail() {
             inner.pass_all().await?;
         }
-        let bytes = image.len() as u32;
         let mut ticket = 0;
-        for part in image.chunks(PART_BYTES) {
-            inner.make_room(part.len() as u64).await?;
-            let mut data = BufMut::room(part.len().next_multiple_of(BLOCK_BYTES));
-            data[..part.len()].copy_from_slice(part);
-            data[part.len()..].fill(0);
-            let data = Bufs::from(data.freeze());
-            let checksums = checksums_of(&data);
-            let record = Record::Owner(OwnerRecord::Arriving { ticket, from, bytes });
-            let lsn = inner.append_data(&record, &data, &checksums);
-            let mut owners = inner.owners.borrow_mut();
-            if ticket == 0 {
-                ticket = lsn.0;
-                owners.arrivals.insert(ticket, Arrival { from: from.0, bytes: bytes as usize, image: Vec::new() });
-            }
-            if let Some(arrival) = owners.arrivals.get_mut(&ticket) {
-                arrival.add(part);
-            }
+        let kept = inner.keep_image(from, image, &mut ticket).await;
+        if kept.is_err() {
+            self.cancel(Ticket(ticket));
         }
-        inner.commit_all().await?;
-        Ok(Ticket(ticket))
+        kept.map(|()| Ticket(ticket))
     }
 
     /// A family does not come.
@@ -126,6 +110,30 @@ fn holdings(came: &Tables) -> Holdings {
 }
 
 impl Inner {
+    /// Writes an image to the log; `ticket` is set as soon as some of it may be there.
+    async fn keep_image(&self, from: ControllerId, image: &[u8], ticket: &mut u64) -> Result<()> {
+        let bytes = image.len() as u32;
+        for part in image.chunks(PART_BYTES) {
+            self.make_room(part.len() as u64).await?;
+            let mut data = BufMut::room(part.len().next_multiple_of(BLOCK_BYTES));
+            data[..part.len()].copy_from_slice(part);
+            data[part.len()..].fill(0);
+            let data = Bufs::from(data.freeze());
+            let checksums = checksums_of(&data);
+            let record = Record::Owner(OwnerRecord::Arriving { ticket: *ticket, from, bytes });
+            let lsn = self.append_data(&record, &data, &checksums);
+            let mut owners = self.owners.borrow_mut();
+            if *ticket == 0 {
+                *ticket = lsn.0;
+                owners.arrivals.insert(*ticket, Arrival { from: from.0, bytes: bytes as usize, image: Vec::new() });
+            }
+            if let Some(arrival) = owners.arrivals.get_mut(ticket) {
+                arrival.add(part);
+            }
+        }
+        self.commit_all().await
+    }
+
     fn expected(&self, ticket: Ticket) -> Result<(ControllerId, Tables)> {
         let arrival = self.owners.borrow().arrivals.get(&ticket.0).cloned();
         let arrival = arrival.ok_or_else(|| Error::invalid(format!("nothing is expected with ticket {}", ticket.0)))?;

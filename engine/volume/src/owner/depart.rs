@@ -1,21 +1,28 @@
 //! The old owner's part: a family comes to rest, and is another controller's.
 
-use super::{Destination, OwnerRecord, Ticket};
+use super::{Destination, OwnerRecord, PASSES, Ticket};
 use crate::extent::Extent;
 use crate::record::Record;
-use crate::snapshot::Tidying;
+use crate::snapshot::{HeldWrites, Tidying};
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_block::{ControllerId, Error, Result};
 use kura_journal::Lsn;
 use kura_snapshot::{Key, PoolTable, Pvol, Slot};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the fast copies of a family may take to come down.
 const DOWN: Duration = Duration::from_millis(200);
 /// How often they are looked at.
 const LOOK: Duration = Duration::from_millis(2);
+
+/// A family whose writes wait and which nobody tidies up, until this is dropped.
+pub struct Still {
+    _writes: HeldWrites,
+    _tidying: tokio::sync::OwnedMutexGuard<()>,
+}
 
 /// What came of letting a family go.
 pub enum Departing {
@@ -66,22 +73,43 @@ impl Store {
         Ok(kin.iter().filter(|one| !one.is_pool()).map(|one| (one.id, one.spec.borrow().name.clone())).collect())
     }
 
-    /// Lets a family go to the controller that has this ticket for this image. Its writes are held by the caller. `Busy` when it
-    /// does not come to rest: it is still here then, and so it is after every error.
-    pub async fn depart(&self, name: &str, to: ControllerId, ticket: Ticket, image: &[u8]) -> Result<Departing> {
+    /// Keeps a family still: waits until nothing is tidied up, and only then lets its writes wait.
+    pub async fn keep_still(&self, name: &str) -> Result<Still> {
+        let tidying = Arc::clone(&self.inner.tidying).lock_owned().await;
+        let names: Vec<String> = self.family(name)?.into_iter().map(|(_, name)| name).collect();
+        Ok(Still { _writes: self.hold(&names)?, _tidying: tidying })
+    }
+
+    /// Lets a family go to the controller that has this ticket for this image, if `may_go` agrees when all is ready. `Busy` when
+    /// it does not come to rest: it is still here then, and so it is after every error.
+    pub async fn depart(
+        &self,
+        name: &str,
+        (to, ticket): (ControllerId, Ticket),
+        image: &[u8],
+        _: &Still,
+        may_go: &dyn Fn() -> Result<()>,
+    ) -> Result<Departing> {
         let inner = &self.inner;
         let volume = inner.find(name)?;
-        let _tidy = inner.tidying.lock().await;
-        inner.pass_all().await?;
-        inner.ready(&volume)?;
-        let kin = inner.kin(&volume);
-        let now = inner.image(&kin);
-        if now != image {
-            return Ok(Departing::Differs(now));
-        }
-        if let Some(why) = kin.iter().find_map(|member| inner.stirs(member)) {
-            return Err(Error::busy(format!("volume {name}: {why}: try again later")));
-        }
+        let mut tries = PASSES;
+        let kin = loop {
+            inner.pass_all().await?;
+            inner.ready(&volume)?;
+            let kin = inner.kin(&volume);
+            let now = inner.image(&kin);
+            if now != image {
+                return Ok(Departing::Differs(now));
+            }
+            tries -= 1;
+            match kin.iter().find_map(|member| inner.stirs(member)) {
+                None => break kin,
+                // What brought the tail forward has records of its own: those of stripes.
+                Some(_) if tries > 0 => {}
+                Some(why) => return Err(Error::busy(format!("volume {name}: {why}: try again later"))),
+            }
+        };
+        may_go()?;
         let departure = inner.let_go(&kin, (to, ticket));
         match inner.commit_all().await {
             Ok(()) => Ok(Departing::Gone(departure)),
@@ -133,6 +161,9 @@ impl Inner {
 
     /// What of a volume is not at rest.
     fn stirs(&self, volume: &Rc<VolumeState>) -> Option<&'static str> {
+        if volume.stays() {
+            return Some("it is being made or resized");
+        }
         let restless = |extent: &Rc<Extent>| !extent.is_settled() || extent.group.is_moving();
         let map = volume.map.borrow();
         if map.iter().flatten().any(|extent| extent.fast().is_some()) {
@@ -140,8 +171,12 @@ impl Inner {
         }
         let dirty_table = volume.branch().is_some_and(|branch| branch.family.table.borrow().dirty().len() > 0);
         let in_stripes = self.stripes.borrow().iter().any(|(id, ..)| *id == volume.id);
-        let stirs =
-            dirty_table || in_stripes || !volume.dirty.borrow().is_empty() || map.iter().flatten().any(restless);
+        let not_passed = self.last_records.borrow().get(&volume.id).is_some_and(|last| *last >= self.journal().tail());
+        let stirs = not_passed
+            || dirty_table
+            || in_stripes
+            || !volume.dirty.borrow().is_empty()
+            || map.iter().flatten().any(restless);
         stirs.then_some("it does not come to rest")
     }
 

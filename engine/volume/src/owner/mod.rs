@@ -25,7 +25,7 @@ mod depart;
 mod record;
 
 pub use arrive::Ticket;
-pub use depart::{Departing, Departure};
+pub use depart::{Departing, Departure, Still};
 pub(crate) use record::OwnerRecord;
 
 use crate::store::Inner;
@@ -186,7 +186,7 @@ impl Inner {
     }
 }
 
-/// Checkpoints that are tried to move the tail to where the head was.
+/// Checkpoints that are tried to move the tail to where the head was, and such moves until a family has nothing behind it.
 const PASSES: u32 = 4;
 
 /// Bytes of an image in one record.

@@ -27,6 +27,18 @@ pub(crate) struct Snapshot {
 }
 
 impl VersionRecord {
+    /// A volume of the family that the record is about.
+    pub fn volume(&self) -> u64 {
+        match self {
+            Self::Snapshot(snapshot) => snapshot.of.pvol,
+            Self::PoolEntries { pool, .. } => *pool,
+            Self::Hole { volume, .. }
+            | Self::NoHoles { volume, .. }
+            | Self::RollBack { volume, .. }
+            | Self::RolledBack { volume } => *volume,
+        }
+    }
+
     pub fn encode(&self, out: &mut Writer) {
         match self {
             Self::Snapshot(Snapshot { svol, of, made_unix_s, pool, spec }) => {

@@ -19,7 +19,8 @@ use std::rc::Rc;
 const STEP: u64 = 16;
 
 impl Store {
-    /// Makes a volume what a snapshot of it is; durable when the future resolves.
+    /// Makes a volume what a snapshot of it is; durable when the future resolves. A volume that grew since keeps its size:
+    /// what is beyond the snapshot's end reads as zeroes.
     pub async fn roll_back(&self, snapshot: &str) -> Result<VolumeStatus> {
         let inner = &self.inner;
         let svol = inner.find(snapshot)?;
@@ -33,9 +34,9 @@ impl Store {
         if volume.spec.borrow().read_only {
             return Err(Error::read_only(format!("volume {name} is read-only")));
         }
-        if volume.size_bytes() != svol.size_bytes() {
+        if volume.size_bytes() < svol.size_bytes() {
             return Err(Error::invalid(format!(
-                "volume {name}: has {} bytes and {snapshot} has {}: give the snapshot the volume's size first (kura volume \
+                "volume {name}: has {} bytes and {snapshot} has {}: give the volume the snapshot's size first (kura volume \
                  resize)",
                 volume.size_bytes(),
                 svol.size_bytes()

@@ -48,23 +48,16 @@ impl Inner {
     /// The task that tidies up, until the store stops or its journal fails.
     pub async fn tidy_for_ever(self: Rc<Self>) {
         while !self.stopping.get() && self.journal().alive().is_ok() {
-            let next = self.untidy.borrow_mut().pop_front();
-            let done = match next {
-                Some(what) => self.tidy_one(what).await,
-                None => match self.put_in_order().await {
-                    Ok(true) => Ok(()),
-                    Ok(false) => {
-                        let news = std::pin::pin!(self.tidier.notified());
-                        if self.families_wait() {
-                            select(news, self.runtime.sleep(QUIET)).await;
-                        } else {
-                            news.await;
-                        }
-                        Ok(())
-                    }
-                    Err(error) => Err(error),
-                },
-            };
+            let waits = !self.untidy.borrow().is_empty();
+            let done = if waits { self.tidy_next().await.map(|()| true) } else { self.put_in_order().await };
+            if matches!(done, Ok(false)) {
+                let news = std::pin::pin!(self.tidier.notified());
+                if self.families_wait() {
+                    select(news, self.runtime.sleep(QUIET)).await;
+                } else {
+                    news.await;
+                }
+            }
             if let Err(error) = done {
                 tracing::debug!(controller = self.id.0, %error, "tidying up waits");
                 self.runtime.sleep(AGAIN).await;
@@ -74,17 +67,23 @@ impl Inner {
 
     /// Tidies up what there is now.
     pub async fn tidy_all(&self) -> Result<()> {
-        loop {
-            let next = self.untidy.borrow_mut().pop_front();
-            match next {
-                Some(what) => self.tidy_one(what).await?,
-                None => return Ok(()),
-            }
+        while !self.untidy.borrow().is_empty() {
+            self.tidy_next().await?;
+        }
+        Ok(())
+    }
+
+    /// Tidies up the next thing, if any. It is in the queue until it is this one's turn: what moves away goes from there.
+    async fn tidy_next(&self) -> Result<()> {
+        let _one = self.tidying.lock().await;
+        let next = self.untidy.borrow_mut().pop_front();
+        match next {
+            Some(what) => self.tidy_one(what).await,
+            None => Ok(()),
         }
     }
 
     async fn tidy_one(&self, what: Tidying) -> Result<()> {
-        let _one = self.tidying.lock().await;
         match what {
             Tidying::Versions { volume, mut keys } => {
                 while !keys.is_empty() && !volume.deleted.get() {

@@ -20,6 +20,7 @@ use kura_block::Result;
 use kura_controller::Node;
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::sync::Arc;
+use tokio::sync::watch;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -49,6 +50,8 @@ pub struct Admin {
     pub schedules: Arc<dyn Schedules>,
     /// Who keeps copies of volumes.
     pub replicas: Arc<dyn Replicas>,
+    /// The highest threshold that the pool's use has passed, in per cent.
+    pub passed_percent: watch::Receiver<Option<u8>>,
     /// When this server started.
     pub started_at: Timestamp,
 }

@@ -125,7 +125,8 @@ pub(super) async fn resume(State(door): Shared, id: Result<Path<u16>, PathReject
 impl Door {
     /// The pool, in which a disk that is away is named by where it was last.
     pub(super) async fn pool(&self) -> Result<Pool, Problem> {
-        let mut pool = Pool::from(self.admin.node.pool().await?);
+        let node = &self.admin.node;
+        let mut pool = Pool::new(node.pool().await?, node.space().await?, *self.admin.passed_percent.borrow());
         for disk in pool.disks.iter_mut().filter(|disk| disk.state == DiskState::Missing) {
             if let Some(path) = self.admin.disks.last_path(disk.uuid) {
                 disk.path = path;

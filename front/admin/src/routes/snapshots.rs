@@ -180,7 +180,12 @@ pub(super) async fn clone(
         let text = format!("volume name {name:?}: give one without @, which marks snapshots");
         return Err(Problem::new(ProblemKind::Invalid, text));
     }
-    find(&door.admin.node, &of).await?;
+    if of_objects(&door.admin, &find(&door.admin.node, &of).await?).is_some() {
+        let text = format!(
+            "snapshot {of}: access keys' secrets are in it, and a clone is anybody's: read its buckets over S3"
+        );
+        return Err(Problem::new(ProblemKind::Invalid, text));
+    }
     let wanted = vec![SnapshotSpec { of: of.clone(), name: name.clone(), read_only: false }];
     let made = door.admin.node.snapshot(wanted, now_unix_s()).await?.pop();
     let made = made.ok_or_else(|| Problem::new(ProblemKind::Missing, format!("volume {name}: was not made")))?;

@@ -72,15 +72,18 @@ pub fn next(facts: Facts<'_>) -> Step {
     }
 }
 
-/// What may be deleted after a run: at the source all but the newest point that both have, at the target all but the
-/// newest `keep`. What is in use stays until a later run; without a common point all stays.
+/// What may be deleted after a run: at the source what is older than the newest point that both have, at the target all but
+/// the newest `keep`. A point at the source that is newer is on its way, by another run. What is in use stays until a later
+/// run; without a common point all stays.
 pub fn tidy(facts: Facts<'_>, keep: usize) -> Tidy {
     let Some(common) = common(&facts) else { return Tidy::default() };
-    let unwanted = |points: &[Point], keep: usize| -> Vec<String> {
-        let older = points.iter().take(points.len().saturating_sub(keep));
-        older.filter(|point| !point.in_use && point.name != common).map(|point| point.name.clone()).collect()
+    let unwanted = |older: &[Point]| -> Vec<String> {
+        let older = older.iter().filter(|point| !point.in_use && point.name != common);
+        older.map(|point| point.name.clone()).collect()
     };
-    Tidy { source: unwanted(facts.source, 0), target: unwanted(facts.target, keep) }
+    let before = facts.source.iter().take_while(|point| point.name != common).count();
+    let beyond = facts.target.len().saturating_sub(keep);
+    Tidy { source: unwanted(&facts.source[..before]), target: unwanted(&facts.target[..beyond]) }
 }
 
 /// The newest point that both have.
@@ -142,7 +145,7 @@ mod tests {
             let tidy = tidy(Facts { source: &source, target: &target, transfer: None, current: None }, keep);
             (tidy.source.join(" "), tidy.target.join(" "))
         };
-        assert_eq!(of(&["a", "b", "c"], &["a", "b"], 1), ("a c".into(), "a".into()));
+        assert_eq!(of(&["a", "b", "c"], &["a", "b"], 1), ("a".into(), "a".into()), "c is on its way");
         assert_eq!(of(&["a", "b"], &["a", "b"], 2), ("a".into(), String::new()));
         assert_eq!(of(&["a", "b"], &["x"], 0), (String::new(), String::new()), "nothing in common");
         assert_eq!(of(&["a"], &["a", "x"], 1), (String::new(), String::new()));

@@ -1,0 +1,180 @@
+//! Volumes that move on and on between three controllers on simulated disks.
+//!
+//! What must hold: what a client has open stays open wherever its volume goes, idle or not, and is that volume and no other;
+//! a controller that let a volume go has nothing to do with it any more, also when it starts anew.
+
+#![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
+
+use kura_block::{Block, Buf, ControllerId, Kind, Runtime};
+use kura_controller::{
+    Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, SnapshotSpec, VolumeSpec,
+    door, format,
+};
+use kura_shared::InProcess;
+use kura_sim::{DiskSpec, Sim, SimDisk};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+const CONTROLLERS: u16 = 3;
+const BLOCK: usize = 4096;
+
+/// A node that runs.
+type Running = (Node, Vec<Rc<Controller>>);
+
+fn formatted(sim: &Sim) -> Vec<SimDisk> {
+    let disk = |at: usize| sim.disk(&format!("disk{at}"), DiskSpec::nvme(26 << 20));
+    let disks: Vec<_> = (0..5).map(disk).collect();
+    let new = |(id, disk): (usize, &SimDisk)| NewDisk {
+        path: disk.name().into(),
+        device: disk.open(),
+        class: if id < 2 { DiskClass::Fast } else { DiskClass::Slow },
+        uuid: [id as u8 + 1; 16],
+    };
+    let new: Vec<_> = disks.iter().enumerate().map(new).collect();
+    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
+    sim.block_on(format(&new, &pool)).unwrap();
+    disks
+}
+
+async fn started(disks: &[SimDisk], runtime: &Rc<dyn Runtime>) -> Running {
+    let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
+    let shared = Arc::new(InProcess::new());
+    let (mut doors, mut controllers) = (Vec::new(), Vec::new());
+    for id in 0..CONTROLLERS {
+        let disks = disks.to_vec();
+        let opener: kura_controller::Opener = Box::new(move |path| {
+            let disk = disks.iter().find(|disk| disk.name() == path);
+            Ok(disk.map(|disk| disk.open() as Rc<dyn Block>).unwrap())
+        });
+        let config = Config {
+            settings: Settings { write_buffer_bytes: 4 << 20, pages: 64, raid_width: 3, ..Settings::default() },
+            journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+            ..Config::default()
+        };
+        let shared = Arc::clone(&shared);
+        let opened = Controller::open(ControllerId(id), &paths, opener, Rc::clone(runtime), shared, config);
+        let controller = opened.await.unwrap();
+        let (entrance, inbox) = door();
+        runtime.spawn(Box::pin(inbox.serve(Rc::clone(&controller))));
+        doors.push(entrance);
+        controllers.push(controller);
+    }
+    let node = Node::new(doors);
+    node.begin().await.unwrap();
+    (node, controllers)
+}
+
+fn volume(name: &str, blocks: usize, layout: Layout) -> VolumeSpec {
+    VolumeSpec { name: name.into(), size_bytes: (blocks * BLOCK) as u64, layout, thick: false, read_only: false }
+}
+
+async fn write(device: &dyn Block, block: usize, byte: u8) {
+    device.write((block * BLOCK) as u64, Buf::copy_of(&[byte; BLOCK]).into(), false).await.unwrap();
+}
+
+async fn reads(device: &dyn Block, block: usize, byte: u8) {
+    let found = device.read((block * BLOCK) as u64, BLOCK).await.unwrap().contiguous();
+    assert!(found.iter().all(|one| *one == byte), "{} instead of {byte}", found[0]);
+}
+
+#[test]
+fn a_client_has_its_volume_wherever_it_goes() {
+    let sim = Sim::new(1);
+    let disks = formatted(&sim);
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let (node, controllers) = started(&disks, &runtime).await;
+        controllers[0].store().create(volume("v", 64, Layout::Mirror)).await.unwrap();
+        // One that asks for something wherever the volume is, and one that is idle nearly always.
+        let (busy, idle) = (controllers[0].open_volume("v").unwrap(), controllers[0].open_volume("v").unwrap());
+        write(&*busy, 9, 99).await;
+        for (at, to) in [1, 2, 0, 1, 0, 2, 1, 2].into_iter().enumerate() {
+            let at = at as u8 + 1;
+            write(&*busy, 3, at).await;
+            let going = async {
+                for _ in 0..20 {
+                    write(&*busy, 4, at).await;
+                    reads(&*busy, 4, at).await;
+                    reads(&*busy, 9, 99).await;
+                }
+            };
+            let (moved, ()) = futures::future::join(node.move_volume("v", to), going).await;
+            let there = moved.unwrap().volume;
+            assert_eq!(there.controller, to);
+            assert!(there.open >= 2, "{} have it open", there.open);
+            reads(&*busy, 3, at).await;
+            if to == 2 {
+                reads(&*idle, 4, at).await;
+            }
+        }
+        // It is that volume, not one of its name.
+        controllers[2].store().delete("v").await.unwrap();
+        controllers[2].store().create(volume("v", 64, Layout::Mirror)).await.unwrap();
+        for client in [&busy, &idle] {
+            assert_eq!(client.read(0, BLOCK).await.unwrap_err().kind(), Kind::Missing);
+        }
+    });
+}
+
+#[test]
+fn what_is_asked_of_a_volume_that_comes_and_goes_is_answered() {
+    let sim = Sim::new(2);
+    let disks = formatted(&sim);
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let (node, controllers) = started(&disks, &runtime).await;
+        controllers[0].store().create(volume("v", 64, Layout::Mirror)).await.unwrap();
+        let wanted = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
+        node.snapshot(vec![wanted], 1).await.unwrap();
+        for to in [1, 0, 1, 2, 0] {
+            node.move_volume("v", to).await.unwrap();
+            for asked in &controllers[..2] {
+                asked.changed("v@a", "v", 0).await.unwrap();
+                let refused = asked.changed("v@never", "v", 0).await.unwrap_err();
+                assert_eq!(refused.kind(), Kind::Missing, "{refused}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_volume_with_parity_leaves_nothing_in_the_old_journal() {
+    let sim = Sim::new(3);
+    let disks = formatted(&sim);
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let (node, controllers) = started(&disks, &runtime).await;
+        controllers[0].store().create(volume("v", 512, Layout::Raid5)).await.unwrap();
+        let device = controllers[0].open_volume("v").unwrap();
+        let going = async {
+            for block in 0..512 {
+                write(&*device, block * 37 % 512, 7).await;
+            }
+        };
+        let (moved, ()) = futures::future::join(node.move_volume("v", 1), going).await;
+        assert_eq!(moved.unwrap().volume.controller, 1);
+        drop(device);
+        // Its places are another one's.
+        controllers[1].store().delete("v").await.unwrap();
+        runtime.sleep(Duration::from_secs(3)).await;
+        let other = volume("w", 6 * 256, Layout::Mirror);
+        controllers[1].store().create(other).await.unwrap();
+        let device = controllers[1].open_volume("w").unwrap();
+        for block in 0..6 * 256 {
+            write(&*device, block, 8).await;
+        }
+        device.flush().await.unwrap();
+    });
+    sim.crash();
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let (node, controllers) = started(&disks, &runtime).await;
+        let device = controllers[1].open_volume("w").unwrap();
+        for block in 0..6 * 256 {
+            reads(&*device, block, 8).await;
+        }
+        let report = node.check(true).await.unwrap();
+        assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    });
+}
