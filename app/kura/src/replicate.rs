@@ -73,7 +73,8 @@ fn home(common: &Common) -> Home<'_> {
 }
 
 fn here(common: &Common, volume: &str) -> Result<Site> {
-    Site::new(common.server.clone(), common.token.as_deref(), common.ca.as_deref(), volume)
+    let (token, ca) = (common.token.as_deref(), common.ca.as_deref());
+    Site::new(common.server.clone(), token, ca, volume, Options::default().timeout)
 }
 
 /// A job is run from other directories, too.

@@ -29,9 +29,15 @@ pub fn trust(ca: &Path) -> Result<Arc<ClientConfig>> {
     client(roots)
 }
 
-/// A client that trusts nobody: for a connector of http.
-pub fn trust_nobody() -> Result<Arc<ClientConfig>> {
-    client(RootCertStore::empty())
+/// Whom this system trusts.
+pub fn trust_system() -> Result<Arc<ClientConfig>> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // An odd one among them harms no others.
+    roots.add_parsable_certificates(found.certs);
+    let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+    ensure!(!roots.is_empty(), "no authority can be found that this system trusts{why}");
+    client(roots)
 }
 
 fn client(roots: RootCertStore) -> Result<Arc<ClientConfig>> {

@@ -165,18 +165,24 @@ pub struct How {
     /// Snapshots that a volume's copy keeps, one a run [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     keep: Option<u32>,
-    /// A file with the target's token [default: --token]
+    /// A file with the token that the kura asks for to which a volume goes
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     target_token_file: Option<PathBuf>,
-    /// A file with the access key for a bucket, like ~/.aws/credentials [default: AWS_ACCESS_KEY_ID and so on]
+    /// A file with the access key for a bucket, like ~/.aws/credentials [default: the environment's]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     target_credentials: Option<PathBuf>,
-    /// The region of a bucket at the target [default: AWS_REGION, else us-east-1]
+    /// The region of a bucket at the target [default: the environment's, else us-east-1]
     #[arg(long, value_name = "REGION")]
     target_region: Option<String>,
     /// The authority to trust with an https target, a PEM file [default: --ca; of a bucket the system's]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     target_ca: Option<PathBuf>,
+    /// Send to another machine without encryption: whoever is between reads all of it, and may change it
+    #[arg(long, action = ArgAction::SetTrue)]
+    allow_plain: bool,
+    /// Give an end up on whose connection nothing moves for so long [default: 1m]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
     /// End before the copy would survive a power cut
     #[arg(long, action = ArgAction::SetTrue)]
     no_sync: bool,
@@ -201,6 +207,8 @@ impl How {
             target_credentials: self.target_credentials.clone().or(options.target_credentials),
             target_region: self.target_region.clone().or(options.target_region),
             target_ca: self.target_ca.clone().or(options.target_ca),
+            allow_plain: options.allow_plain || self.allow_plain,
+            timeout: self.timeout.unwrap_or(options.timeout),
             durable: options.durable && !self.no_sync,
             in_place: options.in_place || self.in_place,
             ..options

@@ -7,6 +7,7 @@ mod content;
 mod lists;
 mod store;
 mod verify;
+mod wire;
 
 use super::sites::{Home, trusted};
 use crate::s3::VOLUME;
@@ -34,6 +35,7 @@ impl Pair {
     /// Of a bucket of `home`, and what a target names. Nobody is asked for anything yet.
     pub fn of(home: &Home<'_>, bucket: &str, target: &Target, options: &Options) -> Result<Self> {
         let source = Client::new(home.server.clone(), home.token.map(Token::new), trusted(home.server, home.ca)?);
+        let source = source.patient(options.timeout);
         let id = xxh3_64(format!("{}\n{target}", Origin::Bucket(bucket.to_owned())).as_bytes()) as u32;
         Ok(Self { source, bucket: bucket.to_owned(), target: Store::of(target, options)?, id })
     }
@@ -89,10 +91,7 @@ impl Pair {
         if !options.dry_run {
             carried.claim()?;
         }
-        let run = Run::new(self, bucket, target, options, progress, carried);
-        if !options.dry_run {
-            run.end_uploads().await?;
-        }
+        let run = Run::new(self, bucket, target, options, progress, carried)?;
         progress.carry(0, 0, 1);
         let work = pairs.stream().try_for_each_concurrent(options.workers, async |(here, there)| {
             let step = next(here.as_ref(), there.as_ref(), &run.carried());
@@ -108,7 +107,7 @@ impl Pair {
         });
         work.await?;
         progress.finish();
-        run.end()
+        run.end().await
     }
 
     /// Compares both sides, contents by sums.

@@ -4,14 +4,16 @@ use crate::harness::{Home, Server, eventually, fails, ok};
 use crate::object_cli::bytes;
 use crate::s3::{Key, client, url};
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Larger than what goes in one piece.
-const LARGE: usize = 20_000_000;
+/// Larger than what goes in one piece: the second part is a small one.
+const LARGE: usize = (16 << 20) + 400_000;
 const KEYS: [&str; 8] = ["a b+c", "100% %41", "ü/日本.txt", "folder/", "//x", "a'\"&<>?#*", "plain", "plain/below"];
 
-fn json(home: &Home, args: &[&str]) -> Value {
+pub fn json(home: &Home, args: &[&str]) -> Value {
     let text = home.ok(&[args, &["--json"]].concat());
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
 }
@@ -46,9 +48,9 @@ fn counts(summary: &Value) -> [u64; 4] {
 #[test]
 fn a_bucket_is_followed() {
     let (here, there) = (Home::new(), Home::new());
-    let (_source, target) = (here.serve(), there.serve());
-    let (url, _) = begin(&here, &there, &target);
-    here.ok(&["replicate", "add", "photos", "bucket:photos", &url, "--target-credentials", "credentials"]);
+    let (source, target) = (here.serve(), there.serve());
+    let (to, key) = begin(&here, &there, &target);
+    here.ok(&["replicate", "add", "photos", "bucket:photos", &to, "--target-credentials", "credentials"]);
     let all = KEYS.len() as u64 + 1;
     assert_eq!(counts(&run(&here, &["--dry-run"])), [all, 0, 0, 0]);
     assert_eq!(counts(&run(&here, &[])), [all, 0, 0, 0]);
@@ -63,6 +65,18 @@ fn a_bucket_is_followed() {
     assert!(here.ok(&["replicate", "verify", "photos"]).contains("nothing differs"));
     let again = run(&here, &[]);
     assert_eq!((counts(&again), &again["sent_bytes"]), ([0, 0, all, 0], &0.into()));
+
+    // Its tags change nothing else of an object.
+    let tags = |server: &Server, key: &Key, args: &[&str]| {
+        let mut aws = client("/usr/bin/aws", server, key);
+        ok(aws.args(["--endpoint-url", &url(server), "s3api"]).args(args))
+    };
+    let tagging = ["--key", "plain", "--tagging", "TagSet=[{Key=a b,Value=c&d}]"];
+    tags(&source, &Key::of(&source), &[&["put-object-tagging", "--bucket", "photos"], &tagging[..]].concat());
+    assert_eq!(counts(&run(&here, &[])), [1, 0, all - 1, 0]);
+    let there_now = tags(&target, &key, &["get-object-tagging", "--bucket", "copy", "--key", "plain"]);
+    assert!(there_now.contains("a b") && there_now.contains("c&d"), "{there_now}");
+    assert!(here.ok(&["replicate", "verify", "photos"]).contains("nothing differs"));
 
     // Changed, changed in its words only, new, deleted; and what somebody did to the copy.
     put(&here, "plain", b"new", &[]);
@@ -88,29 +102,90 @@ fn fails_to_verify(home: &Home) -> String {
 }
 
 #[test]
-fn a_run_that_is_killed_leaves_nothing_over() {
+fn a_large_object_goes_on_where_its_run_was_killed() {
     let (here, there) = (Home::new(), Home::new());
     let (_source, target) = (here.serve(), there.serve());
     let (to, key) = begin(&here, &there, &target);
     here.ok(&["replicate", "add", "photos", "bucket:photos", &to, "--target-credentials", "credentials"]);
-    let mut killed = Command::new(env!("CARGO_BIN_EXE_kura"))
-        .args(["replicate", "run", "photos", "--bandwidth", "4M", "--quiet"])
-        .current_dir(here.path(""))
-        .stdin(Stdio::null())
-        .spawn()
-        .expect("kura");
+    let s3api = |args: &[&str]| {
+        let mut aws = client("/usr/bin/aws", &target, &key);
+        let told = ok(aws.args(["--endpoint-url", &url(&target), "s3api"]).args(args));
+        serde_json::from_str(&told).unwrap_or(Value::Null)
+    };
     let uploads = here.data().join("replicate/photos/uploads");
-    eventually(Duration::from_secs(20), "an upload in parts is under way", || uploads.exists());
-    std::thread::sleep(Duration::from_millis(300));
-    killed.kill().and_then(|()| killed.wait()).expect("a kill");
-    let mut unfinished = client("/usr/bin/aws", &target, &key);
-    unfinished.args(["--endpoint-url", &url(&target), "s3api", "list-multipart-uploads", "--bucket", "copy"]);
-    assert!(ok(&mut unfinished).contains("UploadId"), "it was killed in the midst of it");
+    // Kills a run that has sent the second part: what the upload is called, and the part's size.
+    let cut_off = || {
+        let mut killed = Command::new(env!("CARGO_BIN_EXE_kura"))
+            .args(["replicate", "run", "photos", "--bandwidth", "1M", "--quiet"])
+            .current_dir(here.path(""))
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("kura");
+        eventually(Duration::from_secs(20), "an upload in parts is under way", || uploads.exists());
+        let begun = std::fs::read_to_string(&uploads).expect("the upload");
+        let id = serde_json::from_str::<Value>(&begun).expect("a line")["id"].as_str().expect("an id").to_owned();
+        let parts = || s3api(&["list-parts", "--bucket", "copy", "--key", "large", "--upload-id", &id]);
+        eventually(Duration::from_secs(20), "a part is there", || parts()["Parts"].is_array());
+        killed.kill().and_then(|()| killed.wait()).expect("a kill");
+        let parts = parts()["Parts"].as_array().expect("the parts").clone();
+        assert_eq!(parts.len(), 1, "it was killed in the midst of it");
+        assert_eq!(parts[0]["PartNumber"], 2);
+        let has = parts[0]["Size"].as_u64().expect("a size");
+        (id, has)
+    };
+    let (_, has) = cut_off();
     let rest = run(&here, &[]);
-    assert!(rest["is_complete"] == true && rest["files"].as_u64() >= Some(1), "{rest}");
-    assert!(!ok(&mut unfinished).contains("UploadId"));
+    assert!(rest["is_complete"] == true, "{rest}");
+    let sent = rest["sent_bytes"].as_u64().expect("bytes");
+    assert!(sent >= LARGE as u64 - has && sent < LARGE as u64 - has + 100_000, "{has} bytes were there: {rest}");
+
+    // A target that lists a part which is another one is not believed.
+    put(&here, "large", &bytes(78, LARGE), &[]);
+    let (id, has) = cut_off();
+    std::fs::write(here.path("other"), bytes(79, has as usize)).expect("a file");
+    let other = here.path("other").display().to_string();
+    let named = ["--bucket", "copy", "--key", "large", "--upload-id", &id, "--part-number", "2", "--body", &other];
+    s3api(&[&["upload-part"], &named[..]].concat());
+    assert_eq!(run(&here, &[])["sent_bytes"], LARGE);
+    assert_eq!(s3api(&["list-multipart-uploads", "--bucket", "copy"])["Uploads"], Value::Null);
+    assert!(!uploads.exists());
     assert!(here.ok(&["replicate", "verify", "photos"]).contains("nothing differs"));
     assert_eq!(json(&here, &["snapshot", "list", "objects"]), Value::Array(Vec::new()), "no snapshot is left");
+}
+
+#[test]
+fn a_server_keeps_a_bucket_by_its_schedule() {
+    let (here, there) = (Home::new(), Home::new());
+    let (_source, target) = (here.serve(), there.serve());
+    let (to, _) = begin(&here, &there, &target);
+    let add = ["replicate", "add", "photos", "bucket:photos", &to, "--target-credentials", "credentials"];
+    here.ok(&[&add[..], &["--every", "1s", "--rpo", "1m"]].concat());
+    let is_there = |key: &str| {
+        let stat = there.kura(&["object", "stat", &format!("copy/{key}")]).output();
+        stat.is_ok_and(|done| done.status.success())
+    };
+    eventually(Duration::from_secs(30), "the first copy", || is_there("large"));
+    put(&here, "later", b"later", &[]);
+    eventually(Duration::from_secs(30), "what came later", || is_there("later"));
+    eventually(Duration::from_secs(30), "the run's end", || {
+        let status = json(&here, &["replicate", "status", "photos"]);
+        status[0]["last"]["is_complete"] == true && status[0]["is_late"] == false
+    });
+}
+
+/// The URL of a bucket at a server that says this to everything, or nothing.
+fn answering(answer: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            if stream.read(&mut [0; 4096]).is_ok() && stream.write_all(answer).is_ok() {
+                held.push(stream);
+            }
+        }
+    });
+    format!("http://{address}/copy")
 }
 
 #[test]
@@ -122,18 +197,25 @@ fn what_is_wrong_with_a_target_is_said_in_a_line() {
     let wrong = format!("aws_access_key_id = {}\naws_secret_access_key = wrong\n", key.id);
     std::fs::write(here.path("wrong"), wrong).expect("the credentials");
     std::fs::write(here.path("broken"), "secret\n").expect("the credentials");
+    let html = answering(b"HTTP/1.1 200 OK\r\ncontent-length: 17\r\n\r\n<html>hello</html>");
+    let silent = answering(b"");
     let cases = [
         ("bucket:photos", to.as_str(), "credentials-not-there", "credentials-not-there"),
         ("bucket:photos", &to, "broken", "write aws_access_key_id = "),
         ("bucket:photos", &to, "wrong", "SignatureDoesNotMatch"),
         ("bucket:photos", &none, "credentials", "NoSuchBucket"),
         ("bucket:photos", "http://127.0.0.1:1/copy", "credentials", "cannot be reached"),
+        ("bucket:photos", "http://192.0.2.1/copy", "credentials", "--allow-plain"),
+        ("bucket:photos", &html, "credentials", "does not list as S3 does"),
+        ("bucket:photos", &silent, "credentials", "silent"),
         ("bucket:photos", "/a/directory", "credentials", "a bucket goes to a bucket"),
         ("bucket:nothing", &to, "credentials", "no such bucket"),
     ];
     for (source, target, credentials, expected) in cases {
-        let args = ["replicate", "run", source, target, "--target-credentials", credentials];
+        let args = ["replicate", "run", source, target, "--target-credentials", credentials, "--timeout", "2s"];
+        let began = Instant::now();
         let complaint = fails(&mut here.kura(&args));
+        assert!(began.elapsed() < Duration::from_secs(15), "{args:?} took {:?}", began.elapsed());
         assert!(complaint.contains(expected) && complaint.lines().count() == 1, "{args:?}: {complaint}");
         assert!(!complaint.contains("wrong\"") && !complaint.contains(&key.secret), "{complaint}");
     }

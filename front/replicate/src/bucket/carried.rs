@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   DIR/objects   "KURAOBJ1" { XXH3-128 of the key, XXH3-128 of source and target } ..., the last of a key counts
-//!   DIR/uploads   uploads in parts that were begun, an object a line: key, id
+//!   DIR/uploads   uploads in parts that were begun, an object a line: key, id, what of
 //! ```
 //! A record that was torn, or never came to the disk, says nothing: its object is carried once more.
 
@@ -25,6 +25,8 @@ pub struct Upload {
     pub key: String,
     /// What the target calls it.
     pub id: String,
+    /// The object's [`Here::identity`]: parts of another content are of no use.
+    pub of: String,
 }
 
 /// What is known of the objects that were carried: 32 bytes for each, in memory too.
@@ -116,30 +118,45 @@ impl Carried {
         Ok(())
     }
 
-    /// Notes an upload in parts before its first part goes: whatever happens, [`Carried::uploads`] has it.
+    /// Notes an upload in parts, durably, before its first part goes: whatever happens, [`Carried::uploads`] has it.
     pub fn begins(&self, upload: &Upload) -> Result<()> {
         let path = self.folder.join("uploads");
         let written = (|| {
             let mut line = serde_json::to_vec(upload)?;
             line.push(b'\n');
-            File::options().create(true).append(true).open(&path)?.write_all(&line)
+            let mut file = File::options().create(true).append(true).open(&path)?;
+            file.write_all(&line)?;
+            file.sync_all()?;
+            File::open(&self.folder)?.sync_all()
         })();
         written.map_err(|cause| Error::state(&path, cause))
     }
 
-    /// Uploads that were begun, ended or not.
+    /// Uploads that were begun, ended or not, in the order in which they were.
     pub fn uploads(&self) -> Vec<Upload> {
-        let text = std::fs::read_to_string(self.folder.join("uploads")).unwrap_or_default();
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        let text = std::fs::read(self.folder.join("uploads")).unwrap_or_default();
+        text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
     }
 
-    /// None of them is left at the target.
-    pub fn forget_uploads(&self) -> Result<()> {
+    /// No others are left at the target.
+    pub fn keep_uploads(&self, left: &[Upload]) -> Result<()> {
         let path = self.folder.join("uploads");
-        match std::fs::remove_file(&path) {
-            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(Error::state(&path, cause)),
-            _ => Ok(()),
-        }
+        let written = (|| {
+            if left.is_empty() {
+                return match std::fs::remove_file(&path) {
+                    Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(cause),
+                    _ => Ok(()),
+                };
+            }
+            let mut new = tempfile::NamedTempFile::new_in(&self.folder)?;
+            for upload in left {
+                serde_json::to_writer(&mut new, upload)?;
+                new.write_all(b"\n")?;
+            }
+            new.as_file().sync_all()?;
+            Ok(new.persist(&path).map(drop)?)
+        })();
+        written.map_err(|cause| Error::state(&path, cause))
     }
 
     /// What stands for a key.
@@ -220,11 +237,21 @@ mod tests {
     fn uploads_are_known_until_they_are_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let carried = Carried::open(folder.path()).unwrap();
-        let upload = Upload { key: "a\nb".into(), id: "7".into() };
-        carried.begins(&upload).unwrap();
-        assert_eq!(carried.uploads(), vec![upload]);
-        carried.forget_uploads().unwrap();
-        carried.forget_uploads().unwrap();
-        assert_eq!(carried.uploads(), Vec::new());
+        let upload = |key: &str| Upload { key: key.into(), id: "7".into(), of: "1 2".into() };
+        let (first, second) = (upload("a\nb"), upload("c"));
+        carried.begins(&first).unwrap();
+        carried.begins(&second).unwrap();
+        assert_eq!(carried.uploads(), [first, second.clone()]);
+        carried.keep_uploads(std::slice::from_ref(&second)).unwrap();
+        assert_eq!(carried.uploads(), std::slice::from_ref(&second));
+        // A line that was torn says nothing, nor harms those before it.
+        let path = folder.path().join("uploads");
+        let mut torn = std::fs::read(&path).unwrap();
+        torn.extend(b"{\"key\":\"d\xff");
+        std::fs::write(&path, torn).unwrap();
+        assert_eq!(carried.uploads(), [second]);
+        carried.keep_uploads(&[]).unwrap();
+        carried.keep_uploads(&[]).unwrap();
+        assert_eq!(carried.uploads(), []);
     }
 }

@@ -1,6 +1,7 @@
 //! What a run does with a key.
 
 use super::Carried;
+use std::ops::Range;
 
 /// Parts of a large object, at least.
 const PART_BYTES: u64 = 16 << 20;
@@ -12,7 +13,7 @@ const PARTS: u64 = 10_000;
 pub struct Here {
     /// Its key.
     pub key: String,
-    /// What another content, or a put of the same, has otherwise: version, `ETag`, time.
+    /// What another content, other headers, other tags, or a put of the same, have otherwise.
     pub identity: String,
     /// Its version.
     pub version: String,
@@ -59,6 +60,12 @@ pub fn part_bytes(size_bytes: u64) -> Option<u64> {
     (size_bytes > PART_BYTES).then(|| size_bytes.div_ceil(PARTS).max(PART_BYTES))
 }
 
+/// The bytes of each part, of an object of this size.
+pub fn parts(size_bytes: u64, part_bytes: u64) -> impl Iterator<Item = Range<u64>> {
+    let part_bytes = part_bytes.max(1);
+    (0..size_bytes.div_ceil(part_bytes)).map(move |part| part * part_bytes..size_bytes.min((part + 1) * part_bytes))
+}
+
 /// Whether a URL can name the key: `.` and `..` between slashes would be taken for steps in a path.
 pub fn is_addressable(key: &str) -> bool {
     !key.is_empty() && key.split('/').all(|step| step != "." && step != "..")
@@ -96,6 +103,9 @@ mod tests {
         for size in [PART_BYTES + 1, PART_BYTES * PARTS, PART_BYTES * PARTS + 1, 5 << 40] {
             let part = part_bytes(size).unwrap();
             assert!(part >= PART_BYTES && size.div_ceil(part) <= PARTS, "{size}");
+            let all: Vec<_> = parts(size, part).collect();
+            assert_eq!((all[0].start, all[all.len() - 1].end, all.len() as u64), (0, size, size.div_ceil(part)));
+            assert!(all.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].end - pair[0].start == part));
         }
     }
 

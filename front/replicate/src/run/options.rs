@@ -9,6 +9,7 @@ use crate::tree::Catalogue;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Who carries what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +106,11 @@ pub struct Options {
     pub target_credentials: Option<PathBuf>,
     /// The region of a bucket at the target.
     pub target_region: Option<String>,
+    /// Whether what is not encrypted may go to another machine.
+    pub allow_plain: bool,
+    /// An end on whose connection nothing moves for so long is given up.
+    #[serde(with = "humantime_serde")]
+    pub timeout: Duration,
     /// Compare with what the target has, not with what the last run left there.
     #[serde(skip)]
     pub recheck: bool,
@@ -140,6 +146,8 @@ impl Default for Options {
             target_ca: None,
             target_credentials: None,
             target_region: None,
+            allow_plain: false,
+            timeout: Duration::from_mins(1),
             recheck: false,
             adopt: false,
             allow_empty: false,

@@ -1,6 +1,7 @@
-//! An object's content on its way: read once, from the beginning to the end, and sent in one body or several.
+//! An object's content on its way: read as it is sent, never in memory as a whole.
 
-use super::store::Body;
+use super::store::empty;
+use super::wire::Body;
 use anyhow::Context;
 use bytes::Bytes;
 use futures::stream;
@@ -8,67 +9,57 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use kura_admin::ObjectBytes;
 use kura_replicate::Limit;
-use std::sync::Arc;
-use tokio::sync::Mutex;
+use std::sync::{Arc, OnceLock};
 use tokio::time::sleep;
 
+/// Bytes that a limit lets go at once.
+const PIECE_BYTES: u64 = 16 << 10;
 /// What a source that ends early has done.
 const CHANGED: &str = "its content ends early";
-
-/// The content, of which bodies take in turn.
-#[derive(Clone)]
-pub struct Content(Arc<Mutex<Left>>);
 
 struct Left {
     bytes: ObjectBytes,
     /// Read, and not sent yet.
     piece: Bytes,
+    /// Not sent yet, in all.
+    wanted: u64,
     limit: Arc<Limit>,
-    /// Why it could not be read.
-    failed: Option<String>,
+    failed: Arc<OnceLock<String>>,
 }
 
-impl Content {
-    /// All of it.
-    pub fn new(bytes: ObjectBytes, limit: Arc<Limit>) -> Self {
-        Self(Arc::new(Mutex::new(Left { bytes, piece: Bytes::new(), limit, failed: None })))
+/// A body of so many bytes, and where it says why they could not be read.
+pub fn body(bytes: ObjectBytes, size_bytes: u64, limit: &Arc<Limit>) -> (Body, Arc<OnceLock<String>>) {
+    let failed = Arc::<OnceLock<String>>::default();
+    if size_bytes == 0 {
+        return (empty(), failed);
     }
-
-    /// A body of the next bytes.
-    pub fn body(&self, size_bytes: u64) -> Body {
-        let pieces = stream::try_unfold((Arc::clone(&self.0), size_bytes), |(left, wanted)| async move {
-            if wanted == 0 {
-                return Ok(None);
+    let (limit, told) = (Arc::clone(limit), Arc::clone(&failed));
+    let left = Left { bytes, piece: Bytes::new(), wanted: size_bytes, limit, failed };
+    let pieces = stream::try_unfold(left, |mut left| async move {
+        if left.wanted == 0 {
+            return Ok(None);
+        }
+        match left.next().await {
+            Ok(piece) => Ok(Some((Frame::data(piece), left))),
+            Err(error) => {
+                // A body has one reason to fail.
+                let _ = left.failed.set(format!("{error:#}"));
+                Err(error)
             }
-            let mut taken = left.lock().await;
-            match taken.next(wanted).await {
-                Ok(piece) => {
-                    drop(taken);
-                    let wanted = wanted - piece.len() as u64;
-                    Ok(Some((Frame::data(piece), (left, wanted))))
-                }
-                Err(error) => {
-                    taken.failed = Some(format!("{error:#}"));
-                    Err(error)
-                }
-            }
-        });
-        StreamBody::new(pieces).boxed_unsync()
-    }
-
-    /// Why no more could be read.
-    pub async fn failed(&self) -> Option<String> {
-        self.0.lock().await.failed.take()
-    }
+        }
+    });
+    (StreamBody::new(pieces).boxed_unsync(), told)
 }
 
 impl Left {
-    async fn next(&mut self, wanted: u64) -> anyhow::Result<Bytes> {
+    async fn next(&mut self) -> anyhow::Result<Bytes> {
         while self.piece.is_empty() {
             self.piece = self.bytes.next().await?.context(CHANGED)?;
         }
-        let len = (self.piece.len() as u64).min(wanted);
+        let most = if self.limit.is_set() { self.wanted.min(PIECE_BYTES) } else { self.wanted };
+        let len = most.min(self.piece.len() as u64);
         sleep(self.limit.book(len)).await;
+        self.wanted -= len;
         Ok(self.piece.split_to(len as usize))
     }
 }

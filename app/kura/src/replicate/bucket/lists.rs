@@ -1,7 +1,8 @@
 //! What both sides have, in the order of keys.
 
 use super::Pair;
-use super::store::{Store, Trouble};
+use super::store::Store;
+use super::wire::{Answered, Trouble};
 use anyhow::{Result, anyhow, bail};
 use futures::stream::{self, LocalBoxStream, Peekable, StreamExt, TryStreamExt};
 use kura_admin::{Client, Object, ObjectQuery};
@@ -13,7 +14,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// Waits before what may pass is tried again.
-pub const WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
+const WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
 
 type List<'a, T> = Peekable<LocalBoxStream<'a, Result<T>>>;
 
@@ -88,8 +89,9 @@ fn source_list<'a>(client: &'a Client, bucket: &'a str) -> impl futures::Stream<
 }
 
 fn here(object: Object) -> Here {
-    let Object { key, version, size_bytes, etag, modified_at, .. } = object;
-    Here { identity: format!("{version} {etag} {modified_at}"), key, version, size_bytes }
+    let Object { key, version, revision, size_bytes, etag, modified_at, .. } = object;
+    // A store that went back to a snapshot gives revisions again, but not at the same time.
+    Here { identity: format!("{version} {revision} {etag} {modified_at}"), key, version, size_bytes }
 }
 
 fn target_list<'a>(store: &'a Store, target: &'a Target) -> impl futures::Stream<Item = Result<There>> + 'a {
@@ -110,13 +112,18 @@ pub fn told(target: &Target, trouble: &Trouble) -> anyhow::Error {
     anyhow!("the target {target}: {trouble}")
 }
 
-/// Tries what may pass again.
-pub async fn again<T>(ask: impl AsyncFn() -> Result<T, Trouble>) -> Result<T, Trouble> {
+/// Asks again where what went wrong may pass.
+pub async fn again<T>(ask: impl AsyncFn() -> Answered<T>) -> Answered<T> {
+    twice(ask, |trouble| matches!(trouble, Trouble::Passing(_))).await
+}
+
+/// Does it again while `passes` says so of what went wrong.
+pub async fn twice<T, E>(work: impl AsyncFn() -> Result<T, E>, passes: impl Fn(&E) -> bool) -> Result<T, E> {
     for wait in WAITS {
-        match ask().await {
-            Err(Trouble::Passing(_)) => sleep(wait).await,
+        match work().await {
+            Err(error) if passes(&error) => sleep(wait).await,
             done => return done,
         }
     }
-    ask().await
+    work().await
 }

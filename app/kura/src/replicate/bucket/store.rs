@@ -1,66 +1,47 @@
-//! A bucket of whatever speaks S3: requests that are signed, sent, and tried again where that may help.
+//! A bucket of whatever speaks S3: requests that are signed and sent, and what their answers say.
 
+use super::wire::{Answered, Body, Trouble, Wire, of, split};
+use crate::replicate::sites::check_plain;
 use crate::tls;
 use anyhow::{Context, Result, anyhow, bail};
-use bytes::Bytes;
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, ETAG, HeaderMap};
+use hyper::header::{CONTENT_LENGTH, ETAG, HOST, HeaderMap};
 use hyper::{Request, Response, StatusCode};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use kura_replicate::bucket::There;
 use kura_replicate::{Options, Target};
-use rusty_s3::actions::{CreateMultipartUpload, ListObjectsV2, ListObjectsV2Response};
+use rusty_s3::actions::{CreateMultipartUpload, ListObjectsV2, ListObjectsV2Response, ListParts};
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
 use std::collections::BTreeMap;
-use std::error::Error as _;
+use std::fmt::Display;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
-use tokio::time::timeout;
 
-/// A body on its way.
-pub type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
 /// What an object has besides its content: headers, by their names in lower case.
 pub type Attributes = BTreeMap<String, String>;
 
-/// Whom to trust where nothing is said: where Debian and its kin have it.
-const TRUSTED: &str = "/etc/ssl/certs/ca-certificates.crt";
 const REGION: &str = "us-east-1";
-/// How long a signature holds.
-const SIGNED: Duration = Duration::from_hours(6);
-const CONNECT: Duration = Duration::from_secs(10);
-/// A request may take so long, and a second more for so many bytes of its body.
-const PATIENCE: Duration = Duration::from_mins(1);
-const SLOWEST_BYTES_PER_S: u64 = 16 << 10;
+/// How long a signature holds: as long as clocks may differ.
+const SIGNED: Duration = Duration::from_mins(15);
 /// The most that is read of an answer that is no object.
 const ANSWER_BYTES: usize = 16 << 20;
 
-/// Why a request came to nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum Trouble {
-    /// Nobody can be reached.
-    #[error("cannot be reached: {0}")]
-    Away(String),
-    /// It may go well another time.
-    #[error("{0}")]
-    Passing(String),
-    /// It was refused for good.
-    #[error("{0}")]
-    Refused(String),
+/// A part of an upload, as it is listed.
+pub struct Part {
+    /// Its number, from 1 on.
+    pub number: u16,
+    /// Its `ETag`.
+    pub etag: String,
+    /// Bytes of it.
+    pub size_bytes: u64,
 }
-
-type Answered<T> = std::result::Result<T, Trouble>;
 
 /// A bucket at the target.
 pub struct Store {
     bucket: Bucket,
     credentials: Credentials,
-    client: Client<HttpsConnector<HttpConnector>, Body>,
-    bandwidth: Option<u64>,
+    wire: Wire,
 }
 
 impl Store {
@@ -69,11 +50,9 @@ impl Store {
         let region = options.target_region.clone().or_else(|| std::env::var("AWS_REGION").ok());
         let region = region.unwrap_or_else(|| REGION.to_owned());
         let (endpoint, style, name) = place(target, &region)?;
-        let bucket = endpoint
-            .parse()
-            .map_err(|error| anyhow!("{error}"))
-            .and_then(|endpoint| Bucket::new(endpoint, style, name, region).map_err(|error| anyhow!("{error}")));
-        let bucket = bucket.with_context(|| format!("the target {target}"))?;
+        let at = || format!("the target {target}");
+        let endpoint = parsed(&endpoint).with_context(at)?;
+        let bucket = Bucket::new(endpoint, style, name, region).map_err(|error| anyhow!("{error}")).with_context(at)?;
         let credentials = match &options.target_credentials {
             Some(file) => from_file(file)?,
             None => Credentials::from_env().context(
@@ -81,20 +60,18 @@ impl Store {
                  --target-credentials",
             )?,
         };
-        let trust = match &options.target_ca {
-            Some(ca) => tls::trust(ca)?,
-            None if endpoint.starts_with("https:") => {
-                tls::trust(Path::new(TRUSTED)).context("name the authority to trust with --target-ca")?
+        let url = bucket.base_url();
+        let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
+        let trust = match (url.scheme(), &options.target_ca) {
+            ("http", _) => {
+                check_plain(host, options).with_context(at)?;
+                None
             }
-            None => tls::trust_nobody()?,
+            (_, Some(ca)) => Some(tls::trust(ca)?),
+            (_, None) => Some(tls::trust_system().context("name the authority to trust with --target-ca")?),
         };
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        http.set_connect_timeout(Some(CONNECT));
-        let https = HttpsConnectorBuilder::new().with_tls_config((*trust).clone()).https_or_http().enable_http1();
-        let client = Client::builder(TokioExecutor::new()).build(https.wrap_connector(http));
-        Ok(Self { bucket, credentials, client, bandwidth: options.bandwidth })
+        let wire = Wire::new(host, port, trust, options.timeout)?;
+        Ok(Self { bucket, credentials, wire })
     }
 
     /// A page of what it has, and where the next one begins.
@@ -115,11 +92,21 @@ impl Store {
         Ok((there.collect(), page.next_continuation_token))
     }
 
-    /// Stores an object, and tells its `ETag`.
-    pub async fn put(&self, key: &str, attributes: &Attributes, size_bytes: u64, body: Body) -> Answered<String> {
+    /// Stores an object, and tells its `ETag`. With `md5`, its content's in base64, the target sees to it that it is.
+    pub async fn put(
+        &self,
+        key: &str,
+        attributes: &Attributes,
+        md5: Option<&str>,
+        size_bytes: u64,
+        body: Body,
+    ) -> Answered<String> {
         let mut put = self.bucket.put_object(Some(&self.credentials), key);
         for (name, value) in attributes {
             put.headers_mut().insert(name.clone(), value.clone());
+        }
+        if let Some(md5) = md5 {
+            put.headers_mut().insert("content-md5", md5.to_owned());
         }
         etag(self.send(put, body, size_bytes).await?.headers())
     }
@@ -140,6 +127,30 @@ impl Store {
     pub async fn part(&self, (key, id): (&str, &str), part: u16, size_bytes: u64, body: Body) -> Answered<String> {
         let part = self.bucket.upload_part(Some(&self.credentials), key, part, id);
         etag(self.send(part, body, size_bytes).await?.headers())
+    }
+
+    /// The parts of an upload that are there.
+    pub async fn parts(&self, (key, id): (&str, &str)) -> Answered<Vec<Part>> {
+        let mut parts = Vec::new();
+        let mut after = None;
+        loop {
+            let mut list = ListParts::new(&self.bucket, Some(&self.credentials), key, id);
+            if let Some(after) = after {
+                list.set_part_number_marker(after);
+            }
+            let text = text(self.send(list, empty(), 0).await?).await?;
+            let page = ListParts::parse_response(&text)
+                .map_err(|error| Trouble::Refused(format!("does not list parts as S3 does: {error}")))?;
+            parts.extend(page.parts.into_iter().map(|part| Part {
+                number: part.number,
+                etag: unquoted(&part.etag),
+                size_bytes: part.size,
+            }));
+            match page.next_part_number_marker {
+                Some(next) if after.is_none_or(|after| after < next) => after = Some(next),
+                _ => return Ok(parts),
+            }
+        }
     }
 
     /// Makes an object of its parts, and tells its `ETag`.
@@ -188,29 +199,20 @@ impl Store {
         body: Body,
         size_bytes: u64,
     ) -> Answered<Response<Incoming>> {
-        let refused = |error: &dyn std::fmt::Display| Trouble::Refused(format!("cannot be asked: {error}"));
         let mut request = Request::builder().method(A::METHOD.to_str());
         for (name, value) in action.headers_mut().iter() {
             request = request.header(name, value.as_bytes());
         }
         let url = action.sign(SIGNED);
-        let request = request.uri(url.as_str()).header(CONTENT_LENGTH, size_bytes).body(body);
-        let asked = self.client.request(request.map_err(|error| refused(&error))?);
-        match timeout(self.patience(size_bytes), asked).await {
-            Ok(answer) => answer.map_err(|error| {
-                let kind = if error.is_connect() { Trouble::Away } else { Trouble::Passing };
-                kind(root_of(&error))
-            }),
-            Err(_) => Err(Trouble::Passing("does not answer".to_owned())),
-        }
+        let refused = |error: &dyn Display| Trouble::Refused(format!("cannot be asked: {error}"));
+        let (host, path) = split(url.as_str()).map_err(|error| refused(&error))?;
+        let request = request.uri(path).header(HOST, host).header(CONTENT_LENGTH, size_bytes).body(body);
+        self.wire.ask(request.map_err(|error| refused(&error))?).await
     }
+}
 
-    /// How long a request may take.
-    fn patience(&self, size_bytes: u64) -> Duration {
-        // Others share the bandwidth.
-        let slowest = self.bandwidth.map_or(SLOWEST_BYTES_PER_S, |limit| (limit / 32).min(SLOWEST_BYTES_PER_S)).max(1);
-        PATIENCE + Duration::from_secs(size_bytes / slowest)
-    }
+fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T> {
+    text.parse().map_err(|error: T::Err| anyhow!("{error}"))
 }
 
 /// Endpoint, style and bucket of a target.
@@ -281,26 +283,13 @@ fn unquoted(etag: &str) -> String {
 }
 
 async fn text(answer: Response<Incoming>) -> Answered<String> {
-    let whole = timeout(PATIENCE, Limited::new(answer.into_body(), ANSWER_BYTES).collect()).await;
-    let bytes = match whole {
-        Ok(whole) => whole.map_err(|error| Trouble::Passing(error.to_string()))?.to_bytes(),
-        Err(_) => return Err(Trouble::Passing("does not end its answer".to_owned())),
-    };
+    let whole = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await;
+    let bytes = whole.map_err(|error| of(&*error))?.to_bytes();
     String::from_utf8(bytes.into()).map_err(|_| Trouble::Refused("answers what is no text".to_owned()))
 }
 
-/// The innermost cause, which says what happened.
-fn root_of(error: &hyper_util::client::legacy::Error) -> String {
-    let mut cause = error.source();
-    let mut text = error.to_string();
-    while let Some(inner) = cause {
-        text = inner.to_string();
-        cause = inner.source();
-    }
-    text
-}
-
-fn empty() -> Body {
+/// A body of nothing.
+pub fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
