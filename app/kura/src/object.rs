@@ -162,14 +162,14 @@ async fn get(client: &Client, out: Out, object: &ObjectName, file: Option<&Path>
         if matches!(out, Out::Json) {
             bail!("--json tells what was read, and the content is no JSON: name a file for it");
         }
-        let bytes = client.read_object(bucket, key, version).await?;
+        let bytes = client.read_object(bucket, key, version, None).await?;
         return match copy(bytes, &mut stdout()).await {
             // A reader that went away wants no more.
             Err(error) if is_broken_pipe(&error) => Ok(()),
             done => done.map(drop),
         };
     };
-    let bytes = client.read_object(bucket, key, version).await?;
+    let bytes = client.read_object(bucket, key, version, None).await?;
     let mut new = NewFile::create(file)?;
     let size_bytes = copy(bytes, &mut new).await.with_context(|| file.display().to_string())?;
     new.keep()?;

@@ -1,6 +1,7 @@
-//! `kura replicate`: copies of file trees, without a server, and of volumes, between two.
+//! `kura replicate`: copies of file trees, without a server, of volumes, between two, and of buckets, to whatever speaks S3.
 
 mod bar;
+mod bucket;
 mod carry;
 mod jobs;
 pub mod schedule;
@@ -12,7 +13,7 @@ mod volume;
 use crate::cli::{Common, ReplicateCommand, ReplicateData as Data, ReplicateHow as How, ReplicateRun};
 use crate::show::Out;
 use anyhow::{Context, Result, bail};
-use carry::{bring_back, carry, carry_job, waited_for};
+use carry::{BUCKETS, bring_back, carry, carry_job, waited_for};
 use kura_replicate::{Job, Jobs, Options, Origin, Place, Progress, Summary, Target, rfc3339};
 use sites::{Home, Site};
 use std::io::{Write, stderr};
@@ -29,8 +30,10 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
             let source = absolute_origin(source)?;
             let target = absolute(target.parse().map_err(anyhow::Error::msg)?)?;
             let options = absolute_files(how.over(Options::default()))?;
-            if let Origin::Volume(volume) = &source {
-                Pair::of(&home(common), volume, &target, &options)?;
+            match &source {
+                Origin::Volume(volume) => drop(Pair::of(&home(common), volume, &target, &options)?),
+                Origin::Bucket(bucket) => drop(bucket::Pair::of(&home(common), bucket, &target, &options)?),
+                Origin::Tree(_) => {}
             }
             let job = Job { source, target: target.to_string(), every, rpo, failed_over: false, options };
             Jobs::under(&data.path).add(&name, &job)?;
@@ -51,6 +54,7 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
             match Origin::from(name.clone()) {
                 // Where the copy is: the source may be lost, and its jobs with it.
                 Origin::Volume(volume) => let_go(&here(common, &volume)?, out)?,
+                Origin::Bucket(_) => bail!("{name}: {BUCKETS}"),
                 Origin::Tree(_) => failover(&Jobs::under(&data.path), &name, anyway, common)?,
             }
         }
@@ -69,7 +73,8 @@ fn home(common: &Common) -> Home<'_> {
 }
 
 fn here(common: &Common, volume: &str) -> Result<Site> {
-    Site::new(common.server.clone(), common.token.as_deref(), common.ca.as_deref(), volume)
+    let (token, ca) = (common.token.as_deref(), common.ca.as_deref());
+    Site::new(common.server.clone(), token, ca, volume, Options::default().timeout)
 }
 
 /// A job is run from other directories, too.
@@ -86,7 +91,7 @@ fn absolute_origin(source: String) -> Result<Origin> {
         Origin::Tree(path) => {
             Origin::Tree(path.canonicalize().with_context(|| format!("the source {}", path.display()))?)
         }
-        source @ Origin::Volume(_) => source,
+        source @ (Origin::Volume(_) | Origin::Bucket(_)) => source,
     })
 }
 
@@ -95,6 +100,7 @@ fn absolute_files(options: Options) -> Result<Options> {
     Ok(Options {
         target_token_file: absolute(options.target_token_file)?,
         target_ca: absolute(options.target_ca)?,
+        target_credentials: absolute(options.target_credentials)?,
         ..options
     })
 }
@@ -170,6 +176,10 @@ fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<Ex
     let verified = match &source {
         Origin::Tree(path) => kura_replicate::verify(path, &target, &options)?,
         Origin::Volume(volume) => waited_for(Pair::of(&home(common), volume, &target, &options)?.verify())?,
+        Origin::Bucket(bucket) => {
+            let pair = bucket::Pair::of(&home(common), bucket, &target, &options)?;
+            waited_for(pair.verify(&target, &options))?
+        }
     };
     common.out().show(&verified, text::verified)?;
     Ok(if verified.differing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -190,6 +200,7 @@ fn failover(jobs: &Jobs, name: &str, anyway: bool, common: &Common) -> Result<()
             }
             Ok(())
         }
+        Origin::Bucket(_) => bail!("{name}: {BUCKETS}"),
         Origin::Tree(_) => {
             let marker = kura_replicate::failover(&job, &options, anyway)?;
             jobs.write(name, &Job { failed_over: true, ..job })?;

@@ -26,6 +26,21 @@ pub fn trust(ca: &Path) -> Result<Arc<ClientConfig>> {
     for authority in certificates(ca)? {
         roots.add(authority).with_context(|| format!("{}: not an authority's certificate", ca.display()))?;
     }
+    client(roots)
+}
+
+/// Whom this system trusts.
+pub fn trust_system() -> Result<Arc<ClientConfig>> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // An odd one among them harms no others.
+    roots.add_parsable_certificates(found.certs);
+    let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+    ensure!(!roots.is_empty(), "no authority can be found that this system trusts{why}");
+    client(roots)
+}
+
+fn client(roots: RootCertStore) -> Result<Arc<ClientConfig>> {
     let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }

@@ -1,10 +1,12 @@
 //! The client: typed requests over a Unix socket, HTTP or HTTPS.
 
 mod objects;
+mod patient;
 mod replicas;
 mod snapshots;
 
 pub use objects::ObjectBytes;
+pub use patient::Patient;
 pub use replicas::FrameClient;
 
 use crate::lines::Lines;
@@ -22,10 +24,12 @@ use hyper::http::{Method, Request, Response, StatusCode, header, uri::Authority}
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Serialize, de::DeserializeOwned};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{ClientConfig, pki_types::ServerName};
 
@@ -96,6 +100,14 @@ pub enum ClientError {
         /// What was met.
         cause: hyper::Error,
     },
+    /// Nothing came, or went, for longer than the client waits.
+    #[error("{server} does not answer: nothing moved for {} s", patience.as_secs_f64())]
+    Silent {
+        /// Where it was asked.
+        server: ServerUri,
+        /// For how long.
+        patience: Duration,
+    },
     /// What listens there does not speak as a server of kura does.
     #[error("{server} does not answer as a kura server does: {what}")]
     Garbled {
@@ -117,12 +129,18 @@ pub struct Client {
     server: ServerUri,
     token: Option<Token>,
     tls: Option<Arc<ClientConfig>>,
+    patience: Option<Duration>,
 }
 
 impl Client {
     /// A client of `server`, which shows `token` if there is one; `https` wants `tls` to say whom to trust.
     pub fn new(server: ServerUri, token: Option<Token>, tls: Option<Arc<ClientConfig>>) -> Self {
-        Self { server, token, tls }
+        Self { server, token, tls, patience: None }
+    }
+
+    /// The same, that gives a server up on whose connection nothing moves for so long. Without, it waits for ever.
+    pub fn patient(self, patience: Duration) -> Self {
+        Self { patience: Some(patience), ..self }
     }
 
     /// The node at a glance.
@@ -291,7 +309,7 @@ impl Client {
     }
 
     async fn parsed<T: DeserializeOwned>(&self, response: Response<Incoming>) -> Result<T> {
-        let body = response.into_body().collect().await.map_err(|error| self.garbled(error))?;
+        let body = response.into_body().collect().await.map_err(|error| self.failed(error))?;
         serde_json::from_slice(&body.to_bytes()).map_err(|error| self.garbled(error))
     }
 
@@ -312,7 +330,7 @@ impl Client {
         }
         let request = request.body(body).map_err(|error| self.garbled(error))?;
         let mut sender = self.converse().await?;
-        let response = sender.send_request(request).await.map_err(|error| self.garbled(error))?;
+        let response = sender.send_request(request).await.map_err(|error| self.failed(error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -323,7 +341,7 @@ impl Client {
     /// A new connection, to send requests on.
     async fn converse(&self) -> Result<SendRequest<Body>> {
         let stream = TokioIo::new(self.connect().await?);
-        let (sender, connection) = http1::handshake(stream).await.map_err(|error| self.garbled(error))?;
+        let (sender, connection) = http1::handshake(stream).await.map_err(|error| self.failed(error))?;
         // The connection ends with its sender; how it ends is seen in the answers.
         tokio::spawn(async { connection.await.ok() });
         Ok(sender)
@@ -338,16 +356,20 @@ impl Client {
 
     async fn connect(&self) -> Result<Box<dyn Stream>> {
         let absent = |cause| ClientError::NoServer { server: self.server.clone(), cause };
+        let reach =
+            async |authority: &Authority| Patient::reach(authority.as_str(), self.patience).await.map_err(absent);
         Ok(match &self.server {
-            ServerUri::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(absent)?),
-            ServerUri::Http(authority) => Box::new(TcpStream::connect(authority.as_str()).await.map_err(absent)?),
+            ServerUri::Unix(path) => {
+                Box::new(Patient::new(UnixStream::connect(path).await.map_err(absent)?, self.patience))
+            }
+            ServerUri::Http(authority) => Box::new(reach(authority).await?),
             ServerUri::Https(authority) => {
                 let Some(tls) = &self.tls else { return Err(self.garbled("https, and no CA is given to trust")) };
-                let stream = TcpStream::connect(authority.as_str()).await.map_err(absent)?;
+                let stream = reach(authority).await?;
                 let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
                 let host = ServerName::try_from(host).map_err(|error| self.garbled(error))?;
                 let tls = TlsConnector::from(Arc::clone(tls)).connect(host, stream).await;
-                Box::new(tls.map_err(|error| self.garbled(error))?)
+                Box::new(tls.map_err(|error| self.silence(&error).unwrap_or_else(|| self.garbled(error)))?)
             }
         })
     }
@@ -360,7 +382,21 @@ impl Client {
     }
 
     fn broke_off(&self, cause: hyper::Error) -> ClientError {
-        ClientError::BrokeOff { server: self.server.clone(), cause }
+        self.silence(&cause).unwrap_or_else(|| ClientError::BrokeOff { server: self.server.clone(), cause })
+    }
+
+    fn failed(&self, cause: hyper::Error) -> ClientError {
+        self.silence(&cause).unwrap_or_else(|| self.garbled(cause))
+    }
+
+    /// What an error is that came of waiting.
+    fn silence(&self, error: &(dyn std::error::Error + 'static)) -> Option<ClientError> {
+        let mut causes = std::iter::successors(Some(error), |cause| cause.source());
+        let is_silence = causes.any(|cause| {
+            cause.downcast_ref::<std::io::Error>().is_some_and(|cause| cause.kind() == ErrorKind::TimedOut)
+        });
+        let patience = self.patience.filter(|_| is_silence)?;
+        Some(ClientError::Silent { server: self.server.clone(), patience })
     }
 
     fn garbled(&self, what: impl std::fmt::Display) -> ClientError {

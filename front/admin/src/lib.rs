@@ -31,7 +31,7 @@ mod tier;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Client, ClientError, FrameClient, ObjectBytes, RecordedRequests, ServerUri};
+pub use client::{Client, ClientError, FrameClient, ObjectBytes, Patient, RecordedRequests, ServerUri};
 pub use guard::Token;
 pub use objects::{
     AccessKey, BatchResult, BatchStep, Bucket, Condition, Content, Grant, NewBucket, NewKey, Object, ObjectBatch,

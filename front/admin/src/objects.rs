@@ -7,6 +7,7 @@ use futures::stream::BoxStream;
 use kura_block::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use utoipa::ToSchema;
 
 /// Whether a bucket's keys may have several versions.
@@ -91,6 +92,9 @@ pub struct Object {
     pub key: String,
     /// Its version; `null` for one that was put without versioning.
     pub version: String,
+    /// Another one after every change of its content, its headers or its tags.
+    #[serde(default)]
+    pub revision: u64,
     /// Bytes of content.
     pub size_bytes: u64,
     /// What its content hashes to, as S3 tells it.
@@ -250,8 +254,14 @@ pub trait Objects: Send + Sync + 'static {
     /// What is known of an object.
     async fn stat(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<Object>;
 
-    /// Opens an object to be read.
-    async fn read(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<(Object, Content)>;
+    /// Opens an object, or a range of its bytes, to be read.
+    async fn read(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<&str>,
+        range: Option<Range<u64>>,
+    ) -> Result<(Object, Content)>;
 
     /// Stores an object of `size_bytes`, where that is known: whole, or nothing of it.
     async fn write(

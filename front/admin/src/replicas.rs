@@ -24,6 +24,9 @@ pub struct Replica {
     pub volume: String,
     /// What it is.
     pub state: ReplicaState,
+    /// What it is the copy of, as its source says; absent before that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// The newest point that is complete: the snapshot `VOLUME@POINT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<String>,
@@ -55,6 +58,9 @@ pub struct NewTransfer {
     pub to: String,
     /// The size of that in bytes.
     pub size_bytes: u64,
+    /// What the copy is of, in words that no other source says: another one's copy is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
 }
 
 /// A volume that is to become a copy.
@@ -67,6 +73,9 @@ pub struct Follow {
     /// True refuses a volume that was written to after the snapshot was made.
     #[serde(default)]
     pub unchanged: bool,
+    /// What it is to be the copy of, in words that no other source says; absent takes the first that comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
 }
 
 /// A point that all blocks of have come.

@@ -91,7 +91,7 @@ impl Jobs {
     pub fn folder_of_pair(&self, source: &Origin, target: &Target) -> PathBuf {
         let source = match source {
             Origin::Tree(path) => path.canonicalize().unwrap_or_else(|_| path.clone()).display().to_string(),
-            source @ Origin::Volume(_) => source.to_string(),
+            source @ (Origin::Volume(_) | Origin::Bucket(_)) => source.to_string(),
         };
         let target = match target {
             Target::Local(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string(),

@@ -7,12 +7,14 @@
 //!   kura     workers of our own, with kura at both ends
 //!   rsync    workers that are rsync processes, on this machine and others
 //!   volume   volumes: what a run does next, and how blocks travel
+//!   bucket   buckets: what a run does with a key, and what is known of objects that were carried
 //! ```
 //!
 //! Begin with [`run()`]. Whatever cannot be carried is told with its path and cause, and everything else is carried.
 
 mod attributes;
 pub mod balance;
+pub mod bucket;
 mod codec;
 mod error;
 mod job;

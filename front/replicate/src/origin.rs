@@ -13,6 +13,8 @@ pub enum Origin {
     Tree(PathBuf),
     /// `volume:NAME`: a volume of a kura.
     Volume(String),
+    /// `bucket:NAME`: a bucket of a kura, or one as a snapshot has it, `NAME@SNAPSHOT`.
+    Bucket(String),
 }
 
 impl Origin {
@@ -20,16 +22,17 @@ impl Origin {
     pub fn tree(&self) -> Result<&Path> {
         match self {
             Self::Tree(path) => Ok(path),
-            Self::Volume(_) => Err(Error::Usage(format!("{self} is no directory"))),
+            Self::Volume(_) | Self::Bucket(_) => Err(Error::Usage(format!("{self} is no directory"))),
         }
     }
 }
 
 impl From<String> for Origin {
     fn from(text: String) -> Self {
-        match text.strip_prefix("volume:") {
-            Some(name) => Self::Volume(name.to_owned()),
-            None => Self::Tree(text.into()),
+        match text.split_once(':') {
+            Some(("volume", name)) => Self::Volume(name.to_owned()),
+            Some(("bucket", name)) => Self::Bucket(name.to_owned()),
+            _ => Self::Tree(text.into()),
         }
     }
 }
@@ -45,6 +48,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Tree(path) => path.display().fmt(f),
             Self::Volume(name) => write!(f, "volume:{name}"),
+            Self::Bucket(name) => write!(f, "bucket:{name}"),
         }
     }
 }

@@ -87,6 +87,11 @@ impl Progress {
         self.phase.store(1, Relaxed);
     }
 
+    /// More is to be carried than was said: a list is still read.
+    pub fn expect(&self, files: u64, bytes: u64) {
+        self.total.add(files, bytes);
+    }
+
     /// All is carried.
     pub fn finish(&self) {
         self.phase.store(2, Relaxed);

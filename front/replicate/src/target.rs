@@ -27,13 +27,16 @@ pub enum Target {
         /// From the root.
         path: String,
     },
-    /// `https://HOST:PORT/VOLUME`, or `http` on this machine: a volume of the kura whose REST door is there.
+    /// `https://HOST:PORT/VOLUME`, or `http` on this machine: a volume of the kura whose REST door is there. Of a bucket's
+    /// copy `https://HOST/BUCKET`: a bucket of whatever speaks S3 there.
     Kura {
         /// `https://HOST:PORT`.
         server: String,
-        /// The volume.
+        /// The volume, or the bucket.
         volume: String,
     },
+    /// `s3://BUCKET`: a bucket of Amazon's S3.
+    Bucket(String),
 }
 
 impl FromStr for Target {
@@ -68,6 +71,11 @@ impl FromStr for Target {
                 .ok_or_else(|| format!("write {scheme}HOST:PORT/VOLUME"))?;
             return Ok(Self::Kura { server: format!("{scheme}{address}"), volume });
         }
+        if let Some(bucket) = text.strip_prefix("s3://") {
+            let bucket = bucket.strip_suffix('/').unwrap_or(bucket);
+            let fits = !bucket.is_empty() && !bucket.contains('/');
+            return if fits { Ok(Self::Bucket(bucket.to_owned())) } else { Err("write s3://BUCKET".to_owned()) };
+        }
         if text.starts_with("rsync://") {
             return Ok(Self::Rsync(text.trim_end_matches('/').to_owned()));
         }
@@ -88,6 +96,7 @@ impl fmt::Display for Target {
             Self::Local(path) => path.display().fmt(f),
             Self::Rsync(text) => f.write_str(text),
             Self::Kura { server, volume } => write!(f, "{server}/{volume}"),
+            Self::Bucket(bucket) => write!(f, "s3://{bucket}"),
             Self::Tcp { address, path } => write!(f, "kura://{address}/{path}"),
             Self::Ssh { host, port: Some(port), path } => write!(f, "ssh://{host}:{port}{path}"),
             Self::Ssh { host, port: None, path } => write!(f, "ssh://{host}{path}"),
@@ -114,6 +123,10 @@ mod tests {
             ("ssh://me@b/x y", Some(ssh(None))),
             ("ssh://me@b:22/x y", Some(ssh(Some(22)))),
             ("https://h:7400/v", Some(Target::Kura { server: "https://h:7400".into(), volume: "v".into() })),
+            ("s3://photos", Some(Target::Bucket("photos".into()))),
+            ("s3://photos/", Some(Target::Bucket("photos".into()))),
+            ("s3://photos/a", None),
+            ("s3://", None),
             ("http://h:7400", None),
             ("https://h:7400/v@monday", None),
             ("kura://h/a", None),

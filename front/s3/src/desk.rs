@@ -18,6 +18,7 @@ use kura_block::{Error, Kind, Result};
 use kura_object::{Attributes, Batch, Changed, Item, Query, Stat, Store, Which};
 use s3s::dto::{ETagCondition, Metadata, StreamingBlob};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -32,6 +33,8 @@ pub struct Entry {
     pub key: String,
     /// Its version, as S3's clients name it: `null` for one that was put without versioning.
     pub version: String,
+    /// Another one after every change of its content, its headers or its tags.
+    pub revision: u64,
     /// Bytes of content.
     pub size_bytes: u64,
     /// What its content hashes to.
@@ -141,12 +144,13 @@ impl Desk {
         Ok(listed)
     }
 
-    /// Opens a version: what is known of it, and its bytes as they are read.
+    /// Opens a version: what is known of it, and its bytes, or a range of them, as they are read.
     pub async fn read(
         &self,
         bucket: &str,
         key: &str,
         version: Option<&str>,
+        range: Option<Range<u64>>,
     ) -> Result<(Entry, impl Stream<Item = std::result::Result<Bytes, s3s::StdError>> + Send + 'static)> {
         let (known, which) = (self.bucket(bucket).await?, which(version).map_err(from_s3)?);
         let id = known.id;
@@ -155,7 +159,8 @@ impl Desk {
         let look = async move |store: Store| store.stat(id, &name, which).await;
         let stat = known.way().ask(look).await;
         stat.map_err(|error: Error| of_object(error, bucket, key, version))?;
-        let opened = open(&known, key.as_bytes().to_vec(), which, |stat, _| Ok(0..stat.size_bytes)).await;
+        let choose = |stat: &Stat, _: &Attributes| Ok(range.unwrap_or(0..stat.size_bytes));
+        let opened = open(&known, key.as_bytes().to_vec(), which, choose).await;
         let opened: Opened = opened.map_err(from_s3)?;
         Ok((entry(key, &opened.stat), opened.into_body()))
     }
@@ -276,6 +281,7 @@ fn entry(key: &str, stat: &Stat) -> Entry {
     Entry {
         key: key.to_owned(),
         version: version_id(stat),
+        revision: stat.revision,
         size_bytes: stat.size_bytes,
         etag: if stat.marker { String::new() } else { etag(&stat.tag).value().to_owned() },
         modified_ms: stat.modified_ms,

@@ -6,12 +6,14 @@ use kura_replicate::{Node, Options};
 use std::path::PathBuf;
 use std::time::Duration;
 
-const TARGETS: &str = "A source is a directory, or volume:NAME, which goes to a volume of another kura, named by its \
-                       REST door: https://HOST:PORT/VOLUME. For a directory, a target is a directory, kura://HOST:PORT/PATH or ssh://HOST/PATH (kura on the other end), or what \
+const TARGETS: &str = "A source is a directory; volume:NAME, which goes to a volume of another kura, named by its REST \
+                       door: https://HOST:PORT/VOLUME; or bucket:NAME, which goes to s3://BUCKET, or where else S3 is \
+                       spoken to https://HOST/BUCKET, with the access key in AWS_ACCESS_KEY_ID and \
+                       AWS_SECRET_ACCESS_KEY or --target-credentials. For a directory, a target is a directory, kura://HOST:PORT/PATH or ssh://HOST/PATH (kura on the other end), or what \
                        rsync reaches: HOST:PATH, rsync://HOST/MODULE/PATH. What is only at the target is deleted there; \
                        a target that is not empty and no copy of kura's is refused.";
 
-/// Commands on copies of file trees, which need no server, and of volumes, which need one at each end.
+/// Commands on copies of file trees, which need no server, of volumes, which need one at each end, and of buckets.
 #[derive(Debug, Subcommand)]
 pub enum ReplicateCommand {
     /// Add a job: a copy that is kept, over and over
@@ -19,7 +21,7 @@ pub enum ReplicateCommand {
     Add {
         /// Its name
         name: String,
-        /// What is copied: a directory, or volume:NAME of the server
+        /// What is copied: a directory, or volume:NAME or bucket:NAME of the server
         #[arg(value_hint = ValueHint::DirPath)]
         source: String,
         /// Where the copy is kept
@@ -163,12 +165,24 @@ pub struct How {
     /// Snapshots that a volume's copy keeps, one a run [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     keep: Option<u32>,
-    /// A file with the target's token [default: --token]
+    /// A file with the token that the kura asks for to which a volume goes
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     target_token_file: Option<PathBuf>,
-    /// The authority to trust with an https target, a PEM file [default: --ca]
+    /// A file with the access key for a bucket, like ~/.aws/credentials [default: the environment's]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    target_credentials: Option<PathBuf>,
+    /// The region of a bucket at the target [default: the environment's, else us-east-1]
+    #[arg(long, value_name = "REGION")]
+    target_region: Option<String>,
+    /// The authority to trust with an https target, a PEM file [default: --ca; of a bucket the system's]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     target_ca: Option<PathBuf>,
+    /// Send to another machine without encryption: whoever is between reads all of it, and may change it
+    #[arg(long, action = ArgAction::SetTrue)]
+    allow_plain: bool,
+    /// Give an end up on whose connection nothing moves for so long [default: 1m]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
     /// End before the copy would survive a power cut
     #[arg(long, action = ArgAction::SetTrue)]
     no_sync: bool,
@@ -190,7 +204,11 @@ impl How {
             bandwidth: self.bandwidth.map(|size| size.0).or(options.bandwidth),
             keep: self.keep.unwrap_or(options.keep),
             target_token_file: self.target_token_file.clone().or(options.target_token_file),
+            target_credentials: self.target_credentials.clone().or(options.target_credentials),
+            target_region: self.target_region.clone().or(options.target_region),
             target_ca: self.target_ca.clone().or(options.target_ca),
+            allow_plain: options.allow_plain || self.allow_plain,
+            timeout: self.timeout.unwrap_or(options.timeout),
             durable: options.durable && !self.no_sync,
             in_place: options.in_place || self.in_place,
             ..options

@@ -31,6 +31,8 @@ pub struct Copies {
     node: Node,
     records: Records,
     desks: Mutex<BTreeMap<String, Arc<Desk>>>,
+    /// Nothing is waited for any more.
+    is_stopping: AtomicBool,
 }
 
 /// One copy's work: frames share the turn, whatever changes what the copy is has it alone.
@@ -46,7 +48,16 @@ struct Desk {
 impl Copies {
     /// The copies of a data directory.
     pub fn open(data: &DataDir, node: Node) -> anyhow::Result<Self> {
-        Ok(Self { node, records: Records::open(data)?, desks: Mutex::default() })
+        Ok(Self { node, records: Records::open(data)?, desks: Mutex::default(), is_stopping: AtomicBool::new(false) })
+    }
+
+    /// Whoever waits for a volume gives up: the server stops.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+    }
+
+    fn patience(&self) -> Patience<'_> {
+        Patience { until: Instant::now() + PATIENCE, is_stopping: &self.is_stopping }
     }
 
     fn desks(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Desk>>> {
@@ -72,7 +83,8 @@ impl Copies {
         let deadline = Instant::now() + MOVING;
         loop {
             let found = self.find(volume).await?;
-            if found.is_some() || record.volume_id.is_none() || Instant::now() > deadline {
+            let gives_up = Instant::now() > deadline || self.is_stopping.load(Ordering::SeqCst);
+            if found.is_some() || record.volume_id.is_none() || gives_up {
                 return Ok(found);
             }
             sleep(LOOK).await;
@@ -92,8 +104,14 @@ impl Copies {
     }
 
     /// Makes the volume of a copy, and its record before it: a crash between leaves nothing that is nobody's.
-    async fn make(&self, volume: &str, size_bytes: u64) -> Result<(Record, VolumeInfo)> {
-        let record = Record { volume_id: None, state: ReplicaState::Following, last: None, content: Content::Unknown };
+    async fn make(&self, volume: &str, new: &NewTransfer) -> Result<(Record, VolumeInfo)> {
+        let record = Record {
+            volume_id: None,
+            state: ReplicaState::Following,
+            source: new.source.clone(),
+            last: None,
+            content: Content::Unknown,
+        };
         let before = self.records.get(volume);
         let was_begun = before.as_ref().is_some_and(|record| record.volume_id.is_none());
         let info = match self.find(volume).await? {
@@ -108,7 +126,8 @@ impl Copies {
                 self.note(volume, &record).await?;
                 let disks = self.node.pool().await?.disks.into_iter().filter(|disk| disk.takes_data).count();
                 let layout = if disks > 1 { Layout::Mirror } else { Layout::None };
-                let spec = VolumeSpec { name: volume.to_owned(), size_bytes, layout, thick: false, read_only: false };
+                let (name, size_bytes) = (volume.to_owned(), new.size_bytes);
+                let spec = VolumeSpec { name, size_bytes, layout, thick: false, read_only: false };
                 let made = self.node.create_volume(spec).await;
                 if made.is_err() {
                     self.records.set(volume, before).await?;
@@ -122,7 +141,7 @@ impl Copies {
     }
 
     async fn resize(&self, volume: &str, size_bytes: u64) -> Result<()> {
-        let patience = Patience::new();
+        let patience = self.patience();
         while let Err(error) = self.node.resize_volume(volume, size_bytes, true).await {
             patience.after(error).await?;
         }
@@ -142,7 +161,7 @@ impl Copies {
         };
         record.content = Content::Unknown;
         self.note(volume, record).await?;
-        let patience = Patience::new();
+        let patience = self.patience();
         if self.find(volume).await?.is_some_and(|info| info.spec.size_bytes < size_bytes) {
             self.resize(volume, size_bytes).await?;
         }
@@ -155,16 +174,15 @@ impl Copies {
 }
 
 /// Waits until a volume is no longer being rolled back by what came before.
-struct Patience(Instant);
+struct Patience<'a> {
+    until: Instant,
+    is_stopping: &'a AtomicBool,
+}
 
-impl Patience {
-    fn new() -> Self {
-        Self(Instant::now() + PATIENCE)
-    }
-
+impl Patience<'_> {
     /// Waits a little, where that may help; else it is an error.
     async fn after(&self, error: Error) -> Result<()> {
-        if error.kind() != Kind::Busy || Instant::now() > self.0 {
+        if error.kind() != Kind::Busy || Instant::now() > self.until || self.is_stopping.load(Ordering::SeqCst) {
             return Err(error);
         }
         sleep(LOOK).await;
@@ -224,6 +242,7 @@ impl Copies {
         let record = Record {
             volume_id: Some(info.id),
             state: ReplicaState::Following,
+            source: how.source,
             last: how.point,
             content: Content::Unknown,
         };
@@ -249,11 +268,22 @@ impl Copies {
         let desk = self.desk(volume);
         let _turn = desk.turn.write().await;
         let (mut record, info) = match self.copy(volume).await {
-            Err(error) if error.kind() == Kind::Missing => self.make(volume, new.size_bytes).await?,
+            Err(error) if error.kind() == Kind::Missing => self.make(volume, &new).await?,
             found => found?,
         };
         following(volume, &record)?;
-        let NewTransfer { since, to, size_bytes } = new;
+        let NewTransfer { since, to, size_bytes, source } = new;
+        match (&record.source, &source) {
+            (Some(known), Some(source)) if known != source => {
+                let text = "is the copy of another source: name another one, or say --adopt to lose what it has";
+                return Err(Error::exists(format!("volume {volume}: {text}")));
+            }
+            (None, Some(_)) => {
+                record.source = source;
+                self.note(volume, &record).await?;
+            }
+            _ => {}
+        }
         let wanted = Transfer { since, to };
         match &record.content {
             Content::UnderWay { transfer, .. } if *transfer == wanted => {
@@ -353,7 +383,7 @@ impl Copies {
         if self.find(&name).await?.is_none() {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
             let spec = SnapshotSpec { of: volume.to_owned(), name, read_only: true };
-            let patience = Patience::new();
+            let patience = self.patience();
             while let Err(error) = self.node.snapshot(vec![spec.clone()], now).await {
                 patience.after(error).await?;
             }
@@ -436,4 +466,19 @@ async fn clear(volume: &dyn Block, offset: u64, len: u64) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_stops_waits_for_no_volume() {
+        let is_stopping = AtomicBool::new(false);
+        let patience = Patience { until: Instant::now() + PATIENCE, is_stopping: &is_stopping };
+        assert!(patience.after(Error::busy("rolling back")).await.is_ok());
+        assert_eq!(patience.after(Error::missing("gone")).await.unwrap_err().kind(), Kind::Missing);
+        is_stopping.store(true, Ordering::SeqCst);
+        assert_eq!(patience.after(Error::busy("rolling back")).await.unwrap_err().kind(), Kind::Busy);
+    }
 }

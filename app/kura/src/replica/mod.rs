@@ -47,6 +47,7 @@ impl Keeper {
 
     /// Waits until nothing goes on any more. Nobody may ask for anything meanwhile.
     pub async fn rest(&self) {
+        self.copies.stop();
         drop(self.work.write().await);
     }
 

@@ -38,6 +38,9 @@ pub struct Record {
     pub volume_id: Option<u64>,
     /// What it is.
     pub state: ReplicaState,
+    /// What it is the copy of; none takes the first that comes.
+    #[serde(default)]
+    pub source: Option<String>,
     /// Its newest complete point.
     pub last: Option<String>,
     /// What the volume itself has.
@@ -53,7 +56,8 @@ impl Record {
             }
             Content::Point(_) | Content::Unknown => None,
         };
-        Replica { volume: volume.to_owned(), state: self.state, point: self.last.clone(), transfer }
+        let source = self.source.clone();
+        Replica { volume: volume.to_owned(), state: self.state, source, point: self.last.clone(), transfer }
     }
 }
 

@@ -1,11 +1,15 @@
 //! One run, of whatever is copied: the same for the command line and for the server's schedule.
 
+use super::bucket;
 use super::sites::Home;
 use super::volume::Pair;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use kura_replicate::{Counter, Job, Jobs, Options, Origin, Place, Progress, Summary, Target};
 use std::path::Path;
 use std::time::{Instant, SystemTime};
+
+/// What is said of buckets.
+pub const BUCKETS: &str = "the copy of a bucket is a bucket like any other: `kura replicate remove` lets go of it";
 
 /// What is copied, and where to.
 pub type Names<'a> = (&'a Origin, &'a Target);
@@ -22,6 +26,7 @@ pub fn carry(
     let done = match names.0 {
         Origin::Tree(path) => tree(path, names.1, options, place, progress),
         Origin::Volume(volume) => volume_run(volume, names, options, home, place, progress),
+        Origin::Bucket(bucket) => bucket_run(bucket, names, options, home, place, progress),
     };
     if let Err(error) = &done
         && !options.dry_run
@@ -52,6 +57,23 @@ fn volume_run(
     Ok(summary)
 }
 
+fn bucket_run(
+    bucket: &str,
+    names: Names<'_>,
+    options: &Options,
+    home: &Home<'_>,
+    place: &Place,
+    progress: &Progress,
+) -> Result<Summary> {
+    let pair = bucket::Pair::of(home, bucket, names.1, options)?;
+    let mut summary = Summary::begun(names.0, names.1, SystemTime::now());
+    waited_for(pair.run(names.1, options, place, progress, &mut summary))?;
+    if !options.dry_run {
+        place.note(&summary)?;
+    }
+    Ok(summary)
+}
+
 /// A job's run.
 pub fn carry_job(jobs: &Jobs, name: &str, options: &Options, home: &Home<'_>, progress: &Progress) -> Result<Summary> {
     let job = jobs.get(name)?;
@@ -70,8 +92,10 @@ pub fn bring_back(
     place: &Place,
     progress: &Progress,
 ) -> Result<Summary> {
-    let Origin::Volume(volume) = &job.source else {
-        return Ok(kura_replicate::failback(job, options, place, progress)?);
+    let volume = match &job.source {
+        Origin::Volume(volume) => volume,
+        Origin::Tree(_) => return Ok(kura_replicate::failback(job, options, place, progress)?),
+        Origin::Bucket(_) => bail!("{}: {BUCKETS}", job.source),
     };
     let target = job.target()?;
     let pair = Pair::of(home, volume, &target, options)?;

@@ -1,4 +1,4 @@
-//! Jobs by their schedule, in a server: those of its data directory, of trees and of volumes.
+//! Jobs by their schedule, in a server: those of its data directory, of trees, volumes and buckets.
 //!
 //! A run is a process of its own: whatever goes wrong in it harms no volume, and it ends when the server does.
 

@@ -2,11 +2,15 @@
 
 use super::volume::Pair;
 use crate::tls;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use kura_admin::{Client, FrameClient, ServerUri, Token};
 use kura_replicate::{Options, Origin, Target};
+use rustls::ClientConfig;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A volume of a kura.
@@ -23,15 +27,15 @@ pub struct Site {
 
 impl Site {
     /// A volume of a kura.
-    pub fn new(server: ServerUri, token: Option<&str>, ca: Option<&Path>, volume: &str) -> Result<Self> {
-        let trust = match (&server, ca) {
-            (ServerUri::Https(_), None) => {
-                bail!("{server} wants an authority to trust: name its PEM file with --target-ca")
-            }
-            (ServerUri::Https(_), Some(ca)) => Some(tls::trust(ca)?),
-            _ => None,
-        };
-        let client = Client::new(server.clone(), token.map(Token::new), trust);
+    pub fn new(
+        server: ServerUri,
+        token: Option<&str>,
+        ca: Option<&Path>,
+        volume: &str,
+        timeout: Duration,
+    ) -> Result<Self> {
+        let trust = trusted(&server, ca)?;
+        let client = Client::new(server.clone(), token.map(Token::new), trust).patient(timeout);
         Ok(Self { frames: FrameClient::new(client.clone()), client, volume: volume.to_owned(), server })
     }
 
@@ -45,6 +49,29 @@ impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "volume {} of {}", self.volume, self.server)
     }
+}
+
+/// Whom to trust when a server is asked.
+pub fn trusted(server: &ServerUri, ca: Option<&Path>) -> Result<Option<Arc<ClientConfig>>> {
+    match (server, ca) {
+        (ServerUri::Https(_), None) => {
+            bail!("{server} wants an authority to trust: name its PEM file with --target-ca")
+        }
+        (ServerUri::Https(_), Some(ca)) => Ok(Some(tls::trust(ca)?)),
+        _ => Ok(None),
+    }
+}
+
+/// Refuses plain http to another machine, unless it is asked for.
+pub fn check_plain(host: &str, options: &Options) -> Result<()> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let is_here = bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    ensure!(
+        is_here || options.allow_plain,
+        "http://{host}: is another machine, and whoever is between reads and changes what goes there: name https://, or \
+         say --allow-plain"
+    );
+    Ok(())
 }
 
 /// The kura that has the sources.
@@ -64,14 +91,17 @@ impl Pair {
         let Target::Kura { server, volume: copy } = target else {
             bail!("a volume goes to a kura: name its REST door and a volume there, https://HOST:PORT/VOLUME");
         };
-        let source = Site::new(home.server.clone(), home.token, home.ca, volume)?;
+        let source = Site::new(home.server.clone(), home.token, home.ca, volume, options.timeout)?;
         let server: ServerUri = server.parse().map_err(anyhow::Error::msg)?;
-        let token = match &options.target_token_file {
-            Some(file) => Some(std::fs::read_to_string(file).with_context(|| file.display().to_string())?),
-            None => Some(options.token.clone()).filter(|token| !token.is_empty()),
-        };
+        if let ServerUri::Http(authority) = &server {
+            check_plain(authority.host(), options)?;
+        }
+        // Never the home's own: whoever has the target would have the home, too.
+        let file = options.target_token_file.as_deref();
+        let token = file.map(|file| std::fs::read_to_string(file).with_context(|| file.display().to_string()));
+        let token = token.transpose()?;
         let ca = options.target_ca.as_deref().or(home.ca);
-        let there = Site::new(server, token.as_deref().map(str::trim), ca, copy)?;
+        let there = Site::new(server, token.as_deref().map(str::trim), ca, copy, options.timeout)?;
         // The same whoever runs it, and another one for each target.
         let id = xxh3_64(format!("{}\n{target}", Origin::Volume(volume.to_owned())).as_bytes()) as u32;
         Ok(Self { source, target: there, id })

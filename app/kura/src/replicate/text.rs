@@ -21,6 +21,9 @@ pub fn summary(summary: &Summary) -> String {
                 took,
             ]
         };
+        if summary.workers.is_empty() {
+            return format!("would carry {carried}, {rest}");
+        }
         let lists = table(&["WORKER>", "FILES>", "BYTES>", "ABOUT>"], summary.workers.iter().enumerate().map(row));
         return format!(
             "would carry {carried}, {rest}\nlongest list over the mean: {:.2}\n\n{lists}",
@@ -40,7 +43,7 @@ pub fn summary(summary: &Summary) -> String {
     let mut text = format!(
         "{carried} in {seconds:.2} s ({rate}/s), {sent} sent, {deleted} deleted, {unchanged} unchanged: {whole}\n"
     );
-    if summary.files > 0 {
+    if summary.files > 0 && !summary.workers.is_empty() {
         let row = |(index, worker): (usize, &Worker)| {
             vec![(index + 1).to_string(), worker.files.to_string(), Size(worker.bytes).to_string()]
         };

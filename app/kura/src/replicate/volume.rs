@@ -8,12 +8,10 @@ use kura_admin::{ClientError, Follow, NewSnapshots, NewTransfer, ProblemKind, Re
 use kura_replicate::volume::{Facts, Head, Point, Step, Tidy, Transfer, is_own, next, point_name, tidy};
 use kura_replicate::{Failure, Limit, Options, Origin, Progress, Summary, Target, Verified, rfc3339};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 /// Frames on their way at once: what a link of 50 ms and 1 Gbit/s holds, and some.
 const WINDOW: usize = 8;
-/// A frame that takes longer is given up: the link is cut.
-const PATIENCE: Duration = Duration::from_mins(1);
 /// Until the target is done with going back to a point, this long, and asked this often.
 const ROLLING: Duration = Duration::from_mins(10);
 const LOOK: Duration = Duration::from_millis(500);
@@ -43,7 +41,7 @@ impl Pair {
         summary: &mut Summary,
     ) -> Result<()> {
         if options.adopt && !self.is_followed().await? {
-            self.target.adopt().await?;
+            self.target.adopt(self.source.identity().await?).await?;
         }
         self.carry(names, options, progress, summary).await?;
         self.tidy(options.keep as usize).await?;
@@ -51,9 +49,12 @@ impl Pair {
         Ok(())
     }
 
-    /// True where the target is a copy of this pair already.
+    /// True where the target is a copy of this source already.
     async fn is_followed(&self) -> Result<bool> {
-        let follows = self.target.replica().await?.is_some_and(|replica| replica.state == ReplicaState::Following);
+        let source = self.source.identity().await?;
+        let follows = self.target.replica().await?.is_some_and(|replica| {
+            replica.state == ReplicaState::Following && replica.source.is_none_or(|known| known == source)
+        });
         Ok(follows && !self.target.points(self.id).await?.is_empty())
     }
 
@@ -66,6 +67,7 @@ impl Pair {
         summary: &mut Summary,
     ) -> Result<()> {
         let limit = Limit::new(options.bandwidth);
+        let identity = self.source.identity().await?;
         let mut current: Option<String> = None;
         let mut sent: Vec<Transfer> = Vec::new();
         loop {
@@ -73,6 +75,12 @@ impl Pair {
             if replica.as_ref().is_some_and(|replica| replica.state == ReplicaState::Promoted) {
                 bail!("the target {}: was failed over, and may hold newer work than its source", names.1);
             }
+            let of = replica.as_ref().and_then(|replica| replica.source.as_ref());
+            ensure!(
+                of.is_none_or(|of| *of == identity),
+                "the target {}: is the copy of another source: name another one, or say --adopt to lose what it has",
+                names.1
+            );
             let (source, target) = (self.source.points(self.id).await?, self.target.points(self.id).await?);
             let transfer = replica.and_then(under_way);
             let facts =
@@ -90,7 +98,14 @@ impl Pair {
                     bail!("the target {}: does not have {} after it was sent", names.1, transfer.to);
                 }
                 Step::Send(transfer) => {
-                    self.send(&transfer, &limit, progress).await?;
+                    let begun = self.begin(&transfer, &identity).await;
+                    if begun.is_err() && current.as_ref() == Some(&transfer.to) {
+                        // Nobody has use for a point that is not wanted, and a schedule would make many.
+                        self.source.delete(&transfer.to).await.ok();
+                    }
+                    if let Some(offset) = begun? {
+                        self.send(&transfer, offset, &limit, progress).await?;
+                    }
                     sent.push(transfer);
                 }
                 Step::Done => break,
@@ -100,14 +115,20 @@ impl Pair {
         Ok(())
     }
 
+    /// Begins a transfer, or goes on with it, from the offset that this tells; none where its point is there.
+    async fn begin(&self, transfer: &Transfer, identity: &str) -> Result<Option<u64>> {
+        let Transfer { since, to } = transfer.clone();
+        let size_bytes = self.source.client.snapshot(&self.source.name_of(&to)).await?.size_bytes;
+        let new = NewTransfer { since, to, size_bytes, source: Some(identity.to_owned()) };
+        let begun = self.target.client.begin_transfer(&self.target.volume, &new).await?;
+        Ok(begun.transfer.map(|transfer| transfer.offset_bytes))
+    }
+
     /// Sends what is missing of a transfer, and makes its point.
-    async fn send(&self, transfer: &Transfer, limit: &Limit, progress: &Progress) -> Result<()> {
+    async fn send(&self, transfer: &Transfer, offset: u64, limit: &Limit, progress: &Progress) -> Result<()> {
         let Transfer { since, to } = transfer;
         let name = self.source.name_of(to);
         let size_bytes = self.source.client.snapshot(&name).await?.size_bytes;
-        let new = NewTransfer { since: since.clone(), to: to.clone(), size_bytes };
-        let begun = self.target.client.begin_transfer(&self.target.volume, &new).await?;
-        let Some(begun) = begun.transfer else { return Ok(()) };
         let since = since.as_ref().map(|since| self.source.name_of(since));
         progress.carry(1, size_bytes, 1);
         let count = |bytes, sent| {
@@ -116,14 +137,12 @@ impl Pair {
                 counter.sent(sent);
             }
         };
-        count(begun.offset_bytes, 0);
-        let frames =
-            stream::try_unfold(begun.offset_bytes, |offset| self.fetch(&name, since.as_deref(), offset, size_bytes));
+        count(offset, 0);
+        let frames = stream::try_unfold(offset, |offset| self.fetch(&name, since.as_deref(), offset, size_bytes));
         let applied = frames.map_ok(|(head, frame)| async move {
             let sent = frame.len() as u64;
             sleep(limit.book(sent)).await;
-            let apply = self.target.frames.apply_frame(&self.target.volume, frame);
-            timeout(PATIENCE, apply).await.with_context(|| format!("{}: does not answer", self.target))??;
+            self.target.frames.apply_frame(&self.target.volume, frame).await?;
             count(head.next - head.offset, sent);
             anyhow::Ok(())
         });
@@ -141,8 +160,7 @@ impl Pair {
         if offset == size_bytes {
             return Ok(None);
         }
-        let asked = timeout(PATIENCE, self.source.frames.frame(name, since, offset)).await;
-        let frame = asked.with_context(|| format!("{}: does not answer", self.source))??;
+        let frame = self.source.frames.frame(name, since, offset).await?;
         let head = Head::of(&frame).map_err(|why| anyhow::anyhow!("{}: {why}", self.source))?;
         ensure!(head.offset == offset && head.next > offset, "{}: gave a frame that leads nowhere", self.source);
         Ok(Some(((head, frame), head.next)))
@@ -242,14 +260,16 @@ impl Pair {
             self.target.client.resize_volume(&self.target.volume, grow).await?;
         }
         if volume.is_none() {
-            let follow = Follow { point: self.common().await?, unchanged: false };
+            let source = Some(self.target.identity().await?);
+            let follow = Follow { point: self.common().await?, unchanged: false, source };
             self.source.client.follow_source(&self.source.volume, &follow).await?;
         }
         let back = self.reversed();
         back.carry(names, options, progress, summary).await?;
         // Both have the point: first the copy follows again, so that work is never possible at both ends.
         // What was written to the copy after that point is not brought back yet: then it does not follow.
-        let follow = Follow { point: summary.point.clone(), unchanged: true };
+        let source = Some(self.source.identity().await?);
+        let follow = Follow { point: summary.point.clone(), unchanged: true, source };
         self.target.client.follow_source(&self.target.volume, &follow).await?;
         self.source.client.promote(&self.source.volume).await?;
         summary.is_complete = true;
@@ -276,6 +296,12 @@ impl Site {
         Ok(own.collect())
     }
 
+    /// What no other volume says of itself: its pool's UUID, and its number there, which is never used again.
+    async fn identity(&self) -> Result<String> {
+        let (pool, volume) = tokio::try_join!(self.client.pool(), self.client.volume(&self.volume))?;
+        Ok(format!("{}/{}", pool.uuid, volume.id))
+    }
+
     async fn replica(&self) -> Result<Option<Replica>> {
         Ok(self.client.replicas().await?.into_iter().find(|replica| replica.volume == self.volume))
     }
@@ -296,9 +322,10 @@ impl Site {
         }
     }
 
-    /// Makes the volume, where there is one, a copy.
-    async fn adopt(&self) -> Result<()> {
-        match self.client.follow_source(&self.volume, &Follow::default()).await {
+    /// Makes the volume, where there is one, a copy of that source.
+    async fn adopt(&self, source: String) -> Result<()> {
+        let follow = Follow { source: Some(source), ..Follow::default() };
+        match self.client.follow_source(&self.volume, &follow).await {
             Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Ok(()),
             done => Ok(done.map(drop)?),
         }

@@ -8,6 +8,7 @@ use kura_admin as rest;
 use kura_admin::{BatchStep, Content, NewBucket, ObjectBatch, ObjectHead, ObjectPage, ObjectQuery, Objects, Timestamp};
 use kura_block::{Error, Result};
 use kura_s3::{Asked, Bucket, Desk, DeskBatch, Entry, Grant, Head, Key, NewKey, Require, Versioning};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -82,8 +83,14 @@ impl Objects for RestDesk {
         Ok(rest::Object { attributes, ..object(bucket, entry) })
     }
 
-    async fn read(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<(rest::Object, Content)> {
-        let (entry, bytes) = self.desk.read(bucket, key, version).await?;
+    async fn read(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<&str>,
+        range: Option<Range<u64>>,
+    ) -> Result<(rest::Object, Content)> {
+        let (entry, bytes) = self.desk.read(bucket, key, version, range).await?;
         let bytes = bytes.map_err(|error| Error::device(error.to_string()));
         Ok((object(bucket, entry), bytes.boxed()))
     }
@@ -186,6 +193,7 @@ fn object(bucket: &str, entry: Entry) -> rest::Object {
         bucket: bucket.to_owned(),
         key: entry.key,
         version: entry.version,
+        revision: entry.revision,
         size_bytes: entry.size_bytes,
         etag: entry.etag,
         modified_at: at(entry.modified_ms),

@@ -5,64 +5,17 @@
 
 use crate::crash::Random;
 use crate::harness::{Home, Server, fails};
+use crate::link::Link;
 use crate::nbd::{Client, FLUSH, TRIM, WRITE};
 use crate::replicate_volume::{points, read};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 6144;
 const ROUNDS: u32 = 14;
-
-/// A link that can be cut after so many bytes, and leads to wherever the target's server is now.
-struct Link {
-    port: u16,
-    to: Arc<AtomicU16>,
-    left_bytes: Arc<AtomicU64>,
-}
-
-impl Link {
-    fn new() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("its address").port();
-        let (to, left_bytes) = (Arc::new(AtomicU16::new(0)), Arc::new(AtomicU64::new(u64::MAX)));
-        let (target, left) = (Arc::clone(&to), Arc::clone(&left_bytes));
-        // Ends with the test's process.
-        std::thread::spawn(move || {
-            for near in listener.incoming().map_while(Result::ok) {
-                let Ok(far) = TcpStream::connect(("127.0.0.1", target.load(Ordering::SeqCst))) else { continue };
-                for (from, to) in [(near.try_clone(), far.try_clone()), (far.try_clone(), near.try_clone())] {
-                    let (from, to) = (from.expect("a stream"), to.expect("a stream"));
-                    let left = Arc::clone(&left);
-                    std::thread::spawn(move || relay(from, to, &left));
-                }
-            }
-        });
-        Self { port, to, left_bytes }
-    }
-}
-
-fn relay(mut from: TcpStream, mut to: TcpStream, left: &AtomicU64) {
-    let mut buffer = vec![0; 16 << 10];
-    while let Ok(len @ 1..) = from.read(&mut buffer) {
-        let len_bytes = len as u64;
-        let is_cut = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(len_bytes)).is_err();
-        if is_cut {
-            // Cut is cut, for all.
-            left.store(0, Ordering::SeqCst);
-        }
-        if is_cut || to.write_all(&buffer[..len]).is_err() {
-            break;
-        }
-    }
-    let _ = from.shutdown(Shutdown::Both);
-    let _ = to.shutdown(Shutdown::Both);
-}
 
 struct World {
     here: Home,

@@ -8,6 +8,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::http::{Method, Request, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use std::ops::Range;
 
 impl Client {
     /// All buckets, by name.
@@ -63,9 +64,19 @@ impl Client {
         Ok(())
     }
 
-    /// An object's content, as it comes.
-    pub async fn read_object(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<ObjectBytes> {
-        let path = format!("{}/content{}", object_path(bucket, key), query_of(version));
+    /// An object's content, or a range of its bytes, as it comes.
+    pub async fn read_object(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<&str>,
+        range: Option<Range<u64>>,
+    ) -> Result<ObjectBytes> {
+        let mut path = format!("{}/content{}", object_path(bucket, key), query_of(version));
+        if let Some(Range { start, end }) = range {
+            let and = if version.is_some() { '&' } else { '?' };
+            path = format!("{path}{and}offset_bytes={start}&size_bytes={}", end.saturating_sub(start));
+        }
         let answer = self.request(Method::GET, &path, None).await?;
         Ok(ObjectBytes { client: self.clone(), body: answer.into_body() })
     }

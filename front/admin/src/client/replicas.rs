@@ -75,7 +75,7 @@ impl FrameClient {
         loop {
             let Some(mut sender) = self.idle().pop() else { break };
             if sender.ready().await.is_ok()
-                && let done @ (Ok(_) | Err(ClientError::Refused(_))) =
+                && let done @ (Ok(_) | Err(ClientError::Refused(_) | ClientError::Silent { .. })) =
                     self.ask(sender, &method, path, body.clone()).await
             {
                 return done;

@@ -3,7 +3,7 @@
 use super::Shared;
 use super::volumes::Name;
 use crate::batch_lines::BatchLines;
-use crate::{BatchResult, BatchStep, Content, Object, ObjectHead, ObjectPage, ObjectQuery, Problem};
+use crate::{BatchResult, BatchStep, Content, Object, ObjectHead, ObjectPage, ObjectQuery, Problem, ProblemKind};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -30,6 +30,18 @@ type At = Result<Path<(String, String)>, PathRejection>;
 pub(super) struct Versioned {
     #[serde(default)]
     version: Option<String>,
+}
+
+/// What is read of an object.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    #[serde(default)]
+    version: Option<String>,
+    #[serde(default)]
+    offset_bytes: u64,
+    #[serde(default)]
+    size_bytes: Option<u64>,
 }
 
 type Which = Result<Query<Versioned>, QueryRejection>;
@@ -98,17 +110,28 @@ pub(super) async fn delete(State(door): Shared, at: At, which: Which) -> Result<
         ("bucket" = String, Path, description = "The bucket's name"),
         ("key" = String, Path, description = "The object's key, percent-encoded"),
         ("version" = Option<String>, Query, description = "Its version; the newest unless given"),
+        ("offset_bytes" = Option<u64>, Query, description = "With `size_bytes`: where to begin; 0 unless given"),
+        ("size_bytes" = Option<u64>, Query, description = "So many bytes; all of it unless given"),
     ),
     responses(
         (status = 200, description = "The bytes", content_type = "application/octet-stream"),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
-pub(super) async fn read(State(door): Shared, at: At, which: Which) -> Result<impl IntoResponse, Problem> {
+pub(super) async fn read(
+    State(door): Shared,
+    at: At,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<impl IntoResponse, Problem> {
     let (bucket, key) = at?.0;
-    let (object, content) = door.objects()?.read(&bucket, &key, which?.version.as_deref()).await?;
+    let Wanted { version, offset_bytes, size_bytes } = wanted?.0;
+    if offset_bytes > 0 && size_bytes.is_none() {
+        return Err(Problem::new(ProblemKind::Invalid, "offset_bytes wants size_bytes, too"));
+    }
+    let range = size_bytes.map(|size_bytes| offset_bytes..offset_bytes.saturating_add(size_bytes));
+    let (object, content) = door.objects()?.read(&bucket, &key, version.as_deref(), range).await?;
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
-        (header::CONTENT_LENGTH, object.size_bytes.to_string()),
+        (header::CONTENT_LENGTH, size_bytes.unwrap_or(object.size_bytes).to_string()),
         (header::ETAG, format!("\"{}\"", object.etag)),
     ];
     Ok((headers, Body::from_stream(content)))

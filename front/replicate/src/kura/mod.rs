@@ -71,7 +71,9 @@ impl Kura {
             }
             Target::Tcp { address, path } => (Far::tcp(address), &**path),
             Target::Ssh { host, port, path } => (Far::ssh(host, *port, path), ""),
-            Target::Rsync(_) | Target::Kura { .. } => (Err("no tree can be sent there".to_owned()), ""),
+            Target::Rsync(_) | Target::Kura { .. } | Target::Bucket(_) => {
+                (Err("no tree can be sent there".to_owned()), "")
+            }
         };
         let mut link = Link::Far(far.map_err(|why| self.failed(why))?);
         let hello = Request::Hello { version: VERSION, path: path.as_bytes(), token: self.token.as_bytes() };

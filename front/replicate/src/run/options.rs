@@ -9,6 +9,7 @@ use crate::tree::Catalogue;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Who carries what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +102,15 @@ pub struct Options {
     pub target_token_file: Option<PathBuf>,
     /// The authority to trust with `https` targets, a PEM file.
     pub target_ca: Option<PathBuf>,
+    /// Where the access key for a bucket at the target is, in a file like `~/.aws/credentials`.
+    pub target_credentials: Option<PathBuf>,
+    /// The region of a bucket at the target.
+    pub target_region: Option<String>,
+    /// Whether what is not encrypted may go to another machine.
+    pub allow_plain: bool,
+    /// An end on whose connection nothing moves for so long is given up.
+    #[serde(with = "humantime_serde")]
+    pub timeout: Duration,
     /// Compare with what the target has, not with what the last run left there.
     #[serde(skip)]
     pub recheck: bool,
@@ -134,6 +144,10 @@ impl Default for Options {
             keep: 3,
             target_token_file: None,
             target_ca: None,
+            target_credentials: None,
+            target_region: None,
+            allow_plain: false,
+            timeout: Duration::from_mins(1),
             recheck: false,
             adopt: false,
             allow_empty: false,
@@ -175,7 +189,7 @@ impl Options {
                 usage("rsync reaches a directory, HOST:PATH or rsync://HOST/MODULE/PATH")
             }
             (With::Kura, _) if !self.nodes.is_empty() => usage("nodes work with rsync only"),
-            (_, Target::Kura { .. }) => {
+            (_, Target::Kura { .. } | Target::Bucket(_)) => {
                 usage("a tree goes to a directory, kura://HOST:PORT/PATH, ssh://HOST/PATH or what rsync reaches")
             }
             _ => Ok(()),

@@ -6,6 +6,7 @@
 //!   DIR/last.json       the last run's summary
 //!   DIR/recovery-point  the moment that the copy is of, RFC 3339
 //!   DIR/costs.json      what carrying was learned to cost
+//!   DIR/objects        of a bucket: what is known of the objects at the target (`bucket`), and DIR/uploads
 //!   DIR/failures.jsonl  what the last run did not carry, an object a line: path, cause
 //! ```
 
@@ -37,6 +38,11 @@ impl Place {
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| Error::Usage("another run of it is under way: wait for its end".to_owned()))?;
         Ok(Self { folder: folder.to_owned(), _lock: lock })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The list of what was not carried.

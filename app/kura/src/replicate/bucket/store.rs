@@ -1,0 +1,298 @@
+//! A bucket of whatever speaks S3: requests that are signed and sent, and what their answers say.
+
+use super::wire::{Answered, Body, Trouble, Wire, of, split};
+use crate::replicate::sites::check_plain;
+use crate::tls;
+use anyhow::{Context, Result, anyhow, bail};
+use http_body_util::{BodyExt, Empty, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_LENGTH, ETAG, HOST, HeaderMap};
+use hyper::{Request, Response, StatusCode};
+use kura_replicate::bucket::There;
+use kura_replicate::{Options, Target};
+use rusty_s3::actions::{CreateMultipartUpload, ListObjectsV2, ListObjectsV2Response, ListParts};
+use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What an object has besides its content: headers, by their names in lower case.
+pub type Attributes = BTreeMap<String, String>;
+
+const REGION: &str = "us-east-1";
+/// How long a signature holds: as long as clocks may differ.
+const SIGNED: Duration = Duration::from_mins(15);
+/// The most that is read of an answer that is no object.
+const ANSWER_BYTES: usize = 16 << 20;
+
+/// A part of an upload, as it is listed.
+pub struct Part {
+    /// Its number, from 1 on.
+    pub number: u16,
+    /// Its `ETag`.
+    pub etag: String,
+    /// Bytes of it.
+    pub size_bytes: u64,
+}
+
+/// A bucket at the target.
+pub struct Store {
+    bucket: Bucket,
+    credentials: Credentials,
+    wire: Wire,
+}
+
+impl Store {
+    /// The bucket that a target names. Nothing is asked of it yet.
+    pub fn of(target: &Target, options: &Options) -> Result<Self> {
+        let region = options.target_region.clone().or_else(|| std::env::var("AWS_REGION").ok());
+        let region = region.unwrap_or_else(|| REGION.to_owned());
+        let (endpoint, style, name) = place(target, &region)?;
+        let at = || format!("the target {target}");
+        let endpoint = parsed(&endpoint).with_context(at)?;
+        let bucket = Bucket::new(endpoint, style, name, region).map_err(|error| anyhow!("{error}")).with_context(at)?;
+        let credentials = match &options.target_credentials {
+            Some(file) => from_file(file)?,
+            None => Credentials::from_env().context(
+                "no access key for the target: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a file with \
+                 --target-credentials",
+            )?,
+        };
+        let url = bucket.base_url();
+        let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
+        let trust = match (url.scheme(), &options.target_ca) {
+            ("http", _) => {
+                check_plain(host, options).with_context(at)?;
+                None
+            }
+            (_, Some(ca)) => Some(tls::trust(ca)?),
+            (_, None) => Some(tls::trust_system().context("name the authority to trust with --target-ca")?),
+        };
+        let wire = Wire::new(host, port, trust, options.timeout)?;
+        Ok(Self { bucket, credentials, wire })
+    }
+
+    /// A page of what it has, and where the next one begins.
+    pub async fn page(&self, from: Option<String>) -> Answered<(Vec<There>, Option<String>)> {
+        let mut list = ListObjectsV2::new(&self.bucket, Some(&self.credentials));
+        if let Some(from) = from {
+            list.with_continuation_token(from);
+        }
+        let answer = self.send(list, empty(), 0).await?;
+        let text = text(answer).await?;
+        let page: ListObjectsV2Response = ListObjectsV2::parse_response(&text)
+            .map_err(|error| Trouble::Refused(format!("does not list as S3 does: {error}")))?;
+        let there = page.contents.into_iter().map(|object| There {
+            etag: object.etag.as_deref().map(unquoted).unwrap_or_default(),
+            size_bytes: object.size.unwrap_or_default(),
+            key: object.key,
+        });
+        Ok((there.collect(), page.next_continuation_token))
+    }
+
+    /// Stores an object, and tells its `ETag`. With `md5`, its content's in base64, the target sees to it that it is.
+    pub async fn put(
+        &self,
+        key: &str,
+        attributes: &Attributes,
+        md5: Option<&str>,
+        size_bytes: u64,
+        body: Body,
+    ) -> Answered<String> {
+        let mut put = self.bucket.put_object(Some(&self.credentials), key);
+        for (name, value) in attributes {
+            put.headers_mut().insert(name.clone(), value.clone());
+        }
+        if let Some(md5) = md5 {
+            put.headers_mut().insert("content-md5", md5.to_owned());
+        }
+        etag(self.send(put, body, size_bytes).await?.headers())
+    }
+
+    /// Begins an upload in parts, and tells what it is called.
+    pub async fn begin(&self, key: &str, attributes: &Attributes) -> Answered<String> {
+        let mut begin = self.bucket.create_multipart_upload(Some(&self.credentials), key);
+        for (name, value) in attributes {
+            begin.headers_mut().insert(name.clone(), value.clone());
+        }
+        let text = text(self.send(begin, empty(), 0).await?).await?;
+        let begun = CreateMultipartUpload::parse_response(&text)
+            .map_err(|error| Trouble::Refused(format!("does not begin uploads as S3 does: {error}")))?;
+        Ok(begun.upload_id().to_owned())
+    }
+
+    /// Sends a part, from 1 on, and tells its `ETag`.
+    pub async fn part(&self, (key, id): (&str, &str), part: u16, size_bytes: u64, body: Body) -> Answered<String> {
+        let part = self.bucket.upload_part(Some(&self.credentials), key, part, id);
+        etag(self.send(part, body, size_bytes).await?.headers())
+    }
+
+    /// The parts of an upload that are there.
+    pub async fn parts(&self, (key, id): (&str, &str)) -> Answered<Vec<Part>> {
+        let mut parts = Vec::new();
+        let mut after = None;
+        loop {
+            let mut list = ListParts::new(&self.bucket, Some(&self.credentials), key, id);
+            if let Some(after) = after {
+                list.set_part_number_marker(after);
+            }
+            let text = text(self.send(list, empty(), 0).await?).await?;
+            let page = ListParts::parse_response(&text)
+                .map_err(|error| Trouble::Refused(format!("does not list parts as S3 does: {error}")))?;
+            parts.extend(page.parts.into_iter().map(|part| Part {
+                number: part.number,
+                etag: unquoted(&part.etag),
+                size_bytes: part.size,
+            }));
+            match page.next_part_number_marker {
+                Some(next) if after.is_none_or(|after| after < next) => after = Some(next),
+                _ => return Ok(parts),
+            }
+        }
+    }
+
+    /// Makes an object of its parts, and tells its `ETag`.
+    pub async fn complete(&self, (key, id): (&str, &str), parts: &[String]) -> Answered<String> {
+        let all = || parts.iter().map(String::as_str);
+        let complete = self.bucket.complete_multipart_upload(Some(&self.credentials), key, id, all());
+        let body = self.bucket.complete_multipart_upload(Some(&self.credentials), key, id, all()).body();
+        let size_bytes = body.len() as u64;
+        let text = text(self.send(complete, full(body), size_bytes).await?).await?;
+        // The answer begins before the work is done: an error may come in it.
+        match (within(&text, "ETag"), within(&text, "Code")) {
+            (Some(etag), None) => Ok(unquoted(&etag.replace("&quot;", "\"").replace("&#34;", "\""))),
+            (_, Some(code)) => Err(Trouble::Passing(told(&code, &text))),
+            _ => Err(Trouble::Refused("does not complete uploads as S3 does".to_owned())),
+        }
+    }
+
+    /// Ends an upload in parts without an object; that there is none is no error.
+    pub async fn abort(&self, (key, id): (&str, &str)) -> Answered<()> {
+        let abort = self.bucket.abort_multipart_upload(Some(&self.credentials), key, id);
+        match self.ask(abort, empty(), 0).await? {
+            answer if answer.status() == StatusCode::NOT_FOUND => Ok(()),
+            answer => refusal(answer).await.map(drop),
+        }
+    }
+
+    /// Deletes an object; that there is none is no error.
+    pub async fn delete(&self, key: &str) -> Answered<()> {
+        self.send(self.bucket.delete_object(Some(&self.credentials), key), empty(), 0).await.map(drop)
+    }
+
+    /// An object's headers, and its content as it comes.
+    pub async fn get(&self, key: &str) -> Answered<(HeaderMap, Incoming)> {
+        let answer = self.send(self.bucket.get_object(Some(&self.credentials), key), empty(), 0).await?;
+        let (head, body) = answer.into_parts();
+        Ok((head.headers, body))
+    }
+
+    async fn send<'a>(&self, action: impl S3Action<'a>, body: Body, size_bytes: u64) -> Answered<Response<Incoming>> {
+        refusal(self.ask(action, body, size_bytes).await?).await
+    }
+
+    async fn ask<'a, A: S3Action<'a>>(
+        &self,
+        mut action: A,
+        body: Body,
+        size_bytes: u64,
+    ) -> Answered<Response<Incoming>> {
+        let mut request = Request::builder().method(A::METHOD.to_str());
+        for (name, value) in action.headers_mut().iter() {
+            request = request.header(name, value.as_bytes());
+        }
+        let url = action.sign(SIGNED);
+        let refused = |error: &dyn Display| Trouble::Refused(format!("cannot be asked: {error}"));
+        let (host, path) = split(url.as_str()).map_err(|error| refused(&error))?;
+        let request = request.uri(path).header(HOST, host).header(CONTENT_LENGTH, size_bytes).body(body);
+        self.wire.ask(request.map_err(|error| refused(&error))?).await
+    }
+}
+
+fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T> {
+    text.parse().map_err(|error: T::Err| anyhow!("{error}"))
+}
+
+/// Endpoint, style and bucket of a target.
+fn place(target: &Target, region: &str) -> Result<(String, UrlStyle, String)> {
+    match target {
+        Target::Bucket(bucket) => {
+            // Certificates of Amazon's do not cover names with dots.
+            let style = if bucket.contains('.') { UrlStyle::Path } else { UrlStyle::VirtualHost };
+            Ok((format!("https://s3.{region}.amazonaws.com"), style, bucket.clone()))
+        }
+        Target::Kura { server, volume: bucket } if !bucket.contains('/') => {
+            Ok((server.clone(), UrlStyle::Path, bucket.clone()))
+        }
+        _ => bail!("a bucket goes to a bucket: name s3://BUCKET, or https://HOST/BUCKET where else S3 is spoken"),
+    }
+}
+
+/// The first access key of a file like `~/.aws/credentials`.
+fn from_file(path: &Path) -> Result<Credentials> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let field = |name: &str| {
+        let lines = text.lines().filter_map(|line| line.split_once('='));
+        lines.map(|(key, value)| (key.trim(), value.trim())).find(|(key, _)| *key == name).map(|(_, value)| value)
+    };
+    let (Some(id), Some(secret)) = (field("aws_access_key_id"), field("aws_secret_access_key")) else {
+        bail!("{}: write aws_access_key_id = ... and aws_secret_access_key = ... into it, a line each", path.display());
+    };
+    Ok(match field("aws_session_token") {
+        Some(token) => Credentials::new_with_token(id, secret, token),
+        None => Credentials::new(id, secret),
+    })
+}
+
+/// What an answer that is an error says.
+async fn refusal(answer: Response<Incoming>) -> Answered<Response<Incoming>> {
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(answer);
+    }
+    let text = text(answer).await.unwrap_or_default();
+    let code = within(&text, "Code").unwrap_or_else(|| format!("status {status}"));
+    let passes = status == StatusCode::TOO_MANY_REQUESTS
+        || code == "RequestTimeout"
+        || (status.is_server_error()
+            && !matches!(status, StatusCode::NOT_IMPLEMENTED | StatusCode::INSUFFICIENT_STORAGE));
+    let told = told(&code, &text);
+    Err(if passes { Trouble::Passing(told) } else { Trouble::Refused(told) })
+}
+
+fn told(code: &str, text: &str) -> String {
+    within(text, "Message").map_or_else(|| code.to_owned(), |message| format!("{code}: {message}"))
+}
+
+/// The text of the first element of this name, on one line.
+fn within(text: &str, name: &str) -> Option<String> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    let (inner, _) = rest.split_once(&format!("</{name}>"))?;
+    Some(inner.replace(['\n', '\r'], " "))
+}
+
+fn etag(headers: &HeaderMap) -> Answered<String> {
+    let etag = headers.get(ETAG).and_then(|etag| etag.to_str().ok()).map(unquoted);
+    etag.ok_or_else(|| Trouble::Refused("tells no ETag of what it stores".to_owned()))
+}
+
+fn unquoted(etag: &str) -> String {
+    etag.trim_matches('"').to_owned()
+}
+
+async fn text(answer: Response<Incoming>) -> Answered<String> {
+    let whole = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await;
+    let bytes = whole.map_err(|error| of(&*error))?.to_bytes();
+    String::from_utf8(bytes.into()).map_err(|_| Trouble::Refused("answers what is no text".to_owned()))
+}
+
+/// A body of nothing.
+pub fn empty() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+fn full(text: String) -> Body {
+    Full::from(text).map_err(|never| match never {}).boxed_unsync()
+}
