@@ -28,10 +28,10 @@ fn served_with(line: &str) -> (Home, Server) {
         format!("demo = '0'\n[pool]\ncontrollers = 2\nextent = '1M'\n{line}\ndisks = [{}, {}]\n", disk("a"), disk("b"));
     std::fs::write(home.path("kura.toml"), config).expect("a configuration");
     let server = home.serve_with(&["--config", "kura.toml"]);
-    for name in ["v0", "v1"] {
+    for (name, controller) in [("v0", "0"), ("v1", "1")] {
         home.ok(&["volume", "create", name, "--size", &(EXTENTS * EXTENT).to_string()]);
+        home.ok(&["volume", "move", name, "--controller", controller]);
     }
-    assert_ne!(volume(&home, "v0")["controller"], volume(&home, "v1")["controller"]);
     (home, server)
 }
 
