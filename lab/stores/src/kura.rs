@@ -10,7 +10,7 @@ use kura_object::{Attributes, Batch, Durability, Format, Options, PartitionId, P
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 pub struct Kura<'a> {
     work: Work,
@@ -35,9 +35,11 @@ const SEGMENT_BYTES: u32 = 4 << 20;
 impl<'a> Kura<'a> {
     pub fn new(device: &Device, work: Work, content: &'a Content) -> Result<Self> {
         let path = device.path.clone();
+        // Its own, for what an earlier store left on the device must not count.
+        let id = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos().to_le_bytes();
         on_thread(|_| async {
             let disk = Disk::open(&path, DiskOptions::default())?;
-            Store::format(&disk, Format { id: [7; 16], segment_bytes: Some(SEGMENT_BYTES) }).await
+            Store::format(&disk, Format { id, segment_bytes: Some(SEGMENT_BYTES) }).await
         })??;
         Ok(Self { work, content, path })
     }
