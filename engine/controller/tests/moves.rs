@@ -7,8 +7,8 @@
 
 use kura_block::{Block, Buf, ControllerId, Kind, Runtime};
 use kura_controller::{
-    Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, SnapshotSpec, VolumeSpec,
-    door, format,
+    Check, Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, SnapshotSpec,
+    VolumeSpec, door, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, Sim, SimDisk};
@@ -174,7 +174,7 @@ fn a_volume_with_parity_leaves_nothing_in_the_old_journal() {
         for block in 0..6 * 256 {
             reads(&*device, block, 8).await;
         }
-        let report = node.check(true).await.unwrap();
+        let report = node.check(Check::Repair).await.unwrap();
         assert!(report.violations.is_empty(), "{:#?}", report.violations);
     });
 }

@@ -49,7 +49,7 @@ mod tier;
 mod volume;
 mod write;
 
-pub use check::Report;
+pub use check::{Check, Report};
 pub use open::{JournalPlace, Parts, Replayed};
 pub use owner::{Departing, Departure, Still, Ticket};
 pub use rebuild::Held;

@@ -31,7 +31,7 @@ mod tier;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Client, ClientError, FrameClient, ObjectBytes, RecordedRequests, ServerUri};
+pub use client::{Client, ClientError, FrameClient, ObjectBytes, RecordedRequests, ServerUri, Trial};
 pub use guard::Token;
 pub use objects::{
     AccessKey, BatchResult, BatchStep, Bucket, Condition, Content, Grant, NewBucket, NewKey, Object, ObjectBatch,
@@ -44,7 +44,7 @@ pub use replicas::{
 pub use resources::{
     CheckRequest, CheckResult, Controller, Disk, DiskClass, DiskState, DrainedController, Health, Job, JobState,
     Layout, MoveVolume, MovedVolume, NewDisk, NewRecording, NewVolume, Pool, RecordedOp, RecordedRequest, Recording,
-    RecordingState, ResizeVolume, Status, StayingVolume, Timestamp, Volume,
+    RecordingState, Replacement, ResizeVolume, Status, StayingVolume, Timestamp, Volume,
 };
 pub use routes::{Admin, Disks, router};
 pub use server::{Access, Listener, serve};
