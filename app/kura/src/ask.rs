@@ -2,14 +2,16 @@
 
 use crate::cli::{Class, Command, Common, ControllerCommand, DiskCommand, Layout, PoolCommand, VolumeCommand};
 use crate::disks::unlike;
-use crate::show::{self, Out};
+use crate::show::{self, Deed, Out};
 use crate::size::Size;
 use crate::{object, snapshot, tier, tls, trace};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kura_admin::{
-    CheckRequest, CheckResult, Client, Disk, MoveVolume, NewDisk, NewVolume, ResizeVolume, ServerUri, Token, Volume,
+    CheckRequest, CheckResult, Client, Disk, DiskState, MoveVolume, NewDisk, NewVolume, Replacement, ResizeVolume,
+    ServerUri, Token, Volume,
 };
+use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,7 +21,9 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
     let out = common.out();
     match command {
         Command::Status => out.show(&client.status().await?, show::status)?,
-        Command::Check { tables } => return check(&client, out, !tables).await,
+        Command::Check { tables, dry_run } => {
+            return check(&client, out, CheckRequest { data: !tables, dry_run }).await;
+        }
         Command::Pool(PoolCommand::Status) => out.show(&client.pool().await?, show::pool)?,
         Command::Disk(command) => disk(&client, out, command).await?,
         Command::Volume(command) => volume(&client, out, command).await?,
@@ -31,7 +35,7 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
         Command::Tier(command) => tier::tier(&client, out, command).await?,
         Command::Trace(command) => trace::trace(&client, out, command).await?,
         Command::Serve(_)
-        | Command::Pool(PoolCommand::Create(_))
+        | Command::Pool(PoolCommand::Create(_) | PoolCommand::Import(_))
         | Command::Config(_)
         | Command::Lab(_)
         | Command::Replicate(_)
@@ -46,8 +50,8 @@ impl Common {
     /// How answers are shown.
     pub fn out(&self) -> Out {
         match (self.json, self.quiet) {
-            (true, _) => Out::Json,
-            (false, true) => Out::Quiet,
+            (_, true) => Out::Quiet,
+            (true, false) => Out::Json,
             (false, false) => Out::Text,
         }
     }
@@ -56,7 +60,7 @@ impl Common {
 fn client(common: &Common) -> Result<Client> {
     let trust = match (&common.server, &common.ca) {
         (ServerUri::Https(_), None) => {
-            bail!("{} wants an authority to trust: name its PEM file with --ca", common.server)
+            bail!("{} needs an authority to trust: name its PEM file with --ca", common.server)
         }
         (ServerUri::Https(_), Some(ca)) => Some(tls::trust(ca)?),
         _ => None,
@@ -85,24 +89,40 @@ async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
                 said.map_or(added.clone(), |said| format!("{added}\n{said}"))
             })
         }
-        DiskCommand::Remove { disk, no_wait, dry_run } => remove(client, out, disk, !no_wait, dry_run).await,
-        DiskCommand::Replace { disk: id, path, size, force, no_wait } => {
-            let class = known_disk(client, id).await?.class;
+        DiskCommand::Remove { disk, no_wait, dry_run } => {
+            let leaving = known_disk(client, disk).await?;
+            if dry_run {
+                client.trial().remove_disk(disk).await?;
+                return would_leave(out, leaving, None);
+            }
+            client.remove_disk(disk).await?;
+            leave(client, out, leaving, !no_wait).await
+        }
+        DiskCommand::Replace { disk, path, size, force, no_wait, dry_run } => {
+            let leaving = known_disk(client, disk).await?;
             let path = std::path::absolute(path)?.display().to_string();
-            client.add_disk(&NewDisk { path, class, size_bytes: size.map(|size| size.0), force }).await?;
-            remove(client, out, id, !no_wait, false).await
+            let new = Replacement { path, size_bytes: size.map(|size| size.0), force };
+            if dry_run {
+                client.trial().replace_disk(disk, &new).await?;
+                return would_leave(out, leaving, Some(&new.path));
+            }
+            client.replace_disk(disk, &new).await?;
+            leave(client, out, leaving, !no_wait).await
         }
         DiskCommand::Fail { disk: id, dry_run } => {
-            if !dry_run {
+            if dry_run {
+                client.trial().fail_disk(id).await?;
+            } else {
                 client.fail_disk(id).await?;
             }
             let disk = known_disk(client, id).await?;
-            out.show(&disk, |disk| {
-                let path = &disk.path;
+            out.show(&Deed { dry_run, of: &disk }, |Deed { of: Disk { path, .. }, .. }| {
                 if dry_run {
-                    format!("would fail disk {id} ({path}): its data would have one copy less until it is copied anew")
+                    format!(
+                        "would mark disk {id} ({path}) as failed: its data would have one copy less until it is rebuilt"
+                    )
                 } else {
-                    format!("disk {id} ({path}) is failed: what it held is copied anew to the others")
+                    format!("disk {id} ({path}) is marked as failed: what it held is rebuilt on the others")
                 }
             })
         }
@@ -114,27 +134,39 @@ async fn known_disk(client: &Client, id: u16) -> Result<Disk> {
     disk.with_context(|| format!("disk {id}: no such disk; `kura disk list` lists them"))
 }
 
-/// Lets a disk leave, and waits until it has.
-async fn remove(client: &Client, out: Out, id: u16, wait: bool, dry_run: bool) -> Result<()> {
+/// A disk that leaves, or would.
+#[derive(Serialize)]
+struct Leaving {
+    #[serde(flatten)]
+    disk: Disk,
+    /// True when it has left.
+    removed: bool,
+}
+
+fn would_leave(out: Out, disk: Disk, new: Option<&str>) -> Result<()> {
+    let used = Size(if disk.unwanted_bytes > 0 { disk.unwanted_bytes } else { disk.data_bytes - disk.free_bytes });
+    let leaving = Deed { dry_run: true, of: Leaving { disk, removed: false } };
+    out.show(&leaving, |Deed { of: Leaving { disk: Disk { id, path, .. }, .. }, .. }| match new {
+        Some(new) => format!("would add {new}, move at most {used} off disk {id} ({path}), and remove that one"),
+        None => format!("would move at most {used} off disk {id} ({path}), and remove it"),
+    })
+}
+
+/// Waits until a disk has left.
+async fn leave(client: &Client, out: Out, disk: Disk, wait: bool) -> Result<()> {
     const LOOK: Duration = Duration::from_millis(200);
-    let disk = known_disk(client, id).await?;
-    let used = if disk.unwanted_bytes > 0 { disk.unwanted_bytes } else { disk.data_bytes - disk.free_bytes };
-    if dry_run {
-        return out.show(&disk, |disk| {
-            format!("would move at most {} off disk {id} ({}), and forget it", Size(used), disk.path)
-        });
-    }
-    client.remove_disk(id).await?;
-    let path = &disk.path;
-    if !wait {
-        return out.show(&disk, |_| format!("disk {id} ({path}) leaves; `kura disk list` tells how far it is"));
-    }
+    let (id, path) = (disk.id, disk.path.clone());
+    let mut last = Disk { state: DiskState::Leaving, unwanted_bytes: 0, ..disk };
     let bar = ProgressBar::new(0).with_message(format!("moving what disk {id} holds"));
     bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}, {eta} left")?);
-    if matches!(out, Out::Quiet) {
+    if !wait || matches!(out, Out::Quiet) {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
     while let Some(now) = client.disks().await?.into_iter().find(|disk| disk.id == id) {
+        if !wait {
+            let leaving = Deed { dry_run: false, of: Leaving { disk: now, removed: false } };
+            return out.show(&leaving, |_| format!("disk {id} ({path}) is leaving; `kura disk list` shows progress"));
+        }
         if now.lost_bytes > 0 && now.unwanted_bytes == now.lost_bytes {
             bar.finish_and_clear();
             bail!(
@@ -147,10 +179,13 @@ async fn remove(client: &Client, out: Out, id: u16, wait: bool, dry_run: bool) -
         }
         bar.set_length(bar.length().unwrap_or(0).max(now.unwanted_bytes));
         bar.set_position(bar.length().unwrap_or(0) - now.unwanted_bytes);
+        last = now;
         tokio::time::sleep(LOOK).await;
     }
     bar.finish_and_clear();
-    out.show(&disk, |_| format!("disk {id} ({path}) has left the pool"))
+    let disk = Disk { unwanted_bytes: 0, ..last };
+    let left = Deed { dry_run: false, of: Leaving { disk, removed: true } };
+    out.show(&left, |_| format!("disk {id} ({path}) has left the pool"))
 }
 
 async fn controller(client: &Client, out: Out, command: ControllerCommand) -> Result<()> {
@@ -166,8 +201,8 @@ async fn controller(client: &Client, out: Out, command: ControllerCommand) -> Re
             Ok(())
         }
         ControllerCommand::Resume { controller } => {
-            client.resume_controller(controller).await?;
-            out.show(&controller, |controller| format!("controller {controller} takes volumes again"))
+            let resumed = client.resume_controller(controller).await?;
+            out.show(&resumed, |resumed| format!("controller {} takes volumes again", resumed.id))
         }
     }
 }
@@ -183,7 +218,7 @@ async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()>
             };
             let new = NewVolume { name, size_bytes: size.0, layout, thick, read_only };
             let volume = client.create_volume(&new).await?;
-            out.show(&volume, |volume| format!("volume {} of {} is made", volume.name, Size(volume.size_bytes)))
+            out.show(&volume, |volume| format!("created volume {} of {}", volume.name, Size(volume.size_bytes)))
         }
         VolumeCommand::List => out.show(client.volumes().await?.as_slice(), show::volumes),
         VolumeCommand::Show { name } => {
@@ -206,42 +241,49 @@ async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()>
     }
 }
 
+/// A volume that was resized, or would be.
+#[derive(Serialize)]
+struct Resized {
+    #[serde(flatten)]
+    volume: Volume,
+    to_size_bytes: u64,
+}
+
 async fn resize(client: &Client, out: Out, name: &str, to: ResizeVolume, dry_run: bool) -> Result<()> {
     let before = client.volume(name).await?;
-    let (from, size) = (Size(before.size_bytes), Size(to.size_bytes));
+    let (from, size, to_size_bytes) = (Size(before.size_bytes), Size(to.size_bytes), to.size_bytes);
     let loses = to.size_bytes < before.size_bytes;
     if loses && !to.shrink {
         bail!("volume {name} has {from}: making it smaller loses what lies beyond {size}; say --shrink if you mean it");
     }
     if dry_run {
-        let after = Volume { size_bytes: to.size_bytes, ..before };
+        client.trial().resize_volume(name, to).await?;
         let loss = if loses { format!(", and lose what lies beyond {size}") } else { String::new() };
-        return out.show(&after, |_| format!("would resize volume {name} from {from} to {size}{loss}"));
+        let would = Deed { dry_run, of: Resized { volume: before, to_size_bytes } };
+        return out.show(&would, |_| format!("would resize volume {name} from {from} to {size}{loss}"));
     }
-    let after = client.resize_volume(name, to).await?;
-    out.show(&after, |_| {
-        format!("volume {name} is resized from {from} to {size}; clients see it when they connect anew")
+    let volume = client.resize_volume(name, to).await?;
+    out.show(&Deed { dry_run, of: Resized { volume, to_size_bytes } }, |_| {
+        format!("resized volume {name} from {from} to {size}; clients see it when they reconnect")
     })
 }
 
 async fn delete(client: &Client, out: Out, name: &str, force: bool, dry_run: bool) -> Result<()> {
     let volume = client.volume(name).await?;
-    let holds = Size(volume.allocated_bytes);
-    if !dry_run {
-        client.delete_volume(name, force).await?;
-        return out.show(&volume, |_| format!("volume {name} is deleted; it held {holds}"));
+    let (holds, size) = (Size(volume.allocated_bytes), Size(volume.size_bytes));
+    let of = Deed { dry_run, of: volume };
+    if dry_run {
+        client.trial().delete_volume(name, force).await?;
+        return out.show(&of, |_| format!("would delete volume {name} of {size}, which holds {holds}"));
     }
-    if volume.clients > 0 && !force {
-        bail!("volume {name} is open to {} clients: stop them first, or say --force", volume.clients);
-    }
-    out.show(&volume, |volume| {
-        format!("would delete volume {name} of {}, which holds {holds}", Size(volume.size_bytes))
-    })
+    client.delete_volume(name, force).await?;
+    out.show(&of, |_| format!("deleted volume {name}; it held {holds}"))
 }
 
-async fn check(client: &Client, out: Out, data: bool) -> Result<ExitCode> {
-    let job = client.check(CheckRequest { data }).await?;
-    let spinner = ProgressBar::new_spinner().with_message(if data { "reading every copy" } else { "checking tables" });
+async fn check(client: &Client, out: Out, request: CheckRequest) -> Result<ExitCode> {
+    let job = client.check(request).await?;
+    let doing = if request.data { "reading every copy" } else { "checking tables" };
+    let spinner = ProgressBar::new_spinner().with_message(doing);
     spinner.set_style(ProgressStyle::with_template("{spinner} {msg}, {elapsed}")?);
     if !matches!(out, Out::Quiet) {
         spinner.enable_steady_tick(Duration::from_millis(100));
@@ -257,6 +299,8 @@ async fn check(client: &Client, out: Out, data: bool) -> Result<ExitCode> {
     Ok(verdict(&result))
 }
 
+/// A dry run fails as well where there is something to repair: what it looked at is not as it should be.
 fn verdict(result: &CheckResult) -> ExitCode {
-    if result.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let is_well = result.violations.is_empty() && (result.repaired == 0 || !result.dry_run);
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

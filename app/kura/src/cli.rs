@@ -2,32 +2,33 @@
 
 mod lab;
 mod object;
+mod pool;
 mod replicate;
 mod snapshot;
 mod tier;
 
-pub use lab::{LabCommand, LabReplay, LabRun, ModelArg, Prefill};
+pub use lab::{LabCommand, LabReplay, LabRun, ModelArg, Prefill, loads};
 pub use object::{BucketCommand, Grant as ObjectGrant, GrantArg, KeyCommand, ObjectCommand, ObjectName, PutArgs};
+pub use pool::{Class, DiskArg, DiskCommand, PoolCommand, PoolCreate, PoolImport};
 pub use replicate::{Data as ReplicateData, How as ReplicateHow, ReplicateCommand, Run as ReplicateRun};
 pub use snapshot::{ScheduleCommand, SnapshotCommand};
 pub use tier::{PinTo, TierCommand};
 
 use crate::config::{Flags, Level, Listen};
 use crate::size::Size;
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use kura_admin::ServerUri;
 use serde::Serialize;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// Volumes over NBD and objects over S3, on the disks you have.
 ///
-/// `kura serve` starts a server with nothing to configure; the other commands ask it.
+/// `kura serve` starts a server with nothing to configure; most other commands talk to a running one.
 #[derive(Debug, Parser)]
 #[command(name = "kura", version, max_term_width = 100)]
 pub struct Cli {
-    /// What is asked of which server, and how it is shown.
+    /// Which server is asked, and how answers are shown.
     #[command(flatten)]
     pub common: Common,
     /// What to do.
@@ -39,10 +40,12 @@ pub struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
 pub struct Common {
-    /// The server to ask: a socket's path, http://HOST:PORT or https://HOST:PORT
-    #[arg(long, global = true, env = "KURA_SERVER", default_value = "kura-data/admin.sock", value_name = "URI")]
+    /// The server to ask: a socket's path, http://HOST:PORT or https://HOST:PORT; unless named, admin.sock in `$KURA_DATA` or
+    /// kura-data
+    #[arg(long, global = true, env = "KURA_SERVER", default_value_t = default_server(), value_name = "URI")]
     pub server: ServerUri,
-    /// The server's admin.token, for http and https
+    /// The server's admin.token, for http and https; with a kura:// target, that server's token. Better as `KURA_TOKEN`:
+    /// arguments are visible to other users
     #[arg(long, global = true, env = "KURA_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<String>,
     /// The authority to trust with https, a PEM file
@@ -51,9 +54,40 @@ pub struct Common {
     /// Print JSON: stable names, bytes as integers, times RFC 3339
     #[arg(long, global = true)]
     pub json: bool,
-    /// Print nothing but errors
-    #[arg(long, short, global = true, conflicts_with = "json")]
+    /// Print nothing but errors, and content that was asked for
+    #[arg(long, short, global = true)]
     pub quiet: bool,
+}
+
+/// The socket of a server on the data directory that the environment names, or on the default one.
+fn default_server() -> ServerUri {
+    let data = std::env::var_os("KURA_DATA").unwrap_or_else(|| "kura-data".into());
+    ServerUri::Unix(PathBuf::from(data).join("admin.sock"))
+}
+
+/// Options that say which server is asked.
+const SERVER_OPTIONS: [&str; 3] = ["server", "token", "ca"];
+/// Commands that ask no server.
+const WITHOUT_SERVER: [&[&str]; 6] =
+    [&["serve"], &["completions"], &["config"], &["lab"], &["pool", "create"], &["pool", "import"]];
+
+/// The whole command line. Commands that ask no server do not show the options that name one.
+pub fn command() -> clap::Command {
+    let mut command = Cli::command();
+    // From here on every command has the options of all.
+    command.build();
+    WITHOUT_SERVER.iter().fold(command, |command, path| without_server(command, path))
+}
+
+fn without_server(command: clap::Command, path: &[&str]) -> clap::Command {
+    let Some((name, rest)) = path.split_first() else {
+        let hidden = command.mut_args(|arg| {
+            let names_server = SERVER_OPTIONS.contains(&arg.get_id().as_str());
+            arg.hide(names_server)
+        });
+        return hidden.mut_subcommands(|below| without_server(below, &[]));
+    };
+    command.mut_subcommand(name, |below| without_server(below, rest))
 }
 
 /// What to do.
@@ -63,49 +97,53 @@ pub enum Command {
     Serve(Serve),
     /// Show the server at a glance
     Status,
-    /// Check every table, and every copy of every written block
+    /// Verify all tables and every copy of every written block, and repair bad copies from good ones
+    #[command(after_help = "The exit status is 1 when something is wrong that is not repaired.")]
     Check {
         /// Check tables only, and read no data
         #[arg(long)]
         tables: bool,
+        /// Repair nothing, and report what would be repaired
+        #[arg(long, visible_alias = "repair-plan")]
+        dry_run: bool,
     },
-    /// Make or show the pool
+    /// Create, import or show the pool
     #[command(subcommand)]
     Pool(PoolCommand),
     /// List, add, replace, remove or fail the pool's disks
     #[command(subcommand)]
     Disk(DiskCommand),
-    /// Make, list, resize, move or delete volumes, each an NBD export of its name
+    /// Create, list, resize, move or delete volumes, each an NBD export of its name
     #[command(subcommand)]
     Volume(VolumeCommand),
-    /// Make, list, delete or compare snapshots of volumes, and roll back to them
+    /// Create, list, delete or compare snapshots of volumes, and roll back to them
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
     /// List, measure, drain or resume controllers, which own volumes
     #[command(subcommand)]
     Controller(ControllerCommand),
-    /// Make, list or delete buckets, which S3's clients see
+    /// Create, list or delete buckets, which S3 clients see
     #[command(subcommand)]
     Bucket(BucketCommand),
-    /// Make, list or revoke S3's access keys
+    /// Create, list or revoke S3 access keys
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Store, read, list or delete objects, also several together
+    /// Store, read, list or delete objects, one by one or in batches
     #[command(subcommand)]
     Object(ObjectCommand),
     /// Show what lies in the fast tier and why, and hold volumes in a tier
     #[command(subcommand)]
     Tier(TierCommand),
-    /// Record what clients ask of a volume, and export it as a trace
+    /// Record the requests of a volume, and export them as a trace
     #[command(subcommand)]
     Trace(TraceCommand),
     /// Keep copies of file trees and volumes elsewhere
     #[command(subcommand)]
     Replicate(ReplicateCommand),
-    /// Run the papers' experiments on simulated disks, and make a report of them
+    /// Run the papers' experiments on simulated disks, replay traces, and make reports
     #[command(subcommand)]
     Lab(LabCommand),
-    /// Check a configuration file
+    /// Check a configuration file, or print an example
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Print the completions of a shell
@@ -119,7 +157,7 @@ pub enum Command {
 /// What a server is started with; everything else is in the configuration file.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// The configuration; docs/kura.toml is a commented one
+    /// Configuration file (TOML); `kura config example` prints a commented one
     #[arg(long, env = "KURA_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
     /// The data directory [default: kura-data]
@@ -134,10 +172,10 @@ pub struct Serve {
     /// Where the REST API listens, or off; port 0 takes a free one [default: 127.0.0.1:7400]
     #[arg(long, env = "KURA_ADMIN", value_name = "ADDR")]
     admin: Option<Listen>,
-    /// From which level on is logged: error, warn, info, debug, trace [default: info]
+    /// Log level: off, error, warn, info, debug or trace, also per module as in `info,kura_nbd=debug` [default: info]
     #[arg(long, env = "KURA_LOG", value_name = "LEVEL")]
     log: Option<Level>,
-    /// Start although a disk is away that may hold newer writes than the others: these writes are lost
+    /// Start although a journal disk is missing that may hold newer writes: those writes are lost
     #[arg(long, env = "KURA_DEGRADED")]
     pub degraded: bool,
 }
@@ -149,126 +187,10 @@ impl Serve {
     }
 }
 
-/// Commands on the pool.
-#[derive(Debug, Subcommand)]
-pub enum PoolCommand {
-    /// Make a data directory with a pool of the disks you name; `kura serve` then serves it
-    #[command(after_help = "For example: kura pool create --fast /dev/nvme0n1 --fast /dev/nvme1n1 --slow /dev/sda")]
-    Create(PoolCreate),
-    /// Show the pool and its disks
-    Status,
-}
-
-/// What a pool is made of.
-#[derive(Debug, Args)]
-pub struct PoolCreate {
-    /// A disk for journals and the fast tier, or PATH=SIZE to make a sparse file; two are mirrored
-    #[arg(long, value_name = "PATH[=SIZE]")]
-    pub fast: Vec<DiskArg>,
-    /// A disk for data, or PATH=SIZE to make a sparse file
-    #[arg(long, required = true, value_name = "PATH[=SIZE]")]
-    pub slow: Vec<DiskArg>,
-    /// The data directory; it must not exist, or be empty
-    #[arg(long, env = "KURA_DATA", default_value = "kura-data", value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub data: PathBuf,
-    /// Controllers, each a thread [default: one a core]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub controllers: Option<u16>,
-    /// Bytes in an extent, the unit in which volumes take space
-    #[arg(long, default_value = "4M", value_name = "SIZE")]
-    pub extent: Size,
-    /// Bytes of each controller's journal
-    #[arg(long, default_value = "64M", value_name = "SIZE")]
-    pub journal: Size,
-    /// Make do with one fast disk: a fast tier on it takes no writes
-    #[arg(long)]
-    pub single_fast: bool,
-    /// Take disks that are not blank: what they hold is lost
-    #[arg(long)]
-    pub force: bool,
-}
-
-/// A disk on the command line: `PATH`, or `PATH=SIZE`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DiskArg {
-    /// Its path.
-    pub path: PathBuf,
-    /// Size of the sparse file to be made.
-    pub size: Option<Size>,
-}
-
-impl FromStr for DiskArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.rsplit_once('=') {
-            None => Ok(Self { path: text.into(), size: None }),
-            Some((path, size)) => Ok(Self { path: path.into(), size: Some(size.parse()?) }),
-        }
-    }
-}
-
-/// Commands on disks.
-#[derive(Debug, Subcommand)]
-pub enum DiskCommand {
-    /// List the pool's disks
-    List,
-    /// Add a disk to the pool; everything on it is lost
-    Add {
-        /// A block device or a file, as the server sees it
-        path: PathBuf,
-        /// What it is to be used for
-        #[arg(long, value_enum)]
-        class: Class,
-        /// Make a sparse file of this size, such as 100G
-        #[arg(long)]
-        size: Option<Size>,
-        /// Take it even though it is not blank
-        #[arg(long)]
-        force: bool,
-    },
-    /// Mark a disk as failed: it is not used any more, and copies of what it held are made on the others
-    Fail {
-        /// The disk's number, as listed
-        disk: u16,
-        /// Only say what would happen
-        #[arg(long)]
-        dry_run: bool,
-    },
-    /// Let a disk leave the pool: what it holds moves to the others first
-    #[command(after_help = "The disk may be working, failed or missing. It goes on after a restart of the server.")]
-    Remove {
-        /// The disk's number, as listed
-        disk: u16,
-        /// Do not wait for the end
-        #[arg(long)]
-        no_wait: bool,
-        /// Only say what would happen
-        #[arg(long, conflicts_with = "no_wait")]
-        dry_run: bool,
-    },
-    /// Add a disk to the pool and let another one of its class leave
-    Replace {
-        /// The number of the disk that leaves, as listed
-        disk: u16,
-        /// The new one: a block device or a file, as the server sees it
-        path: PathBuf,
-        /// Make a sparse file of this size, such as 100G
-        #[arg(long)]
-        size: Option<Size>,
-        /// Take the new one even though it is not blank
-        #[arg(long)]
-        force: bool,
-        /// Do not wait for the end
-        #[arg(long)]
-        no_wait: bool,
-    },
-}
-
 /// Commands on volumes.
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
-    /// Make a volume
+    /// Create a volume
     #[command(group = ArgGroup::new("provisioning").args(["thin", "thick"]))]
     Create {
         /// Its name, and its NBD export's
@@ -282,7 +204,7 @@ pub enum VolumeCommand {
         /// Take space as it is written (the default)
         #[arg(long)]
         thin: bool,
-        /// Take all its space at once, so that no write can meet a full pool
+        /// Take all its space at once, so that no write fails for want of space
         #[arg(long)]
         thick: bool,
         /// Refuse writes
@@ -296,20 +218,20 @@ pub enum VolumeCommand {
         /// Its name
         name: String,
     },
-    /// Change a volume's size; clients see it when they connect anew
+    /// Change a volume's size; clients see it when they reconnect
     Resize {
         /// Its name
         name: String,
-        /// Its size to be, such as 20G
+        /// The new size, such as 20G
         size: Size,
-        /// Allow it to become smaller, which loses what lies beyond the new end
+        /// Allow shrinking: what lies beyond the new end is lost
         #[arg(long)]
         shrink: bool,
         /// Only say what would happen
         #[arg(long)]
         dry_run: bool,
     },
-    /// Make another controller the owner of a volume, its snapshots and clones, while clients use them
+    /// Move a volume, with its snapshots and clones, to another controller while clients use it
     Move {
         /// Its name
         name: String,
@@ -317,7 +239,7 @@ pub enum VolumeCommand {
         #[arg(long)]
         controller: u16,
     },
-    /// Delete a volume and all it holds
+    /// Delete a volume and all it holds; one with snapshots or clones is refused
     Delete {
         /// Its name
         name: String,
@@ -330,15 +252,6 @@ pub enum VolumeCommand {
     },
 }
 
-/// What a disk is used for.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Class {
-    /// Journals, and the fast tier
-    Fast,
-    /// Data
-    Slow,
-}
-
 /// How a volume's data is laid on disks.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Layout {
@@ -346,7 +259,7 @@ pub enum Layout {
     Mirror,
     /// Stripes over several disks, each with its parity: one disk may be lost
     Raid5,
-    /// As raid5, with blocks that are used often in a mirrored area besides
+    /// As raid5, with a mirrored area for the blocks used most
     HotMirror,
     /// One copy: a lost disk loses data
     None,
@@ -359,12 +272,12 @@ pub enum ControllerCommand {
     List,
     /// Show what it costs the controllers to share the pool, and how long snapshots stopped writes
     Stats,
-    /// Move all volumes of a controller to the others, while clients use them; it takes none until it is resumed
+    /// Move all volumes of a controller to the others while clients use them; it takes none until it is resumed
     Drain {
         /// The controller's number, as listed
         controller: u16,
     },
-    /// Let a controller that was drained take volumes again
+    /// Let a drained controller take volumes again
     Resume {
         /// The controller's number, as listed
         controller: u16,
@@ -374,7 +287,7 @@ pub enum ControllerCommand {
 /// Commands on recordings of volumes' requests.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
-    /// Record every request of a volume, also of clients that are connected already
+    /// Record a volume's requests, including those of clients already connected
     #[command(after_help = "The newest requests are kept, 32 bytes each, in the server's memory: until the recording \
                             or the volume is deleted, or the server ends.")]
     Record {
@@ -391,7 +304,7 @@ pub enum TraceCommand {
         /// The volume's name
         volume: String,
     },
-    /// Write a recording as a trace, while it goes on or when it is stopped
+    /// Write a recording as a trace, whether it is running or stopped
     Export {
         /// The volume's name
         volume: String,
@@ -422,22 +335,41 @@ pub enum TraceFormat {
 /// Commands on the configuration file.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Tell the line, the key and the remedy of what is wrong with a file
+    /// Check a file: each error with its line, its key and what to do
     Check {
         /// The file
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
+    /// Print a configuration with every key, its default and its meaning
+    Example,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
-
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn only_commands_that_ask_a_server_offer_to_name_one() {
+        let shown = |path: &[&str]| {
+            let mut command = command();
+            let below = path.iter().fold(&mut command, |command, name| command.find_subcommand_mut(name).expect("it"));
+            let help = below.render_long_help().to_string();
+            assert!(help.contains("--json"), "{path:?}: {help}");
+            help.contains("--server") || help.contains("--token ") || help.contains("--ca ")
+        };
+        assert!(shown(&["status"]) && shown(&["pool", "status"]) && shown(&["object", "put"]));
+        let without = [&["serve"][..], &["lab", "replay"], &["config", "check"], &["pool", "create"], &["completions"]];
+        assert!(!without.into_iter().any(shown));
+        // They are taken all the same: scripts give them to every command.
+        for line in ["kura lab list --server x", "kura --server x status", "kura pool create --slow a --token b"] {
+            let parsed = command().try_get_matches_from(line.split_whitespace());
+            assert!(parsed.is_ok(), "{line}: {parsed:?}");
+        }
     }
 
     #[test]
@@ -446,7 +378,7 @@ mod tests {
             ("status", true),
             ("status --json", true),
             ("--json status", true),
-            ("status --json --quiet", false),
+            ("status --json --quiet", true),
             ("", false),
             ("volume", false),
             ("volume create a", false),
@@ -470,16 +402,26 @@ mod tests {
             ("pool create --fast a --fast b --slow c=10G --slow d --force --controllers 4", true),
             ("pool create --fast a", false),
             ("pool create --slow a=b", false),
+            ("pool import a b --data d --incomplete", true),
+            ("pool import", false),
+            ("pool create --slow a --extent 64M --journal 16M", true),
+            ("pool create --slow a --extent 128M", false),
+            ("pool create --slow a --extent 3M", false),
+            ("pool create --slow a --journal 1M", false),
             ("disk add /dev/sda --class slow --force", true),
             ("disk add /dev/sda", false),
             ("disk fail 3", true),
             ("disk remove 3 --dry-run", true),
             ("disk remove 3 --dry-run --no-wait", false),
             ("disk replace 3 /dev/sdb --force", true),
+            ("disk replace 3 /dev/sdb --dry-run", true),
+            ("disk replace 3 /dev/sdb --dry-run --no-wait", false),
             ("disk replace 3", false),
             ("disk fail three", false),
             ("disk fail 70000", false),
             ("check --tables", true),
+            ("check --dry-run", true),
+            ("check --repair-plan", true),
             ("serve --nbd 127.0.0.1:0 --s3 127.0.0.1:0 --admin off --log debug --data d", true),
             ("serve --nbd nowhere", false),
             ("serve --log loud", false),
@@ -492,11 +434,13 @@ mod tests {
             ("trace export a --format pdf", false),
             ("trace delete a", true),
             ("lab list", true),
+            ("lab loads", true),
             ("lab run", false),
-            ("lab run a b --quick --seed 3 --trace c --trace d --out e --jobs 2 --again --json", true),
+            ("lab run a b --quick --seed 3 --trace c --trace d -o e --jobs 2 --again --json", true),
             ("lab run a --quick --full", false),
             ("lab run a --jobs 0", false),
             ("lab report --out d", true),
+            ("lab report --output d", true),
             ("lab replay", false),
             ("lab replay a --from 90s --for 1h30m --accelerate 2 --fit scale --size 10G -o b --json", true),
             ("lab replay a --closed-loop 32 --layout none --prefill all --verify --seed 3", true),
@@ -509,6 +453,7 @@ mod tests {
             ("lab replay a --from soon", false),
             ("config check kura.toml", true),
             ("config check", false),
+            ("config example", true),
             ("completions bash", true),
             ("completions dos", false),
             ("status --server ftp://there", false),
@@ -521,19 +466,22 @@ mod tests {
         let cases = [
             ("bucket create photos", true),
             ("bucket delete", false),
+            ("bucket delete photos --dry-run", true),
             ("key create", true),
             ("key create backup --bucket a=read --bucket b=read-write", true),
             ("key create backup --bucket a=all", false),
             ("key revoke", false),
+            ("key revoke id --dry-run", true),
             ("object put demo/a file --new --content-type text/plain --metadata color=red", true),
             ("object put demo/a", false),
             ("object put demo file", false),
             ("object put demo/a file --metadata color", false),
             ("object get s3://demo/a/b", true),
+            ("object get demo/a file --version-id null", true),
             ("object get demo/a file --version null", true),
             ("object list demo/a/ --delimiter /", true),
             ("object stat demo/a --json", true),
-            ("object delete demo/a --version 0000000000000001", true),
+            ("object delete demo/a --version-id 0000000000000001 --dry-run", true),
             ("object batch changes", true),
             ("object batch", false),
         ];
@@ -547,8 +495,8 @@ mod tests {
             ("snapshot create", false),
             ("snapshot list", true),
             ("snapshot list v", true),
-            ("snapshot delete v@a v@b --force", true),
-            ("snapshot rollback v@a --force", true),
+            ("snapshot delete v@a v@b --force --dry-run", true),
+            ("snapshot rollback v@a --force --dry-run", true),
             ("snapshot rollback", false),
             ("snapshot clone v@a w", true),
             ("snapshot clone v@a", false),

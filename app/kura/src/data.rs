@@ -45,6 +45,21 @@ impl DataDir {
         Ok(Self { path, is_new, _lock: lock })
     }
 
+    /// Takes `path`, which is made if there is none, for a pool that is there already. What is in it stays; until
+    /// [`DataDir::finish`] no server makes a pool in it once it has a book of disks.
+    pub fn adopt(path: &Path) -> Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| path.display().to_string())?;
+        let path = path.canonicalize().with_context(|| path.display().to_string())?;
+        let lock = Lock::directory(&path)?;
+        match version(&path)? {
+            Version::None => {}
+            // A server would begin anew, and remove the disks that it finds.
+            Version::Unfinished => remove_file(&path.join("version")).with_context(|| path.display().to_string())?,
+            Version::Finished => bail!("{} holds a pool already: name another --data", path.display()),
+        }
+        Ok(Self { path, is_new: true, _lock: lock })
+    }
+
     /// True until [`DataDir::finish`]: nothing in it is anybody's yet.
     pub fn is_new(&self) -> bool {
         self.is_new
@@ -68,12 +83,19 @@ impl DataDir {
     }
 }
 
-/// True when there is nothing in the directory that a server finished making.
-fn is_new(path: &Path) -> Result<bool> {
+/// What a directory's version file says.
+enum Version {
+    /// There is none.
+    None,
+    Unfinished,
+    Finished,
+}
+
+fn version(path: &Path) -> Result<Version> {
     let name = path.join("version");
     match std::fs::read_to_string(&name) {
-        Ok(version) if version == VERSION => Ok(false),
-        Ok(version) if version == UNFINISHED => Ok(true),
+        Ok(version) if version == VERSION => Ok(Version::Finished),
+        Ok(version) if version == UNFINISHED => Ok(Version::Unfinished),
         Ok(version) => bail!(
             "{} is of another version: it says {:?}, this kura reads {:?}; use the kura that made it, or choose another \
              directory with --data",
@@ -81,19 +103,27 @@ fn is_new(path: &Path) -> Result<bool> {
             version.trim(),
             VERSION.trim()
         ),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            // A configuration, a mounted file system's own folder: fine. Disks of a pool, and nothing that tells of them: not.
-            if let Some(ours) = ["disks", "disks.json"].iter().find(|name| path.join(name).exists()) {
-                bail!(
-                    "{} holds {ours} and no version file: it is not whole; put the file back, or choose another directory \
-                     with --data",
-                    path.display()
-                );
-            }
-            Ok(true)
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Version::None),
         Err(error) => Err(error).with_context(|| name.display().to_string()),
     }
+}
+
+/// True when there is nothing in the directory that a server finished making.
+fn is_new(path: &Path) -> Result<bool> {
+    match version(path)? {
+        Version::Finished => return Ok(false),
+        Version::Unfinished => return Ok(true),
+        Version::None => {}
+    }
+    // A configuration, a mounted file system's own folder: fine. Disks of a pool, and nothing that tells of them: not.
+    if let Some(ours) = ["disks", "disks.json"].iter().find(|name| path.join(name).exists()) {
+        bail!(
+            "{0} holds {ours} and no version file: it is incomplete; name the pool's disks to `kura pool import --data {0}`, \
+             or choose another directory with --data",
+            path.display()
+        );
+    }
+    Ok(true)
 }
 
 /// Removes what a server left that did not finish making the directory: nobody has seen it.
@@ -177,7 +207,33 @@ mod tests {
         let path = tempfile::tempdir().unwrap();
         std::fs::create_dir(path.path().join("disks")).unwrap();
         let refused = refusal(path.path());
-        assert!(refused.contains("holds disks and no version file"), "{refused}");
+        assert!(refused.contains("holds disks and no version file: it is incomplete"), "{refused}");
         assert!(path.path().join("disks").exists());
+    }
+
+    #[test]
+    fn an_import_that_is_cut_off_leaves_nothing_that_is_served_or_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        // Before the book: as if nothing had happened.
+        drop(DataDir::adopt(&path).unwrap());
+        assert!(!path.join("version").exists());
+        // With the book, and beside disks that a crash left of a pool being made: no server takes it, and all stays.
+        drop(DataDir::open(&path).unwrap());
+        std::fs::create_dir(path.join("disks")).unwrap();
+        let data = DataDir::adopt(&path).unwrap();
+        replace_file(&data.join("disks.json"), b"{}").unwrap();
+        drop(data);
+        let refused = refusal(&path);
+        assert!(refused.contains("is incomplete") && refused.contains("kura pool import"), "{refused}");
+        assert!(path.join("disks").exists() && path.join("disks.json").exists());
+        // And it can be done again.
+        let mut data = DataDir::adopt(&path).unwrap();
+        data.finish().unwrap();
+        drop(data);
+        assert!(!DataDir::open(&path).unwrap().is_new());
+        let Err(again) = DataDir::adopt(&path) else { panic!("adopted twice") };
+        assert!(again.to_string().contains("holds a pool already"), "{again}");
+        assert!(path.join("disks").exists());
     }
 }

@@ -8,11 +8,11 @@ use crate::data::{DataDir, replace_file};
 use crate::size::Size;
 use kura_admin::NewDisk;
 use kura_block::{Error, Result};
-use kura_controller::{DiskClass, DiskState, PoolInfo};
+use kura_controller::{DiskClass, DiskState, PoolInfo, has_label};
 use kura_disk::Lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf, absolute};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use uuid::Uuid;
@@ -20,6 +20,8 @@ use uuid::Uuid;
 /// A disk that holds something in its beginning is not taken without `force`; most file systems, partition tables and
 /// labels begin there.
 const BLANK_BYTES: usize = 1 << 20;
+/// Labels lie within this beginning of a disk.
+const LABEL_BYTES: usize = 8 << 10;
 
 /// The default pool: sparse files, in the data directory.
 const FAST: (u32, Size) = (2, Size(512 << 20));
@@ -79,31 +81,85 @@ impl From<config::Class> for DiskClass {
     }
 }
 
-/// Makes sure that `path` may be labelled: makes a sparse file of `size` where it names nothing, refuses it where it is
-/// in use or, without `force`, not blank.
-pub fn prepare(path: &Path, size: Option<Size>, force: bool) -> Result<PathBuf> {
-    let refused = |error: std::io::Error| Error::invalid(format!("{}: {error}", path.display()));
-    let path = absolute(path).map_err(refused)?;
-    match (path.try_exists().map_err(refused)?, size) {
-        (false, Some(size)) => {
-            kura_disk::create_sparse(&path, size.0)?;
-            return Ok(path);
+/// A disk that may be labelled.
+#[derive(Debug)]
+pub struct Usable {
+    /// Its absolute path.
+    pub path: PathBuf,
+    /// Its size, or that of the file to be made.
+    pub size_bytes: u64,
+    /// True where the path names nothing yet.
+    is_absent: bool,
+}
+
+impl Usable {
+    /// Looks whether `path` may be labelled, and writes nothing. Refuses it where it is in use or, without `force`, not
+    /// blank; where it names nothing, a sparse file of `size` is to be made.
+    pub fn find(path: &Path, size: Option<Size>, force: bool) -> Result<Self> {
+        let refused = |error: std::io::Error| Error::invalid(format!("{}: {error}", path.display()));
+        let path = absolute(path).map_err(refused)?;
+        match (path.try_exists().map_err(refused)?, size) {
+            (false, Some(size)) => return Ok(Self { path, size_bytes: size.0, is_absent: true }),
+            (false, None) => {
+                let text = "there is no such disk: correct the path, or give a size to make a file";
+                return Err(Error::missing(format!("{}: {text}", path.display())));
+            }
+            (true, _) => {}
         }
-        (false, None) => {
-            let text = "there is no such disk: mend the path, or give a size to make a file";
-            return Err(Error::missing(format!("{}: {text}", path.display())));
+        let size_bytes = kura_disk::probe(&path)?.size_bytes;
+        drop(Lock::device(&path)?);
+        if !force {
+            blank(&path)?;
         }
-        (true, _) => {}
+        Ok(Self { path, size_bytes, is_absent: false })
     }
-    kura_disk::probe(&path)?;
-    drop(Lock::device(&path)?);
+
+    /// Makes the file where there is none, and the directory that it is in.
+    pub fn make(&self) -> Result<()> {
+        if !self.is_absent {
+            return Ok(());
+        }
+        if let Some(parent) = self.path.parent() {
+            let failed = |error| Error::device(format!("{}: cannot be made: {error}", parent.display()));
+            std::fs::create_dir_all(parent).map_err(failed)?;
+        }
+        kura_disk::create_sparse(&self.path, self.size_bytes)
+    }
+
+    /// Wipes the label of the pool that the disk belonged to, if there is one: a pool takes in no disk of another.
+    fn wipe(&self) -> Result<()> {
+        let refused = |error: std::io::Error| Error::device(format!("{}: {error}", self.path.display()));
+        let mut start = vec![0; LABEL_BYTES];
+        File::open(&self.path).and_then(|mut file| file.read_exact(&mut start)).map_err(refused)?;
+        if !has_label(&start) {
+            return Ok(());
+        }
+        start.fill(0);
+        let wiped = File::options().write(true).open(&self.path).and_then(|mut file| {
+            file.write_all(&start)?;
+            file.sync_all()
+        });
+        wiped.map_err(refused)
+    }
+}
+
+/// Refuses a disk that is not blank.
+fn blank(path: &Path) -> Result<()> {
+    let refused = |error: std::io::Error| Error::invalid(format!("{}: {error}", path.display()));
     let mut start = Vec::new();
-    File::open(&path).and_then(|file| file.take(BLANK_BYTES as u64).read_to_end(&mut start)).map_err(refused)?;
-    if !force && start.iter().any(|&byte| byte != 0) {
+    File::open(path).and_then(|file| file.take(BLANK_BYTES as u64).read_to_end(&mut start)).map_err(refused)?;
+    if has_label(&start) {
+        return Err(Error::invalid(format!(
+            "{}: carries a kura label: it belongs to a pool. To serve that pool, name its data directory, or make one with \
+             `kura pool import`; --force wipes it",
+            path.display()
+        )));
+    }
+    if start.iter().any(|&byte| byte != 0) {
         let text = "is not blank; if what it holds may go, say --force, or wipe its first megabyte";
         return Err(Error::invalid(format!("{} {text}", path.display())));
     }
-    Ok(path)
+    Ok(())
 }
 
 /// What is to be said of the disks for data where they are not of one size: it is no error, and may be a mistake.
@@ -130,7 +186,16 @@ pub struct Book {
     file: PathBuf,
     paths: Mutex<BTreeMap<Uuid, String>>,
     /// Locks on the disks that were added since the start.
-    added: Mutex<BTreeMap<PathBuf, Lock>>,
+    added: Mutex<Added>,
+}
+
+/// Disks that were added, by path.
+#[derive(Default)]
+struct Added {
+    /// In the pool.
+    members: BTreeMap<PathBuf, Lock>,
+    /// Prepared, and not in the pool: it did not take them, or not yet.
+    prepared: BTreeMap<PathBuf, Lock>,
 }
 
 impl Book {
@@ -140,12 +205,17 @@ impl Book {
         let file = data.join("disks.json");
         let paths = match std::fs::read(&file) {
             Ok(text) => serde_json::from_slice(&text).with_context(|| {
-                format!("{}: mend it, or remove it and list the disks in pool.disks", file.display())
+                format!("{}: correct it, or remove it and list the disks in pool.disks", file.display())
             })?,
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(error).with_context(|| file.display().to_string()),
         };
-        Ok(Self { file, paths: Mutex::new(paths), added: Mutex::default() })
+        Ok(Self { paths: Mutex::new(paths), ..Self::new(data) })
+    }
+
+    /// A book that knows nothing; what it notes replaces what another one knew.
+    pub fn new(data: &DataDir) -> Self {
+        Self { file: data.join("disks.json"), paths: Mutex::default(), added: Mutex::default() }
     }
 
     /// Where to look for the pool's disks: where they were, and where the configuration says.
@@ -173,13 +243,18 @@ impl Book {
     pub fn forget(&self, disk: Uuid) -> Result<()> {
         let mut paths = self.paths();
         let Some(path) = paths.remove(&disk) else { return Ok(()) };
-        self.added.lock().unwrap_or_else(PoisonError::into_inner).remove(Path::new(&path));
+        self.added().members.remove(Path::new(&path));
         self.write(&paths)
     }
 
     fn paths(&self) -> MutexGuard<'_, BTreeMap<Uuid, String>> {
         // A map is whole even if its holder panicked.
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn added(&self) -> MutexGuard<'_, Added> {
+        // So are these.
+        self.added.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, paths: &BTreeMap<Uuid, String>) -> Result<()> {
@@ -195,18 +270,38 @@ impl kura_admin::Disks for Book {
         self.paths().get(&disk).cloned()
     }
 
+    fn inspect(&self, new: &NewDisk) -> Result<u64> {
+        Ok(Self::usable(&mut self.added(), new)?.size_bytes)
+    }
+
     fn prepare(&self, new: &NewDisk) -> Result<String> {
-        let path = absolute(&new.path).map_err(|error| Error::invalid(format!("{}: {error}", new.path)))?;
-        let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
-        // Held where an earlier try failed after this.
-        added.remove(&path);
-        let path = prepare(&path, new.size_bytes.map(Size), new.force)?;
-        added.insert(path.clone(), Lock::device(&path)?);
-        path.into_os_string().into_string().map_err(|path| Error::invalid(format!("{}: not UTF-8", path.display())))
+        let added = &mut *self.added();
+        let usable = Self::usable(added, new)?;
+        usable.make()?;
+        let lock = Lock::device(&usable.path)?;
+        if new.force {
+            usable.wipe()?;
+        }
+        added.prepared.insert(usable.path.clone(), lock);
+        let path = usable.path.into_os_string().into_string();
+        path.map_err(|path| Error::invalid(format!("{}: not UTF-8", path.display())))
     }
 
     fn remember(&self, disk: Uuid, path: &str) -> Result<()> {
+        let added = &mut *self.added();
+        if let Some((path, lock)) = added.prepared.remove_entry(Path::new(path)) {
+            added.members.insert(path, lock);
+        }
         self.note([(disk, path.to_owned())])
+    }
+}
+
+impl Book {
+    /// A disk that may be added. One that an earlier try has left is; one that is in the pool is in use.
+    fn usable(added: &mut Added, new: &NewDisk) -> Result<Usable> {
+        let path = absolute(&new.path).map_err(|error| Error::invalid(format!("{}: {error}", new.path)))?;
+        added.prepared.remove(&path);
+        Usable::find(&path, new.size_bytes.map(Size), new.force)
     }
 }
 
@@ -218,22 +313,33 @@ mod tests {
     #[test]
     fn a_disk_is_taken_when_it_is_blank() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("disk");
-        let missing = prepare(&path, None, false).unwrap_err();
+        let path = directory.path().join("folder/disk");
+        let missing = Usable::find(&path, None, false).unwrap_err();
         assert_eq!(missing.kind(), kura_block::Kind::Missing);
-        assert_eq!(prepare(&path, Some(Size(4 << 20)), false).unwrap(), path);
+        let usable = Usable::find(&path, Some(Size(4 << 20)), false).unwrap();
+        assert_eq!((&usable.path, usable.size_bytes, path.exists()), (&path, 4 << 20, false));
+        usable.make().unwrap();
         assert_eq!(path.metadata().unwrap().len(), 4 << 20);
-        prepare(&path, None, false).unwrap();
+        assert_eq!(Usable::find(&path, None, false).unwrap().size_bytes, 4 << 20);
+        assert!(usable.make().is_err(), "a file that has come meanwhile stays what it is");
 
-        std::fs::write(&path, [&[0; 4096][..], b"mine"].concat()).unwrap();
-        let full = prepare(&path, None, false).unwrap_err();
+        std::fs::write(&path, [&[0; 4096][..], b"mine", &[0; LABEL_BYTES]].concat()).unwrap();
+        let full = Usable::find(&path, None, false).unwrap_err();
         assert!(full.to_string().contains("is not blank"), "{full}");
-        prepare(&path, None, true).unwrap();
+        Usable::find(&path, None, true).unwrap().wipe().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[4096..4100], *b"mine", "a disk without a label stays as it is");
+
+        std::fs::write(&path, [&[0; 4096][..], b"kura-dsk", &[9; 1 << 20]].concat()).unwrap();
+        let labelled = Usable::find(&path, None, false).unwrap_err().to_string();
+        assert!(labelled.contains("belongs to a pool") && labelled.contains("kura pool import"), "{labelled}");
+        Usable::find(&path, None, true).unwrap().wipe().unwrap();
+        let wiped = std::fs::read(&path).unwrap();
+        assert!(wiped[..LABEL_BYTES] == [0; LABEL_BYTES] && wiped[LABEL_BYTES..].iter().all(|byte| *byte == 9));
 
         let held = Lock::device(&path).unwrap();
-        assert_eq!(prepare(&path, None, true).unwrap_err().kind(), kura_block::Kind::Busy);
+        assert_eq!(Usable::find(&path, None, true).unwrap_err().kind(), kura_block::Kind::Busy);
         drop(held);
-        assert!(prepare(directory.path(), None, true).is_err(), "a directory is no disk");
+        assert!(Usable::find(directory.path(), None, true).is_err(), "a directory is no disk");
     }
 
     #[test]
@@ -245,6 +351,23 @@ mod tests {
         let (fast, slow) = (DiskClass::Fast, DiskClass::Slow);
         assert!(refused(&[fast, slow]) && refused(&[slow, slow, fast]));
         assert!(!refused(&[slow, slow]) && !refused(&[fast, slow, fast]) && !refused(&[fast]));
+    }
+
+    #[test]
+    fn a_disk_that_was_added_is_not_taken_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let book = Book::new(&DataDir::open(directory.path()).unwrap());
+        let path = directory.path().join("disk").display().to_string();
+        let class = kura_admin::DiskClass::Slow;
+        let new = NewDisk { path: path.clone(), class, size_bytes: Some(4 << 20), force: true };
+        assert_eq!((book.inspect(&new).unwrap(), Path::new(&path).exists()), (4 << 20, false));
+        // The pool did not take it: it can be tried again.
+        assert_eq!(book.prepare(&new).unwrap(), path);
+        assert_eq!(book.prepare(&new).unwrap(), path);
+        book.remember(Uuid::from_u128(1), &path).unwrap();
+        assert_eq!(book.prepare(&new).unwrap_err().kind(), kura_block::Kind::Busy);
+        book.forget(Uuid::from_u128(1)).unwrap();
+        book.prepare(&new).unwrap();
     }
 
     #[test]

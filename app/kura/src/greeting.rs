@@ -32,7 +32,7 @@ impl fmt::Display for Greeting<'_> {
         if entries > 0 {
             writeln!(
                 f,
-                "replayed {entries} journal entries with {} of data: the last server did not stop by itself",
+                "replayed {entries} journal entries with {} of data: the last server did not shut down cleanly",
                 Size(bytes)
             )?;
         }
@@ -43,7 +43,7 @@ impl fmt::Display for Greeting<'_> {
         self.admin.iter().try_for_each(|url| writeln!(f, "  REST    {url}/api/v1/openapi.json"))?;
         self.s3.iter().try_for_each(|url| writeln!(f, "  S3      {url}"))?;
         if let Some(key) = self.key {
-            writeln!(f, "  key     {} with the secret {} (told only now)", key.id, key.secret)?;
+            writeln!(f, "  key     {} with the secret {} (shown only once)", key.id, key.secret)?;
         }
         // The commands find the socket by themselves where this server's directory is the default one.
         let default = Path::new("kura-data").canonicalize().is_ok_and(|path| path == self.data);

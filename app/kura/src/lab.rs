@@ -5,7 +5,7 @@ mod policy;
 mod replay;
 mod summary;
 
-use crate::cli::{LabCommand, LabRun};
+use crate::cli::{LabCommand, LabRun, loads};
 use crate::show::{Out, print, table};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -18,6 +18,7 @@ use std::time::Duration;
 pub fn lab(command: LabCommand, out: Out) -> Result<ExitCode> {
     match command {
         LabCommand::List => out.show(&kura_experiments::list(), |list| experiments(list))?,
+        LabCommand::Loads => out.show(&loads_json(), |_| loads())?,
         LabCommand::Run(command) => run(command, out)?,
         LabCommand::Replay(command) => return replay::replay(&command, out),
         LabCommand::Report { out: folder } => {
@@ -31,6 +32,17 @@ pub fn lab(command: LabCommand, out: Out) -> Result<ExitCode> {
 fn experiments(list: &[About]) -> String {
     let row = |about: &About| vec![about.name.to_owned(), about.paper.to_owned(), about.shows.to_owned()];
     table(&["NAME", "PAPER", "WHAT IT SHOWS"], list.iter().map(row))
+}
+
+/// The generated loads, for programs.
+fn loads_json() -> serde_json::Value {
+    let loads = kura_load::list().into_iter().map(|load| {
+        let parameters = load.parameters.iter().map(|parameter| {
+            serde_json::json!({ "key": parameter.key, "default": parameter.value, "meaning": parameter.meaning })
+        });
+        serde_json::json!({ "name": load.name, "what": load.what, "parameters": parameters.collect::<Vec<_>>() })
+    });
+    loads.collect()
 }
 
 fn run(command: LabRun, out: Out) -> Result<()> {

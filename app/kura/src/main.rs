@@ -16,6 +16,7 @@ mod nbd;
 mod new_file;
 mod node;
 mod object;
+mod pool;
 mod replica;
 mod replicate;
 mod s3;
@@ -31,15 +32,10 @@ mod tls;
 mod trace;
 
 use anyhow::{Error, Result};
-use clap::{CommandFactory, Parser};
-use cli::{Cli, Command, ConfigCommand, DiskArg, PoolCommand, PoolCreate};
+use clap::FromArgMatches;
+use cli::{Cli, Command, ConfigCommand, PoolCommand};
 use config::{Config, Flags};
-use data::DataDir;
-use disks::{Book, Planned, refuse_single_fast};
 use kura_admin::{ClientError, Problem, ServerUri};
-use kura_controller::DiskClass;
-use node::{Shape, make_pool};
-use show::Out;
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::path::Path;
 use std::process::ExitCode;
@@ -48,17 +44,23 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// A configuration that says what holds without one.
+const EXAMPLE: &str = include_str!("../../../docs/kura.toml");
+
 fn main() -> ExitCode {
-    let Cli { common, command } = Cli::parse();
+    let Cli { common, command } =
+        Cli::from_arg_matches(&cli::command().get_matches()).unwrap_or_else(|error| error.exit());
     let json = common.json;
     let done = match command {
         Command::Serve(serve) => serve::serve(serve),
-        Command::Pool(PoolCommand::Create(create)) => create_pool(create, common.out()),
+        Command::Pool(PoolCommand::Create(create)) => pool::create(create, common.out()).map(|()| ExitCode::SUCCESS),
+        Command::Pool(PoolCommand::Import(import)) => pool::import(&import, common.out()).map(|()| ExitCode::SUCCESS),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file, &common),
+        Command::Config(ConfigCommand::Example) => show::print(EXAMPLE).map(|()| ExitCode::SUCCESS),
         Command::Lab(command) => lab::lab(command, common.out()),
         Command::Replicate(command) => replicate::replicate(command, &common),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "kura", &mut stdout());
+            clap_complete::generate(shell, &mut cli::command(), "kura", &mut stdout());
             Ok(ExitCode::SUCCESS)
         }
         command => ask_server(&common, command),
@@ -82,29 +84,6 @@ fn check_config(file: &Path, common: &cli::Common) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn create_pool(create: PoolCreate, out: Out) -> Result<ExitCode> {
-    let mut data = DataDir::open(&create.data)?;
-    anyhow::ensure!(data.is_new(), "{} holds a pool already: name another --data", data.path().display());
-    let disk = |class| move |disk: DiskArg| Planned { path: disk.path, class, size: disk.size };
-    let fast = create.fast.into_iter().map(disk(DiskClass::Fast));
-    let planned: Vec<Planned> = fast.chain(create.slow.into_iter().map(disk(DiskClass::Slow))).collect();
-    if !create.single_fast {
-        refuse_single_fast(
-            &planned,
-            "say --single-fast: it then has the journals, and serves reads where tier.single_disk names it",
-        )?;
-    }
-    let shape =
-        Shape { controllers: create.controllers, extent_bytes: create.extent.0, journal_bytes: create.journal.0 };
-    make_pool(&planned, shape, create.force, &Book::open(&data)?)?;
-    data.finish()?;
-    out.show(&serde_json::json!({ "data": data.path(), "disks": planned.len() }), |_| {
-        let data = data.path().display();
-        format!("a pool of {} disks is made in {data}: serve it with `kura serve --data {data}`", planned.len())
-    })?;
-    Ok(ExitCode::SUCCESS)
-}
-
 /// Tells an error and its remedy, on standard error.
 fn complain(error: &Error, json: bool) {
     let (text, remedy) = match error.downcast_ref::<ClientError>() {
@@ -113,12 +92,25 @@ fn complain(error: &Error, json: bool) {
         _ => (format!("{error:#}"), None),
     };
     let shown = match (json, remedy) {
-        (true, remedy) => serde_json::json!({ "error": text, "remedy": remedy }).to_string(),
+        (true, remedy) => serde_json::json!({ "error": text, "remedy": remedy, "kind": kind(error) }).to_string(),
         (false, Some(remedy)) => format!("kura: {text}: {remedy}"),
         (false, None) => format!("kura: {text}"),
     };
     // Nobody to tell is nobody to tell.
     let _ = writeln!(stderr(), "{shown}");
+}
+
+/// What kind of error it is, for programs: the REST API's, or `no-server`; none where only its text tells.
+fn kind(error: &Error) -> Option<serde_json::Value> {
+    match error.downcast_ref::<ClientError>() {
+        Some(ClientError::Refused(problem)) => serde_json::to_value(problem.kind).ok(),
+        Some(ClientError::NoServer { .. }) => Some("no-server".into()),
+        _ => {
+            let problem = error.downcast_ref::<Problem>().map(|problem| problem.kind);
+            let own = error.downcast_ref::<kura_block::Error>().map(|error| error.kind().into());
+            serde_json::to_value(problem.or(own)?).ok()
+        }
+    }
 }
 
 fn no_server(server: &ServerUri, cause: &std::io::Error) -> (String, Option<String>) {

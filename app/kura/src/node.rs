@@ -6,17 +6,18 @@
 //! ```
 
 use crate::config;
-use crate::disks::{Book, Planned, prepare};
+use crate::disks::{Book, Planned, Usable};
 use crate::modelled::Modelled;
 use anyhow::{Context, Result, ensure};
 use kura_block::{Block, ControllerId, Runtime};
 use kura_controller::{
-    Config, Controller, Door, NewDisk, Node, Opener, PoolSpec, Replayed, Settings, door, journal_ranges,
+    Config, Controller, DiskClass, DiskFacts, Door, NewDisk, Node, Opener, PoolSpec, Replayed, Settings, check_fits,
+    door, journal_ranges,
 };
 use kura_disk::{Disk, Lock, Options};
 use kura_shared::InProcess;
 use kura_sim::Model;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf, absolute};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
@@ -24,15 +25,31 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use uuid::Uuid;
 
+/// The most controllers a pool gets unasked: each takes room for its journal on the fast disks, and of more than a few
+/// only those gain who have as many busy volumes.
+const CONTROLLERS: usize = 4;
+
 /// What a new pool is made as; it keeps this for ever.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Controllers; one a core unless it is said.
+    /// Controllers; one a core, up to a few, unless it is said.
     pub controllers: Option<u16>,
     /// Bytes in an extent.
     pub extent_bytes: u64,
     /// Bytes of each controller's journal.
     pub journal_bytes: u64,
+}
+
+impl Shape {
+    /// The pool it asks for, on a machine of so many cores.
+    fn spec(self, cores: usize) -> PoolSpec {
+        PoolSpec {
+            uuid: *Uuid::new_v4().as_bytes(),
+            extent_bytes: self.extent_bytes,
+            controllers: self.controllers.unwrap_or(cores.min(CONTROLLERS) as u16),
+            journal_bytes: self.journal_bytes,
+        }
+    }
 }
 
 impl From<&config::Pool> for Shape {
@@ -56,33 +73,35 @@ pub struct Running {
 }
 
 /// Makes a pool of these disks, and the sparse files among them, and notes in `book` where they are. Disks that are not
-/// blank are taken only with `force`.
+/// blank are taken only with `force`. What cannot become a pool is refused before anything is written.
 pub fn make_pool(planned: &[Planned], shape: Shape, force: bool, book: &Book) -> Result<()> {
-    let mut members = Vec::new();
+    let mut members: Vec<(Uuid, String, DiskClass, Usable)> = Vec::new();
+    let mut seen = BTreeSet::new();
     for disk in planned {
-        if let Some(parent) = disk.path.parent().filter(|_| disk.size.is_some()) {
-            std::fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
-        }
-        let path = prepare(&disk.path, disk.size, force)?;
-        let path = path.to_str().with_context(|| format!("{}: not UTF-8", path.display()))?.to_owned();
-        members.push((Uuid::new_v4(), path, disk.class));
+        let usable = Usable::find(&disk.path, disk.size, force)?;
+        // Two names of one file are one disk.
+        let real = usable.path.canonicalize().unwrap_or_else(|_| usable.path.clone());
+        ensure!(seen.insert(real), "{} is named twice: name each disk once", usable.path.display());
+        let path = usable.path.to_str().with_context(|| format!("{}: not UTF-8", usable.path.display()))?.to_owned();
+        members.push((Uuid::new_v4(), path, disk.class, usable));
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let spec = PoolSpec {
-        uuid: *Uuid::new_v4().as_bytes(),
-        extent_bytes: shape.extent_bytes,
-        controllers: shape.controllers.unwrap_or(cores.min(usize::from(u16::MAX)) as u16),
-        journal_bytes: shape.journal_bytes,
-    };
+    let spec = shape.spec(cores);
+    let facts = members.iter().map(|(_, path, class, usable)| {
+        let (class, size_bytes) = (*class, usable.size_bytes);
+        DiskFacts { path, class, size_bytes }
+    });
+    check_fits(&facts.collect::<Vec<_>>(), &spec)?;
+    members.iter().try_for_each(|(.., usable)| usable.make())?;
     kura_disk::run(|_| async {
         let mut disks = Vec::new();
-        for (uuid, path, class) in &members {
+        for (uuid, path, class, _) in &members {
             disks.push(NewDisk { path: path.clone(), device: open(path)?, class: *class, uuid: *uuid.as_bytes() });
         }
         fill_journals(&disks, &spec)?;
         kura_controller::format(&disks, &spec).await
     })??;
-    let paths = members.into_iter().map(|(uuid, path, _)| (uuid, path));
+    let paths = members.into_iter().map(|(uuid, path, ..)| (uuid, path));
     Ok(book.note(paths)?)
 }
 
@@ -215,4 +234,32 @@ pub fn limits(pool: &config::Pool, degraded: bool) -> Config {
     };
     let disk_timeout = Duration::from_secs(*pool.disk_timeout_s.get_ref());
     Config { settings, degraded, disk_timeout, ..Config::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::disks::default_disks;
+
+    #[test]
+    fn the_default_pool_fits_its_disks_on_any_machine() {
+        let disks: Vec<_> = default_disks().collect();
+        let facts: Vec<_> =
+            disks.iter().map(|(path, class, size)| DiskFacts { path, class: *class, size_bytes: size.0 }).collect();
+        let shape = Shape::from(&Config::default().pool);
+        for (cores, controllers) in [(1, 1), (2, 2), (8, 4), (64, 4), (1 << 20, 4)] {
+            let spec = shape.spec(cores);
+            assert_eq!(spec.controllers, controllers);
+            check_fits(&facts, &spec).unwrap();
+        }
+        for controllers in [8, 64] {
+            let refused = check_fits(&facts, &Shape { controllers: Some(controllers), ..shape }.spec(2)).unwrap_err();
+            let said = refused.to_string();
+            assert!(
+                said.contains(&format!("journals of {controllers} controllers")) && said.contains("fewer"),
+                "{said}"
+            );
+        }
+    }
 }

@@ -24,12 +24,17 @@ type Source = BoxStream<'static, kura_block::Result<Bytes>>;
 pub async fn bucket(client: &Client, out: Out, command: BucketCommand) -> Result<()> {
     match command {
         BucketCommand::Create { name } => {
-            out.show(&client.create_bucket(&name).await?, |bucket| format!("bucket {} is made", bucket.name))
+            out.show(&client.create_bucket(&name).await?, |bucket| format!("created bucket {}", bucket.name))
         }
         BucketCommand::List => out.show(client.buckets().await?.as_slice(), buckets),
-        BucketCommand::Delete { name } => {
-            client.delete_bucket(&name).await?;
-            out.show(&serde_json::json!({ "name": name }), |_| format!("bucket {name} is deleted"))
+        BucketCommand::Delete { name, dry_run } => {
+            if dry_run {
+                client.trial().delete_bucket(&name).await?;
+            } else {
+                client.delete_bucket(&name).await?;
+            }
+            let done = if dry_run { "would delete" } else { "deleted" };
+            out.show(&serde_json::json!({ "name": name, "dry_run": dry_run }), |_| format!("{done} bucket {name}"))
         }
     }
 }
@@ -64,13 +69,18 @@ pub async fn key(client: &Client, out: Out, command: KeyCommand) -> Result<()> {
             let new = NewKey { name, buckets: buckets.into_iter().map(grant).collect() };
             out.show(&client.create_key(&new).await?, |key| {
                 let secret = key.secret.as_deref().unwrap_or_default();
-                format!("key {} with the secret {secret} (told only now)", key.id)
+                format!("key {} with the secret {secret} (shown only once)", key.id)
             })
         }
         KeyCommand::List => out.show(client.keys().await?.as_slice(), keys),
-        KeyCommand::Revoke { id } => {
-            client.revoke_key(&id).await?;
-            out.show(&serde_json::json!({ "id": id }), |_| format!("key {id} is revoked"))
+        KeyCommand::Revoke { id, dry_run } => {
+            if dry_run {
+                client.trial().revoke_key(&id).await?;
+            } else {
+                client.revoke_key(&id).await?;
+            }
+            let done = if dry_run { "would revoke" } else { "revoked" };
+            out.show(&serde_json::json!({ "id": id, "dry_run": dry_run }), |_| format!("{done} key {id}"))
         }
     }
 }
@@ -106,10 +116,16 @@ pub async fn object(client: &Client, out: Out, command: ObjectCommand) -> Result
         ObjectCommand::Stat { object: ObjectName { bucket, key }, version } => {
             out.show(&client.object(&bucket, &key, version.as_deref()).await?, stat)
         }
-        ObjectCommand::Delete { object, version } => {
-            client.delete_object(&object.bucket, &object.key, version.as_deref()).await?;
-            let said = serde_json::json!({ "bucket": object.bucket, "key": object.key, "version": version });
-            out.show(&said, |_| format!("{object} is deleted"))
+        ObjectCommand::Delete { object, version, dry_run } => {
+            let ObjectName { bucket, key } = &object;
+            if dry_run {
+                client.trial().delete_object(bucket, key, version.as_deref()).await?;
+            } else {
+                client.delete_object(bucket, key, version.as_deref()).await?;
+            }
+            let said = serde_json::json!({ "bucket": bucket, "key": key, "version": version, "dry_run": dry_run });
+            let done = if dry_run { "would delete" } else { "deleted" };
+            out.show(&said, |_| format!("{done} {object}"))
         }
         ObjectCommand::Batch { file } => batch::batch(client, out, &file).await,
     }
@@ -120,7 +136,7 @@ async fn put(client: &Client, out: Out, args: PutArgs) -> Result<()> {
     let (source, size_bytes) = source(&file)?;
     let head = ObjectHead { content_type, metadata: metadata.into_iter().collect(), new };
     let stored = client.write_object(&bucket, &key, &head, size_bytes, source).await?;
-    out.show(&stored, |stored| format!("{bucket}/{key} is stored: {}", Size(stored.size_bytes)))
+    out.show(&stored, |stored| format!("stored {bucket}/{key}: {}", Size(stored.size_bytes)))
 }
 
 /// A file's bytes, or standard input's; and how many they are, where that is known.
@@ -160,7 +176,7 @@ async fn get(client: &Client, out: Out, object: &ObjectName, file: Option<&Path>
     let ObjectName { bucket, key } = object;
     let Some(file) = file else {
         if matches!(out, Out::Json) {
-            bail!("--json tells what was read, and the content is no JSON: name a file for it");
+            bail!("--json reports what was read, and the content is not JSON: name a file for the content");
         }
         let bytes = client.read_object(bucket, key, version, None).await?;
         return match copy(bytes, &mut stdout()).await {

@@ -171,6 +171,8 @@ impl Doors {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             data: data.path().display().to_string(),
             nbd: self.nbd.uris(),
+            s3: self.s3.as_ref().map(|(_, url)| url.clone()),
+            rest: self.admin_url,
             disks: Arc::<Book>::clone(&book),
             objects: objects.as_ref().map(Objects::desk),
             schedules: Arc::<Schedules>::clone(&schedules),
@@ -184,13 +186,12 @@ impl Doors {
             replayed: running.replayed,
             volumes: volumes.iter().map(|volume| volume.spec.name.as_str()).collect(),
             nbd: &admin.nbd,
-            admin: self.admin_url.as_deref(),
-            s3: self.s3.as_ref().map(|(_, url)| url.as_str()),
+            admin: admin.rest.as_deref(),
+            s3: admin.s3.as_deref(),
             key: key.as_deref(),
-        };
-        let greeting = greeting.to_string();
-        let (stop, stopping) = watch::channel(false);
-        let mut doors = JoinSet::new();
+        }
+        .to_string();
+        let ((stop, stopping), mut doors) = (watch::channel(false), JoinSet::new());
         let routes = kura_admin::router(admin);
         for (listener, access) in self.admin {
             doors.spawn(kura_admin::serve(listener, access, routes.clone(), stopping.clone()));
@@ -201,14 +202,13 @@ impl Doors {
             doors.spawn(kura_s3::serve(listener, service, stopping.clone()));
             doors.spawn(kura_s3::sweep(Arc::clone(&objects.directory), stopping.clone()));
         }
-        let tending = stopping.clone();
         doors.spawn(keeper.jobs().carry_out(stopping.clone()));
-        doors.spawn(self.nbd.serve(running.node.clone(), Arc::<Keeper>::clone(&keeper), stopping));
+        doors.spawn(self.nbd.serve(running.node.clone(), Arc::<Keeper>::clone(&keeper), stopping.clone()));
         let upkeep = tokio::spawn(keep_up(metrics));
-        doors.spawn(tend(running.node.clone(), book, tending.clone()));
-        doors.spawn(balance_work(running.node.clone(), balance, tending.clone()));
-        doors.spawn(space::watch_over(running.node.clone(), warn_at, pass, tending.clone()));
-        doors.spawn(carry_out(running.node.clone(), schedules, Arc::<Keeper>::clone(&keeper), tending));
+        doors.spawn(tend(running.node.clone(), book, stopping.clone()));
+        doors.spawn(balance_work(running.node.clone(), balance, stopping.clone()));
+        doors.spawn(space::watch_over(running.node.clone(), warn_at, pass, stopping.clone()));
+        doors.spawn(carry_out(running.node.clone(), schedules, Arc::<Keeper>::clone(&keeper), stopping));
         print(&format!("{greeting}\nready"))?;
         // Without systemd there is nobody to tell.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

@@ -34,6 +34,16 @@ impl Out {
     }
 }
 
+/// What a command did or, in a dry run, would do.
+#[derive(Serialize)]
+pub struct Deed<T> {
+    /// True when nothing was done.
+    pub dry_run: bool,
+    /// What it is about, as it is now; after a deletion, as it was.
+    #[serde(flatten)]
+    pub of: T,
+}
+
 /// Prints lines to standard output; a reader that went away wants no more.
 pub fn print(text: &str) -> Result<()> {
     match writeln!(stdout().lock(), "{}", text.trim_end()) {
@@ -89,7 +99,7 @@ pub fn volumes(volumes: &[Volume]) -> String {
         "CONTROLLER>",
         "CLIENTS>",
         "SNAPSHOTS>",
-        "MADE OF",
+        "CLONE OF",
     ];
     table(&header, volumes.iter().map(volume_row))
 }
@@ -142,8 +152,19 @@ fn recording_row(recording: &Recording) -> Vec<String> {
 
 /// Disks, a line each.
 pub fn disks(disks: &[Disk]) -> String {
-    let header =
-        ["ID>", "CLASS", "STATE", "SIZE>", "DATA>", "FREE>", "TO MOVE>", "JOURNALS>", "ERRORS>", "BAD SUMS>", "PATH"];
+    let header = [
+        "ID>",
+        "CLASS",
+        "STATE",
+        "SIZE>",
+        "DATA>",
+        "FREE>",
+        "TO MOVE>",
+        "JOURNALS>",
+        "ERRORS>",
+        "CHECKSUM ERRORS>",
+        "PATH",
+    ];
     table(&header, disks.iter().map(disk_row))
 }
 
@@ -281,19 +302,26 @@ pub fn status(status: &Status) -> String {
     lines.push(format!("pool    {}", pool_line(&status.pool)));
     lines.extend(space::warning(&status.pool).map(|warning| format!("warning {warning}")));
     lines.extend(status.nbd.iter().map(|uri| format!("nbd     {uri}")));
+    lines.extend(status.s3.iter().map(|url| format!("s3      {url}")));
+    lines.extend(status.rest.iter().map(|url| format!("rest    {url}/api/v1/")));
     lines.extend([String::new(), volumes(&status.volumes), controllers(&status.controllers)]);
     lines.join("\n")
 }
 
 /// What a check found.
 pub fn check(result: &CheckResult) -> String {
-    let CheckResult { volumes, blocks, repaired, violations } = result;
-    let repaired = if *repaired > 0 { format!(", {repaired} put right from another copy") } else { String::new() };
+    let CheckResult { volumes, blocks, dry_run, repaired, violations } = result;
+    let repaired = match (repaired, dry_run) {
+        (0, _) => String::new(),
+        (_, true) => format!(", {repaired} to be repaired: `kura check` does so"),
+        (_, false) => format!(", {repaired} repaired"),
+    };
     let scope = format!("{volumes} volumes checked, {blocks} blocks verified{repaired}");
-    if violations.is_empty() {
-        return scope + ": all is well";
+    match (violations.is_empty(), repaired.is_empty() || !dry_run) {
+        (true, true) => scope + ": all is well",
+        (true, false) => scope,
+        (false, _) => format!("{scope}; problems:\n  {}", violations.join("\n  ")),
     }
-    format!("{scope}; this does not hold:\n  {}", violations.join("\n  "))
 }
 
 /// A duration in its two largest units.

@@ -4,10 +4,10 @@ pub mod policy;
 pub mod schedule;
 
 use crate::cli::{ScheduleCommand, SnapshotCommand};
-use crate::show::{Out, table};
+use crate::show::{Deed, Out, table};
 use crate::size::Size;
 use anyhow::Result;
-use kura_admin::{ByteRange, Client, NewClone, NewSnapshots, Snapshot, SnapshotSchedule};
+use kura_admin::{ByteRange, Client, ClientError, NewClone, NewSnapshots, Snapshot, SnapshotSchedule, Volume};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -16,17 +16,29 @@ pub async fn snapshot(client: &Client, out: Out, command: SnapshotCommand) -> Re
     match command {
         SnapshotCommand::Create { names, read_only } => {
             let made = client.create_snapshots(&NewSnapshots { names, read_only }).await?;
-            out.show(made.as_slice(), |made| lines(made, "made"))
+            out.show(made.as_slice(), |made| lines(made, "created"))
         }
         SnapshotCommand::List { volume } => out.show(client.snapshots(volume.as_deref()).await?.as_slice(), snapshots),
-        SnapshotCommand::Delete { names, force } => delete(client, out, &names, force).await,
-        SnapshotCommand::Rollback { name, force } => {
-            let volume = client.roll_back(&name, force).await?;
-            out.show(&volume, |volume| format!("volume {} is what {name} is", volume.name))
+        SnapshotCommand::Delete { names, force, dry_run } => delete(client, out, &names, force, dry_run).await,
+        SnapshotCommand::Rollback { name, force, dry_run } => {
+            let volume = if dry_run {
+                client.trial().roll_back(&name, force).await?;
+                let of = client.snapshot(&name).await?.volume;
+                client.volume(&of).await?
+            } else {
+                client.roll_back(&name, force).await?
+            };
+            out.show(&Deed { dry_run, of: volume }, |Deed { of: Volume { name: volume, .. }, .. }| {
+                if dry_run {
+                    format!("would roll volume {volume} back to {name}: what was written since would be lost")
+                } else {
+                    format!("rolled volume {volume} back to {name}")
+                }
+            })
         }
         SnapshotCommand::Clone { name, clone } => {
             let volume = client.clone_snapshot(&name, NewClone { name: clone }).await?;
-            out.show(&volume, |volume| format!("volume {} of {} is made", volume.name, Size(volume.size_bytes)))
+            out.show(&volume, |volume| format!("created volume {} of {}", volume.name, Size(volume.size_bytes)))
         }
         SnapshotCommand::Diff { earlier, later } => out.show(&diff(client, earlier, later).await?, changes),
         SnapshotCommand::Schedule(command) => schedule_of(client, out, command).await,
@@ -34,13 +46,18 @@ pub async fn snapshot(client: &Client, out: Out, command: SnapshotCommand) -> Re
 }
 
 /// Deletes one after the other; what is deleted is told even where the next one cannot be.
-async fn delete(client: &Client, out: Out, names: &[String], force: bool) -> Result<()> {
+async fn delete(client: &Client, out: Out, names: &[String], force: bool, dry_run: bool) -> Result<()> {
     let mut deleted = Vec::new();
     let mut failed = Ok(());
     for name in names {
         let one = async {
             let snapshot = client.snapshot(name).await?;
-            client.delete_snapshot(name, force).await.map(|()| snapshot)
+            if dry_run {
+                client.trial().delete_snapshot(name, force).await?;
+            } else {
+                client.delete_snapshot(name, force).await?;
+            }
+            Ok::<_, ClientError>(Deed { dry_run, of: snapshot })
         };
         match one.await {
             Ok(snapshot) => deleted.push(snapshot),
@@ -51,14 +68,17 @@ async fn delete(client: &Client, out: Out, names: &[String], force: bool) -> Res
         }
     }
     if !deleted.is_empty() {
-        out.show(deleted.as_slice(), |deleted| lines(deleted, "deleted"))?;
+        out.show(deleted.as_slice(), |deleted| {
+            let done = if dry_run { "would delete" } else { "deleted" };
+            lines(deleted.iter().map(|deed| &deed.of), done)
+        })?;
     }
     Ok(failed?)
 }
 
-fn lines(snapshots: &[Snapshot], done: &str) -> String {
-    let line = |snapshot: &Snapshot| format!("snapshot {} of {} is {done}", snapshot.name, Size(snapshot.size_bytes));
-    snapshots.iter().map(line).collect::<Vec<_>>().join("\n")
+fn lines<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>, done: &str) -> String {
+    let line = |snapshot: &Snapshot| format!("{done} snapshot {} of {}", snapshot.name, Size(snapshot.size_bytes));
+    snapshots.into_iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Snapshots, a line each.

@@ -62,6 +62,8 @@ async fn serve(data: &DataDir) -> Served {
         version: "1.2.3".to_owned(),
         data: data.path().display().to_string(),
         nbd: vec![],
+        s3: None,
+        rest: Some("http://127.0.0.1:1".to_owned()),
         disks: Arc::new(book),
         objects: None,
         schedules: Arc::new(Schedules::open(data).unwrap()),
@@ -149,7 +151,7 @@ async fn a_check_is_a_job_that_is_followed_to_its_end() {
     let served = serve(&data).await;
     served.client.create_volume(&volume("a", 8)).await.unwrap();
     served.write("a").await;
-    let job = served.client.check(CheckRequest { data: true }).await.unwrap();
+    let job = served.client.check(CheckRequest { data: true, dry_run: false }).await.unwrap();
     let mut seen = 0;
     let ended = served.client.follow(job.id, |_| seen += 1).await.unwrap();
     let result = ended.result.unwrap();

@@ -36,7 +36,7 @@ pub async fn trace(client: &Client, out: Out, command: TraceCommand) -> Result<(
         }
         TraceCommand::Export { volume, format, output: None } => {
             if matches!(out, Out::Json) {
-                bail!("--json tells what an export came to, and a trace is no JSON: name a file for it with -o");
+                bail!("--json reports on the export, and a trace is not JSON: name a file for the trace with -o");
             }
             let (exported, _) = export(client, volume, format, Pipe(stdout())).await?;
             exported.warn(out);

@@ -137,6 +137,11 @@ impl Label {
     }
 }
 
+/// True when `start`, the first bytes of a disk, has a label of any version in one of its two places.
+pub fn has_label(start: &[u8]) -> bool {
+    [0, BLOCK_BYTES].iter().any(|at| start.get(*at..).is_some_and(|label| label.starts_with(&MAGIC)))
+}
+
 /// The newest label of a disk; `None` where there is none. An error only when neither copy can be read.
 pub async fn read_label(device: &dyn Block) -> Result<Option<Label>> {
     let mut newest: Option<Label> = None;

@@ -1,6 +1,6 @@
 //! What a node tells about itself. Plain data; sizes are bytes.
 
-use kura_array::{Class, Layout, Shape};
+use kura_array::{Class, Shape};
 use kura_volume::{Sharing, SharingCounters, Spec, Stops, SvolStatus};
 
 pub use kura_volume::Report as CheckReport;
@@ -93,24 +93,6 @@ pub struct PoolInfo {
     pub free_bytes: u64,
     /// Its disks, by number.
     pub disks: Vec<DiskInfo>,
-}
-
-/// From how many disks of the slow class on volumes are made with hot mirroring.
-const HOT_MIRROR_DISKS: usize = 3;
-
-impl PoolInfo {
-    /// The layout of volumes for which nobody asks for another: hot mirroring where there are disks for it, and at least
-    /// two copies in any case.
-    pub fn layout(&self) -> Layout {
-        let slow = self.disks.iter().filter(|disk| disk.takes_data && disk.class == Class::Slow).count();
-        if slow >= HOT_MIRROR_DISKS { Layout::HotMirror } else { Layout::Mirror }
-    }
-
-    /// As [`PoolInfo::layout`], for volumes that a server makes for itself: they are made on a single disk, too.
-    pub fn own_layout(&self) -> Layout {
-        let disks = self.disks.iter().filter(|disk| disk.takes_data).count();
-        if disks > 1 { self.layout() } else { Layout::None }
-    }
 }
 
 /// A controller.

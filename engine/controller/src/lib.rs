@@ -27,15 +27,18 @@ pub use controller::{Config, Controller, Opener};
 pub use door::{Door, Inbox, door};
 pub use info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
 pub use kura_array::hot::HotSettings;
-pub use kura_array::{Class as DiskClass, Layout, Shape};
+pub use kura_array::{Class as DiskClass, Layout, Shape, has_label};
 pub use kura_journal::Limits as JournalLimits;
 pub use kura_tier::{Reason as TierReason, Settings as TierSettings, Standing as TierStanding, Tier};
 pub use kura_volume::{
-    Changes, Hits, Pin, RegionUse, Replayed, Saving, Settings, SharedPool, Sharing, SharingCounters, SnapshotSpec,
-    Space, Spec as VolumeSpec, Stops, SvolStatus, TierMove, TierRules, TierSetup, TierStatus, TierWhy, WhenFull,
+    Changes, Check, Hits, Pin, RegionUse, Replayed, Saving, Settings, SharedPool, Sharing, SharingCounters,
+    SnapshotSpec, Space, Spec as VolumeSpec, Stops, SvolStatus, TierMove, TierRules, TierSetup, TierStatus, TierWhy,
+    WhenFull,
 };
 pub use moving::{Balancer, Drained, Moved};
 pub use node::Node;
-pub use pool::{NewDisk, PoolSpec, format, journal_ranges};
+pub use pool::{
+    DiskFacts, EXTENT_MAX_BYTES, FoundDisk, FoundPool, NewDisk, PoolSpec, check_fits, format, journal_ranges, survey,
+};
 pub use recording::{Entry as RecordedRequest, Op as RecordedOp, RecordedRequests, RecordingInfo};
 pub use tiering::{TierConfig, TierInfo, TierMoveInfo, TierWhyInfo};

@@ -31,8 +31,22 @@ impl Controller {
         Self::shape(label).region_bytes() * u64::from(label.controllers)
     }
 
+    /// What is to lie where on a new disk of the pool. One of a class that carries journals has room for them.
+    fn plan(label: &Label, path: &str, class: Class, size_bytes: u64) -> Result<Plan> {
+        let carries = label.members.iter().any(|member| member.class == class && member.journal.is_some());
+        let journals_bytes = if carries { Self::journals_bytes(label) } else { 0 };
+        let plan = Plan::of(size_bytes, label.plan.extent_bytes, journals_bytes)?;
+        if plan.extents == 0 {
+            return Err(Error::invalid(format!(
+                "{path}: too small for an extent of {} bytes beside {journals_bytes} bytes of journals",
+                plan.extent_bytes
+            )));
+        }
+        Ok(plan)
+    }
+
     /// Writes the labels of a pool that grows by a disk: the new one first, so that every label names labelled disks.
-    /// A disk of a class that carries journals has room for them. Returns the new disk's number.
+    /// Returns the new disk's number.
     pub(crate) async fn label_new_disk(&self, path: &str, class: Class, uuid: [u8; 16]) -> Result<DeviceId> {
         let device = (self.opener)(path)?;
         if read_label(&*device).await?.is_some() {
@@ -41,15 +55,7 @@ impl Controller {
             )));
         }
         let mut label = self.pool.borrow().label.clone();
-        let carries = label.members.iter().any(|member| member.class == class && member.journal.is_some());
-        let journals_bytes = if carries { Self::journals_bytes(&label) } else { 0 };
-        let plan = Plan::of(device.geometry().size_bytes, label.plan.extent_bytes, journals_bytes)?;
-        if plan.extents == 0 {
-            return Err(Error::invalid(format!(
-                "{path}: too small for an extent of {} bytes beside {journals_bytes} bytes of journals",
-                plan.extent_bytes
-            )));
-        }
+        let plan = Self::plan(&label, path, class, device.geometry().size_bytes)?;
         let id = DeviceId(label.members.len() as u16);
         label.members.push(LabelMember { uuid, class, journal: None, gone: false, extents: plan.extents });
         label.generation = self.next_generation();
@@ -212,21 +218,28 @@ impl Node {
         joined.await?.pop().ok_or_else(|| Error::retry("no controller serves"))
     }
 
-    /// Lets a disk leave the pool: from now on it takes nothing new, what it holds moves to the others, and then
-    /// [`Node::tend`] makes the pool forget it. Refused when the others have no room.
-    pub async fn remove_disk(&self, disk: DeviceId) -> Result<()> {
-        let _alone = self.membership.lock().await;
+    /// Refuses what [`Node::remove_disk`] refuses. `instead` is a disk of its class that joins before: its path
+    /// and its size in bytes.
+    pub async fn check_remove_disk(&self, disk: DeviceId, instead: Option<(String, u64)>) -> Result<()> {
         let pool = self.pool().await?;
         let named = pool.disks.iter().find(|info| info.id == disk.0);
         let named = named.ok_or_else(|| Error::missing(format!("disk {}: no such disk", disk.0)))?;
+        let joins = instead.is_some();
+        let joining_bytes = match instead {
+            Some((path, size_bytes)) => self.data_bytes(path, named.class, size_bytes).await?,
+            None => 0,
+        };
+        // Where no disk is slow, all take data.
+        let class_takes_data = named.class == Class::Slow || pool.disks.iter().all(|info| info.class == Class::Fast);
         let elsewhere: Vec<_> = pool.disks.iter().filter(|info| info.id != disk.0 && info.takes_data).collect();
-        let free_bytes: u64 = elsewhere.iter().map(|info| info.free_bytes).sum();
+        let free_bytes = elsewhere.iter().map(|info| info.free_bytes).sum::<u64>()
+            + if class_takes_data { joining_bytes } else { 0 };
+        let left = elsewhere.len() + usize::from(joins && class_takes_data);
         let width = self.volumes().await?.iter().map(|volume| volume.shape.width()).max().unwrap_or(1);
-        if elsewhere.len() < width && named.data_bytes > 0 {
+        if left < width && named.data_bytes > 0 {
             return Err(Error::full(format!(
-                "disk {}: {} disks of data would be left, and volumes here lie on {width}: add a disk first",
-                disk.0,
-                elsewhere.len()
+                "disk {}: {left} disks of data would be left, and volumes here lie on {width}: add a disk first",
+                disk.0
             )));
         }
         let used_bytes = named.data_bytes - named.free_bytes;
@@ -238,7 +251,7 @@ impl Node {
             )));
         }
         let working = |info: &&DiskInfo| info.id != disk.0 && info.journals > 0 && info.state == DiskState::Healthy;
-        if named.journals > 0 && pool.disks.iter().filter(working).count() < JOURNAL_COPIES {
+        if named.journals > 0 && !joins && pool.disks.iter().filter(working).count() < JOURNAL_COPIES {
             let to = self.first(move |controller| Box::pin(async move { Ok(controller.successor(disk)) })).await?;
             if to.is_none() {
                 return Err(Error::full(format!(
@@ -247,6 +260,23 @@ impl Node {
                 )));
             }
         }
+        Ok(())
+    }
+
+    /// Bytes for volumes' data on a disk that joins.
+    async fn data_bytes(&self, path: String, class: Class, size_bytes: u64) -> Result<u64> {
+        let plan = move |controller: Rc<Controller>| -> Local<'static, Result<u64>> {
+            let plan = Controller::plan(&controller.pool.borrow().label, &path, class, size_bytes);
+            Box::pin(std::future::ready(plan.map(|plan| u64::from(plan.extents) * plan.extent_bytes)))
+        };
+        self.first(plan).await
+    }
+
+    /// Lets a disk leave the pool: from now on it takes nothing new, what it holds moves to the others, and then
+    /// [`Node::tend`] makes the pool forget it. Refused when the others have no room.
+    pub async fn remove_disk(&self, disk: DeviceId) -> Result<()> {
+        let _alone = self.membership.lock().await;
+        self.check_remove_disk(disk, None).await?;
         self.ask_all(move |controller| Box::pin(async move { controller.store().leave_disk(disk).await })).await?;
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::info::{CheckReport, ControllerInfo, DiskState, PoolInfo, VolumeInfo};
 use crate::{Controller, Door};
 use futures::future::try_join_all;
 use kura_block::{DeviceId, Error, Local, Result};
-use kura_volume::{Space, Spec};
+use kura_volume::{Check, Space, Spec};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::{Mutex, RwLock};
@@ -70,8 +70,8 @@ impl Node {
         self.doors[least].call(work).await?
     }
 
-    /// Changes a volume's size; smaller only with `shrink`.
-    pub async fn resize_volume(&self, name: &str, size_bytes: u64, shrink: bool) -> Result<VolumeInfo> {
+    /// The door of a volume's owner, where the volume may be of that size.
+    async fn resizable(&self, name: &str, size_bytes: u64, shrink: bool) -> Result<Door> {
         let (door, volume) = self.find(name).await?;
         if size_bytes < volume.spec.size_bytes && !shrink {
             return Err(Error::invalid(format!(
@@ -80,14 +80,27 @@ impl Node {
             )));
         }
         let name = name.to_owned();
+        door.call(move |controller| Box::pin(async move { controller.store().check_resize(&name, size_bytes) }))
+            .await??;
+        Ok(door)
+    }
+
+    /// Refuses what [`Node::resize_volume`] refuses before it begins.
+    pub async fn check_resize_volume(&self, name: &str, size_bytes: u64, shrink: bool) -> Result<()> {
+        self.resizable(name, size_bytes, shrink).await.map(drop)
+    }
+
+    /// Changes a volume's size; smaller only with `shrink`.
+    pub async fn resize_volume(&self, name: &str, size_bytes: u64, shrink: bool) -> Result<VolumeInfo> {
+        let (door, name) = (self.resizable(name, size_bytes, shrink).await?, name.to_owned());
         door.call(move |controller| {
             Box::pin(async move { Ok(controller.describe(controller.store().resize(&name, size_bytes).await?)) })
         })
         .await?
     }
 
-    /// Deletes a volume; `Busy` when a client has it open and not `force`.
-    pub async fn delete_volume(&self, name: &str, force: bool) -> Result<()> {
+    /// The door of a volume's owner, where no client has the volume open, or it is to be deleted all the same.
+    async fn unopened(&self, name: &str, force: bool) -> Result<Door> {
         let (door, volume) = self.find(name).await?;
         if volume.open > 0 && !force {
             let open = volume.open;
@@ -95,7 +108,18 @@ impl Node {
                 "volume {name}: {open} clients have it open: disconnect them, or say --force"
             )));
         }
-        let name = name.to_owned();
+        Ok(door)
+    }
+
+    /// Refuses what [`Node::delete_volume`] refuses.
+    pub async fn check_delete_volume(&self, name: &str, force: bool) -> Result<()> {
+        let (door, name) = (self.unopened(name, force).await?, name.to_owned());
+        door.call(move |controller| Box::pin(async move { controller.store().check_delete(&name) })).await?
+    }
+
+    /// Deletes a volume; `Busy` when a client has it open and not `force`.
+    pub async fn delete_volume(&self, name: &str, force: bool) -> Result<()> {
+        let (door, name) = (self.unopened(name, force).await?, name.to_owned());
         let recorded =
             door.call(move |controller| Box::pin(async move { controller.delete_volume(&name).await })).await??;
         drop(recorded);
@@ -152,11 +176,11 @@ impl Node {
         Ok(())
     }
 
-    /// Checks every table and, with `data`, every copy of every written block.
-    pub async fn check(&self, data: bool) -> Result<CheckReport> {
+    /// Checks every table and, as far as is asked, every copy of every written block.
+    pub async fn check(&self, check: Check) -> Result<CheckReport> {
         let reports =
-            self.ask_all(move |controller| Box::pin(async move { controller.store().check(data).await })).await?;
-        let mut all = CheckReport::default();
+            self.ask_all(move |controller| Box::pin(async move { controller.store().check(check).await })).await?;
+        let mut all = CheckReport { dry_run: check != Check::Repair, ..CheckReport::default() };
         for report in reports {
             all.volumes += report.volumes;
             all.blocks += report.blocks;

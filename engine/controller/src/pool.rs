@@ -1,5 +1,6 @@
 //! Making a pool on disks, and putting one together from the disks that are found.
 
+use crate::Opener;
 use futures::future::try_join_all;
 use kura_array::{Class, JournalPart, Label, LabelMember, Member, Plan, read_label, write_label};
 use kura_block::{Block, DeviceId, Error, Result};
@@ -21,6 +22,23 @@ pub struct NewDisk {
     pub uuid: [u8; 16],
 }
 
+/// What a pool's plan needs to know of a disk.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskFacts<'a> {
+    /// Where it is: for messages.
+    pub path: &'a str,
+    /// What it is used for.
+    pub class: Class,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+impl NewDisk {
+    fn facts(&self) -> DiskFacts<'_> {
+        DiskFacts { path: &self.path, class: self.class, size_bytes: self.device.geometry().size_bytes }
+    }
+}
+
 /// A pool to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolSpec {
@@ -34,6 +52,8 @@ pub struct PoolSpec {
     pub journal_bytes: u64,
 }
 
+/// The largest extent that a pool may have.
+pub const EXTENT_MAX_BYTES: u64 = *Plan::EXTENT_RANGE_BYTES.end();
 /// Copies of each journal at most.
 pub(crate) const JOURNAL_COPIES: usize = 2;
 /// The smallest area for a controller's tables.
@@ -45,36 +65,53 @@ const TABLES_EXTENT_BYTES: u64 = 2 * 25;
 /// does well to fill them with zeroes first: a journal that must not wait for a file system's metadata is several times
 /// as fast.
 pub fn journal_ranges(disks: &[NewDisk], spec: &PoolSpec) -> Vec<(usize, Range<u64>)> {
-    let region_bytes = shape_for(disks, spec).region_bytes();
+    let disks: Vec<_> = disks.iter().map(NewDisk::facts).collect();
+    let region_bytes = shape_for(&disks, spec).region_bytes();
     let range = Label::journal_at(0, region_bytes)..Label::journal_at(spec.controllers, region_bytes);
-    journal_disks(disks).into_iter().map(|disk| (disk, range.clone())).collect()
+    journal_disks(&disks).into_iter().map(|disk| (disk, range.clone())).collect()
 }
 
-/// Makes a pool: everything on the disks is lost. The journals lie on the first two fast disks, or on the first two
-/// where there is no fast one.
-pub async fn format(disks: &[NewDisk], spec: &PoolSpec) -> Result<()> {
+/// Refuses a pool that such disks cannot be made into: to be asked before anything is written.
+pub fn check_fits(disks: &[DiskFacts<'_>], spec: &PoolSpec) -> Result<()> {
+    plans(disks, spec).map(drop)
+}
+
+/// What is to lie where on each disk.
+fn plans(disks: &[DiskFacts<'_>], spec: &PoolSpec) -> Result<Vec<Plan>> {
     if disks.is_empty() {
         return Err(Error::invalid("a pool without disks: give at least one"));
     }
     if spec.controllers == 0 {
         return Err(Error::invalid("a pool without controllers: give at least one"));
     }
-    let shape = shape_for(disks, spec);
-    let carriers = journal_disks(disks);
-    let mut plans = Vec::new();
-    for (id, disk) in disks.iter().enumerate() {
-        let journals = if carriers.contains(&id) { shape.region_bytes() * u64::from(spec.controllers) } else { 0 };
-        let plan = Plan::of(disk.device.geometry().size_bytes, spec.extent_bytes, journals)?;
-        if plan.extents == 0 {
-            let bytes = disk.device.geometry().size_bytes;
-            return Err(Error::invalid(format!(
-                "{}: {bytes} bytes leave no extent of {} beside {journals} bytes of journals: give a larger disk, smaller \
-                 extents or a smaller journal",
-                disk.path, spec.extent_bytes
-            )));
+    let (region_bytes, carriers) = (shape_for(disks, spec).region_bytes(), journal_disks(disks));
+    let plan = |(id, disk): (usize, &DiskFacts<'_>)| {
+        let controllers = if carriers.contains(&id) { spec.controllers } else { 0 };
+        let plan = Plan::of(disk.size_bytes, spec.extent_bytes, region_bytes * u64::from(controllers))?;
+        if plan.extents > 0 {
+            return Ok(plan);
         }
-        plans.push(plan);
-    }
+        let DiskFacts { path, size_bytes, .. } = disk;
+        Err(Error::invalid(match controllers {
+            0 => format!(
+                "{path}: {size_bytes} bytes are too few for an extent of {}: give a larger disk",
+                spec.extent_bytes
+            ),
+            _ => format!(
+                "{path}: {size_bytes} bytes have no room for an extent of {} beside the journals of {controllers} \
+                 controllers, {region_bytes} bytes each: give a larger disk, fewer controllers or a smaller journal",
+                spec.extent_bytes
+            ),
+        }))
+    };
+    disks.iter().enumerate().map(plan).collect()
+}
+
+/// Makes a pool: everything on the disks is lost. The journals lie on the first two fast disks, or on the first two
+/// where there is no fast one.
+pub async fn format(disks: &[NewDisk], spec: &PoolSpec) -> Result<()> {
+    let facts: Vec<_> = disks.iter().map(NewDisk::facts).collect();
+    let (plans, shape, carriers) = (plans(&facts, spec)?, shape_for(&facts, spec), journal_disks(&facts));
     let members: Vec<_> = disks
         .iter()
         .enumerate()
@@ -108,19 +145,71 @@ pub async fn format(disks: &[NewDisk], spec: &PoolSpec) -> Result<()> {
     Ok(())
 }
 
-fn shape_for(disks: &[NewDisk], spec: &PoolSpec) -> Shape {
-    let bytes: u64 = disks.iter().map(|disk| disk.device.geometry().size_bytes).sum();
+fn shape_for(disks: &[DiskFacts<'_>], spec: &PoolSpec) -> Shape {
+    let bytes: u64 = disks.iter().map(|disk| disk.size_bytes).sum();
     let tables_bytes = (bytes / spec.extent_bytes.max(1) * TABLES_EXTENT_BYTES).max(TABLES_MIN_BYTES);
     Shape { tables_bytes: tables_bytes.next_multiple_of(1 << 20), ring_bytes: spec.journal_bytes }
 }
 
-fn journal_disks(disks: &[NewDisk]) -> Vec<usize> {
+fn journal_disks(disks: &[DiskFacts<'_>]) -> Vec<usize> {
     let fast: Vec<_> = (0..disks.len()).filter(|id| disks[*id].class == Class::Fast).take(JOURNAL_COPIES).collect();
     if fast.is_empty() { (0..disks.len()).take(JOURNAL_COPIES).collect() } else { fast }
 }
 
 /// A disk as it was found: its path, and the device.
 pub(crate) type Found = (String, Rc<dyn Block>);
+
+/// A disk of a pool, as the pool's labels know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundDisk {
+    /// Its number.
+    pub id: u16,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// What it is used for.
+    pub class: Class,
+    /// True when it carries journals.
+    pub has_journals: bool,
+    /// Where it was found; `None` when it is away.
+    pub path: Option<String>,
+}
+
+/// A pool, as its labels tell it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundPool {
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// How often its membership has changed, counted from 1.
+    pub generation: u64,
+    /// Its controllers.
+    pub controllers: u16,
+    /// Its disks, by number; those that have left it are not among them.
+    pub disks: Vec<FoundDisk>,
+}
+
+/// Finds out which pool the disks at `paths` make up, from their labels alone. Refuses disks of several pools, without a
+/// label, or named twice; which disks are away the answer tells.
+pub async fn survey(paths: &[String], opener: &Opener) -> Result<FoundPool> {
+    let mut found = Vec::new();
+    for path in paths {
+        let device = opener(path)?;
+        if read_label(&*device).await.map_err(|error| error.at(path))?.is_none() {
+            return Err(Error::invalid(format!("{path}: no kura label: it is not a disk of a pool")));
+        }
+        found.push((path.clone(), device));
+    }
+    let Assembled { label, found, .. } = assemble(found).await?;
+    let disks = label.members.iter().zip(found).enumerate().filter(|(_, (member, _))| !member.gone);
+    let disks = disks.map(|(id, (member, found))| FoundDisk {
+        id: id as u16,
+        uuid: member.uuid,
+        class: member.class,
+        has_journals: member.journal.is_some(),
+        path: found.map(|(path, _)| path),
+    });
+    let disks = disks.collect();
+    Ok(FoundPool { uuid: label.pool, generation: label.generation, controllers: label.controllers, disks })
+}
 
 /// A pool put together from the disks that were found.
 pub(crate) struct Assembled {

@@ -2,7 +2,7 @@
 
 use crate::info::VolumeInfo;
 use crate::moving::Place;
-use crate::{Controller, Node};
+use crate::{Controller, Door, Node};
 use futures::future::join_all;
 use kura_block::{Error, Kind, Local, Result};
 use kura_volume::{Changes, HeldWrites, SnapshotSpec};
@@ -124,9 +124,8 @@ impl Node {
         Ok(())
     }
 
-    /// Makes a volume what one of its snapshots is, at once; the data follows in the background. `Busy` while a client has
-    /// the volume open and not `force`.
-    pub async fn roll_back(&self, snapshot: &str, force: bool) -> Result<VolumeInfo> {
+    /// The door of a snapshot's owner, where its volume may be rolled back to it.
+    async fn rollable(&self, snapshot: &str, force: bool) -> Result<Door> {
         let (door, info) = self.find(snapshot).await?;
         let of = info.svol.ok_or_else(|| Error::invalid(format!("{snapshot}: is no snapshot: give VOLUME@NAME")))?;
         let (_, volume) = self.find(&of.pvol).await?;
@@ -137,6 +136,19 @@ impl Node {
             )));
         }
         let snapshot = snapshot.to_owned();
+        door.call(move |controller| Box::pin(async move { controller.store().check_roll_back(&snapshot) })).await??;
+        Ok(door)
+    }
+
+    /// Refuses what [`Node::roll_back`] refuses.
+    pub async fn check_roll_back(&self, snapshot: &str, force: bool) -> Result<()> {
+        self.rollable(snapshot, force).await.map(drop)
+    }
+
+    /// Makes a volume what one of its snapshots is, at once; the data follows in the background. `Busy` while a client has
+    /// the volume open and not `force`.
+    pub async fn roll_back(&self, snapshot: &str, force: bool) -> Result<VolumeInfo> {
+        let (door, snapshot) = (self.rollable(snapshot, force).await?, snapshot.to_owned());
         door.call(move |controller| -> Local<'static, Result<VolumeInfo>> {
             Box::pin(async move { Ok(controller.describe(controller.store().roll_back(&snapshot).await?)) })
         })

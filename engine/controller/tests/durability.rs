@@ -6,8 +6,8 @@
 use futures::future::{Either, select};
 use kura_block::{Block, Buf, ControllerId, DeviceId, Kind, Result, Runtime};
 use kura_controller::{
-    Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, PoolSpec, Settings, SnapshotSpec,
-    VolumeSpec, WhenFull, format,
+    Check, Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, PoolSpec, Settings,
+    SnapshotSpec, VolumeSpec, WhenFull, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, Discard, DiskSpec, FaultKind, FaultPlan, Outcome, Sim, SimDisk};
@@ -108,7 +108,7 @@ async fn reads(device: &dyn Block, number: usize, byte: u8) -> bool {
 
 /// Checks everything; how many blocks had to be written again.
 async fn check(controller: &Controller) -> u64 {
-    let report = controller.store().check(true).await.unwrap();
+    let report = controller.store().check(Check::Repair).await.unwrap();
     assert!(report.violations.is_empty(), "{:#?}", report.violations);
     report.repaired
 }

@@ -7,8 +7,8 @@
 
 use kura_block::{Block, Buf, ControllerId, DeviceId, Runtime};
 use kura_controller::{
-    Config, Controller, DiskClass, DiskState, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, VolumeSpec,
-    door, format,
+    Check, Config, Controller, DiskClass, DiskState, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings,
+    VolumeSpec, door, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
@@ -131,7 +131,7 @@ impl Rig {
                 });
                 assert!(read.await.unwrap().unwrap() == Self::content(volume), "volume {volume}");
             }
-            let report = node.check(true).await.unwrap();
+            let report = node.check(Check::Repair).await.unwrap();
             assert!(report.violations.is_empty(), "{:#?}", report.violations);
         });
     }

@@ -7,8 +7,8 @@
 
 use kura_block::{Block, Buf, ControllerId, Kind, Runtime};
 use kura_controller::{
-    Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, SnapshotSpec, VolumeSpec,
-    door, format,
+    Check, Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, SnapshotSpec,
+    VolumeSpec, door, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
@@ -172,7 +172,7 @@ fn a_volume_with_a_hot_area_goes_cold_and_is_hot_again_where_it_went() {
             moved.unwrap();
             assert!(hot_bytes(&controllers, from) < before, "turn {turn}: it left something hot");
             for controller in &controllers {
-                let report = controller.store().check(true).await.unwrap();
+                let report = controller.store().check(Check::Repair).await.unwrap();
                 assert!(report.violations.is_empty(), "turn {turn}: {:#?}", report.violations);
             }
         }
@@ -193,7 +193,7 @@ fn a_volume_with_a_hot_area_goes_cold_and_is_hot_again_where_it_went() {
                 reads(&*device, block * 7 % 256, byte).await;
             }
         }
-        let report = controllers[1].store().check(true).await.unwrap();
+        let report = controllers[1].store().check(Check::Repair).await.unwrap();
         assert!(report.violations.is_empty(), "{:#?}", report.violations);
     });
 }
@@ -234,7 +234,7 @@ fn a_volume_with_parity_leaves_nothing_in_the_old_journal() {
         for block in 0..6 * 256 {
             reads(&*device, block, 8).await;
         }
-        let report = node.check(true).await.unwrap();
+        let report = node.check(Check::Repair).await.unwrap();
         assert!(report.violations.is_empty(), "{:#?}", report.violations);
     });
 }
@@ -286,7 +286,7 @@ fn a_drain_and_its_end_are_remembered_at_every_crash_point() {
             };
             assert!(!drained[0] && !drained[2], "crash at {crash:?}");
             assert!(expected.is_none_or(|expected| drained[1] == expected), "crash at {crash:?}: {:?}", came.get());
-            let report = node.check(false).await.unwrap();
+            let report = node.check(Check::Tables).await.unwrap();
             assert!(report.violations.is_empty(), "crash at {crash:?}: {:#?}", report.violations);
         });
         operations

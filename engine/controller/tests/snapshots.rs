@@ -8,8 +8,8 @@
 
 use kura_block::{Block, Buf, ControllerId, Kind, Runtime};
 use kura_controller::{
-    Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Saving, Settings, SnapshotSpec,
-    VolumeSpec, WhenFull, door, format,
+    Check, Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Saving, Settings,
+    SnapshotSpec, VolumeSpec, WhenFull, door, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, Sim, SimDisk};
@@ -112,7 +112,7 @@ async fn read(device: &dyn Block, blocks: usize) -> Vec<u8> {
 }
 
 async fn check(node: &Node) {
-    let report = node.check(true).await.unwrap();
+    let report = node.check(Check::Repair).await.unwrap();
     assert!(report.violations.is_empty(), "{:#?}", report.violations);
 }
 

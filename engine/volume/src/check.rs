@@ -6,9 +6,22 @@ use kura_array::Urgency;
 use kura_block::{BLOCK_BYTES, Checksum, Result};
 use std::rc::Rc;
 
+/// What a check does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Holds the tables against their rules, and reads no data.
+    Tables,
+    /// Also reads every copy of every written block.
+    Verify,
+    /// Also writes those again that have a bad copy and a good one.
+    Repair,
+}
+
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// True when nothing is repaired: `repaired` counts what could be.
+    pub dry_run: bool,
     /// Volumes looked at.
     pub volumes: u64,
     /// Blocks whose copies were all read.
@@ -23,16 +36,16 @@ pub struct Report {
 const RUN_BLOCKS: usize = 256;
 
 impl Store {
-    /// Holds the tables against their rules; with `data` also reads every copy of every written block, and writes those
-    /// again that have a bad copy and a good one.
-    pub async fn check(&self, data: bool) -> Result<Report> {
+    /// Holds the tables against their rules, and the disks against their checksums, as far as is asked.
+    pub async fn check(&self, check: Check) -> Result<Report> {
         let inner = &self.inner;
         let disks = inner.array.members().iter().map(|member| (member.id, member.plan.extents)).collect();
         let volumes: Vec<_> = inner.tables.borrow().volumes.values().cloned().collect();
         let mut violations = inner.tables.borrow().check(&disks, &inner.hot.borrow(), &inner.tier);
         violations.extend(inner.check_copies());
         let mut report = Report { volumes: volumes.len() as u64, violations, ..Report::default() };
-        if data {
+        report.dry_run = check != Check::Repair;
+        if check != Check::Tables {
             inner.checkpoint().await?;
             for volume in volumes {
                 inner.check_volume(&volume, &mut report).await;
@@ -105,7 +118,8 @@ impl Inner {
             let name = volume.spec.borrow().name.clone();
             let above = if found.lost[bad] { self.read_above(volume, block, expected[bad]).await } else { None };
             if let Some(good) = above {
-                report.repaired += u64::from(self.repair(volume, &extent, block, good, expected[bad]));
+                let repaired = report.dry_run || self.repair(volume, &extent, block, good, expected[bad]);
+                report.repaired += u64::from(repaired);
             } else if found.lost[bad] {
                 report
                     .violations
@@ -114,7 +128,8 @@ impl Inner {
                 self.array.read(&extent.group.places(), at + bad, &expected[bad..=bad], Urgency::Idle).await
             {
                 let data = good.data.slice(0..BLOCK_BYTES);
-                report.repaired += u64::from(self.repair(volume, &extent, block, data, expected[bad]));
+                let repaired = report.dry_run || self.repair(volume, &extent, block, data, expected[bad]);
+                report.repaired += u64::from(repaired);
             }
         }
         at + expected.len()

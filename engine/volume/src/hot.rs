@@ -283,7 +283,8 @@ impl Inner {
                 let name = volume.spec.borrow().name.clone();
                 report.violations.push(format!("volume {name} block {block}: no copy in the hot area is good"));
             } else if let Ok(good) = self.array.read(&places, id.slot.into(), &[expected], Urgency::Idle).await {
-                report.repaired += u64::from(self.repair(volume, extent, block, good.data, expected));
+                let repaired = report.dry_run || self.repair(volume, extent, block, good.data, expected);
+                report.repaired += u64::from(repaired);
             }
         }
     }

@@ -50,7 +50,7 @@ mod tier;
 mod volume;
 mod write;
 
-pub use check::Report;
+pub use check::{Check, Report};
 pub use kura_snapshot::method::{Counters as SharingCounters, Kind as Sharing, SharedPool};
 pub use open::{JournalPlace, Parts, Replayed};
 pub use owner::{Departing, Departure, KeptCold, Still, Ticket};

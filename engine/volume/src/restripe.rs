@@ -191,7 +191,8 @@ impl Inner {
             for (block, data, expected) in bad {
                 let index = (block / self.array.extent_blocks() as u64) as u32;
                 let Some(extent) = volume.extent(index) else { continue };
-                report.repaired += u64::from(self.repair(volume, &extent, block, data.into(), expected));
+                let repaired = report.dry_run || self.repair(volume, &extent, block, data.into(), expected);
+                report.repaired += u64::from(repaired);
             }
         }
     }
@@ -212,8 +213,11 @@ impl Inner {
             let sum = xor(row.old.iter().flatten().map(|block| &**block));
             let agrees = row.parity.as_deref().is_some_and(|parity| *parity == *sum);
             if !agrees && self.array.works(at.place(Slot::Parity)) {
-                tracing::warn!(volume = volume.id, stripe, row = row.row, "writing a parity again that does not agree");
                 report.repaired += 1;
+                if report.dry_run {
+                    return None;
+                }
+                tracing::warn!(volume = volume.id, stripe, row = row.row, "writing a parity again that does not agree");
                 let refused =
                     self.array.write_place(at.place(Slot::Parity), at.at(row.row), sum.into(), Urgency::Idle).await;
                 if let Err(error) = self.heed(refused.into_iter().collect()).await {

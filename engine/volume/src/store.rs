@@ -185,18 +185,31 @@ impl Store {
         Ok(())
     }
 
-    /// Changes a volume's size; what is beyond a smaller one is gone. Durable when the future resolves.
-    pub async fn resize(&self, name: &str, size_bytes: u64) -> Result<VolumeStatus> {
+    /// Refuses what [`Store::delete`] refuses.
+    pub fn check_delete(&self, name: &str) -> Result<()> {
+        let volume = self.inner.find(name)?;
+        self.inner.check_childless(&volume)
+    }
+
+    /// Refuses what [`Store::resize`] refuses before it begins.
+    pub fn check_resize(&self, name: &str, size_bytes: u64) -> Result<()> {
         Spec::check_size(size_bytes)?;
-        let inner = &self.inner;
-        let volume = inner.find(name)?;
-        let before = volume.size_bytes();
-        if size_bytes < before && volume.branch.borrow().is_some() {
+        let volume = self.inner.find(name)?;
+        if size_bytes < volume.size_bytes() && volume.branch.borrow().is_some() {
             return Err(Error::invalid(format!(
                 "volume {name}: it has snapshots or is one, or what they left is being put in order: it can grow but not \
                  shrink"
             )));
         }
+        Ok(())
+    }
+
+    /// Changes a volume's size; what is beyond a smaller one is gone. Durable when the future resolves.
+    pub async fn resize(&self, name: &str, size_bytes: u64) -> Result<VolumeStatus> {
+        self.check_resize(name, size_bytes)?;
+        let inner = &self.inner;
+        let volume = inner.find(name)?;
+        let before = volume.size_bytes();
         let _stays = volume.stay();
         if size_bytes < before {
             inner.shrink(&volume, size_bytes).await?;

@@ -4,16 +4,18 @@ mod objects;
 mod patient;
 mod replicas;
 mod snapshots;
+mod trial;
 
 pub use objects::ObjectBytes;
 pub use patient::Patient;
 pub use replicas::FrameClient;
+pub use trial::Trial;
 
 use crate::lines::Lines;
 use crate::{
     CheckRequest, Controller, Disk, DrainedController, Job, JobState, MoveVolume, MovedVolume, NewDisk, NewRecording,
-    NewVolume, Pool, Problem, ProblemKind, RecordedRequest, Recording, ResizeVolume, Status, TierMove, TierRules,
-    TierStatus, TierWhy, Token, Volume,
+    NewVolume, Pool, Problem, ProblemKind, RecordedRequest, Recording, Replacement, ResizeVolume, Status, TierMove,
+    TierRules, TierStatus, TierWhy, Token, Volume,
 };
 use axum::body::Body;
 use http_body_util::BodyExt;
@@ -225,6 +227,11 @@ impl Client {
         Ok(())
     }
 
+    /// Adds a disk and lets another one of its class leave the pool; [`Client::disks`] lists that one until it has.
+    pub async fn replace_disk(&self, id: u16, new: &Replacement) -> Result<Disk> {
+        self.send(Method::POST, &format!("/api/v1/disks/{id}/replace"), new).await
+    }
+
     /// Marks a disk as failed.
     pub async fn fail_disk(&self, id: u16) -> Result<()> {
         self.request(Method::POST, &format!("/api/v1/disks/{id}/fail"), None).await?;
@@ -237,9 +244,8 @@ impl Client {
     }
 
     /// A controller that was drained takes volumes again.
-    pub async fn resume_controller(&self, id: u16) -> Result<()> {
-        self.request(Method::POST, &format!("/api/v1/controllers/{id}/resume"), None).await?;
-        Ok(())
+    pub async fn resume_controller(&self, id: u16) -> Result<Controller> {
+        self.parsed(self.request(Method::POST, &format!("/api/v1/controllers/{id}/resume"), None).await?).await
     }
 
     /// The controllers, by number.

@@ -84,7 +84,7 @@ mod tests {
     use kura_block::Error;
     use tokio::sync::oneshot;
 
-    const CLEAN: CheckResult = CheckResult { volumes: 1, blocks: 2, repaired: 0, violations: vec![] };
+    const CLEAN: CheckResult = CheckResult { volumes: 1, blocks: 2, dry_run: false, repaired: 0, violations: vec![] };
 
     #[tokio::test]
     async fn one_of_a_kind_runs_at_a_time_and_its_end_is_told() {

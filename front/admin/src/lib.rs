@@ -31,7 +31,7 @@ mod tier;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Client, ClientError, FrameClient, ObjectBytes, Patient, RecordedRequests, ServerUri};
+pub use client::{Client, ClientError, FrameClient, ObjectBytes, Patient, RecordedRequests, ServerUri, Trial};
 pub use guard::Token;
 pub use objects::{
     AccessKey, BatchResult, BatchStep, Bucket, Condition, Content, Grant, NewBucket, NewKey, Object, ObjectBatch,
@@ -44,8 +44,8 @@ pub use replicas::{
 pub use resources::{
     CheckRequest, CheckResult, Controller, ControllerSharing, Disk, DiskClass, DiskState, DrainedController, Health,
     Job, JobState, Layout, MoveVolume, MovedVolume, NewDisk, NewRecording, NewVolume, Pool, RecordedOp,
-    RecordedRequest, Recording, RecordingState, ResizeVolume, SnapshotStops, Status, StayingVolume, StopsUpTo,
-    Timestamp, Volume,
+    RecordedRequest, Recording, RecordingState, Replacement, ResizeVolume, SnapshotStops, Status, StayingVolume,
+    StopsUpTo, Timestamp, Volume,
 };
 pub use routes::{Admin, Disks, router};
 pub use server::{Access, Listener, serve};

@@ -38,7 +38,7 @@ pub struct Bucket {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewBucket {
-    /// Its name: 3 to 63 small letters, digits, points and hyphens.
+    /// Its name: 3 to 63 lower-case letters, digits, dots and hyphens.
     pub name: String,
 }
 
@@ -239,6 +239,9 @@ pub trait Objects: Send + Sync + 'static {
     /// Deletes a bucket; `Busy` while it holds anything.
     async fn delete_bucket(&self, name: &str) -> Result<()>;
 
+    /// Refuses what [`Objects::delete_bucket`] refuses.
+    async fn check_delete_bucket(&self, name: &str) -> Result<()>;
+
     /// All access keys, without their secrets.
     fn keys(&self) -> Vec<AccessKey>;
 
@@ -247,6 +250,9 @@ pub trait Objects: Send + Sync + 'static {
 
     /// Revokes an access key.
     async fn revoke_key(&self, id: &str) -> Result<()>;
+
+    /// Refuses what [`Objects::revoke_key`] refuses.
+    fn check_revoke_key(&self, id: &str) -> Result<()>;
 
     /// A page of a bucket's keys.
     async fn list(&self, bucket: &str, query: ObjectQuery) -> Result<ObjectPage>;
@@ -275,6 +281,9 @@ pub trait Objects: Send + Sync + 'static {
 
     /// Deletes an object as the bucket's versioning says, or a version for good.
     async fn delete(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<()>;
+
+    /// Refuses what [`Objects::delete`] refuses.
+    async fn check_delete(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<()>;
 
     /// Begins a batch.
     fn batch(&self) -> Box<dyn ObjectBatch>;

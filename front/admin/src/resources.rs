@@ -152,7 +152,7 @@ pub struct StayingVolume {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskClass {
-    /// Journals.
+    /// Journals, and the fast tier.
     Fast,
     /// Data.
     Slow,
@@ -214,6 +214,20 @@ pub struct NewDisk {
     pub path: String,
     /// What it is to be used for.
     pub class: DiskClass,
+    /// Size in bytes of the sparse file to be made; absent when the path names what there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// True takes it even though it is not blank.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// A disk that takes the place of another one of its class; everything on it is lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Replacement {
+    /// A block device or a file, as the server sees it.
+    pub path: String,
     /// Size in bytes of the sparse file to be made; absent when the path names what there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
@@ -350,6 +364,12 @@ pub struct Status {
     pub data: String,
     /// Where volumes are reached: NBD URIs, in which `{volume}` stands for a volume's name.
     pub nbd: Vec<String>,
+    /// Where S3's clients reach buckets: a URL; absent when S3 is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3: Option<String>,
+    /// Where the REST API is reached over TCP: a URL; absent when it is on its socket only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<String>,
     /// Whether all is well.
     pub health: Health,
     /// What is not well: one line each.
@@ -368,6 +388,9 @@ pub struct Status {
 pub struct CheckRequest {
     /// True also reads and verifies every copy of every written block; false checks tables only.
     pub data: bool,
+    /// True repairs nothing, and counts what could be.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// What a check found.
@@ -377,7 +400,10 @@ pub struct CheckResult {
     pub volumes: u64,
     /// Blocks whose copies were read and verified.
     pub blocks: u64,
-    /// Blocks put right from another copy.
+    /// True when nothing was repaired.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Blocks repaired from good copies, or with `dry_run`, blocks that could be.
     pub repaired: u64,
     /// What does not hold: one line each; empty when all is well.
     pub violations: Vec<String>,

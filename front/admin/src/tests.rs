@@ -71,6 +71,7 @@ const ROUTES: &[&str] = &[
     "POST /api/v1/disks",
     "POST /api/v1/disks/{id}/fail",
     "POST /api/v1/disks/{id}/remove",
+    "POST /api/v1/disks/{id}/replace",
     "POST /api/v1/keys",
     "POST /api/v1/replicas/{volume}/frames",
     "POST /api/v1/replicas/{volume}/points",
@@ -95,6 +96,10 @@ struct NoDisks;
 impl Disks for NoDisks {
     fn last_path(&self, _disk: Uuid) -> Option<String> {
         None
+    }
+
+    fn inspect(&self, new: &NewDisk) -> kura_block::Result<u64> {
+        Err(kura_block::Error::invalid(format!("{}: there is no such disk", new.path)))
     }
 
     fn prepare(&self, new: &NewDisk) -> kura_block::Result<String> {
@@ -181,6 +186,8 @@ fn routes() -> Router {
         version: "1.2.3".to_owned(),
         data: "/data".to_owned(),
         nbd: vec![],
+        s3: None,
+        rest: None,
         disks: Arc::new(NoDisks),
         objects: None,
         schedules: Arc::new(NoSchedules),
@@ -253,6 +260,8 @@ async fn what_cannot_be_served_is_a_problem_with_its_status() {
         ("GET", "/api/v1/volumes/a/recording/requests", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
         ("POST", "/api/v1/volumes/a/recording", r#"{"memory":1}"#, StatusCode::BAD_REQUEST, ProblemKind::Invalid),
         ("DELETE", "/api/v1/volumes/a?force=maybe", "", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
+        ("DELETE", "/api/v1/volumes/a?dry_run=perhaps", "", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
+        ("POST", "/api/v1/disks/0/fail?dryrun=true", "", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
     ];
     for (method, path, body, status, kind) in cases {
         let (answered, text) = ask(method, path, body).await;

@@ -68,7 +68,7 @@ fn preflight(
     asked: &HeaderMap,
 ) -> Result<HttpResponse, S3Error> {
     let (Some(origin), Some(method)) = (origin, method.and_then(|method| method.to_str().ok())) else {
-        let text = "OPTIONS wants Origin and Access-Control-Request-Method";
+        let text = "OPTIONS requires Origin and Access-Control-Request-Method";
         return S3Error::with_message(S3ErrorCode::InvalidRequest, text).to_http_response();
     };
     let wanted = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS);

@@ -194,6 +194,29 @@ impl Desk {
         Ok(entry(key, &stat))
     }
 
+    /// Refuses what deleting a bucket refuses: `Missing` when there is none, `Busy` while it holds anything.
+    pub async fn check_delete_bucket(&self, name: &str) -> Result<()> {
+        let known = self.directory.find(name).ok_or_else(|| Error::missing(format!("bucket {name}: there is none")))?;
+        let id = known.id;
+        let look = async move |store: Store| {
+            store.list(id, &Query { limit: Some(1), versions: true, ..Query::default() }).await
+        };
+        if known.way().ask(look).await?.items.is_empty() {
+            return Ok(());
+        }
+        Err(Error::busy(format!("bucket {name}: it is not empty: delete its objects and their versions")))
+    }
+
+    /// Refuses what [`Desk::delete`] refuses.
+    pub async fn check_delete(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<()> {
+        if split(bucket).is_some() {
+            return Err(Error::read_only(format!(
+                "bucket {bucket}: a snapshot's buckets can be read and nothing else"
+            )));
+        }
+        self.stat(bucket, key, version).await.map(drop)
+    }
+
     /// Deletes an object as the bucket's versioning says, or this version for good. `Missing` when there is none.
     pub async fn delete(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<()> {
         let (known, wanted) = (self.bucket(bucket).await?, which(version).map_err(from_s3)?);

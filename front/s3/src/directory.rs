@@ -136,6 +136,12 @@ impl Directory {
         self.look(|known| known.keys.get(id).cloned())
     }
 
+    /// The same, or `Missing`.
+    pub fn known_key(&self, id: &str) -> Result<Arc<Key>> {
+        let missing = || Error::missing(format!("key {id}: no such key; `kura key list` lists them"));
+        self.key(id).ok_or_else(missing)
+    }
+
     /// All access keys.
     pub fn keys(&self) -> Vec<Arc<Key>> {
         self.look(|known| known.keys.values().cloned().collect())
@@ -145,7 +151,7 @@ impl Directory {
     pub async fn create_bucket(&self, name: &str) -> Result<Arc<Bucket>> {
         if !AwsNameValidation::new().validate_bucket_name(name) || split(name).is_some() {
             return Err(Error::invalid(format!(
-                "{name:?} cannot be a bucket's name: 3 to 63 small letters, digits, points and hyphens, without .at."
+                "{name:?} cannot be a bucket's name: 3 to 63 lower-case letters, digits, dots and hyphens, without .at."
             )));
         }
         let _turn = self.changing.lock().await;
@@ -226,8 +232,7 @@ impl Directory {
     /// Revokes an access key: from now on nothing that it signed is done. `Missing` when there is none.
     pub async fn revoke_key(&self, id: &str) -> Result<Arc<Key>> {
         let _turn = self.changing.lock().await;
-        let missing = || Error::missing(format!("key {id}: no such key; `kura key list` lists them"));
-        let key = self.key(id).ok_or_else(missing)?;
+        let key = self.known_key(id)?;
         let (partition, name) = (self.look(|known| known.keys_partition), id.as_bytes().to_vec());
         let remove = async move |store: Store| store.remove(partition, &name, Which::Latest).await;
         self.way().ask(remove).await?;

@@ -231,7 +231,7 @@ impl Service {
         let after = match (input.key_marker.as_ref(), input.version_id_marker.as_ref().filter(|text| !text.is_empty()))
         {
             (None, Some(_)) => {
-                return Err(problem(S3ErrorCode::InvalidArgument, "a version-id-marker wants a key-marker, too"));
+                return Err(problem(S3ErrorCode::InvalidArgument, "a version-id-marker requires a key-marker"));
             }
             (Some(key), Some(version)) => After::Version(key.clone().into_bytes(), marked(version)?),
             (key, None) => after_key(key),

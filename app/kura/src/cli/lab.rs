@@ -11,28 +11,31 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-const AFTER_RUN: &str = "What is done is saved point by point: a run that was cut off goes on where it was. The command \
-                         succeeds when the run finished, whatever the verdicts.";
+const AFTER_RUN: &str = "Results are saved point by point: a run that was interrupted continues where it was. The command \
+                         succeeds when the run finished, whatever the verdicts. `kura lab loads` lists generated loads.";
 
-const AFTER_REPLAY: &str = "The node is the one that `kura serve` would make of the same configuration, with a model in \
-                            place of each disk: nvme where it is fast, hdd-7200 where it is slow, unless the \
-                            configuration or --model names another one. The same command gives the same result.";
+const AFTER_REPLAY: &str = "The node is the one that `kura serve` would make of the same configuration, except that it has \
+                            one controller unless `pool.controllers` says more, and a model in place of each disk: nvme \
+                            for fast, hdd-7200 for slow, unless the configuration or --model names another. The same \
+                            command always gives the same result. `kura lab loads` lists generated loads.";
 
 /// Commands of the lab; they need no server.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
     /// List the experiments
     List,
+    /// List the generated loads, with their parameters
+    Loads,
     /// Run experiments: tables, figures and verdicts, and a page of them
-    #[command(after_help = AFTER_RUN, after_long_help = format!("{AFTER_RUN}\n\n{}", loads()))]
+    #[command(after_help = AFTER_RUN)]
     Run(LabRun),
     /// Replay a trace on a node of simulated disks, in virtual time
-    #[command(after_help = AFTER_REPLAY, after_long_help = format!("{AFTER_REPLAY}\n\n{}", loads()))]
+    #[command(after_help = AFTER_REPLAY)]
     Replay(Box<LabReplay>),
-    /// Make the page of what was run: index.html, which needs no network and no server
+    /// Make a page of what was run: index.html, which needs no network and no server
     Report {
         /// The report's folder
-        #[arg(long, default_value = "lab-report", value_name = "DIR", value_hint = ValueHint::DirPath)]
+        #[arg(long = "output", short, alias = "out", default_value = "lab-report", value_name = "DIR", value_hint = ValueHint::DirPath)]
         out: PathBuf,
     },
 }
@@ -49,19 +52,19 @@ pub struct LabRun {
     /// Do as much as the papers did
     #[arg(long, conflicts_with = "quick")]
     pub full: bool,
-    /// All that is random follows from it
+    /// Seed of everything random
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
     /// A trace, or a generated load such as load:zipf,theta=1.2, for experiments that take some
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub trace: Vec<PathBuf>,
     /// The report's folder
-    #[arg(long, default_value = "lab-report", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(long = "output", short, alias = "out", default_value = "lab-report", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: PathBuf,
-    /// Points of an experiment that are done at the same time [default: one a core]
+    /// Points of an experiment to run at the same time [default: one a core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,
-    /// Do also what is saved from an earlier run
+    /// Run points again that an earlier run saved
     #[arg(long)]
     pub again: bool,
 }
@@ -79,16 +82,16 @@ pub struct LabReplay {
     /// The model of all disks of a class: nvme, sata-ssd, hdd-7200, hdd-10k or mogi1996
     #[arg(long, value_name = "CLASS=MODEL")]
     pub model: Vec<ModelArg>,
-    /// Let requests arrive so many times as fast
+    /// Let requests arrive this many times as fast
     #[arg(long, default_value_t = 1.0, value_name = "X")]
     pub accelerate: f64,
-    /// Leave out what comes before, such as 90s or 1h30m
+    /// Skip what comes before this time, such as 90s or 1h30m
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub from: Option<Duration>,
-    /// Leave out what comes after so much
+    /// Stop after this much of the trace
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub lasts: Option<Duration>,
-    /// Keep so many requests under way, whatever their times
+    /// Keep this many requests in flight and ignore their times
     #[arg(long, value_name = "DEPTH", conflicts_with = "accelerate", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub closed_loop: Option<u32>,
     /// Move addresses to fit the volume: none, wrap, scale, or compact
@@ -106,14 +109,14 @@ pub struct LabReplay {
     /// Keep contents, check every read against what was written, and read all of it back at the end
     #[arg(long)]
     pub verify: bool,
-    /// Replay nothing: tell what a tiering policy (worth, otf-ast or static) would move, why, and what the fast tier
+    /// Replay nothing: tell what a tiering policy (default, otf-ast or static) would move, why, and what the fast tier
     /// would serve; with its parameters from the configuration's [tier], where that names it
     #[arg(long, value_name = "NAME", conflicts_with_all = ["closed_loop", "verify", "model", "output"])]
     pub policy: Option<String>,
     /// Size of the policy's fast tier [default: a twelfth of the volume]
     #[arg(long, value_name = "SIZE", requires = "policy")]
     pub fast: Option<Size>,
-    /// All that is random follows from it
+    /// Seed of everything random
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
     /// Write the result as JSON to a file, too
@@ -156,9 +159,9 @@ impl FromStr for ModelArg {
 }
 
 /// Every generated load with its parameters and their defaults, then what each parameter means, once.
-fn loads() -> String {
+pub fn loads() -> String {
     let loads = kura_load::list();
-    let mut text = "Generated loads, as load:NAME,KEY=VALUE,..., with what holds unless it is said:\n".to_owned();
+    let mut text = "Generated loads, as load:NAME,KEY=VALUE,..., with their defaults:\n".to_owned();
     // Writing to a string does not fail.
     for load in &loads {
         let _ = writeln!(text, "  {}: {}", load.name, load.what);
@@ -180,20 +183,15 @@ fn loads() -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::cli::Cli;
-    use clap::CommandFactory;
+    use super::loads;
 
     #[test]
-    fn the_help_names_every_parameter_of_every_load() {
-        let mut command = Cli::command();
-        let lab = command.find_subcommand_mut("lab").expect("the lab");
-        for name in ["run", "replay"] {
-            let help = lab.find_subcommand_mut(name).expect("a command").render_long_help().to_string();
-            for load in kura_load::list() {
-                assert!(help.contains(&format!("{}: {}", load.name, load.what)), "{name}: no {}:\n{help}", load.name);
-                for parameter in load.parameters {
-                    assert!(help.contains(parameter.meaning), "{name}: no {}:\n{help}", parameter.meaning);
-                }
+    fn every_parameter_of_every_load_is_told() {
+        let told = loads();
+        for load in kura_load::list() {
+            assert!(told.contains(&format!("{}: {}", load.name, load.what)), "no {}:\n{told}", load.name);
+            for parameter in load.parameters {
+                assert!(told.contains(parameter.meaning), "no {}:\n{told}", parameter.meaning);
             }
         }
     }

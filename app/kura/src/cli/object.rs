@@ -7,9 +7,9 @@ use std::str::FromStr;
 /// Commands on buckets.
 #[derive(Debug, Subcommand)]
 pub enum BucketCommand {
-    /// Make a bucket
+    /// Create a bucket
     Create {
-        /// Its name: 3 to 63 small letters, digits, points and hyphens
+        /// Its name: 3 to 63 lower-case letters, digits, dots and hyphens
         name: String,
     },
     /// List the buckets
@@ -18,16 +18,19 @@ pub enum BucketCommand {
     Delete {
         /// Its name
         name: String,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
 /// Commands on access keys.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Make an access key, and tell its secret: only now
+    /// Create an access key and print its secret (shown only once)
     #[command(after_help = "For example: kura key create backup --bucket photos=read --bucket logs=read-write")]
     Create {
-        /// A name for people
+        /// A name, for people
         #[arg(default_value = "")]
         name: String,
         /// What it may do in a bucket: read, write or read-write; without any, everything in every bucket
@@ -36,10 +39,13 @@ pub enum KeyCommand {
     },
     /// List the access keys
     List,
-    /// Revoke an access key: nothing that it signs is done any more
+    /// Revoke an access key: requests signed with it are refused
     Revoke {
-        /// What requests show of it, as listed
+        /// The access key id, as listed
         id: String,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
@@ -86,7 +92,7 @@ pub enum ObjectCommand {
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
         /// This version of it
-        #[arg(long, value_name = "VERSION")]
+        #[arg(long = "version-id", alias = "version", value_name = "VERSION")]
         version: Option<String>,
     },
     /// List a bucket's objects, in the order of their keys' bytes
@@ -94,16 +100,16 @@ pub enum ObjectCommand {
         /// BUCKET, or BUCKET/PREFIX for keys that begin so
         #[arg(value_name = "BUCKET[/PREFIX]")]
         at: String,
-        /// Roll keys up that have this behind the prefix, as / does for folders
+        /// Group keys that share what comes before this text, as / does for folders
         #[arg(long, value_name = "TEXT")]
         delimiter: Option<String>,
     },
-    /// Show what is known of an object
+    /// Show an object's metadata
     Stat {
         /// BUCKET/KEY
         object: ObjectName,
         /// This version of it
-        #[arg(long, value_name = "VERSION")]
+        #[arg(long = "version-id", alias = "version", value_name = "VERSION")]
         version: Option<String>,
     },
     /// Delete an object, as its bucket's versioning says
@@ -111,10 +117,13 @@ pub enum ObjectCommand {
         /// BUCKET/KEY
         object: ObjectName,
         /// This version of it, for good
-        #[arg(long, value_name = "VERSION")]
+        #[arg(long = "version-id", alias = "version", value_name = "VERSION")]
         version: Option<String>,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
     },
-    /// Store and delete objects together: all of it happens, also through a crash, or nothing
+    /// Store and delete objects together: all of it happens, or nothing, even in a crash
     #[command(after_help = BATCH_HELP)]
     Batch {
         /// What to do; - reads standard input
@@ -143,10 +152,10 @@ pub struct PutArgs {
     /// Its Content-Type
     #[arg(long, value_name = "TYPE")]
     pub content_type: Option<String>,
-    /// A word of your own on it, as S3's clients see it; as often as you like
+    /// User metadata, as S3 clients see it; may be repeated
     #[arg(long = "metadata", value_name = "NAME=VALUE", value_parser = pair)]
     pub metadata: Vec<(String, String)>,
-    /// Refuse where there is one
+    /// Refuse to overwrite
     #[arg(long)]
     pub new: bool,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Commands on snapshots.
 #[derive(Debug, Subcommand)]
 pub enum SnapshotCommand {
-    /// Make snapshots, all at one instant
+    /// Create snapshots, all at one instant
     #[command(after_help = "For example: kura snapshot create db@monday logs@monday")]
     Create {
         /// The volume and the snapshot's own name; each is an NBD export of its whole name
@@ -21,7 +21,7 @@ pub enum SnapshotCommand {
         /// Only those of this volume
         volume: Option<String>,
     },
-    /// Delete snapshots; what only they have is given back
+    /// Delete snapshots; space only they used is freed
     Delete {
         /// Their names
         #[arg(required = true, value_name = "VOLUME@NAME")]
@@ -29,8 +29,11 @@ pub enum SnapshotCommand {
         /// Delete them even while clients have them open
         #[arg(long)]
         force: bool,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
     },
-    /// Make a volume what one of its snapshots is; what was written since is lost
+    /// Roll a volume back to a snapshot; what was written since is lost
     Rollback {
         /// The snapshot's name
         #[arg(value_name = "VOLUME@NAME")]
@@ -38,8 +41,11 @@ pub enum SnapshotCommand {
         /// Do it even while clients have the volume open
         #[arg(long)]
         force: bool,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
     },
-    /// Make a volume that begins as what a snapshot is
+    /// Create a volume that begins with what a snapshot holds
     Clone {
         /// The snapshot's name
         #[arg(value_name = "VOLUME@NAME")]
@@ -48,15 +54,15 @@ pub enum SnapshotCommand {
         #[arg(value_name = "NEW")]
         clone: String,
     },
-    /// Tell where a later snapshot, or the volume, differs from a snapshot
+    /// List the ranges that differ between a snapshot and a later one, or the volume
     Diff {
         /// The earlier snapshot's name
         #[arg(value_name = "VOLUME@NAME")]
         earlier: String,
-        /// The later one's, or the volume's
+        /// A later snapshot, or the volume
         later: String,
     },
-    /// Make snapshots by the clock, and keep so many of them
+    /// Take snapshots on a schedule and keep the newest
     #[command(subcommand)]
     Schedule(ScheduleCommand),
 }
@@ -64,11 +70,9 @@ pub enum SnapshotCommand {
 /// Commands on schedules of snapshots.
 #[derive(Debug, Subcommand)]
 pub enum ScheduleCommand {
-    /// Add a schedule to a volume; the first snapshot is made at once
-    #[command(
-        after_help = "The snapshots are VOLUME@PREFIX-TIME. The oldest beyond --keep are deleted, but for those \
-                            that clients have open and those of which clones are made."
-    )]
+    /// Add a schedule to a volume; the first snapshot is taken at once
+    #[command(after_help = "The snapshots are VOLUME@PREFIX-TIME. The oldest beyond --keep are deleted, except those \
+                            that clients have open and those that have clones.")]
     Add {
         /// The volume's name
         volume: String,

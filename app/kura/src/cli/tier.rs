@@ -6,7 +6,7 @@ use clap::{Subcommand, ValueEnum};
 /// Commands on the tiers.
 #[derive(Debug, Subcommand)]
 pub enum TierCommand {
-    /// Show the tiers, the policy, and what it came to
+    /// Show the tiers, the policy, and its results
     Status,
     /// Show why a part of a volume is in the tier where it is
     Why {
@@ -16,7 +16,7 @@ pub enum TierCommand {
         #[arg(long, default_value = "0", value_name = "SIZE")]
         offset: Size,
     },
-    /// Hold a volume in a tier, or let the policy decide again
+    /// Hold a volume in a tier, or let the policy decide again; floor and ceiling are cleared
     Pin {
         /// The volume's name
         volume: String,
@@ -28,16 +28,16 @@ pub enum TierCommand {
     Set {
         /// The volume's name
         volume: String,
-        /// What nothing pushes out of the fast tier once it is there; 0 is nothing
+        /// What stays in the fast tier once it is there; 0 for none
         #[arg(long, value_name = "SIZE", required_unless_present = "ceiling")]
         floor: Option<Size>,
-        /// The most of it in the fast tier; 0 is no limit
+        /// The most of it in the fast tier; 0 for no limit
         #[arg(long, value_name = "SIZE")]
         ceiling: Option<Size>,
     },
     /// List the moves between the tiers, each with its reason
     Moves {
-        /// Go on with those to come, until it is interrupted
+        /// Keep printing new moves until interrupted
         #[arg(long)]
         follow: bool,
     },

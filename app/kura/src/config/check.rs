@@ -2,6 +2,7 @@
 
 use super::{Admin, Config, Disk, Finding, Listen, Nbd, Pool, Purpose, S3};
 use crate::size::Size;
+use kura_controller::EXTENT_MAX_BYTES;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::{Range, RangeInclusive};
@@ -12,7 +13,8 @@ use toml::Spanned;
 const TOKEN_CHARS: usize = 16;
 /// The protocol's least, and a bound on what one request may take of memory.
 const REQUEST_BYTES: RangeInclusive<u64> = (64 << 10)..=(64 << 20);
-const EXTENT_BYTES: RangeInclusive<u64> = (1 << 20)..=(1 << 30);
+/// The engine takes smaller ones, for its tests: their tables would outgrow what they are worth.
+const EXTENT_BYTES: RangeInclusive<u64> = (1 << 20)..=EXTENT_MAX_BYTES;
 const JOURNAL_BYTES: RangeInclusive<u64> = (16 << 20)..=(64 << 30);
 const WRITE_BUFFER_BYTES: RangeInclusive<u64> = (4 << 20)..=(64 << 30);
 const REBUILD_WIDTH: RangeInclusive<u64> = 1..=64;
@@ -56,7 +58,7 @@ impl Nbd {
             && !has_ca
         {
             let text = format!(
-                "{address} is reached from other machines, which wants TLS and clients' certificates: \
+                "{address} is reached from other machines, which requires TLS and clients' certificates: \
                  add [nbd.tls] with cert, key and client_ca, or listen on 127.0.0.1"
             );
             findings.push(Finding::new("nbd.listen", self.listen.span(), text));
@@ -76,7 +78,7 @@ impl S3 {
     fn check(&self, findings: &mut Vec<Finding>) {
         if let (Some(address), None) = (beyond(&self.listen), &self.tls) {
             let text = format!(
-                "{address} is reached from other machines, which wants TLS: \
+                "{address} is reached from other machines, which requires TLS: \
                  add [s3.tls] with cert and key, or listen on 127.0.0.1"
             );
             findings.push(Finding::new("s3.listen", self.listen.span(), text));
@@ -98,7 +100,7 @@ impl Admin {
         };
         if let (Some(address), Some(missing)) = (beyond(&self.listen), missing) {
             let text = format!(
-                "{address} is reached from other machines, which wants a token and TLS: \
+                "{address} is reached from other machines, which requires a token and TLS: \
                  add {missing}, or listen on 127.0.0.1"
             );
             findings.push(Finding::new("admin.listen", self.listen.span(), text));
@@ -126,11 +128,8 @@ impl Pool {
             let count = u64::from(*controllers.get_ref());
             within("pool.controllers", count, controllers.span(), CONTROLLERS, findings);
         }
-        within_bytes("pool.extent", &self.extent, EXTENT_BYTES, findings);
-        if !self.extent.get_ref().0.is_power_of_two() {
-            let text = format!("{} is not a power of two: write 1M, 2M, 4M ...", self.extent.get_ref());
-            findings.push(Finding::new("pool.extent", self.extent.span(), text));
-        }
+        let wrong = wrong_extent(*self.extent.get_ref());
+        findings.extend(wrong.map(|text| Finding::new("pool.extent", self.extent.span(), text)));
         within_bytes("pool.journal", &self.journal, JOURNAL_BYTES, findings);
         within_bytes("pool.write_buffer", &self.write_buffer, WRITE_BUFFER_BYTES, findings);
         let (at, place) = (self.warn_at_percent.get_ref(), self.warn_at_percent.span());
@@ -206,7 +205,7 @@ impl Disk {
         } else if !parent.is_dir() {
             Some(format!("there is no directory {}: make it, or name another path", parent.display()))
         } else if self.size.is_none() {
-            Some(format!("there is no {}: mend the path, or add size = \"...\" to make a file", path.display()))
+            Some(format!("there is no {}: correct the path, or add size = \"...\" to make a file", path.display()))
         } else {
             None
         }
@@ -228,14 +227,34 @@ fn file(key: &'static str, path: &Spanned<PathBuf>, findings: &mut Vec<Finding>)
 }
 
 fn within_bytes(key: &'static str, size: &Spanned<Size>, range: RangeInclusive<u64>, findings: &mut Vec<Finding>) {
-    let bytes = size.get_ref().0;
-    if !range.contains(&bytes) {
+    let wrong = wrong_size(*size.get_ref(), &range);
+    findings.extend(wrong.map(|text| Finding::new(key, size.span(), text)));
+}
+
+/// What is wrong with a size, if anything.
+fn wrong_size(size: Size, range: &RangeInclusive<u64>) -> Option<String> {
+    if !range.contains(&size.0) {
         let (least, most) = (Size(*range.start()), Size(*range.end()));
-        let text = format!("{} is not between {least} and {most}", size.get_ref());
-        findings.push(Finding::new(key, size.span(), text));
-    } else if !bytes.is_multiple_of(4096) {
-        findings.push(Finding::new(key, size.span(), format!("{bytes} is not a multiple of 4096 bytes")));
+        return Some(format!("{size} is not between {least} and {most}"));
     }
+    (!size.0.is_multiple_of(4096)).then(|| format!("{} is not a multiple of 4096 bytes", size.0))
+}
+
+fn wrong_extent(size: Size) -> Option<String> {
+    let uneven = || format!("{size} is not a power of two: write 1M, 2M, 4M ...");
+    wrong_size(size, &EXTENT_BYTES).or_else(|| (!size.0.is_power_of_two()).then(uneven))
+}
+
+/// A pool's extent on the command line: what `pool.extent` may be.
+pub fn parse_extent(text: &str) -> Result<Size, String> {
+    let size = text.parse()?;
+    wrong_extent(size).map_or(Ok(size), Err)
+}
+
+/// A pool's journal on the command line: what `pool.journal` may be.
+pub fn parse_journal(text: &str) -> Result<Size, String> {
+    let size = text.parse()?;
+    wrong_size(size, &JOURNAL_BYTES).map_or(Ok(size), Err)
 }
 
 pub(super) fn within(

@@ -10,6 +10,7 @@ mod hot;
 mod tests;
 mod tier;
 
+pub use check::{parse_extent, parse_journal};
 pub use finding::{Finding, Findings};
 pub use hot::Hot;
 pub use tier::Tier;
@@ -131,7 +132,7 @@ pub struct Identity {
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pool {
-    /// Controllers, each a thread; one a core unless it is said. A new pool keeps their number for ever.
+    /// Controllers, each a thread; one a core, at most four, unless it is said. A new pool keeps their number for ever.
     pub controllers: Option<Spanned<u16>>,
     /// Bytes in an extent, the unit in which volumes take space. A new pool keeps it for ever.
     pub extent: Spanned<Size>,

@@ -41,12 +41,12 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ("data = 'DIR/cert.pem'", "data: DIR/cert.pem is not a directory: name one, or a path that is free"),
         (
             "[nbd]\nlisten = '0.0.0.0:10809'",
-            "2:10: nbd.listen: 0.0.0.0:10809 is reached from other machines, which wants TLS and clients' certificates: \
+            "2:10: nbd.listen: 0.0.0.0:10809 is reached from other machines, which requires TLS and clients' certificates: \
              add [nbd.tls] with cert, key and client_ca, or listen on 127.0.0.1",
         ),
         (
             "[nbd]\nlisten = '[::]:10809'\ntls = { cert = 'DIR/cert.pem', key = 'DIR/cert.pem' }",
-            "2:10: nbd.listen: [::]:10809 is reached from other machines, which wants TLS and clients' certificates: \
+            "2:10: nbd.listen: [::]:10809 is reached from other machines, which requires TLS and clients' certificates: \
              add [nbd.tls] with cert, key and client_ca, or listen on 127.0.0.1",
         ),
         (
@@ -56,18 +56,18 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ("[nbd.tls]\ncert = 'DIR/cert.pem'", "1:1: nbd.tls: missing field `key`"),
         (
             "[s3]\nlisten = '0.0.0.0:9000'",
-            "2:10: s3.listen: 0.0.0.0:9000 is reached from other machines, which wants TLS: \
+            "2:10: s3.listen: 0.0.0.0:9000 is reached from other machines, which requires TLS: \
              add [s3.tls] with cert and key, or listen on 127.0.0.1",
         ),
         ("[s3]\nlisten = '0.0.0.0:9000'\ntls = { cert = 'DIR/cert.pem', key = 'DIR/cert.pem' }", ""),
         (
             "[admin]\nlisten = '10.0.0.1:7400'",
-            "2:10: admin.listen: 10.0.0.1:7400 is reached from other machines, which wants a token and TLS: \
+            "2:10: admin.listen: 10.0.0.1:7400 is reached from other machines, which requires a token and TLS: \
              add admin.token = \"...\", and [admin.tls] with cert and key, or listen on 127.0.0.1",
         ),
         (
             "[admin]\nlisten = '10.0.0.1:7400'\ntoken = '0123456789abcdef'",
-            "2:10: admin.listen: 10.0.0.1:7400 is reached from other machines, which wants a token and TLS: \
+            "2:10: admin.listen: 10.0.0.1:7400 is reached from other machines, which requires a token and TLS: \
              add [admin.tls] with cert and key, or listen on 127.0.0.1",
         ),
         (
@@ -85,7 +85,8 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ),
         ("[pool.hot]\npreset = 'mogi1996'\nbatch = 17", ""),
         ("[pool]\nextent = '3M'", "2:10: pool.extent: 3M is not a power of two: write 1M, 2M, 4M ..."),
-        ("[pool]\nextent = '1K'", "2:10: pool.extent: 1K is not between 1M and 1G"),
+        ("[pool]\nextent = '1K'", "2:10: pool.extent: 1K is not between 1M and 64M"),
+        ("[pool]\nextent = '128M'", "2:10: pool.extent: 128M is not between 1M and 64M"),
         ("[pool]\nwarn_at_percent = []", ""),
         (
             "[pool]\nwarn_at_percent = [95, 80]",
@@ -113,7 +114,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ),
         (
             "[[pool.disks]]\npath = 'DIR/disk1'\nclass = 'slow'",
-            "2:8: pool.disks[0].path: there is no DIR/disk1: mend the path, or add size = \"...\" to make a file",
+            "2:8: pool.disks[0].path: there is no DIR/disk1: correct the path, or add size = \"...\" to make a file",
         ),
         ("[[pool.disks]]\npath = 'DIR/disk1'\nclass = 'slow'\nsize = '1G'", ""),
         (

@@ -54,6 +54,10 @@ impl Objects for RestDesk {
         self.own.directory.delete_bucket(name).await
     }
 
+    async fn check_delete_bucket(&self, name: &str) -> Result<()> {
+        self.desk.check_delete_bucket(name).await
+    }
+
     fn keys(&self) -> Vec<rest::AccessKey> {
         self.own.directory.keys().iter().map(|known| key(known)).collect()
     }
@@ -69,6 +73,10 @@ impl Objects for RestDesk {
 
     async fn revoke_key(&self, id: &str) -> Result<()> {
         self.own.directory.revoke_key(id).await.map(drop)
+    }
+
+    fn check_revoke_key(&self, id: &str) -> Result<()> {
+        self.own.directory.known_key(id).map(drop)
     }
 
     async fn list(&self, bucket: &str, query: ObjectQuery) -> Result<ObjectPage> {
@@ -108,6 +116,10 @@ impl Objects for RestDesk {
 
     async fn delete(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<()> {
         self.desk.delete(bucket, key, version).await
+    }
+
+    async fn check_delete(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<()> {
+        self.desk.check_delete(bucket, key, version).await
     }
 
     fn batch(&self) -> Box<dyn ObjectBatch> {

@@ -37,7 +37,7 @@ impl Schedules {
         let file = data.join("schedules.json");
         let kept = match std::fs::read(&file) {
             Ok(text) => serde_json::from_slice(&text)
-                .with_context(|| format!("{}: mend it, or remove it and add the schedules again", file.display()))?,
+                .with_context(|| format!("{}: correct it, or remove it and add the schedules again", file.display()))?,
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error).with_context(|| file.display().to_string()),
         };

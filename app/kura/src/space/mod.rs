@@ -63,7 +63,7 @@ pub fn warning(pool: &Pool) -> Option<String> {
     let passed = pool.passed_percent?;
     let delete = match pool.snapshot_bytes {
         0 => "delete volumes",
-        _ => "delete snapshots (`kura snapshot list` tells what each alone holds) or volumes",
+        _ => "delete snapshots (`kura snapshot list` shows what each alone holds) or volumes",
     };
     let (volumes, snapshots) = (Size(pool.volume_bytes), Size(pool.snapshot_bytes));
     // The hot area, and what is given up and not free yet.

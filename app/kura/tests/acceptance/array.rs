@@ -131,8 +131,8 @@ fn what_no_array_is_made_of_is_told() {
     let mut stranger = other.serve();
     assert!(stranger.stop().success());
     let theirs = other.data().join("disks").join("slow0");
-    let said = fails(&mut home.kura(&["disk", "add", theirs.to_str().expect("UTF-8"), "--class", "slow", "--force"]));
-    assert!(said.contains("carries a kura label already"), "{said}");
+    let said = fails(&mut home.kura(&["disk", "add", theirs.to_str().expect("UTF-8"), "--class", "slow"]));
+    assert!(said.contains("belongs to a pool") && said.contains("--force wipes it"), "{said}");
     assert!(server.stop().success());
     std::fs::copy(&theirs, home.path("two")).expect("their disk in the place of one of ours");
     let said = fails(&mut home.kura(&serve));

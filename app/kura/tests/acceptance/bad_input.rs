@@ -43,6 +43,8 @@ fn a_configuration_is_told_what_is_wrong_with_it() {
     assert!(!home.data().exists(), "a server that is refused makes nothing");
     fs::write(home.path("kura.toml"), "demo = \"64M\"\n").expect("the configuration");
     home.ok(&["config", "check", "kura.toml"]);
+    fs::write(home.path("kura.toml"), home.ok(&["config", "example"])).expect("the configuration");
+    home.ok(&["config", "check", "kura.toml"]);
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn a_tiering_policy_tells_what_it_would_move() {
         let text = home.ok(&[&["lab", "replay", "hot.csv", "--json"], args].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}:\n{text}"))
     };
-    let ours = told(&["--policy", "worth", "--fast", "16M"]);
+    let ours = told(&["--policy", "default", "--fast", "16M"]);
     assert_eq!(ours["requests"], 6000);
     assert!(ours["fast_share"].as_f64() > Some(0.98), "{ours}");
     let first = &ours["moves"][0];

@@ -7,6 +7,7 @@
 mod array;
 mod bad_input;
 mod clients;
+mod commands;
 mod crash;
 mod filesystem;
 mod harness;
@@ -18,6 +19,7 @@ mod link;
 mod moves;
 mod nbd;
 mod object_cli;
+mod pools;
 mod rebuild;
 mod replicate;
 mod replicate_bucket;

@@ -4,8 +4,8 @@ use super::reference::{BLOCK, Reference, Versions, Volume};
 use super::restless::Restless;
 use kura_block::{Block, Buf, Bufs, ControllerId, DeviceId, Kind};
 use kura_controller::{
-    Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, Node, PoolSpec, Saving, Settings,
-    SnapshotSpec, TierSetup, VolumeSpec, door, format,
+    Check, Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, Node, PoolSpec, Saving,
+    Settings, SnapshotSpec, TierSetup, VolumeSpec, door, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Outcome, Sim, SimDisk};
@@ -260,7 +260,7 @@ async fn rebuilt(controller: &Controller, runtime: &dyn kura_block::Runtime, see
 
 async fn check(controllers: &[Rc<Controller>], seed: u64) {
     for controller in controllers {
-        let report = controller.store().check(true).await.unwrap();
+        let report = controller.store().check(Check::Repair).await.unwrap();
         assert!(report.violations.is_empty(), "seed {seed}: {:#?}", report.violations);
     }
 }

@@ -55,10 +55,10 @@ impl Settings {
     /// The names of the policies.
     pub const NAMES: [&'static str; 3] = ["worth", "otf-ast", "static"];
 
-    /// The policy of this name with its defaults.
+    /// The policy of this name with its defaults; `default` is `worth`.
     pub fn named(name: &str) -> Result<Self> {
         match name {
-            "worth" => Ok(Self::Worth(WorthSettings::default())),
+            "worth" | "default" => Ok(Self::Worth(WorthSettings::default())),
             "otf-ast" => Ok(Self::OtfAst(OtfAstSettings::default())),
             "static" => Ok(Self::Static(FixedSettings::default())),
             _ => Err(Error::invalid(format!("no tiering policy {name}: there are {}", Self::NAMES.join(", ")))),

@@ -19,17 +19,35 @@ use std::rc::Rc;
 const STEP: u64 = 16;
 
 impl Store {
+    /// Refuses what [`Store::roll_back`] refuses.
+    pub fn check_roll_back(&self, snapshot: &str) -> Result<()> {
+        self.inner.rollable(snapshot).map(drop)
+    }
+
     /// Makes a volume what a snapshot of it is; durable when the future resolves. A volume that grew since keeps its size:
     /// what is beyond the snapshot's end reads as zeroes.
     pub async fn roll_back(&self, snapshot: &str) -> Result<VolumeStatus> {
         let inner = &self.inner;
-        let svol = inner.find(snapshot)?;
+        let (svol, volume, branch) = inner.rollable(snapshot)?;
+        let rolled = Rolled { svol: svol.id, since: branch.pvol.borrow().pairs.next() };
+        inner.append(&Record::Versions(VersionRecord::RollBack { volume: volume.id, rolled }));
+        Inner::begin_rolling(&volume, &branch, rolled);
+        inner.commit_all().await?;
+        inner.tidier.notify_one();
+        Ok(inner.status_of(&volume))
+    }
+}
+
+impl Inner {
+    /// A snapshot, its volume, which can be rolled back to it, and what the volume is among its snapshots.
+    fn rollable(&self, snapshot: &str) -> Result<(Rc<VolumeState>, Rc<VolumeState>, Rc<Branch>)> {
+        let svol = self.find(snapshot)?;
         let parent = svol.branch().and_then(|branch| branch.parent.clone());
         let (volume, _) =
             parent.ok_or_else(|| Error::invalid(format!("{snapshot}: is no snapshot: give VOLUME@NAME")))?;
-        inner.ready(&volume)?;
-        inner.refuse_rolling(&volume)?;
-        inner.refuse_rolling(&svol)?;
+        self.ready(&volume)?;
+        self.refuse_rolling(&volume)?;
+        self.refuse_rolling(&svol)?;
         let name = volume.spec.borrow().name.clone();
         if volume.spec.borrow().read_only {
             return Err(Error::read_only(format!("volume {name} is read-only")));
@@ -43,17 +61,10 @@ impl Store {
             )));
         }
         let Some(branch) = volume.branch() else { return Err(Error::missing(format!("{snapshot}: no such snapshot"))) };
-        inner.refuse_rolled_to(&volume, &branch)?;
-        let rolled = Rolled { svol: svol.id, since: branch.pvol.borrow().pairs.next() };
-        inner.append(&Record::Versions(VersionRecord::RollBack { volume: volume.id, rolled }));
-        Inner::begin_rolling(&volume, &branch, rolled);
-        inner.commit_all().await?;
-        inner.tidier.notify_one();
-        Ok(inner.status_of(&volume))
+        self.refuse_rolled_to(&volume, &branch)?;
+        Ok((svol, volume, branch))
     }
-}
 
-impl Inner {
     fn begin_rolling(volume: &VolumeState, branch: &Branch, rolled: Rolled) {
         let mut pvol = branch.pvol.borrow_mut();
         pvol.pairs.skip(rolled.since);

@@ -110,7 +110,8 @@ impl Inner {
             format!("volume {name} block {block}: no copy in the fast tier is good: {error}")
         })?;
         let data = good.data.slice(0..BLOCK_BYTES);
-        report.repaired += u64::from(self.repair(volume, extent, block, data, expected));
+        let repaired = report.dry_run || self.repair(volume, extent, block, data, expected);
+        report.repaired += u64::from(repaired);
         Ok(())
     }
 }

@@ -47,6 +47,8 @@ impl Door {
             started_at: admin.started_at,
             data: admin.data.clone(),
             nbd: admin.nbd.clone(),
+            s3: admin.s3.clone(),
+            rest: admin.rest.clone(),
             health: if problems.is_empty() { Health::Healthy } else { Health::Degraded },
             problems,
             pool,

@@ -1,7 +1,7 @@
 //! Buckets and access keys.
 
 use super::volumes::Name;
-use super::{Door, Shared};
+use super::{Door, IsTrial, Shared};
 use crate::{AccessKey, Bucket, NewBucket, NewKey, Objects, Problem, ProblemKind};
 use axum::Json;
 use axum::extract::State;
@@ -47,13 +47,20 @@ pub(super) async fn create(
 
 /// Deletes a bucket that holds nothing.
 #[utoipa::path(delete, path = "/api/v1/buckets/{bucket}", tag = "objects", operation_id = "delete_bucket",
-    params(("bucket" = String, Path, description = "The bucket's name")),
+    params(
+        ("bucket" = String, Path, description = "The bucket's name"),
+        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+    ),
     responses(
         (status = 204, description = "It is gone"),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
-pub(super) async fn delete(State(door): Shared, name: Name) -> Result<StatusCode, Problem> {
+pub(super) async fn delete(State(door): Shared, name: Name, trial: IsTrial) -> Result<StatusCode, Problem> {
     let name = name?.0;
+    if trial?.dry_run {
+        door.objects()?.check_delete_bucket(&name).await?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     door.objects()?.delete_bucket(&name).await?;
     tracing::info!(bucket = name, "bucket deleted");
     Ok(StatusCode::NO_CONTENT)
@@ -85,13 +92,20 @@ pub(super) async fn create_key(
 
 /// Revokes an access key: nothing that it signs is done any more.
 #[utoipa::path(delete, path = "/api/v1/keys/{id}", tag = "objects", operation_id = "revoke_key",
-    params(("id" = String, Path, description = "What a request shows of the key")),
+    params(
+        ("id" = String, Path, description = "What a request shows of the key"),
+        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+    ),
     responses(
         (status = 204, description = "It is revoked"),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
-pub(super) async fn revoke_key(State(door): Shared, id: Name) -> Result<StatusCode, Problem> {
+pub(super) async fn revoke_key(State(door): Shared, id: Name, trial: IsTrial) -> Result<StatusCode, Problem> {
     let id = id?.0;
+    if trial?.dry_run {
+        door.objects()?.check_revoke_key(&id)?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     door.objects()?.revoke_key(&id).await?;
     tracing::info!(key = id, "access key revoked");
     Ok(StatusCode::NO_CONTENT)

@@ -10,10 +10,12 @@ use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::Stream;
 use futures::stream::unfold;
+use kura_controller::Check;
 
 type Id = Result<Path<u64>, PathRejection>;
 
-/// Starts a check of every table and, with `data`, of every copy of every written block.
+/// Starts a check of every table and, with `data`, of every copy of every written block; blocks that have a bad copy and a
+/// good one are repaired, but for a `dry_run`.
 #[utoipa::path(post, path = "/api/v1/check", tag = "jobs", request_body = CheckRequest, responses(
     (status = 202, description = "The job; its address is in `Location`", body = Job),
     (status = "default", description = "What went wrong", body = Problem),
@@ -22,12 +24,18 @@ pub(super) async fn check(
     State(door): Shared,
     request: Result<Json<CheckRequest>, JsonRejection>,
 ) -> Result<impl IntoResponse, Problem> {
-    let CheckRequest { data } = request?.0;
+    let CheckRequest { data, dry_run } = request?.0;
+    let check = match (data, dry_run) {
+        (false, _) => Check::Tables,
+        (true, true) => Check::Verify,
+        (true, false) => Check::Repair,
+    };
     let (node, objects) = (door.admin.node.clone(), door.admin.objects.clone());
     let work = async move {
-        let mut result = CheckResult::from(node.check(data).await?);
+        let mut result = CheckResult::from(node.check(check).await?);
         if let Some(objects) = objects {
-            result.violations.extend(objects.check(data).await?);
+            // Reading repairs what it finds bad; what lies in the volume has been verified as blocks of it.
+            result.violations.extend(objects.check(check == Check::Repair).await?);
         }
         Ok(result)
     };

@@ -14,11 +14,13 @@ mod volumes;
 use crate::jobs::Jobs;
 use crate::{NewDisk, Objects, Problem, ProblemKind, Replicas, Schedules, Timestamp};
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::routing::get;
 use kura_block::Result;
 use kura_controller::Node;
 use metrics_exporter_prometheus::PrometheusHandle;
+use serde::Deserialize;
 use std::sync::Arc;
 use tokio::sync::watch;
 use utoipa::OpenApi;
@@ -42,6 +44,10 @@ pub struct Admin {
     pub data: String,
     /// Where volumes are reached: NBD URIs, in which `{volume}` stands for a volume's name.
     pub nbd: Vec<String>,
+    /// Where S3's clients reach buckets: a URL, if anywhere.
+    pub s3: Option<String>,
+    /// Where this door is reached over TCP: a URL, if anywhere.
+    pub rest: Option<String>,
     /// What this machine knows of disks.
     pub disks: Arc<dyn Disks>,
     /// The object store, where there is one.
@@ -61,11 +67,34 @@ pub trait Disks: Send + Sync + 'static {
     /// Where the disk was found last: names one that is away.
     fn last_path(&self, disk: Uuid) -> Option<String>;
 
+    /// Refuses what [`Disks::prepare`] refuses, and writes nothing; else the size of the disk, in bytes.
+    fn inspect(&self, new: &NewDisk) -> Result<u64>;
+
     /// Makes sure that the pool may take a disk, and returns the path to open it by. `Invalid` when it is not blank.
     fn prepare(&self, new: &NewDisk) -> Result<String>;
 
     /// Notes, durably, that the disk is at `path`, so that the next start finds it.
     fn remember(&self, disk: Uuid, path: &str) -> Result<()>;
+}
+
+/// Whether a request is only to be refused, where it would be, and not done.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Trial {
+    #[serde(default)]
+    dry_run: bool,
+}
+
+type IsTrial = std::result::Result<Query<Trial>, QueryRejection>;
+
+/// The same of what clients may hinder.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Removal {
+    #[serde(default)]
+    force: bool,
+    #[serde(default)]
+    dry_run: bool,
 }
 
 struct Door {
@@ -123,6 +152,7 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(pool::disks, pool::add_disk))
         .routes(routes!(pool::fail_disk))
         .routes(routes!(pool::remove_disk))
+        .routes(routes!(pool::replace_disk))
         .routes(routes!(pool::controllers))
         .routes(routes!(pool::drain))
         .routes(routes!(pool::resume))

@@ -44,6 +44,16 @@ pub(super) struct Wanted {
     size_bytes: Option<u64>,
 }
 
+/// Which version of an object is deleted.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Deletion {
+    #[serde(default)]
+    version: Option<String>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
 type Which = Result<Query<Versioned>, QueryRejection>;
 
 /// A page of a bucket's objects, in the order of their keys' bytes.
@@ -92,14 +102,23 @@ pub(super) async fn show(State(door): Shared, at: At, which: Which) -> Result<Js
         ("bucket" = String, Path, description = "The bucket's name"),
         ("key" = String, Path, description = "The object's key, percent-encoded"),
         ("version" = Option<String>, Query, description = "The version to delete for good"),
+        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
     ),
     responses(
         (status = 204, description = "It is gone"),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
-pub(super) async fn delete(State(door): Shared, at: At, which: Which) -> Result<StatusCode, Problem> {
-    let (bucket, key) = at?.0;
-    door.objects()?.delete(&bucket, &key, which?.version.as_deref()).await?;
+pub(super) async fn delete(
+    State(door): Shared,
+    at: At,
+    which: Result<Query<Deletion>, QueryRejection>,
+) -> Result<StatusCode, Problem> {
+    let ((bucket, key), Deletion { version, dry_run }) = (at?.0, which?.0);
+    if dry_run {
+        door.objects()?.check_delete(&bucket, &key, version.as_deref()).await?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    door.objects()?.delete(&bucket, &key, version.as_deref()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

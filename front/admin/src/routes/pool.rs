@@ -1,12 +1,12 @@
 //! The pool, its disks and controllers.
 
-use super::{Disks, Door, Shared};
-use crate::{Controller, Disk, DiskState, DrainedController, NewDisk, Pool, Problem};
+use super::{Disks, Door, IsTrial, Shared};
+use crate::{Controller, Disk, DiskState, DrainedController, NewDisk, Pool, Problem, ProblemKind, Replacement};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use kura_block::{DeviceId, Error};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -38,27 +38,29 @@ pub(super) async fn add_disk(
     State(door): Shared,
     new: Result<Json<NewDisk>, JsonRejection>,
 ) -> Result<impl IntoResponse, Problem> {
-    let (new, uuid) = (new?.0, Uuid::new_v4());
-    let class = new.class.into();
-    let path = door.ask_host(move |host| host.prepare(&new)).await?;
-    let disk = Disk::from(door.admin.node.add_disk(path.clone(), class, *uuid.as_bytes()).await?);
-    tracing::info!(disk = disk.id, path, "disk added");
-    door.ask_host(move |host| host.remember(uuid, &path)).await?;
-    Ok((StatusCode::CREATED, Json(disk)))
+    Ok((StatusCode::CREATED, Json(door.add_disk(new?.0).await?)))
 }
 
 /// Marks a disk as failed: it is not used until it is replaced.
 #[utoipa::path(post, path = "/api/v1/disks/{id}/fail", tag = "pool",
-    params(("id" = u16, Path, description = "The disk's number")),
+    params(
+        ("id" = u16, Path, description = "The disk's number"),
+        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+    ),
     responses(
-        (status = 204, description = "It is used no more"),
+        (status = 204, description = "It is no longer used"),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
 pub(super) async fn fail_disk(
     State(door): Shared,
     id: Result<Path<u16>, PathRejection>,
+    trial: IsTrial,
 ) -> Result<StatusCode, Problem> {
     let id = id?.0;
+    if trial?.dry_run {
+        door.disk(id).await?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     door.admin.node.fail_disk(DeviceId(id)).await?;
     tracing::warn!(disk = id, "disk failed by hand");
     Ok(StatusCode::NO_CONTENT)
@@ -67,7 +69,10 @@ pub(super) async fn fail_disk(
 /// Lets a disk leave the pool: it takes nothing new from now on, what it holds moves to the others, and then the pool
 /// forgets it. Its `state` and `unwanted_bytes` tell how far it is; a restart changes nothing.
 #[utoipa::path(post, path = "/api/v1/disks/{id}/remove", tag = "pool",
-    params(("id" = u16, Path, description = "The disk's number")),
+    params(
+        ("id" = u16, Path, description = "The disk's number"),
+        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+    ),
     responses(
         (status = 202, description = "It leaves"),
         (status = "default", description = "What went wrong", body = Problem),
@@ -75,11 +80,49 @@ pub(super) async fn fail_disk(
 pub(super) async fn remove_disk(
     State(door): Shared,
     id: Result<Path<u16>, PathRejection>,
+    trial: IsTrial,
 ) -> Result<StatusCode, Problem> {
     let id = id?.0;
+    if trial?.dry_run {
+        door.admin.node.check_remove_disk(DeviceId(id), None).await?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     door.admin.node.remove_disk(DeviceId(id)).await?;
     tracing::info!(disk = id, "disk leaves");
     Ok(StatusCode::ACCEPTED)
+}
+
+/// Adds a disk and lets another one of its class leave the pool, as `remove` does. What would be refused is refused before
+/// the new one is added.
+#[utoipa::path(post, path = "/api/v1/disks/{id}/replace", tag = "pool",
+    params(
+        ("id" = u16, Path, description = "The number of the disk that leaves"),
+        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+    ),
+    request_body = Replacement,
+    responses(
+        (status = 202, description = "The new disk, in use; the other one leaves", body = Disk),
+        (status = 204, description = "Nothing would be refused"),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn replace_disk(
+    State(door): Shared,
+    id: Result<Path<u16>, PathRejection>,
+    trial: IsTrial,
+    new: Result<Json<Replacement>, JsonRejection>,
+) -> Result<Response, Problem> {
+    let (id, Replacement { path, size_bytes, force }) = (id?.0, new?.0);
+    let new = NewDisk { path, class: door.disk(id).await?.class, size_bytes, force };
+    let inspected = new.clone();
+    let size_bytes = door.ask_host(move |host| host.inspect(&inspected)).await?;
+    door.admin.node.check_remove_disk(DeviceId(id), Some((new.path.clone(), size_bytes))).await?;
+    if trial?.dry_run {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let added = door.add_disk(new).await?;
+    door.admin.node.remove_disk(DeviceId(id)).await?;
+    tracing::info!(disk = id, "disk leaves");
+    Ok((StatusCode::ACCEPTED, Json(added)).into_response())
 }
 
 /// The controllers, by number.
@@ -114,12 +157,18 @@ pub(super) async fn drain(
 #[utoipa::path(post, path = "/api/v1/controllers/{id}/resume", tag = "pool", operation_id = "resume_controller",
     params(("id" = u16, Path, description = "The controller's number")),
     responses(
-        (status = 204, description = "It takes volumes"),
+        (status = 200, description = "The controller, which takes volumes", body = Controller),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
-pub(super) async fn resume(State(door): Shared, id: Result<Path<u16>, PathRejection>) -> Result<StatusCode, Problem> {
-    door.admin.node.resume(id?.0).await?;
-    Ok(StatusCode::NO_CONTENT)
+pub(super) async fn resume(
+    State(door): Shared,
+    id: Result<Path<u16>, PathRejection>,
+) -> Result<Json<Controller>, Problem> {
+    let (id, node) = (id?.0, &door.admin.node);
+    node.resume(id).await?;
+    let controller = node.controllers().await?.into_iter().map(Controller::from).find(|controller| controller.id == id);
+    let gone = || Problem::new(ProblemKind::Missing, format!("controller {id}: no such controller"));
+    controller.map(Json).ok_or_else(gone)
 }
 
 impl Door {
@@ -133,6 +182,20 @@ impl Door {
             }
         }
         Ok(pool)
+    }
+
+    async fn disk(&self, id: u16) -> Result<Disk, Problem> {
+        let disk = self.pool().await?.disks.into_iter().find(|disk| disk.id == id);
+        disk.ok_or_else(|| Problem::new(ProblemKind::Missing, format!("disk {id}: no such disk")))
+    }
+
+    async fn add_disk(&self, new: NewDisk) -> Result<Disk, Problem> {
+        let (class, uuid) = (new.class.into(), Uuid::new_v4());
+        let path = self.ask_host(move |host| host.prepare(&new)).await?;
+        let disk = Disk::from(self.admin.node.add_disk(path.clone(), class, *uuid.as_bytes()).await?);
+        tracing::info!(disk = disk.id, path, "disk added");
+        self.ask_host(move |host| host.remember(uuid, &path)).await?;
+        Ok(disk)
     }
 
     /// Does what may block aside.

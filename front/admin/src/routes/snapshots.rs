@@ -1,7 +1,7 @@
 //! Snapshots, and the schedules that make them.
 
 use super::volumes::Name;
-use super::{Admin, Shared};
+use super::{Admin, IsTrial, Removal, Shared};
 use crate::{
     ByteRange, ChangePage, NewClone, NewSnapshots, Objects, Problem, ProblemKind, RollBack, Snapshot, SnapshotSchedule,
     Volume,
@@ -130,19 +130,12 @@ pub(super) async fn show(State(door): Shared, name: Name) -> Result<Json<Snapsho
     found.map(Json).ok_or_else(gone)
 }
 
-/// How a snapshot is deleted.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Deletion {
-    #[serde(default)]
-    force: bool,
-}
-
 /// Deletes a snapshot; what only it has is given back.
 #[utoipa::path(delete, path = "/api/v1/snapshots/{name}", tag = "snapshots", operation_id = "delete_snapshot",
     params(
         ("name" = String, Path, description = "The snapshot's name, VOLUME@NAME"),
         ("force" = Option<bool>, Query, description = "Delete it even while clients have it open"),
+        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
     ),
     responses(
         (status = 204, description = "It is gone"),
@@ -151,11 +144,17 @@ pub(super) struct Deletion {
 pub(super) async fn delete(
     State(door): Shared,
     name: Name,
-    how: Result<Query<Deletion>, QueryRejection>,
+    how: Result<Query<Removal>, QueryRejection>,
 ) -> Result<StatusCode, Problem> {
-    let (name, force) = (name?.0, how?.force);
+    let (name, Removal { force, dry_run }) = (name?.0, how?.0);
     let found = find(&door.admin.node, &name).await?;
-    if let Some(objects) = of_objects(&door.admin, &found) {
+    let of_objects = of_objects(&door.admin, &found);
+    if dry_run {
+        // The object store lets go of its own snapshots by itself.
+        door.admin.node.check_delete_volume(&name, force || of_objects.is_some()).await?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    if let Some(objects) = of_objects {
         objects.let_go(&name).await?;
     }
     door.admin.node.delete_volume(&name, force).await?;
@@ -195,7 +194,11 @@ pub(super) async fn clone(
 
 /// Makes the volume what the snapshot is. What was written since is lost; newer snapshots stay.
 #[utoipa::path(post, path = "/api/v1/snapshots/{name}/rollback", tag = "snapshots", operation_id = "roll_back",
-    params(("name" = String, Path, description = "The snapshot's name, VOLUME@NAME")), request_body = RollBack,
+    params(
+        ("name" = String, Path, description = "The snapshot's name, VOLUME@NAME"),
+        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+    ),
+    request_body = RollBack,
     responses(
         (status = 200, description = "The volume, rolled back", body = Volume),
         (status = "default", description = "What went wrong", body = Problem),
@@ -203,18 +206,24 @@ pub(super) async fn clone(
 pub(super) async fn roll_back(
     State(door): Shared,
     name: Name,
+    trial: IsTrial,
     how: Result<Json<RollBack>, JsonRejection>,
 ) -> Result<Json<Volume>, Problem> {
     let (name, force) = (name?.0, how?.0.force);
     let node = &door.admin.node;
     let found = find(node, &name).await?;
-    let volume = match of_objects(&door.admin, &found) {
-        None => {
-            if let Some(svol) = &found.svol {
-                door.admin.replicas.check_free(&svol.pvol).await?;
-            }
-            node.roll_back(&name, force).await?
-        }
+    let objects = of_objects(&door.admin, &found);
+    if let (None, Some(svol)) = (objects, &found.svol) {
+        door.admin.replicas.check_free(&svol.pvol).await?;
+    }
+    if trial?.dry_run {
+        // The object store, which has its volume open, closes it before.
+        node.check_roll_back(&name, force || objects.is_some()).await?;
+        let of = found.svol.map_or(name, |svol| svol.pvol);
+        return Ok(Json(node.find(&of).await?.1.into()));
+    }
+    let volume = match objects {
+        None => node.roll_back(&name, force).await?,
         Some(objects) => {
             objects.roll_back(&name).await?;
             node.find(objects.volume()).await?.1

@@ -1,7 +1,7 @@
 //! Volumes.
 
-use super::Shared;
 use super::snapshots::is_snapshot;
+use super::{IsTrial, Removal, Shared};
 use crate::{MoveVolume, MovedVolume, NewVolume, Problem, ProblemKind, ResizeVolume, Volume};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -9,7 +9,6 @@ use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
 
 pub(super) type Name = Result<Path<String>, PathRejection>;
 
@@ -51,9 +50,13 @@ pub(super) async fn show(State(door): Shared, name: Name) -> Result<Json<Volume>
     Ok(Json(volume.into()))
 }
 
-/// Changes a volume's size. Clients see it when they connect anew.
+/// Changes a volume's size. Clients see it when they reconnect.
 #[utoipa::path(patch, path = "/api/v1/volumes/{name}", tag = "volumes", operation_id = "resize_volume",
-    params(("name" = String, Path, description = "The volume's name")), request_body = ResizeVolume,
+    params(
+        ("name" = String, Path, description = "The volume's name"),
+        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+    ),
+    request_body = ResizeVolume,
     responses(
         (status = 200, description = "The volume, resized", body = Volume),
         (status = "default", description = "What went wrong", body = Problem),
@@ -61,11 +64,16 @@ pub(super) async fn show(State(door): Shared, name: Name) -> Result<Json<Volume>
 pub(super) async fn resize(
     State(door): Shared,
     name: Name,
+    trial: IsTrial,
     size: Result<Json<ResizeVolume>, JsonRejection>,
 ) -> Result<Json<Volume>, Problem> {
     let ResizeVolume { size_bytes, shrink } = size?.0;
     let name = name?.0;
     door.admin.replicas.check_free(&name).await?;
+    if trial?.dry_run {
+        door.admin.node.check_resize_volume(&name, size_bytes, shrink).await?;
+        return Ok(Json(door.admin.node.find(&name).await?.1.into()));
+    }
     let volume = Volume::from(door.admin.node.resize_volume(&name, size_bytes, shrink).await?);
     tracing::info!(volume = ?volume.name, size_bytes = volume.size_bytes, "volume resized");
     Ok(Json(volume))
@@ -90,19 +98,12 @@ pub(super) async fn migrate(
     Ok(Json(moved))
 }
 
-/// How a volume is deleted.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Deletion {
-    #[serde(default)]
-    force: bool,
-}
-
 /// Deletes a volume and all it holds.
 #[utoipa::path(delete, path = "/api/v1/volumes/{name}", tag = "volumes", operation_id = "delete_volume",
     params(
         ("name" = String, Path, description = "The volume's name"),
         ("force" = Option<bool>, Query, description = "Delete it even while clients have it open"),
+        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
     ),
     responses(
         (status = 204, description = "It is gone"),
@@ -111,14 +112,18 @@ pub(super) struct Deletion {
 pub(super) async fn delete(
     State(door): Shared,
     name: Name,
-    how: Result<Query<Deletion>, QueryRejection>,
+    how: Result<Query<Removal>, QueryRejection>,
 ) -> Result<StatusCode, Problem> {
-    let (name, force) = (name?.0, how?.force);
+    let (name, Removal { force, dry_run }) = (name?.0, how?.0);
     if door.admin.objects.as_ref().is_some_and(|objects| objects.volume() == name) {
         let text = format!(
             "volume {name} has the object store, with all buckets: to delete it for good, restart the server with --s3 off"
         );
         return Err(Problem::new(ProblemKind::Busy, text));
+    }
+    if dry_run {
+        door.admin.node.check_delete_volume(&name, force).await?;
+        return Ok(StatusCode::NO_CONTENT);
     }
     door.admin.node.delete_volume(&name, force).await?;
     tracing::info!(volume = ?name, force, "volume deleted");

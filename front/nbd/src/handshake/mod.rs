@@ -166,7 +166,7 @@ where
             if number == option::EXPORT_NAME {
                 return Err(Hangup::Violation("an export was asked for in the clear, and the server requires TLS"));
             }
-            return Ok(self.refuse(number, reply::ERR_TLS_REQD, "this server wants TLS first"));
+            return Ok(self.refuse(number, reply::ERR_TLS_REQD, "this server requires TLS first"));
         }
         Ok(match number {
             option::EXPORT_NAME => return self.export_name(data).await,

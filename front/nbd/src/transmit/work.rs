@@ -151,7 +151,7 @@ fn check(terms: &Terms, request: &Request) -> Result<(), Failure> {
         return Err(Failure::new(errno, "the read is larger than the server's largest payload: read less at once"));
     }
     if request.command == Command::BlockStatus && (terms.contexts.is_empty() || request.len == 0) {
-        return invalid("a block status wants a metadata context, negotiated before, and a length");
+        return invalid("a block status needs a metadata context, negotiated before, and a length");
     }
     Ok(())
 }

@@ -1,0 +1,177 @@
+//! The command line towards a server: dry runs, what programs read, and which server is asked.
+
+use crate::harness::{Home, fails, ok, tool};
+use crate::nbd::Client;
+use crate::serving::{json, volume};
+use serde_json::{Value, json as value};
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+fn sparse(home: &Home, slow: &[&str]) {
+    let disks = ["pool", "create", "--controllers", "2", "--journal", "16M", "--fast", "f0=128M", "--fast", "f1=128M"];
+    let slow = slow.iter().flat_map(|disk| ["--slow", disk]);
+    home.ok(&disks.into_iter().chain(slow).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_dry_run_is_refused_as_the_deed_is_and_does_nothing() {
+    let home = Home::new();
+    sparse(&home, &["s0=512M", "s1=512M", "s2=512M"]);
+    let _server = home.serve();
+    home.ok(&["volume", "create", "v", "--size", "64M"]);
+    home.ok(&["snapshot", "create", "v@a"]);
+    ok(tool("qemu-io").args(["-f", "raw", "-c", "write -P 7 0 1M", &home.uri("v")]));
+    home.ok(&["volume", "create", "wide", "--size", "64M", "--layout", "raid5"]);
+    fs::write(home.path("file"), "content").expect("a file");
+    home.ok(&["bucket", "create", "full"]);
+    home.ok(&["bucket", "create", "empty"]);
+    home.ok(&["object", "put", "full/key", "file"]);
+    let key = json(&home, &["key", "create", "k"])["id"].as_str().expect("an id").to_owned();
+    // What is there; how much space it takes just now is another matter.
+    let state = || {
+        let lists =
+            [&["volume", "list"][..], &["snapshot", "list"], &["bucket", "list"], &["key", "list"], &["disk", "list"]];
+        let mut state: Vec<Value> = Vec::new();
+        for list in lists.map(|list| json(&home, list)) {
+            let of = |item: &Value| ["name", "id", "state", "size_bytes"].map(|field| item[field].clone());
+            state.extend(list.as_array().expect("a list").iter().flat_map(of));
+        }
+        state.push(json(&home, &["object", "list", "full"]));
+        state
+    };
+    let before = state();
+
+    let refused: [(&[&str], &str); 12] = [
+        (&["volume", "delete", "v"], "snapshots or clones are made of it"),
+        (&["volume", "delete", "objects"], "has the object store"),
+        (&["volume", "resize", "v", "32M", "--shrink"], "can grow but not shrink"),
+        (&["snapshot", "delete", "v@b"], "no such snapshot"),
+        (&["bucket", "delete", "full"], "not empty"),
+        (&["object", "delete", "full/other"], "other"),
+        (&["key", "revoke", "nobody"], "no such key"),
+        (&["disk", "remove", "3"], "2 disks of data would be left"),
+        (&["disk", "remove", "0"], "carries journals"),
+        (&["disk", "fail", "9"], "no such disk"),
+        (&["disk", "replace", "3", "new", "--size", "1M"], "too small"),
+        (&["disk", "replace", "3", "file"], "is not blank"),
+    ];
+    for (line, why) in refused {
+        let dry = fails(&mut home.kura(&[line, &["--dry-run"]].concat()));
+        assert!(dry.contains(why), "{line:?}: {dry}");
+        assert_eq!(dry, fails(&mut home.kura(line)), "{line:?}: the deed is refused with other words");
+    }
+    let client = Client::connect(&home.socket(), "v").expect("a connection");
+    let said = fails(&mut home.kura(&["snapshot", "rollback", "v@a", "--dry-run"]));
+    assert!(said.contains("have it open"), "{said}");
+    home.ok(&["snapshot", "rollback", "v@a", "--dry-run", "--force"]);
+    drop(client);
+
+    let would = [
+        (vec!["volume", "delete", "wide"], value!({ "/name": "wide" })),
+        (vec!["volume", "resize", "v", "128M"], value!({ "/size_bytes": 64 << 20, "/to_size_bytes": 128 << 20 })),
+        (vec!["snapshot", "delete", "v@a"], value!({ "/0/name": "v@a" })),
+        (vec!["bucket", "delete", "empty"], value!({ "/name": "empty" })),
+        (vec!["object", "delete", "full/key"], value!({ "/key": "key" })),
+        (vec!["key", "revoke", &key], value!({ "/id": key })),
+        (vec!["disk", "fail", "3"], value!({ "/state": "healthy" })),
+        (vec!["disk", "replace", "3", "new", "--size", "512M"], value!({ "/id": 3, "/removed": false })),
+    ];
+    for (line, fields) in would {
+        let told = json(&home, &[&line[..], &["--dry-run"]].concat());
+        assert!(told["dry_run"] == true || told[0]["dry_run"] == true, "{line:?}: {told}");
+        for (at, is) in fields.as_object().expect("fields") {
+            assert_eq!(told.pointer(at), Some(is), "{line:?}: {told}");
+        }
+    }
+    assert!(!home.path("new").exists(), "a disk was made");
+    assert_eq!(state(), before, "a dry run did something");
+    ok(tool("qemu-io").args(["-f", "raw", "-c", "read -P 7 0 1M", &home.uri("v")]));
+}
+
+/// Where a file has `pattern` at the start of a block, if it has.
+fn find(path: &Path, pattern: &[u8]) -> Option<u64> {
+    let mut file = fs::File::open(path).expect("a disk");
+    let mut piece = vec![0; 1 << 20];
+    for at in (0u64..).step_by(1 << 20) {
+        let len = file.read(&mut piece).expect("a disk");
+        if len == 0 {
+            return None;
+        }
+        let found = piece[..len].chunks(4096).position(|block| block.starts_with(pattern));
+        if let Some(block) = found {
+            return Some(at + block as u64 * 4096);
+        }
+    }
+    None
+}
+
+#[test]
+fn a_check_tells_what_it_would_repair_and_repairs_it() {
+    let home = Home::new();
+    sparse(&home, &["s0=256M", "s1=256M", "s2=256M"]);
+    let mut server = home.serve();
+    home.ok(&["volume", "create", "v", "--size", "64M"]);
+    home.ok(&["volume", "create", "w", "--size", "64M", "--layout", "raid5"]);
+    ok(tool("qemu-io").args(["-f", "raw", "-c", "write -P 0xa7 8M 64k", &home.uri("v")]));
+    ok(tool("qemu-io").args(["-f", "raw", "-c", "write -P 0xb6 8M 4M", &home.uri("w")]));
+    assert!(server.stop().success());
+    let disks = ["s0", "s1", "s2"].map(|disk| home.path(disk));
+    // A block of a mirror, and one of a stripe.
+    let damaged = [0xa7, 0xb6].map(|byte| {
+        let on = |path: &PathBuf| Some((path.clone(), find(path, &[byte; 4096])?));
+        disks.iter().find_map(on).expect("a block on some disk")
+    });
+    for (path, at) in &damaged {
+        let mut disk = fs::File::options().write(true).open(path).expect("a disk");
+        disk.seek(SeekFrom::Start(*at)).and_then(|_| disk.write_all(b"damage")).expect("a disk");
+    }
+
+    let mut server = home.serve();
+    for _ in 0..2 {
+        let output = home.kura(&["check", "--dry-run"]).output().expect("kura");
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.code() == Some(1) && told.contains("2 to be repaired"), "{told}");
+    }
+    assert_eq!(json(&home, &["check"])["repaired"], 2);
+    let told = json(&home, &["check", "--repair-plan"]);
+    assert_eq!((&told["dry_run"], &told["repaired"]), (&value!(true), &value!(0)));
+    assert!(server.stop().success());
+    for (path, at) in &damaged {
+        let (mut disk, mut start) = (fs::File::open(path).expect("a disk"), [0; 6]);
+        disk.seek(SeekFrom::Start(*at)).and_then(|_| disk.read_exact(&mut start)).expect("a disk");
+        assert_ne!(start, *b"damage");
+    }
+}
+
+#[test]
+fn programs_are_told_kinds_and_states() {
+    let home = Home::new();
+    let complaint = |args: &[&str]| -> Value {
+        let told = fails(&mut home.kura(&[args, &["--json"]].concat()));
+        serde_json::from_str(&told).unwrap_or_else(|error| panic!("{args:?}: {error}: {told}"))
+    };
+    assert_eq!(complaint(&["status"])["kind"], "no-server");
+    let server = home.serve_with(&["--data", "elsewhere"]);
+    // The directory that the environment names is the one that is asked.
+    let told = ok(home.kura(&["status"]).env("KURA_DATA", "elsewhere"));
+    for address in [format!("s3      http://127.0.0.1:{}", server.port("S3      http")), "rest    http://".to_owned()] {
+        assert!(told.contains(&address), "no {address} in: {told}");
+    }
+    drop(server);
+    fs::write(home.path("kura.toml"), "pool.controllers = 2\n").expect("a configuration");
+    let _server = home.serve_with(&["--config", "kura.toml"]);
+    assert_eq!(complaint(&["volume", "show", "nobody"])["kind"], "missing");
+    assert_eq!(complaint(&["volume", "create", "demo", "--size", "1G"])["kind"], "exists");
+    home.ok(&["controller", "drain", "0"]);
+    let told = json(&home, &["controller", "resume", "0"]);
+    assert_eq!((&told["id"], &told["drained"]), (&value!(0), &value!(false)));
+    let told = json(&home, &["disk", "remove", "7"]);
+    assert_eq!((&told["id"], &told["removed"], &told["dry_run"]), (&value!(7), &value!(true), &value!(false)));
+    assert_eq!((&told["state"], &told["unwanted_bytes"]), (&value!("leaving"), &value!(0)));
+    let told = json(&home, &["volume", "resize", "demo", "2G"]);
+    assert_eq!((&told["dry_run"], &told["size_bytes"]), (&value!(false), &value!(2u64 << 30)));
+    assert_eq!(volume(&home, "demo")["size_bytes"], value!(2u64 << 30));
+    // Nothing is said, but for errors.
+    assert_eq!(home.ok(&["status", "--quiet", "--json"]), "");
+}
