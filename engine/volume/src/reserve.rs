@@ -7,9 +7,8 @@ use crate::tables::VolumeState;
 use crate::tier::FastCopy;
 use kura_array::policy::{Candidate, choose_disks};
 use kura_array::{Class, Member, Place, Places, Shape};
-use kura_block::{DeviceId, Error, ExtentId, Kind, Result};
+use kura_block::{DeviceId, Error, Kind, Result};
 use kura_journal::Lsn;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Places given up, waiting to go back to the pool.
@@ -111,7 +110,7 @@ impl Inner {
         Ok(places)
     }
 
-    /// Gives places up that were taken and not used.
+    /// Gives places up that hold nothing.
     pub async fn put_back(&self, places: &[Place]) -> Result<()> {
         for place in places {
             self.share.free(place.device, vec![place.extent]).await?;
@@ -236,15 +235,9 @@ impl Inner {
             !free
         });
         self.dirty_pages.borrow_mut().append(&mut dirty_pages);
-        let mut extents: BTreeMap<DeviceId, Vec<ExtentId>> = BTreeMap::new();
         for places in back {
             self.array.discard(&places).await;
-            for place in &places {
-                extents.entry(place.device).or_default().push(place.extent);
-            }
-        }
-        for (device, extents) in extents {
-            self.share.free(device, extents).await?;
+            self.put_back(&places).await?;
         }
         Ok(())
     }
