@@ -329,7 +329,7 @@ mod tests {
         Usable::find(&path, None, true).unwrap().wipe().unwrap();
         assert_eq!(std::fs::read(&path).unwrap()[4096..4100], *b"mine", "a disk without a label stays as it is");
 
-        std::fs::write(&path, [&[0; 4096][..], b"kura-dsk", &[9; 1 << 20]].concat()).unwrap();
+        std::fs::write(&path, [&[0; 4096][..], b"kura-dsk", &vec![9; 1 << 20]].concat()).unwrap();
         let labelled = Usable::find(&path, None, false).unwrap_err().to_string();
         assert!(labelled.contains("belongs to a pool") && labelled.contains("kura pool import"), "{labelled}");
         Usable::find(&path, None, true).unwrap().wipe().unwrap();

@@ -7,9 +7,8 @@ use crate::tables::VolumeState;
 use crate::tier::FastCopy;
 use kura_array::policy::{Candidate, choose_disks};
 use kura_array::{Class, Member, Place, Places, Shape};
-use kura_block::{DeviceId, Error, ExtentId, Kind, Result};
+use kura_block::{DeviceId, Error, Kind, Result};
 use kura_journal::Lsn;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Places given up, waiting to go back to the pool.
@@ -111,7 +110,7 @@ impl Inner {
         Ok(places)
     }
 
-    /// Gives places up that were taken and not used.
+    /// Gives places up that hold nothing.
     pub async fn put_back(&self, places: &[Place]) -> Result<()> {
         for place in places {
             self.share.free(place.device, vec![place.extent]).await?;
@@ -244,23 +243,15 @@ impl Inner {
             !free
         });
         self.dirty_pages.borrow_mut().append(&mut dirty_pages);
-        let mut extents: BTreeMap<DeviceId, Vec<ExtentId>> = BTreeMap::new();
-        for places in &back {
-            self.array.discard(places).await;
-            for place in places {
-                extents.entry(place.device).or_default().push(place.extent);
-            }
-        }
-        while let Some((device, free)) = extents.pop_first() {
-            if let Err(error) = self.share.free(device, free.clone()).await {
-                // What the pool did not take waits for the next time.
-                extents.insert(device, free);
-                let of = |(device, free): (DeviceId, Vec<ExtentId>)| {
-                    free.into_iter().map(move |extent| Place { device, extent })
-                };
-                let left = extents.into_iter().flat_map(of).collect();
-                self.freed.borrow_mut().push(Freed::places(left, tail));
-                return Err(error);
+        while let Some(places) = back.pop() {
+            self.array.discard(&places).await;
+            for (at, place) in places.iter().enumerate() {
+                if let Err(error) = self.put_back(&[*place]).await {
+                    // What the pool did not take waits for the next time.
+                    back.push(places[at..].into());
+                    self.freed.borrow_mut().extend(back.into_iter().map(|places| Freed::places(places, tail)));
+                    return Err(error);
+                }
             }
         }
         Ok(())

@@ -97,10 +97,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
             "2:19: pool.warn_at_percent: [101]: give per cents from 10 to 100, each above the one before it, as in [80, 95]",
         ),
         ("[pool]\nsharing = 'access-change'\nbalance_s = 10", ""),
-        (
-            "[pool]\nsharing = 'leese'",
-            "2:11: pool.sharing: no such value: leese; here may stand aggregate, message, access-change, lease",
-        ),
+        ("[pool]\nsharing = 'leese'", "2:11: pool.sharing: no such value: leese; did you mean lease?"),
         ("[pool]\nbalance_s = 3601", "2:13: pool.balance_s: 3601 is not between 0 and 3600"),
         ("[pool]\ncontrollers = 0", "2:15: pool.controllers: 0 is not between 1 and 64"),
         ("[pool]\njournal = 16777217", "2:11: pool.journal: 16777217 is not a multiple of 4096 bytes"),
