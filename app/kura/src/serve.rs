@@ -180,17 +180,7 @@ impl Doors {
             passed_percent,
             started_at: Timestamp::now(),
         };
-        let volumes = running.node.volumes().await?;
-        let greeting = Greeting {
-            data: data.path(),
-            replayed: running.replayed,
-            volumes: volumes.iter().map(|volume| volume.spec.name.as_str()).collect(),
-            nbd: &admin.nbd,
-            admin: admin.rest.as_deref(),
-            s3: admin.s3.as_deref(),
-            key: key.as_deref(),
-        }
-        .to_string();
+        let greeting = greet(&admin, data, &running, key.as_deref()).await?;
         let ((stop, stopping), mut doors) = (watch::channel(false), JoinSet::new());
         let routes = kura_admin::router(admin);
         for (listener, access) in self.admin {
@@ -226,6 +216,21 @@ impl Doors {
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What a start says on the terminal.
+async fn greet(admin: &Admin, data: &DataDir, running: &Running, key: Option<&kura_s3::Key>) -> Result<String> {
+    let volumes = running.node.volumes().await?;
+    let greeting = Greeting {
+        data: data.path(),
+        replayed: running.replayed,
+        volumes: volumes.iter().map(|volume| volume.spec.name.as_str()).collect(),
+        nbd: &admin.nbd,
+        admin: admin.rest.as_deref(),
+        s3: admin.s3.as_deref(),
+        key,
+    };
+    Ok(greeting.to_string())
 }
 
 async fn signalled((terminate, interrupt): &mut (Signal, Signal)) {
