@@ -175,8 +175,8 @@ async fn disks_join_fail_and_are_missed_by_name() {
     assert_eq!(client.pool().await.unwrap().data_bytes, before + added.data_bytes);
     assert_eq!(
         kind(client.add_disk(&NewDisk { force: true, ..missing }).await),
-        ProblemKind::Invalid,
-        "it is a member"
+        ProblemKind::Busy,
+        "it is a member, and locked"
     );
 
     client.fail_disk(3).await.unwrap();
