@@ -147,7 +147,7 @@ fn what_is_wrong_is_told_in_one_line() {
     let _server = home.serve();
     fs::write(home.path("large"), bytes(1, 20_000_000)).unwrap();
     for (line, said) in [
-        ("bucket create NO", "\"NO\" cannot be a bucket's name: 3 to 63 small letters"),
+        ("bucket create NO", "\"NO\" cannot be a bucket's name: 3 to 63 lower-case letters"),
         ("bucket create demo", "bucket demo: exists already"),
         ("bucket delete none", "bucket none: there is none"),
         ("key create a --bucket none=read", "bucket none: no such bucket; `kura bucket list` lists them"),
