@@ -307,3 +307,32 @@ fn what_one_controller_found_all_are_told() {
     });
     assert_eq!(done, Outcome::Done(()));
 }
+
+#[test]
+fn a_check_counts_what_only_a_failed_disk_has() {
+    let rig = Rig::new();
+    let done = rig.run(&POOL, async |node, _| {
+        let spec = VolumeSpec {
+            name: "single".into(),
+            size_bytes: VOLUME_BYTES as u64,
+            layout: Layout::None,
+            thick: false,
+            read_only: false,
+        };
+        node.create_volume(spec).await.unwrap();
+        let (door, _) = node.find("single").await.unwrap();
+        let write = door.call(|controller| {
+            Box::pin(async move {
+                let device = controller.open_volume("single").unwrap();
+                device.write(0, Buf::copy_of(&Rig::content(0)).into(), true).await.unwrap();
+            })
+        });
+        write.await.unwrap();
+        assert_eq!(node.check(Check::Verify).await.unwrap().violations, [""; 0]);
+        node.fail_disk(DeviceId(3)).await.unwrap();
+        let found = node.check(Check::Verify).await.unwrap().violations;
+        let counts = |line: &String| line.contains("volume single: ") && line.contains("out of service");
+        assert!(found.iter().any(counts), "{found:#?}");
+    });
+    assert_eq!(done, Outcome::Done(()));
+}

@@ -59,6 +59,7 @@ impl Store {
 impl Inner {
     async fn check_volume(&self, volume: &Rc<VolumeState>, report: &mut Report) {
         let extents = volume.map.borrow().len() as u32;
+        let mut lost_blocks = 0;
         for index in 0..extents {
             // What is being looked at is not tidied away meanwhile.
             let _still = self.tidying.lock().await;
@@ -80,13 +81,26 @@ impl Inner {
             }
             let mut at = 0;
             while at < self.array.extent_blocks() {
-                at = self.check_run(volume, index, at, report).await;
+                at = self.check_run(volume, index, at, report, &mut lost_blocks).await;
             }
+        }
+        if lost_blocks > 0 {
+            let name = volume.spec.borrow().name.clone();
+            report.violations.push(format!(
+                "volume {name}: {lost_blocks} blocks of {BLOCK_BYTES} bytes have their only copy on disks that are out of service"
+            ));
         }
     }
 
     /// Checks the written blocks from `at` on, up to the next unwritten one; returns where to go on.
-    async fn check_run(&self, volume: &Rc<VolumeState>, index: u32, at: usize, report: &mut Report) -> usize {
+    async fn check_run(
+        &self,
+        volume: &Rc<VolumeState>,
+        index: u32,
+        at: usize,
+        report: &mut Report,
+        lost_blocks: &mut u64,
+    ) -> usize {
         let blocks = self.array.extent_blocks();
         let Some(extent) = volume.extent(index) else { return blocks };
         if !extent.is_loaded() && self.load(&extent).await.is_err() {
@@ -106,6 +120,11 @@ impl Inner {
         }
         let found = self.array.verify(&extent.group.places(), at, &expected).await;
         report.blocks += expected.len() as u64;
+        if !extent.group.places().iter().any(|place| self.array.works(*place)) {
+            for (block, checksum) in (first..).zip(&expected) {
+                *lost_blocks += u64::from(self.read_above(volume, block, *checksum).await.is_none());
+            }
+        }
         for (bad, disk) in found.bad {
             let block = first + bad as u64;
             let unchanged = volume.extent(index).is_some_and(|now| Rc::ptr_eq(&now, &extent))
