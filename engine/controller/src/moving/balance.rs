@@ -41,7 +41,7 @@ impl Balancer {
 impl Node {
     /// Looks at what clients asked for in the `period` since the last look; where one controller has much more to do than
     /// another for some periods, it moves one volume, with its snapshots and clones. `may_move` says no to volumes that are
-    /// not to; those of layout hot-mirror cannot.
+    /// not to; those of layout hot-mirror stay, for what they have in the hot area would have to be written to stripes first.
     pub async fn balance(
         &self,
         balancer: &mut Balancer,
