@@ -12,7 +12,17 @@ fn ids(numbers: &[u32]) -> Vec<EntryId> {
     numbers.iter().copied().map(EntryId).collect()
 }
 
-/// Takes entries until there are none, gives every seventh back and takes on; then answers the others until all are done.
+/// One that is done, however it ended: the others do not wait for one that panicked.
+struct Done<'a>(&'a AtomicUsize);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Takes entries until there are none and gives every seventh back, which somebody else may take; then answers the
+/// others until all are done.
 fn fill(kind: Kind, control: Control, controllers: usize, done: &AtomicUsize) -> Vec<EntryId> {
     let control = Rc::new(control);
     let mut pool = LocalPool::new();
@@ -21,24 +31,25 @@ fn fill(kind: Kind, control: Control, controllers: usize, done: &AtomicUsize) ->
     pool.spawner()
         .spawn_local(async move { while control.arrived().await.is_ok() && attends.attend().done().await.is_ok() {} })
         .unwrap();
+    let is_done = Done(done);
     let taken = pool.run_until(async {
         let mut taken = Vec::new();
-        loop {
+        for turn in 1_u32.. {
             match method.take().done().await {
                 Ok(entry) => taken.push(entry),
-                Err(error) if error.kind() == Remedy::Full => return taken,
+                Err(error) if error.kind() == Remedy::Full => break,
                 Err(error) => panic!("{error}"),
             }
-            if taken.len() % 7 == 0
+            if turn.is_multiple_of(7)
                 && let Some(entry) = taken.pop()
             {
                 let region = Region { volume: 0, number: 0 };
                 method.free(&[(region, entry)]).done().await.unwrap();
-                taken.push(method.take().done().await.unwrap());
             }
         }
+        taken
     });
-    done.fetch_add(1, Ordering::AcqRel);
+    drop(is_done);
     while done.load(Ordering::Acquire) < controllers {
         pool.run_until_stalled();
         std::thread::sleep(Duration::from_micros(100));
