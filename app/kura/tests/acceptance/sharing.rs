@@ -4,6 +4,7 @@ use crate::harness::{Home, Server, eventually};
 use crate::nbd::{Client, WRITE};
 use crate::serving::{get, json, volume};
 use serde_json::Value;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -46,12 +47,16 @@ fn each_method_reaches_for_shared_memory_as_it_promises() {
     let taken = 2 * 2 * EXTENTS;
     for sharing in ["aggregate", "message", "access-change", "lease"] {
         let (home, _server) = served(sharing);
+        let begun = Barrier::new(2);
         std::thread::scope(|scope| {
             for name in ["v0", "v1"] {
-                let home = &home;
+                let (home, begun) = (&home, &begun);
                 scope.spawn(move || {
                     let mut client = Client::connect(&home.socket(), name).expect("a connection");
                     for request in 0..REQUESTS {
+                        if request == 1 {
+                            begun.wait();
+                        }
                         let at = request / 4 * EXTENT + request % 4 * BLOCK;
                         client.call(WRITE, 0, at, BLOCK as u32, &[7; BLOCK as usize]).expect("a write");
                     }
@@ -67,7 +72,8 @@ fn each_method_reaches_for_shared_memory_as_it_promises() {
         match sharing {
             // Its part of each disk, once.
             "aggregate" => assert!(accesses <= 16 && messages == 0 && drops == 0, "{context}"),
-            "message" => assert!(accesses >= 3 * taken && messages >= taken && drops > 0, "{context}"),
+            // Who has not used a disk yet is told nothing of it: that may be so for the first write's extents.
+            "message" => assert!(accesses >= 3 * taken && messages >= taken - 4 && drops > 0, "{context}"),
             "access-change" => assert!(accesses >= 3 * taken && messages == 0 && drops == 0, "{context}"),
             _ => assert!(accesses * 8 <= 3 * taken && messages == 0 && drops == 0, "{context}"),
         }
