@@ -61,7 +61,7 @@ impl Node {
         Ok(volumes)
     }
 
-    /// Makes a volume, on the controller whose volumes are smallest in sum.
+    /// Makes a volume, on the controller with the fewest.
     pub async fn create_volume(&self, spec: Spec) -> Result<VolumeInfo> {
         let least = usize::from(self.least_loaded().await?);
         let work = move |controller: Rc<Controller>| -> Local<'static, Result<VolumeInfo>> {

@@ -86,8 +86,9 @@ fn served(args: &Args, binary: &Path, folder: &Path, controllers: usize) -> Resu
     let pool = format!("journal = '512M'\ncontrollers = {controllers}");
     let kura = Kura::on(binary, &folder.join("data"), 1, room, &pool)?;
     let mut volumes = Vec::new();
-    for name in &VOLUMES[..controllers] {
+    for (controller, name) in VOLUMES[..controllers].iter().enumerate() {
         kura.ask(&["volume", "create", name, "--size", &size.to_string(), "--layout", "none", "--thin"])?;
+        kura.ask(&["volume", "move", name, "--controller", &controller.to_string()])?;
         let side = kura.export(name);
         fill(&side.target, size)?;
         side.settle()?;

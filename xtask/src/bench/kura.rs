@@ -59,7 +59,9 @@ impl Kura {
         let config = data.join("kura.toml");
         std::fs::write(&config, format!("[pool]\n{pool}\ndisks = [{}]\n{more}", members.join(", ")))?;
         let mut command = serve(binary, data);
-        let server = Process::start(command.arg("--config").arg(&config), &data.join("nbd.sock"))?;
+        // The object store's volume would lie beside those that are measured, and take part in what is.
+        command.args(["--s3", "off"]).arg("--config").arg(&config);
+        let server = Process::start(&mut command, &data.join("nbd.sock"))?;
         Ok(Self { binary: binary.to_path_buf(), data: data.to_path_buf(), server: server.into() })
     }
 
@@ -102,7 +104,8 @@ impl Kura {
 pub fn default_start(binary: &Path, data: &Path) -> Result<DefaultStart> {
     let start = Instant::now();
     let socket = data.join("nbd.sock");
-    let server = Process::start(&mut serve(binary, data), &socket).context("a first start")?;
+    let server =
+        Process::start(serve(binary, data).args(["--s3", "127.0.0.1:0"]), &socket).context("a first start")?;
     let ready_s = start.elapsed().as_secs_f64();
     server.settle()?;
     let memory_at_rest_mib = server.memory_mib()?;
@@ -116,6 +119,6 @@ pub fn default_start(binary: &Path, data: &Path) -> Result<DefaultStart> {
 fn serve(binary: &Path, data: &Path) -> Command {
     let mut command = Command::new(binary);
     command.arg("serve").arg("--data").arg(data);
-    command.args(["--nbd", "127.0.0.1:0", "--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "warn"]);
+    command.args(["--nbd", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "warn"]);
     command
 }

@@ -31,8 +31,6 @@ fn disks(size_bytes: u64, slow: &'static str) -> Vec<(String, &'static str, u64)
 }
 
 const POOL: &str = "controllers = 1\njournal = '64M'";
-/// Without the object store: what it keeps would go up, too.
-const ALONE: &str = "[s3]\nlisten = 'off'\n";
 
 fn up_bytes(kura: &Kura) -> Result<u64> {
     let status: serde_json::Value = serde_json::from_str(&kura.ask(&["tier", "status", "--json"])?)?;
@@ -54,9 +52,9 @@ fn pin(kura: &Kura, volume: &str, to: &str, arrived: impl Fn(u64) -> bool) -> Re
 
 /// Reads of a volume that lies on the fast tier beside reads of one in a pool without tiers, in turns.
 pub fn hit(binary: &Path, folder: &Path, size_bytes: u64, seconds: u32, rounds: usize) -> Result<(Samples, Verdict)> {
-    let with = Kura::of(binary, &folder.join("with"), &disks(size_bytes, "class = 'slow'"), POOL, ALONE)?;
-    let off = format!("{ALONE}[tier]\npolicy = 'off'\n");
-    let without = Kura::of(binary, &folder.join("without"), &disks(size_bytes, "class = 'slow'"), POOL, &off)?;
+    let with = Kura::of(binary, &folder.join("with"), &disks(size_bytes, "class = 'slow'"), POOL, "")?;
+    let off = "[tier]\npolicy = 'off'\n";
+    let without = Kura::of(binary, &folder.join("without"), &disks(size_bytes, "class = 'slow'"), POOL, off)?;
     let sides: [Side; 2] =
         [without.volume("without", "mirror", size_bytes)?, with.volume("with", "mirror", size_bytes)?];
     for side in &sides {
@@ -87,7 +85,7 @@ pub type Distributions = Vec<(&'static str, Vec<(f64, f64)>)>;
 /// Reads of a volume on slow disks while nothing moves, while another volume goes up and down, and of that one itself.
 pub fn moving(binary: &Path, folder: &Path, size_bytes: u64, seconds: u32) -> Result<Distributions> {
     let kura =
-        Kura::of(binary, &folder.join("slow"), &disks(size_bytes, "class = 'slow', model = 'hdd-7200'"), POOL, ALONE)?;
+        Kura::of(binary, &folder.join("slow"), &disks(size_bytes, "class = 'slow', model = 'hdd-7200'"), POOL, "")?;
     let still = kura.volume("still", "mirror", size_bytes)?;
     let moved = kura.volume("moved", "mirror", size_bytes)?;
     for side in [&still, &moved] {

@@ -81,11 +81,14 @@ impl Node {
         self.doors[usize::from(to.0)].call(settle).await?
     }
 
-    /// The controller whose volumes are smallest in sum, among those that take some.
+    /// The controller with the fewest volumes, and of those the one whose volumes are smallest in sum, among those that take
+    /// some: a thin volume's size says little of the work it makes.
     pub(crate) async fn least_loaded(&self) -> Result<u16> {
-        let mut load = vec![0; self.doors.len()];
+        let mut load = vec![(0, 0); self.doors.len()];
         for volume in self.volumes().await? {
-            load[usize::from(volume.controller)] += volume.spec.size_bytes;
+            let (volumes, size_bytes) = &mut load[usize::from(volume.controller)];
+            *volumes += 1;
+            *size_bytes += volume.spec.size_bytes;
         }
         let least = self.takes_volumes().await?.into_iter().min_by_key(|controller| load[usize::from(*controller)]);
         least.ok_or_else(|| {
