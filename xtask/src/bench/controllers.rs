@@ -1,7 +1,7 @@
 //! What it costs controllers to share a pool: CPU an I/O of a server with one controller, and of one with two whose volumes
 //! are used at once.
 
-use super::fio::{Access, Figures, Work, fill, run as run_fio};
+use super::fio::{self, Access, Figures, Work, fill};
 use super::kura::Kura;
 use super::report::{self, Samples, Verdict};
 use super::side::{Sample, Side};
@@ -36,7 +36,18 @@ const VOLUMES: [&str; 2] = ["v0", "v1"];
 /// What a request may cost with two controllers, over what it costs with one alone.
 const FACTOR: f64 = 1.05;
 
-const WORKS: [Work; 2] = [work("read QD4", Access::Read), work("write QD4", Access::Write)];
+/// Requests a second of each client whose requests' cost is compared: what a core serves easily. Where clients ask for all
+/// they can get, they and the controllers wait for each other's cores, and a request costs more with every thread.
+const RATE: u32 = 8000;
+
+const WORKS: [Work; 4] = [
+    work("read, 8,000/s", Access::Read),
+    work("write, 8,000/s", Access::Write),
+    work("read, all it can", Access::Read),
+    work("write, all it can", Access::Write),
+];
+/// So many of those keep to the rate.
+const RATED: usize = 2;
 
 const fn work(name: &'static str, access: Access) -> Work {
     Work { name, access, random: true, block_kib: 4, depth: 4, connections: 1 }
@@ -55,9 +66,10 @@ pub fn run(args: &Args) -> Result<()> {
                 None => shell::target("bench")?,
             })?;
             let (kura, volumes) = served(args, &binary, folder.path(), controllers)?;
-            for work in &WORKS {
-                let sample = measure(work, args, &volumes)?;
-                eprintln!("round {} {:10} {name:4} {:6.2} us", round + 1, work.name, sample.cpu_us.unwrap_or(f64::NAN));
+            for (at, work) in WORKS.iter().enumerate() {
+                let rate = (at < RATED).then_some(RATE);
+                let sample = measure(work, rate, args, &volumes)?;
+                eprintln!("round {} {:17} {name:4} {:6.2} us", round + 1, work.name, sample.cpu_us.unwrap_or(f64::NAN));
                 samples.add(work.name, name, sample);
             }
             if round == 0 {
@@ -65,7 +77,7 @@ pub fn run(args: &Args) -> Result<()> {
             }
         }
     }
-    let verdicts: Vec<Verdict> = WORKS.iter().filter_map(|work| judge(&samples, work.name)).collect();
+    let verdicts: Vec<Verdict> = WORKS[..RATED].iter().filter_map(|work| judge(&samples, work.name)).collect();
     println!("{}\n", machine::line(&facts));
     println!(
         "{} MiB a volume, {} s a measurement, medians of {} rounds; each cell: rate (p50/p99 us, server CPU an I/O)\n",
@@ -98,15 +110,17 @@ fn served(args: &Args, binary: &Path, folder: &Path, controllers: usize) -> Resu
 }
 
 /// Does `work` on all volumes at once: what they did together, and the server's CPU time for each I/O of it.
-fn measure(work: &Work, args: &Args, volumes: &[Side]) -> Result<Sample> {
+fn measure(work: &Work, rate: Option<u32>, args: &Args, volumes: &[Side]) -> Result<Sample> {
     let server = volumes.first().and_then(|side| side.server.clone()).context("a server without a volume")?;
     let before_us = server.cpu_us()?;
     let targets: Vec<_> = volumes.iter().map(|side| side.target.clone()).collect();
+    let (size_bytes, seconds) = (args.size << 20, args.seconds);
+    let client = |target| match rate {
+        Some(rate) => fio::run_at(work, target, size_bytes, seconds, rate),
+        None => fio::run(work, target, size_bytes, seconds),
+    };
     let each: Vec<Figures> = std::thread::scope(|scope| {
-        let clients: Vec<_> = targets
-            .iter()
-            .map(|target| scope.spawn(move || run_fio(work, target, args.size << 20, args.seconds)))
-            .collect();
+        let clients: Vec<_> = targets.iter().map(|target| scope.spawn(move || client(target))).collect();
         let ended = |client: std::thread::ScopedJoinHandle<'_, Result<Figures>>| {
             client.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a client's thread panicked")))
         };

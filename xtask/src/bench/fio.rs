@@ -68,6 +68,12 @@ pub fn run(work: &Work, target: &Target, size_bytes: u64, seconds: u32) -> Resul
     figures(work, &job(work, target, size_bytes, seconds, &[])?).with_context(|| format!("{} on {target:?}", work.name))
 }
 
+/// Does `work` for `seconds` at this many requests a second at most.
+pub fn run_at(work: &Work, target: &Target, size_bytes: u64, seconds: u32, rate: u32) -> Result<Figures> {
+    figures(work, &job(work, target, size_bytes, seconds, &[format!("--rate_iops={rate}")])?)
+        .with_context(|| format!("{} on {target:?}", work.name))
+}
+
 /// Reads at random at this many requests a second at most: how long they take, in microseconds, by per cent of them.
 pub fn distribution(work: &Work, target: &Target, size_bytes: u64, seconds: u32, rate: u32) -> Result<Vec<(f64, f64)>> {
     let job = job(work, target, size_bytes, seconds, &[format!("--rate_iops={rate}")])?;

@@ -104,8 +104,7 @@ impl Kura {
 pub fn default_start(binary: &Path, data: &Path) -> Result<DefaultStart> {
     let start = Instant::now();
     let socket = data.join("nbd.sock");
-    let server =
-        Process::start(serve(binary, data).args(["--s3", "127.0.0.1:0"]), &socket).context("a first start")?;
+    let server = Process::start(serve(binary, data).args(["--s3", "127.0.0.1:0"]), &socket).context("a first start")?;
     let ready_s = start.elapsed().as_secs_f64();
     server.settle()?;
     let memory_at_rest_mib = server.memory_mib()?;
