@@ -45,7 +45,7 @@ fn to_move(home: &Home, id: u64) -> u64 {
 #[test]
 fn what_a_failed_disk_held_is_copied_anew_through_kills_and_then_another_may_fail() {
     let home = Home::new();
-    std::fs::write(home.path("kura.toml"), "pool.rebuild_rate = '12M'\n").expect("a configuration");
+    std::fs::write(home.path("kura.toml"), "pool.rebuild_rate = '4M'\n").expect("a configuration");
     let slow = ["--config", "kura.toml"];
     let mut server = home.serve_with(&slow);
     let source = volume_of(&home, 192);
@@ -55,7 +55,7 @@ fn what_a_failed_disk_held_is_copied_anew_through_kills_and_then_another_may_fai
     let status = home.ok(&["status"]);
     assert!(status.contains("still to be copied"), "{status}");
     for quarters in [3, 2] {
-        eventually(Duration::from_mins(1), "the rebuild goes on", || to_move(&home, 3) <= all / 4 * quarters);
+        eventually(Duration::from_mins(2), "the rebuild goes on", || to_move(&home, 3) <= all / 4 * quarters);
         server.kill();
         server = home.serve_with(&slow);
     }
@@ -63,9 +63,9 @@ fn what_a_failed_disk_held_is_copied_anew_through_kills_and_then_another_may_fai
     server.kill();
     let _server = home.serve();
     nbdsh(&home.uri("v"), "h.connect_uri(URI); h.pwrite(b'K' * 4096, 12345); h.flush()");
-    eventually(Duration::from_mins(1), "the rebuild ends", || to_move(&home, 3) == 0);
+    eventually(Duration::from_mins(2), "the rebuild ends", || to_move(&home, 3) == 0);
     home.ok(&["disk", "fail", "5"]);
-    eventually(Duration::from_mins(1), "the second one ends", || to_move(&home, 5) == 0);
+    eventually(Duration::from_mins(2), "the second one ends", || to_move(&home, 5) == 0);
     home.ok(&["disk", "fail", "2"]);
     let check = home.ok(&["check"]);
     assert!(check.contains("all is well"), "{check}");
