@@ -14,7 +14,7 @@ const START: Duration = Duration::from_mins(3);
 const STOP: Duration = Duration::from_mins(1);
 
 /// Seconds a client may run before it is taken for hung.
-const CLIENT_S: &str = "300";
+const CLIENT_S: &str = "600";
 
 /// A folder in which servers run as a user would start them there.
 pub struct Home {
