@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -169,6 +170,15 @@ impl Drop for Server {
         if std::thread::panicking() {
             eprintln!("the server's log:\n{}", self.log());
         }
+    }
+}
+
+/// Tells the threads of a test to end when the test does, also by failing: it would wait for them for ever.
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -4,7 +4,7 @@
 //! each block is old or new, and the volume has one owner.
 
 use crate::crash::Random;
-use crate::harness::{Home, Server, eventually, fails};
+use crate::harness::{Ends, Home, Server, eventually, fails};
 use crate::nbd::{Client, FUA, READ, WRITE};
 use crate::serving::{json, volume};
 use crate::snapshots::rest;
@@ -105,6 +105,7 @@ fn a_volume_moves_while_a_client_uses_it() {
     let stop = AtomicBool::new(false);
     let mut writer = Writer::new(7);
     let done = std::thread::scope(|scope| {
+        let _ends = Ends(&stop);
         let client = scope.spawn(|| writer.work(&home, &stop));
         home.ok(&["snapshot", "create", "v@one"]);
         for turn in 0..20 {

@@ -1,7 +1,7 @@
 //! `kura replicate` of volumes between two servers: what a copy is, fail-over and back, and a copy of a volume at work.
 
 use crate::crash::Random;
-use crate::harness::{Home, Server, eventually, fails};
+use crate::harness::{Ends, Home, Server, eventually, fails};
 use crate::nbd::{Client, FUA, READ, TRIM, WRITE};
 use crate::serving::{get, json};
 use crate::tls::certificates;
@@ -254,6 +254,7 @@ fn a_volume_at_work_is_copied_by_the_server_and_recovers_at_the_other_end() {
     let stop = AtomicBool::new(false);
     let jobs = || get(source.port("http"), "/api/v1/replication-jobs");
     std::thread::scope(|scope| {
+        let _ends = Ends(&stop);
         let ledger = scope.spawn(|| keep_ledger(&here, &stop));
         eventually(Duration::from_mins(2), "the first copy", || {
             there.kura(&["snapshot", "list", "copy"]).output().is_ok_and(|it| it.status.success())

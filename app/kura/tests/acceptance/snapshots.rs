@@ -2,7 +2,7 @@
 
 use crate::clients::nbdsh;
 use crate::crash::Random;
-use crate::harness::{Home, eventually, fails, ok, tool};
+use crate::harness::{Ends, Home, eventually, fails, ok, tool};
 use crate::nbd::{Client, FUA, READ, WRITE};
 use crate::serving::json;
 use serde_json::Value;
@@ -158,6 +158,7 @@ fn a_group_is_of_one_instant_on_all_controllers() {
     assert!(controllers.as_array().expect("controllers").iter().all(busy), "{controllers}");
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = Ends(&stop);
         // Each number is written to all volumes, one after the other: at any instant they differ by one at most.
         scope.spawn(|| {
             let mut clients = names.map(|name| Client::connect(&home.socket(), name).expect("a connection"));
