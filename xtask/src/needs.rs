@@ -68,6 +68,9 @@ const FILE_SYSTEMS: &[Need] = &[
     need("xfsprogs", "mkfs.xfs"),
 ];
 
+/// It waits for whoever else installs on a new machine, and asks again where the network fails.
+const APT: [&str; 4] = ["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=5"];
+
 /// Brings in the file systems that snapshots are measured on.
 pub fn ensure_file_systems() -> Result<()> {
     bring(FILE_SYSTEMS)
@@ -93,12 +96,13 @@ fn bring(needs: &[Need]) -> Result<()> {
         bail!("programs are used that are not here; install them: apt-get install {}", missing.join(" "));
     }
     let install = || {
-        let mut command = shell::command("apt-get", ["install", "--yes", "--no-install-recommends"]);
-        shell::run(command.args(&missing).env("DEBIAN_FRONTEND", "noninteractive"))
+        let mut command = shell::command("apt-get", APT);
+        command.args(["install", "--yes", "--no-install-recommends"]).args(&missing);
+        shell::run(command.env("DEBIAN_FRONTEND", "noninteractive"))
     };
     // The lists of a new machine are empty or old: fetch them once the install asks for it.
     install().or_else(|_| {
-        shell::run(&mut shell::command("apt-get", ["update"]))?;
+        shell::run(shell::command("apt-get", APT).arg("update"))?;
         install()
     })
 }

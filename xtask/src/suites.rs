@@ -75,7 +75,8 @@ fn fetch<const N: usize>(folder: &Path, packages: [&str; N]) -> Result<[PathBuf;
         std::fs::create_dir_all(folder.join("apt/lists/partial"))?;
         let options = format!(
             "Dir::Etc::SourceList \"{}\";\nDir::Etc::SourceParts \"/dev/null\";\n\
-             Dir::State::Lists \"{folder}/apt/lists\";\nDir::Cache \"{folder}/apt\";\nAPT::Sandbox::User \"root\";\n",
+             Dir::State::Lists \"{folder}/apt/lists\";\nDir::Cache \"{folder}/apt\";\nAPT::Sandbox::User \"root\";\n\
+             Acquire::Retries \"5\";\n",
             list.display(),
             folder = folder.display()
         );

@@ -16,6 +16,9 @@ pub(crate) fn directories() -> Vec<TempDir> {
     std::iter::once(here).chain(memory).collect()
 }
 
+/// Longer than anything here takes, on a machine that is busy with other things, too.
+const PATIENCE: Duration = Duration::from_mins(5);
+
 /// Runs `test` on a disk of `size_bytes` on each kind of file system.
 pub(crate) fn on_disks<F: Future<Output = ()>>(size_bytes: u64, test: impl Fn(Rc<Disk>) -> F) {
     for directory in directories() {
@@ -38,7 +41,7 @@ pub(crate) fn pattern(tag: u64, len: usize) -> Bufs {
 
 /// Fails the test when `work` takes longer than anything here should: what hangs must not hang the test.
 pub(crate) async fn in_time<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_mins(1), work).await.expect("done within a minute")
+    tokio::time::timeout(PATIENCE, work).await.expect("done in time")
 }
 
 /// Fails the process when `work` takes longer than anything here should, even when its thread sleeps for good.
@@ -49,7 +52,7 @@ pub(crate) fn thread_in_time(work: impl FnOnce() + Send + 'static) {
         let _ = done.send(());
     });
     let timeout = Err(std::sync::mpsc::RecvTimeoutError::Timeout);
-    assert_ne!(ended.recv_timeout(Duration::from_mins(1)), timeout, "the thread sleeps and nothing wakes it");
+    assert_ne!(ended.recv_timeout(PATIENCE), timeout, "the thread sleeps and nothing wakes it");
     thread.join().unwrap();
 }
 

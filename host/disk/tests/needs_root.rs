@@ -43,7 +43,8 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        sh("umount", &[self.0.to_str().unwrap()]);
+        // What a test beside this one starts may have it open for an instant.
+        sh("umount", &["--lazy", self.0.to_str().unwrap()]);
     }
 }
 

@@ -52,7 +52,7 @@ fn a_raid5_outlives_a_disk_its_file_and_a_kill_during_the_rebuild() {
     ok(fio(&home, "before", "0").arg("--verify_only"));
 
     // At this rate it rests for a minute after each group, of which a start moves one at once.
-    eventually(Duration::from_mins(1), "the rebuild goes on", || to_move(&home, 4).is_none_or(|left| left < all));
+    eventually(Duration::from_mins(2), "the rebuild goes on", || to_move(&home, 4).is_none_or(|left| left < all));
     server.kill();
     server = home.serve_with(&slow);
     let left = to_move(&home, 4);
@@ -60,7 +60,7 @@ fn a_raid5_outlives_a_disk_its_file_and_a_kill_during_the_rebuild() {
     ok(fio(&home, "during", "128M").arg("--verify_only"));
     server.kill();
     let _server = home.serve();
-    eventually(Duration::from_mins(1), "the disk has left", || to_move(&home, 4).is_none());
+    eventually(Duration::from_mins(2), "the disk has left", || to_move(&home, 4).is_none());
     for (part, offset) in [("before", "0"), ("during", "128M")] {
         ok(fio(&home, part, offset).arg("--verify_only"));
     }
@@ -93,7 +93,7 @@ fn a_hot_mirror_outlives_a_disk_and_kills() {
     verified();
     // What was hot on the failed disk is written anew; the stripes wait for a sixth disk.
     home.ok(&["disk", "replace", "4", "spare", "--size", "4G", "--no-wait"]);
-    eventually(Duration::from_mins(1), "the disk has left", || to_move(&home, 4).is_none());
+    eventually(Duration::from_mins(2), "the disk has left", || to_move(&home, 4).is_none());
     home.ok(&["disk", "fail", "6"]);
     server.kill();
     let _server = home.serve();

@@ -171,7 +171,7 @@ impl BlockDevice {
         let fuse = fuse.args(read_only.then_some("-r")).arg(&folder).arg(uri).spawn().expect("nbdfuse");
         let file = folder.join("nbd");
         let mut device = Self { path: String::new(), fuse, folder };
-        eventually(Duration::from_secs(30), "nbdfuse shows the export", || file.exists());
+        eventually(Duration::from_mins(2), "nbdfuse shows the export", || file.exists());
         let mut losetup = tool("losetup");
         losetup.args(read_only.then_some("--read-only")).args(["--find", "--show"]).arg(&file);
         device.path = ok(&mut losetup).trim().to_string();
@@ -185,7 +185,15 @@ impl Drop for BlockDevice {
         if !self.path.is_empty() {
             let _ = tool("losetup").args(["--detach", &self.path]).status();
         }
-        let _ = tool("fusermount3").arg("-u").arg(&self.folder).status();
+        // The kernel lets go of the loop device's file a moment later.
+        let is_unmounted = (0..100).any(|attempt| {
+            std::thread::sleep(Duration::from_millis(attempt));
+            tool("fusermount3").arg("-u").arg(&self.folder).status().is_ok_and(|status| status.success())
+        });
+        if !is_unmounted {
+            // It would be waited for for ever.
+            let _ = self.fuse.kill();
+        }
         let _ = self.fuse.wait();
     }
 }

@@ -1,17 +1,21 @@
 //! A home for servers, servers that die with their test, and clients that cannot hang it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long a start may take before the test gives up; what it should take is a matter for the bench.
-const START: Duration = Duration::from_mins(1);
+const START: Duration = Duration::from_mins(3);
+
+/// How long a stop may take before it is taken for hung.
+const STOP: Duration = Duration::from_mins(1);
 
 /// Seconds a client may run before it is taken for hung.
-const CLIENT_S: &str = "300";
+const CLIENT_S: &str = "600";
 
 /// A folder in which servers run as a user would start them there.
 pub struct Home {
@@ -135,11 +139,11 @@ impl Server {
         self.child.wait().expect("the killed server");
     }
 
-    /// SIGTERM, and how the server ended; fails the test when it takes more than ten seconds.
+    /// SIGTERM, and how the server ended; fails the test when it hangs.
     pub fn stop(&mut self) -> ExitStatus {
         ok(tool("kill").args(["-TERM", &self.pid().to_string()]));
-        let status = self.wait(Duration::from_secs(10));
-        status.unwrap_or_else(|| panic!("SIGTERM did not stop the server within 10 s:\n{}", self.log()))
+        let status = self.wait(STOP);
+        status.unwrap_or_else(|| panic!("SIGTERM did not stop the server within {STOP:?}:\n{}", self.log()))
     }
 
     /// How the server ended, if it does in time.
@@ -166,6 +170,15 @@ impl Drop for Server {
         if std::thread::panicking() {
             eprintln!("the server's log:\n{}", self.log());
         }
+    }
+}
+
+/// Tells the threads of a test to end when the test does, also by failing: it would wait for them for ever.
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -201,6 +214,33 @@ pub fn eventually(time: Duration, what: &str, mut condition: impl FnMut() -> boo
         assert!(Instant::now() < deadline, "not within {time:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Starts a program on a free port, and returns it with the port when it greets there: what is told its port may find it
+/// taken by then, ends, and is started on another one.
+pub fn on_a_port(greeting: &[u8], mut start: impl FnMut(u16) -> Child) -> (Child, u16) {
+    for _ in 0..20 {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let port = free.expect("a free port").port();
+        let mut child = start(port);
+        let deadline = Instant::now() + START;
+        while child.try_wait().expect("the program").is_none() && Instant::now() < deadline {
+            if greets(port, greeting) {
+                return (child, port);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = (child.kill(), child.wait());
+    }
+    panic!("it listens on no port that was free");
+}
+
+/// True where a connection to the port begins with these bytes.
+fn greets(port: u16, greeting: &[u8]) -> bool {
+    let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", port)) else { return false };
+    let mut said = vec![0; greeting.len()];
+    let heard = stream.set_read_timeout(Some(Duration::from_secs(5))).and_then(|()| stream.read_exact(&mut said));
+    heard.is_ok() && said == greeting
 }
 
 /// A sparse file of zeroes.

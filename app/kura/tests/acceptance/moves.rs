@@ -4,11 +4,11 @@
 //! each block is old or new, and the volume has one owner.
 
 use crate::crash::Random;
-use crate::harness::{Home, Server, fails};
+use crate::harness::{Ends, Home, Server, eventually, fails};
 use crate::nbd::{Client, FUA, READ, WRITE};
 use crate::serving::{json, volume};
 use crate::snapshots::rest;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const BLOCK: u64 = 4096;
@@ -105,6 +105,7 @@ fn a_volume_moves_while_a_client_uses_it() {
     let stop = AtomicBool::new(false);
     let mut writer = Writer::new(7);
     let done = std::thread::scope(|scope| {
+        let _ends = Ends(&stop);
         let client = scope.spawn(|| writer.work(&home, &stop));
         home.ok(&["snapshot", "create", "v@one"]);
         for turn in 0..20 {
@@ -118,7 +119,7 @@ fn a_volume_moves_while_a_client_uses_it() {
         client.join().expect("the client").expect("no request failed")
     });
     println!("{done} writes, the slowest took {:?}", writer.slowest);
-    assert!(done > 100, "{done} writes");
+    assert!(done > 20, "{done} writes in 20 moves");
     writer.settle(&home);
     home.ok(&["snapshot", "delete", "v@one"]);
     home.ok(&["check"]);
@@ -172,25 +173,27 @@ fn ten_crashes_leave_one_owner_and_all_data() {
     println!("seed {seed}");
     let (mut random, mut writer) = (Random(seed), Writer::new(seed));
     home.ok(&["snapshot", "create", "v@one"]);
-    let mut moves = 0;
-    for _ in 0..10 {
+    let moves = AtomicU64::new(0);
+    for round in 1..=10 {
         let time = Duration::from_millis(100 + random.below(500));
         std::thread::scope(|scope| {
-            let (server, home, stop) = (&mut server, &home, AtomicBool::new(false));
+            let (server, home, moves, stop) = (&mut server, &home, &moves, AtomicBool::new(false));
             let client = scope.spawn({
                 let writer = &mut writer;
                 move || writer.work(home, &stop)
             });
             scope.spawn(move || {
                 std::thread::sleep(time);
+                let is_moved = || moves.load(Ordering::Relaxed) >= 2 * round || !server.is_alive();
+                eventually(Duration::from_mins(1), "the volume moves", is_moved);
                 assert!(server.is_alive(), "the server ended by itself");
                 server.kill();
             });
             for turn in 0.. {
                 match move_to(home, turn % 2) {
-                    Ok(_) => moves += 1,
+                    Ok(_) => moves.fetch_add(1, Ordering::Relaxed),
                     Err(_) => break,
-                }
+                };
             }
             assert!(client.join().expect("the client").is_err(), "the server was killed");
         });
@@ -201,6 +204,5 @@ fn ten_crashes_leave_one_owner_and_all_data() {
         writer.settle(&home);
         home.ok(&["check"]);
     }
-    println!("{moves} moves, {} writes", writer.version);
-    assert!(moves > 10, "{moves} moves");
+    println!("{} moves, {} writes", moves.into_inner(), writer.version);
 }

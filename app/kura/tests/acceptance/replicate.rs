@@ -1,6 +1,6 @@
 //! `kura replicate` with trees that have everything in them, by real rsync and kura to kura, judged by rsync.
 
-use crate::harness::{Home, eventually, fails, ok, tool};
+use crate::harness::{Home, eventually, fails, ok, on_a_port, tool};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -191,7 +191,7 @@ fn the_other_end_dies_and_the_next_run_goes_on() {
         (serving.0, format!("{}/a", serving.1), token)
     };
     let (serving, uri, token) = begin(serve(&home, "copies"));
-    let mut slow = home.kura(&["replicate", "run", "source", &uri, "--token", &token, "--bandwidth", "4M"]);
+    let mut slow = home.kura(&["replicate", "run", "source", &uri, "--token", &token, "--bandwidth", "1M"]);
     let slow = slow.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("kura");
     eventually(Duration::from_mins(1), "the copy has begun", || home.path("copies/a/d").exists());
     drop(serving);
@@ -208,19 +208,17 @@ fn the_other_end_dies_and_the_next_run_goes_on() {
 /// An rsync daemon that dies with its test, and the URI of its module.
 fn daemon(home: &Home) -> (Serving, String) {
     fs::create_dir_all(home.path("module")).expect("a directory");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
-    let configuration = format!(
-        "port = {port}\naddress = 127.0.0.1\nuse chroot = no\nuid = 0\ngid = 0\n[m]\npath = {}\nread only = no\nmunge symlinks = no\n",
-        home.path("module").display()
-    );
-    fs::write(home.path("rsyncd.conf"), configuration).expect("its configuration");
-    let mut command = Command::new("rsync");
-    command.args(["--daemon", "--no-detach"]).arg(format!("--config={}", home.path("rsyncd.conf").display()));
-    let serving = Serving(command.stdin(Stdio::null()).spawn().expect("rsync"));
-    eventually(Duration::from_secs(20), "the daemon listens", || {
-        std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+    let (child, port) = on_a_port(b"@RSYNCD:", |port| {
+        let configuration = format!(
+            "port = {port}\naddress = 127.0.0.1\nuse chroot = no\nuid = 0\ngid = 0\n[m]\npath = {}\nread only = no\nmunge symlinks = no\n",
+            home.path("module").display()
+        );
+        fs::write(home.path("rsyncd.conf"), configuration).expect("its configuration");
+        let mut command = Command::new("rsync");
+        command.args(["--daemon", "--no-detach"]).arg(format!("--config={}", home.path("rsyncd.conf").display()));
+        command.stdin(Stdio::null()).spawn().expect("rsync")
     });
-    (serving, format!("rsync://127.0.0.1:{port}/m"))
+    (Serving(child), format!("rsync://127.0.0.1:{port}/m"))
 }
 
 #[test]
@@ -300,6 +298,13 @@ fn a_full_target_is_told_and_the_next_run_completes() {
     }
 }
 
+/// True while a process works in this home.
+fn is_at_work(home: &Home) -> bool {
+    let home = fs::canonicalize(home.path("")).expect("the home");
+    let mut processes = fs::read_dir("/proc").expect("/proc").flatten();
+    processes.any(|process| fs::read_link(process.path().join("cwd")).is_ok_and(|works_in| works_in.starts_with(&home)))
+}
+
 #[test]
 fn a_run_that_is_killed_goes_on_where_it_was() {
     for (way, seed) in [("kura", 1), ("kura", 2), ("kura", 3), ("rsync", 4)] {
@@ -309,7 +314,8 @@ fn a_run_that_is_killed_goes_on_where_it_was() {
         for index in 0..400 {
             fs::write(source.join(format!("d/more{index}")), noise(30_000, index + 1)).expect("a file");
         }
-        let args = ["source", "target", "--with", way, "--bandwidth", "8M"];
+        // A copy would take ten seconds, of which it gets less than one.
+        let args = ["source", "target", "--with", way, "--bandwidth", "2M"];
         let mut cut = Command::new(env!("CARGO_BIN_EXE_kura"));
         let mut cut = cut
             .args(["replicate", "run"])
@@ -324,9 +330,8 @@ fn a_run_that_is_killed_goes_on_where_it_was() {
         cut.kill().expect("kill -9");
         cut.wait().expect("the killed run");
         assert_eq!(marker(&home.path("target"))["state"], "unfinished");
-        // rsync's processes end when their parent does.
-        let args = &args[..4];
-        eventually(Duration::from_mins(1), "the next run completes", || run(&home, args)["is_complete"] == true);
+        eventually(Duration::from_mins(1), "rsync's processes end when their parent does", || !is_at_work(&home));
+        assert_eq!(run(&home, &args[..4])["is_complete"], true);
         assert_same(&source, &home.path("target"));
     }
 }
@@ -372,10 +377,14 @@ fn a_file_that_changes_while_it_is_copied_is_told_and_carried_by_the_next_run() 
     fs::create_dir(&source).expect("a directory");
     fs::write(source.join("calm"), noise(10_000, 1)).expect("a file");
     fs::write(source.join("busy"), noise(6_000_000, 2)).expect("a file");
-    let mut slow = home.kura(&["replicate", "run", "source", "target", "--bandwidth", "2M", "--workers", "1"]);
+    let mut slow = home.kura(&["replicate", "run", "source", "target", "--bandwidth", "1M", "--workers", "1"]);
     let slow = slow.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("kura");
-    eventually(Duration::from_mins(1), "the copy has begun", || home.path("target/.kura-replica").exists());
-    std::thread::sleep(Duration::from_millis(500));
+    // Where the large file is written until it is whole, which takes six seconds.
+    let is_begun = |name: &str| name.starts_with(".~kura~") && !name.starts_with(".~kura~marker");
+    eventually(Duration::from_mins(1), "the copy has begun", || {
+        let mut files = fs::read_dir(home.path("target")).into_iter().flatten().flatten();
+        files.any(|file| file.file_name().to_str().is_some_and(is_begun))
+    });
     let busy = File::options().write(true).open(source.join("busy")).expect("the busy file");
     busy.write_all_at(b"changed", 100).expect("a change");
     let output = slow.wait_with_output().expect("the run");
@@ -416,21 +425,22 @@ fn jobs_run_by_name_and_by_schedule_and_tell_how_old_their_copy_is() {
 
 /// An ssh server that lets this test in, and a folder whose `ssh` finds it.
 fn sshd(home: &Home) -> (Serving, u16, String) {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     for key in ["host", "user"] {
         ok(tool("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(home.path(key)));
     }
     // Where sshd, as root, goes without privileges.
     fs::create_dir_all("/run/sshd").expect("a directory");
-    let mut command = Command::new("/usr/sbin/sshd");
-    command.args(["-D", "-e", "-f", "/dev/null", "-p", &port.to_string()]);
-    for option in ["ListenAddress=127.0.0.1", "StrictModes=no", "UsePAM=no", "PidFile=none", "MaxStartups=100"] {
-        command.arg(format!("-o{option}"));
-    }
-    command.arg(format!("-oHostKey={}", home.path("host").display()));
-    command.arg(format!("-oAuthorizedKeysFile={}", home.path("user.pub").display()));
-    let serving = Serving(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("sshd"));
-    eventually(Duration::from_secs(20), "sshd listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let (child, port) = on_a_port(b"SSH-", |port| {
+        let mut command = Command::new("/usr/sbin/sshd");
+        command.args(["-D", "-e", "-f", "/dev/null", "-p", &port.to_string()]);
+        for option in ["ListenAddress=127.0.0.1", "StrictModes=no", "UsePAM=no", "PidFile=none", "MaxStartups=100"] {
+            command.arg(format!("-o{option}"));
+        }
+        command.arg(format!("-oHostKey={}", home.path("host").display()));
+        command.arg(format!("-oAuthorizedKeysFile={}", home.path("user.pub").display()));
+        command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("sshd")
+    });
+    let serving = Serving(child);
     let bin = home.path("bin");
     fs::create_dir(&bin).expect("a directory");
     let configuration = format!(

@@ -113,19 +113,24 @@ fn a_large_object_goes_on_where_its_run_was_killed() {
         serde_json::from_str(&told).unwrap_or(Value::Null)
     };
     let uploads = here.data().join("replicate/photos/uploads");
-    // Kills a run that has sent the second part: what the upload is called, and the part's size.
+    // Kills a run that has sent the second part, while the first takes more than half a minute: what the upload is called,
+    // and the part's size.
     let cut_off = || {
         let mut killed = Command::new(env!("CARGO_BIN_EXE_kura"))
-            .args(["replicate", "run", "photos", "--bandwidth", "1M", "--quiet"])
+            .args(["replicate", "run", "photos", "--bandwidth", "512K", "--quiet"])
             .current_dir(here.path(""))
             .stdin(Stdio::null())
             .spawn()
             .expect("kura");
-        eventually(Duration::from_secs(20), "an upload in parts is under way", || uploads.exists());
-        let begun = std::fs::read_to_string(&uploads).expect("the upload");
-        let id = serde_json::from_str::<Value>(&begun).expect("a line")["id"].as_str().expect("an id").to_owned();
+        let mut id = None;
+        eventually(Duration::from_mins(1), "an upload in parts is under way", || {
+            let begun = std::fs::read_to_string(&uploads).unwrap_or_default();
+            id = serde_json::from_str::<Value>(&begun).ok().and_then(|line| Some(line["id"].as_str()?.to_owned()));
+            id.is_some()
+        });
+        let id = id.expect("an id");
         let parts = || s3api(&["list-parts", "--bucket", "copy", "--key", "large", "--upload-id", &id]);
-        eventually(Duration::from_secs(20), "a part is there", || parts()["Parts"].is_array());
+        eventually(Duration::from_mins(1), "a part is there", || parts()["Parts"].is_array());
         killed.kill().and_then(|()| killed.wait()).expect("a kill");
         let parts = parts()["Parts"].as_array().expect("the parts").clone();
         assert_eq!(parts.len(), 1, "it was killed in the midst of it");
@@ -164,10 +169,10 @@ fn a_server_keeps_a_bucket_by_its_schedule() {
         let stat = there.kura(&["object", "stat", &format!("copy/{key}")]).output();
         stat.is_ok_and(|done| done.status.success())
     };
-    eventually(Duration::from_secs(30), "the first copy", || is_there("large"));
+    eventually(Duration::from_mins(2), "the first copy", || is_there("large"));
     put(&here, "later", b"later", &[]);
-    eventually(Duration::from_secs(30), "what came later", || is_there("later"));
-    eventually(Duration::from_secs(30), "the run's end", || {
+    eventually(Duration::from_mins(2), "what came later", || is_there("later"));
+    eventually(Duration::from_mins(2), "the run's end", || {
         let status = json(&here, &["replicate", "status", "photos"]);
         status[0]["last"]["is_complete"] == true && status[0]["is_late"] == false
     });
@@ -215,7 +220,7 @@ fn what_is_wrong_with_a_target_is_said_in_a_line() {
         let args = ["replicate", "run", source, target, "--target-credentials", credentials, "--timeout", "2s"];
         let began = Instant::now();
         let complaint = fails(&mut here.kura(&args));
-        assert!(began.elapsed() < Duration::from_secs(15), "{args:?} took {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(50), "{args:?} took {:?}", began.elapsed());
         assert!(complaint.contains(expected) && complaint.lines().count() == 1, "{args:?}: {complaint}");
         assert!(!complaint.contains("wrong\"") && !complaint.contains(&key.secret), "{complaint}");
     }

@@ -1,7 +1,7 @@
 //! `kura replicate` of volumes between two servers: what a copy is, fail-over and back, and a copy of a volume at work.
 
 use crate::crash::Random;
-use crate::harness::{Home, Server, eventually, fails};
+use crate::harness::{Ends, Home, Server, eventually, fails};
 use crate::nbd::{Client, FUA, READ, TRIM, WRITE};
 use crate::serving::{get, json};
 use crate::tls::certificates;
@@ -108,7 +108,7 @@ fn a_volume_is_copied_over_tls_and_worked_with_at_either_end() {
     let work = read(&there, "copy");
     drop((db, copy));
     let fail_back = || here.kura(&["replicate", "failback", "dr"]).output().is_ok_and(|done| done.status.success());
-    eventually(Duration::from_secs(5), "the clients have left, and fail-back", fail_back);
+    eventually(Duration::from_mins(2), "the clients have left, and fail-back", fail_back);
     assert_eq!(read(&here, "db"), work);
     assert!(Client::connect(&there.socket(), "copy").is_err(), "it follows again");
     let mut db = Client::connect(&here.socket(), "db").expect("a connection");
@@ -165,7 +165,7 @@ fn a_volume_that_grew_fails_over_and_back() {
     run(&here, &["dr"]);
     let before = read(&here, "db");
 
-    // The source is lost in the middle of the run after it grew.
+    // The source is lost in the middle of the run after it grew, which would take twenty seconds.
     here.ok(&["volume", "resize", "db", "32M"]);
     let mut db = Client::connect(&here.socket(), "db").expect("a connection");
     let mut random = Random(9);
@@ -175,12 +175,12 @@ fn a_volume_that_grew_fails_over_and_back() {
     }
     drop(db);
     let mut cut = Command::new(env!("CARGO_BIN_EXE_kura"))
-        .args(["replicate", "run", "dr", "--quiet"])
+        .args(["replicate", "run", "dr", "--bandwidth", "256K", "--quiet"])
         .current_dir(here.path("."))
         .stderr(Stdio::null())
         .spawn()
         .expect("kura");
-    eventually(Duration::from_secs(20), "the copy grows", || size_bytes(&there, "copy") == 32 * MIB);
+    eventually(Duration::from_mins(2), "the copy grows", || size_bytes(&there, "copy") == 32 * MIB);
     std::thread::sleep(Duration::from_millis(500));
     cut.kill().and_then(|()| cut.wait()).expect("it is killed");
     there.ok(&["replicate", "failover", "volume:copy"]);
@@ -195,7 +195,7 @@ fn a_volume_that_grew_fails_over_and_back() {
     let work = read(&there, "copy");
     drop(client);
     let fail_back = || here.kura(&["replicate", "failback", "dr"]).output().is_ok_and(|done| done.status.success());
-    eventually(Duration::from_secs(20), "the clients have left, and fail-back", fail_back);
+    eventually(Duration::from_mins(2), "the clients have left, and fail-back", fail_back);
     let back = read(&here, "db");
     assert_eq!(back.len() as u64, 48 * MIB);
     assert!(back[..work.len()] == work && back[work.len()..].iter().all(|byte| *byte == 0), "work was lost");
@@ -248,19 +248,20 @@ fn a_volume_at_work_is_copied_by_the_server_and_recovers_at_the_other_end() {
     // Of a tree, too.
     std::fs::create_dir(here.path("tree")).and_then(|()| std::fs::write(here.path("tree/file"), "x")).expect("a tree");
     here.ok(&["replicate", "add", "tree", "tree", "tree-copy", "--every", "1s"]);
-    eventually(Duration::from_secs(30), "a tree's first copy", || here.path("tree-copy/.kura-replica").exists());
+    eventually(Duration::from_mins(2), "a tree's first copy", || here.path("tree-copy/.kura-replica").exists());
     std::fs::write(here.path("tree/later"), "y").expect("a file");
-    eventually(Duration::from_secs(30), "a tree's next copy", || here.path("tree-copy/later").exists());
+    eventually(Duration::from_mins(2), "a tree's next copy", || here.path("tree-copy/later").exists());
     let stop = AtomicBool::new(false);
     let jobs = || get(source.port("http"), "/api/v1/replication-jobs");
     std::thread::scope(|scope| {
+        let _ends = Ends(&stop);
         let ledger = scope.spawn(|| keep_ledger(&here, &stop));
-        eventually(Duration::from_secs(30), "the first copy", || {
+        eventually(Duration::from_mins(2), "the first copy", || {
             there.kura(&["snapshot", "list", "copy"]).output().is_ok_and(|it| it.status.success())
         });
         let mut seen = Vec::new();
         let mut newest = 0;
-        eventually(Duration::from_secs(30), "four points", || {
+        eventually(Duration::from_mins(2), "four points", || {
             for point in points(&there, "copy") {
                 if !seen.contains(&point) {
                     // It may be deleted meanwhile, as the oldest of three.
@@ -282,7 +283,7 @@ fn a_volume_at_work_is_copied_by_the_server_and_recovers_at_the_other_end() {
         let written = ledger.join().expect("the ledger");
         assert!(found >= newest && found <= written, "{found} of {written}, after {newest}");
     });
-    eventually(Duration::from_secs(10), "the server tells of it", || {
+    eventually(Duration::from_mins(2), "the server tells of it", || {
         jobs().contains("was failed over") && jobs().contains("\"recovery_point\":")
     });
     let metrics = get(source.port("http"), "/metrics");

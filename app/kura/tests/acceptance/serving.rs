@@ -97,7 +97,7 @@ fn discard_gives_the_space_back() {
     client.call(TRIM, FUA, 0, 64 * MIB as u32, &[]).expect("a trim");
     assert_eq!(volume(&home, "demo")["allocated_bytes"], 0);
     // Once a checkpoint has made it durable that nobody holds it.
-    eventually(Duration::from_secs(20), "the pool has its space back", || free(&home) == before);
+    eventually(Duration::from_mins(2), "the pool has its space back", || free(&home) == before);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What controllers tell of the pool that they share, and of the stops that snapshots make, counted while real clients write.
 
-use crate::harness::{Home, Server, eventually};
+use crate::harness::{Ends, Home, Server, eventually};
 use crate::nbd::{Client, WRITE};
 use crate::serving::{get, json, volume};
 use serde_json::Value;
@@ -115,6 +115,7 @@ fn a_controller_with_much_to_do_gives_a_volume_away() {
     home.ok(&["volume", "move", "v1", "--controller", "0"]);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = Ends(&done);
         for name in ["v0", "v1"] {
             let (home, done) = (&home, &done);
             scope.spawn(move || {
@@ -156,7 +157,7 @@ fn a_snapshot_is_the_same_work_for_a_volume_of_any_size() {
         let mut client = Client::connect(&home.socket(), name).expect("a connection");
         client.call(WRITE, 0, 0, BLOCK as u32, &[1; BLOCK as usize]).expect("a write");
         std::thread::scope(|scope| {
-            let done = &done;
+            let (done, _ends) = (&done, Ends(&done));
             done.store(false, Ordering::Relaxed);
             let writer = scope.spawn(move || {
                 let mut writes = 0;

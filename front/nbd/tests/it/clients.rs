@@ -70,7 +70,7 @@ fn fails(line: &[&str]) -> String {
 fn run(line: &[&str]) -> (bool, String) {
     // The tools' Python modules belong to the system's Python.
     let path = format!("/usr/bin:/usr/sbin:{}", std::env::var("PATH").unwrap_or_default());
-    let output = Command::new("timeout").arg("60").args(line).env("PATH", path).output();
+    let output = Command::new("timeout").arg("300").args(line).env("PATH", path).output();
     let output = output.unwrap_or_else(|error| panic!("{line:?}: {error}"));
     assert_ne!(output.status.code(), Some(127), "{} is not installed", line[0]);
     let printed = [output.stdout, output.stderr].concat();

@@ -56,7 +56,7 @@ refusals = [
 ]
 for method, path, status in refusals:
     for size in [1, 100_000, 3 << 20, 30 << 20]:
-        link = http.client.HTTPConnection(host, port, timeout=20)
+        link = http.client.HTTPConnection(host, port, timeout=120)
         try:
             link.request(method, path, body=noise(size))
         except (BrokenPipeError, ConnectionResetError):

@@ -82,7 +82,7 @@ rules = [
 refused("NoSuchLifecycleConfiguration", s3.get_bucket_lifecycle_configuration, Bucket="demo", status=404)
 s3.put_bucket_lifecycle_configuration(Bucket="demo", LifecycleConfiguration={"Rules": rules})
 assert s3.get_bucket_lifecycle_configuration(Bucket="demo")["Rules"] == rules
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + 120
 while {"old/1"} & {found["Key"] for found in s3.list_objects_v2(Bucket="demo")["Contents"]}:
     assert time.monotonic() < deadline, "the rule was not followed"
     time.sleep(0.05)
