@@ -57,6 +57,7 @@ pub struct Objects {
     pub directory: Arc<Directory>,
     node: Node,
     store: Mutex<mpsc::UnboundedSender<Message>>,
+    options: Options,
     /// The access keys while the store is rolled back: also after a crash in the midst of it they stay what they are.
     keys_file: PathBuf,
 }
@@ -102,8 +103,9 @@ impl Snapshots for Past {
 }
 
 impl Objects {
-    /// Opens the object store of `node`, on a volume that is made if there is none.
-    pub async fn open(node: &Node, data: &DataDir) -> Result<Arc<Self>> {
+    /// Opens the object store of `node`, on a volume that is made if there is none; it keeps so many bytes of content in
+    /// memory.
+    pub async fn open(node: &Node, data: &DataDir, recent_bytes: u64) -> Result<Arc<Self>> {
         prepare(node).await.context("the volume of the object store")?;
         let keys_file = data.join("keys-of-rollback.json");
         let keys = match std::fs::read(&keys_file) {
@@ -112,13 +114,14 @@ impl Objects {
             Err(error) => return Err(error).with_context(|| keys_file.display().to_string()),
         };
         let is_kept = keys.is_some();
-        let store = open(node, VOLUME.to_owned(), Options::default()).await?;
+        let options = Options { recent_bytes, ..Options::default() };
+        let store = open(node, VOLUME.to_owned(), options).await?;
         let snapshots = Arc::new(Past(node.clone()));
         let directory = Directory::open(Arc::new(StoreDoor(store.clone())), snapshots, keys).await?;
         if is_kept {
             remove_file(&keys_file).with_context(|| keys_file.display().to_string())?;
         }
-        Ok(Arc::new(Self { directory, node: node.clone(), store: Mutex::new(store), keys_file }))
+        Ok(Arc::new(Self { directory, node: node.clone(), store: Mutex::new(store), options, keys_file }))
     }
 
     /// The store as the REST door has it.
@@ -156,7 +159,7 @@ impl Objects {
                 tracing::warn!(%error, "the object store was not closed as it should be before it was rolled back");
             }
             rolled = self.node.roll_back(snapshot, false).await.map(drop);
-            *store = open(&self.node, VOLUME.to_owned(), Options::default()).await?;
+            *store = open(&self.node, VOLUME.to_owned(), self.options).await?;
             Ok(Arc::new(StoreDoor(store.clone())) as Arc<dyn Door>)
         };
         self.directory.go_over(change, || remove_file(&self.keys_file).map_err(failed)).await?;

@@ -66,7 +66,7 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
             tracing::warn!("{said}");
         }
         let objects = match &doors.s3 {
-            Some(_) => Some(Objects::open(&running.node, &data).await?),
+            Some(_) => Some(Objects::open(&running.node, &data, config.s3.cache.get_ref().0).await?),
             None => None,
         };
         let mut key = None;

@@ -66,6 +66,7 @@ mod open;
 mod partition;
 mod policy;
 mod read;
+mod recent;
 mod record;
 mod replay;
 mod root;

@@ -3,6 +3,7 @@
 use crate::checkpoint;
 use crate::log::Log;
 use crate::policy;
+use crate::recent::Recent;
 use crate::root::{CheckpointRef, Root, Start};
 use crate::space::Space;
 use crate::store::{Inner, Options, State, Store};
@@ -97,6 +98,7 @@ impl Store {
             options,
             segment_bytes: root.segment_bytes,
             state: RefCell::new(state),
+            recent: Recent::new(options.recent_bytes),
             wake: Notify::new(),
             progress: Notify::new(),
             housekeeping: Notify::new(),

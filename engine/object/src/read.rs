@@ -4,15 +4,13 @@ use crate::commit::ReadRecord;
 use crate::extent::{self, Checksums};
 use crate::known::{Known, Piece};
 use crate::object::{Attributes, PartitionId, Row, Stat, Which, name_of, shown};
+use crate::recent::STEP_BYTES;
 use crate::record::{Record, crc_of};
 use crate::store::{Inner, Store};
 use kura_block::{BLOCK_BYTES, Bufs, Error, Kind, Local, Result};
 use std::ops::Range;
 use std::rc::Rc;
 use std::task::Poll;
-
-/// Bytes that one step of a read gives at most.
-const STEP_BYTES: u64 = 1 << 20;
 
 impl Store {
     /// What is known of a version. `Missing` when there is none, or when the newest is a delete marker.
@@ -126,14 +124,19 @@ impl Reader {
             let data = self.inline.slice(skip as usize..end as usize);
             return Box::pin(std::future::ready(Ok((data, None))));
         };
-        let len = left.min(piece.len - skip).min(STEP_BYTES) as usize;
+        let from = u64::from(piece.from) + skip;
+        let len = left.min(piece.len - skip).min(STEP_BYTES - from % STEP_BYTES) as usize;
         let Some(extent) = piece.extent else {
             return Box::pin(std::future::ready(Ok((Bufs::zeroes(len), None))));
         };
-        let from = u64::from(piece.from) + skip;
-        let (inner, mut checksums) = (Rc::clone(&self.inner), self.checksums.take());
+        let mut checksums = self.checksums.take();
+        if let Some(data) = self.inner.recent.get(extent, from..from + len as u64) {
+            return Box::pin(std::future::ready(Ok((data, checksums))));
+        }
+        let inner = Rc::clone(&self.inner);
         Box::pin(async move {
             let data = extent::read(&*inner.device, extent, from, len, &mut checksums).await?;
+            inner.recent.keep(extent, from, &data);
             Ok((data, checksums))
         })
     }

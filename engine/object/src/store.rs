@@ -4,6 +4,7 @@ use crate::batch::Durability;
 use crate::index::Index;
 use crate::log::{Group, Log, Ticket};
 use crate::object::Partition;
+use crate::recent::Recent;
 use crate::root::Root;
 use crate::space::Space;
 use futures::future::select;
@@ -25,6 +26,8 @@ pub struct Options {
     /// Segments that are free for so long are discarded; `None`: never. At once would be too soon: what is about to be
     /// used again is quicker to write where the device has it still.
     pub discard_after: Option<Duration>,
+    /// Bytes of extents' content that are kept in memory for those who read it again.
+    pub recent_bytes: u64,
     /// Nothing is written, not even when the store is opened: for a device that is not to change, as a snapshot is.
     /// What a crash would leave is what is read; changes are `ReadOnly`.
     pub read_only: bool,
@@ -36,6 +39,7 @@ impl Default for Options {
             durability: Durability::Durable,
             volatile_for: Duration::from_millis(200),
             discard_after: Some(Duration::from_mins(1)),
+            recent_bytes: 0,
             read_only: false,
         }
     }
@@ -89,6 +93,7 @@ pub(crate) struct Inner {
     pub options: Options,
     pub segment_bytes: u32,
     pub state: RefCell<State>,
+    pub recent: Recent,
     /// The writer of the log has something to look at.
     pub wake: Notify,
     /// An entry was written or became durable, the store failed, or a round of housekeeping ended.

@@ -111,17 +111,23 @@ impl Upload {
         self.gathered = self.gathered.slice(len..self.gathered.len());
         let blocks = len.div_ceil(BLOCK_BYTES) as u32;
         let (bytes, crc) = extent::encode(&data);
+        let extent = Extent { block, blocks, crc };
         self.inner.count(|counters| counters.extent_bytes += bytes.len() as u64);
-        self.pieces.push(Piece { extent: Some(Extent { block, blocks, crc }), from: 0, len: len as u64 });
+        self.pieces.push(Piece { extent: Some(extent), from: 0, len: len as u64 });
         self.written_bytes += len as u64;
         let (inner, flights) = (Rc::clone(&self.inner), Rc::clone(&self.flights));
+        // What the cleaner moves is what nobody asked for.
+        let content = (!self.for_cleaner).then(|| bytes.slice(0..len));
         flights.bytes.set(flights.bytes.get() + len);
         self.inner.runtime.spawn(Box::pin(async move {
             let result = inner.device.write(u64::from(block) * BLOCK_BYTES as u64, bytes, false).await;
             flights.bytes.set(flights.bytes.get() - len);
-            if let Err(error) = result {
-                inner.note_full(&error);
-                flights.failed.borrow_mut().get_or_insert(error);
+            match result {
+                Ok(()) => content.iter().for_each(|content| inner.recent.keep(extent, 0, content)),
+                Err(error) => {
+                    inner.note_full(&error);
+                    flights.failed.borrow_mut().get_or_insert(error);
+                }
             }
             flights.landed.notify_waiters();
         }));
@@ -152,6 +158,7 @@ impl Inner {
                 state.alive()?;
                 let floor = state.floor(if for_cleaner { For::Cleaner } else { For::Users });
                 if let Some(found) = state.space.allocate(blocks, floor) {
+                    self.recent.forget(found.0);
                     return Ok(found);
                 }
             }

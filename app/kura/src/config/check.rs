@@ -16,6 +16,7 @@ const REQUEST_BYTES: RangeInclusive<u64> = (64 << 10)..=(64 << 20);
 /// The engine takes smaller ones, for its tests: their tables would outgrow what they are worth.
 const EXTENT_BYTES: RangeInclusive<u64> = (1 << 20)..=EXTENT_MAX_BYTES;
 const JOURNAL_BYTES: RangeInclusive<u64> = (16 << 20)..=(64 << 30);
+const CACHE_BYTES: RangeInclusive<u64> = 0..=(1 << 40);
 const WRITE_BUFFER_BYTES: RangeInclusive<u64> = (4 << 20)..=(64 << 30);
 const REBUILD_WIDTH: RangeInclusive<u64> = 1..=64;
 const WARN_AT_PERCENT: RangeInclusive<u8> = 10..=100;
@@ -83,6 +84,7 @@ impl S3 {
             );
             findings.push(Finding::new("s3.listen", self.listen.span(), text));
         }
+        within_bytes("s3.cache", &self.cache, CACHE_BYTES, findings);
         if let Some(tls) = &self.tls {
             file("s3.tls.cert", &tls.cert, findings);
             file("s3.tls.key", &tls.key, findings);

@@ -102,6 +102,8 @@ pub struct NbdTls {
 pub struct S3 {
     /// The TCP address.
     pub listen: Spanned<Listen>,
+    /// Bytes of objects' content that are kept in memory for those who read it again; 0 keeps none.
+    pub cache: Spanned<Size>,
     /// TLS on the TCP address.
     pub tls: Option<Identity>,
 }
@@ -393,7 +395,7 @@ impl Default for Nbd {
 
 impl Default for S3 {
     fn default() -> Self {
-        Self { listen: unplaced(local(9000)), tls: None }
+        Self { listen: unplaced(local(9000)), cache: unplaced(Size(256 << 20)), tls: None }
     }
 }
 

@@ -54,6 +54,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
             "6:13: nbd.tls.client_ca: DIR/ca.pem cannot be read: No such file or directory (os error 2)",
         ),
         ("[nbd.tls]\ncert = 'DIR/cert.pem'", "1:1: nbd.tls: missing field `key`"),
+        ("[s3]\ncache = '2T'", "2:9: s3.cache: 2T is not between 0 and 1T"),
         (
             "[s3]\nlisten = '0.0.0.0:9000'",
             "2:10: s3.listen: 0.0.0.0:9000 is reached from other machines, which requires TLS: \

@@ -3,6 +3,8 @@
 use super::{assert_sound, bucket, bytes, open, put, rig};
 use crate::*;
 use kura_block::{Buf, Bufs, Kind, Runtime};
+use kura_sim::{DiskSpec, Sim};
+use std::ops::Range;
 
 #[test]
 fn what_was_put_is_read_again_after_a_restart() {
@@ -293,5 +295,48 @@ fn a_batch_larger_than_a_group_is_one_entry() {
             let mut reader = store.read(bucket, format!("{at:05}").as_bytes(), Which::Latest).await.unwrap();
             assert_eq!(*reader.rest().await.unwrap().contiguous(), bytes(at, (at % 90) as usize), "{at}");
         }
+    });
+}
+
+#[test]
+fn what_is_asked_for_again_needs_no_device() {
+    let sim = Sim::new(11);
+    let disk = sim.disk("disk", DiskSpec::nvme(256 << 20));
+    sim.block_on(Store::format(&*disk.open(), Format { id: [7; 16], segment_bytes: Some(4 << 20) })).unwrap();
+    let options = Options { recent_bytes: 6 << 20, ..super::options() };
+    let store = sim.block_on(Store::open(disk.open(), sim.runtime(), options)).unwrap();
+    // What a range of an object holds, and the bytes that came from the device for it.
+    let read = async |key: &[u8], range: Range<u64>| {
+        let (bucket, before) = (bucket(&store).await, disk.counters().read_bytes);
+        let data = store.read_range(bucket, key, Which::Latest, range).await.unwrap().rest().await.unwrap();
+        (data.contiguous().to_vec(), disk.counters().read_bytes - before)
+    };
+    // The record is read, with attributes in it.
+    let record = 0..64 << 10;
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        for content in [bytes(1, 3_000_001), bytes(2, 3_000_001)] {
+            store.put(bucket, b"key", put(&content)).await.unwrap();
+            let (data, read_bytes) = read(b"key", 0..3_000_001).await;
+            assert!(data == content && record.contains(&read_bytes), "as it was put last: {read_bytes}");
+            let (data, read_bytes) = read(b"key", 1_000_000..1_100_000).await;
+            assert!(data == content[1_000_000..1_100_000] && record.contains(&read_bytes), "a range: {read_bytes}");
+        }
+        for at in 0..8_u8 {
+            store.put(bucket, &[at], put(&bytes(at.into(), 3_000_001))).await.unwrap();
+        }
+        let mut from_device = 0;
+        for at in 0..8_u8 {
+            let (data, read_bytes) = read(&[at], 0..3_000_001).await;
+            assert!(data == bytes(at.into(), 3_000_001));
+            from_device += read_bytes;
+        }
+        assert!(from_device > 12 << 20, "24 MB do not fit: {from_device}");
+        let (data, _) = read(&[7], 0..3_000_001).await;
+        let (again, read_bytes) = read(&[7], 0..3_000_001).await;
+        assert!(
+            data == again && read_bytes < 3_000_000,
+            "what was read is kept, as far as there is room: {read_bytes}"
+        );
     });
 }

@@ -372,7 +372,9 @@ async fn run(
 ) {
     let mut lent: Vec<Lent> =
         clients.into_iter().map(|client| Lent { client: Some(client), back: Rc::clone(&back) }).collect();
-    let store = Store::open(disk.open(), sim.runtime(), super::options()).await.unwrap();
+    // Less than what is there: some of it is remembered.
+    let options = Options { recent_bytes: 400 << 10, ..super::options() };
+    let store = Store::open(disk.open(), sim.runtime(), options).await.unwrap();
     bucket(&store).await;
     let left = Rc::new(Cell::new(lent.len()));
     for mut lent in lent.drain(..) {
