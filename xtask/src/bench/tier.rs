@@ -15,11 +15,11 @@ pub struct Args {
     /// Bytes of each volume, in MiB: all of them are written before anything is measured.
     #[arg(long, default_value_t = 512)]
     size: u64,
-    /// Seconds of each measurement; reads while regions move take four times as long.
-    #[arg(long, default_value_t = 5)]
+    /// Seconds of each measurement; reads while regions move take ten times as long.
+    #[arg(long, default_value_t = 2)]
     seconds: u32,
     /// How often a hit is measured.
-    #[arg(long, default_value_t = 9)]
+    #[arg(long, default_value_t = 31)]
     rounds: usize,
     /// Where the files lie: the file system and device to measure on.
     #[arg(long)]
@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<()> {
     let size_bytes = args.size << 20;
     let (samples, hit) = tiered::hit(&binary, folder.path(), size_bytes, args.seconds, args.rounds)?;
     judged.push(hit);
-    let moving = tiered::moving(&binary, folder.path(), size_bytes, 4 * args.seconds)?;
+    let moving = tiered::moving(&binary, folder.path(), size_bytes, 10 * args.seconds)?;
     println!("{}\n\n{steps}", machine::line(&facts));
     println!("{}", report::table(&samples, &[tiered::HIT], &["without", "with"], "with"));
     println!("{}\n{}", tiered::table(&moving), verdicts(&judged));
