@@ -9,10 +9,11 @@ use super::report::{self, Aim, Samples, Verdict};
 use super::side::{Side, uri};
 use super::{fio, kura, machine};
 use crate::{needs, shell};
-use anyhow::{Result, ensure};
-use serde_json::json;
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// How to measure.
 #[derive(clap::Args)]
@@ -101,7 +102,7 @@ pub fn run(args: &Args) -> Result<()> {
     needs::ensure_file_systems()?;
     let facts = machine::facts();
     let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
-    let mut samples = Samples::default();
+    let (mut samples, mut stops) = (Samples::default(), Vec::new());
     for round in 0..args.rounds {
         let folder = tempfile::Builder::new().prefix("snapshot-").tempdir_in(match &args.dir {
             Some(dir) => dir.clone(),
@@ -121,9 +122,15 @@ pub fn run(args: &Args) -> Result<()> {
             }
             measure(args, stage, round, &mut subjects, &mut samples)?;
         }
+        for subject in &mut subjects {
+            if let Some(each) = subject.stops(args)? {
+                stops.push((subject.side.name, each));
+            }
+        }
     }
     let works: Vec<Work> = STAGES.iter().flat_map(|stage| stage.works).copied().collect();
-    let verdicts: Vec<Verdict> = aims().iter().filter_map(|aim| aim.judge(&samples)).collect();
+    let mut verdicts: Vec<Verdict> = aims().iter().filter_map(|aim| aim.judge(&samples)).collect();
+    verdicts.extend(["kura", "kura-copy"].map(|side| judge_stops(side, &stops)));
     println!("{}\n", machine::line(&facts));
     println!(
         "{} MiB a side, {} s a measurement, medians of {} rounds, many: {} snapshots; each cell: rate (p50/p99 us, server \
@@ -137,6 +144,27 @@ pub fn run(args: &Args) -> Result<()> {
     });
     println!("samples: {}", report::keep("snapshot", facts, settings, &samples, &verdicts)?.display());
     Ok(())
+}
+
+/// Stops of writes for snapshots.
+#[derive(Clone, Copy, Default)]
+struct Stops {
+    count: u64,
+    longest_ms: f64,
+}
+
+/// What a snapshot may stop writes for.
+const STOP_MS: f64 = 10.0;
+
+fn judge_stops(side: &str, all: &[(&str, Stops)]) -> Verdict {
+    let of_side = || all.iter().filter(|(name, _)| *name == side).map(|(_, stops)| stops);
+    let count: u64 = of_side().map(|stops| stops.count).sum();
+    let longest_ms = of_side().map(|stops| stops.longest_ms).fold(0.0, f64::max);
+    Verdict {
+        aim: format!("{side}: a snapshot stops writes for at most {STOP_MS} ms"),
+        ours: format!("{longest_ms:.3} ms, the longest of {count}"),
+        holds: count > 0 && longest_ms <= STOP_MS,
+    }
 }
 
 /// Does every work of a stage on every side, beginning with another side each round.
@@ -267,6 +295,30 @@ impl Subject {
         }
         self.made = number;
         self.serve()
+    }
+
+    /// Makes snapshots as long as a client writes; what those and the ones before stopped.
+    fn stops(&mut self, args: &Args) -> Result<Option<Stops>> {
+        if !matches!(self.kind, Kind::Kura(_)) {
+            return Ok(None);
+        }
+        let (target, size_bytes, seconds) = (self.side.target.clone(), args.size << 20, args.seconds);
+        let client = std::thread::spawn(move || fio::run(&small("4k write"), &target, size_bytes, seconds));
+        while !client.is_finished() {
+            self.snapshot()?;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        client.join().map_err(|_| anyhow!("a client's thread panicked"))??;
+        let Kind::Kura(kura) = &self.kind else { return Ok(None) };
+        let controllers: Vec<Value> = serde_json::from_str(&kura.ask(&["controller", "list", "--json"])?)?;
+        let mut stops = Stops::default();
+        for told in controllers.iter().map(|controller| &controller["snapshot_stops"]) {
+            let (count, longest_ns) = (told["count"].as_u64(), told["longest_ns"].as_f64());
+            let (count, longest_ns) = count.zip(longest_ns).context("no figures of the stops")?;
+            stops.count += count;
+            stops.longest_ms = stops.longest_ms.max(longest_ns / 1e6);
+        }
+        Ok(Some(stops))
     }
 
     /// Does what comes before a stage.
