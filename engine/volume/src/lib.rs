@@ -30,6 +30,7 @@ mod destage;
 mod extent;
 mod hot;
 mod migrate;
+mod lost;
 mod open;
 mod owner;
 pub mod policy;
