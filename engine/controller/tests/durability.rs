@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
-use futures::future::{Either, select};
+use futures::future::{Either, select, try_join};
 use kura_block::{Block, Buf, ControllerId, DeviceId, Kind, Result, Runtime};
 use kura_controller::{
     Check, Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, PoolSpec, Settings,
@@ -222,6 +222,49 @@ fn a_client_that_leaves_while_a_snapshot_is_dropped_leaves_nothing_behind() {
         long += Duration::from_micros(50);
     }
     assert!(dropped > 3, "it left in the middle of {dropped}");
+}
+
+/// A block of a snapshot that is gone is brought home, and a client gives its home up meanwhile, just when the pool is full: who
+/// drops a snapshot for room waits for whoever tidies up, which must not wait for room in turn.
+#[test]
+fn what_is_brought_home_waits_for_no_room_that_waits_for_it() {
+    let rig = Rig::new(2, 4, 64 << 10, Settings { when_full: WhenFull::DropOldest, ..Settings::default() });
+    let done = rig.run(async |controller, runtime| {
+        let snapshot = |of: &str| [SnapshotSpec { of: of.into(), name: format!("{of}@old"), read_only: false }];
+        let device = create(controller, "v", 16, Layout::Mirror).await;
+        let other = create(controller, "w", 64, Layout::Mirror).await;
+        for (of, device, blocks) in [("v", &device, 16), ("w", &other, 64)] {
+            for turn in 1..3 {
+                for block in 0..blocks {
+                    write(&**device, block, turn).await.unwrap();
+                }
+                if turn == 1 {
+                    controller.store().snapshot(&snapshot(of), 1).await.unwrap();
+                }
+            }
+        }
+        let filler = create(controller, "filler", 4096, Layout::Mirror).await;
+        let mut last = 0;
+        while controller.pool().await.unwrap().free_bytes > 0 {
+            write(&*filler, last * 16, 1).await.unwrap();
+            last += 1;
+        }
+        controller.store().checkpoint().await.unwrap();
+        for disk in &rig.disks[2..] {
+            disk.inject(FaultKind::Stall { lasts: Duration::from_secs(3) });
+        }
+        controller.store().delete("v@old").await.unwrap();
+        runtime.sleep(Duration::from_millis(300)).await;
+        // The tidier reads the first slot; its home goes, to one of two who want more than that.
+        device.discard(0, 64 << 10).await.unwrap();
+        let writes = Box::pin(try_join(write(&*filler, last * 16, 1), write(&*filler, (last + 1) * 16, 1)));
+        assert!(done_within(writes, runtime, Duration::from_mins(1)).await, "they all wait");
+        let names: Vec<_> = controller.volumes().into_iter().map(|volume| volume.spec.name).collect();
+        assert!(!names.contains(&"w@old".to_owned()), "{names:?}");
+        assert!(reads(&*device, 0, 0).await && reads(&*other, 0, 2).await);
+        check(controller).await;
+    });
+    assert_eq!(done, Outcome::Done(()));
 }
 
 /// Blocks of a group of extents of 4 MiB on five disks: their slots take more than one entry of the journal to name.
