@@ -399,13 +399,21 @@ fn a_stop_leaves_no_stripe_half_written() {
             controller.store().checkpoint().await.unwrap();
             runtime.sleep(Duration::from_secs(2)).await;
             let device = create(controller, "v", expected.len(), Layout::HotMirror).await;
-            for number in 0..600 + turn {
-                let block = rng.random_range(0..expected.len());
-                expected[block] = number as u8 | 1;
-                write(&*device, block, expected[block]).await.unwrap();
-            }
-            runtime.sleep(Duration::from_micros(turn * 37)).await;
-            controller.store().stop().await.unwrap();
+            let writes = async {
+                for number in 0_u32.. {
+                    let (block, byte) = (rng.random_range(0..expected.len()), number as u8 | 1);
+                    if write(&*device, block, byte).await.is_err() {
+                        // The store stops.
+                        return;
+                    }
+                    expected[block] = byte;
+                }
+            };
+            let stop = async {
+                runtime.sleep(Duration::from_millis(20) + Duration::from_micros(turn * 137)).await;
+                controller.store().stop().await.unwrap();
+            };
+            futures::future::join(writes, stop).await;
         });
         if turn % 2 == 1 {
             rig.disks[2 + turn as usize / 2 % 5].inject(FaultKind::Dead);
@@ -497,9 +505,9 @@ fn a_flush_that_is_refused_is_not_believed_the_next_time() {
 /// What leaves the write buffer while its copies are read is no loss.
 #[test]
 fn a_check_beside_a_writer_finds_nothing() {
-    let rig = Rig::new(2, 8, 64 << 10, Settings { write_buffer_bytes: 64 << 10, ..Settings::default() });
-    for disk in &rig.disks[2..] {
-        disk.inject(FaultKind::Slow { times: 20, lasts: Duration::MAX });
+    let rig = Rig::new(2, 8, 64 << 10, Settings { write_buffer_bytes: 256 << 10, ..Settings::default() });
+    for (disk, times) in rig.disks[2..].iter().zip([3, 40]) {
+        disk.inject(FaultKind::Slow { times, lasts: Duration::MAX });
     }
     rig.run(async |controller, runtime| {
         let device = create(controller, "v", 256, Layout::Mirror).await;
@@ -514,7 +522,7 @@ fn a_check_beside_a_writer_finds_nothing() {
             }
         };
         let checks = async {
-            for _ in 0..8 {
+            for _ in 0..20 {
                 check(controller).await;
             }
         };
