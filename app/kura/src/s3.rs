@@ -102,8 +102,25 @@ impl Snapshots for Past {
 }
 
 impl Objects {
+    /// As [`Objects::open`]; none, which the log tells, where the pool has no room for the store, or its disks do not have it.
+    /// Volumes are served all the same.
+    pub async fn open_if_possible(node: &Node, data: &DataDir) -> Result<Option<Arc<Self>>> {
+        let error = match Self::open(node, data).await {
+            Ok(objects) => return Ok(Some(objects)),
+            Err(error) => error,
+        };
+        let kind = error.chain().find_map(|cause| cause.downcast_ref::<Error>()).map(Error::kind);
+        let remedy = match kind {
+            Some(Kind::Full) => "make room (delete something, or add a disk)",
+            Some(Kind::Device | Kind::Corrupt) => "bring back the disks that are away, or restore the store's volume",
+            _ => return Err(error),
+        };
+        tracing::error!("S3 is not served: {error:#}; {remedy}, then start the server again");
+        Ok(None)
+    }
+
     /// Opens the object store of `node`, on a volume that is made if there is none.
-    pub async fn open(node: &Node, data: &DataDir) -> Result<Arc<Self>> {
+    async fn open(node: &Node, data: &DataDir) -> Result<Arc<Self>> {
         prepare(node).await.context("the volume of the object store")?;
         let keys_file = data.join("keys-of-rollback.json");
         let keys = match std::fs::read(&keys_file) {

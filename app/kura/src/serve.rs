@@ -66,6 +66,8 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
             Some(_) => Objects::open_if_possible(&running.node, &data).await?,
             None => None,
         };
+        // Where there is no store nobody is listened to: a client hears so at once.
+        let doors = Doors { s3: doors.s3.filter(|_| objects.is_some()), ..doors };
         let mut key = None;
         if data.is_new() {
             key = make_demo(&config, &running, objects.as_deref()).await?;
