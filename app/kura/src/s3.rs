@@ -15,7 +15,7 @@ use kura_block::{BLOCK_BYTES, Block, Error, Kind};
 use kura_controller::{Controller, Layout, Node, VolumeSpec};
 use kura_object::{Format, Options, Store};
 use kura_s3::{Directory, Door, Job, Key, Listener, NewKey, Snapshots};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,13 +128,11 @@ impl Objects {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(error).with_context(|| keys_file.display().to_string()),
         };
-        let is_kept = keys.is_some();
+        let kept = keys_file.clone();
+        let kept = move || remove_keys(&kept);
         let store = open(node, VOLUME.to_owned(), Options::default()).await?;
         let snapshots = Arc::new(Past(node.clone()));
-        let directory = Directory::open(Arc::new(StoreDoor(store.clone())), snapshots, keys).await?;
-        if is_kept {
-            remove_file(&keys_file).with_context(|| keys_file.display().to_string())?;
-        }
+        let directory = Directory::open(Arc::new(StoreDoor(store.clone())), snapshots, keys, kept).await?;
         Ok(Arc::new(Self { directory, node: node.clone(), store: Mutex::new(store), keys_file }))
     }
 
@@ -161,7 +159,7 @@ impl Objects {
     }
 
     async fn go_back(&self, snapshot: &str) -> kura_block::Result<()> {
-        let failed = |error: std::io::Error| Error::device(format!("{}: {error}", self.keys_file.display()));
+        let failed = |error| no_keys_file(&self.keys_file, &error);
         let mut rolled = Ok(());
         let change = async {
             let mut store = self.store.lock().await;
@@ -176,7 +174,8 @@ impl Objects {
             *store = open(&self.node, VOLUME.to_owned(), Options::default()).await?;
             Ok(Arc::new(StoreDoor(store.clone())) as Arc<dyn Door>)
         };
-        self.directory.go_over(change, || remove_file(&self.keys_file).map_err(failed)).await?;
+        let kept = self.keys_file.clone();
+        self.directory.go_over(change, move || remove_keys(&kept)).await?;
         rolled
     }
 
@@ -198,6 +197,15 @@ impl Objects {
     pub async fn close(&self) -> Result<()> {
         Ok(close(&*self.store.lock().await).await?)
     }
+}
+
+/// Forgets the access keys that a rollback kept: they are in the store.
+fn remove_keys(file: &Path) -> kura_block::Result<()> {
+    remove_file(file).map_err(|error| no_keys_file(file, &error))
+}
+
+fn no_keys_file(file: &Path, error: &std::io::Error) -> Error {
+    Error::device(format!("{}: {error}", file.display()))
 }
 
 async fn close(store: &mpsc::UnboundedSender<Message>) -> kura_block::Result<()> {
