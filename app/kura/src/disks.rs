@@ -185,13 +185,12 @@ pub fn found(pool: &PoolInfo) -> Vec<(Uuid, String)> {
 pub struct Book {
     file: PathBuf,
     paths: Mutex<BTreeMap<Uuid, String>>,
-    /// Locks on the disks that were added since the start.
-    added: Mutex<Added>,
+    locks: Mutex<Locks>,
 }
 
-/// Disks that were added, by path.
+/// Locks on disks, by path.
 #[derive(Default)]
-struct Added {
+struct Locks {
     /// In the pool.
     members: BTreeMap<PathBuf, Lock>,
     /// Prepared, and not in the pool: it did not take them, or not yet.
@@ -215,7 +214,7 @@ impl Book {
 
     /// A book that knows nothing; what it notes replaces what another one knew.
     pub fn new(data: &DataDir) -> Self {
-        Self { file: data.join("disks.json"), paths: Mutex::default(), added: Mutex::default() }
+        Self { file: data.join("disks.json"), paths: Mutex::default(), locks: Mutex::default() }
     }
 
     /// Where to look for the pool's disks: where they were, and where the configuration says.
@@ -239,12 +238,27 @@ impl Book {
         if *paths == before { Ok(()) } else { self.write(&paths) }
     }
 
-    /// Forgets a disk that has left the pool, and lets others have it.
-    pub fn forget(&self, disk: Uuid) -> Result<()> {
+    /// Takes the disks that are there for this process alone, until each is released. `Busy` where another one has one.
+    pub fn hold(&self, paths: &[String]) -> Result<()> {
+        let members = &mut self.locks().members;
+        for path in paths.iter().filter(|path| Path::new(path).exists()) {
+            members.insert(path.into(), Lock::device(path)?);
+        }
+        Ok(())
+    }
+
+    /// Forgets a disk that has left the pool: the next start does not look for it. Where it was, unless another one of the
+    /// pool is there.
+    pub fn forget(&self, disk: Uuid) -> Result<Option<String>> {
         let mut paths = self.paths();
-        let Some(path) = paths.remove(&disk) else { return Ok(()) };
-        self.added().members.remove(Path::new(&path));
-        self.write(&paths)
+        let Some(path) = paths.remove(&disk) else { return Ok(None) };
+        self.write(&paths)?;
+        Ok(Some(path).filter(|path| !paths.values().any(|other| other == path)))
+    }
+
+    /// Lets others have what is at a path, which the pool has closed.
+    pub fn release(&self, path: &str) {
+        self.locks().members.remove(Path::new(path));
     }
 
     fn paths(&self) -> MutexGuard<'_, BTreeMap<Uuid, String>> {
@@ -252,9 +266,9 @@ impl Book {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn added(&self) -> MutexGuard<'_, Added> {
+    fn locks(&self) -> MutexGuard<'_, Locks> {
         // So are these.
-        self.added.lock().unwrap_or_else(PoisonError::into_inner)
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, paths: &BTreeMap<Uuid, String>) -> Result<()> {
@@ -271,26 +285,26 @@ impl kura_admin::Disks for Book {
     }
 
     fn inspect(&self, new: &NewDisk) -> Result<u64> {
-        Ok(Self::usable(&mut self.added(), new)?.size_bytes)
+        Ok(Self::usable(&mut self.locks(), new)?.size_bytes)
     }
 
     fn prepare(&self, new: &NewDisk) -> Result<String> {
-        let added = &mut *self.added();
-        let usable = Self::usable(added, new)?;
+        let locks = &mut *self.locks();
+        let usable = Self::usable(locks, new)?;
         usable.make()?;
         let lock = Lock::device(&usable.path)?;
         if new.force {
             usable.wipe()?;
         }
-        added.prepared.insert(usable.path.clone(), lock);
+        locks.prepared.insert(usable.path.clone(), lock);
         let path = usable.path.into_os_string().into_string();
         path.map_err(|path| Error::invalid(format!("{}: not UTF-8", path.display())))
     }
 
     fn remember(&self, disk: Uuid, path: &str) -> Result<()> {
-        let added = &mut *self.added();
-        if let Some((path, lock)) = added.prepared.remove_entry(Path::new(path)) {
-            added.members.insert(path, lock);
+        let locks = &mut *self.locks();
+        if let Some((path, lock)) = locks.prepared.remove_entry(Path::new(path)) {
+            locks.members.insert(path, lock);
         }
         self.note([(disk, path.to_owned())])
     }
@@ -298,9 +312,9 @@ impl kura_admin::Disks for Book {
 
 impl Book {
     /// A disk that may be added. One that an earlier try has left is; one that is in the pool is in use.
-    fn usable(added: &mut Added, new: &NewDisk) -> Result<Usable> {
+    fn usable(locks: &mut Locks, new: &NewDisk) -> Result<Usable> {
         let path = absolute(&new.path).map_err(|error| Error::invalid(format!("{}: {error}", new.path)))?;
-        added.prepared.remove(&path);
+        locks.prepared.remove(&path);
         Usable::find(&path, new.size_bytes.map(Size), new.force)
     }
 }
@@ -366,8 +380,26 @@ mod tests {
         assert_eq!(book.prepare(&new).unwrap(), path);
         book.remember(Uuid::from_u128(1), &path).unwrap();
         assert_eq!(book.prepare(&new).unwrap_err().kind(), kura_block::Kind::Busy);
-        book.forget(Uuid::from_u128(1)).unwrap();
+        assert_eq!(book.forget(Uuid::from_u128(1)).unwrap().as_ref(), Some(&path));
+        assert_eq!(book.prepare(&new).unwrap_err().kind(), kura_block::Kind::Busy, "the pool has not closed it");
+        book.release(&path);
         book.prepare(&new).unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_was_there_at_the_start_is_let_go_when_none_of_the_pool_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let book = Book::new(&DataDir::open(directory.path()).unwrap());
+        let path = directory.path().join("disk").display().to_string();
+        std::fs::write(&path, [0; 4096]).unwrap();
+        book.hold(&[path.clone(), directory.path().join("away").display().to_string()]).unwrap();
+        assert_eq!(Lock::device(&path).unwrap_err().kind(), kura_block::Kind::Busy);
+        // The same disk under another number, too.
+        book.note([(Uuid::from_u128(1), path.clone()), (Uuid::from_u128(2), path.clone())]).unwrap();
+        assert_eq!(book.forget(Uuid::from_u128(1)).unwrap(), None);
+        assert_eq!(book.forget(Uuid::from_u128(2)).unwrap().as_ref(), Some(&path));
+        book.release(&path);
+        Lock::device(&path).unwrap();
     }
 
     #[test]

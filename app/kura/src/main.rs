@@ -25,6 +25,7 @@ mod show;
 mod size;
 mod snapshot;
 mod space;
+mod tend;
 #[cfg(test)]
 mod tests;
 mod tier;

@@ -14,7 +14,7 @@ use kura_controller::{
     Config, Controller, DiskClass, DiskFacts, Door, NewDisk, Node, Opener, PoolSpec, Replayed, Settings, check_fits,
     door, journal_ranges,
 };
-use kura_disk::{Disk, Lock, Options};
+use kura_disk::{Disk, Options};
 use kura_shared::InProcess;
 use kura_sim::Model;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,7 +69,6 @@ pub struct Running {
     /// What its controllers read again when they started.
     pub replayed: Replayed,
     threads: Vec<JoinHandle<()>>,
-    _locks: Vec<Lock>,
 }
 
 /// Makes a pool of these disks, and the sparse files among them, and notes in `book` where they are. Disks that are not
@@ -143,11 +142,10 @@ fn opener(models: Arc<Models>, runtime: Rc<dyn Runtime>) -> Opener {
 }
 
 impl Running {
-    /// Runs the controllers of the pool on the disks at `paths`, of which some are as slow as a model. None serves before
-    /// all have recovered.
-    pub fn start(paths: Vec<String>, models: Models, config: Config) -> Result<Self> {
-        let locks = paths.iter().filter(|path| Path::new(path).exists()).map(Lock::device);
-        let locks = locks.collect::<kura_block::Result<Vec<_>>>()?;
+    /// Runs the controllers of the pool on the disks at `paths`, which `book` holds, and of which some are as slow as a model.
+    /// None serves before all have recovered.
+    pub fn start(paths: Vec<String>, book: &Book, models: Models, config: Config) -> Result<Self> {
+        book.hold(&paths)?;
         let count = kura_disk::run(async |_| Controller::count(&paths, &(Box::new(open) as Opener)).await)??;
         let models = Arc::new(models);
         let shared = Arc::new(InProcess::new());
@@ -169,7 +167,7 @@ impl Running {
         });
         let node = Node::new(doors.into_iter().map(|opened| opened.door).collect());
         kura_disk::run(async |_| node.begin().await)??;
-        Ok(Self { node, replayed, threads, _locks: locks })
+        Ok(Self { node, replayed, threads })
     }
 
     /// Ends the threads; the node must have been stopped, and all its clones be gone.

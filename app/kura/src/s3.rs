@@ -15,7 +15,7 @@ use kura_block::{BLOCK_BYTES, Block, Error, Kind};
 use kura_controller::{Controller, Layout, Node, VolumeSpec};
 use kura_object::{Format, Options, Store};
 use kura_s3::{Directory, Door, Job, Key, Listener, NewKey, Snapshots};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,9 +103,26 @@ impl Snapshots for Past {
 }
 
 impl Objects {
+    /// As [`Objects::open`]; none, which the log tells, where the pool has no room for the store, or its disks do not have it.
+    /// Volumes are served all the same.
+    pub async fn open_if_possible(node: &Node, data: &DataDir, recent_bytes: u64) -> Result<Option<Arc<Self>>> {
+        let error = match Self::open(node, data, recent_bytes).await {
+            Ok(objects) => return Ok(Some(objects)),
+            Err(error) => error,
+        };
+        let kind = error.chain().find_map(|cause| cause.downcast_ref::<Error>()).map(Error::kind);
+        let remedy = match kind {
+            Some(Kind::Full) => "make room (delete something, or add a disk)",
+            Some(Kind::Device | Kind::Corrupt) => "bring back the disks that are away, or restore the store's volume",
+            _ => return Err(error),
+        };
+        tracing::error!("S3 is not served: {error:#}; {remedy}, then start the server again");
+        Ok(None)
+    }
+
     /// Opens the object store of `node`, on a volume that is made if there is none; it keeps so many bytes of content in
     /// memory.
-    pub async fn open(node: &Node, data: &DataDir, recent_bytes: u64) -> Result<Arc<Self>> {
+    async fn open(node: &Node, data: &DataDir, recent_bytes: u64) -> Result<Arc<Self>> {
         prepare(node).await.context("the volume of the object store")?;
         let keys_file = data.join("keys-of-rollback.json");
         let keys = match std::fs::read(&keys_file) {
@@ -113,14 +130,12 @@ impl Objects {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(error).with_context(|| keys_file.display().to_string()),
         };
-        let is_kept = keys.is_some();
+        let kept = keys_file.clone();
+        let kept = move || remove_keys(&kept);
         let options = Options { recent_bytes, ..Options::default() };
         let store = open(node, VOLUME.to_owned(), options).await?;
         let snapshots = Arc::new(Past(node.clone()));
-        let directory = Directory::open(Arc::new(StoreDoor(store.clone())), snapshots, keys).await?;
-        if is_kept {
-            remove_file(&keys_file).with_context(|| keys_file.display().to_string())?;
-        }
+        let directory = Directory::open(Arc::new(StoreDoor(store.clone())), snapshots, keys, kept).await?;
         Ok(Arc::new(Self { directory, node: node.clone(), store: Mutex::new(store), options, keys_file }))
     }
 
@@ -147,7 +162,7 @@ impl Objects {
     }
 
     async fn go_back(&self, snapshot: &str) -> kura_block::Result<()> {
-        let failed = |error: std::io::Error| Error::device(format!("{}: {error}", self.keys_file.display()));
+        let failed = |error| no_keys_file(&self.keys_file, &error);
         let mut rolled = Ok(());
         let change = async {
             let mut store = self.store.lock().await;
@@ -162,7 +177,8 @@ impl Objects {
             *store = open(&self.node, VOLUME.to_owned(), self.options).await?;
             Ok(Arc::new(StoreDoor(store.clone())) as Arc<dyn Door>)
         };
-        self.directory.go_over(change, || remove_file(&self.keys_file).map_err(failed)).await?;
+        let kept = self.keys_file.clone();
+        self.directory.go_over(change, move || remove_keys(&kept)).await?;
         rolled
     }
 
@@ -184,6 +200,15 @@ impl Objects {
     pub async fn close(&self) -> Result<()> {
         Ok(close(&*self.store.lock().await).await?)
     }
+}
+
+/// Forgets the access keys that a rollback kept: they are in the store.
+fn remove_keys(file: &Path) -> kura_block::Result<()> {
+    remove_file(file).map_err(|error| no_keys_file(file, &error))
+}
+
+fn no_keys_file(file: &Path, error: &std::io::Error) -> Error {
+    Error::device(format!("{}: {error}", file.display()))
 }
 
 async fn close(store: &mpsc::UnboundedSender<Message>) -> kura_block::Result<()> {

@@ -11,11 +11,11 @@ use crate::s3::Objects;
 use crate::show::print;
 use crate::snapshot::schedule::{Schedules, carry_out};
 use crate::space;
+use crate::tend::tend;
 use crate::{logs, tls};
 use crate::{nbd, s3};
 use anyhow::{Context, Result};
 use kura_admin::{Access, Admin, Listener, Timestamp, Token};
-use kura_block::DeviceId;
 use kura_controller::{Balancer, Layout, Moved, Node, VolumeInfo, VolumeSpec};
 use kura_s3::Key;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -31,14 +31,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
-use uuid::Uuid;
 
 /// The longest a stop may take; then it ends as a crash does, and the next start recovers.
 const STOP: Duration = Duration::from_secs(9);
 /// Threads that the doors have at most.
 const DOOR_THREADS: usize = 4;
-/// Disks that are failed or leaving are looked after this often.
-const TEND: Duration = Duration::from_secs(1);
 /// Histograms are folded this often, so that they stay small when nobody scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Bounds of latency histograms, in seconds.
@@ -66,9 +63,11 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
             tracing::warn!("{said}");
         }
         let objects = match &doors.s3 {
-            Some(_) => Some(Objects::open(&running.node, &data, config.s3.cache.get_ref().0).await?),
+            Some(_) => Objects::open_if_possible(&running.node, &data, config.s3.cache.get_ref().0).await?,
             None => None,
         };
+        // Where there is no store nobody is listened to: a client hears so at once.
+        let doors = Doors { s3: doors.s3.filter(|_| objects.is_some()), ..doors };
         let mut key = None;
         if data.is_new() {
             key = make_demo(&config, &running, objects.as_deref()).await?;
@@ -96,7 +95,8 @@ fn start(config: &Config, data: &DataDir, degraded: bool) -> Result<(Running, Bo
         make_pool(&planned, (&config.pool).into(), false, &book)?;
     }
     let paths = book.candidates(&config.pool.disks);
-    Ok((Running::start(paths, models(&config.pool.disks), limits(&config.pool, degraded))?, book))
+    let running = Running::start(paths, &book, models(&config.pool.disks), limits(&config.pool, degraded))?;
+    Ok((running, book))
 }
 
 /// Makes the volume and the bucket `demo`, with a key for the latter.
@@ -270,40 +270,6 @@ async fn balance_work(node: Node, period: Duration, mut stopping: watch::Receive
                 tracing::info!(volume = name, from, to, waited_us, "volume moved to a controller with less to do");
             }
             Err(error) => tracing::warn!(%error, "no volume was moved to a controller with less to do"),
-        }
-    }
-}
-
-/// Does what is next for disks that are failed or leaving, until the server stops.
-async fn tend(node: Node, book: Arc<Book>, mut stopping: watch::Receiver<bool>) {
-    let mut ticks = interval(TEND);
-    let mut told = String::new();
-    loop {
-        tokio::select! {
-            _ = stopping.changed() => return,
-            _ = ticks.tick() => {}
-        }
-        let forgotten = match node.tend().await {
-            Ok(forgotten) => forgotten,
-            Err(error) => {
-                if told != error.to_string() {
-                    tracing::warn!(%error, "disks that are failed or leaving could not be tended; trying again");
-                    told = error.to_string();
-                }
-                continue;
-            }
-        };
-        told.clear();
-        for disk in forgotten {
-            tracing::info!(disk = disk.id, path = disk.path, "disk has left the pool");
-            // The next start does not look for it, and only then is it made blank.
-            let done = async {
-                book.forget(Uuid::from_bytes(disk.uuid))?;
-                node.let_go(DeviceId(disk.id)).await
-            };
-            if let Err(error) = done.await {
-                tracing::warn!(disk = disk.id, %error, "a disk that has left could not be made blank");
-            }
         }
     }
 }

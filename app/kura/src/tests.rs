@@ -54,7 +54,8 @@ struct Served {
 async fn serve(data: &DataDir) -> Served {
     let book = Book::open(data).unwrap();
     let running =
-        aside(|| Running::start(book.candidates(&[]), Models::new(), kura_controller::Config::default())).unwrap();
+        aside(|| Running::start(book.candidates(&[]), &book, Models::new(), kura_controller::Config::default()))
+            .unwrap();
     book.note(found(&running.node.pool().await.unwrap())).unwrap();
     let admin = Admin {
         node: running.node.clone(),

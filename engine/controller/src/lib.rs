@@ -20,6 +20,7 @@ mod node;
 mod patient;
 mod pool;
 mod recording;
+mod rejoin;
 mod snapshot;
 mod tiering;
 

@@ -195,11 +195,13 @@ impl Inner {
         if done.is_ok() && !matches!(flight.to, Destination::Fast(_)) {
             self.came_home(&flight).await;
         }
+        let mut given_up = false;
         {
             let mut dirty = flight.volume.dirty.borrow_mut();
             for (block, version, checksum) in &flight.blocks {
                 let Some(entry) = dirty.get_mut(block) else { continue };
                 entry.in_flight = false;
+                given_up |= entry.data.is_none();
                 if done.is_ok() && !matches!(flight.to, Destination::Hot(_)) {
                     entry.at_rest = Some(*checksum);
                 }
@@ -212,10 +214,11 @@ impl Inner {
                 }
             }
         }
-        let there = done.is_ok();
-        self.stalled.replace(done.err());
+        let waits = done.err().filter(|_| !given_up);
+        let stalls = waits.is_some();
+        self.stalled.replace(waits);
         self.room.notify_waiters();
-        if !there {
+        if stalls {
             self.runtime.sleep(STALLED).await;
         }
     }
@@ -227,7 +230,11 @@ impl Inner {
         let inside = (first % self.array.extent_blocks() as u64) as usize;
         let places = extent.group.places();
         let failures = self.array.write(&places, inside, &flight.data, Urgency::Buffer).await;
-        self.landed_on(&places, failures).await
+        let landed = self.landed_on(&places, failures).await;
+        if landed.is_err() && !places.iter().any(|place| self.array.works(*place)) {
+            self.give_up_lost(&flight.volume, flight.blocks.iter().map(|(block, ..)| *block));
+        }
+        landed
     }
 
     /// What came of a write to copies: an error unless one has it.

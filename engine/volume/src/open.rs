@@ -94,6 +94,8 @@ impl Store {
                 inner.replay(record, tables_lsn, &mut resync).await?;
             }
         }
+        // One that was about to join has not failed: it joins again.
+        inner.journal_disks.borrow_mut().retain(|copy, _| scan.is_live(*copy));
         let journal = scan.finish(limits, Rc::clone(&inner.runtime), degraded)?;
         if inner.journal.set(journal).is_err() {
             unreachable!("the journal of a store that recovers is not set yet");
@@ -160,6 +162,7 @@ impl Inner {
             destager: Notify::new(),
             checkpointer: Notify::new(),
             rebuilder: Notify::new(),
+            missed: RefCell::default(),
             rebuild_stalled: RefCell::new(None),
             cramped: Cell::new(false),
             room: Notify::new(),
@@ -289,16 +292,24 @@ impl Inner {
         self.tables.borrow().volumes.get(&volume).cloned()
     }
 
-    /// The extent that held a block when the record was written, its page loaded; `None` when it is gone since.
+    /// The extent that held a block when the record was written, its page loaded; `None` when it is gone since, or all its
+    /// disks are.
     pub async fn replayed_extent(&self, volume: &VolumeState, block: u64, lsn: Lsn) -> Result<Option<Rc<Extent>>> {
         let Some(extent) = volume.extent((block / self.array.extent_blocks() as u64) as u32) else { return Ok(None) };
         if extent.owner.born > lsn.0 {
             return Ok(None);
         }
-        if !extent.is_loaded() {
-            self.load(&extent).await?;
+        if extent.is_loaded() {
+            return Ok(Some(extent));
         }
-        Ok(Some(extent))
+        match self.load(&extent).await {
+            Ok(()) => Ok(Some(extent)),
+            Err(error) if error.kind() == Kind::Device && !self.array.holds(&extent.group.site()) => {
+                tracing::error!(volume = volume.id, block, %error, "a written block is lost");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// A group begins empty; every later record of it is replayed too. Its pages may have been written since: the next
@@ -366,6 +377,9 @@ impl Inner {
         self.tables_changed.set(true);
         // Only now: nothing is written to the disks before it is sure that the log may be used, and is durable.
         self.resync(resync).await?;
+        let known = self.tables.borrow().failed.clone();
+        let missed = away.iter().filter(|away| away.is_away() && !known.contains(&away.id));
+        self.missed.replace(missed.map(|away| away.id).collect());
         for member in away {
             self.fail_disk(member.id).await?;
         }

@@ -13,7 +13,7 @@ use s3s::{S3ErrorCode, S3Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, MutexGuard, Notify};
 
 /// The partition of the access keys; what begins with a point is never a bucket.
 const KEYS: &[u8] = b".keys";
@@ -27,18 +27,25 @@ pub struct Directory {
     known: RwLock<Known>,
     past: Past,
     /// Held by whoever changes something: what is stored and what is known change in the same order.
-    changing: Mutex<()>,
+    changing: Mutex<Owed>,
     /// Lifecycle rules were set.
     sweep: Notify,
 }
+
+/// To be called when the access keys are in the store that a rollback has kept: not yet, where the store has no room for
+/// them.
+type Owed = Option<Box<dyn FnOnce() -> Result<()> + Send>>;
 
 /// What a store has.
 pub(crate) struct Known {
     home: Home,
     keys_partition: PartitionId,
     pub buckets: BTreeMap<String, Arc<Bucket>>,
-    keys: BTreeMap<String, Arc<Key>>,
+    keys: Keys,
 }
+
+/// Access keys by their identifiers.
+type Keys = BTreeMap<String, Arc<Key>>;
 
 /// Milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
@@ -48,14 +55,22 @@ pub(crate) fn now_ms() -> u64 {
 
 impl Directory {
     /// Reads what there is in the store behind `door`, and opens it as `snapshots` have it where that is asked for.
-    /// `keys`, where they are given, are the access keys from now on.
-    pub async fn open(door: Arc<dyn Door>, snapshots: Arc<dyn Snapshots>, keys: Option<Vec<Key>>) -> Result<Arc<Self>> {
+    /// `keys`, where they are given, are the access keys from now on; `kept` is called when that is durable.
+    pub async fn open(
+        door: Arc<dyn Door>,
+        snapshots: Arc<dyn Snapshots>,
+        keys: Option<Vec<Key>>,
+        kept: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<Arc<Self>> {
         let mut known = read(Way::new(door)).await?;
+        let mut owed: Owed = None;
         if let Some(keys) = keys {
-            known.keep(keys.into_iter().map(|key| (key.id.clone(), Arc::new(key))).collect()).await?;
+            owed = Some(Box::new(kept));
+            let keys = keys.into_iter().map(|key| (key.id.clone(), Arc::new(key)));
+            known.keep(keys.collect(), &mut owed).await?;
         }
         let (known, past) = (RwLock::new(known), Past::new(snapshots));
-        Ok(Arc::new(Self { known, past, changing: Mutex::default(), sweep: Notify::new() }))
+        Ok(Arc::new(Self { known, past, changing: Mutex::new(owed), sweep: Notify::new() }))
     }
 
     /// Goes over to the store behind the door that `change` resolves to: this one as it was before, the access keys
@@ -64,13 +79,27 @@ impl Directory {
     pub async fn go_over(
         &self,
         change: impl Future<Output = Result<Arc<dyn Door>>>,
-        kept: impl FnOnce() -> Result<()>,
+        kept: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        let _turn = self.changing.lock().await;
+        let mut owed = self.changing.lock().await;
         let mut known = read(Way::new(change.await?)).await?;
-        known.keep(self.look(|known| known.keys.clone())).await?;
+        *owed = Some(Box::new(kept));
+        let done = known.keep(self.look(|known| known.keys.clone()), &mut owed).await;
         self.note(|before| *before = known);
-        kept()
+        done
+    }
+
+    /// The turn to change an access key: those that a rollback kept are in the store before.
+    async fn turn_for_keys(&self) -> Result<MutexGuard<'_, Owed>> {
+        let mut owed = self.changing.lock().await;
+        if owed.is_some() {
+            let (home, keys_partition, keys) =
+                self.look(|known| (known.home.clone(), known.keys_partition, known.keys.clone()));
+            let stored = read(home.way).await?.keys;
+            store_keys(&self.way(), keys_partition, stored, keys).await?;
+            pay(&mut owed)?;
+        }
+        Ok(owed)
     }
 
     /// Closes the store of a snapshot as soon as those have done who read it.
@@ -213,7 +242,7 @@ impl Directory {
 
     /// Makes an access key.
     pub async fn create_key(&self, new: NewKey) -> Result<Arc<Key>> {
-        let _turn = self.changing.lock().await;
+        let _turn = self.turn_for_keys().await?;
         let key = Key::generate(new, now_ms());
         let (partition, id, attributes, modified_ms) =
             (self.look(|known| known.keys_partition), key.id.clone().into_bytes(), key.attributes(), key.created_ms);
@@ -231,7 +260,7 @@ impl Directory {
 
     /// Revokes an access key: from now on nothing that it signed is done. `Missing` when there is none.
     pub async fn revoke_key(&self, id: &str) -> Result<Arc<Key>> {
-        let _turn = self.changing.lock().await;
+        let _turn = self.turn_for_keys().await?;
         let key = self.known_key(id)?;
         let (partition, name) = (self.look(|known| known.keys_partition), id.as_bytes().to_vec());
         let remove = async move |store: Store| store.remove(partition, &name, Which::Latest).await;
@@ -254,25 +283,36 @@ pub(crate) async fn read(way: Way) -> Result<Known> {
 }
 
 impl Known {
-    /// Makes these the access keys, in the store as well: one that was revoked does not come back with an older store.
-    async fn keep(&mut self, keys: BTreeMap<String, Arc<Key>>) -> Result<()> {
-        let (partition, kept) = (self.keys_partition, keys.clone());
-        let gone: Vec<String> = self.keys.keys().filter(|id| !keys.contains_key(*id)).cloned().collect();
-        let keep = async move |store: Store| {
-            let mut batch = Batch::new();
-            for id in gone {
-                batch.remove(partition, id.as_bytes(), Which::Latest);
-            }
-            for (id, key) in kept {
-                let put = Put { attributes: key.attributes(), modified_ms: key.created_ms, ..Put::default() };
-                batch.put(partition, id.as_bytes(), put);
-            }
-            store.commit(batch).await.map(drop)
-        };
-        self.home.way.ask::<_, Error, _, _>(keep).await?;
-        self.keys = keys;
-        Ok(())
+    /// Makes these the access keys, in the store as well: one that was revoked does not come back with an older store. Where
+    /// there is no room for them that is owed.
+    async fn keep(&mut self, keys: Keys, owed: &mut Owed) -> Result<()> {
+        let stored = std::mem::replace(&mut self.keys, keys.clone());
+        match store_keys(&self.home.way, self.keys_partition, stored, keys).await {
+            Err(error) if error.kind() == Kind::Full => Ok(()),
+            done => done.and_then(|()| pay(owed)),
+        }
     }
+}
+
+/// Puts `keys` into the store in place of those that are there.
+async fn store_keys(way: &Way, partition: PartitionId, stored: Keys, keys: Keys) -> Result<()> {
+    let gone: Vec<String> = stored.into_keys().filter(|id| !keys.contains_key(id)).collect();
+    let keep = async move |store: Store| {
+        let mut batch = Batch::new();
+        for id in gone {
+            batch.remove(partition, id.as_bytes(), Which::Latest);
+        }
+        for (id, key) in keys {
+            let put = Put { attributes: key.attributes(), modified_ms: key.created_ms, ..Put::default() };
+            batch.put(partition, id.as_bytes(), put);
+        }
+        store.commit(batch).await.map(drop)
+    };
+    way.ask::<_, Error, _, _>(keep).await
+}
+
+fn pay(owed: &mut Owed) -> Result<()> {
+    owed.take().map_or(Ok(()), |kept| kept())
 }
 
 /// A partition of the room's own, made if need be.

@@ -1,7 +1,7 @@
 //! Disks that fail, leave and are replaced under a server that is used, and killed.
 
 use crate::clients::nbdsh;
-use crate::harness::{Home, eventually, fails, ok, tool};
+use crate::harness::{Home, Server, eventually, fails, ok, tool};
 use crate::serving::json;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -140,4 +140,31 @@ fn what_cannot_leave_says_why() {
         let said = fails(&mut home.kura(args));
         assert!(said.contains("disk 99: no such disk"), "{said}");
     }
+}
+
+/// True while the server has the file open.
+fn has_open(server: &Server, file: &Path) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("the server's files");
+    open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()).any(|at| at == file)
+}
+
+#[test]
+fn a_disk_that_has_left_is_anybodys_at_once() {
+    let home = Home::new();
+    let server = home.serve();
+    let disk = home.data().join("disks").join("slow4").canonicalize().expect("a disk");
+    let path = disk.to_str().expect("UTF-8");
+    assert!(has_open(&server, &disk));
+    let said = fails(&mut home.kura(&["disk", "add", path, "--class", "slow"]));
+    assert!(said.contains("in use"), "{said}");
+    home.ok(&["disk", "remove", "6"]);
+    eventually(Duration::from_secs(10), "it is closed", || !has_open(&server, &disk));
+    ok(tool("flock").args(["--exclusive", "--nonblock", path, "true"]));
+    home.ok(&["disk", "add", path, "--class", "slow"]);
+    // One that failed has its label still.
+    home.ok(&["disk", "fail", "8"]);
+    home.ok(&["disk", "remove", "8"]);
+    eventually(Duration::from_secs(10), "it is closed, too", || !has_open(&server, &disk));
+    home.ok(&["disk", "add", path, "--class", "slow", "--force"]);
+    assert_eq!(ids(&home), [0, 1, 2, 3, 4, 5, 7, 9]);
 }

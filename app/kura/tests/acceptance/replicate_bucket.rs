@@ -77,6 +77,16 @@ fn a_bucket_is_followed() {
     let there_now = tags(&target, &key, &["get-object-tagging", "--bucket", "copy", "--key", "plain"]);
     assert!(there_now.contains("a b") && there_now.contains("c&d"), "{there_now}");
     assert!(here.ok(&["replicate", "verify", "photos"]).contains("nothing differs"));
+    // As many, and others; and where there are none here.
+    for object in ["plain", "large"] {
+        let other = ["--bucket", "copy", "--key", object, "--tagging", "TagSet=[{Key=a b,Value=<c>}]"];
+        tags(&target, &key, &[&["put-object-tagging"], &other[..]].concat());
+    }
+    let differing = fails_to_verify(&here);
+    assert!(differing.contains("plain: tags differ") && differing.contains("large: tags differ"), "{differing}");
+    tags(&target, &key, &["delete-object-tagging", "--bucket", "copy", "--key", "large"]);
+    tags(&target, &key, &[&["put-object-tagging", "--bucket", "copy"], &tagging[..]].concat());
+    assert!(here.ok(&["replicate", "verify", "photos"]).contains("nothing differs"));
 
     // Changed, changed in its words only, new, deleted; and what somebody did to the copy.
     put(&here, "plain", b"new", &[]);

@@ -1,6 +1,7 @@
 //! Objects through `kill -9`, full pools and broken connections.
 
-use crate::harness::{Home, ok};
+use crate::clients::nbdsh;
+use crate::harness::{Home, eventually, fails, ok, tool};
 use crate::s3::{Key, script};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -43,7 +44,12 @@ fn what_was_acknowledged_survives_kills() {
 }
 
 /// A server with a pool of so many MiB for data.
-fn small_pool(home: &Home, mib: u32) -> crate::harness::Server {
+pub fn small_pool(home: &Home, mib: u32) -> crate::harness::Server {
+    make_small_pool(home, mib);
+    home.serve()
+}
+
+fn make_small_pool(home: &Home, mib: u32) {
     let disk = |name: &str, mib: u32| format!("{}={mib}M", home.path(name).display());
     let (fast, slow, data) = (disk("fast", 80), disk("slow", mib), home.data());
     let data = data.to_str().expect("UTF-8");
@@ -60,7 +66,49 @@ fn small_pool(home: &Home, mib: u32) -> crate::harness::Server {
         "1",
         "--single-fast",
     ]);
-    home.serve()
+}
+
+/// Volumes that take all that is left of a pool.
+pub fn fill_up(home: &Home) -> Vec<String> {
+    let hog = |size: &str, name: &str| {
+        let thick = ["volume", "create", name, "--size", size, "--thick", "--layout", "none"];
+        home.kura(&thick).output().expect("kura").status.success()
+    };
+    let mut hogs = Vec::new();
+    for size in ["64M", "16M", "4M"] {
+        loop {
+            let name = format!("hog-{}", hogs.len());
+            if !hog(size, &name) {
+                break;
+            }
+            hogs.push(name);
+        }
+    }
+    hogs
+}
+
+#[test]
+fn a_server_without_room_for_objects_serves_its_volumes() {
+    let home = Home::new();
+    make_small_pool(&home, 160);
+    let mut without = home.kura(&["serve", "--nbd", "127.0.0.1:0", "--s3", "off", "--admin", "127.0.0.1:0"]);
+    let mut without = without.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("kura");
+    let answers = || home.kura(&["status"]).output().expect("kura").status.success();
+    eventually(Duration::from_mins(1), "it serves", answers);
+    let hogs = fill_up(&home);
+    ok(tool("kill").args(["-TERM", &without.id().to_string()]));
+    assert!(without.wait().expect("the first server").success());
+
+    let mut server = home.serve();
+    let log = server.log();
+    assert!(log.contains("S3 is not served") && log.contains("the pool is full"), "{log}");
+    nbdsh(&home.uri(&hogs[0]), "h.connect_uri(URI); h.pwrite(b'V' * 4096, 0); assert h.pread(4096, 0) == b'V' * 4096");
+    let said = fails(&mut home.kura(&["bucket", "list"]));
+    assert!(said.contains("could not open it"), "{said}");
+    home.ok(&["volume", "delete", &hogs[0]]);
+    assert!(server.stop().success());
+    let _server = home.serve();
+    home.ok(&["bucket", "create", "now"]);
 }
 
 #[test]

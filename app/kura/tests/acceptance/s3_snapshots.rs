@@ -2,6 +2,7 @@
 
 use crate::harness::{Home, Server, eventually, fails, ok, tool};
 use crate::s3::{Key, client, script, url};
+use crate::s3_crash::{fill_up, small_pool};
 use std::time::Duration;
 
 /// A key for everything, made now.
@@ -52,5 +53,35 @@ fn a_bucket_is_read_as_it_was_and_rolled_back() {
     home.ok(&["object", "put", "demo/since", "/etc/hostname"]);
     home.ok(&["snapshot", "rollback", "objects@v2"]);
     step(&server, "rolled", &old, &new);
+    assert!(server.stop().success());
+}
+
+/// A snapshot makes every write of the store want room, that of its root at a start as well.
+#[test]
+fn a_server_whose_pool_is_full_starts_with_a_snapshot_of_its_objects() {
+    let home = Home::new();
+    let mut server = small_pool(&home, 400);
+    home.ok(&["bucket", "create", "demo"]);
+    new_key(&home);
+    home.ok(&["object", "put", "demo/a", "/etc/hostname"]);
+    let hogs = fill_up(&home);
+    home.ok(&["snapshot", "create", "objects@a"]);
+    for _ in 0..2 {
+        server.kill();
+        server = home.serve();
+        assert_eq!(home.ok(&["object", "get", "demo/a"]), std::fs::read_to_string("/etc/hostname").expect("a name"));
+        fails(&mut home.kura(&["object", "put", "demo/b", "/etc/hostname"]));
+        // The same after a rollback, whose access keys wait for room.
+        home.ok(&["snapshot", "rollback", "objects@a"]);
+        assert_eq!(home.ok(&["object", "get", "demo/a"]), std::fs::read_to_string("/etc/hostname").expect("a name"));
+    }
+    home.ok(&["volume", "delete", &hogs[0]]);
+    let put = || home.kura(&["object", "put", "demo/b", "/etc/hostname"]).output().expect("kura").status.success();
+    eventually(Duration::from_mins(1), "there is room", put);
+    let key = new_key(&home);
+    server.kill();
+    server = home.serve();
+    assert!(home.ok(&["key", "list"]).contains(&key.id));
+    assert!(home.ok(&["check"]).contains("all is well"));
     assert!(server.stop().success());
 }

@@ -318,18 +318,23 @@ impl Inner {
             }
             let Some((key, slot)) = self.may_come_home(volume, branch, block) else { return Ok(()) };
             let home = (block / self.array.extent_blocks() as u64) as u32;
-            if volume.extent(home).is_none() {
-                // No snapshot is given up for this.
+            let Some(at_home) = volume.extent(home) else {
+                // No snapshot is given up for this: whoever does that waits until nothing is tidied up.
                 self.map_into_free(volume, home).await?;
                 continue;
-            }
-            let _pinned = Pins::of(&pool.extent((slot.0 / self.array.extent_blocks() as u64) as u32));
+            };
+            let in_slot = pool.extent((slot.0 / self.array.extent_blocks() as u64) as u32);
+            let _pinned = Pins::of(in_slot.iter().chain([&at_home]));
             let data = self.read_blocks(pool, slot.0, slot.0 + 1).await?;
-            self.make_writable(volume, block, block + 1).await?;
-            if let Some(extent) = self.unloaded(pool, slot.0) {
+            self.make_room(Self::bytes_of(1)).await?;
+            if let Some(extent) = self.unloaded(volume, block).or_else(|| self.unloaded(pool, slot.0)) {
                 self.load(&extent).await?;
                 continue;
             }
+            if volume.extent(home).is_none() {
+                continue;
+            }
+            self.refuse_lost(volume, block, block + 1)?;
             // From here on nothing waits: it is as it was read, or it is looked at again.
             let now = self.checksum(pool, slot.0);
             let unchanged = now.is_none_or(|now| now == Checksum::of(&data.contiguous()));

@@ -13,8 +13,9 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 impl Door {
     /// The object store, where this server has one.
     pub(super) fn objects(&self) -> Result<&dyn Objects, Problem> {
-        let none =
-            || Problem::new(ProblemKind::Missing, "this server has no object store: it was started with --s3 off");
+        let why =
+            "this server has no object store: it was started with --s3 off, or could not open it, as its log says";
+        let none = || Problem::new(ProblemKind::Missing, why);
         self.admin.objects.as_deref().ok_or_else(none)
     }
 }

@@ -91,7 +91,8 @@ pub async fn service() -> (Service, Store) {
             spawn_local(job(serving.clone()));
         }
     });
-    let directory = Directory::open(Arc::new(Jobs(jobs)), Arc::new(NoSnapshots), None).await.expect("a directory");
+    let directory =
+        Directory::open(Arc::new(Jobs(jobs)), Arc::new(NoSnapshots), None, || Ok(())).await.expect("a directory");
     directory.create_bucket("demo").await.expect("a bucket");
     (Service::new(directory), store)
 }

@@ -10,9 +10,11 @@ use hyper::header::{CONTENT_LENGTH, ETAG, HOST, HeaderMap};
 use hyper::{Request, Response, StatusCode};
 use kura_replicate::bucket::There;
 use kura_replicate::{Options, Target};
+use quick_xml::escape::unescape;
 use rusty_s3::actions::{CreateMultipartUpload, ListObjectsV2, ListObjectsV2Response, ListParts};
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
@@ -20,6 +22,9 @@ use std::time::Duration;
 
 /// What an object has besides its content: headers, by their names in lower case.
 pub type Attributes = BTreeMap<String, String>;
+
+/// An object's tags: names and values.
+pub type Tags = BTreeSet<(String, String)>;
 
 const REGION: &str = "us-east-1";
 /// How long a signature holds: as long as clocks may differ.
@@ -187,6 +192,19 @@ impl Store {
         let answer = self.send(self.bucket.get_object(Some(&self.credentials), key), empty(), 0).await?;
         let (head, body) = answer.into_parts();
         Ok((head.headers, body))
+    }
+
+    /// An object's tags.
+    pub async fn tags(&self, key: &str) -> Answered<Tags> {
+        let mut get = self.bucket.get_object(Some(&self.credentials), key);
+        get.query_mut().insert("tagging", "");
+        let text = text(self.send(get, empty(), 0).await?).await?;
+        let field = |tag: &str, name: &str| {
+            let raw = within(tag, name).unwrap_or_default();
+            let plain = unescape(&raw).map(Cow::into_owned);
+            plain.map_err(|error| Trouble::Refused(format!("does not list tags as S3 does: {error}")))
+        };
+        text.split("<Tag>").skip(1).map(|tag| Ok((field(tag, "Key")?, field(tag, "Value")?))).collect()
     }
 
     async fn send<'a>(&self, action: impl S3Action<'a>, body: Body, size_bytes: u64) -> Answered<Response<Incoming>> {

@@ -2,7 +2,7 @@
 
 use super::carry::{TAGS, kept};
 use super::lists::{again, told};
-use super::store::Attributes;
+use super::store::{Attributes, Tags};
 use super::{Pair, failure};
 use anyhow::{Context, Result, anyhow};
 use futures::{StreamExt, TryStreamExt};
@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use hyper::header::HeaderMap;
 use kura_replicate::bucket::{Here, There, is_addressable};
 use kura_replicate::{Failure, Options, Target, Verified};
+use percent_encoding::percent_decode_str;
 use xxhash_rust::xxh3::Xxh3;
 
 impl Pair {
@@ -47,8 +48,17 @@ impl Pair {
         let (headers, mut copy) = got.map_err(|trouble| told(target, &trouble))?;
         let version = Some(here.version.as_str());
         let stat = self.source.object(bucket, &here.key, version).await?;
-        if !has_all(&headers, &kept(stat.attributes)) {
+        let ours = kept(stat.attributes);
+        if !has_all(&headers, &ours) {
             return different("headers or metadata differ");
+        }
+        // What they are takes a request of its own.
+        let has_tags = ours.contains_key(TAGS) || headers.contains_key("x-amz-tagging-count");
+        if has_tags {
+            let theirs = again(async || self.target.tags(&here.key).await).await;
+            if theirs.map_err(|trouble| told(target, &trouble))? != tags(&ours) {
+                return different("tags differ");
+            }
         }
         let mut content = self.source.read_object(bucket, &here.key, version, None).await?;
         let (mut ours, mut theirs) = (Xxh3::new(), Xxh3::new());
@@ -63,13 +73,32 @@ impl Pair {
     }
 }
 
+/// True when all these headers are there; tags are no header of an answer.
 fn has_all(headers: &HeaderMap, attributes: &Attributes) -> bool {
-    attributes.iter().all(|(name, value)| match name.as_str() {
-        // Which they are takes another request: how many they are must do.
-        TAGS => {
-            let count = value.split('&').count().to_string();
-            headers.get("x-amz-tagging-count").is_some_and(|there| there.as_bytes() == count.as_bytes())
-        }
-        name => headers.get(name).is_some_and(|there| there.as_bytes() == value.as_bytes()),
-    })
+    let mut plain = attributes.iter().filter(|(name, _)| *name != TAGS);
+    plain.all(|(name, value)| headers.get(name).is_some_and(|there| there.as_bytes() == value.as_bytes()))
+}
+
+/// The tags among an object's attributes, which are written as a query is.
+fn tags(attributes: &Attributes) -> Tags {
+    let plain = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+    let query = attributes.get(TAGS).map(String::as_str).unwrap_or_default();
+    let parts = query.split('&').filter(|part| !part.is_empty());
+    parts
+        .map(|part| part.split_once('=').unwrap_or((part, "")))
+        .map(|(key, value)| (plain(key), plain(value)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_read_as_a_query_is() {
+        let attributes = Attributes::from([(TAGS.to_owned(), "a%20b=c%26d&e=&f+g=h".to_owned())]);
+        let expected = [("a b", "c&d"), ("e", ""), ("f g", "h")];
+        assert_eq!(tags(&attributes), expected.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        assert_eq!(tags(&Attributes::new()), Tags::new());
+    }
 }
