@@ -32,7 +32,7 @@ fn noise(length: usize, seed: u64) -> Vec<u8> {
 }
 
 /// A tree with one of everything.
-fn grow(root: &Path) {
+pub fn grow(root: &Path) {
     fs::create_dir_all(root.join("d/e")).expect("directories");
     for index in 0..60_usize {
         fs::write(root.join(format!("d/f{index}")), noise(index * 997, index as u64 + 1)).expect("a file");
@@ -59,7 +59,7 @@ fn grow(root: &Path) {
 }
 
 /// Changes a bit of everything.
-fn change(root: &Path) {
+pub fn change(root: &Path) {
     let remove = |name: &str| fs::remove_file(root.join(name)).expect("a file");
     remove("d/f9");
     fs::write(root.join("d/f10"), "other").expect("a file");
@@ -82,7 +82,7 @@ fn change(root: &Path) {
 }
 
 /// Fails the test unless rsync, comparing contents and everything else, finds nothing to do.
-fn assert_same(source: &Path, target: &Path) {
+pub fn assert_same(source: &Path, target: &Path) {
     let mut rsync = tool("rsync");
     rsync.args(["-aHAXSn", "--itemize-changes", "--checksum", "--delete", "--exclude=/.kura-replica"]);
     rsync.arg(format!("{}/", source.display())).arg(format!("{}/", target.display()));
@@ -92,7 +92,7 @@ fn assert_same(source: &Path, target: &Path) {
     assert!(left.is_empty(), "left over: {left}");
 }
 
-fn run(home: &Home, args: &[&str]) -> Value {
+pub fn run(home: &Home, args: &[&str]) -> Value {
     serde_json::from_str(&home.ok(&[&["replicate", "run", "--json"], args].concat())).expect("a summary")
 }
 
@@ -133,7 +133,7 @@ fn everything_in_a_tree_is_carried_changed_and_deleted() {
 }
 
 /// A server that dies with its test.
-struct Serving(Child);
+pub struct Serving(Child);
 
 impl Drop for Serving {
     fn drop(&mut self) {
@@ -143,10 +143,10 @@ impl Drop for Serving {
 }
 
 /// `kura replicate serve` on a free port, and its address.
-fn serve(home: &Home, root: &str) -> (Serving, String) {
+pub fn serve(home: &Home, root: &str, more: &[&str]) -> (Serving, String) {
     fs::create_dir_all(home.path(root)).expect("a directory");
     let mut command = Command::new(env!("CARGO_BIN_EXE_kura"));
-    command.args(["replicate", "serve", root, "--listen", "127.0.0.1:0"]).current_dir(home.path("."));
+    command.args(["replicate", "serve", root, "--listen", "127.0.0.1:0"]).args(more).current_dir(home.path("."));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("kura");
     let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
     let serving = Serving(child);
@@ -161,17 +161,20 @@ fn kura_to_kura_over_tcp_carries_the_same_to_who_knows_the_token() {
     let home = Home::new();
     let (source, target) = (home.path("source"), home.path("copies/a"));
     grow(&source);
-    let (_serving, address) = serve(&home, "copies");
+    let (_serving, address) = serve(&home, "copies", &[]);
     let uri = format!("{address}/a");
-    let refused = fails(&mut home.kura(&["replicate", "run", "source", &uri, "--token", "guess"]));
-    assert!(refused.contains("token") && refused.lines().count() == 1, "{refused}");
-    let token = fs::read_to_string(home.path("copies.token")).expect("the token");
+    fs::write(home.path("guess"), "guess").expect("a token");
+    for said in [&[][..], &["--target-token-file", "guess"], &["--token", "guess"]] {
+        let refused = fails(&mut home.kura(&[&["replicate", "run", "source", &uri], said].concat()));
+        assert!(refused.contains("token") && refused.lines().count() == 1, "{refused}");
+    }
+    let token = ["--target-token-file", "copies.token"];
     for bad in ["../b", "a/../../b"] {
-        let refused =
-            fails(&mut home.kura(&["replicate", "run", "source", &format!("{address}/{bad}"), "--token", &token]));
+        let bad = format!("{address}/{bad}");
+        let refused = fails(&mut home.kura(&[&["replicate", "run", "source", &bad], &token[..]].concat()));
         assert!(refused.contains("leads out"), "{refused}");
     }
-    let args = ["source", &uri, "--token", &token];
+    let args = ["source", &uri, token[0], token[1]];
     over_and_over(&home, &source, &target, &args);
     // Of a large file, only the blocks that changed are sent.
     let large = File::options().write(true).open(source.join("large")).expect("the large file");
@@ -186,12 +189,11 @@ fn the_other_end_dies_and_the_next_run_goes_on() {
     let home = Home::new();
     let source = home.path("source");
     grow(&source);
-    let begin = |serving: (Serving, String)| {
-        let token = fs::read_to_string(home.path("copies.token")).expect("the token");
-        (serving.0, format!("{}/a", serving.1), token)
-    };
-    let (serving, uri, token) = begin(serve(&home, "copies"));
-    let mut slow = home.kura(&["replicate", "run", "source", &uri, "--token", &token, "--bandwidth", "4M"]);
+    let token = ["--target-token-file", "copies.token"];
+    let (serving, address) = serve(&home, "copies", &[]);
+    let uri = format!("{address}/a");
+    let slow = [&["replicate", "run", "source", &uri, "--bandwidth", "4M"], &token[..]].concat();
+    let mut slow = home.kura(&slow);
     let slow = slow.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("kura");
     eventually(Duration::from_mins(1), "the copy has begun", || home.path("copies/a/d").exists());
     drop(serving);
@@ -200,8 +202,9 @@ fn the_other_end_dies_and_the_next_run_goes_on() {
     assert!(!output.status.success() && complaint.contains("the target kura://"), "{complaint}");
     assert_eq!(complaint.trim_end().lines().count(), 1, "{complaint}");
     assert_eq!(marker(&home.path("copies/a"))["state"], "unfinished");
-    let (_serving, uri, token) = begin(serve(&home, "copies"));
-    assert_eq!(run(&home, &["source", &uri, "--token", &token])["is_complete"], true);
+    let (_serving, address) = serve(&home, "copies", &[]);
+    let uri = format!("{address}/a");
+    assert_eq!(run(&home, &["source", &uri, token[0], token[1]])["is_complete"], true);
     assert_same(&source, &home.path("copies/a"));
 }
 
