@@ -52,6 +52,9 @@ pub fn grow(root: &Path) {
     ok(tool("mkfifo").arg(root.join("pipe")));
     ok(tool("mknod").arg(root.join("null")).args(["c", "1", "3"]));
     fs::create_dir(root.join("empty")).expect("a directory");
+    fs::create_dir_all(root.join("goes/with/all")).expect("directories");
+    fs::write(root.join("goes/with/all/inner"), "x").expect("a file");
+    fs::write(root.join("goes/with/beside"), "x").expect("a file");
     ok(tool("chmod").arg("4755").arg(root.join("d/f5")));
     ok(tool("chown").arg("1:2").arg(root.join("d/f6")));
     ok(tool("touch").args(["-d", "1960-01-01 00:00:00.123456789"]).arg(root.join("d/f7")));
@@ -66,6 +69,7 @@ pub fn change(root: &Path) {
     fs::create_dir(root.join("new")).expect("a directory");
     fs::rename(root.join("d/f11"), root.join("new/f11")).expect("a file");
     fs::remove_dir(root.join("empty")).expect("a directory");
+    fs::remove_dir_all(root.join("goes")).expect("a directory with all it holds");
     remove("d/f12");
     fs::create_dir(root.join("d/f12")).expect("a directory where a file was");
     fs::write(root.join("d/f12/inner"), "x").expect("a file");
@@ -259,6 +263,18 @@ fn what_cannot_be_written_is_told_and_everything_else_is_copied() {
         // The next run carries it, although nothing has changed since.
         let next = run(&home, &args);
         assert!(next["files"] == 1 && next["is_complete"] == true, "{next}");
+        assert_same(&home.path("source"), &home.path("target"));
+        // Nor is it forgotten what could not be deleted.
+        fs::remove_dir_all(home.path("source/goes")).expect("a directory");
+        fs::remove_file(home.path("source/d/f32")).expect("a file");
+        let stay = ["goes/with/all/inner", "d/f32"].map(|name| home.path("target").join(name));
+        ok(tool("chattr").arg("+i").args(&stay));
+        let complaint = fails(&mut home.kura(&[&["replicate", "run"], &args[..]].concat()));
+        ok(tool("chattr").arg("-i").args(&stay));
+        assert!(complaint.contains("not permitted") && stay.iter().all(|path| path.exists()), "{complaint}");
+        assert_eq!(marker(&home.path("target"))["state"], "partial");
+        assert!(!home.path("target/goes/with/beside").exists(), "everything else was deleted");
+        assert_eq!(run(&home, &args)["is_complete"], true);
         assert_same(&home.path("source"), &home.path("target"));
     }
 }
