@@ -44,8 +44,7 @@ pub struct Common {
     /// kura-data
     #[arg(long, global = true, env = "KURA_SERVER", default_value_t = default_server(), value_name = "URI")]
     pub server: ServerUri,
-    /// The server's admin.token, for http and https; with a kura:// target, that server's token. Better as `KURA_TOKEN`:
-    /// arguments are visible to other users
+    /// The server's admin.token, for http and https. Better as `KURA_TOKEN`: arguments are visible to other users
     #[arg(long, global = true, env = "KURA_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<String>,
     /// The authority to trust with https, a PEM file

@@ -41,7 +41,9 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
             out.show(&standing, |_| format!("added: `kura replicate run {name}` makes the copy"))?;
         }
         ReplicateCommand::Run(command) => return run(&command, common),
-        ReplicateCommand::Serve { root, listen, token_file, .. } => serve::serve(&root, listen, token_file)?,
+        ReplicateCommand::Serve { root, listen, token_file, cert, key, .. } => {
+            serve::serve(&root, listen, token_file, cert.zip(key))?;
+        }
         ReplicateCommand::Status { name, data } => {
             let jobs = Jobs::under(&data.path);
             let names = name.map_or_else(|| jobs.names(), |name| vec![name]);
@@ -111,7 +113,7 @@ fn run(command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
         [name] => one(&jobs, name, command, common),
         [source, target] => {
             let target: Target = target.parse().map_err(anyhow::Error::msg)?;
-            let options = said(command, common, Options::default());
+            let options = said(command, Options::default());
             // A source that is not there leaves nothing behind.
             let source = absolute_origin(source.clone())?;
             let place = Place::take(&jobs.folder_of_pair(&source, &target))?;
@@ -127,17 +129,16 @@ fn run(command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
 
 /// Runs a job.
 fn one(jobs: &Jobs, name: &str, command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
-    let options = said(command, common, jobs.get(name)?.options);
+    let options = said(command, jobs.get(name)?.options);
     let progress = Progress::default();
     let work = || carry_job(jobs, name, &options, &home(common), &progress);
     let summary = bar::during(&progress, common.out(), work)?;
     tell(&summary, &Place::failures_in(&jobs.folder(name)), common.out())
 }
 
-fn said(command: &ReplicateRun, common: &Common, options: Options) -> Options {
+fn said(command: &ReplicateRun, options: Options) -> Options {
     let ReplicateRun { plans: dry_run, recheck, adopt, allow_empty, .. } = *command;
-    let token = common.token.clone().unwrap_or_default();
-    Options { dry_run, recheck, adopt, allow_empty, token, ..command.how.over(options) }
+    Options { dry_run, recheck, adopt, allow_empty, ..command.how.over(options) }
 }
 
 /// Shows what a run came to, and complains of what was not copied.
@@ -172,7 +173,6 @@ fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<Ex
         }
         [] => bail!("name a job, or a source and a target"),
     };
-    let options = Options { token: common.token.clone().unwrap_or_default(), ..options };
     let verified = match &source {
         Origin::Tree(path) => kura_replicate::verify(path, &target, &options)?,
         Origin::Volume(volume) => waited_for(Pair::of(&home(common), volume, &target, &options)?.verify())?,
@@ -187,8 +187,7 @@ fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<Ex
 
 fn failover(jobs: &Jobs, name: &str, anyway: bool, common: &Common) -> Result<()> {
     let job = jobs.get(name)?;
-    let token = common.token.clone().unwrap_or_default();
-    let options = Options { token, ..job.options.clone() };
+    let options = job.options.clone();
     match &job.source {
         Origin::Volume(volume) => {
             let pair = Pair::of(&home(common), volume, &job.target()?, &options)?;
@@ -225,7 +224,7 @@ fn failback(jobs: &Jobs, name: &str, common: &Common) -> Result<ExitCode> {
     let job = jobs.get(name)?;
     let place = Place::take(&jobs.folder(name).join("back"))?;
     let progress = Progress::default();
-    let options = Options { token: common.token.clone().unwrap_or_default(), ..job.options.clone() };
+    let options = job.options.clone();
     let work = || bring_back(&job, &options, &home(common), &place, &progress);
     let summary = bar::during(&progress, common.out(), work)?;
     if summary.is_complete {

@@ -35,4 +35,4 @@ pub use marker::{Marker, State, rfc3339};
 pub use origin::Origin;
 pub use progress::{Counter, Phase, Progress};
 pub use run::{Node, Options, Place, Split, Summary, Verified, With, Worker, failback, failover, last, run, verify};
-pub use target::Target;
+pub use target::{Target, is_this_machine};

@@ -1,6 +1,7 @@
 //! Where a copy is kept, as it is written on the command line.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -11,10 +12,12 @@ pub enum Target {
     Local(PathBuf),
     /// `HOST:PATH` or `rsync://HOST/MODULE/PATH`: what rsync takes.
     Rsync(String),
-    /// `kura://HOST:PORT/PATH`: a directory under the one that `kura replicate serve` there serves.
+    /// `kura://HOST:PORT/PATH`, or `kuras://` in TLS: a directory under the one that `kura replicate serve` there serves.
     Tcp {
         /// `HOST:PORT`.
         address: String,
+        /// Whether TLS is spoken.
+        tls: bool,
         /// Under the directory that is served.
         path: String,
     },
@@ -39,6 +42,12 @@ pub enum Target {
     Bucket(String),
 }
 
+/// Whether it is this machine that a host names: what goes there passes nobody.
+pub fn is_this_machine(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 impl FromStr for Target {
     type Err = String;
 
@@ -48,10 +57,15 @@ impl FromStr for Target {
             None if !rest.is_empty() => Some((rest.to_owned(), String::new())),
             _ => None,
         };
-        if let Some(rest) = text.strip_prefix("kura://") {
-            let (address, path) = parts(rest).ok_or("write kura://HOST:PORT/PATH")?;
-            let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-            return if has_port { Ok(Self::Tcp { address, path }) } else { Err("write kura://HOST:PORT/PATH".into()) };
+        for (scheme, tls) in [("kura://", false), ("kuras://", true)] {
+            let Some(rest) = text.strip_prefix(scheme) else { continue };
+            let has_port = |address: &str| {
+                address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+            };
+            let (address, path) = parts(rest)
+                .filter(|(address, _)| has_port(address))
+                .ok_or_else(|| format!("write {scheme}HOST:PORT/PATH"))?;
+            return Ok(Self::Tcp { address, tls, path });
         }
         if let Some(rest) = text.strip_prefix("ssh://") {
             let (host, path) = parts(rest).ok_or("write ssh://HOST/PATH")?;
@@ -97,7 +111,8 @@ impl fmt::Display for Target {
             Self::Rsync(text) => f.write_str(text),
             Self::Kura { server, volume } => write!(f, "{server}/{volume}"),
             Self::Bucket(bucket) => write!(f, "s3://{bucket}"),
-            Self::Tcp { address, path } => write!(f, "kura://{address}/{path}"),
+            Self::Tcp { address, tls: false, path } => write!(f, "kura://{address}/{path}"),
+            Self::Tcp { address, tls: true, path } => write!(f, "kuras://{address}/{path}"),
             Self::Ssh { host, port: Some(port), path } => write!(f, "ssh://{host}:{port}{path}"),
             Self::Ssh { host, port: None, path } => write!(f, "ssh://{host}{path}"),
         }
@@ -111,6 +126,7 @@ mod tests {
     #[test]
     fn targets_are_read_as_they_are_written() {
         let ssh = |port| Target::Ssh { host: "me@b".into(), port, path: "/x y".into() };
+        let tcp = |tls, path: &str| Some(Target::Tcp { address: "h:7402".into(), tls, path: path.into() });
         let cases = [
             ("/a/b:c", Some(Target::Local("/a/b:c".into()))),
             ("copy", Some(Target::Local("copy".into()))),
@@ -118,8 +134,10 @@ mod tests {
             ("host:/a/", Some(Target::Rsync("host:/a".into()))),
             ("host::module/a", Some(Target::Rsync("host::module/a".into()))),
             ("rsync://h:873/m/", Some(Target::Rsync("rsync://h:873/m".into()))),
-            ("kura://h:7402/a/b", Some(Target::Tcp { address: "h:7402".into(), path: "a/b".into() })),
-            ("kura://h:7402", Some(Target::Tcp { address: "h:7402".into(), path: String::new() })),
+            ("kura://h:7402/a/b", tcp(false, "a/b")),
+            ("kura://h:7402", tcp(false, "")),
+            ("kuras://h:7402/a/b", tcp(true, "a/b")),
+            ("kuras://h/a", None),
             ("ssh://me@b/x y", Some(ssh(None))),
             ("ssh://me@b:22/x y", Some(ssh(Some(22)))),
             ("https://h:7400/v", Some(Target::Kura { server: "https://h:7400".into(), volume: "v".into() })),

@@ -6,7 +6,7 @@
 use super::report::{Verdict, median, verdicts};
 use super::{kura, machine};
 use crate::{needs, shell};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -170,10 +170,10 @@ impl Place {
             "kura, durable" => kura(&[], local()),
             "kura, in place" => kura(&["--no-sync", "--in-place"], local()),
             "kura, tcp" | "kura, tcp, in place" => {
-                let token = fs::read_to_string(self.folder.join("served.token")).context("the server's token")?;
+                let token = self.folder.join("served.token");
                 let more: &[&str] = if side == "kura, tcp" { &["--no-sync"] } else { &["--no-sync", "--in-place"] };
                 let mut command = kura(more, format!("kura://{ADDRESS}/copy"));
-                command.env("KURA_TOKEN", token);
+                command.arg("--target-token-file").arg(token);
                 command
             }
             side => bail!("no side {side}"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 const TARGETS: &str = "A source is a directory; volume:NAME, which goes to a volume of another kura, named by its REST \
                        door: https://HOST:PORT/VOLUME; or bucket:NAME, which goes to s3://BUCKET, or where else S3 is \
                        spoken to https://HOST/BUCKET, with the access key in AWS_ACCESS_KEY_ID and \
-                       AWS_SECRET_ACCESS_KEY or --target-credentials. For a directory, a target is a directory, kura://HOST:PORT/PATH or ssh://HOST/PATH (kura on the other end), or what \
+                       AWS_SECRET_ACCESS_KEY or --target-credentials. For a directory, a target is a directory, kura://HOST:PORT/PATH, kuras:// in TLS or ssh://HOST/PATH (kura on the other end), or what \
                        rsync reaches: HOST:PATH, rsync://HOST/MODULE/PATH. What is only at the target is deleted there; \
                        a target that is not empty and no copy of kura's is refused.";
 
@@ -81,12 +81,18 @@ pub enum ReplicateCommand {
         /// The directory under which copies are kept; with --stdio the copy's own
         #[arg(value_hint = ValueHint::DirPath)]
         root: PathBuf,
-        /// Listen on this machine's loopback, such as 127.0.0.1:7402; port 0 takes a free one
+        /// Listen, such as on 127.0.0.1:7402; port 0 takes a free one
         #[arg(long, value_name = "ADDR")]
         listen: Option<String>,
         /// Whoever connects must know what this file holds; it is made if there is none
         #[arg(long, value_name = "FILE", requires = "listen", value_hint = ValueHint::FilePath)]
         token_file: Option<PathBuf>,
+        /// Speak TLS, with this certificate (a PEM file): then other machines may connect, as kuras://
+        #[arg(long, value_name = "FILE", requires = "key", requires = "listen", value_hint = ValueHint::FilePath)]
+        cert: Option<PathBuf>,
+        /// The certificate's key, a PEM file
+        #[arg(long, value_name = "FILE", requires = "cert", value_hint = ValueHint::FilePath)]
+        key: Option<PathBuf>,
         /// Serve one stream, from standard input to standard output: what ssh:// targets start
         #[arg(long)]
         stdio: bool,
@@ -165,7 +171,7 @@ pub struct How {
     /// Snapshots that a volume's copy keeps, one a run [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     keep: Option<u32>,
-    /// A file with the token that the kura asks for to which a volume goes
+    /// A file with the token that the target's kura asks for; --token goes to no other machine
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     target_token_file: Option<PathBuf>,
     /// A file with the access key for a bucket, like ~/.aws/credentials [default: the environment's]

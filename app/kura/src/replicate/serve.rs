@@ -1,6 +1,7 @@
 //! `kura replicate serve`: the target's end of copies.
 
 use crate::show::print;
+use crate::tls;
 use anyhow::{Context, Result, bail};
 use kura_replicate::{Service, serve_stream};
 use std::fs::File;
@@ -9,15 +10,22 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Serves a stream, or all who connect, until the end.
-pub fn serve(root: &Path, listen: Option<String>, token_file: Option<PathBuf>) -> Result<()> {
+pub fn serve(
+    root: &Path,
+    listen: Option<String>,
+    token_file: Option<PathBuf>,
+    identity: Option<(PathBuf, PathBuf)>,
+) -> Result<()> {
     let Some(address) = listen else {
         return serve_stream(root, stdin().lock(), stdout().lock()).with_context(|| root.display().to_string());
     };
     let token_file = token_file.unwrap_or_else(|| root.with_extension("token"));
     let token = token(&token_file)?;
-    let service = Service::listen(root, &address, token).with_context(|| root.display().to_string())?;
-    print(&format!("kura://{}/NAME keeps a copy in {}/NAME", service.address()?, root.display()))?;
-    print(&format!("who connects says --token, or KURA_TOKEN, with what {} holds\nready", token_file.display()))?;
+    let tls = identity.map(|(cert, key)| tls::identity(&cert, &key)).transpose()?;
+    let scheme = if tls.is_some() { "kuras" } else { "kura" };
+    let service = Service::listen(root, &address, token, tls).with_context(|| root.display().to_string())?;
+    print(&format!("{scheme}://{}/NAME keeps a copy in {}/NAME", service.address()?, root.display()))?;
+    print(&format!("who connects says --target-token-file with a copy of {}\nready", token_file.display()))?;
     Ok(service.run()?)
 }
 

@@ -4,10 +4,9 @@ use super::volume::Pair;
 use crate::tls;
 use anyhow::{Context, Result, bail, ensure};
 use kura_admin::{Client, FrameClient, ServerUri, Token};
-use kura_replicate::{Options, Origin, Target};
+use kura_replicate::{Options, Origin, Target, is_this_machine};
 use rustls::ClientConfig;
 use std::fmt;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,10 +63,8 @@ pub fn trusted(server: &ServerUri, ca: Option<&Path>) -> Result<Option<Arc<Clien
 
 /// Refuses plain http to another machine, unless it is asked for.
 pub fn check_plain(host: &str, options: &Options) -> Result<()> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let is_here = bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     ensure!(
-        is_here || options.allow_plain,
+        is_this_machine(host) || options.allow_plain,
         "http://{host}: is another machine, and whoever is between reads and changes what goes there: name https://, or \
          say --allow-plain"
     );

@@ -32,7 +32,7 @@ fn noise(length: usize, seed: u64) -> Vec<u8> {
 }
 
 /// A tree with one of everything.
-fn grow(root: &Path) {
+pub fn grow(root: &Path) {
     fs::create_dir_all(root.join("d/e")).expect("directories");
     for index in 0..60_usize {
         fs::write(root.join(format!("d/f{index}")), noise(index * 997, index as u64 + 1)).expect("a file");
@@ -52,6 +52,9 @@ fn grow(root: &Path) {
     ok(tool("mkfifo").arg(root.join("pipe")));
     ok(tool("mknod").arg(root.join("null")).args(["c", "1", "3"]));
     fs::create_dir(root.join("empty")).expect("a directory");
+    fs::create_dir_all(root.join("goes/with/all")).expect("directories");
+    fs::write(root.join("goes/with/all/inner"), "x").expect("a file");
+    fs::write(root.join("goes/with/beside"), "x").expect("a file");
     ok(tool("chmod").arg("4755").arg(root.join("d/f5")));
     ok(tool("chown").arg("1:2").arg(root.join("d/f6")));
     ok(tool("touch").args(["-d", "1960-01-01 00:00:00.123456789"]).arg(root.join("d/f7")));
@@ -59,13 +62,14 @@ fn grow(root: &Path) {
 }
 
 /// Changes a bit of everything.
-fn change(root: &Path) {
+pub fn change(root: &Path) {
     let remove = |name: &str| fs::remove_file(root.join(name)).expect("a file");
     remove("d/f9");
     fs::write(root.join("d/f10"), "other").expect("a file");
     fs::create_dir(root.join("new")).expect("a directory");
     fs::rename(root.join("d/f11"), root.join("new/f11")).expect("a file");
     fs::remove_dir(root.join("empty")).expect("a directory");
+    fs::remove_dir_all(root.join("goes")).expect("a directory with all it holds");
     remove("d/f12");
     fs::create_dir(root.join("d/f12")).expect("a directory where a file was");
     fs::write(root.join("d/f12/inner"), "x").expect("a file");
@@ -82,7 +86,7 @@ fn change(root: &Path) {
 }
 
 /// Fails the test unless rsync, comparing contents and everything else, finds nothing to do.
-fn assert_same(source: &Path, target: &Path) {
+pub fn assert_same(source: &Path, target: &Path) {
     let mut rsync = tool("rsync");
     rsync.args(["-aHAXSn", "--itemize-changes", "--checksum", "--delete", "--exclude=/.kura-replica"]);
     rsync.arg(format!("{}/", source.display())).arg(format!("{}/", target.display()));
@@ -92,7 +96,7 @@ fn assert_same(source: &Path, target: &Path) {
     assert!(left.is_empty(), "left over: {left}");
 }
 
-fn run(home: &Home, args: &[&str]) -> Value {
+pub fn run(home: &Home, args: &[&str]) -> Value {
     serde_json::from_str(&home.ok(&[&["replicate", "run", "--json"], args].concat())).expect("a summary")
 }
 
@@ -133,7 +137,7 @@ fn everything_in_a_tree_is_carried_changed_and_deleted() {
 }
 
 /// A server that dies with its test.
-struct Serving(Child);
+pub struct Serving(Child);
 
 impl Drop for Serving {
     fn drop(&mut self) {
@@ -143,10 +147,10 @@ impl Drop for Serving {
 }
 
 /// `kura replicate serve` on a free port, and its address.
-fn serve(home: &Home, root: &str) -> (Serving, String) {
+pub fn serve(home: &Home, root: &str, more: &[&str]) -> (Serving, String) {
     fs::create_dir_all(home.path(root)).expect("a directory");
     let mut command = Command::new(env!("CARGO_BIN_EXE_kura"));
-    command.args(["replicate", "serve", root, "--listen", "127.0.0.1:0"]).current_dir(home.path("."));
+    command.args(["replicate", "serve", root, "--listen", "127.0.0.1:0"]).args(more).current_dir(home.path("."));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("kura");
     let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
     let serving = Serving(child);
@@ -161,17 +165,20 @@ fn kura_to_kura_over_tcp_carries_the_same_to_who_knows_the_token() {
     let home = Home::new();
     let (source, target) = (home.path("source"), home.path("copies/a"));
     grow(&source);
-    let (_serving, address) = serve(&home, "copies");
+    let (_serving, address) = serve(&home, "copies", &[]);
     let uri = format!("{address}/a");
-    let refused = fails(&mut home.kura(&["replicate", "run", "source", &uri, "--token", "guess"]));
-    assert!(refused.contains("token") && refused.lines().count() == 1, "{refused}");
-    let token = fs::read_to_string(home.path("copies.token")).expect("the token");
+    fs::write(home.path("guess"), "guess").expect("a token");
+    for said in [&[][..], &["--target-token-file", "guess"], &["--token", "guess"]] {
+        let refused = fails(&mut home.kura(&[&["replicate", "run", "source", &uri], said].concat()));
+        assert!(refused.contains("token") && refused.lines().count() == 1, "{refused}");
+    }
+    let token = ["--target-token-file", "copies.token"];
     for bad in ["../b", "a/../../b"] {
-        let refused =
-            fails(&mut home.kura(&["replicate", "run", "source", &format!("{address}/{bad}"), "--token", &token]));
+        let bad = format!("{address}/{bad}");
+        let refused = fails(&mut home.kura(&[&["replicate", "run", "source", &bad], &token[..]].concat()));
         assert!(refused.contains("leads out"), "{refused}");
     }
-    let args = ["source", &uri, "--token", &token];
+    let args = ["source", &uri, token[0], token[1]];
     over_and_over(&home, &source, &target, &args);
     // Of a large file, only the blocks that changed are sent.
     let large = File::options().write(true).open(source.join("large")).expect("the large file");
@@ -186,12 +193,11 @@ fn the_other_end_dies_and_the_next_run_goes_on() {
     let home = Home::new();
     let source = home.path("source");
     grow(&source);
-    let begin = |serving: (Serving, String)| {
-        let token = fs::read_to_string(home.path("copies.token")).expect("the token");
-        (serving.0, format!("{}/a", serving.1), token)
-    };
-    let (serving, uri, token) = begin(serve(&home, "copies"));
-    let mut slow = home.kura(&["replicate", "run", "source", &uri, "--token", &token, "--bandwidth", "1M"]);
+    let token = ["--target-token-file", "copies.token"];
+    let (serving, address) = serve(&home, "copies", &[]);
+    let uri = format!("{address}/a");
+    let slow = [&["replicate", "run", "source", &uri, "--bandwidth", "1M"], &token[..]].concat();
+    let mut slow = home.kura(&slow);
     let slow = slow.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("kura");
     eventually(Duration::from_mins(1), "the copy has begun", || home.path("copies/a/d").exists());
     drop(serving);
@@ -200,8 +206,9 @@ fn the_other_end_dies_and_the_next_run_goes_on() {
     assert!(!output.status.success() && complaint.contains("the target kura://"), "{complaint}");
     assert_eq!(complaint.trim_end().lines().count(), 1, "{complaint}");
     assert_eq!(marker(&home.path("copies/a"))["state"], "unfinished");
-    let (_serving, uri, token) = begin(serve(&home, "copies"));
-    assert_eq!(run(&home, &["source", &uri, "--token", &token])["is_complete"], true);
+    let (_serving, address) = serve(&home, "copies", &[]);
+    let uri = format!("{address}/a");
+    assert_eq!(run(&home, &["source", &uri, token[0], token[1]])["is_complete"], true);
     assert_same(&source, &home.path("copies/a"));
 }
 
@@ -254,6 +261,18 @@ fn what_cannot_be_written_is_told_and_everything_else_is_copied() {
         // The next run carries it, although nothing has changed since.
         let next = run(&home, &args);
         assert!(next["files"] == 1 && next["is_complete"] == true, "{next}");
+        assert_same(&home.path("source"), &home.path("target"));
+        // Nor is it forgotten what could not be deleted.
+        fs::remove_dir_all(home.path("source/goes")).expect("a directory");
+        fs::remove_file(home.path("source/d/f32")).expect("a file");
+        let stay = ["goes/with/all/inner", "d/f32"].map(|name| home.path("target").join(name));
+        ok(tool("chattr").arg("+i").args(&stay));
+        let complaint = fails(&mut home.kura(&[&["replicate", "run"], &args[..]].concat()));
+        ok(tool("chattr").arg("-i").args(&stay));
+        assert!(complaint.contains("not permitted") && stay.iter().all(|path| path.exists()), "{complaint}");
+        assert_eq!(marker(&home.path("target"))["state"], "partial");
+        assert!(!home.path("target/goes/with/beside").exists(), "everything else was deleted");
+        assert_eq!(run(&home, &args)["is_complete"], true);
         assert_same(&home.path("source"), &home.path("target"));
     }
 }

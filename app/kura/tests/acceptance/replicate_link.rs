@@ -4,7 +4,9 @@ use crate::crash::Random;
 use crate::harness::{Home, Server, fails};
 use crate::link::Link;
 use crate::nbd::{Client, FLUSH, WRITE};
+use crate::replicate::{assert_same, change, grow, run, serve};
 use crate::replicate_volume::points;
+use crate::tls::certificates;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
@@ -167,4 +169,57 @@ fn what_opens_this_machine_goes_to_no_other() {
     let asked = ["replicate", "run", "volume:db", far, "--allow-plain", "--timeout", "1s"];
     let complaint = fails(&mut here.kura(&asked));
     assert!(complaint.contains("no server at http://192.0.2.1:7400"), "{complaint}");
+}
+
+#[test]
+fn a_tree_goes_in_tls_over_a_link_that_is_far() {
+    let home = Home::new();
+    let (source, target) = (home.path("source"), home.path("copies/a"));
+    grow(&source);
+    certificates(&home.path("pki"));
+    certificates(&home.path("others"));
+    let identity = ["--cert", "pki/server-cert.pem", "--key", "pki/server-key.pem"];
+    let (_serving, address) = serve(&home, "copies", &identity);
+    let port = address.strip_prefix("kuras://127.0.0.1:").expect("an address").parse().expect("a port");
+    let link = Link::with(u64::MAX, Duration::from_millis(25));
+    link.to.store(port, Ordering::SeqCst);
+    let (uri, token) = (format!("kuras://127.0.0.1:{}/a", link.port), ["--target-token-file", "copies.token"]);
+    doors(&home, &uri, port, token);
+    let args = [&["source", &*uri, "--target-ca", "pki/ca-cert.pem"], &token[..]].concat();
+    let began = Instant::now();
+    assert_eq!(run(&home, &args)["is_complete"], true);
+    assert_same(&source, &target);
+    change(&source);
+    assert_eq!(run(&home, &args)["is_complete"], true);
+    assert_same(&source, &target);
+    // Some hundred objects, and as many messages: they do not wait for each other.
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    let complaint = fails(&mut home.kura(&["replicate", "serve", "copies", "--listen", "0.0.0.0:0"]));
+    assert!(complaint.contains("--cert"), "{complaint}");
+}
+
+/// Whoever comes to the wrong door, or does not know who is behind it, is told so in one line and does not wait.
+fn doors(home: &Home, uri: &str, port: u16, token: [&str; 2]) {
+    let (_plain, address) = serve(home, "plain", &[]);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = |scheme: &str, port: u16| format!("{scheme}://127.0.0.1:{port}/a");
+    let silent_port = silent.local_addr().expect("its address").port();
+    let trusted = ["--target-ca", "pki/ca-cert.pem"];
+    let cases = [
+        (uri, &[][..], "--target-ca"),
+        (uri, &["--target-ca", "others/ca-cert.pem"], "it is not the authority that --target-ca names"),
+        (uri, &["--target-ca", "nothing.pem"], "nothing.pem"),
+        (&at("kura", port), &[], "is it TLS that is spoken there, kuras://?"),
+        (&format!("{}/a", address.replace("kura://", "kuras://")), &trusted, "and not kura://?"),
+        (&at("kura", silent_port), &["--timeout", "1s"], "does not answer within 1 s"),
+        (&at("kuras", silent_port), &[&trusted[..], &["--timeout", "1s"]].concat(), "does not answer"),
+        ("kura://192.0.2.1:7402/a", &[], "--allow-plain"),
+    ];
+    for (target, more, expected) in cases {
+        let began = Instant::now();
+        let complaint = fails(&mut home.kura(&[&["replicate", "run", "source", target], &token[..], more].concat()));
+        assert!(complaint.contains(expected) && complaint.lines().count() == 1, "{target} {more:?}: {complaint}");
+        assert!(began.elapsed() < Duration::from_secs(8), "{target} {more:?}: {:?}", began.elapsed());
+    }
+    assert!(!home.path("copies/a").exists() && !home.path("plain/a").exists());
 }

@@ -84,17 +84,27 @@ pub fn take_place(directory: BorrowedFd<'_>, from: &[u8], to: &[u8]) -> Result<(
 /// Removes an entry, with all it holds.
 pub fn remove(directory: BorrowedFd<'_>, at: &[u8]) -> Result<()> {
     match unlinkat(directory, name(at), AtFlags::empty()) {
-        Err(Errno::ISDIR | Errno::PERM) => {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let inner = openat(directory, name(at), flags, Mode::empty())?;
-            for entry in rustix::fs::Dir::read_from(&inner)? {
-                let entry = entry?;
-                if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-                    remove(inner.as_fd(), entry.file_name().to_bytes())?;
-                }
-            }
-            Ok(unlinkat(directory, name(at), AtFlags::REMOVEDIR)?)
-        }
+        Err(Errno::ISDIR) => remove_directory(directory, at),
         removed => Ok(removed?),
     }
+}
+
+/// Removes a directory, with all it holds; what is none stays, and is an error. Of what cannot be removed the last is told,
+/// and everything else is removed.
+pub fn remove_directory(directory: BorrowedFd<'_>, at: &[u8]) -> Result<()> {
+    match unlinkat(directory, name(at), AtFlags::REMOVEDIR) {
+        Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+        removed => return Ok(removed?),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let inner = openat(directory, name(at), flags, Mode::empty())?;
+    let mut removed = Ok(());
+    for entry in rustix::fs::Dir::read_from(&inner)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            removed = remove(inner.as_fd(), entry.file_name().to_bytes()).and(removed);
+        }
+    }
+    removed?;
+    Ok(unlinkat(directory, name(at), AtFlags::REMOVEDIR)?)
 }

@@ -2,16 +2,23 @@
 
 use super::message::{MOST, Reply, Request, read_frame};
 use super::sink::Sink;
+use super::tls;
 use crate::run::lock;
+use rustix::net::sockopt;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// The most bytes, and messages, that are on their way at once.
 const WINDOW: (usize, usize) = (16 << 20, 1024);
+
+/// How long the program whose streams it was may take to its end.
+const PARTING: Duration = Duration::from_secs(10);
 
 /// The way to a target's end. An error of its functions says why it is gone, in one line.
 pub enum Link {
@@ -31,6 +38,8 @@ pub struct Far {
     child: Option<Child>,
     /// What the other end's ssh complained of.
     complaint: Arc<Mutex<String>>,
+    /// What may be wrong where the other end does not speak as a kura does.
+    hint: &'static str,
 }
 
 impl Link {
@@ -66,14 +75,26 @@ impl Link {
 }
 
 impl Far {
-    /// By TCP.
-    pub fn tcp(address: &str) -> Result<Self, String> {
-        let stream = TcpStream::connect(address)
-            .map_err(|error| format!("{error}: is `kura replicate serve` running there?"))?;
-        // Messages are as large as they should be.
-        let _ = stream.set_nodelay(true);
-        let reader = stream.try_clone().map_err(|error| error.to_string())?;
-        Ok(Self::new(reader, stream, None, Arc::default()))
+    /// By TCP, or by TLS on it where there is an authority to trust.
+    pub fn tcp(address: &str, ca: Option<&Path>, timeout: Duration) -> Result<Self, String> {
+        let stream =
+            connect(address, timeout).map_err(|error| format!("{error}: is `kura replicate serve` running there?"))?;
+        let Some(ca) = ca else {
+            let reader = stream.try_clone().map_err(|error| error.to_string())?;
+            let mut far = Self::new(reader, stream);
+            far.hint = ": is it TLS that is spoken there, kuras://?";
+            return Ok(far);
+        };
+        let trust = tls::trust(ca).map_err(|error| format!("{}: {error}", ca.display()))?;
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let greeted = stream.set_read_timeout(Some(timeout)).and_then(|()| {
+            let streams = tls::client(stream.try_clone()?, host, trust)?;
+            // From here on an answer may take its time.
+            stream.set_read_timeout(None)?;
+            Ok(streams)
+        });
+        let (reader, writer) = greeted.map_err(|error| tls::told(&error))?;
+        Ok(Self::new(reader, writer))
     }
 
     /// Kura on another host, by ssh.
@@ -100,15 +121,12 @@ impl Far {
                 line.trim().clone_into(&mut lock(&told));
             }
         });
-        Ok(Self::new(stdout, stdin, Some(child), complaint))
+        let mut far = Self::new(stdout, stdin);
+        (far.child, far.complaint) = (Some(child), complaint);
+        Ok(far)
     }
 
-    fn new(
-        reader: impl Read + Send + 'static,
-        writer: impl Write + Send + 'static,
-        child: Option<Child>,
-        complaint: Arc<Mutex<String>>,
-    ) -> Self {
+    fn new(reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) -> Self {
         let (sender, replies) = channel();
         // Ends with the stream, or when nobody wants its replies any more.
         std::thread::spawn(move || {
@@ -126,8 +144,34 @@ impl Far {
                 }
             }
         });
-        let writer = Box::new(writer);
-        Self { writer, replies, on_the_way: VecDeque::new(), bytes_on_the_way: 0, child, complaint }
+        Self {
+            writer: Box::new(writer),
+            replies,
+            on_the_way: VecDeque::new(),
+            bytes_on_the_way: 0,
+            child: None,
+            complaint: Arc::default(),
+            hint: "",
+        }
+    }
+
+    /// Says the first words. Whoever is there answers them at once, or is no kura.
+    pub fn greet(mut self, hello: &Request<'_>, timeout: Duration) -> Result<Link, String> {
+        let hint = self.hint;
+        let strange = |why: String| format!("{why}{hint}");
+        self.send(&hello.frame()).map_err(strange)?;
+        match self.replies.recv_timeout(timeout) {
+            Ok(Ok(Reply::Done(_))) => {}
+            Ok(Ok(Reply::Refused(why))) => return Err(why),
+            Ok(Ok(_)) => return Err(strange("it does not answer as a kura does".to_owned())),
+            Ok(Err(error)) => return Err(strange(self.why(&format!("it does not answer as a kura does ({error})")))),
+            Err(RecvTimeoutError::Disconnected) => return Err(strange(self.why("the other end is gone"))),
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(strange(format!("it does not answer within {} s", timeout.as_secs())));
+            }
+        }
+        self.bytes_on_the_way -= self.on_the_way.pop_front().unwrap_or(0);
+        Ok(Link::Far(self))
     }
 
     fn send(&mut self, frame: &[u8]) -> Result<(), String> {
@@ -160,10 +204,10 @@ impl Far {
 
     /// Why the stream ended, as far as anyone says.
     fn why(&mut self, error: &str) -> String {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.wait();
+        if self.child.is_some() {
+            self.end();
             // What it said last may still be on its way here.
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(50));
         }
         // A refusal may have come before the end.
         while let Ok(Ok(reply)) = self.replies.try_recv() {
@@ -174,14 +218,54 @@ impl Far {
         let complaint = lock(&self.complaint).clone();
         if complaint.is_empty() { error.to_owned() } else { complaint }
     }
+
+    /// Ends the stream, and a child whose stream it is: one that does not end by itself then is ended.
+    fn end(&mut self) {
+        // The end of its input is the end of the other end.
+        self.writer = Box::new(std::io::sink());
+        let Some(mut child) = self.child.take() else { return };
+        let began = Instant::now();
+        while matches!(child.try_wait(), Ok(None)) {
+            if began.elapsed() > PARTING {
+                let _ = child.kill();
+                let _ = child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Connects, to an end that is given up when its machine is gone: it need not answer soon, but acknowledge.
+fn connect(address: &str, timeout: Duration) -> std::io::Result<TcpStream> {
+    let mut met = std::io::Error::other("no such host");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => {
+                tend(&stream, timeout)?;
+                return Ok(stream);
+            }
+            Err(error) => met = error,
+        }
+    }
+    Err(met)
+}
+
+/// Sets a socket so that an end whose machine is gone is noticed, even while nothing is sent.
+pub fn tend(stream: &TcpStream, timeout: Duration) -> std::io::Result<()> {
+    // Messages are as large as they should be.
+    sockopt::set_tcp_nodelay(stream, true)?;
+    // A machine whose disks are busy may take nothing for a while: that is not yet its end.
+    let gone = (5 * timeout).as_millis().try_into().unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, gone)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    let probe = (timeout / 4).clamp(Duration::from_secs(1), Duration::from_hours(1));
+    sockopt::set_tcp_keepidle(stream, probe)?;
+    Ok(sockopt::set_tcp_keepintvl(stream, probe)?)
 }
 
 impl Drop for Far {
     fn drop(&mut self) {
-        // The end of its input is the end of the other end.
-        self.writer = Box::new(std::io::sink());
-        if let Some(child) = &mut self.child {
-            let _ = child.wait();
-        }
+        self.end();
     }
 }

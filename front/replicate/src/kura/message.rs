@@ -99,7 +99,7 @@ pub enum Request<'a> {
         attributes: Attributes,
     },
     Links(Vec<(&'a [u8], &'a [u8])>),
-    /// Paths, and whether each is to be deleted as a directory: what is something else by now stays.
+    /// Paths, and whether each is to be deleted as a directory, with all it holds: what is something else by now stays.
     Delete(Vec<(&'a [u8], bool)>),
     Touch(Vec<(&'a [u8], Meta, Attributes)>),
     Digests(Vec<&'a [u8]>),

@@ -17,6 +17,7 @@ mod link;
 mod message;
 mod serve;
 mod sink;
+mod tls;
 mod worker;
 
 pub use serve::{Service, serve_stream};
@@ -25,7 +26,7 @@ use crate::attributes;
 use crate::error::{Error, Failure, Result};
 use crate::marker::Marker;
 use crate::run::{CONTENTS, Carrier, Carry, Options, Source, Verified, compare, lock};
-use crate::target::Target;
+use crate::target::{Target, is_this_machine};
 use crate::tree::{Catalogue, Kind, Need, join, open_directory};
 use large::{Large, Larges};
 pub use limit::Limit;
@@ -41,17 +42,14 @@ use worker::{Lost, SMALL, Worker};
 
 pub(crate) struct Kura {
     target: Target,
-    token: String,
-    in_place: bool,
-    bandwidth: Option<u64>,
+    options: Options,
     /// For what is not a worker's.
     control: Mutex<Option<Link>>,
 }
 
 impl Kura {
     pub fn new(target: &Target, options: &Options) -> Self {
-        let Options { in_place, bandwidth, .. } = *options;
-        Self { target: target.clone(), token: options.token.clone(), in_place, bandwidth, control: Mutex::default() }
+        Self { target: target.clone(), options: options.clone(), control: Mutex::default() }
     }
 
     fn failed(&self, why: impl ToString) -> Error {
@@ -69,16 +67,31 @@ impl Kura {
                 let sink = Sink::open(path).map_err(|error| self.failed(error))?;
                 return Ok(Link::Near(Box::new(sink)));
             }
-            Target::Tcp { address, path } => (Far::tcp(address), &**path),
+            Target::Tcp { address, tls, path } => (self.reach(address, *tls), &**path),
             Target::Ssh { host, port, path } => (Far::ssh(host, *port, path), ""),
             Target::Rsync(_) | Target::Kura { .. } | Target::Bucket(_) => {
                 (Err("no tree can be sent there".to_owned()), "")
             }
         };
-        let mut link = Link::Far(far.map_err(|why| self.failed(why))?);
-        let hello = Request::Hello { version: VERSION, path: path.as_bytes(), token: self.token.as_bytes() };
-        call(&mut link, hello).map_err(|why| self.failed(why))?;
-        Ok(link)
+        let token = match &self.options.target_token_file {
+            Some(file) => std::fs::read_to_string(file).map_err(|cause| Error::state(file, cause))?,
+            None => String::new(),
+        };
+        let hello = Request::Hello { version: VERSION, path: path.as_bytes(), token: token.trim().as_bytes() };
+        far.and_then(|far| far.greet(&hello, self.options.timeout)).map_err(|why| self.failed(why))
+    }
+
+    fn reach(&self, address: &str, tls: bool) -> std::result::Result<Far, String> {
+        let Options { target_ca, timeout, allow_plain, .. } = &self.options;
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let refused = match target_ca {
+            None if tls => "TLS wants an authority to trust: name its PEM file with --target-ca",
+            _ if !tls && !allow_plain && !is_this_machine(host) => {
+                "it is another machine, and kura:// is not encrypted: name kuras:// or ssh://, or say --allow-plain"
+            }
+            ca => return Far::tcp(address, ca.as_deref().filter(|_| tls), *timeout),
+        };
+        Err(refused.to_owned())
     }
 
     fn ask(&self, request: Request<'_>) -> Result<Reply> {
@@ -110,7 +123,7 @@ impl Kura {
             let Need::Contents { exists } = job.need(changes) else { continue };
             let entry = job.entry(changes);
             if entry.kind == Kind::File && entry.size_bytes > SMALL {
-                larges.push((item, Large::new(*job, job.path(changes), exists && self.in_place)));
+                larges.push((item, Large::new(*job, job.path(changes), exists && self.options.in_place)));
             }
         }
         for larges in larges.chunks_mut(1024) {
@@ -125,7 +138,7 @@ impl Kura {
     }
 
     fn work(&self, carry: &Carry<'_>, larges: &Larges) -> Result<()> {
-        let limit = Limit::new(self.bandwidth);
+        let limit = Limit::new(self.options.bandwidth);
         let workers = carry.options.all_workers();
         let limit = &limit;
         let worker = |number| {

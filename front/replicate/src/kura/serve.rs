@@ -1,16 +1,26 @@
 //! The target's kura: serves a stream of requests, or all who connect.
 
+use super::link::tend;
 use super::message::{MOST, Reply, Request, VERSION, read_frame};
 use super::sink::Sink;
+use super::tls;
+use crate::run::lock;
+use rustls::ServerConfig;
+use std::collections::VecDeque;
 use std::io::{BufReader, BufWriter, Error, Read, Result, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
 
 /// The most bytes of a first message: nobody is known yet.
 const HELLO: usize = 64 << 10;
+/// How long they may take to say who they are, and how many may be about it at once.
+const GREETING: Duration = Duration::from_secs(10);
+const STRANGERS: usize = 256;
+/// A source whose machine does not acknowledge for some of this is gone.
+const SILENCE: Duration = Duration::from_mins(1);
 /// The most bytes of a frame of records.
 const RECORDS: usize = 4 << 20;
 
@@ -24,17 +34,20 @@ pub struct Service {
     root: PathBuf,
     token: String,
     listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    strangers: Strangers,
 }
 
 impl Service {
-    /// Listens. Only on the loopback: what goes further wants to be encrypted, which is ssh's.
-    pub fn listen(root: &Path, address: &str, token: String) -> Result<Self> {
+    /// Listens. Without TLS only on the loopback: what goes further wants to be encrypted.
+    pub fn listen(root: &Path, address: &str, token: String, tls: Option<Arc<ServerConfig>>) -> Result<Self> {
         let listener = TcpListener::bind(address)?;
-        if !listener.local_addr()?.ip().is_loopback() {
-            let text = "it is not on the loopback, and this is not encrypted: use ssh://HOST/PATH from there";
+        if tls.is_none() && !listener.local_addr()?.ip().is_loopback() {
+            let text = "it is not on the loopback, and this is not encrypted: say --cert and --key, or use \
+                        ssh://HOST/PATH from there";
             return Err(Error::other(format!("{address}: {text}")));
         }
-        Ok(Self { root: root.canonicalize()?, token, listener })
+        Ok(Self { root: root.canonicalize()?, token, listener, tls, strangers: Strangers::default() })
     }
 
     /// Where it listens.
@@ -45,12 +58,18 @@ impl Service {
     /// Serves until the process ends, each stream on a thread of its own.
     pub fn run(self) -> Result<()> {
         let service = Arc::new(self);
+        let watched = Arc::clone(&service);
+        std::thread::spawn(move || watched.strangers.watch());
         loop {
             match service.listener.accept() {
                 Ok((stream, _)) => {
-                    let service = Arc::clone(&service);
-                    // One that breaks is its client's to tell.
-                    std::thread::spawn(move || service.serve(&stream));
+                    let (service, stream) = (Arc::clone(&service), Arc::new(stream));
+                    service.strangers.come(&stream);
+                    std::thread::spawn(move || {
+                        // One that breaks is its client's to tell.
+                        let _ = service.serve(&stream);
+                        service.strangers.leave(&stream);
+                    });
                 }
                 // Out of files or of memory: others end meanwhile.
                 Err(_) => std::thread::sleep(Duration::from_millis(50)),
@@ -58,21 +77,65 @@ impl Service {
         }
     }
 
-    fn serve(&self, stream: &TcpStream) -> Result<()> {
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        serve(stream, stream, |path, token| {
+    fn serve(&self, stream: &Arc<TcpStream>) -> Result<()> {
+        tend(stream, SILENCE)?;
+        match &self.tls {
+            None => self.serve_on(&**stream, &**stream, stream),
+            Some(config) => {
+                let (reader, writer) = tls::server(stream.try_clone()?, Arc::clone(config))?;
+                self.serve_on(reader, writer, stream)
+            }
+        }
+    }
+
+    fn serve_on(&self, reader: impl Read, writer: impl Write, stream: &Arc<TcpStream>) -> Result<()> {
+        serve(reader, writer, |path, token| {
             if !bool::from(self.token.as_bytes().ct_eq(token)) {
-                return Err("the token is wrong: say --token with what the token file there holds".to_owned());
+                return Err(
+                    "the token is wrong: name a copy of the token file there with --target-token-file".to_owned()
+                );
             }
             let path = Path::new(std::ffi::OsStr::new(std::str::from_utf8(path).map_err(|_| "the path is no text")?));
             if path.components().any(|part| !matches!(part, Component::Normal(_))) {
                 return Err("the path leads out of what is served".to_owned());
             }
-            stream.set_read_timeout(None).map_err(|error| error.to_string())?;
+            self.strangers.leave(stream);
             Ok(self.root.join(path))
         })
     }
+}
+
+/// Who has connected and not said yet who they are: not for long, and not too many.
+#[derive(Default)]
+struct Strangers(Mutex<VecDeque<(Instant, Arc<TcpStream>)>>);
+
+impl Strangers {
+    fn come(&self, stream: &Arc<TcpStream>) {
+        let mut strangers = lock(&self.0);
+        strangers.push_back((Instant::now(), Arc::clone(stream)));
+        if strangers.len() > STRANGERS {
+            strangers.pop_front().iter().for_each(turn_away);
+        }
+    }
+
+    fn leave(&self, stream: &Arc<TcpStream>) {
+        lock(&self.0).retain(|(_, stranger)| !Arc::ptr_eq(stranger, stream));
+    }
+
+    fn watch(&self) {
+        loop {
+            std::thread::sleep(GREETING / 10);
+            let mut strangers = lock(&self.0);
+            while let Some(late) = strangers.pop_front_if(|(since, _)| since.elapsed() > GREETING) {
+                turn_away(&late);
+            }
+        }
+    }
+}
+
+/// Its thread's next word with it is an error.
+fn turn_away((_, stream): &(Instant, Arc<TcpStream>)) {
+    let _ = stream.shutdown(Shutdown::Both);
 }
 
 /// Serves a stream. `enter` says which directory a path and a token open.

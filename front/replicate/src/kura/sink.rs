@@ -5,12 +5,12 @@
 //! ([`UNFINISHED`]) and renamed, unless nothing has its name yet and all of it is in one message.
 
 use super::contents::{copy, digest, read_full, sum_blocks};
-use super::entry::{describe, make, mode, name, own, remove, take_place};
+use super::entry::{describe, make, mode, name, own, remove, remove_directory, take_place};
 use super::message::{At, Present, Reply, Request, Small, VERSION};
 use crate::attributes::{self, Attributes};
 use crate::error::{FULL, Failure};
 use crate::marker::{Marker, State};
-use crate::tree::{Kind, MARKER, Meta, Scan, UNFINISHED, scan, split};
+use crate::tree::{Kind, MARKER, Meta, Scan, UNFINISHED, is_under, scan, split};
 use rustix::fs::{
     AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, fallocate, ftruncate, linkat, mkdirat, openat, openat2,
     statat, syncfs, unlinkat,
@@ -382,21 +382,16 @@ impl Sink {
 
     fn delete(&mut self, path: &[u8], is_directory: bool) -> Result<()> {
         // A directory that is deleted must not stay open under its path.
-        if self.directory.as_ref().is_some_and(|(open, _)| open == path) {
+        if self.directory.as_ref().is_some_and(|(open, _)| is_under(open, path)) {
             self.directory = None;
         }
-        let (parent, at) = match self.parent(path) {
-            Err(error) if matches!(error.raw_os_error(), Some(code) if code == Errno::NOENT.raw_os_error() || code == Errno::NOTDIR.raw_os_error()) =>
-            {
-                return Ok(());
-            }
-            parent => parent?,
-        };
-        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        match unlinkat(parent, name(at), flags) {
+        let deleted = self.parent(path).and_then(|(parent, at)| {
+            if is_directory { remove_directory(parent, at) } else { Ok(unlinkat(parent, name(at), AtFlags::empty())?) }
+        });
+        match deleted.as_ref().map_err(Errno::from_io_error) {
             // It is gone, or something else came since under the same name.
-            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::NOTEMPTY) => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(Some(Errno::NOENT | Errno::NOTDIR | Errno::ISDIR)) => Ok(()),
+            _ => deleted,
         }
     }
 

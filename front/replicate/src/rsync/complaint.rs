@@ -54,12 +54,16 @@ pub(super) fn failures(complaints: &[Vec<u8>], roots: &[PathBuf]) -> Vec<Failure
 fn failure(line: &[u8], roots: &[PathBuf]) -> Option<Failure> {
     let text = line.strip_prefix(b"rsync: ").unwrap_or(line);
     let is_warning = line.starts_with(b"rsync error:") || line.starts_with(b"rsync warning:");
-    // "... failed to open "PATH": Permission denied (13)", "file has vanished: "PATH"".
-    let open = text.iter().position(|byte| *byte == b'"')?;
-    let close = open + 1 + text[open + 1..].iter().rposition(|byte| *byte == b'"')?;
     if is_warning {
         return None;
     }
+    // "... failed to open "PATH": Permission denied (13)", "file has vanished: "PATH"".
+    let quotes = text.iter().position(|byte| *byte == b'"').zip(text.iter().rposition(|byte| *byte == b'"'));
+    // "... delete_file: unlink(PATH) failed: Operation not permitted (1)".
+    let failed = b") failed: ";
+    let call =
+        || text.iter().position(|byte| *byte == b'(').zip(text.windows(failed.len()).rposition(|at| at == failed));
+    let (open, close) = quotes.or_else(call).filter(|(open, close)| open < close)?;
     let quoted = &text[open + 1..close];
     // "rename "FROM" -> "TO"" names two.
     let arrow = b"\" -> \"";
@@ -132,6 +136,10 @@ mod tests {
             (
                 "rsync: [receiver] rename \"/dst/d/.f.Gd35cH\" -> \"d/f\": Operation not permitted (1)",
                 Some(("d/f", "target: Operation not permitted")),
+            ),
+            (
+                "rsync: [generator] delete_file: unlink(d/x (2)) failed: Operation not permitted (1)",
+                Some(("d/x (2)", "target: Operation not permitted")),
             ),
             ("file has vanished: \"/src/a\\#012b\"", Some(("a\nb", "it vanished while it was copied"))),
             ("rsync error: some files/attrs were not transferred (code 23) at main.c(1338)", None),

@@ -188,7 +188,7 @@ impl Carrier for Rsync {
         if matches!(done.ending(), Ending::Lost | Ending::Broken) {
             return Err(self.failed(&done));
         }
-        differing.extend(done.failures(std::slice::from_ref(&source.path)));
+        differing.extend(done.failures(std::slice::from_ref(&source.path), [b".".to_vec()]));
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
         let (sizes, _) = scan(source.root.as_fd(), Scan { threads, attributes: false }, |directory| {
             let files = directory.entries.iter().filter(|entry| entry.kind == Kind::File);
@@ -247,10 +247,7 @@ impl Rsync {
         if done.ending() == Ending::Lost {
             return Err(self.failed(&done));
         }
-        carry.fail(done.failures(&self.roots(carry)));
-        if done.ending() == Ending::Broken {
-            carry.fail(paths.into_iter().map(|path| Failure::new(path, done.why())));
-        }
+        carry.fail(done.failures(&self.roots(carry), paths));
         Ok(())
     }
 
@@ -263,7 +260,7 @@ impl Rsync {
         match done.ending() {
             Ending::Lost | Ending::Broken => Err(self.failed(&done)),
             _ => {
-                carry.fail(done.failures(&self.roots(carry)));
+                carry.fail(done.failures(&self.roots(carry), [b".".to_vec()]));
                 Ok(())
             }
         }
@@ -338,10 +335,7 @@ impl Rsync {
                     return Some(lost.map_or_else(|cause| format!("rsync: {cause}"), |done| done.why()));
                 }
             };
-            carry.fail(done.failures(&self.roots(carry)));
-            if done.ending() == Ending::Broken {
-                carry.fail(jobs.iter().map(|job| Failure::new(job.path(carry.changes), done.why())));
-            }
+            carry.fail(done.failures(&self.roots(carry), jobs.iter().map(|job| job.path(carry.changes))));
             let bytes = jobs.iter().map(|job| job.bytes(carry.changes)).sum();
             lock(&carry.learned).add(jobs.len() as u64, bytes, began.elapsed().as_secs_f64());
         }

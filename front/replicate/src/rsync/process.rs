@@ -127,8 +127,17 @@ impl Done {
         first(self.code, &self.complaints)
     }
 
-    /// What was not carried, as far as it said.
-    pub fn failures(&self, roots: &[PathBuf]) -> Vec<Failure> {
-        failures(&self.complaints, roots)
+    /// What was not carried; where it did not say what, all that it was to carry.
+    pub fn failures(&self, roots: &[PathBuf], all: impl IntoIterator<Item = Vec<u8>>) -> Vec<Failure> {
+        let mut failures = failures(&self.complaints, roots);
+        let is_vague = match self.ending() {
+            Ending::Broken => true,
+            Ending::Partial => failures.is_empty(),
+            Ending::Well | Ending::Lost => false,
+        };
+        if is_vague {
+            failures.extend(all.into_iter().map(|path| Failure::new(path, self.why())));
+        }
+        failures
     }
 }

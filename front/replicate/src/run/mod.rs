@@ -31,7 +31,7 @@ use crate::marker::{Marker, State, boot, rfc3339};
 use crate::origin::Origin;
 use crate::progress::Progress;
 use crate::target::Target;
-use crate::tree::{Catalogue, Changes, Known, Scan, Time, Unread, scan};
+use crate::tree::{Catalogue, Changes, Known, Scan, Time, Unread, is_under, scan};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -172,7 +172,11 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let (state, point) =
         if failures.is_empty() { (State::Complete, Some(rfc3339(began.1))) } else { (State::Partial, before) };
     carrier.mark(&mark(state, point), has_work && options.durable)?;
-    if has_work {
+    let is_unread = |path: &[u8]| unread.iter().any(|unread| is_under(path, &unread.path));
+    if has_work && failures.iter().any(|failure| !changes.names(&failure.path) && !is_unread(&failure.path)) {
+        // What could not be deleted would be in no catalogue: the next run asks the target what it has.
+        place.forget()?;
+    } else if has_work {
         keep(place, run, &known, &changes, &failures)?;
     }
     summary.end(progress, failures, mark(state, None), began.0.elapsed());

@@ -123,9 +123,6 @@ pub struct Options {
     /// Only say what would be carried by whom.
     #[serde(skip)]
     pub dry_run: bool,
-    /// What the kura at a `kura://` target wants to hear.
-    #[serde(skip)]
-    pub token: String,
 }
 
 impl Default for Options {
@@ -152,7 +149,6 @@ impl Default for Options {
             adopt: false,
             allow_empty: false,
             dry_run: false,
-            token: String::new(),
         }
     }
 }

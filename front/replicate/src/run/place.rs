@@ -17,7 +17,7 @@ use crate::tree::Catalogue;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -67,6 +67,15 @@ impl Place {
     pub(crate) fn keep(&self, run: Uuid, records: Vec<&[u8]>) -> Result<()> {
         let path = self.folder.join("catalogue");
         Catalogue::write(&path, run, records).map_err(|cause| Error::state(&path, cause))
+    }
+
+    /// Keeps no catalogue: the next run looks at the target itself.
+    pub(crate) fn forget(&self) -> Result<()> {
+        let path = self.folder.join("catalogue");
+        match std::fs::remove_file(&path) {
+            Err(cause) if cause.kind() != ErrorKind::NotFound => Err(Error::state(&path, cause)),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn end(&self, summary: &Summary, learned: &Learned) -> Result<()> {

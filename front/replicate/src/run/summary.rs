@@ -111,9 +111,7 @@ impl Summary {
             ..Worker::default()
         };
         self.workers = loads.iter().map(worker).collect();
-        let gone_entries: usize = changes.directories.iter().map(|changed| changed.gone.len()).sum();
-        self.deleted = (changes.gone.len() + gone_entries) as u64;
-        self.unchanged = changes.unchanged;
+        (self.unchanged, self.deleted) = (changes.unchanged, changes.deleted);
         (self.files, self.bytes, self.failed) = (plan.files(), plan.bytes(), unread.len() as u64);
     }
 

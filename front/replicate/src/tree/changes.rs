@@ -40,8 +40,10 @@ pub struct Changed {
 pub struct Changes {
     /// Directories with something to do, in the order of paths, so that each comes after the one that holds it.
     pub directories: Vec<Changed>,
-    /// Directories that are at the target and no more here, each after those it holds.
+    /// Directories that are at the target and no more here, each with all it holds: none of them is in another one.
     pub gone: Vec<Vec<u8>>,
+    /// Entries and directories that are at the target and no more here.
+    pub deleted: u64,
     /// Directories as the catalogue has them: they go on into the next one.
     pub kept: Vec<usize>,
     /// For each entry that is a hard link: directory and entry of the one it is a link to.
@@ -54,6 +56,15 @@ impl Changes {
     /// The target is as the source.
     pub fn is_nothing(&self) -> bool {
         self.gone.is_empty() && self.directories.iter().all(|changed| !changed.has_new_meta)
+    }
+
+    /// Whether a path is of a directory with something to do in it, or of an entry of one, as the source has them now.
+    pub fn names(&self, path: &[u8]) -> bool {
+        let find = |path: &[u8]| self.directories.binary_search_by(|changed| (*changed.directory.path).cmp(path));
+        let (directory, name) = super::split(path);
+        let has =
+            |changed: &Changed| changed.directory.entries.binary_search_by(|entry| (*entry.name).cmp(name)).is_ok();
+        find(path).is_ok() || find(directory).is_ok_and(|at| has(&self.directories[at]))
     }
 }
 
@@ -120,20 +131,33 @@ impl Known<'_> {
                 }
             }
         }
-        for index in (0..is_there.len()).rev().filter(|index| !is_there[*index]) {
-            let path = self.tree.path(index);
-            if unread.iter().any(|unread| is_under(path, &unread.path)) {
-                changes.kept.push(index);
-            } else {
-                changes.gone.push(path.to_vec());
-            }
-        }
+        self.part(&is_there, unread, &mut changes);
         changes.kept.sort_unstable();
         changes.directories.sort_unstable_by(|one, other| one.directory.path.cmp(&other.directory.path));
         changes.links = links(&mut changes.directories);
         let unneeded = |changed: &Changed| changed.needs.iter().filter(|need| **need == Need::Nothing).count() as u64;
         changes.unchanged += changes.directories.iter().map(unneeded).sum::<u64>();
         changes
+    }
+
+    /// Directories that are not there any more are gone, unless it is only that they could not be read.
+    fn part(&self, is_there: &[bool], unread: &[Unread], changes: &mut Changes) {
+        let mut is_gone = vec![false; is_there.len()];
+        // In the order of paths: a directory comes before what is in it.
+        for index in (0..is_there.len()).filter(|index| !is_there[*index]) {
+            let path = self.tree.path(index);
+            if unread.iter().any(|unread| is_under(path, &unread.path)) {
+                changes.kept.push(index);
+                continue;
+            }
+            is_gone[index] = true;
+            let entries = Directory::of_record(self.tree.record(index)).map_or(0, |gone| gone.entries.len());
+            changes.deleted += 1 + entries as u64;
+            if !self.tree.find(super::split(path).0).is_some_and(|above| is_gone[above]) {
+                changes.gone.push(path.to_vec());
+            }
+        }
+        changes.deleted += changes.directories.iter().map(|changed| changed.gone.len() as u64).sum::<u64>();
     }
 
     fn compare(&self, mut now: Directory, old: Option<Directory>, unread: &[Unread]) -> Changed {
@@ -193,7 +217,7 @@ impl Known<'_> {
 }
 
 /// Whether a path is this one or under it.
-fn is_under(path: &[u8], directory: &[u8]) -> bool {
+pub fn is_under(path: &[u8], directory: &[u8]) -> bool {
     let below = || path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
     directory.is_empty() || below()
 }
@@ -284,18 +308,24 @@ mod tests {
         let before = [
             directory("", vec![entry("a", 1, 1, 1), entry("b", 1, 2, 1)]),
             directory("d", vec![]),
+            directory("d-", vec![]),
             directory("d/e", vec![]),
             directory("de", vec![entry("x", 1, 3, 1)]),
         ];
         let now = || vec![directory("", vec![entry("b", 1, 2, 1)])];
         let all = changes(&before, now(), false, &[]);
-        assert_eq!(all.gone, [&b"de"[..], b"d/e", b"d"]);
+        // A directory goes with all it holds: here an entry, four directories and what is in one of them.
+        assert_eq!((&all.gone[..], all.deleted), (&[b"d".to_vec(), b"d-".to_vec(), b"de".to_vec()][..], 6));
         assert_eq!(all.directories[0].gone, [b"a"[..].into()]);
+        assert_eq!(
+            ["", "b", "a", "d", "x/b"].map(|path| all.names(path.as_bytes())),
+            [true, true, false, false, false]
+        );
         let unread = |path: &str, is_directory| Unread { path: path.into(), is_directory, cause: String::new() };
         let some = changes(&before, now(), false, &[unread("d", true), unread("a", false)]);
-        assert_eq!(some.gone, [b"de"]);
+        assert_eq!(some.gone, [&b"d-"[..], b"de"]);
         assert!(some.directories[0].gone.is_empty() && some.directories[0].directory.entries.len() == 2);
-        assert_eq!(some.kept, [1, 2]);
+        assert_eq!(some.kept, [1, 3]);
         assert!(changes(&before, vec![], false, &[unread("", true)]).gone.is_empty());
     }
 

@@ -5,7 +5,7 @@ mod changes;
 mod scan;
 
 pub use catalogue::Catalogue;
-pub use changes::{Changed, Changes, Known, Need};
+pub use changes::{Changed, Changes, Known, Need, is_under};
 pub(crate) use scan::open_directory;
 pub use scan::{Scan, Unread, scan};
 
