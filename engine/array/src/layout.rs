@@ -44,6 +44,8 @@ impl Shape {
     pub const MIRROR: Self = Self { copies: 2, ..Self::SINGLE };
     /// The longest chunk: what a record says of a stripe has to fit an entry of the journal.
     pub const CHUNK_LIMIT_BLOCKS: u16 = 128;
+    /// The most disks of a group with parity where nobody says how many: the paper's 5D+P.
+    const WIDTH: usize = 6;
     /// The most columns of a group.
     pub const COLUMNS_LIMIT: u8 = 16;
 
@@ -173,8 +175,9 @@ impl Layout {
         }
     }
 
-    /// The shape it takes in a pool of so many disks for data; groups of RAID5 have at most `width` disks.
-    pub fn shape(self, disks: usize, width: usize, chunk_blocks: u16) -> Result<Shape> {
+    /// The shape it takes in a pool of so many disks for data. Groups with parity have at most `width` disks; where nobody
+    /// says how many, one fewer than there are, and at most six.
+    pub fn shape(self, disks: usize, width: Option<u8>, chunk_blocks: u16) -> Result<Shape> {
         let needed = |count: usize, name: &str| {
             if disks >= count {
                 return Ok(());
@@ -183,6 +186,8 @@ impl Layout {
                 "layout {name} needs {count} disks for data and the pool has {disks}: add disks, or choose another layout"
             )))
         };
+        // The disk that a group leaves out is where a rebuild goes without a spare. Three disks have none to leave out.
+        let width = width.map_or_else(|| disks.saturating_sub(1).clamp(3, Shape::WIDTH), usize::from);
         let possible = (3..=usize::from(Shape::COLUMNS_LIMIT) + 1).contains(&width);
         if !possible || !chunk_blocks.is_power_of_two() || chunk_blocks > Shape::CHUNK_LIMIT_BLOCKS {
             return Err(Error::invalid(format!(
@@ -223,12 +228,26 @@ mod tests {
             assert_eq!(Layout::from_code(layout.code()).unwrap(), layout);
         }
         assert_eq!(Layout::from_code(200).unwrap_err().kind(), kura_block::Kind::Corrupt);
-        let width = |layout: Layout, disks| layout.shape(disks, 6, 16).map(|shape| shape.width());
-        assert_eq!(width(Layout::Raid5, 4).unwrap(), 4);
-        assert_eq!(width(Layout::Raid5, 18).unwrap(), 6);
+        let width = |layout: Layout, disks| layout.shape(disks, None, 16).map(|shape| shape.width());
         assert_eq!(width(Layout::Mirror, 18).unwrap(), 2);
         for (layout, disks) in [(Layout::None, 0), (Layout::Mirror, 1), (Layout::Raid5, 2)] {
             assert_eq!(width(layout, disks).unwrap_err().kind(), kura_block::Kind::Invalid);
+        }
+    }
+
+    #[test]
+    fn a_group_leaves_a_disk_out_unless_it_is_told_not_to() {
+        let width = |disks, width| Layout::Raid5.shape(disks, width, 16).unwrap().width();
+        let of_itself = [(3, 3), (4, 3), (5, 4), (6, 5), (7, 6), (18, 6)];
+        assert_eq!(of_itself.map(|(disks, _)| width(disks, None)), of_itself.map(|(_, width)| width));
+        for disks in 3..10 {
+            assert_eq!(width(disks, None), Layout::HotMirror.shape(disks, None, 16).unwrap().width());
+            assert_eq!(width(disks, Some(9)), disks, "as asked, as far as there are disks");
+            assert_eq!(width(disks, Some(3)), 3);
+        }
+        for wrong in [0, 2, 18] {
+            let refused = Layout::Raid5.shape(18, Some(wrong), 16).unwrap_err();
+            assert!(refused.to_string().contains("give 3 to 17 disks"), "{refused}");
         }
     }
 

@@ -272,7 +272,7 @@ const GROUP: usize = 4096;
 
 fn hot_rig() -> Rig {
     let hot = HotSettings { share_permille: 400, eager: false, ..HotSettings::TODAY };
-    Rig::new(6, 80, 4 << 20, Settings { raid_width: 5, hot, ..Settings::default() })
+    Rig::new(6, 80, 4 << 20, Settings { raid_width: Some(5), hot, ..Settings::default() })
 }
 
 /// A volume of one group all of whose blocks are in the hot area, and the log's tail behind that.
@@ -383,7 +383,7 @@ fn a_crash_in_a_discard_leaves_no_slot_behind() {
 fn a_stop_leaves_no_stripe_half_written() {
     for turn in 0..60 {
         let hot = HotSettings { share_permille: 0, track_slots: 4, batch: 2, cold_age: 1, ..HotSettings::TODAY };
-        let settings = Settings { raid_width: 5, disk_queue: 1, chunk_blocks: 4, hot, ..Settings::default() };
+        let settings = Settings { raid_width: Some(5), disk_queue: 1, chunk_blocks: 4, hot, ..Settings::default() };
         let rig = Rig::new(5, 8, 64 << 10, Settings { write_buffer_bytes: 64 << 10, ..settings });
         let mut rng = rig.sim.rng("writes");
         let mut expected = vec![0; 320];

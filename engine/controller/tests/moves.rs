@@ -49,7 +49,7 @@ async fn started(disks: &[SimDisk], runtime: &Rc<dyn Runtime>) -> Running {
             Ok(disk.map(|disk| disk.open() as Rc<dyn Block>).unwrap())
         });
         let config = Config {
-            settings: Settings { write_buffer_bytes: 4 << 20, pages: 64, raid_width: 3, ..Settings::default() },
+            settings: Settings { write_buffer_bytes: 4 << 20, pages: 64, raid_width: Some(3), ..Settings::default() },
             journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
             ..Config::default()
         };

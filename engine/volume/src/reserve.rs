@@ -50,7 +50,13 @@ impl Inner {
     /// Takes places for so many copies, none on the disks of `beside`.
     pub async fn allocate(&self, copies: usize, beside: &[Place]) -> Result<Places> {
         let beside = |device: &DeviceId| beside.iter().any(|place| place.device == *device);
-        let disks: Vec<_> = self.data_disks().into_iter().filter(|device| !beside(device)).collect();
+        let (others, disks): (Vec<_>, Vec<_>) = self.data_disks().into_iter().partition(beside);
+        if disks.len() < copies {
+            let (needed, working) = (others.len() + copies, others.len() + disks.len());
+            return Err(Error::full(format!(
+                "too few disks of data: {needed} are needed and {working} work; replace the one that failed, or add one"
+            )));
+        }
         self.allocate_from(copies, &disks).await
     }
 

@@ -17,8 +17,9 @@ pub struct Settings {
     pub rebuild_width: usize,
     /// Requests that a disk which turns is given at once, in the order of who waits for them: 0 gives it all that is asked.
     pub disk_queue: usize,
-    /// The most disks of a group of a new volume with parity: 3 to 17.
-    pub raid_width: u8,
+    /// The most disks of a group of a new volume with parity, 3 to 17; none leaves one of the pool's out, and takes six at
+    /// most.
+    pub raid_width: Option<u8>,
     /// Blocks of a new volume's stripe that lie on end on one disk: a power of two.
     pub chunk_blocks: u16,
     /// How the mirrored hot area is used.
@@ -39,7 +40,7 @@ impl Default for Settings {
             rebuild_bytes_per_s: 0,
             rebuild_width: 4,
             disk_queue: 0,
-            raid_width: 6,
+            raid_width: None,
             chunk_blocks: 16,
             hot: HotSettings::TODAY,
             saving: Saving::default(),

@@ -151,7 +151,7 @@ impl Store {
         let id = inner.next_volume_id();
         let shape = spec.layout.shape(
             inner.data_disks().len(),
-            inner.settings.raid_width.into(),
+            inner.settings.raid_width,
             inner.settings.chunk_blocks.min(inner.array.extent_blocks() as u16),
         )?;
         let volume = Rc::new(VolumeState::new(id, spec.clone(), shape, inner.array.extent_bytes()));

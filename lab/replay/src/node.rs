@@ -29,6 +29,8 @@ pub struct NodeSpec {
     pub disk_queue: usize,
     /// Groups of extents that a rebuild moves at once.
     pub rebuild_width: usize,
+    /// The most disks of a group with parity; none is what the engine takes of itself.
+    pub raid_width: Option<u8>,
     /// How the mirrored hot area is used.
     #[serde(with = "HotNumbers")]
     pub hot: HotSettings,
@@ -95,7 +97,7 @@ impl NodeSpec {
     /// Bytes of data that the disks hold in a layout.
     pub fn room_bytes(&self, layout: Layout) -> Result<u64, Error> {
         let options = Options { layout, ..Options::default() };
-        self.start(&options, kura_block::BLOCK_BYTES as u64)?.room_bytes(layout)
+        self.start(&options, kura_block::BLOCK_BYTES as u64)?.room_bytes()
     }
 
     /// Makes the pool, starts its controllers, and makes a volume of `volume_bytes`.
@@ -148,6 +150,7 @@ impl NodeSpec {
             write_buffer_bytes: self.write_buffer_bytes,
             disk_queue: self.disk_queue,
             rebuild_width: self.rebuild_width,
+            raid_width: self.raid_width,
             hot: self.hot,
             ..Settings::default()
         };
@@ -192,12 +195,10 @@ impl Node {
         self.disks.borrow_mut().push(disk.of(&self.sim));
     }
 
-    /// Bytes of data that the disks hold in this layout.
-    pub(crate) fn room_bytes(&self, layout: Layout) -> Result<u64, Error> {
+    /// Bytes of data that the disks hold in the volume's layout.
+    pub(crate) fn room_bytes(&self) -> Result<u64, Error> {
         let pool = self.sim.block_on(self.controllers[0].pool())?;
-        let settings = Settings::default();
-        let disks = pool.disks.iter().filter(|disk| disk.takes_data).count();
-        let (width, columns) = layout.shape(disks, settings.raid_width.into(), settings.chunk_blocks)?.cost();
+        let (width, columns) = self.controllers[0].store().status_by_name(NAME)?.shape.cost();
         Ok(pool.data_bytes / pool.extent_bytes / width * columns * pool.extent_bytes)
     }
 

@@ -165,7 +165,7 @@ fn check_room(node: &Node, spec: &NodeSpec, options: &Options, survey: &Survey) 
         Prefill::All => node.volume_bytes.next_multiple_of(spec.extent_bytes),
         prefill => survey.extents_bytes(spec.extent_bytes, prefill == Prefill::Read),
     };
-    let room_bytes = node.room_bytes(options.layout)?;
+    let room_bytes = node.room_bytes()?;
     if needed_bytes > room_bytes { Err(Error::NoRoom { needed_bytes, room_bytes }) } else { Ok(()) }
 }
 

@@ -43,7 +43,7 @@ impl<E: std::error::Error + Send + Sync + 'static> Session<E> {
         requests: impl Iterator<Item = Result<Request, E>> + Send + 'static,
     ) -> Result<Self, Error> {
         let node = spec.start(options, volume_bytes.next_multiple_of(BLOCK_BYTES as u64))?;
-        let (needed_bytes, room_bytes) = (volume_bytes, node.room_bytes(options.layout)?);
+        let (needed_bytes, room_bytes) = (volume_bytes, node.room_bytes()?);
         if needed_bytes > room_bytes {
             return Err(Error::NoRoom { needed_bytes, room_bytes });
         }

@@ -23,6 +23,7 @@ fn node(slow: Model) -> NodeSpec {
         write_buffer_bytes: 4 * MIB,
         disk_queue: 0,
         rebuild_width: 4,
+        raid_width: None,
         hot: kura_controller::HotSettings::TODAY,
         disks: vec![
             disk("fast0", DiskClass::Fast, Model::Nvme),

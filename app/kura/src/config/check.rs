@@ -19,6 +19,7 @@ const JOURNAL_BYTES: RangeInclusive<u64> = (16 << 20)..=(64 << 30);
 const CACHE_BYTES: RangeInclusive<u64> = 0..=(1 << 40);
 const WRITE_BUFFER_BYTES: RangeInclusive<u64> = (4 << 20)..=(64 << 30);
 const REBUILD_WIDTH: RangeInclusive<u64> = 1..=64;
+const RAID_WIDTH: RangeInclusive<u64> = 3..=17;
 const WARN_AT_PERCENT: RangeInclusive<u8> = 10..=100;
 const DISK_TIMEOUT_S: RangeInclusive<u64> = 0..=3600;
 const BALANCE_S: RangeInclusive<u64> = 0..=3600;
@@ -145,6 +146,9 @@ impl Pool {
         within("pool.balance_s", seconds, place, BALANCE_S, findings);
         let (width, place) = (*self.rebuild_width.get_ref() as u64, self.rebuild_width.span());
         within("pool.rebuild_width", width, place, REBUILD_WIDTH, findings);
+        if let Some(width) = &self.raid_width {
+            within("pool.raid_width", (*width.get_ref()).into(), width.span(), RAID_WIDTH, findings);
+        }
         within("pool.disk_queue", *self.disk_queue.get_ref() as u64, self.disk_queue.span(), DISK_QUEUE, findings);
         self.hot.check(findings);
         let mut seen = BTreeMap::<PathBuf, usize>::new();

@@ -159,6 +159,8 @@ pub struct Pool {
     pub disk_timeout_s: Spanned<u64>,
     /// Groups of extents that a controller moves at once in a rebuild.
     pub rebuild_width: Spanned<usize>,
+    /// The most disks of a stripe of new volumes with parity; one fewer than there are, and at most six, unless it is said.
+    pub raid_width: Option<Spanned<u8>>,
     /// Requests that a disk which turns is given at once, in the order of who waits for them; 0 gives it all at once.
     pub disk_queue: Spanned<usize>,
     /// The mirrored hot area.
@@ -420,6 +422,7 @@ impl Default for Pool {
             warn_at_percent: unplaced(vec![80, 95]),
             disk_timeout_s: unplaced(30),
             rebuild_width: unplaced(4),
+            raid_width: None,
             disk_queue: unplaced(0),
             hot: Hot::default(),
             disks: vec![],

@@ -31,6 +31,7 @@ pub fn node(pool: &Pool, models: &[ModelArg]) -> Result<NodeSpec> {
         journal_bytes: pool.journal.get_ref().0,
         write_buffer_bytes: pool.write_buffer.get_ref().0,
         rebuild_width: *pool.rebuild_width.get_ref(),
+        raid_width: pool.raid_width.as_ref().map(|width| *width.get_ref()),
         disk_queue: *pool.disk_queue.get_ref(),
         hot: pool.hot.settings(),
         disks,

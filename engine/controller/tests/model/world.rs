@@ -92,7 +92,7 @@ impl World {
                 // 1 to 16 blocks.
                 chunk_blocks: 1 << (seed % 5),
                 // One disk may go and all stripes still have a place.
-                raid_width: 3 + (seed / 5 % 3) as u8,
+                raid_width: Some(3 + (seed / 5 % 3) as u8),
                 // A hot area that is soon full: four extents of sixteen blocks.
                 hot: HotSettings {
                     share_permille: 0,

@@ -108,6 +108,7 @@ impl System {
             journal_bytes,
             write_buffer_bytes,
             rebuild_width: self.rebuild_width,
+            raid_width: None,
             disk_queue: self.disk_queue,
             hot: self.hot,
             disks,
