@@ -168,3 +168,53 @@ fn a_disk_that_has_left_is_anybodys_at_once() {
     home.ok(&["disk", "add", path, "--class", "slow", "--force"]);
     assert_eq!(ids(&home), [0, 1, 2, 3, 4, 5, 7, 9]);
 }
+
+#[test]
+fn a_disk_that_was_missing_at_a_start_joins_again_when_it_is_back() {
+    let home = Home::new();
+    let mut server = home.serve();
+    let source = volume_of(&home, 64);
+    home.ok(&["volume", "create", "r", "--size", "64M", "--layout", "raid5"]);
+    ok(tool("nbdcopy").arg("--flush").arg(&source).arg(home.uri("r")));
+    let (disk, away) = (home.data().join("disks").join("slow1"), home.path("away"));
+    server.kill();
+    std::fs::rename(&disk, &away).expect("a disk that is pulled out");
+    server = home.serve();
+    let status = home.ok(&["status"]);
+    assert!(status.contains("disk 3") && status.contains("is missing"), "{status}");
+    let said = fails(&mut home.kura(&["disk", "rejoin", "3"]));
+    assert!(said.contains("connect it and start the server again"), "{said}");
+    // All over the place that it has had.
+    let fresh = "h.connect_uri(URI)\nfor at in range(0, 64 << 20, 1 << 20): h.pwrite(b'N' * 65536, at)\nh.flush()";
+    nbdsh(&home.uri("v"), fresh);
+    nbdsh(&home.uri("r"), fresh);
+    server.kill();
+    std::fs::rename(&away, &disk).expect("it is put in again");
+    server = home.serve();
+    let whole = |home: &Home| home.ok(&["status"]).contains("health  healthy");
+    eventually(Duration::from_mins(1), "redundancy is whole again", || whole(&home));
+    assert_eq!(ids(&home), [0, 1, 2, 4, 5, 6, 7, 8]);
+    assert!(server.log().contains("is back"), "{}", server.log());
+    let expected = "h.connect_uri(URI)\nfor at in range(0, 64 << 20, 1 << 20): \
+                    assert h.pread(65536, at) == b'N' * 65536, at";
+    let verify = |home: &Home| {
+        for volume in ["v", "r"] {
+            nbdsh(&home.uri(volume), expected);
+        }
+        let check = home.ok(&["check"]);
+        assert!(check.contains("all is well"), "{check}");
+    };
+    verify(&home);
+    // Another one may go now, and come back by hand.
+    home.ok(&["disk", "fail", "2"]);
+    verify(&home);
+    let would = home.ok(&["disk", "rejoin", "2", "--dry-run"]);
+    assert!(would.contains("would take"), "{would}");
+    home.ok(&["disk", "rejoin", "2"]);
+    eventually(Duration::from_mins(1), "redundancy is whole once more", || whole(&home));
+    server.kill();
+    server = home.serve();
+    assert_eq!(ids(&home), [0, 1, 4, 5, 6, 7, 8, 9]);
+    verify(&home);
+    assert!(server.stop().success());
+}
