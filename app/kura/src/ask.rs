@@ -226,12 +226,12 @@ async fn controller(client: &Client, out: Out, command: ControllerCommand) -> Re
 async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()> {
     match command {
         VolumeCommand::Create { name, size, layout, thin: _, thick, read_only } => {
-            let layout = match layout {
+            let layout = layout.map(|layout| match layout {
                 Layout::Mirror => kura_admin::Layout::Mirror,
                 Layout::Raid5 => kura_admin::Layout::Raid5,
                 Layout::HotMirror => kura_admin::Layout::HotMirror,
                 Layout::None => kura_admin::Layout::None,
-            };
+            });
             let new = NewVolume { name, size_bytes: size.0, layout, thick, read_only };
             let volume = client.create_volume(&new).await?;
             out.show(&volume, |volume| format!("created volume {} of {}", volume.name, Size(volume.size_bytes)))

@@ -197,9 +197,9 @@ pub enum VolumeCommand {
         /// Its size, such as 10G
         #[arg(long)]
         size: Size,
-        /// How its data is laid on disks
-        #[arg(long, value_enum, default_value_t = Layout::Mirror)]
-        layout: Layout,
+        /// How its data is laid on disks [default: hot-mirror where three slow disks or more take data, else mirror]
+        #[arg(long, value_enum)]
+        layout: Option<Layout>,
         /// Take space as it is written (the default)
         #[arg(long)]
         thin: bool,

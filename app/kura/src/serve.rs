@@ -16,7 +16,7 @@ use crate::{logs, tls};
 use crate::{nbd, s3};
 use anyhow::{Context, Result};
 use kura_admin::{Access, Admin, Listener, Timestamp, Token};
-use kura_controller::{Balancer, Layout, Moved, Node, VolumeInfo, VolumeSpec};
+use kura_controller::{Balancer, Moved, Node, VolumeInfo, VolumeSpec};
 use kura_s3::Key;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::fs::Permissions;
@@ -104,8 +104,7 @@ async fn make_demo(config: &Config, running: &Running, objects: Option<&Objects>
     if config.demo.0 == 0 {
         return Ok(None);
     }
-    let disks = running.node.pool().await?.disks.into_iter().filter(|disk| disk.takes_data).count();
-    let layout = if disks > 1 { Layout::Mirror } else { Layout::None };
+    let layout = running.node.pool().await?.own_layout();
     let spec =
         VolumeSpec { name: "demo".to_owned(), size_bytes: config.demo.0, layout, thick: false, read_only: false };
     running.node.create_volume(spec).await?;

@@ -104,7 +104,7 @@ impl Served {
 
 fn volume(name: &str, size_mib: u64) -> NewVolume {
     let (name, size_bytes) = (name.to_owned(), size_mib * MIB);
-    NewVolume { name, size_bytes, layout: Layout::Mirror, thick: false, read_only: false }
+    NewVolume { name, size_bytes, layout: Some(Layout::Mirror), thick: false, read_only: false }
 }
 
 fn kind<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> ProblemKind {

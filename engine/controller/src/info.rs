@@ -1,6 +1,6 @@
 //! What a node tells about itself. Plain data; sizes are bytes.
 
-use kura_array::{Class, Shape};
+use kura_array::{Class, Layout, Shape};
 use kura_volume::{Sharing, SharingCounters, Spec, Stops, SvolStatus};
 
 pub use kura_volume::Report as CheckReport;
@@ -95,6 +95,21 @@ pub struct PoolInfo {
     pub free_bytes: u64,
     /// Its disks, by number.
     pub disks: Vec<DiskInfo>,
+}
+
+impl PoolInfo {
+    /// The layout of a volume for which nobody names one: hot mirroring where three disks or more of the slow class take data,
+    /// else two copies.
+    pub fn layout(&self) -> Layout {
+        let slow = self.disks.iter().filter(|disk| disk.takes_data && disk.class == Class::Slow).count();
+        if slow >= 3 { Layout::HotMirror } else { Layout::Mirror }
+    }
+
+    /// That of a volume which the server makes for itself: one copy where there is one disk for it.
+    pub fn own_layout(&self) -> Layout {
+        let disks = self.disks.iter().filter(|disk| disk.takes_data).count();
+        if disks > 1 { self.layout() } else { Layout::None }
+    }
 }
 
 /// A controller.

@@ -249,7 +249,8 @@ impl Node {
             + if class_takes_data { joining_bytes } else { 0 };
         let left = elsewhere.len() + usize::from(joins && class_takes_data);
         let width = self.volumes().await?.iter().map(|volume| volume.shape.width()).max().unwrap_or(1);
-        if left < width && named.data_bytes > 0 {
+        // A disk that failed is missed by nobody, once what can be told of it is elsewhere.
+        if left < width && (named.takes_data || named.unwanted_bytes > named.lost_bytes) {
             return Err(Error::full(format!(
                 "disk {}: {left} disks of data would be left, and volumes here lie on {width}: add a disk first",
                 disk.0

@@ -161,6 +161,7 @@ impl Node {
         let each = self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.store().space())))).await?;
         Ok(each.into_iter().fold(Space::default(), |sum, space| Space {
             volume_bytes: sum.volume_bytes + space.volume_bytes,
+            hot_bytes: sum.hot_bytes + space.hot_bytes,
             snapshot_bytes: sum.snapshot_bytes + space.snapshot_bytes,
         }))
     }

@@ -17,6 +17,7 @@ use crate::store::{Freed, Inner};
 use crate::tables::{HotPlace, VolumeState};
 use crate::tier::Returned;
 use futures::future::join_all;
+use futures::{StreamExt, stream};
 use kura_array::hot::{HotPage, MirrorId, Owner, Pair};
 use kura_array::policy::choose_pair;
 use kura_array::{Place, Places, Urgency};
@@ -26,6 +27,8 @@ use std::rc::Rc;
 
 /// Slots that one record names at most.
 const RECORD_SLOTS: usize = 1000;
+/// Pages of hot extents read at once when a store is opened.
+const PAGES_AT_ONCE: usize = 32;
 
 /// Whether blocks go to the hot area.
 pub(crate) enum HotFlight {
@@ -346,8 +349,12 @@ impl Inner {
     /// Reads the pages of the hot extents that the tables name. They may be newer than the log's tail: what they say that the
     /// log says again, later, is so for now.
     pub async fn load_hot(&self, extents: Vec<(u64, Places)>) {
-        for (born, places) in extents {
+        let read = extents.into_iter().map(|(born, places)| async move {
             let page = self.array.read_hot_page(&places, born).await;
+            (born, places, page)
+        });
+        let mut read = stream::iter(read).buffered(PAGES_AT_ONCE);
+        while let Some((born, places, page)) = read.next().await {
             let (sequence, owners) = page.map_or((0, None), |page| (page.sequence, Some(page.slots)));
             self.hot.borrow_mut().add(born, places, sequence, owners);
         }

@@ -8,7 +8,7 @@
 //! A block is in both areas until a checkpoint has made its cold place durable: a crash before that finds it hot.
 
 use crate::cool::ColdStripe;
-use crate::policy::{Migration, migration};
+use crate::policy::{Migration, hot_extents, migration};
 use crate::record::Record;
 use crate::store::{Freed, Inner};
 use crate::tables::VolumeState;
@@ -105,8 +105,8 @@ impl Inner {
         let disks = self.data_disks();
         let extents: u64 =
             disks.iter().filter_map(|disk| self.array.member(*disk)).map(|disk| u64::from(disk.plan.extents)).sum();
-        let share = extents * u64::from(self.settings.hot.share_permille) / 1000 / 2;
-        (share / u64::from(self.controllers.max(1))).max(self.ring().len() as u64) as usize
+        let share = extents / u64::from(self.controllers.max(1));
+        hot_extents(share, self.array.extent_bytes(), &self.settings.hot).max(self.ring().len() as u64) as usize
     }
 
     /// Chained declustering: each disk's first half is mirrored on the next one's second half.

@@ -1,5 +1,6 @@
 //! When and how hard to empty the write buffer, and how fast to rebuild: decisions from facts, no I/O.
 
+use kura_array::hot::HotSettings;
 use std::time::Duration;
 
 /// The write buffer and the journal as they stand.
@@ -50,6 +51,13 @@ pub fn rebuild_rest(took: Duration, bytes: u64, busy: bool, limit_bytes_per_s: u
         }
     };
     fair.max(paced)
+}
+
+/// Mirrored extents that a controller's hot area may have, whose part of the disks is so many extents: its share of them, half
+/// for each copy, and what its table may take of memory.
+pub fn hot_extents(disk_extents: u64, extent_bytes: u64, settings: &HotSettings) -> u64 {
+    let share = disk_extents * u64::from(settings.share_permille) / 1000 / 2;
+    share.min(settings.limit_bytes / extent_bytes.max(1))
 }
 
 /// Whether cold blocks of a pair of disks go to their places.
@@ -104,6 +112,13 @@ mod tests {
         assert_eq!(rest(50, false, 40_000_000), 50, "100 ms for 4 MB");
         assert_eq!(rest(150, false, 40_000_000), 0, "slower than its limit already");
         assert_eq!(rest(10, true, 40_000_000), 90);
+    }
+
+    #[test]
+    fn the_hot_area_has_its_share_and_not_all_memory() {
+        let extents = |disk_gib: u64| hot_extents(disk_gib << 8, 4 << 20, &HotSettings::TODAY);
+        assert_eq!(extents(24), 307, "a twentieth is held twice");
+        assert_eq!((extents(80), extents(81), extents(60_000)), (1024, 1024, 1024), "4 GiB");
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub struct VolumeStatus {
 pub struct Space {
     /// Volumes and clones, at home.
     pub volume_bytes: u64,
+    /// The mirrored hot areas.
+    pub hot_bytes: u64,
     /// PoolVOLs: versions of blocks that are there besides, because snapshots see others.
     pub snapshot_bytes: u64,
 }
@@ -65,10 +67,12 @@ pub struct Space {
 impl Store {
     /// What takes the space.
     pub fn space(&self) -> Space {
-        let mut space = Space::default();
+        let extent_bytes = self.inner.array.extent_bytes();
+        let hot = self.inner.hot.borrow().extents().map(|(_, extent)| extent.places.len() as u64).sum::<u64>();
+        let mut space = Space { hot_bytes: hot * extent_bytes, ..Space::default() };
         for volume in self.inner.tables.borrow().volumes.values() {
             let (width, columns) = volume.shape.cost();
-            let raw_bytes = u64::from(volume.mapped()) * self.inner.array.extent_bytes() / columns * width;
+            let raw_bytes = u64::from(volume.mapped()) * extent_bytes / columns * width;
             *(if volume.is_pool() { &mut space.snapshot_bytes } else { &mut space.volume_bytes }) += raw_bytes;
         }
         space

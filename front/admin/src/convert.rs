@@ -32,10 +32,11 @@ impl From<Layout> for engine::Layout {
     }
 }
 
-impl From<NewVolume> for engine::VolumeSpec {
-    fn from(new: NewVolume) -> Self {
-        let NewVolume { name, size_bytes, layout, thick, read_only } = new;
-        Self { name, size_bytes, layout: layout.into(), thick, read_only }
+impl NewVolume {
+    /// The volume that is asked for, in a pool whose layout is this one.
+    pub(crate) fn into_spec(self, pools: engine::Layout) -> engine::VolumeSpec {
+        let Self { name, size_bytes, layout, thick, read_only } = self;
+        engine::VolumeSpec { name, size_bytes, layout: layout.map_or(pools, Into::into), thick, read_only }
     }
 }
 
@@ -155,6 +156,7 @@ impl Pool {
             data_bytes: info.data_bytes,
             free_bytes: info.free_bytes,
             volume_bytes: space.volume_bytes,
+            hot_bytes: space.hot_bytes,
             snapshot_bytes: space.snapshot_bytes,
             passed_percent,
             disks,

@@ -37,13 +37,12 @@ impl<'de> Deserialize<'de> for Timestamp {
 }
 
 /// How a volume's extents are laid on disks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
     /// One copy: a lost disk loses data.
     None,
     /// Two copies on two disks.
-    #[default]
     Mirror,
     /// Stripes over several disks, each with its parity: one disk may be lost.
     Raid5,
@@ -89,9 +88,9 @@ pub struct NewVolume {
     pub name: String,
     /// Size in bytes; a multiple of 4096, above zero.
     pub size_bytes: u64,
-    /// How its extents are laid on disks.
-    #[serde(default)]
-    pub layout: Layout,
+    /// How its extents are laid on disks; `hot-mirror` where three slow disks or more take data, else `mirror`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<Layout>,
     /// True takes all its space at once, so that no write can meet a full pool.
     #[serde(default)]
     pub thick: bool,
@@ -265,6 +264,9 @@ pub struct Pool {
     /// Raw bytes of these that volumes and clones hold.
     #[serde(default)]
     pub volume_bytes: u64,
+    /// Raw bytes of these in the mirrored area of volumes of layout `hot-mirror`.
+    #[serde(default)]
+    pub hot_bytes: u64,
     /// Raw bytes of these that are held because snapshots see other data than their volumes have.
     #[serde(default)]
     pub snapshot_bytes: u64,

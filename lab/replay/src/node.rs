@@ -63,6 +63,7 @@ enum ClassName {
 #[serde(remote = "HotSettings")]
 struct HotNumbers {
     share_permille: u16,
+    limit_bytes: u64,
     track_slots: u16,
     batch: u16,
     aged_tracks: u16,

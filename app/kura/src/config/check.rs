@@ -232,7 +232,12 @@ fn file(key: &'static str, path: &Spanned<PathBuf>, findings: &mut Vec<Finding>)
     }
 }
 
-fn within_bytes(key: &'static str, size: &Spanned<Size>, range: RangeInclusive<u64>, findings: &mut Vec<Finding>) {
+pub(super) fn within_bytes(
+    key: &'static str,
+    size: &Spanned<Size>,
+    range: RangeInclusive<u64>,
+    findings: &mut Vec<Finding>,
+) {
     let wrong = wrong_size(*size.get_ref(), &range);
     findings.extend(wrong.map(|text| Finding::new(key, size.span(), text)));
 }

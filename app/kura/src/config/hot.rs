@@ -1,7 +1,8 @@
 //! `[pool.hot]`: the mirrored hot area's numbers.
 
-use super::check::within;
+use super::check::{within, within_bytes};
 use super::{Finding, Spanned};
+use crate::size::Size;
 use kura_controller::HotSettings;
 use serde::Deserialize;
 use std::ops::RangeInclusive;
@@ -14,6 +15,8 @@ pub struct Hot {
     pub preset: Preset,
     /// The most of the data disks that the hot area takes, in thousandths.
     pub share_permille: Option<Spanned<u16>>,
+    /// The most that it holds for each controller, one copy counted.
+    pub limit: Option<Spanned<Size>>,
     /// Blocks in a track: what one movement of a disk's head reaches.
     pub track_slots: Option<Spanned<u16>>,
     /// Blocks that are written together.
@@ -42,6 +45,7 @@ pub enum Preset {
 }
 
 const SHARE_PERMILLE: RangeInclusive<u64> = 1..=900;
+const LIMIT_BYTES: RangeInclusive<u64> = (16 << 20)..=(1 << 50);
 const TRACK_SLOTS: RangeInclusive<u64> = 1..=256;
 const AGED_TRACKS: RangeInclusive<u64> = 1..=1024;
 const COLD_AGE: RangeInclusive<u64> = 1..=255;
@@ -56,6 +60,7 @@ impl Hot {
         };
         HotSettings {
             share_permille: value(self.share_permille.as_ref(), preset.share_permille),
+            limit_bytes: self.limit.as_ref().map_or(preset.limit_bytes, |limit| limit.get_ref().0),
             track_slots: value(self.track_slots.as_ref(), preset.track_slots),
             batch: value(self.batch.as_ref(), preset.batch),
             aged_tracks: value(self.aged_tracks.as_ref(), preset.aged_tracks),
@@ -78,6 +83,9 @@ impl Hot {
         number("pool.hot.aged_tracks", given(self.aged_tracks.as_ref()), AGED_TRACKS);
         number("pool.hot.cold_age", given(self.cold_age.as_ref()), COLD_AGE);
         number("pool.hot.enough_tracks", given(self.enough_tracks.as_ref()), ENOUGH_TRACKS);
+        if let Some(limit) = &self.limit {
+            within_bytes("pool.hot.limit", limit, LIMIT_BYTES, findings);
+        }
         let HotSettings { batch, track_slots, .. } = self.settings();
         if batch == 0 || batch > track_slots {
             let text =

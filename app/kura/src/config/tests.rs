@@ -79,6 +79,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ("[pool.hot]\npreset = 'mogi1996'\neager = true", ""),
         ("[pool.hot]\npreset = 'mogi96'", "2:10: pool.hot.preset: no such value: mogi96; did you mean mogi1996?"),
         ("[pool.hot]\nshare_permille = 0", "2:18: pool.hot.share_permille: 0 is not between 1 and 900"),
+        ("[pool.hot]\nlimit = '1M'", "2:9: pool.hot.limit: 1M is not between 16M and 1P"),
         ("[pool.hot]\ncold_age = 0", "2:12: pool.hot.cold_age: 0 is not between 1 and 255"),
         (
             "[pool.hot]\nbatch = 17",

@@ -8,7 +8,7 @@ use crate::data::DataDir;
 use bytes::Bytes;
 use kura_admin::{Follow, NewTransfer, Replica, ReplicaState};
 use kura_block::{Block, Buf, Bufs, Error, Kind, Result, RunKind};
-use kura_controller::{Controller, Layout, Node, SnapshotSpec, VolumeInfo, VolumeSpec};
+use kura_controller::{Controller, Node, SnapshotSpec, VolumeInfo, VolumeSpec};
 use kura_replicate::volume::{Extent, Frame, Transfer};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -124,8 +124,7 @@ impl Copies {
             }
             None => {
                 self.note(volume, &record).await?;
-                let disks = self.node.pool().await?.disks.into_iter().filter(|disk| disk.takes_data).count();
-                let layout = if disks > 1 { Layout::Mirror } else { Layout::None };
+                let layout = self.node.pool().await?.own_layout();
                 let (name, size_bytes) = (volume.to_owned(), new.size_bytes);
                 let spec = VolumeSpec { name, size_bytes, layout, thick: false, read_only: false };
                 let made = self.node.create_volume(spec).await;

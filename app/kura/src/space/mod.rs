@@ -66,14 +66,14 @@ pub fn warning(pool: &Pool) -> Option<String> {
         _ => "delete snapshots (`kura snapshot list` shows what each alone holds) or volumes",
     };
     let (volumes, snapshots) = (Size(pool.volume_bytes), Size(pool.snapshot_bytes));
-    // The hot area, and what is given up and not free yet.
-    let other = match pool.used_bytes().saturating_sub(pool.volume_bytes + pool.snapshot_bytes) {
-        0 => String::new(),
-        bytes => format!(", other {}", Size(bytes)),
-    };
+    let more = |what: &str, bytes: u64| if bytes > 0 { format!(", {what} {}", Size(bytes)) } else { String::new() };
+    let hot = more("the hot area", pool.hot_bytes);
+    // What is given up and not free yet.
+    let other = pool.used_bytes().saturating_sub(pool.volume_bytes + pool.snapshot_bytes + pool.hot_bytes);
+    let other = more("other", other);
     Some(format!(
         "the pool gets full: {} are used, {passed}% is passed; {} are free, volumes hold {volumes}, snapshots \
-         {snapshots}{other}: {delete}, trim what is not needed, or add a disk (`kura disk add`)",
+         {snapshots}{hot}{other}: {delete}, trim what is not needed, or add a disk (`kura disk add`)",
         used(pool),
         Size(pool.free_bytes),
     ))

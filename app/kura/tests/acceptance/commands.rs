@@ -111,7 +111,7 @@ fn a_check_tells_what_it_would_repair_and_repairs_it() {
     let home = Home::new();
     sparse(&home, &["s0=256M", "s1=256M", "s2=256M"]);
     let mut server = home.serve();
-    home.ok(&["volume", "create", "v", "--size", "64M"]);
+    home.ok(&["volume", "create", "v", "--size", "64M", "--layout", "mirror"]);
     home.ok(&["volume", "create", "w", "--size", "64M", "--layout", "raid5"]);
     ok(tool("qemu-io").args(["-f", "raw", "-c", "write -P 0xa7 8M 64k", &home.uri("v")]));
     ok(tool("qemu-io").args(["-f", "raw", "-c", "write -P 0xb6 8M 4M", &home.uri("w")]));

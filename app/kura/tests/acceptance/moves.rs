@@ -1,7 +1,7 @@
 //! Volumes that change their controller while clients write to them, and the server killed in the middle of it.
 //!
 //! A writer keeps what it was told; a mover moves the volume back and forth. Of what was under way when the server was killed
-//! each block is old or new, and the volume has one owner.
+//! each block is old or new, and the volume has one owner. Hot blocks are their controller's: they go cold before they move.
 
 use crate::crash::Random;
 use crate::harness::{Ends, Home, Server, eventually, fails};
@@ -88,20 +88,23 @@ fn move_to(home: &Home, controller: u64) -> std::io::Result<(u16, String)> {
     rest(home, "POST", "volumes/v/move", &format!("{{\"controller\": {controller}}}"))
 }
 
-fn served() -> (Home, Server) {
+/// A server of two controllers with these disks, and a volume that has the layout that goes with them.
+fn served(disks: &[&str], layout: &str) -> (Home, Server) {
     let home = Home::new();
     let data = home.data();
-    let disk = |name: &str| format!("{}=2G", home.path(name).display());
-    let made = ["--slow", &disk("a"), "--slow", &disk("b"), "--controllers", "2"];
-    home.ok(&[&["pool", "create", "--data", data.to_str().expect("UTF-8")], &made[..]].concat());
+    let disks: Vec<String> = disks.iter().map(|name| format!("{}=2G", home.path(name).display())).collect();
+    let slow = disks.iter().flat_map(|disk| ["--slow", disk]);
+    let create = ["pool", "create", "--data", data.to_str().expect("UTF-8"), "--controllers", "2"];
+    home.ok(&create.into_iter().chain(slow).collect::<Vec<_>>());
     let server = home.serve();
     home.ok(&["volume", "create", "v", "--size", "8M"]);
+    assert_eq!(volume(&home, "v")["layout"], layout);
     (home, server)
 }
 
 #[test]
 fn a_volume_moves_while_a_client_uses_it() {
-    let (home, _server) = served();
+    let (home, _server) = served(&["a", "b"], "mirror");
     let stop = AtomicBool::new(false);
     let mut writer = Writer::new(7);
     let done = std::thread::scope(|scope| {
@@ -139,7 +142,7 @@ fn a_volume_moves_while_a_client_uses_it() {
 
 #[test]
 fn a_drain_is_remembered() {
-    let (home, mut server) = served();
+    let (home, mut server) = served(&["a", "b"], "mirror");
     home.ok(&["volume", "move", "v", "--controller", "1"]);
     home.ok(&["controller", "drain", "1"]);
     let is_drained = |home: &Home| json(home, &["controller", "list"])[1]["drained"].as_bool();
@@ -168,7 +171,7 @@ fn a_drain_is_remembered() {
 
 #[test]
 fn ten_crashes_leave_one_owner_and_all_data() {
-    let (home, mut server) = served();
+    let (home, mut server) = served(&["a", "b", "c"], "hot-mirror");
     let seed = std::process::id().into();
     println!("seed {seed}");
     let (mut random, mut writer) = (Random(seed), Writer::new(seed));

@@ -14,7 +14,7 @@ fn volume_of(home: &Home, size_mib: u64) -> PathBuf {
     let source = home.path("source");
     let (file, count) = (format!("of={}", source.display()), format!("count={size_mib}"));
     ok(tool("dd").args(["if=/dev/urandom", &file, "bs=1M", &count]));
-    home.ok(&["volume", "create", "v", "--size", &format!("{size_mib}M")]);
+    home.ok(&["volume", "create", "v", "--size", &format!("{size_mib}M"), "--layout", "mirror"]);
     ok(tool("nbdcopy").arg("--flush").arg(&source).arg(home.uri("v")));
     source
 }
@@ -132,9 +132,13 @@ fn what_cannot_leave_says_why() {
     let lost = lost(&home).expect("a disk that had the only copy of something")["id"].to_string();
     let status = home.ok(&["status"]);
     assert!(status.contains("had their only copy on it"), "{status}");
+    let id: u64 = lost.parse().expect("a number");
+    let lost_bytes = |home: &Home| disks(home).iter().find(|disk| disk["id"] == id)?["lost_bytes"].as_u64();
+    eventually(Duration::from_mins(1), "the rest of it is elsewhere", || Some(to_move(&home, id)) == lost_bytes(&home));
     let said = fails(&mut home.kura(&["disk", "remove", &lost]));
     assert!(said.contains("only copy"), "{said}");
     home.ok(&["volume", "delete", "one"]);
+    eventually(Duration::from_mins(1), "nothing of it is left", || to_move(&home, id) == 0);
     home.ok(&["disk", "remove", &lost]);
     for args in [&["disk", "remove", "99"][..], &["disk", "replace", "99", "nowhere"]] {
         let said = fails(&mut home.kura(args));

@@ -5,6 +5,8 @@
 pub struct HotSettings {
     /// The most of the data disks that the hot area takes, in thousandths.
     pub share_permille: u16,
+    /// The most a controller's hot area holds, in bytes, one copy counted: its table lies in memory, whatever the disks have.
+    pub limit_bytes: u64,
     /// Slots in a track: what one movement of a disk's head reaches.
     pub track_slots: u16,
     /// Blocks that are written together; a track with as many free slots is *writable*.
@@ -30,6 +32,7 @@ impl HotSettings {
     /// Today's disks: batches of 64 KiB.
     pub const TODAY: Self = Self {
         share_permille: 100,
+        limit_bytes: 4 << 30,
         track_slots: 16,
         batch: 16,
         aged_tracks: 4,
@@ -40,5 +43,6 @@ impl HotSettings {
     };
 
     /// The paper's: tracks of 50 sectors of 2 KB, which are 25 blocks, and 7 blocks a write.
-    pub const MOGI1996: Self = Self { track_slots: 25, batch: 7, eager: false, by_stripe: false, ..Self::TODAY };
+    pub const MOGI1996: Self =
+        Self { limit_bytes: u64::MAX, track_slots: 25, batch: 7, eager: false, by_stripe: false, ..Self::TODAY };
 }

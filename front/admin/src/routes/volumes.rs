@@ -32,7 +32,9 @@ pub(super) async fn create(
     State(door): Shared,
     new: Result<Json<NewVolume>, JsonRejection>,
 ) -> Result<impl IntoResponse, Problem> {
-    let volume = Volume::from(door.admin.node.create_volume(new?.0.into()).await?);
+    let node = &door.admin.node;
+    let spec = new?.0.into_spec(node.pool().await?.layout());
+    let volume = Volume::from(node.create_volume(spec).await?);
     tracing::info!(volume = ?volume.name, size_bytes = volume.size_bytes, "volume created");
     let address = format!("/api/v1/volumes/{}", utf8_percent_encode(&volume.name, NON_ALPHANUMERIC));
     Ok((StatusCode::CREATED, [(header::LOCATION, address)], Json(volume)))
