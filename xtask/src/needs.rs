@@ -27,6 +27,7 @@ const NEEDS: &[Need] = &[
     need("fio", "fio"),
     need("fpart", "fpsync"),
     need("fuse3", "fusermount3"),
+    need("iproute2", "ip"),
     need("libnbd-bin", "nbdcopy"),
     need("mount", "losetup"),
     need("nbd-client", "nbd-client"),
@@ -39,6 +40,7 @@ const NEEDS: &[Need] = &[
     need("rclone", "rclone"),
     need("rsync", "rsync"),
     need("s3cmd", "s3cmd"),
+    need("util-linux", "setpriv"),
     // To build the test programs of libnbd and nbd (suites.rs).
     need("build-essential", "cc"),
     need("dpkg-dev", "dpkg-source"),

@@ -1,14 +1,19 @@
 //! The file at a target's root that says whose copy it is, of which moment, and whether it is whole.
 
 use crate::tree::MARKER;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{ErrorKind, Result, Write};
+use std::io::{ErrorKind, Read, Result, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 use uuid::Uuid;
+
+/// The most bytes of the file: what is longer is no marker.
+const LONGEST: u64 = 64 << 10;
 
 /// Whether a copy can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,8 +59,16 @@ impl Marker {
 
     /// The marker of a copy in a directory of this machine.
     pub fn read(root: &Path) -> Result<Option<Self>> {
-        match std::fs::read(root.join(OsStr::from_bytes(MARKER))) {
-            Ok(text) => Ok(Self::of_text(&text)),
+        Ok(Self::text_in(root)?.and_then(|text| Self::of_text(&text)))
+    }
+
+    /// Its text; none where there is no such file. A link of that name is not followed, nor a pipe waited for.
+    pub fn text_in(root: &Path) -> Result<Option<Vec<u8>>> {
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let file = File::options().read(true).custom_flags(flags).open(root.join(OsStr::from_bytes(MARKER)));
+        let mut text = Vec::new();
+        match file.and_then(|file| file.take(LONGEST).read_to_end(&mut text)) {
+            Ok(_) => Ok(Some(text)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -73,6 +86,14 @@ impl Marker {
         file.persist(root.join(OsStr::from_bytes(MARKER)))?;
         directory.set_modified(modified)?;
         if durably { directory.sync_all() } else { Ok(()) }
+    }
+
+    /// Takes it away. The directory keeps its time of modification.
+    pub fn remove(root: &Path) -> Result<()> {
+        let directory = File::open(root)?;
+        let modified = directory.metadata()?.modified()?;
+        std::fs::remove_file(root.join(OsStr::from_bytes(MARKER)))?;
+        directory.set_modified(modified)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 /// What a run is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,7 @@ pub struct Counter {
     files: AtomicU64,
     bytes: AtomicU64,
     sent: AtomicU64,
+    worked_us: AtomicU64,
 }
 
 impl Counter {
@@ -37,6 +39,16 @@ impl Counter {
     /// Bytes that went over the wire.
     pub fn sent_bytes(&self) -> u64 {
         self.sent.load(Relaxed)
+    }
+
+    /// Counts time that was worked.
+    pub fn worked(&self, time: Duration) {
+        self.worked_us.fetch_add(time.as_micros() as u64, Relaxed);
+    }
+
+    /// How long it worked, in seconds.
+    pub fn worked_s(&self) -> f64 {
+        self.worked_us.load(Relaxed) as f64 / 1e6
     }
 
     /// Files and bytes so far.

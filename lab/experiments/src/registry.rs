@@ -17,6 +17,7 @@ const ALL: &[&dyn Listed] = &[
     &crate::tier::TierTraces,
     &crate::replicate::Contention { model: crate::replicate::Model::PAPER },
     &crate::replicate::Balance::of(crate::replicate::Model::PAPER),
+    &crate::replicate::Real,
     &crate::object_stores::ObjectStores,
 ];
 

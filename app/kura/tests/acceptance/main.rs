@@ -24,6 +24,7 @@ mod rebuild;
 mod replicate;
 mod replicate_bucket;
 mod replicate_bucket_crash;
+mod replicate_faults;
 mod replicate_link;
 mod replicate_volume;
 mod replicate_volume_crash;

@@ -20,7 +20,7 @@ const WAYS: [&[&str]; 4] = [
 ];
 
 /// Bytes that look like nothing in particular, the same every time.
-fn noise(length: usize, seed: u64) -> Vec<u8> {
+pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;

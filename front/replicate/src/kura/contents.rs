@@ -1,14 +1,18 @@
 //! Contents of files: copied, read, summed.
 
+use crate::tree::{open_directory, split};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Error, Result};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
+
+/// How a file is opened to be read: whatever has the name by now, opening it neither waits nor leads elsewhere.
+pub const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// Copies a part between files, in the kernel where it can.
 pub fn copy(from: &File, to: &File, offset: u64, length: u64) -> Result<()> {
@@ -80,8 +84,8 @@ pub fn sum_blocks(
 
 /// The same of the file at a path under an open directory.
 pub fn digest_at(root: &OwnedFd, path: &[u8]) -> Result<u128> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    digest(&openat(root, OsStr::from_bytes(path), flags, Mode::empty())?.into())
+    let (directory, name) = split(path);
+    digest(&openat(open_directory(root.as_fd(), directory)?, OsStr::from_bytes(name), READ, Mode::empty())?.into())
 }
 
 /// A sum of a file's contents.

@@ -2,16 +2,16 @@
 
 use super::message::Small;
 use crate::attributes::{self, Attributes};
-use crate::tree::{Kind, Meta};
+use crate::tree::{Kind, Meta, Time};
 use rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chmodat, chownat, mknodat, openat, renameat, symlinkat,
-    unlinkat, utimensat,
+    AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chmod, chownat, fchmod, fstat, mknodat, openat, renameat,
+    symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Result;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
@@ -25,40 +25,65 @@ pub fn mode(meta: &Meta) -> Mode {
     Mode::from_raw_mode(meta.mode)
 }
 
-/// Makes an entry that must not be there yet.
-pub fn make(directory: BorrowedFd<'_>, at: &[u8], file: &Small<'_>, contents: &[u8]) -> Result<()> {
+/// Makes an entry that must not be there yet; returns a file with contents, open.
+pub fn make(directory: BorrowedFd<'_>, at: &[u8], file: &Small<'_>, contents: &[u8]) -> Result<Option<File>> {
     match file.kind {
         Kind::File => {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
             let made: File = openat(directory, name(at), flags, Mode::RUSR | Mode::WUSR)?.into();
-            made.write_all_at(contents, 0)
+            made.write_all_at(contents, 0)?;
+            return Ok(Some(made));
         }
-        Kind::Symlink => Ok(symlinkat(name(contents), directory, name(at))?),
+        Kind::Symlink => symlinkat(name(contents), directory, name(at))?,
         kind => {
             let device = contents.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            Ok(mknodat(directory, name(at), kind.file_type(), mode(&file.meta), device)?)
+            mknodat(directory, name(at), kind.file_type(), mode(&file.meta), device)?;
         }
     }
+    Ok(None)
 }
 
-/// Owner, attributes, permissions and times, in this order: each may undo the one before. `(is_new, is_root)`.
+/// What is known of an entry that is described.
+#[derive(Clone, Copy, Default)]
+pub struct How<'a> {
+    /// It, open.
+    pub open: Option<&'a File>,
+    /// It has no attributes yet.
+    pub is_bare: bool,
+    /// Whether files may be given away.
+    pub is_root: bool,
+}
+
+/// Owner, attributes, permissions and times, in this order: each may undo the one before.
 pub fn describe(
     directory: BorrowedFd<'_>,
     at: &[u8],
     kind: Kind,
     meta: &Meta,
     attributes: &Attributes,
-    (is_new, is_root): (bool, bool),
+    how: How<'_>,
 ) -> Result<()> {
-    own(directory, at, meta, is_root)?;
-    attributes::write(directory, at, attributes, is_new)?;
-    if kind != Kind::Symlink {
-        chmodat(directory, name(at), mode(meta), AtFlags::empty())?;
+    own(directory, at, meta, how.is_root)?;
+    attributes::write(directory, at, attributes, how.is_bare)?;
+    match how.open {
+        Some(file) => fchmod(file, mode(meta))?,
+        None if kind == Kind::Symlink => {}
+        None => permit(directory, at, mode(meta))?,
     }
-    let time = |nsec| Timespec { tv_sec: meta.modified.s, tv_nsec: nsec };
-    let modified = time(meta.modified.ns.into());
-    let times = Timestamps { last_access: modified, last_modification: modified };
-    Ok(utimensat(directory, name(at), &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    Ok(utimensat(directory, name(at), &times(meta.modified), AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// Sets permissions. Whoever else writes to the copy may have put a link there, which must not lead out of it: the call that
+/// takes a name would follow it.
+pub fn permit(directory: BorrowedFd<'_>, at: &[u8], mode: Mode) -> Result<()> {
+    let entry = openat(directory, name(at), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(chmod(format!("/proc/self/fd/{}", entry.as_raw_fd()), mode)?)
+}
+
+/// A time as calls take it.
+pub fn times(modified: Time) -> Timestamps {
+    let modified = Timespec { tv_sec: modified.s, tv_nsec: modified.ns.into() };
+    Timestamps { last_access: modified, last_modification: modified }
 }
 
 /// Only root may give files away.
@@ -81,6 +106,18 @@ pub fn take_place(directory: BorrowedFd<'_>, from: &[u8], to: &[u8]) -> Result<(
     }
 }
 
+/// Lets the owner of a directory change what is in it, which its permissions may forbid whoever is not root. Those that the
+/// source has come back at the end of the run, as its times do.
+pub fn let_in(directory: BorrowedFd<'_>) {
+    if let Ok(stat) = fstat(directory) {
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        if !mode.contains(Mode::WUSR | Mode::XUSR) {
+            // Whose directory it is not may be let in all the same; whoever is not hears it from what comes next.
+            let _ = fchmod(directory, mode | Mode::RWXU);
+        }
+    }
+}
+
 /// Removes an entry, with all it holds.
 pub fn remove(directory: BorrowedFd<'_>, at: &[u8]) -> Result<()> {
     match unlinkat(directory, name(at), AtFlags::empty()) {
@@ -97,7 +134,14 @@ pub fn remove_directory(directory: BorrowedFd<'_>, at: &[u8]) -> Result<()> {
         removed => return Ok(removed?),
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let inner = openat(directory, name(at), flags, Mode::empty())?;
+    let inner = match openat(directory, name(at), flags, Mode::empty()) {
+        Err(Errno::ACCESS) => {
+            permit(directory, at, Mode::RWXU)?;
+            openat(directory, name(at), flags, Mode::empty())?
+        }
+        inner => inner?,
+    };
+    let_in(inner.as_fd());
     let mut removed = Ok(());
     for entry in rustix::fs::Dir::read_from(&inner)? {
         let entry = entry?;

@@ -82,6 +82,11 @@ impl Larges {
         self.files.get(&item)
     }
 
+    /// Paths of those of which the target has a part at most.
+    pub fn left(&self) -> Vec<&[u8]> {
+        self.files.values().filter(|large| !large.finished.load(Relaxed)).map(|large| &*large.path).collect()
+    }
+
     /// The target could not do something with a path.
     pub fn fail(&self, path: &[u8]) {
         if let Some(large) = self.by_path.get(path).and_then(|item| self.files.get(item)) {

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::io::{Read, Result};
 
 /// What both ends must speak.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// The most bytes of a frame: what is larger is nothing that an end of ours has sent.
 pub const MOST: usize = 64 << 20;
 
@@ -103,6 +103,8 @@ pub enum Request<'a> {
     Delete(Vec<(&'a [u8], bool)>),
     Touch(Vec<(&'a [u8], Meta, Attributes)>),
     Digests(Vec<&'a [u8]>),
+    /// Away with all files that are not whole, but those of these paths.
+    Sweep(Vec<&'a [u8]>),
     /// Its reply comes after all before it.
     Nothing,
 }
@@ -164,6 +166,7 @@ impl<'a> Request<'a> {
             Self::Touch(_) => 15,
             Self::Digests(_) => 16,
             Self::Nothing => 17,
+            Self::Sweep(_) => 18,
         }
     }
 
@@ -225,7 +228,7 @@ impl<'a> Request<'a> {
                 put_bytes(out, path);
                 out.push((*is_directory).into());
             }),
-            Self::Digests(list) => put_list(&mut out, list, |out, path| put_bytes(out, path)),
+            Self::Digests(list) | Self::Sweep(list) => put_list(&mut out, list, |out, path| put_bytes(out, path)),
             Self::Touch(list) => put_list(&mut out, list, |out, (path, meta, attributes)| {
                 put_bytes(out, path);
                 meta.put(out);
@@ -260,6 +263,7 @@ impl<'a> Request<'a> {
             15 => Self::Touch(list(reader, |it| Ok((it.bytes()?, Meta::get(it)?, get_all(it)?)))?),
             16 => Self::Digests(list(reader, Reader::bytes)?),
             17 => Self::Nothing,
+            18 => Self::Sweep(list(reader, Reader::bytes)?),
             _ => return Err(broken()),
         })
     }
@@ -320,7 +324,7 @@ impl Reply {
             1 => Self::Bytes(reader.bytes()?.to_vec()),
             2 => Self::Records(list(reader, |it| Ok(it.bytes()?.to_vec()))?),
             3 => Self::Present(list(reader, present)?, get_failures(reader)?),
-            4 => Self::Refused(String::from_utf8_lossy(reader.bytes()?).into_owned()),
+            4 => Self::Refused(line(reader.bytes()?)),
             _ => return Err(broken()),
         })
     }
@@ -334,7 +338,12 @@ fn put_failures(out: &mut Vec<u8>, failures: &[Failure]) {
 }
 
 fn get_failures(reader: &mut Reader<'_>) -> Result<Vec<Failure>> {
-    list(reader, |it| Ok(Failure::new(it.bytes()?, String::from_utf8_lossy(it.bytes()?))))
+    list(reader, |it| Ok(Failure::new(it.bytes()?, line(it.bytes()?))))
+}
+
+/// What the other end says, as a line that does nothing to a terminal.
+fn line(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).replace(char::is_control, " ")
 }
 
 /// A frame with its length in front.
@@ -397,6 +406,7 @@ mod tests {
             Request::Delete(vec![(b"a", true), (b"", false)]),
             Request::Touch(vec![(b"d", meta, attributes)]),
             Request::Digests(vec![b"a"]),
+            Request::Sweep(vec![b"a"]),
             Request::Nothing,
         ];
         for request in requests {

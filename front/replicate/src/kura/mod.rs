@@ -38,7 +38,11 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use worker::{Lost, SMALL, Worker};
+use std::time::Instant;
+use worker::{Lost, SMALL, Worker, cause};
+
+/// Of more files that are not whole none is looked for that nobody goes on with.
+const MOST_LEFT: usize = 10_000;
 
 pub(crate) struct Kura {
     target: Target,
@@ -94,24 +98,45 @@ impl Kura {
         Err(refused.to_owned())
     }
 
-    fn ask(&self, request: Request<'_>) -> Result<Reply> {
-        let mut control = lock(&self.control);
+    fn opened<'l>(&self, control: &'l mut Option<Link>) -> Result<&'l mut Link> {
         if control.is_none() {
             *control = Some(self.link()?);
         }
-        let link = control.as_mut().ok_or_else(|| self.failed("there is no way to it"))?;
-        call(link, request).map_err(|why| self.failed(why))
+        control.as_mut().ok_or_else(|| self.failed("there is no way to it"))
+    }
+
+    fn ask(&self, request: Request<'_>) -> Result<Reply> {
+        let mut control = lock(&self.control);
+        call(self.opened(&mut control)?, request).map_err(|why| self.failed(why))
     }
 
     /// Changes the target in messages of so many items, all on their way before the first reply is awaited.
     fn change<T>(&self, carry: &Carry<'_>, items: &[T], request: impl Fn(&[T]) -> Request<'_>) -> Result<()> {
-        let mut failures = Vec::new();
+        if items.is_empty() {
+            return Ok(());
+        }
+        let mut control = lock(&self.control);
+        let link = self.opened(&mut control)?;
+        let failed = |why: String| self.failed(why);
+        let take = |reply| {
+            if let Reply::Done(failures) = reply {
+                carry.fail(failures);
+            }
+        };
+        let mut awaited = 0_usize;
         for items in items.chunks(1024) {
-            if let Reply::Done(failed) = self.ask(request(items))? {
-                failures.extend(failed);
+            match link.send(request(items)).map_err(failed)? {
+                Some(reply) => take(reply),
+                None => awaited += 1,
+            }
+            while let Some(reply) = link.receive(false).map_err(failed)? {
+                awaited -= 1;
+                take(reply);
             }
         }
-        carry.fail(failures);
+        for _ in 0..awaited {
+            link.receive(true).map_err(failed)?.into_iter().for_each(take);
+        }
         Ok(())
     }
 
@@ -131,6 +156,9 @@ impl Kura {
             let Reply::Present(present, failures) = self.ask(Request::Prepare(asked))? else {
                 return Err(self.failed("it answers something else"));
             };
+            if present.len() != larges.len() {
+                return Err(self.failed("it answers something else"));
+            }
             carry.fail(failures);
             larges.iter_mut().zip(present).for_each(|((_, large), present)| large.present = present);
         }
@@ -142,8 +170,11 @@ impl Kura {
         let workers = carry.options.all_workers();
         let limit = &limit;
         let worker = |number| {
+            let began = Instant::now();
             let link = self.link().map_err(|error| Lost(error.to_string()))?;
-            Worker::new(carry, larges, limit, number, link).work()
+            let done = Worker::new(carry, larges, limit, number, link).work();
+            carry.progress.workers()[number].worked(began.elapsed());
+            done
         };
         let lost: Vec<String> = std::thread::scope(|scope| {
             let worker = &worker;
@@ -162,6 +193,18 @@ impl Kura {
         }
     }
 
+    /// Away with what runs that were cut off have left, unless the next run goes on with it.
+    fn sweep(&self, carry: &Carry<'_>, larges: &Larges) -> Result<()> {
+        let left = larges.left();
+        if carry.sweeps && left.len() < MOST_LEFT {
+            match self.ask(Request::Sweep(left))? {
+                Reply::Done(failures) => carry.fail(failures),
+                _ => return Err(self.failed("it answers something else")),
+            }
+        }
+        Ok(())
+    }
+
     fn touch(&self, carry: &Carry<'_>) -> Result<()> {
         let mut touched = Vec::new();
         for changed in carry.changes.directories.iter().filter(|changed| changed.has_new_meta) {
@@ -171,7 +214,7 @@ impl Kura {
                 .and_then(|fd| attributes::read(fd.as_fd(), b"."));
             match attributes {
                 Ok(attributes) => touched.push((path, changed.directory.meta, attributes)),
-                Err(error) => carry.fail([Failure::new(path.clone(), format!("source: {error}"))]),
+                Err(error) => carry.fail([Failure::new(path.clone(), cause(error))]),
             }
         }
         self.change(carry, &touched, |list| {
@@ -187,12 +230,16 @@ fn contents(source: &Source, link: &mut Link, files: &[(Vec<u8>, u64)]) -> std::
     let ours: Vec<std::io::Result<u128>> =
         files.iter().map(|(path, _)| contents::digest_at(&source.root, path)).collect();
     let reply = if near.is_some() { near } else { link.receive(true)? };
-    let Some(Reply::Bytes(theirs)) = reply else { return Err("it answers something else".to_owned()) };
+    let Some(Reply::Bytes(theirs)) =
+        reply.filter(|reply| matches!(reply, Reply::Bytes(theirs) if theirs.len() == 16 * files.len()))
+    else {
+        return Err("it answers something else".to_owned());
+    };
     let theirs = theirs.as_chunks::<16>().0.iter().map(|sum| u128::from_le_bytes(*sum));
     let differ = files.iter().zip(ours).zip(theirs).filter_map(|(((path, _), ours), theirs)| match ours {
         Ok(ours) if ours == theirs => None,
         Ok(_) => Some(Failure::new(path.clone(), CONTENTS)),
-        Err(error) => Some(Failure::new(path.clone(), format!("source: {error}"))),
+        Err(error) => Some(Failure::new(path.clone(), cause(error))),
     });
     Ok(differ.collect())
 }
@@ -302,6 +349,7 @@ impl Carrier for Kura {
         self.change(carry, &gone, |list| {
             Request::Delete(list.iter().map(|(path, is_directory)| (&**path, *is_directory)).collect())
         })?;
+        self.sweep(carry, &larges)?;
         self.touch(carry)
     }
 }

@@ -26,7 +26,7 @@ const RECORDS: usize = 4 << 20;
 
 /// Serves the copy in one directory on a stream, until its end. Whoever has the stream may change the copy.
 pub fn serve_stream(root: &Path, reader: impl Read, writer: impl Write) -> Result<()> {
-    serve(reader, writer, |_, _| Ok(root.to_owned()))
+    serve(reader, writer, |_, _| Sink::open(root).map_err(|error| error.to_string()))
 }
 
 /// Copies under one directory, for all who connect and know the token.
@@ -99,8 +99,9 @@ impl Service {
             if path.components().any(|part| !matches!(part, Component::Normal(_))) {
                 return Err("the path leads out of what is served".to_owned());
             }
+            let sink = Sink::beneath(&self.root, path).map_err(|error| format!("{}: {error}", path.display()))?;
             self.strangers.leave(stream);
-            Ok(self.root.join(path))
+            Ok(sink)
         })
     }
 }
@@ -138,11 +139,11 @@ fn turn_away((_, stream): &(Instant, Arc<TcpStream>)) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// Serves a stream. `enter` says which directory a path and a token open.
+/// Serves a stream. `enter` says what a path and a token open.
 fn serve(
     reader: impl Read,
     writer: impl Write,
-    enter: impl Fn(&[u8], &[u8]) -> std::result::Result<PathBuf, String>,
+    enter: impl Fn(&[u8], &[u8]) -> std::result::Result<Sink, String>,
 ) -> Result<()> {
     let mut reader = BufReader::with_capacity(256 << 10, reader);
     let mut writer = BufWriter::new(writer);
@@ -152,15 +153,13 @@ fn serve(
         let request = Request::of(kind, &body)?;
         let reply = match (&mut sink, request) {
             (Some(sink), request) => sink.handle(request),
-            (None, Request::Hello { version: VERSION, path, token }) => {
-                match enter(path, token).and_then(|path| Sink::open(&path).map_err(|error| error.to_string())) {
-                    Ok(opened) => {
-                        sink = Some(opened);
-                        Reply::Done(Vec::new())
-                    }
-                    Err(why) => Reply::Refused(why),
+            (None, Request::Hello { version: VERSION, path, token }) => match enter(path, token) {
+                Ok(opened) => {
+                    sink = Some(opened);
+                    Reply::Done(Vec::new())
                 }
-            }
+                Err(why) => Reply::Refused(why),
+            },
             (None, Request::Hello { version, .. }) => {
                 Reply::Refused(format!("it speaks version {VERSION} and not {version}: use the same kura at both ends"))
             }

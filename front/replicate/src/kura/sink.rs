@@ -4,27 +4,31 @@
 //! from a stranger leads out of it. A file has its name only when it is whole: it is written under another one
 //! ([`UNFINISHED`]) and renamed, unless nothing has its name yet and all of it is in one message.
 
-use super::contents::{copy, digest, read_full, sum_blocks};
-use super::entry::{describe, make, mode, name, own, remove, remove_directory, take_place};
-use super::message::{At, Present, Reply, Request, Small, VERSION};
+use super::contents::{READ, copy, digest, read_full, sum_blocks};
+use super::entry::{How, describe, let_in, make, mode, name, own, remove, remove_directory, take_place, times};
+use super::message::{At, MOST, Present, Reply, Request, Small, VERSION};
 use crate::attributes::{self, Attributes};
 use crate::error::{FULL, Failure};
 use crate::marker::{Marker, State};
-use crate::tree::{Kind, MARKER, Meta, Scan, UNFINISHED, is_under, scan, split};
+use crate::tree::{Kind, Meta, Scan, UNFINISHED, is_under, scan, split};
 use rustix::fs::{
-    AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, fallocate, ftruncate, linkat, mkdirat, openat, openat2,
-    statat, syncfs, unlinkat,
+    AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, fallocate, fchmod, fstat, ftruncate, futimens, linkat,
+    mkdirat, openat, openat2, statat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Error, Result};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
 /// A target's end.
 pub struct Sink {
+    /// For calls that take a path: that of the open root.
     path: PathBuf,
     root: OwnedFd,
     /// The directory that was last used.
@@ -54,16 +58,36 @@ impl Sink {
     /// The end of the copy in a directory, which is made if there is none.
     pub fn open(path: &Path) -> Result<Self> {
         std::fs::create_dir_all(path)?;
-        let path = path.canonicalize()?;
-        let root = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Self {
-            path,
+        Ok(Self::of(rustix::fs::open(path, DIRECTORY, Mode::empty())?))
+    }
+
+    /// The end of the copy in a directory beneath another one, to which no link leads.
+    pub fn beneath(root: &Path, path: &Path) -> Result<Self> {
+        let mut at = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
+        for part in path {
+            match mkdirat(&at, part, Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            at = openat2(&at, part, DIRECTORY, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+                .map_err(|error| match error {
+                    Errno::LOOP => Error::other("a link leads there, and none is followed: name the directory itself"),
+                    error => error.into(),
+                })?;
+        }
+        Ok(Self::of(at))
+    }
+
+    fn of(root: OwnedFd) -> Self {
+        Self {
+            // Whatever is put under its name meanwhile.
+            path: format!("/proc/self/fd/{}", root.as_raw_fd()).into(),
             root,
             directory: None,
             bequeaths: false,
             large: None,
             is_root: rustix::process::geteuid().is_root(),
-        })
+        }
     }
 
     /// Does what is asked.
@@ -73,9 +97,8 @@ impl Sink {
             Request::Hello { version, .. } => {
                 Reply::Refused(format!("it speaks version {VERSION} and not {version}: use the same kura at both ends"))
             }
-            Request::Marker => match std::fs::read(self.path.join(name(MARKER))) {
-                Ok(text) => Reply::Bytes(text),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Reply::Bytes(Vec::new()),
+            Request::Marker => match Marker::text_in(&self.path) {
+                Ok(text) => Reply::Bytes(text.unwrap_or_default()),
                 Err(error) => Reply::Refused(error.to_string()),
             },
             Request::IsEmpty => match crate::rsync::is_empty(&self.path) {
@@ -103,7 +126,7 @@ impl Sink {
     fn change(&mut self, request: Request<'_>) -> Vec<Failure> {
         match request {
             Request::Directories(list) => each(&list, |(path, meta)| (*path, self.make_directory(path, meta))),
-            Request::Batch { directory, files } => match self.directory(directory) {
+            Request::Batch { directory, files } => match self.directory(directory).and_then(|()| self.let_in()) {
                 Ok(()) => each(&files, |file| (file.name, self.small(file)))
                     .into_iter()
                     .map(|failure| Failure { path: crate::tree::join(directory, &failure.path), ..failure })
@@ -120,6 +143,7 @@ impl Sink {
             Request::Links(list) => each(&list, |(path, to)| (*path, self.link(path, to))),
             Request::Delete(list) => each(&list, |(path, is_directory)| (*path, self.delete(path, *is_directory))),
             Request::Touch(list) => each(&list, |(path, meta, attributes)| (*path, self.touch(path, meta, attributes))),
+            Request::Sweep(keep) => self.sweep(&keep),
             _ => Vec::new(),
         }
     }
@@ -154,9 +178,7 @@ impl Sink {
     }
 
     fn open_directory(&self, path: &[u8]) -> Result<OwnedFd> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let path = if path.is_empty() { b"." } else { path };
-        Ok(openat2(&self.root, name(path), flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
+        Ok(crate::tree::open_directory(self.root.as_fd(), path)?)
     }
 
     /// The open directory of a path, and its name there.
@@ -169,6 +191,18 @@ impl Sink {
         Ok((self.current()?, name))
     }
 
+    /// The same, to change what is in it.
+    fn parent_to_change<'p>(&mut self, path: &'p [u8]) -> Result<(BorrowedFd<'_>, &'p [u8])> {
+        let (_, name) = self.parent(path)?;
+        self.let_in()?;
+        Ok((self.current()?, name))
+    }
+
+    fn let_in(&self) -> Result<()> {
+        let_in(self.current()?);
+        Ok(())
+    }
+
     fn current(&self) -> Result<BorrowedFd<'_>> {
         self.directory.as_ref().map(|(_, fd)| fd.as_fd()).ok_or_else(outside)
     }
@@ -178,7 +212,7 @@ impl Sink {
             return Ok(());
         }
         let is_root = self.is_root;
-        let (parent, at) = self.parent(path)?;
+        let (parent, at) = self.parent_to_change(path)?;
         // Until its own permissions come at the end, its owner may fill it.
         match mkdirat(parent, name(at), mode(meta) | Mode::RWXU) {
             Ok(()) => {}
@@ -201,11 +235,11 @@ impl Sink {
             return Err(outside());
         }
         let Some(contents) = &file.contents else {
-            return self.describe(directory, file.name, file, false);
+            return describe_small(directory, file.name, file, How { is_root: self.is_root, ..How::default() });
         };
         // What nothing has the name of yet gets it at once: one change of the directory instead of two.
         match make(directory, file.name, file, contents) {
-            Ok(()) => return self.describe(directory, file.name, file, true),
+            Ok(made) => return describe_small(directory, file.name, file, self.made(made.as_ref())),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(error) => {
                 let _ = unlinkat(directory, name(file.name), AtFlags::empty());
@@ -215,7 +249,7 @@ impl Sink {
         let beside = unfinished(file.name);
         let _ = unlinkat(directory, name(&beside), AtFlags::empty());
         let made = make(directory, &beside, file, contents)
-            .and_then(|()| self.describe(directory, &beside, file, true))
+            .and_then(|made| describe_small(directory, &beside, file, self.made(made.as_ref())))
             .and_then(|()| take_place(directory, &beside, file.name));
         if made.is_err() {
             let _ = unlinkat(directory, name(&beside), AtFlags::empty());
@@ -223,8 +257,9 @@ impl Sink {
         made
     }
 
-    fn describe(&self, directory: BorrowedFd<'_>, at: &[u8], file: &Small<'_>, is_new: bool) -> Result<()> {
-        describe(directory, at, file.kind, &file.meta, &file.attributes, (is_new && !self.bequeaths, self.is_root))
+    /// What is known of an entry that was just made.
+    fn made<'f>(&self, open: Option<&'f File>) -> How<'f> {
+        How { open, is_bare: !self.bequeaths, is_root: self.is_root }
     }
 
     /// A large file's name while it is written.
@@ -248,7 +283,7 @@ impl Sink {
     fn prepare_one(&mut self, at: At<'_>, size: u64) -> Result<Present> {
         let writing = Self::writing(at);
         let (_, own_name) = split(at.path);
-        let (parent, writing_name) = self.parent(&writing)?;
+        let (parent, writing_name) = self.parent_to_change(&writing)?;
         let kind_of = |at: &[u8]| {
             let stat = statat(parent, name(at), AtFlags::SYMLINK_NOFOLLOW).ok()?;
             Some((Kind::of(rustix::fs::FileType::from_raw_mode(stat.st_mode)), stat.st_size as u64))
@@ -263,8 +298,7 @@ impl Sink {
         let is_left = matches!(before, Some((Some(Kind::File), 1..)));
         let shares = !is_left && has_old && {
             // Where the file system can, the new version begins as the old one, and shares its blocks.
-            let old =
-                openat(parent, name(own_name), OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+            let old = openat(parent, name(own_name), READ, Mode::empty());
             old.and_then(|old| rustix::fs::ioctl_ficlone(&file, &old)).is_ok()
         };
         ftruncate(&file, size)?;
@@ -297,7 +331,7 @@ impl Sink {
         if written.as_ref().is_err_and(is_full) && !at.in_place {
             self.large = None;
             let writing = Self::writing(at);
-            let (parent, at) = self.parent(&writing)?;
+            let (parent, at) = self.parent_to_change(&writing)?;
             let _ = unlinkat(parent, name(at), AtFlags::empty());
         }
         written
@@ -334,8 +368,7 @@ impl Sink {
     /// Takes a part from the earlier version.
     fn keep(&mut self, at: At<'_>, offset: u64, length: u64) -> Result<()> {
         let (parent, own_name) = self.parent(at.path)?;
-        let old: File =
-            openat(parent, name(own_name), OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?.into();
+        let old: File = openat(parent, name(own_name), READ, Mode::empty())?.into();
         let length = old.metadata()?.len().saturating_sub(offset).min(length);
         let written = copy(&old, self.large(at)?, offset, length);
         self.leave_if_full(at, written)
@@ -343,6 +376,12 @@ impl Sink {
 
     /// 128 bits for each block of each range, in order. A block at the end may be short.
     fn sums(&mut self, at: At<'_>, seed: u64, block: u64, ranges: &[(u64, u64)]) -> Result<Vec<u8>> {
+        let count = |(_, length): &(u64, u64)| length.div_ceil(block.max(1)) as usize;
+        let most = MOST / size_of::<u128>();
+        let is_much = ranges.iter().fold(0, |all: usize, range| all.saturating_add(count(range))) >= most;
+        if is_much || ranges.iter().any(|(offset, length)| offset.checked_add(*length).is_none()) {
+            return Err(Error::other("it was asked for more sums than a message holds"));
+        }
         let file = self.large(at)?;
         let mut sums = Vec::new();
         let mut buffer = vec![0; 1 << 20];
@@ -357,9 +396,9 @@ impl Sink {
         }
         let is_root = self.is_root;
         let (_, own_name) = split(at.path);
-        let (parent, writing_name) = self.parent(&writing)?;
+        let (parent, writing_name) = self.parent_to_change(&writing)?;
         // What it is named while it is written may be older than this run.
-        describe(parent, writing_name, Kind::File, meta, attributes, (false, is_root))?;
+        describe(parent, writing_name, Kind::File, meta, attributes, How { is_root, ..How::default() })?;
         if at.in_place { Ok(()) } else { take_place(parent, writing_name, own_name) }
     }
 
@@ -369,6 +408,7 @@ impl Sink {
         }
         let ((to_directory, to_name), (directory, own_name)) = (split(to), split(path));
         let (from, into) = (self.open_directory(to_directory)?, self.open_directory(directory)?);
+        let_in(into.as_fd());
         let stat = |fd: &OwnedFd, at| statat(fd, name(at), AtFlags::SYMLINK_NOFOLLOW);
         let first = stat(&from, to_name)?;
         if stat(&into, own_name).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (first.st_dev, first.st_ino)) {
@@ -385,7 +425,7 @@ impl Sink {
         if self.directory.as_ref().is_some_and(|(open, _)| is_under(open, path)) {
             self.directory = None;
         }
-        let deleted = self.parent(path).and_then(|(parent, at)| {
+        let deleted = self.parent_to_change(path).and_then(|(parent, at)| {
             if is_directory { remove_directory(parent, at) } else { Ok(unlinkat(parent, name(at), AtFlags::empty())?) }
         });
         match deleted.as_ref().map_err(Errno::from_io_error) {
@@ -395,23 +435,46 @@ impl Sink {
         }
     }
 
+    /// Removes all files that are not whole, but those of the paths that are kept. Directories keep their times.
+    fn sweep(&self, keep: &[&[u8]]) -> Vec<Failure> {
+        let kept: HashSet<Vec<u8>> = keep.iter().map(|path| Self::writing(At { path, in_place: false })).collect();
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        let (left, _) = scan(self.root.as_fd(), Scan { threads, attributes: false }, |directory| {
+            (!directory.unfinished.is_empty()).then_some((directory.path, directory.unfinished))
+        });
+        let sweep = |path: &[u8], names: &[Box<[u8]>]| -> Result<()> {
+            let directory = self.open_directory(path)?;
+            let before = crate::tree::meta(&fstat(&directory)?);
+            let_in(directory.as_fd());
+            for at in names.iter().filter(|at| !kept.contains(&crate::tree::join(path, at))) {
+                remove(directory.as_fd(), at)?;
+            }
+            fchmod(&directory, mode(&before))?;
+            Ok(futimens(&directory, &times(before.modified))?)
+        };
+        each(&left, |(path, names)| (&**path, sweep(path, names)))
+    }
+
     fn touch(&mut self, path: &[u8], meta: &Meta, attributes: &Attributes) -> Result<()> {
-        let is_root = self.is_root;
+        let how = How { is_root: self.is_root, ..How::default() };
         if path.is_empty() {
             self.directory(b"")?;
             let root = self.current()?;
-            return describe(root, b".", Kind::File, meta, attributes, (false, is_root));
+            return describe(root, b".", Kind::File, meta, attributes, how);
         }
         let (parent, at) = self.parent(path)?;
-        describe(parent, at, Kind::File, meta, attributes, (false, is_root))
+        describe(parent, at, Kind::File, meta, attributes, how)
     }
 
     /// A sum of a file's contents.
     fn digest(&mut self, path: &[u8]) -> Result<u128> {
         let (parent, at) = self.parent(path)?;
-        let file = openat(parent, name(at), OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        digest(&file.into())
+        digest(&openat(parent, name(at), READ, Mode::empty())?.into())
     }
+}
+
+fn describe_small(directory: BorrowedFd<'_>, at: &[u8], file: &Small<'_>, how: How<'_>) -> Result<()> {
+    describe(directory, at, file.kind, &file.meta, &file.attributes, how)
 }
 
 fn is_full(error: &Error) -> bool {
@@ -452,3 +515,6 @@ fn each<'a, T>(list: &'a [T], mut one: impl FnMut(&'a T) -> (&'a [u8], Result<()
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

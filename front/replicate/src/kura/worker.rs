@@ -1,6 +1,6 @@
 //! One worker: takes units of work, reads files, and sends them to its own end of the target.
 
-use super::contents::{read_full, sum_blocks};
+use super::contents::{READ, read_full, sum_blocks};
 use super::large::{Large, Larges};
 use super::limit::Limit;
 use super::link::Link;
@@ -11,7 +11,7 @@ use crate::balance::{Piece, Unit};
 use crate::error::Failure;
 use crate::run::{Carry, Job, lock};
 use crate::tree::{Entry, Kind, Need, open_directory};
-use rustix::fs::{Mode, OFlags, SeekFrom, fstat, openat, seek};
+use rustix::fs::{Mode, SeekFrom, fstat, openat, seek};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -27,6 +27,8 @@ pub const SMALL: u64 = 1 << 20;
 const BATCH: (usize, usize) = (1 << 20, 512);
 /// Bytes of a large file in a message.
 const CHUNK: usize = 1 << 20;
+/// Bytes of a large file that are compared at once: their sums fit into a message, whatever differs.
+const WINDOW: u64 = 1 << 30;
 /// Blocks that are compared first, and within those that differ.
 const COARSE: u64 = 64 << 10;
 const FINE: u64 = 4 << 10;
@@ -193,10 +195,7 @@ impl<'a> Worker<'a> {
     }
 
     fn open(&mut self, job: Job, entry: &Entry) -> rustix::io::Result<File> {
-        // Whatever has the name by now, opening it must not wait.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let name = OsStr::from_bytes(&entry.name);
-        Ok(openat(self.directory(job)?, name, flags, Mode::empty())?.into())
+        Ok(openat(self.directory(job)?, OsStr::from_bytes(&entry.name), READ, Mode::empty())?.into())
     }
 
     // Parts of large files.
@@ -288,6 +287,22 @@ impl<'a> Worker<'a> {
 
     /// Sends what differs of a range from what is at the target.
     fn differences(&mut self, file: &File, large: &Large, entry: &Entry, range: Range<u64>) -> Result<(), Broken> {
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at + WINDOW);
+            self.differences_within(file, large, entry, at..end)?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn differences_within(
+        &mut self,
+        file: &File,
+        large: &Large,
+        entry: &Entry,
+        range: Range<u64>,
+    ) -> Result<(), Broken> {
         let mut differing =
             if self.is_near() { vec![range.clone()] } else { self.differing(file, large, range.clone())? };
         let (mut ours, mut theirs) = (vec![0; CHUNK], vec![0; CHUNK]);
@@ -340,6 +355,9 @@ impl<'a> Worker<'a> {
             let mut ours = Vec::new();
             sum_blocks(file, seed, block, &asked, &mut vec![0; CHUNK], |sum| ours.push(sum))?;
             let Reply::Bytes(theirs) = self.await_call()? else { return Ok(ranges) };
+            if theirs.len() != 16 * ours.len() {
+                return Err(Broken::Link(Lost("it answers something else".to_owned())));
+            }
             let theirs = theirs.as_chunks::<16>().0.iter().map(|sum| u128::from_le_bytes(*sum));
             let blocks = ranges.iter().flat_map(|range| {
                 (range.start..range.end).step_by(block as usize).map(|start| start..(start + block).min(range.end))
@@ -472,12 +490,14 @@ fn plain(error: &std::io::Error) -> String {
 }
 
 /// Why a file of the source cannot be carried.
-fn cause(error: impl Into<std::io::Error>) -> String {
+pub fn cause(error: impl Into<std::io::Error>) -> String {
     let error = error.into();
-    if error.kind() == std::io::ErrorKind::NotFound {
-        return "source: it vanished while it was copied".to_owned();
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOENT) => "source: it vanished while it was copied".to_owned(),
+        // Something else has its name, or that of a directory above it: a link, which is not followed, a pipe, a file.
+        Some(Errno::LOOP | Errno::SPIPE | Errno::NOTDIR | Errno::ISDIR | Errno::NXIO) => CHANGED.to_owned(),
+        _ => format!("source: {}", plain(&error)),
     }
-    format!("source: {}", plain(&error))
 }
 
 /// Why a part of a large file was not sent.

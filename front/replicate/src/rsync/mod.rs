@@ -336,6 +336,7 @@ impl Rsync {
                 }
             };
             carry.fail(done.failures(&self.roots(carry), jobs.iter().map(|job| job.path(carry.changes))));
+            carry.progress.workers()[worker].worked(began.elapsed());
             let bytes = jobs.iter().map(|job| job.bytes(carry.changes)).sum();
             lock(&carry.learned).add(jobs.len() as u64, bytes, began.elapsed().as_secs_f64());
         }

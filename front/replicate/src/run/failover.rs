@@ -7,9 +7,6 @@ use crate::marker::{Marker, State, boot};
 use crate::progress::Progress;
 use crate::run::Summary;
 use crate::target::Target;
-use crate::tree::MARKER;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 /// Lets go of a job's copy, so that one can work with it: no run changes it any more. Returns what it is a copy of.
 ///
@@ -47,8 +44,7 @@ pub fn failback(job: &Job, options: &Options, back: &Place, progress: &Progress)
     let summary = run(copy, &Target::Local(job.source.tree()?.to_owned()), &options, back, progress)?;
     if summary.is_complete {
         let source = Source::open(job.source.tree()?)?;
-        std::fs::remove_file(source.path.join(OsStr::from_bytes(MARKER)))
-            .map_err(|cause| Error::state(&source.path, cause))?;
+        Marker::remove(&source.path).map_err(|cause| Error::state(&source.path, cause))?;
         let again = Marker { state: State::Complete, recovery_point: Some(summary.started_at.clone()), ..marker };
         options.carrier(&target).mark(&again, true)?;
     }

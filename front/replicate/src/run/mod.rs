@@ -77,6 +77,8 @@ pub(crate) struct Carry<'a> {
     pub knows_attributes: bool,
     /// Sizes and times of files there may be those of contents that were lost.
     pub is_suspect: bool,
+    /// The run before has not carried all, or it is not known: there may be files that are not whole.
+    pub sweeps: bool,
     pub dealer: Mutex<Dealer>,
     pub learned: Mutex<Learned>,
     pub failures: Mutex<Vec<Failure>>,
@@ -127,13 +129,14 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let told = if catalogue.is_some() { None } else { carrier.tree()? };
     let is_known = catalogue.is_some() || told.is_some();
     let is_suspect = marker.as_ref().is_some_and(|marker| marker.state == State::Unfinished && marker.boot != boot());
+    let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
     let known = catalogue.or(told).unwrap_or_default();
     let (changes, unread) = look(&source, Known { tree: &known, told: known.run().is_nil(), is_suspect }, progress);
     refuse_unread_root(&source, &unread)?;
     refuse_emptied(&source, &changes, &known, options)?;
 
     let learned = place.learned();
-    let plan = Plan::of(&changes, options, carrier.cuts(), &learned.cost().unwrap_or_default());
+    let plan = Plan::of(&changes, options, carrier.cuts(), &options.held(learned.cost().unwrap_or_default()));
     let mut summary = Summary::begun(&Origin::Tree(source.path.clone()), target, began.1);
     summary.dry_run = options.dry_run;
     summary.plan(&changes, &plan, &unread);
@@ -152,11 +155,12 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         is_known,
         knows_attributes: known.run().is_nil(),
         is_suspect,
+        sweeps,
         dealer: Mutex::new(Dealer::new(plan.lists.clone())),
         learned: Mutex::new(learned),
         failures: Mutex::new(failures.collect()),
     };
-    let has_work = !changes.is_nothing() || !is_known;
+    let has_work = !changes.is_nothing() || !is_known || sweeps;
     let run = if has_work { Uuid::new_v4() } else { known.run() };
     let before = marker.and_then(|marker| marker.recovery_point);
     let mark = |state, recovery_point| Marker { source: source.name(), run, state, recovery_point, boot: boot() };

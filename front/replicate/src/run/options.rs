@@ -1,7 +1,7 @@
 //! How a run is done.
 
 use super::Carrier;
-use crate::balance::SizeAware;
+use crate::balance::{Cost, SizeAware};
 use crate::error::{Error, Result};
 use crate::marker::{Marker, State};
 use crate::target::Target;
@@ -197,6 +197,12 @@ impl Options {
             With::Rsync => Box::new(crate::rsync::Rsync::new(target, self)),
             With::Kura => Box::new(crate::kura::Kura::new(target, self)),
         }
+    }
+
+    /// What carrying costs a worker, which is no faster than its part of the bandwidth.
+    pub(crate) fn held(&self, cost: Cost) -> Cost {
+        let least_s = self.bandwidth.map_or(0.0, |bytes_per_s| self.all_workers() as f64 / bytes_per_s.max(1) as f64);
+        Cost { byte_s: cost.byte_s.max(least_s), ..cost }
     }
 
     /// Whether the catalogue says what the target has.

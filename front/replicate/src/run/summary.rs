@@ -25,6 +25,9 @@ pub struct Worker {
     pub files: u64,
     /// Bytes it carried.
     pub bytes: u64,
+    /// How long it worked, in seconds.
+    #[serde(default)]
+    pub seconds: f64,
 }
 
 /// What a run came to.
@@ -122,6 +125,7 @@ impl Summary {
     pub(super) fn end(&mut self, progress: &Progress, mut failures: Vec<Failure>, marker: Marker, took: Duration) {
         for (worker, counter) in self.workers.iter_mut().zip(progress.workers()) {
             (worker.files, worker.bytes) = counter.get();
+            worker.seconds = counter.worked_s();
         }
         self.sent_bytes = progress.workers().iter().map(Counter::sent_bytes).sum();
         failures.sort();

@@ -204,6 +204,8 @@ pub struct Directory {
     pub has_attributes: bool,
     /// In the order of their names.
     pub entries: Vec<Entry>,
+    /// Names in it of files that are not whole: what runs that were cut off have left. In no record.
+    pub unfinished: Vec<Box<[u8]>>,
 }
 
 impl Directory {
@@ -233,7 +235,11 @@ impl Directory {
         let has_attributes = reader.number()? != 0;
         let count = reader.count()?;
         let entries = (0..count).map(|_| Entry::get(&mut reader)).collect::<Result<_>>()?;
-        if reader.is_empty() { Ok(Self { path, meta, changed, has_attributes, entries }) } else { Err(broken()) }
+        if reader.is_empty() {
+            Ok(Self { path, meta, changed, has_attributes, entries, unfinished: Vec::new() })
+        } else {
+            Err(broken())
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 //! Everything is asked of an open directory, never by a path from the root: that is one look-up instead of many, and
 //! somebody who swaps a directory for a link meanwhile does not lead the scan elsewhere.
 
-use super::{Directory, Entry, Kind, Time, is_upkeep, join, meta};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, fstat, openat, readlinkat, statat};
+use super::{Directory, Entry, Kind, Time, UNFINISHED, is_upkeep, join, meta};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, fstat, openat2, readlinkat, statat};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
@@ -104,11 +104,12 @@ fn next(queue: &Mutex<Queue>, changed: &Condvar) -> Option<Vec<u8>> {
     }
 }
 
-/// Opens the directory at a path under `root`; the root itself where the path is empty.
+/// Opens the directory at a path under `root`; the root itself where the path is empty. No link on the way is followed.
 pub(crate) fn open_directory(root: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     let path = if path.is_empty() { b"." } else { path };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(root, OsStr::from_bytes(path), flags, Mode::empty())
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    openat2(root, OsStr::from_bytes(path), flags, Mode::empty(), within)
 }
 
 struct Reading<'a> {
@@ -143,7 +144,11 @@ impl Reading<'_> {
         while let Some(name) = names.next() {
             let name = name?;
             let (name, kind) = (name.file_name(), name.file_type());
-            if matches!(name.to_bytes(), b"." | b"..") || is_upkeep(&directory.path, name.to_bytes()) {
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if is_upkeep(&directory.path, name.to_bytes()) {
+                directory.unfinished.extend(name.to_bytes().starts_with(UNFINISHED).then(|| name.to_bytes().into()));
                 continue;
             }
             if kind == FileType::Directory {

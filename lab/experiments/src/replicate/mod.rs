@@ -1,4 +1,5 @@
-//! `replicate-contention` and `replicate-balance`: a cluster file system and the processes that copy to it.
+//! `replicate-contention` and `replicate-balance`: a cluster file system and the processes that copy to it. `replicate-real`:
+//! real processes, here.
 //!
 //! The paper is Matsui et al., *Performance Improvement of SONAS Asynchronous Replication by Load Balancing of rsync
 //! Processes* (001). The splits are those that `kura replicate` works with; only the cluster is a model.
@@ -6,6 +7,7 @@
 mod balance;
 mod cluster;
 mod contention;
+mod real;
 #[cfg(test)]
 mod tests;
 mod trees;
@@ -13,6 +15,7 @@ mod trees;
 pub use balance::Balance;
 pub use cluster::Model;
 pub use contention::Contention;
+pub use real::Real;
 
 /// The part of one of the paper's numbers that ours may be away from it.
 const NEAR: f64 = 0.1;

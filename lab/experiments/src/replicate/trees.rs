@@ -30,6 +30,11 @@ impl Tree {
             .collect()
     }
 
+    /// Paths and sizes.
+    pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.files.iter().map(|(path, size_bytes, _)| (path.as_str(), *size_bytes))
+    }
+
     /// All bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|(_, size_bytes, _)| size_bytes).sum()

@@ -1,0 +1,216 @@
+//! Copies of trees whose links break, whose workers die, and whose files do not hold still.
+
+use crate::crash::Random;
+use crate::harness::{Home, eventually, fails, ok, tool};
+use crate::link::Link;
+use crate::replicate::{assert_same, grow, noise, run, serve};
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const TOKEN: [&str; 2] = ["--target-token-file", "copies.token"];
+
+#[test]
+fn a_link_may_be_cut_anywhere() {
+    let home = Home::new();
+    let (source, target) = (home.path("source"), home.path("copies/a"));
+    grow(&source);
+    let (_serving, address) = serve(&home, "copies", &[]);
+    // Slow enough that a cut finds it at work: 20 MB a second, 5 ms one way.
+    let link = Link::with(20 << 20, Duration::from_millis(5));
+    link.to.store(address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port"), Ordering::SeqCst);
+    let uri = format!("kura://127.0.0.1:{}/a", link.port);
+    let args = ["source", &*uri, TOKEN[0], TOKEN[1]];
+    let mut random = Random(42);
+    let mut cut = 0;
+    for round in 0..8 {
+        fs::write(source.join("large"), noise(6_000_000, round + 1)).expect("a large file");
+        fs::write(source.join(format!("d/round{round}")), noise(70_000, round + 1)).expect("a file");
+        if round == 3 {
+            fs::remove_dir_all(source.join("goes")).expect("a directory");
+        }
+        link.left_bytes.store(random.below(8 << 20), Ordering::SeqCst);
+        let output = home.kura(&[&["replicate", "run"], &args[..]].concat()).output().expect("kura");
+        link.left_bytes.store(u64::MAX, Ordering::SeqCst);
+        if !output.status.success() {
+            let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(complaint.contains("the target kura://") && complaint.lines().count() == 1, "{complaint}");
+            cut += 1;
+        }
+    }
+    assert!(cut > 3, "only {cut} of 8 runs were cut off");
+    assert_eq!(run(&home, &args)["is_complete"], true);
+    assert_same(&source, &target);
+    let verified = home.ok(&[&["replicate", "verify"], &args[..]].concat());
+    assert!(verified.contains("nothing differs"), "{verified}");
+}
+
+/// A run under way; its complaint is awaited.
+fn begin(home: &Home, args: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kura"));
+    command.args(["replicate", "run"]).args(args).current_dir(home.path("."));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("kura")
+}
+
+#[test]
+fn a_worker_that_is_killed_leaves_its_work_to_others() {
+    let home = Home::new();
+    let source = home.path("source");
+    grow(&source);
+    // So much that it is worth several processes.
+    for index in 0..12 {
+        fs::write(source.join(format!("d/more{index}")), noise(20_000_000, index + 1)).expect("a file");
+    }
+    let slow = ["source", "target", "--with", "rsync", "--workers", "2", "--bandwidth", "60M"];
+    let running = begin(&home, &slow);
+    let mut workers = Vec::new();
+    eventually(Duration::from_secs(30), "two workers work", || {
+        let found = tool("pgrep").args(["-x", "rsync", "-P", &running.id().to_string()]).output().expect("pgrep");
+        workers = String::from_utf8_lossy(&found.stdout).lines().map(str::to_owned).collect();
+        workers.len() == 2
+    });
+    ok(tool("kill").args(["-KILL", &workers[1]]));
+    let output = running.wait_with_output().expect("the run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_same(&source, &home.path("target"));
+}
+
+#[test]
+fn what_a_run_has_left_that_was_cut_off_goes_with_what_it_was_of() {
+    let home = Home::new();
+    let (source, target) = (home.path("source"), home.path("target"));
+    fs::create_dir_all(source.join("log/old")).expect("directories");
+    for name in ["log/rotates", "log/vanishes", "log/old/with-its-directory"] {
+        fs::write(source.join(name), noise(4_000_000, 3)).expect("a large file");
+    }
+    let mut cut = begin(&home, &["source", "target", "--bandwidth", "4M"]);
+    let left = || ok(tool("find").arg(&target).args(["-name", ".~kura~*"]));
+    eventually(Duration::from_secs(30), "three files are under way", || target.exists() && left().lines().count() >= 3);
+    cut.kill().and_then(|()| cut.wait()).expect("the killed run");
+    assert!(left().lines().count() >= 3, "{}", left());
+    fs::write(source.join("log/rotates"), "small").expect("a small file");
+    fs::remove_file(source.join("log/vanishes")).expect("a file");
+    fs::remove_dir_all(source.join("log/old")).expect("a directory");
+    assert_eq!(run(&home, &["source", "target"])["is_complete"], true);
+    assert_same(&source, &target);
+}
+
+/// What happens to files between the scan and their turn.
+fn disturb(source: &Path, secret: &Path) {
+    fs::remove_file(source.join("vanishes")).expect("a file");
+    File::options().write(true).open(source.join("shrinks")).and_then(|file| file.set_len(10)).expect("a file");
+    fs::write(source.join("grows"), noise(300_000, 9)).expect("a file");
+    fs::remove_dir_all(source.join("directory")).expect("a directory");
+    fs::write(source.join("directory"), "a file").expect("a file");
+    fs::remove_file(source.join("pipe")).expect("a file");
+    ok(tool("mkfifo").arg(source.join("pipe")));
+    fs::remove_file(source.join("link")).expect("a file");
+    symlink(secret, source.join("link")).expect("a link");
+    // A directory on the way becomes a link to where the same names are.
+    fs::rename(source.join("way"), source.join("away")).expect("a directory");
+    symlink(secret.with_file_name("elsewhere"), source.join("way")).expect("a link");
+}
+
+#[test]
+fn files_that_change_under_the_scan_are_told_and_nothing_leads_elsewhere() {
+    let home = Home::new();
+    let (source, target, secret) = (home.path("source"), home.path("target"), home.path("secret"));
+    for directory in ["source/directory", "source/way/in", "elsewhere/in"] {
+        fs::create_dir_all(home.path(directory)).expect("a directory");
+    }
+    fs::write(&secret, noise(1000, 5)).expect("a secret");
+    fs::write(home.path("elsewhere/in/file"), noise(1000, 5)).expect("a secret");
+    let changing = ["vanishes", "shrinks", "grows", "directory/inner", "pipe", "link", "way/in/file"];
+    for name in changing {
+        fs::write(source.join(name), noise(1000, 1)).expect("a file");
+    }
+    fs::write(source.join("first"), noise(8_000_000, 2)).expect("a large file, the first to go");
+    fs::write(source.join("still"), noise(1000, 2)).expect("a file");
+    let running = begin(&home, &["source", "target", "--workers", "1", "--bandwidth", "4M"]);
+    eventually(Duration::from_secs(30), "the first file is under way", || {
+        target.exists() && !ok(tool("find").arg(&target).args(["-name", ".~kura~*"])).is_empty()
+    });
+    disturb(&source, &secret);
+    let output = running.wait_with_output().expect("the run");
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && complaint.contains("10 not copied, listed in "), "{complaint}");
+    let list = complaint.split("listed in ").nth(1).expect("a list").trim();
+    let list = fs::read_to_string(home.path(list)).expect("the list");
+    for name in changing {
+        assert!(list.contains(&format!("\"{name}\"")) && !target.join(name).exists(), "{name}: {list}");
+    }
+    // Nor can it be told what became of the directories themselves.
+    assert!(["directory", "way", "way/in"].iter().all(|name| list.contains(&format!("\"{name}\""))), "{list}");
+    assert!(target.join("first").exists() && target.join("still").exists());
+    assert_eq!(run(&home, &["source", "target"])["is_complete"], true);
+    assert_same(&source, &target);
+}
+
+#[test]
+fn whoever_is_not_root_changes_what_they_may_and_is_told_the_rest() {
+    let home = Home::new();
+    let (source, target) = (home.path("source"), home.path("target"));
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+    for directory in ["modules/a/b", "modules/gone/inner", "closed"] {
+        fs::create_dir_all(source.join(directory)).expect("directories");
+    }
+    for name in ["modules/a/file", "modules/a/b/file", "modules/gone/inner/file", "closed/file", "unread"] {
+        fs::write(source.join(name), noise(2000, 1)).expect("a file");
+    }
+    let shut = || {
+        for name in ["modules/a/b", "modules/a", "modules"] {
+            mode(&source.join(name), 0o555);
+        }
+    };
+    mode(&source.join("modules/gone/inner"), 0o555);
+    mode(&source.join("modules/gone"), 0o555);
+    mode(&source.join("closed"), 0);
+    mode(&source.join("unread"), 0);
+    shut();
+    // The owner, and no privileges: permissions count.
+    let bare = |args: &[&str]| {
+        let mut command = tool("setpriv");
+        command.args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_kura"), "replicate", "run"]);
+        command.args(args).current_dir(home.path("."));
+        command
+    };
+    let complaint = fails(&mut bare(&["source", "target"]));
+    assert!(complaint.contains("closed: source: Permission denied"), "{complaint}");
+    assert!(complaint.contains("2 not copied"), "{complaint}");
+    mode(&source.join("closed"), 0o755);
+    mode(&source.join("unread"), 0o644);
+    // Directories that nobody may write to change all the same, here and there.
+    mode(&source.join("modules/a"), 0o755);
+    fs::write(source.join("modules/a/new"), "x").expect("a file");
+    fs::remove_file(source.join("modules/a/file")).expect("a file");
+    fs::create_dir(source.join("modules/a/c")).expect("a directory");
+    fs::remove_dir_all(source.join("modules/gone")).expect("a directory");
+    shut();
+    ok(&mut bare(&["source", "target"]));
+    assert_same(&source, &target);
+}
+
+#[test]
+fn a_name_that_leads_out_of_what_is_served_opens_nothing() {
+    let home = Home::new();
+    fs::create_dir_all(home.path("source/d")).expect("directories");
+    fs::create_dir_all(home.path("outside")).expect("a directory");
+    symlink(home.path("outside"), home.path("source/out")).expect("a link");
+    symlink(home.path("outside"), home.path("source/d/out")).expect("a link");
+    let (_serving, address) = serve(&home, "copies", &[]);
+    run(&home, &["source", &format!("{address}/a"), TOKEN[0], TOKEN[1]]);
+    for path in ["a/out", "a/out/copy", "a/d/out/copy"] {
+        let uri = format!("{address}/{path}");
+        let complaint = fails(&mut home.kura(&["replicate", "run", "source", &uri, TOKEN[0], TOKEN[1]]));
+        assert!(complaint.contains("a link leads there") && complaint.lines().count() == 1, "{complaint}");
+    }
+    assert_eq!(fs::read_dir(home.path("outside")).expect("a directory").count(), 0);
+    // Nor is it a link that says whose copy it is.
+    fs::remove_file(home.path("copies/a/.kura-replica")).expect("the marker");
+    symlink(home.path("copies.token"), home.path("copies/a/.kura-replica")).expect("a link");
+    let complaint = fails(&mut home.kura(&["replicate", "run", "source", &format!("{address}/a"), TOKEN[0], TOKEN[1]]));
+    assert!(complaint.contains("symbolic links") && complaint.lines().count() == 1, "{complaint}");
+}

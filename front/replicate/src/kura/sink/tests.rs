@@ -1,0 +1,87 @@
+use super::*;
+use crate::tree::Time;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+/// A copy, and beside it a file that is none of its.
+fn beside() -> (tempfile::TempDir, Sink, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "secret").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let sink = Sink::open(&folder.path().join("copy")).unwrap();
+    (folder, sink, secret)
+}
+
+const META: Meta = Meta { mode: 0o666, uid: 7, gid: 7, modified: Time { s: 5, ns: 0 } };
+
+fn entry<'a>(name: &'a [u8], kind: Kind, contents: Option<&'a [u8]>) -> Small<'a> {
+    Small { name, kind, meta: META, attributes: Vec::new(), contents: contents.map(Into::into) }
+}
+
+#[test]
+fn nothing_that_is_asked_for_leads_out_of_the_copy() {
+    use std::os::unix::ffi::OsStrExt;
+    let (folder, mut sink, secret) = beside();
+    let (to, up) = (secret.as_os_str().as_bytes().to_vec(), folder.path().as_os_str().as_bytes().to_vec());
+    let links = vec![entry(b"link", Kind::Symlink, Some(&to)), entry(b"up", Kind::Symlink, Some(&up))];
+    assert_eq!(sink.handle(Request::Batch { directory: b"", files: links }), Reply::Done(Vec::new()));
+    let at = |path| At { path, in_place: true };
+    let bytes = || b"mine"[..].into();
+    let asked = [
+        Request::Batch { directory: b"", files: vec![entry(b"link", Kind::File, None)] },
+        Request::Batch { directory: b"up", files: vec![entry(b"secret", Kind::File, Some(b"mine"))] },
+        Request::Batch { directory: b"", files: vec![entry(b"../secret", Kind::File, Some(b"mine"))] },
+        Request::Touch(vec![(b"link", META, Vec::new())]),
+        Request::Touch(vec![(b"up/secret", META, Vec::new())]),
+        Request::Data { at: at(b"link"), offset: 0, bytes: bytes() },
+        Request::Data { at: at(b"up/secret"), offset: 0, bytes: bytes() },
+        Request::Data { at: at(b"d/../../secret"), offset: 0, bytes: bytes() },
+        Request::Hole { at: at(b"link"), offset: 0, length: 3 },
+        Request::Finish { at: at(b"up/secret"), meta: META, attributes: Vec::new() },
+        Request::Links(vec![(b"hard", b"up/secret")]),
+        Request::Delete(vec![(b"../secret", false)]),
+        Request::Directories(vec![(b"up/more", META)]),
+    ];
+    for request in asked {
+        let text = format!("{request:?}");
+        let Reply::Done(failures) = sink.handle(request) else { panic!("{text}") };
+        assert_eq!(failures.len(), 1, "{text}");
+    }
+    // What is deleted is the link, not what it leads to; nor is a directory gone through that is a link.
+    sink.handle(Request::Delete(vec![(b"up", true), (b"up/secret", false), (b"link", false)]));
+    let Reply::Bytes(sums) = sink.handle(Request::Digests(vec![b"up/secret"])) else { panic!() };
+    assert_eq!(sums, [0; 16]);
+    let is = std::fs::metadata(&secret).unwrap();
+    assert_eq!((is.mode() & 0o7777, is.nlink(), is.mtime() == 5), (0o600, 1, false));
+    assert_eq!(std::fs::read(&secret).unwrap(), b"secret");
+}
+
+#[test]
+fn what_no_message_holds_is_not_summed() {
+    let (_folder, mut sink, _) = beside();
+    let at = At { path: b"large", in_place: true };
+    sink.handle(Request::Prepare(vec![(at, 1 << 20)]));
+    let mut sums =
+        |block, ranges: &[(u64, u64)]| sink.handle(Request::Sums { at, seed: 1, block, ranges: ranges.to_vec() });
+    assert!(matches!(sums(4096, &[(0, 8192)]), Reply::Bytes(sums) if sums.len() == 32));
+    for (block, range) in [(1, (0, u64::MAX)), (4096, (u64::MAX - 1, 4096)), (0, (0, 4096)), (64, (0, 1 << 40))] {
+        assert!(matches!(sums(block, &[range]), Reply::Done(failures) if failures.len() == 1), "{block} {range:?}");
+    }
+}
+
+#[test]
+fn what_is_not_whole_goes_unless_a_run_goes_on_with_it() {
+    let (folder, mut sink, _) = beside();
+    let at = |path| At { path, in_place: false };
+    sink.handle(Request::Directories(vec![(b"d", META)]));
+    sink.handle(Request::Prepare(vec![(at(b"d/goes-on"), 1 << 20), (at(b"d/is-left"), 1 << 20)]));
+    sink.handle(Request::Touch(vec![(b"d", META, Vec::new())]));
+    let directory = folder.path().join("copy/d");
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 2);
+    assert_eq!(sink.handle(Request::Sweep(vec![b"d/goes-on"])), Reply::Done(Vec::new()));
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
+    assert_eq!(std::fs::metadata(&directory).unwrap().mtime(), META.modified.s);
+    let finish = Request::Finish { at: at(b"d/goes-on"), meta: META, attributes: Vec::new() };
+    assert_eq!(sink.handle(finish), Reply::Done(Vec::new()));
+    assert_eq!(std::fs::metadata(directory.join("goes-on")).unwrap().len(), 1 << 20);
+}
