@@ -109,7 +109,6 @@ async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
             client.replace_disk(disk, &new).await?;
             leave(client, out, leaving, !no_wait).await
         }
-        DiskCommand::Rejoin { disk, dry_run } => rejoin(client, out, disk, dry_run).await,
         DiskCommand::Fail { disk: id, dry_run } => {
             if dry_run {
                 client.trial().fail_disk(id).await?;
@@ -128,21 +127,6 @@ async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
             })
         }
     }
-}
-
-async fn rejoin(client: &Client, out: Out, id: u16, dry_run: bool) -> Result<()> {
-    let disk = known_disk(client, id).await?;
-    if dry_run {
-        client.trial().rejoin_disk(id).await?;
-    } else {
-        client.rejoin_disk(id).await?;
-    }
-    out.show(&Deed { dry_run, of: &disk }, |Deed { of: Disk { path, .. }, .. }| {
-        let (would, comes) = if dry_run { ("would take", "would be") } else { ("took", "is") };
-        format!(
-            "{would} {path} into the pool as a new disk; what disk {id} held {comes} rebuilt, and its number leaves"
-        )
-    })
 }
 
 async fn known_disk(client: &Client, id: u16) -> Result<Disk> {

@@ -232,12 +232,6 @@ impl Client {
         self.send(Method::POST, &format!("/api/v1/disks/{id}/replace"), new).await
     }
 
-    /// Takes a disk that is out of service and works back into the pool.
-    pub async fn rejoin_disk(&self, id: u16) -> Result<()> {
-        self.request(Method::POST, &format!("/api/v1/disks/{id}/rejoin"), None).await?;
-        Ok(())
-    }
-
     /// Marks a disk as failed.
     pub async fn fail_disk(&self, id: u16) -> Result<()> {
         self.request(Method::POST, &format!("/api/v1/disks/{id}/fail"), None).await?;

@@ -136,7 +136,6 @@ impl From<engine::DiskInfo> for Disk {
             unwanted_bytes: info.unwanted_bytes,
             lost_bytes: info.lost_bytes,
             stalled: info.stalled,
-            is_back: info.is_back,
             journals: info.journals,
             io_errors: info.io_errors,
             checksum_errors: info.checksum_errors,
@@ -275,7 +274,6 @@ impl Disk {
         let Self { id, path, .. } = self;
         match self.state {
             DiskState::Missing => Some(format!("disk {id} ({path}) is missing: {}", self.left())),
-            DiskState::Failed if self.is_back => Some(format!("disk {id} ({path}) was missing: {}", self.left())),
             DiskState::Failed => Some(format!("disk {id} ({path}) has failed: {}", self.left())),
             DiskState::Leaving => Some(format!("disk {id} ({path}) leaves the pool: {}", self.left())),
             DiskState::Healthy if self.checksum_errors > 0 => {

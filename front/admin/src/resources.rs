@@ -163,7 +163,7 @@ pub enum DiskClass {
 pub enum DiskState {
     /// In use.
     Healthy,
-    /// Failed by errors, by hand, or because it was missing at an earlier start: not used until it joins again.
+    /// Failed by errors or by hand: not used until it is replaced.
     Failed,
     /// Not found when the pool was opened.
     Missing,
@@ -197,9 +197,6 @@ pub struct Disk {
     /// Why nothing is moved just now, while that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
-    /// True when it failed only because it was missing at an earlier start, and is here again.
-    #[serde(default)]
-    pub is_back: bool,
     /// Journals that lie on it.
     pub journals: u16,
     /// I/O errors since the start.

@@ -70,7 +70,6 @@ const ROUTES: &[&str] = &[
     "POST /api/v1/controllers/{id}/resume",
     "POST /api/v1/disks",
     "POST /api/v1/disks/{id}/fail",
-    "POST /api/v1/disks/{id}/rejoin",
     "POST /api/v1/disks/{id}/remove",
     "POST /api/v1/disks/{id}/replace",
     "POST /api/v1/keys",

@@ -113,19 +113,6 @@ pub enum DiskCommand {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Take a failed disk back that works after all; what it held is copied anew from the others
-    #[command(
-        after_help = "For a disk that was failed by hand, or by a loose cable. One that was only missing at a start joins again by \
-                      itself when it is back at another one. What is on it is out of date: it gets a new number, and all that \
-                      the old number held is rebuilt."
-    )]
-    Rejoin {
-        /// The disk's number, as listed
-        disk: u16,
-        /// Only say what would happen
-        #[arg(long)]
-        dry_run: bool,
-    },
     /// Remove a disk from the pool; what it holds moves to the others first
     #[command(after_help = "The disk may be working, failed or missing. The move continues after a server restart.")]
     Remove {

@@ -43,11 +43,6 @@ impl Trial {
         self.ask(Method::POST, &format!("/api/v1/disks/{id}/fail"), &()).await
     }
 
-    /// Refused as [`Client::rejoin_disk`] is.
-    pub async fn rejoin_disk(&self, id: u16) -> Result<()> {
-        self.ask(Method::POST, &format!("/api/v1/disks/{id}/rejoin"), &()).await
-    }
-
     /// Refused as [`Client::remove_disk`] is.
     pub async fn remove_disk(&self, id: u16) -> Result<()> {
         self.ask(Method::POST, &format!("/api/v1/disks/{id}/remove"), &()).await

@@ -151,7 +151,6 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(pool::pool))
         .routes(routes!(pool::disks, pool::add_disk))
         .routes(routes!(pool::fail_disk))
-        .routes(routes!(pool::rejoin_disk))
         .routes(routes!(pool::remove_disk))
         .routes(routes!(pool::replace_disk))
         .routes(routes!(pool::controllers))

@@ -41,7 +41,7 @@ pub(super) async fn add_disk(
     Ok((StatusCode::CREATED, Json(door.add_disk(new?.0).await?)))
 }
 
-/// Marks a disk as failed: it is not used until it is replaced, or joins again.
+/// Marks a disk as failed: it is not used until it is replaced.
 #[utoipa::path(post, path = "/api/v1/disks/{id}/fail", tag = "pool",
     params(
         ("id" = u16, Path, description = "The disk's number"),
@@ -63,34 +63,6 @@ pub(super) async fn fail_disk(
     }
     door.admin.node.fail_disk(DeviceId(id)).await?;
     tracing::warn!(disk = id, "disk failed by hand");
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// Takes a disk that is out of service and works back into the pool. What it holds is out of date and counts for nothing: it
-/// becomes a new disk of the pool, and its old number leaves. Refused where it has the only copy of something.
-#[utoipa::path(post, path = "/api/v1/disks/{id}/rejoin", tag = "pool",
-    params(
-        ("id" = u16, Path, description = "The disk's number"),
-        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
-    ),
-    responses(
-        (status = 204, description = "It is in use, under a new number"),
-        (status = "default", description = "What went wrong", body = Problem),
-    ))]
-pub(super) async fn rejoin_disk(
-    State(door): Shared,
-    id: Result<Path<u16>, PathRejection>,
-    trial: IsTrial,
-) -> Result<StatusCode, Problem> {
-    let (id, node) = (id?.0, &door.admin.node);
-    if trial?.dry_run {
-        node.check_rejoin_disk(DeviceId(id)).await?;
-        return Ok(StatusCode::NO_CONTENT);
-    }
-    let uuid = Uuid::new_v4();
-    let disk = node.rejoin_disk(DeviceId(id), *uuid.as_bytes()).await?;
-    tracing::info!(disk = disk.id, was = id, path = disk.path, "disk joins again");
-    door.ask_host(move |host| host.remember(uuid, &disk.path)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
