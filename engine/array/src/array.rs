@@ -71,11 +71,6 @@ impl Member {
     /// Closes it: it has left the pool.
     pub fn let_go(&self) {
         self.gone.set(true);
-        self.close();
-    }
-
-    /// Closes it: it is away from now on.
-    pub fn close(&self) {
         self.failed.set(true);
         self.device.borrow_mut().take();
     }

@@ -5,8 +5,7 @@
 //!  16  pool UUID  32  generation u64  40  id u16  42  controllers u16  44  members u16  46  zero u16
 //!  48  extent bytes u64  56  pages at u64  64  extents at u64  72  extents u32  76  zero u32
 //!  80  tables bytes u64  88  ring bytes u64
-//!  96  members: UUID, class u8, journal u8 (0 none, 1 + copy), gone u8,
-//!      past u8 (0 none, 1 missed, 2 retired), extents u32 each
+//!  96  members: UUID, class u8, journal u8 (0 none, 1 + copy), gone u8, zero u8, extents u32 each
 //! ```
 //! Two copies, at 0 and 4096; the generation says which one is written next and which one counts.
 
@@ -37,18 +36,6 @@ pub struct JournalPart {
     pub ring_bytes: u64,
 }
 
-/// What the labels remember of a disk that is out of service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Past {
-    /// Nothing.
-    #[default]
-    None,
-    /// It was taken out of service for no other reason than that it was not there at a start.
-    Missed,
-    /// It has joined again under another number: this one is forgotten as soon as nothing lies there any more.
-    Retired,
-}
-
 /// A disk of the pool as every label knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelMember {
@@ -60,8 +47,6 @@ pub struct LabelMember {
     pub journal: Option<u8>,
     /// True when it has left the pool: its number is never used again.
     pub gone: bool,
-    /// Why it is out of service, where that matters later.
-    pub past: Past,
     /// Extents on it.
     pub extents: u32,
 }
@@ -112,12 +97,7 @@ impl Label {
                 Class::Slow => 1,
             };
             let journal = member.journal.map_or(0, |copy| copy + 1);
-            let past = match member.past {
-                Past::None => 0,
-                Past::Missed => 1,
-                Past::Retired => 2,
-            };
-            out.bytes(&member.uuid).u8(class).u8(journal).u8(u8::from(member.gone)).u8(past).u32(member.extents);
+            out.bytes(&member.uuid).u8(class).u8(journal).u8(u8::from(member.gone)).u8(0).u32(member.extents);
         }
         out.pad_to(BLOCK_BYTES);
         out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
@@ -146,13 +126,8 @@ impl Label {
         for _ in 0..count {
             let uuid = reader.array()?;
             let class = if reader.u8()? == 0 { Class::Fast } else { Class::Slow };
-            let (journal, gone) = (reader.u8()?.checked_sub(1), reader.u8()? != 0);
-            let past = match reader.u8()? {
-                0 => Past::None,
-                1 => Past::Missed,
-                _ => Past::Retired,
-            };
-            members.push(LabelMember { uuid, class, journal, gone, past, extents: reader.u32()? });
+            let (journal, gone, _) = (reader.u8()?.checked_sub(1), reader.u8()? != 0, reader.u8()?);
+            members.push(LabelMember { uuid, class, journal, gone, extents: reader.u32()? });
         }
         if usize::from(id.0) >= members.len() {
             return Err(Error::corrupt(format!("the disk's label says it is disk {} of {count}", id.0)));

@@ -35,7 +35,7 @@ mod tests;
 
 pub use array::{Agreement, Array, Counters, Failure, Found, Member, Site, Verified};
 pub use fast::{Blocks, FastPage};
-pub use label::{Class, JournalPart, Label, LabelMember, Past, has_label, read_label, wipe_label, write_label};
+pub use label::{Class, JournalPart, Label, LabelMember, has_label, read_label, wipe_label, write_label};
 pub use layout::{Layout, Piece, Place, Places, Shape, Shelf};
 pub use page::{Page, PageOwner};
 pub use plan::Plan;

@@ -1,8 +1,8 @@
 //! The array alone, on simulated disks.
 
 use crate::{
-    Array, Class, JournalPart, Label, LabelMember, Member, Page, PageOwner, Past, Place, Places, Plan, Shape, Shelf,
-    Site, Urgency, read_label, write_label,
+    Array, Class, JournalPart, Label, LabelMember, Member, Page, PageOwner, Place, Places, Plan, Shape, Shelf, Site,
+    Urgency, read_label, write_label,
 };
 use kura_block::{BLOCK_BYTES, Block, Buf, Bufs, Checksum, DeviceId, ExtentId, Kind};
 use kura_sim::{DiskSpec, FaultKind, Place as Where, Sim, SimDisk};
@@ -133,7 +133,6 @@ fn labels_come_back_and_the_newer_good_one_counts() {
         class: Class::Slow,
         journal: (id == 0).then_some(1),
         gone: id == 1,
-        past: [Past::None, Past::Missed, Past::Retired][usize::from(id)],
         extents: 5,
     };
     let mut label = Label {

@@ -5,7 +5,7 @@ use crate::moving::{Ferry, Harbour};
 use crate::patient::Patient;
 use crate::pool::{Found, assemble};
 use crate::recording::{Recorder, Ring, Tap};
-use kura_array::{Array, Label, Member, Past, read_label};
+use kura_array::{Array, Label, Member, read_label};
 use kura_block::{Block, ControllerId, DeviceId, Error, Result, Runtime};
 use kura_journal::Limits;
 use kura_volume::{Held, HeldWrites, Parts, Replayed, Settings, SharedPool, Store, Volume, VolumeStatus};
@@ -54,8 +54,6 @@ pub struct Controller {
 pub(crate) struct PoolFacts {
     pub label: Label,
     pub found: Vec<Option<Found>>,
-    /// Disks whose label was older than others' when they were found.
-    pub behind: Vec<DeviceId>,
 }
 
 /// Opens disks that are not waited for longer than `limit`.
@@ -110,7 +108,7 @@ impl Controller {
             degraded: config.degraded,
         };
         let (store, replayed) = Store::recover(parts).await?;
-        let pool = RefCell::new(PoolFacts { label: pool.label, found: pool.found, behind: pool.behind });
+        let pool = RefCell::new(PoolFacts { label: pool.label, found: pool.found });
         Ok(Rc::new(Self {
             id,
             runtime,
@@ -269,7 +267,7 @@ impl Controller {
         let pool = self.pool.borrow();
         let at = usize::from(member.id.0);
         let (label, found) = (&pool.label.members[at], pool.found[at].as_ref());
-        let leaving = label.past == Past::Retired || self.store.leaving_disks().contains(&member.id);
+        let leaving = self.store.leaving_disks().contains(&member.id);
         let state = match (member.is_away(), member.works()) {
             _ if leaving => DiskState::Leaving,
             (true, _) => DiskState::Missing,
@@ -290,7 +288,6 @@ impl Controller {
             lost_bytes: unwanted.map_or(0, |held| held.lost * member.plan.extent_bytes),
             stalled: unwanted.and_then(|_| self.store.rebuild_stalled()).map(|error| error.to_string()),
             takes_data: self.store.data_disks().contains(&member.id),
-            is_back: state == DiskState::Failed && label.past == Past::Missed,
             journals: if label.journal.is_some() { pool.label.controllers } else { 0 },
             io_errors: counters.io_errors,
             checksum_errors: counters.checksum_errors,

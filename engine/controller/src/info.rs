@@ -37,7 +37,7 @@ pub struct VolumeInfo {
 pub enum DiskState {
     /// In use.
     Healthy,
-    /// Failed by errors, by hand, or because it was missing at an earlier start: not used until it joins again.
+    /// Failed by errors or by hand: not used until it is replaced.
     Failed,
     /// Not found when the pool was opened.
     Missing,
@@ -70,8 +70,6 @@ pub struct DiskInfo {
     pub lost_bytes: u64,
     /// Why the rebuild does not go on, while that is so.
     pub stalled: Option<String>,
-    /// True when it failed only because it was missing at an earlier start, and is here again.
-    pub is_back: bool,
     /// True when it takes volumes' data now.
     pub takes_data: bool,
     /// Journals that lie on it.

@@ -20,7 +20,6 @@ mod node;
 mod patient;
 mod pool;
 mod recording;
-mod rejoin;
 mod snapshot;
 mod tiering;
 

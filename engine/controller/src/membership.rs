@@ -12,8 +12,8 @@
 use crate::info::{DiskInfo, DiskState};
 use crate::pool::JOURNAL_COPIES;
 use crate::{Controller, Node};
-use kura_array::{Class, Label, LabelMember, Member, Past, Plan, read_label, wipe_label, write_label};
-use kura_block::{Block, DeviceId, Error, Local, Result};
+use kura_array::{Class, Label, LabelMember, Member, Plan, read_label, wipe_label, write_label};
+use kura_block::{DeviceId, Error, Local, Result};
 use kura_journal::{JournalCopy, Shape};
 use kura_volume::JournalPlace;
 use std::rc::Rc;
@@ -54,23 +54,10 @@ impl Controller {
                 "{path}: carries a kura label already: wipe it first if its pool is gone"
             )));
         }
-        self.label_member((path, device), class, uuid, |_| {}).await
-    }
-
-    /// Labels a disk as a new member, and changes what the labels say of the others at the same time.
-    pub(crate) async fn label_member(
-        &self,
-        (path, device): (&str, Rc<dyn Block>),
-        class: Class,
-        uuid: [u8; 16],
-        change: impl FnOnce(&mut [LabelMember]),
-    ) -> Result<DeviceId> {
         let mut label = self.pool.borrow().label.clone();
         let plan = Self::plan(&label, path, class, device.geometry().size_bytes)?;
         let id = DeviceId(label.members.len() as u16);
-        change(&mut label.members);
-        let past = Past::None;
-        label.members.push(LabelMember { uuid, class, journal: None, gone: false, past, extents: plan.extents });
+        label.members.push(LabelMember { uuid, class, journal: None, gone: false, extents: plan.extents });
         label.generation = self.next_generation();
         write_label(&*device, &Label { id, plan, ..label.clone() }).await?;
         self.write_labels(&label).await?;
@@ -364,7 +351,7 @@ impl Node {
         self.relabel(move |members| members[usize::from(disk.0)].journal = None).await
     }
 
-    pub(crate) async fn relabel(&self, change: impl FnOnce(&mut [LabelMember]) + Send + 'static) -> Result<()> {
+    async fn relabel(&self, change: impl FnOnce(&mut [LabelMember]) + Send + 'static) -> Result<()> {
         let label = self.first(move |controller| Box::pin(async move { controller.relabel(change).await })).await?;
         self.ask_all(move |controller| {
             controller.relabelled(&label);
@@ -375,7 +362,7 @@ impl Node {
     }
 
     /// Asks the first controller, which alone changes labels.
-    pub(crate) async fn first<T: Send + 'static>(
+    async fn first<T: Send + 'static>(
         &self,
         ask: impl FnOnce(Rc<Controller>) -> Local<'static, Result<T>> + Send + 'static,
     ) -> Result<T> {

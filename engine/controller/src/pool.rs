@@ -2,7 +2,7 @@
 
 use crate::Opener;
 use futures::future::try_join_all;
-use kura_array::{Class, JournalPart, Label, LabelMember, Member, Past, Plan, read_label, write_label};
+use kura_array::{Class, JournalPart, Label, LabelMember, Member, Plan, read_label, write_label};
 use kura_block::{Block, DeviceId, Error, Result};
 use kura_journal::{Identity, JournalCopy, Shape};
 use kura_volume::JournalPlace;
@@ -120,7 +120,6 @@ pub async fn format(disks: &[NewDisk], spec: &PoolSpec) -> Result<()> {
             class: disk.class,
             journal: carriers.iter().position(|carrier| *carrier == id).map(|copy| copy as u8),
             gone: false,
-            past: Past::None,
             extents: plans[id].extents,
         })
         .collect();
@@ -200,9 +199,7 @@ pub async fn survey(paths: &[String], opener: &Opener) -> Result<FoundPool> {
         found.push((path.clone(), device));
     }
     let Assembled { label, found, .. } = assemble(found).await?;
-    // A number that is retired is no disk that could be missing.
-    let counts = |member: &LabelMember| !member.gone && member.past != Past::Retired;
-    let disks = label.members.iter().zip(found).enumerate().filter(|(_, (member, _))| counts(member));
+    let disks = label.members.iter().zip(found).enumerate().filter(|(_, (member, _))| !member.gone);
     let disks = disks.map(|(id, (member, found))| FoundDisk {
         id: id as u16,
         uuid: member.uuid,
@@ -220,8 +217,6 @@ pub(crate) struct Assembled {
     pub label: Label,
     /// Where each member was found, by id; `None` when it is away.
     pub found: Vec<Option<Found>>,
-    /// Disks that were found and have an older label.
-    pub behind: Vec<DeviceId>,
     /// What lies where on each member, by id.
     plans: Vec<Plan>,
 }
@@ -270,9 +265,7 @@ pub(crate) async fn assemble(found: Vec<Found>) -> Result<Assembled> {
         return Err(strangers.swap_remove(0));
     }
     let label = newest.ok_or_else(|| Error::invalid("a pool without disks: give at least one"))?;
-    let behind = labels.iter().filter(|(_, (found, _))| found.generation < label.generation).map(|(id, _)| *id);
-    let behind = behind.collect();
-    let mut assembled = Assembled { found: Vec::new(), behind, plans: Vec::new(), label };
+    let mut assembled = Assembled { found: Vec::new(), plans: Vec::new(), label };
     for (id, member) in assembled.label.members.iter().enumerate() {
         let here = labels.remove(&DeviceId(id as u16)).filter(|(label, _)| label.own().uuid == member.uuid);
         let away = Plan { extents: member.extents, ..assembled.label.plan };

@@ -162,7 +162,6 @@ impl Inner {
             destager: Notify::new(),
             checkpointer: Notify::new(),
             rebuilder: Notify::new(),
-            missed: RefCell::default(),
             rebuild_stalled: RefCell::new(None),
             cramped: Cell::new(false),
             room: Notify::new(),
@@ -377,9 +376,6 @@ impl Inner {
         self.tables_changed.set(true);
         // Only now: nothing is written to the disks before it is sure that the log may be used, and is durable.
         self.resync(resync).await?;
-        let known = self.tables.borrow().failed.clone();
-        let missed = away.iter().filter(|away| away.is_away() && !known.contains(&away.id));
-        self.missed.replace(missed.map(|away| away.id).collect());
         for member in away {
             self.fail_disk(member.id).await?;
         }
