@@ -195,13 +195,11 @@ impl Inner {
         if done.is_ok() && !matches!(flight.to, Destination::Fast(_)) {
             self.came_home(&flight).await;
         }
-        let mut given_up = false;
         {
             let mut dirty = flight.volume.dirty.borrow_mut();
             for (block, version, checksum) in &flight.blocks {
                 let Some(entry) = dirty.get_mut(block) else { continue };
                 entry.in_flight = false;
-                given_up |= entry.data.is_none();
                 if done.is_ok() && !matches!(flight.to, Destination::Hot(_)) {
                     entry.at_rest = Some(*checksum);
                 }
@@ -214,11 +212,10 @@ impl Inner {
                 }
             }
         }
-        let waits = done.err().filter(|_| !given_up);
-        let stalls = waits.is_some();
-        self.stalled.replace(waits);
+        let there = done.is_ok();
+        self.stalled.replace(done.err());
         self.room.notify_waiters();
-        if stalls {
+        if !there {
             self.runtime.sleep(STALLED).await;
         }
     }
@@ -230,11 +227,7 @@ impl Inner {
         let inside = (first % self.array.extent_blocks() as u64) as usize;
         let places = extent.group.places();
         let failures = self.array.write(&places, inside, &flight.data, Urgency::Buffer).await;
-        let landed = self.landed_on(&places, failures).await;
-        if landed.is_err() && !places.iter().any(|place| self.array.works(*place)) {
-            self.give_up_lost(&flight.volume, flight.blocks.iter().map(|(block, ..)| *block));
-        }
-        landed
+        self.landed_on(&places, failures).await
     }
 
     /// What came of a write to copies: an error unless one has it.

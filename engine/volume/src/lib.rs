@@ -30,7 +30,6 @@ mod destage;
 mod extent;
 mod hot;
 mod migrate;
-mod lost;
 mod open;
 mod owner;
 pub mod policy;

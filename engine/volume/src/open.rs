@@ -291,24 +291,16 @@ impl Inner {
         self.tables.borrow().volumes.get(&volume).cloned()
     }
 
-    /// The extent that held a block when the record was written, its page loaded; `None` when it is gone since, or all its
-    /// disks are.
+    /// The extent that held a block when the record was written, its page loaded; `None` when it is gone since.
     pub async fn replayed_extent(&self, volume: &VolumeState, block: u64, lsn: Lsn) -> Result<Option<Rc<Extent>>> {
         let Some(extent) = volume.extent((block / self.array.extent_blocks() as u64) as u32) else { return Ok(None) };
         if extent.owner.born > lsn.0 {
             return Ok(None);
         }
-        if extent.is_loaded() {
-            return Ok(Some(extent));
+        if !extent.is_loaded() {
+            self.load(&extent).await?;
         }
-        match self.load(&extent).await {
-            Ok(()) => Ok(Some(extent)),
-            Err(error) if error.kind() == Kind::Device && !self.array.holds(&extent.group.site()) => {
-                tracing::error!(volume = volume.id, block, %error, "a written block is lost");
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        Ok(Some(extent))
     }
 
     /// A group begins empty; every later record of it is replayed too. Its pages may have been written since: the next

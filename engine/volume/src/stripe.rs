@@ -215,13 +215,7 @@ impl Inner {
         let _lock = StripeLock(self, stripe_id(volume, &flight.extents, stripe));
         let _flying = Flying(self);
         let Some(extent) = flight.extents.first() else { return Ok(()) };
-        let _pins = match self.load_stripe(volume, &flight.extents, stripe).await {
-            Err(error) if !self.array.holds(&extent.group.site()) => {
-                self.give_up_lost(volume, flight.blocks.iter().map(|(block, ..)| *block));
-                return Err(error);
-            }
-            loaded => loaded?,
-        };
+        let _pins = self.load_stripe(volume, &flight.extents, stripe).await?;
         let at = self.stripe_of(extent, stripe);
         let mut rows = self.rows_of(flight, stripe, &at);
         let parity_works = self.array.works(at.place(Slot::Parity));
@@ -230,7 +224,7 @@ impl Inner {
             self.take_raw(&at, &mut rows, urgency).await;
         }
         let solved: Vec<_> = rows.iter().map(|row| row.solve().filter(|_| parity_works)).collect();
-        self.refuse_homeless(volume, stripe, &at, rows.iter().zip(&solved))?;
+        self.refuse_homeless(&at, &rows, &solved)?;
         self.announce(flight, stripe, &rows, &solved).await?;
         loop {
             let failures = self.write_rows(&at, &rows, &solved, urgency).await;
@@ -280,24 +274,20 @@ impl Inner {
         self.read_until_known(at, rows, urgency, Row::reads).await;
     }
 
-    /// Gives up blocks that neither a place nor parity would hold, and refuses the flight that has some.
-    fn refuse_homeless<'a>(
-        &self,
-        volume: &VolumeState,
-        stripe: u64,
-        at: &Stripe,
-        rows: impl Iterator<Item = (&'a StripeRow, &'a Option<Solution>)>,
-    ) -> Result<()> {
-        let works = |column: usize| self.array.works(at.place(Slot::Column(column)));
-        let unsolved = rows.filter(|(_, solution)| solution.is_none()).map(|(row, _)| row);
-        let lost = unsolved.flat_map(|row| bits(row.facts.new).map(move |column| (row.row, column)));
-        let lost: Vec<_> = lost.filter(|(_, column)| !works(*column)).collect();
-        let Some((_, column)) = lost.first() else { return Ok(()) };
-        self.give_up_lost(volume, lost.iter().map(|(row, column)| volume.shape.block_of(stripe, *column, *row)));
-        Err(Error::device(format!(
-            "disk {} is out of service, and so much else of a stripe is lost that no block can be written there",
-            at.place(Slot::Column(*column)).device.0
-        )))
+    /// Refuses blocks that neither a place nor parity would hold.
+    fn refuse_homeless(&self, at: &Stripe, rows: &[StripeRow], solved: &[Option<Solution>]) -> Result<()> {
+        for (row, solution) in rows.iter().zip(solved) {
+            let homeless = |column: &usize| !self.array.works(at.place(Slot::Column(*column)));
+            if solution.is_none()
+                && let Some(column) = bits(row.facts.new).find(homeless)
+            {
+                return Err(Error::device(format!(
+                    "disk {} is out of service, and so much else of a stripe is lost that no block can be written there",
+                    at.place(Slot::Column(column)).device.0
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The rows that a flight writes, with what it writes.

@@ -112,7 +112,6 @@ impl Inner {
                 self.load(unloaded).await?;
                 continue;
             }
-            written.iter().try_for_each(|(state, block)| self.refuse_lost(state, *block, block + 1))?;
             let bytes = Self::bytes_of(2 * (blocks.end - blocks.start));
             if !self.has_room(bytes) {
                 self.make_room(bytes).await?;
