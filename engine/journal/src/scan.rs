@@ -131,11 +131,6 @@ impl Scan {
         self.root.settled
     }
 
-    /// True when copy `index` counts, as far as the log has been read, wherever it is now.
-    pub fn is_live(&self, index: usize) -> bool {
-        self.live_copies & 1 << index != 0
-    }
-
     /// The next entry, or `None` at the log's end.
     ///
     /// Of all entries that could be it the one of the latest epoch is: a recovery that could not read an older one went

@@ -94,8 +94,6 @@ impl Store {
                 inner.replay(record, tables_lsn, &mut resync).await?;
             }
         }
-        // One that was about to join has not failed: it joins again.
-        inner.journal_disks.borrow_mut().retain(|copy, _| scan.is_live(*copy));
         let journal = scan.finish(limits, Rc::clone(&inner.runtime), degraded)?;
         if inner.journal.set(journal).is_err() {
             unreachable!("the journal of a store that recovers is not set yet");
