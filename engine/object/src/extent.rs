@@ -8,6 +8,7 @@
 //! one took the place of, does not pass for the right one.
 
 use crate::known::Extent;
+use crate::recent::STEP_BYTES;
 use kura_block::{BLOCK_BYTES, Block, Buf, BufMut, Bufs, Checksum, Error, Result};
 
 /// Data blocks of an extent at most: as many as one block has room for checksums of.
@@ -19,7 +20,6 @@ const TOGETHER_BYTES: usize = 128 << 10;
 
 /// The extent as it goes to the device, and the CRC of its last block.
 pub(crate) fn encode(data: &Bufs) -> (Bufs, u32) {
-    let blocks = data.len().div_ceil(BLOCK_BYTES);
     let is_aligned = |part: &Buf| {
         part.as_ptr().addr().is_multiple_of(kura_block::PAGE_BYTES) && part.len().is_multiple_of(BLOCK_BYTES)
     };
@@ -36,12 +36,16 @@ pub(crate) fn encode(data: &Bufs) -> (Bufs, u32) {
         data.parts().iter().for_each(&mut note);
         all.append(data.clone());
     } else {
-        let mut copy = BufMut::room(blocks * BLOCK_BYTES);
-        data.copy_to(&mut copy[..data.len()]);
-        copy[data.len()..].fill(0);
-        let copy = copy.freeze();
-        note(&copy);
-        all.push(copy);
+        // In buffers of the size that is kept in memory, or dropped, as one.
+        for begin in (0..data.len()).step_by(STEP_BYTES as usize) {
+            let part = data.slice(begin..data.len().min(begin + STEP_BYTES as usize));
+            let mut copy = BufMut::room(part.len().next_multiple_of(BLOCK_BYTES));
+            part.copy_to(&mut copy[..part.len()]);
+            copy[part.len()..].fill(0);
+            let copy = copy.freeze();
+            note(&copy);
+            all.push(copy);
+        }
     }
     let checksums = checksums.freeze();
     let crc = crc32c::crc32c(&checksums);
