@@ -334,7 +334,6 @@ impl Inner {
             if volume.extent(home).is_none() {
                 continue;
             }
-            self.refuse_lost(volume, block, block + 1)?;
             // From here on nothing waits: it is as it was read, or it is looked at again.
             let now = self.checksum(pool, slot.0);
             let unchanged = now.is_none_or(|now| now == Checksum::of(&data.contiguous()));
