@@ -148,6 +148,8 @@ fn every_request_of_a_load_is_there_and_an_export_does_not_wait_for_its_end() {
     let mut load = fio.spawn().expect("fio");
     eventually(Duration::from_mins(2), "a load that is recorded", || list(&home)[0]["requests"].as_u64() > Some(1000));
     let (early, _) = export(&home, "blkparse");
+    let seen = Some(early.len() as u64);
+    eventually(Duration::from_mins(2), "more of the load", || list(&home)[0]["requests"].as_u64() > seen);
     let (next, _) = export(&home, "blkparse");
     assert!(load.try_wait().expect("fio").is_none(), "the load was over before it was looked at");
     assert!(early.len() >= 1000 && next.len() > early.len());
