@@ -143,7 +143,7 @@ fn every_request_of_a_load_is_there_and_an_export_does_not_wait_for_its_end() {
         "--size=1G",
     ]);
     // Some fifteen seconds, in which it is looked at three times.
-    fio.args(["--io_size=120M", "--runtime=120", "--rate=,5m", "--output-format=json", "--allow_file_create=0"]);
+    fio.args(["--io_size=120M", "--runtime=120", "--rate=3m,5m", "--output-format=json", "--allow_file_create=0"]);
     fio.arg(format!("--uri={}", home.uri("demo"))).arg(format!("--output={}", result.display()));
     let mut load = fio.spawn().expect("fio");
     eventually(Duration::from_mins(2), "a load that is recorded", || list(&home)[0]["requests"].as_u64() > Some(1000));
