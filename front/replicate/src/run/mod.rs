@@ -133,7 +133,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let known = catalogue.or(told).unwrap_or_default();
     let (changes, unread) = look(&source, Known { tree: &known, told: known.run().is_nil(), is_suspect }, progress);
     refuse_unread_root(&source, &unread)?;
-    refuse_emptied(&source, &changes, &known, options)?;
+    refuse_emptied(&source, &changes, is_known.then_some(&known), marker.as_ref(), &*carrier, options)?;
 
     let learned = place.learned();
     let plan = Plan::of(&changes, options, carrier.cuts(), &options.held(learned.cost().unwrap_or_default()));
@@ -272,14 +272,32 @@ fn refuse_unread_root(source: &Source, unread: &[Unread]) -> Result<()> {
     }
 }
 
-/// A source that is suddenly empty is one that is not mounted, more often than not.
-fn refuse_emptied(source: &Source, changes: &Changes, known: &Catalogue, options: &Options) -> Result<()> {
+/// A source that is suddenly empty is one that is not mounted, more often than not. A copy that does not tell what it has
+/// may have anything.
+fn refuse_emptied(
+    source: &Source,
+    changes: &Changes,
+    known: Option<&Catalogue>,
+    marker: Option<&Marker>,
+    carrier: &dyn Carrier,
+    options: &Options,
+) -> Result<()> {
     let is_empty = changes.kept.is_empty()
         && matches!(&changes.directories[..], [root] if root.directory.entries.is_empty() && root.directory.path.is_empty());
-    let had_any = known.directories() > 1 || changes.directories.first().is_some_and(|root| !root.gone.is_empty());
-    if is_empty && had_any && !options.allow_empty {
-        let text = "it is empty and its copy is not: is it mounted? Say --allow-empty to empty the copy too";
+    if !is_empty || options.allow_empty {
+        return Ok(());
+    }
+    let has_any = match known {
+        Some(known) => known.directories() > 1 || changes.directories.iter().any(|root| !root.gone.is_empty()),
+        None => marker.is_some() || !carrier.is_empty()?,
+    };
+    if has_any {
+        let text =
+            "it is empty, and all of its copy would be deleted: is it mounted? Say --allow-empty to empty the copy too";
         return Err(Error::Source { path: source.path.clone(), cause: std::io::Error::other(text) });
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+use super::*;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A source, its copy, and what is kept of the job.
+struct Pair {
+    folder: tempfile::TempDir,
+    source: PathBuf,
+    copy: PathBuf,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, copy) = (folder.path().join("source"), folder.path().join("module/copy"));
+        fs::create_dir_all(source.join("d")).unwrap();
+        fs::create_dir(folder.path().join("module")).unwrap();
+        fs::write(source.join("d/file"), "contents").unwrap();
+        Self { folder, source, copy }
+    }
+
+    fn run(&self, target: &Target, options: &Options) -> Result<Summary> {
+        let place = Place::take(&self.folder.path().join("job"))?;
+        run(&self.source, target, options, &place, &Progress::default())
+    }
+
+    /// As a run leaves the copy that is cut off.
+    fn cut_off(&self, boot: String) {
+        let marker = Marker::read(&self.copy).unwrap().unwrap();
+        let cut = Marker { run: Uuid::new_v4(), state: State::Unfinished, boot, ..marker };
+        cut.write(&self.copy, false).unwrap();
+    }
+}
+
+/// An rsync daemon that dies with its test.
+struct Daemon(Child, String);
+
+impl Daemon {
+    fn of(pair: &Pair) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).unwrap().port();
+        let file = pair.folder.path().join("rsyncd.conf");
+        let module = pair.folder.path().join("module");
+        let text = format!(
+            "port = {port}\naddress = 127.0.0.1\nuse chroot = no\nuid = 0\ngid = 0\n[m]\npath = {}\nread only = no\n",
+            module.display()
+        );
+        fs::write(&file, text).unwrap();
+        let mut command = Command::new("rsync");
+        command.args(["--daemon", "--no-detach"]).arg(format!("--config={}", file.display())).stdin(Stdio::null());
+        let daemon = Self(command.spawn().unwrap(), format!("rsync://127.0.0.1:{port}/m"));
+        let began = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(30), "no daemon");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        daemon
+    }
+
+    fn target(&self, path: &str) -> Target {
+        format!("{}/{path}", self.1).parse().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_source_that_is_not_mounted_empties_no_copy_that_does_not_tell_what_it_has() {
+    let pair = Pair::new();
+    let daemon = Daemon::of(&pair);
+    let target = daemon.target("copy");
+    let usual = Options::default();
+    assert!(pair.run(&target, &usual).unwrap().is_complete);
+    fs::remove_dir_all(pair.source.join("d")).unwrap();
+    let refused = |options: &Options| {
+        let error = pair.run(&target, options).unwrap_err().to_string();
+        assert!(error.contains("mounted") && pair.copy.join("d/file").exists(), "{options:?}: {error}");
+    };
+    refused(&usual);
+    refused(&Options { recheck: true, ..Options::default() });
+    pair.cut_off(boot());
+    refused(&usual);
+    Marker::remove(&pair.copy).unwrap();
+    refused(&Options { adopt: true, ..Options::default() });
+    let emptied = pair.run(&target, &Options { adopt: true, allow_empty: true, ..Options::default() });
+    assert!(emptied.unwrap().is_complete && !pair.copy.join("d").exists());
+}
+
+#[test]
+fn only_what_is_not_there_or_has_nothing_is_empty_behind_rsync() {
+    let pair = Pair::new();
+    let daemon = Daemon::of(&pair);
+    fs::create_dir_all(pair.copy.join("inner")).unwrap();
+    fs::write(pair.folder.path().join("module/file"), "").unwrap();
+    let is_empty = |path| Options::default().carrier(&daemon.target(path)).is_empty();
+    assert!(is_empty("none").unwrap() && is_empty("copy/inner").unwrap() && !is_empty("copy").unwrap());
+    assert!(is_empty("file").is_err());
+}
