@@ -41,7 +41,8 @@ struct Queue {
 /// Reads the tree under `root`: each directory is shown to `visit` on the thread that read it, in no particular order.
 /// What `visit` makes of it is returned, and what could not be read.
 ///
-/// A directory that vanished meanwhile is left out; its name in the directory above stays unmentioned, as all are.
+/// A directory that vanished meanwhile was not read: it may be under another name where the scan had been already. A file that
+/// vanished is one that is not there.
 pub fn scan<T: Send>(
     root: BorrowedFd<'_>,
     how: Scan,
@@ -119,12 +120,11 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// A directory, and the paths of those in it; none where it cannot be read or is no more.
+    /// A directory, and the paths of those in it; none where it cannot be read.
     fn directory(&mut self, path: Vec<u8>) -> Option<(Directory, Vec<Vec<u8>>)> {
         let mut directory = Directory { path, ..Directory::default() };
         match self.fill(&mut directory) {
             Ok(inner) => Some((directory, inner)),
-            Err(Errno::NOENT) if !directory.path.is_empty() => None,
             Err(error) => {
                 self.unread(directory.path, true, error);
                 None
@@ -185,4 +185,31 @@ impl Reading<'_> {
 /// Whether `name` in an open directory has extended attributes that a copy would carry.
 fn has_attributes(directory: impl AsFd, name: &CStr) -> bool {
     crate::attributes::any(directory.as_fd(), name.to_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::{Catalogue, Known};
+
+    #[test]
+    fn a_directory_that_moves_under_the_scan_is_not_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
+        let root = rustix::fs::open(folder.path(), OFlags::RDONLY, Mode::empty()).unwrap();
+        let how = Scan { threads: 1, attributes: false };
+        let (records, unread) = scan(root.as_fd(), how, |directory| Some(directory.record()));
+        assert!(records.len() == 3 && unread.is_empty());
+        let tree = Catalogue::of_records(records).unwrap();
+        let known = Known { tree: &tree, told: false, is_suspect: false };
+        let (visited, unread) = scan(root.as_fd(), how, |directory| {
+            if directory.path.is_empty() {
+                std::fs::rename(folder.path().join("a"), folder.path().join("z")).unwrap();
+            }
+            Some(known.visit(directory))
+        });
+        assert_eq!(unread.iter().map(|unread| &*unread.path).collect::<Vec<_>>(), [b"a"]);
+        let changes = known.changes(visited, &unread);
+        assert!(changes.gone.is_empty() && changes.deleted == 0, "{changes:?}");
+    }
 }
