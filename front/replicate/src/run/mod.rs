@@ -201,9 +201,15 @@ fn look(source: &Source, known: Known<'_>, progress: &Progress) -> (Changes, Vec
 }
 
 /// Writes the catalogue of the target as it is now. What failed is in it so that it will be carried again, and
-/// deleted when it goes from the source.
+/// deleted when it goes from the source; so are the other names of its inode, which may have become links to an earlier version.
 fn keep(place: &Place, run: Uuid, known: &Catalogue, changes: &Changes, failures: &[Failure]) -> Result<()> {
     let failed: HashSet<&[u8]> = failures.iter().map(|failure| &*failure.path).collect();
+    let directories = || changes.directories.iter().map(|changed| &changed.directory).filter(|_| !failed.is_empty());
+    let entries = directories().flat_map(|directory| directory.entries.iter().map(move |entry| (directory, entry)));
+    let failed_inodes: HashSet<(u64, u64)> = entries
+        .filter(|(directory, entry)| entry.links > 1 && failed.contains(&*directory.path_of(entry)))
+        .map(|(_, entry)| entry.inode)
+        .collect();
     let record = |changed: &crate::tree::Changed| {
         let mut directory = std::borrow::Cow::Borrowed(&changed.directory);
         if failed.is_empty() {
@@ -213,7 +219,9 @@ fn keep(place: &Place, run: Uuid, known: &Catalogue, changes: &Changes, failures
             directory.to_mut().changed = Time::default();
         }
         for index in 0..directory.entries.len() {
-            if failed.contains(&*directory.path_of(&directory.entries[index])) {
+            let entry = &directory.entries[index];
+            let is_of_failed = entry.links > 1 && failed_inodes.contains(&entry.inode);
+            if is_of_failed || failed.contains(&*directory.path_of(entry)) {
                 directory.to_mut().entries[index].changed = Time::default();
             }
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::tree::Need;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -101,4 +102,25 @@ fn only_what_is_not_there_or_has_nothing_is_empty_behind_rsync() {
     let is_empty = |path| Options::default().carrier(&daemon.target(path)).is_empty();
     assert!(is_empty("none").unwrap() && is_empty("copy/inner").unwrap() && !is_empty("copy").unwrap());
     assert!(is_empty("file").is_err());
+}
+
+#[test]
+fn all_names_of_a_file_that_failed_are_looked_at_again() {
+    let pair = Pair::new();
+    fs::write(pair.source.join("a"), "contents").unwrap();
+    fs::hard_link(pair.source.join("a"), pair.source.join("d/b")).unwrap();
+    let source = Source::open(&pair.source).unwrap();
+    let nothing = Catalogue::default();
+    let known = Known { tree: &nothing, told: false, is_suspect: false };
+    let (changes, _) = look(&source, known, &Progress::default());
+    let place = Place::take(&pair.folder.path().join("job")).unwrap();
+    keep(&place, Uuid::new_v4(), &nothing, &changes, &[Failure::new("a", "the target is full")]).unwrap();
+    let tree = place.catalogue().unwrap();
+    let (again, _) = look(&source, Known { tree: &tree, ..known }, &Progress::default());
+    let needs = again.directories.iter().map(|changed| (&*changed.directory.path, &*changed.needs));
+    // `d/file` was carried.
+    assert_eq!(
+        needs.collect::<Vec<_>>(),
+        [(&b""[..], &[Need::Contents { exists: true }][..]), (&b"d"[..], &[Need::Link, Need::Nothing][..])]
+    );
 }
