@@ -12,8 +12,8 @@ use crate::error::{FULL, Failure};
 use crate::marker::{Marker, State};
 use crate::tree::{Kind, Meta, Scan, UNFINISHED, is_under, scan, split};
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fallocate, fchmod, fstat, ftruncate, futimens, linkat,
-    mkdirat, openat, openat2, statat, syncfs, unlinkat,
+    AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fallocate, fchmod, fstat, ftruncate, futimens,
+    linkat, mkdirat, openat, openat2, statat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -291,7 +291,12 @@ impl Sink {
         // What has other names is not written into: they may be those of other files of the source by now.
         let left = before.filter(|stat| is_file(stat) && stat.st_nlink == 1);
         if before.is_some() && left.is_none() {
-            remove(parent, writing_name)?;
+            if at.in_place {
+                remove(parent, writing_name)?;
+            } else {
+                // A directory is one of the tree.
+                unlinkat(parent, name(writing_name), AtFlags::empty())?;
+            }
         }
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(parent, name(writing_name), flags, Mode::RUSR | Mode::WUSR)?;
@@ -451,7 +456,7 @@ impl Sink {
             let before = crate::tree::meta(&fstat(&directory)?);
             let_in(directory.as_fd());
             for at in names.iter().filter(|at| !kept.contains(&crate::tree::join(path, at))) {
-                remove(directory.as_fd(), at)?;
+                unlinkat(&directory, name(at), AtFlags::empty())?;
             }
             fchmod(&directory, mode(&before))?;
             Ok(futimens(&directory, &times(before.modified))?)

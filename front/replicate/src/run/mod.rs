@@ -192,10 +192,15 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
 fn look(source: &Source, known: Known<'_>, progress: &Progress) -> (Changes, Vec<Unread>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 16);
     let how = Scan { threads, attributes: known.told };
-    let (visited, unread) = scan(source.root.as_fd(), how, |directory| {
+    let not_carried = Mutex::new(Vec::new());
+    let (visited, mut unread) = scan(source.root.as_fd(), how, |directory| {
         progress.saw(directory.entries.len() as u64);
+        if !directory.unfinished.is_empty() {
+            lock(&not_carried).extend(directory.not_carried());
+        }
         Some(known.visit(directory))
     });
+    unread.append(&mut lock(&not_carried));
     let changes = known.changes(visited, &unread);
     (changes, unread)
 }

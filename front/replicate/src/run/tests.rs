@@ -124,3 +124,30 @@ fn all_names_of_a_file_that_failed_are_looked_at_again() {
         [(&b""[..], &[Need::Contents { exists: true }][..]), (&b"d"[..], &[Need::Link, Need::Nothing][..])]
     );
 }
+
+#[test]
+fn only_what_has_the_very_name_of_what_is_not_whole_is_ours() {
+    let pair = Pair::new();
+    let ours = ".~kura~0123456789abcdef";
+    let theirs = [".~kura~", ".~kura~notes", ".~kura~0123456789ABCDEF", ".~kura~marker-", "d/.~kura~marker-abc123"];
+    for name in theirs.iter().copied().chain([ours, "d/.kura-replica"]) {
+        fs::write(pair.source.join(name), name).unwrap();
+    }
+    for name in [".~kura~folder", ".~kura~00000000000000ff"] {
+        fs::create_dir(pair.source.join(name)).unwrap();
+        fs::write(pair.source.join(name).join("file"), name).unwrap();
+    }
+    let summary = pair.run(&Target::Local(pair.copy.clone()), &Options::default()).unwrap();
+    let told = &summary.failures[..];
+    assert!(matches!(told, [one] if one.path == ours.as_bytes() && one.cause.contains("rename")), "{told:?}");
+    let all = [".~kura~folder/file", ".~kura~00000000000000ff/file", "d/.kura-replica"];
+    let has_all = |copy: &Path| theirs.iter().chain(&all).all(|name| copy.join(name).exists());
+    assert!(has_all(&pair.copy) && !pair.copy.join(ours).exists());
+    let verified = verify(&pair.source, &Target::Local(pair.copy.clone()), &Options::default()).unwrap();
+    assert!(matches!(&verified.differing[..], [one] if one.path == ours.as_bytes()), "{verified:?}");
+    // What a run has left that was cut off goes, and nothing else does.
+    fs::rename(pair.source.join(ours), pair.copy.join(ours)).unwrap();
+    pair.cut_off(boot());
+    assert!(pair.run(&Target::Local(pair.copy.clone()), &Options::default()).unwrap().is_complete);
+    assert!(has_all(&pair.copy) && !pair.copy.join(ours).exists());
+}

@@ -3,7 +3,7 @@
 //! Everything is asked of an open directory, never by a path from the root: that is one look-up instead of many, and
 //! somebody who swaps a directory for a link meanwhile does not lead the scan elsewhere.
 
-use super::{Directory, Entry, Kind, Time, UNFINISHED, is_upkeep, join, meta};
+use super::{Directory, Entry, Kind, Time, is_marker, is_unfinished, join, meta};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, fstat, openat2, readlinkat, statat};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
@@ -147,8 +147,7 @@ impl Reading<'_> {
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            if is_upkeep(&directory.path, name.to_bytes()) {
-                directory.unfinished.extend(name.to_bytes().starts_with(UNFINISHED).then(|| name.to_bytes().into()));
+            if is_marker(&directory.path, name.to_bytes()) {
                 continue;
             }
             if kind == FileType::Directory {
@@ -156,6 +155,7 @@ impl Reading<'_> {
                 continue;
             }
             match self.entry(fd.as_fd(), name) {
+                Ok(Some(entry)) if is_unfinished(&directory.path, &entry.name) => directory.unfinished.push(entry.name),
                 Ok(Some(entry)) => directory.entries.push(entry),
                 // Some file systems do not tell kinds while they list.
                 Ok(None) => inner.push(join(&directory.path, name.to_bytes())),
