@@ -128,7 +128,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let catalogue = place.catalogue().filter(|catalogue| options.trusts(catalogue, marker.as_ref()));
     let told = if catalogue.is_some() { None } else { carrier.tree()? };
     let is_known = catalogue.is_some() || told.is_some();
-    let is_suspect = marker.as_ref().is_some_and(|marker| marker.state == State::Unfinished && marker.boot != boot());
+    let is_suspect = marker.as_ref().is_some_and(Marker::is_suspect);
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
     let known = catalogue.or(told).unwrap_or_default();
     let (changes, unread) = look(&source, Known { tree: &known, told: known.run().is_nil(), is_suspect }, progress);
@@ -162,11 +162,13 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     };
     let has_work = !changes.is_nothing() || !is_known || sweeps;
     let run = if has_work { Uuid::new_v4() } else { known.run() };
+    // What a power cut has taken is not there before this run is through, even where it is cut off itself.
+    let begun_in = marker.as_ref().filter(|_| is_suspect).map_or_else(boot, |marker| marker.boot.clone());
     let before = marker.and_then(|marker| marker.recovery_point);
     let mark = |state, recovery_point| Marker { source: source.name(), run, state, recovery_point, boot: boot() };
     if has_work {
         // Durably before anything changes: what says complete after a power cut must be complete.
-        carrier.mark(&mark(State::Unfinished, before.clone()), options.durable)?;
+        carrier.mark(&Marker { boot: begun_in, ..mark(State::Unfinished, before.clone()) }, options.durable)?;
         carrier.carry(&carry)?;
     }
     progress.finish();

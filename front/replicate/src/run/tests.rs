@@ -151,3 +151,28 @@ fn only_what_has_the_very_name_of_what_is_not_whole_is_ours() {
     assert!(pair.run(&Target::Local(pair.copy.clone()), &Options::default()).unwrap().is_complete);
     assert!(has_all(&pair.copy) && !pair.copy.join(ours).exists());
 }
+
+#[test]
+fn a_copy_is_suspect_until_a_run_has_gone_over_all_of_it() {
+    let pair = Pair::new();
+    let target = Target::Local(pair.copy.clone());
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    pair.cut_off("another start".to_owned());
+    for index in 0..4 {
+        fs::create_dir(pair.source.join(index.to_string())).unwrap();
+        fs::write(pair.source.join(format!("{index}/file")), vec![7; 50_000]).unwrap();
+    }
+    let marker = || Marker::read(&pair.copy).unwrap().unwrap();
+    let cut = marker().run;
+    let slowly = Options { bandwidth: Some(100_000), ..Options::default() };
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| pair.run(&target, &slowly));
+        while marker().run == cut && !run.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let under_way = marker();
+        assert!(under_way.is_suspect() && under_way.boot == "another start", "{under_way:?}");
+        assert!(run.join().unwrap().unwrap().is_complete);
+    });
+    assert_eq!((marker().state, marker().boot), (State::Complete, boot()));
+}
