@@ -40,13 +40,18 @@ pub struct Marker {
     pub state: State,
     /// The moment of the source that the last complete run has carried, RFC 3339; none before the first one.
     pub recovery_point: Option<String>,
-    /// Which start of the target's machine the run began in: after another one, what was not durable is not to be
-    /// trusted.
+    /// Which start of this machine the run began in: after another one, what was not durable in a directory here is not to be
+    /// trusted. A run that goes over such a copy keeps the old one until it is done.
     #[serde(default)]
     pub boot: String,
 }
 
 impl Marker {
+    /// Whether what is at the target may have lost contents: the machine was started anew since the run that it is of.
+    pub fn is_suspect(&self) -> bool {
+        self.state == State::Unfinished && self.boot != boot()
+    }
+
     /// The marker in an open text; none where it is not one.
     pub fn of_text(text: &[u8]) -> Option<Self> {
         serde_json::from_slice(text).ok()

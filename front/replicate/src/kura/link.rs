@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -127,7 +127,8 @@ impl Far {
     }
 
     fn new(reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) -> Self {
-        let (sender, replies) = channel();
+        // Room for all replies that may be on their way, so that whoever sends need not take them; for no more of a stranger's.
+        let (sender, replies) = sync_channel(WINDOW.1 + 1);
         // Ends with the stream, or when nobody wants its replies any more.
         std::thread::spawn(move || {
             let mut reader = BufReader::with_capacity(256 << 10, reader);
@@ -193,7 +194,10 @@ impl Far {
         match received {
             Ok(Ok(Reply::Refused(why))) => Err(why),
             Ok(Ok(reply)) => {
-                self.bytes_on_the_way -= self.on_the_way.pop_front().unwrap_or(0);
+                let Some(bytes) = self.on_the_way.pop_front() else {
+                    return Err("it answers what nobody has asked".to_owned());
+                };
+                self.bytes_on_the_way -= bytes;
                 Ok(Some(reply))
             }
             Ok(Err(error)) => Err(self.why(&error.to_string())),
@@ -267,5 +271,36 @@ pub fn tend(stream: &TcpStream, timeout: Duration) -> std::io::Result<()> {
 impl Drop for Far {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    /// Answers over and over, and counts it.
+    struct Chatter(std::iter::Cycle<std::vec::IntoIter<u8>>, Arc<AtomicUsize>);
+
+    impl Read for Chatter {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            buffer.iter_mut().zip(&mut self.0).for_each(|(to, from)| *to = from);
+            self.1.fetch_add(buffer.len(), Relaxed);
+            Ok(buffer.len())
+        }
+    }
+
+    #[test]
+    fn what_nobody_has_asked_for_is_neither_taken_nor_kept() {
+        let frame = Reply::Bytes(vec![7; 100]).frame();
+        let (length, told) = (frame.len(), Arc::<AtomicUsize>::default());
+        let mut far = Far::new(Chatter(frame.into_iter().cycle(), Arc::clone(&told)), std::io::sink());
+        far.send(&Request::Nothing.frame()).unwrap();
+        assert!(matches!(far.receive(true), Ok(Some(_))));
+        let refused = far.receive(true).unwrap_err();
+        assert!(refused.contains("nobody"), "{refused}");
+        std::thread::sleep(Duration::from_millis(200));
+        let most = (WINDOW.1 + 5) * length + (256 << 10);
+        assert!(told.load(Relaxed) <= most, "{} of {most} bytes", told.load(Relaxed));
     }
 }

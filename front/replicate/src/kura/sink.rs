@@ -12,8 +12,8 @@ use crate::error::{FULL, Failure};
 use crate::marker::{Marker, State};
 use crate::tree::{Kind, Meta, Scan, UNFINISHED, is_under, scan, split};
 use rustix::fs::{
-    AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, fallocate, fchmod, fstat, ftruncate, futimens, linkat,
-    mkdirat, openat, openat2, statat, syncfs, unlinkat,
+    AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fallocate, fchmod, fstat, ftruncate, futimens,
+    linkat, mkdirat, openat, openat2, statat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -218,7 +218,7 @@ impl Sink {
             Ok(()) => {}
             Err(Errno::EXIST) => {
                 let stat = statat(parent, name(at), AtFlags::SYMLINK_NOFOLLOW)?;
-                if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
+                if !FileType::from_raw_mode(stat.st_mode).is_dir() {
                     unlinkat(parent, name(at), AtFlags::empty())?;
                     mkdirat(parent, name(at), mode(meta) | Mode::RWXU)?;
                 }
@@ -284,18 +284,23 @@ impl Sink {
         let writing = Self::writing(at);
         let (_, own_name) = split(at.path);
         let (parent, writing_name) = self.parent_to_change(&writing)?;
-        let kind_of = |at: &[u8]| {
-            let stat = statat(parent, name(at), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            Some((Kind::of(rustix::fs::FileType::from_raw_mode(stat.st_mode)), stat.st_size as u64))
-        };
-        let has_old = !at.in_place && matches!(kind_of(own_name), Some((Some(Kind::File), 1..)));
-        let before = kind_of(writing_name);
-        if before.is_some_and(|(kind, _)| kind != Some(Kind::File)) {
-            remove(parent, writing_name)?;
+        let stat_of = |at: &[u8]| statat(parent, name(at), AtFlags::SYMLINK_NOFOLLOW).ok();
+        let is_file = |stat: &Stat| Kind::of(FileType::from_raw_mode(stat.st_mode)) == Some(Kind::File);
+        let has_old = !at.in_place && stat_of(own_name).is_some_and(|stat| is_file(&stat) && stat.st_size > 0);
+        let before = stat_of(writing_name);
+        // What has other names is not written into: they may be those of other files of the source by now.
+        let left = before.filter(|stat| is_file(stat) && stat.st_nlink == 1);
+        if before.is_some() && left.is_none() {
+            if at.in_place {
+                remove(parent, writing_name)?;
+            } else {
+                // A directory is one of the tree.
+                unlinkat(parent, name(writing_name), AtFlags::empty())?;
+            }
         }
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(parent, name(writing_name), flags, Mode::RUSR | Mode::WUSR)?;
-        let is_left = matches!(before, Some((Some(Kind::File), 1..)));
+        let is_left = left.is_some_and(|stat| stat.st_size > 0);
         let shares = !is_left && has_old && {
             // Where the file system can, the new version begins as the old one, and shares its blocks.
             let old = openat(parent, name(own_name), READ, Mode::empty());
@@ -417,7 +422,11 @@ impl Sink {
         let beside = unfinished(own_name);
         let _ = unlinkat(&into, name(&beside), AtFlags::empty());
         linkat(&from, name(to_name), &into, name(&beside), AtFlags::empty())?;
-        take_place(into.as_fd(), &beside, own_name)
+        let linked = take_place(into.as_fd(), &beside, own_name);
+        if linked.is_err() {
+            let _ = unlinkat(&into, name(&beside), AtFlags::empty());
+        }
+        linked
     }
 
     fn delete(&mut self, path: &[u8], is_directory: bool) -> Result<()> {
@@ -447,7 +456,7 @@ impl Sink {
             let before = crate::tree::meta(&fstat(&directory)?);
             let_in(directory.as_fd());
             for at in names.iter().filter(|at| !kept.contains(&crate::tree::join(path, at))) {
-                remove(directory.as_fd(), at)?;
+                unlinkat(&directory, name(at), AtFlags::empty())?;
             }
             fchmod(&directory, mode(&before))?;
             Ok(futimens(&directory, &times(before.modified))?)

@@ -136,10 +136,11 @@ impl Carrier for Rsync {
         let mut listed = 0;
         let done = process.run(&[], |_, _, _| listed += 1).map_err(|cause| Error::target("rsync", cause))?;
         match done.ending() {
-            Ending::Lost => Err(self.failed(&done)),
-            // A target that is not there yet has nothing; its own line is the only one of one that is.
-            Ending::Partial | Ending::Broken => Ok(true),
+            // Its own line is the only one of a target that has nothing.
             Ending::Well => Ok(listed <= 1),
+            // One that is not there yet has nothing; of one that cannot be read it is not known.
+            Ending::Partial if done.why().contains("No such file or directory") => Ok(true),
+            _ => Err(self.failed(&done)),
         }
     }
 
@@ -251,9 +252,10 @@ impl Rsync {
         Ok(())
     }
 
-    /// Deletes what is only at a target that cannot tell what it has.
+    /// Deletes what is only at a target that cannot tell what it has. From this machine, which has seen what the source has:
+    /// one where it is not mounted would delete everything.
     fn delete_strangers(&self, carry: &Carry<'_>) -> Result<()> {
-        let mut process = Process::on(self.nodes[0].source.as_deref());
+        let mut process = Process::on(None);
         process.args(["-rlD", "--delete", "--force", "--existing", "--ignore-existing", "--exclude=/.kura-replica"]);
         process.args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
         let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;

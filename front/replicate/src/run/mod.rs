@@ -128,12 +128,12 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let catalogue = place.catalogue().filter(|catalogue| options.trusts(catalogue, marker.as_ref()));
     let told = if catalogue.is_some() { None } else { carrier.tree()? };
     let is_known = catalogue.is_some() || told.is_some();
-    let is_suspect = marker.as_ref().is_some_and(|marker| marker.state == State::Unfinished && marker.boot != boot());
+    let is_suspect = marker.as_ref().is_some_and(Marker::is_suspect);
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
     let known = catalogue.or(told).unwrap_or_default();
     let (changes, unread) = look(&source, Known { tree: &known, told: known.run().is_nil(), is_suspect }, progress);
     refuse_unread_root(&source, &unread)?;
-    refuse_emptied(&source, &changes, &known, options)?;
+    refuse_emptied(&source, &changes, is_known.then_some(&known), marker.as_ref(), &*carrier, options)?;
 
     let learned = place.learned();
     let plan = Plan::of(&changes, options, carrier.cuts(), &options.held(learned.cost().unwrap_or_default()));
@@ -162,11 +162,13 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     };
     let has_work = !changes.is_nothing() || !is_known || sweeps;
     let run = if has_work { Uuid::new_v4() } else { known.run() };
+    // What a power cut has taken is not there before this run is through, even where it is cut off itself.
+    let begun_in = marker.as_ref().filter(|_| is_suspect).map_or_else(boot, |marker| marker.boot.clone());
     let before = marker.and_then(|marker| marker.recovery_point);
     let mark = |state, recovery_point| Marker { source: source.name(), run, state, recovery_point, boot: boot() };
     if has_work {
         // Durably before anything changes: what says complete after a power cut must be complete.
-        carrier.mark(&mark(State::Unfinished, before.clone()), options.durable)?;
+        carrier.mark(&Marker { boot: begun_in, ..mark(State::Unfinished, before.clone()) }, options.durable)?;
         carrier.carry(&carry)?;
     }
     progress.finish();
@@ -192,18 +194,29 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
 fn look(source: &Source, known: Known<'_>, progress: &Progress) -> (Changes, Vec<Unread>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 16);
     let how = Scan { threads, attributes: known.told };
-    let (visited, unread) = scan(source.root.as_fd(), how, |directory| {
+    let not_carried = Mutex::new(Vec::new());
+    let (visited, mut unread) = scan(source.root.as_fd(), how, |directory| {
         progress.saw(directory.entries.len() as u64);
+        if !directory.unfinished.is_empty() {
+            lock(&not_carried).extend(directory.not_carried());
+        }
         Some(known.visit(directory))
     });
+    unread.append(&mut lock(&not_carried));
     let changes = known.changes(visited, &unread);
     (changes, unread)
 }
 
 /// Writes the catalogue of the target as it is now. What failed is in it so that it will be carried again, and
-/// deleted when it goes from the source.
+/// deleted when it goes from the source; so are the other names of its inode, which may have become links to an earlier version.
 fn keep(place: &Place, run: Uuid, known: &Catalogue, changes: &Changes, failures: &[Failure]) -> Result<()> {
     let failed: HashSet<&[u8]> = failures.iter().map(|failure| &*failure.path).collect();
+    let directories = || changes.directories.iter().map(|changed| &changed.directory).filter(|_| !failed.is_empty());
+    let entries = directories().flat_map(|directory| directory.entries.iter().map(move |entry| (directory, entry)));
+    let failed_inodes: HashSet<(u64, u64)> = entries
+        .filter(|(directory, entry)| entry.links > 1 && failed.contains(&*directory.path_of(entry)))
+        .map(|(_, entry)| entry.inode)
+        .collect();
     let record = |changed: &crate::tree::Changed| {
         let mut directory = std::borrow::Cow::Borrowed(&changed.directory);
         if failed.is_empty() {
@@ -213,7 +226,9 @@ fn keep(place: &Place, run: Uuid, known: &Catalogue, changes: &Changes, failures
             directory.to_mut().changed = Time::default();
         }
         for index in 0..directory.entries.len() {
-            if failed.contains(&*directory.path_of(&directory.entries[index])) {
+            let entry = &directory.entries[index];
+            let is_of_failed = entry.links > 1 && failed_inodes.contains(&entry.inode);
+            if is_of_failed || failed.contains(&*directory.path_of(entry)) {
                 directory.to_mut().entries[index].changed = Time::default();
             }
         }
@@ -272,14 +287,32 @@ fn refuse_unread_root(source: &Source, unread: &[Unread]) -> Result<()> {
     }
 }
 
-/// A source that is suddenly empty is one that is not mounted, more often than not.
-fn refuse_emptied(source: &Source, changes: &Changes, known: &Catalogue, options: &Options) -> Result<()> {
+/// A source that is suddenly empty is one that is not mounted, more often than not. A copy that does not tell what it has
+/// may have anything.
+fn refuse_emptied(
+    source: &Source,
+    changes: &Changes,
+    known: Option<&Catalogue>,
+    marker: Option<&Marker>,
+    carrier: &dyn Carrier,
+    options: &Options,
+) -> Result<()> {
     let is_empty = changes.kept.is_empty()
         && matches!(&changes.directories[..], [root] if root.directory.entries.is_empty() && root.directory.path.is_empty());
-    let had_any = known.directories() > 1 || changes.directories.first().is_some_and(|root| !root.gone.is_empty());
-    if is_empty && had_any && !options.allow_empty {
-        let text = "it is empty and its copy is not: is it mounted? Say --allow-empty to empty the copy too";
+    if !is_empty || options.allow_empty {
+        return Ok(());
+    }
+    let has_any = match known {
+        Some(known) => known.directories() > 1 || changes.directories.iter().any(|root| !root.gone.is_empty()),
+        None => marker.is_some() || !carrier.is_empty()?,
+    };
+    if has_any {
+        let text =
+            "it is empty, and all of its copy would be deleted: is it mounted? Say --allow-empty to empty the copy too";
         return Err(Error::Source { path: source.path.clone(), cause: std::io::Error::other(text) });
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

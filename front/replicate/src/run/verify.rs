@@ -39,8 +39,12 @@ pub fn verify(source: &Path, target: &Target, options: &Options) -> Result<Verif
 pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<(Vec<u8>, u64)>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let (here, unread) = scan(source.root.as_fd(), Scan { threads, attributes: true }, Some);
-    let mut differing: Vec<Failure> =
-        unread.into_iter().map(|unread| Failure::new(unread.path, format!("source: {}", unread.cause))).collect();
+    let not_carried = here.iter().flat_map(Directory::not_carried);
+    let mut differing: Vec<Failure> = unread
+        .into_iter()
+        .chain(not_carried)
+        .map(|unread| Failure::new(unread.path, format!("source: {}", unread.cause)))
+        .collect();
     let mut there: BTreeMap<Vec<u8>, Directory> = (0..there.directories())
         .filter_map(|index| Directory::of_record(there.record(index)).ok())
         .map(|directory| (directory.path.clone(), directory))

@@ -15,12 +15,25 @@ use std::io::Result;
 
 /// At a target's root: whose copy it is and whether it is whole. Never part of a tree.
 pub const MARKER: &[u8] = b".kura-replica";
-/// What names of files begin with that are not whole yet. Never part of a tree.
+/// What names of files begin with that are not whole yet.
 pub const UNFINISHED: &[u8] = b".~kura~";
 
-/// Whether an entry of this name belongs to a copy's upkeep, not to the tree.
+/// Whether an entry of this name, which is no directory, belongs to a copy's upkeep and not to the tree.
 pub fn is_upkeep(directory: &[u8], name: &[u8]) -> bool {
-    name.starts_with(UNFINISHED) || (directory.is_empty() && name == MARKER)
+    is_unfinished(directory, name) || is_marker(directory, name)
+}
+
+fn is_marker(directory: &[u8], name: &[u8]) -> bool {
+    directory.is_empty() && name == MARKER
+}
+
+/// Whether it has the very name of a file that is not whole: 16 digits, or the marker's, which a temporary file has.
+fn is_unfinished(directory: &[u8], name: &[u8]) -> bool {
+    let Some(rest) = name.strip_prefix(UNFINISHED) else { return false };
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let of_marker = || rest.strip_prefix(b"marker-").filter(|_| directory.is_empty());
+    (rest.len() == 16 && rest.iter().all(is_digit))
+        || of_marker().is_some_and(|rest| rest.len() == 6 && rest.iter().all(u8::is_ascii_alphanumeric))
 }
 
 /// A point in time: seconds since 1970 and nanoseconds.
@@ -204,7 +217,7 @@ pub struct Directory {
     pub has_attributes: bool,
     /// In the order of their names.
     pub entries: Vec<Entry>,
-    /// Names in it of files that are not whole: what runs that were cut off have left. In no record.
+    /// Names in it of files that are not whole: what runs that were cut off have left. In no record; never directories.
     pub unfinished: Vec<Box<[u8]>>,
 }
 
@@ -212,6 +225,13 @@ impl Directory {
     /// The path of an entry under the tree's root.
     pub fn path_of(&self, entry: &Entry) -> Vec<u8> {
         join(&self.path, &entry.name)
+    }
+
+    /// Of a source's directory: what has a name that is a copy's own, and is not carried.
+    pub fn not_carried(&self) -> impl Iterator<Item = Unread> {
+        let cause = "its name is one of a copy's own: rename it, or remove it where a run that was cut off has left it";
+        let unread = |path| Unread { path, is_directory: false, cause: cause.to_owned() };
+        self.unfinished.iter().map(move |name| unread(join(&self.path, name)))
     }
 
     /// The directory as a catalogue keeps it: two are equal where these bytes are.

@@ -3,7 +3,7 @@
 //! Everything is asked of an open directory, never by a path from the root: that is one look-up instead of many, and
 //! somebody who swaps a directory for a link meanwhile does not lead the scan elsewhere.
 
-use super::{Directory, Entry, Kind, Time, UNFINISHED, is_upkeep, join, meta};
+use super::{Directory, Entry, Kind, Time, is_marker, is_unfinished, join, meta};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, fstat, openat2, readlinkat, statat};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
@@ -41,7 +41,8 @@ struct Queue {
 /// Reads the tree under `root`: each directory is shown to `visit` on the thread that read it, in no particular order.
 /// What `visit` makes of it is returned, and what could not be read.
 ///
-/// A directory that vanished meanwhile is left out; its name in the directory above stays unmentioned, as all are.
+/// A directory that vanished meanwhile was not read: it may be under another name where the scan had been already. A file that
+/// vanished is one that is not there.
 pub fn scan<T: Send>(
     root: BorrowedFd<'_>,
     how: Scan,
@@ -119,12 +120,11 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// A directory, and the paths of those in it; none where it cannot be read or is no more.
+    /// A directory, and the paths of those in it; none where it cannot be read.
     fn directory(&mut self, path: Vec<u8>) -> Option<(Directory, Vec<Vec<u8>>)> {
         let mut directory = Directory { path, ..Directory::default() };
         match self.fill(&mut directory) {
             Ok(inner) => Some((directory, inner)),
-            Err(Errno::NOENT) if !directory.path.is_empty() => None,
             Err(error) => {
                 self.unread(directory.path, true, error);
                 None
@@ -147,8 +147,7 @@ impl Reading<'_> {
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            if is_upkeep(&directory.path, name.to_bytes()) {
-                directory.unfinished.extend(name.to_bytes().starts_with(UNFINISHED).then(|| name.to_bytes().into()));
+            if is_marker(&directory.path, name.to_bytes()) {
                 continue;
             }
             if kind == FileType::Directory {
@@ -156,6 +155,7 @@ impl Reading<'_> {
                 continue;
             }
             match self.entry(fd.as_fd(), name) {
+                Ok(Some(entry)) if is_unfinished(&directory.path, &entry.name) => directory.unfinished.push(entry.name),
                 Ok(Some(entry)) => directory.entries.push(entry),
                 // Some file systems do not tell kinds while they list.
                 Ok(None) => inner.push(join(&directory.path, name.to_bytes())),
@@ -185,4 +185,31 @@ impl Reading<'_> {
 /// Whether `name` in an open directory has extended attributes that a copy would carry.
 fn has_attributes(directory: impl AsFd, name: &CStr) -> bool {
     crate::attributes::any(directory.as_fd(), name.to_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::{Catalogue, Known};
+
+    #[test]
+    fn a_directory_that_moves_under_the_scan_is_not_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
+        let root = rustix::fs::open(folder.path(), OFlags::RDONLY, Mode::empty()).unwrap();
+        let how = Scan { threads: 1, attributes: false };
+        let (records, unread) = scan(root.as_fd(), how, |directory| Some(directory.record()));
+        assert!(records.len() == 3 && unread.is_empty());
+        let tree = Catalogue::of_records(records).unwrap();
+        let known = Known { tree: &tree, told: false, is_suspect: false };
+        let (visited, unread) = scan(root.as_fd(), how, |directory| {
+            if directory.path.is_empty() {
+                std::fs::rename(folder.path().join("a"), folder.path().join("z")).unwrap();
+            }
+            Some(known.visit(directory))
+        });
+        assert_eq!(unread.iter().map(|unread| &*unread.path).collect::<Vec<_>>(), [b"a"]);
+        let changes = known.changes(visited, &unread);
+        assert!(changes.gone.is_empty() && changes.deleted == 0, "{changes:?}");
+    }
 }

@@ -85,3 +85,30 @@ fn what_is_not_whole_goes_unless_a_run_goes_on_with_it() {
     assert_eq!(sink.handle(finish), Reply::Done(Vec::new()));
     assert_eq!(std::fs::metadata(directory.join("goes-on")).unwrap().len(), 1 << 20);
 }
+
+#[test]
+fn what_is_written_into_has_no_other_name() {
+    let (folder, mut sink, _) = beside();
+    let root = folder.path().join("copy");
+    let path = |name: &[u8]| root.join(super::name(name));
+    let old = vec![b'o'; 10_000];
+    // A link that was cut off has left the first one, a link that the source has no more the second.
+    for (other, at) in [
+        (unfinished(b"large"), At { path: b"large", in_place: false }),
+        (b"in-place".to_vec(), At { path: b"in-place", in_place: true }),
+    ] {
+        std::fs::write(path(b"kept"), &old).unwrap();
+        std::fs::hard_link(path(b"kept"), path(&other)).unwrap();
+        let prepared = sink.handle(Request::Prepare(vec![(at, 20_000)]));
+        assert_eq!(prepared, Reply::Present(vec![Present::Zeroes], Vec::new()), "{at:?}");
+        sink.handle(Request::Data { at, offset: 5000, bytes: vec![b'n'; 15_000].into() });
+        sink.handle(Request::Finish { at, meta: META, attributes: Vec::new() });
+        assert!(std::fs::read(path(b"kept")).unwrap() == old, "{at:?}");
+        let is = [vec![0; 5000], vec![b'n'; 15_000]].concat();
+        assert!(std::fs::read(path(at.path)).unwrap() == is, "{at:?}");
+    }
+    // Nor is a link left that could not take its place.
+    let long = [b'l'; 256];
+    let Reply::Done(failures) = sink.handle(Request::Links(vec![(&long, b"kept")])) else { panic!() };
+    assert_eq!((failures.len(), std::fs::metadata(path(b"kept")).unwrap().nlink()), (1, 1));
+}

@@ -1,0 +1,178 @@
+use super::*;
+use crate::tree::Need;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A source, its copy, and what is kept of the job.
+struct Pair {
+    folder: tempfile::TempDir,
+    source: PathBuf,
+    copy: PathBuf,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, copy) = (folder.path().join("source"), folder.path().join("module/copy"));
+        fs::create_dir_all(source.join("d")).unwrap();
+        fs::create_dir(folder.path().join("module")).unwrap();
+        fs::write(source.join("d/file"), "contents").unwrap();
+        Self { folder, source, copy }
+    }
+
+    fn run(&self, target: &Target, options: &Options) -> Result<Summary> {
+        let place = Place::take(&self.folder.path().join("job"))?;
+        run(&self.source, target, options, &place, &Progress::default())
+    }
+
+    /// As a run leaves the copy that is cut off.
+    fn cut_off(&self, boot: String) {
+        let marker = Marker::read(&self.copy).unwrap().unwrap();
+        let cut = Marker { run: Uuid::new_v4(), state: State::Unfinished, boot, ..marker };
+        cut.write(&self.copy, false).unwrap();
+    }
+}
+
+/// An rsync daemon that dies with its test.
+struct Daemon(Child, String);
+
+impl Daemon {
+    fn of(pair: &Pair) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).unwrap().port();
+        let file = pair.folder.path().join("rsyncd.conf");
+        let module = pair.folder.path().join("module");
+        let text = format!(
+            "port = {port}\naddress = 127.0.0.1\nuse chroot = no\nuid = 0\ngid = 0\n[m]\npath = {}\nread only = no\n",
+            module.display()
+        );
+        fs::write(&file, text).unwrap();
+        let mut command = Command::new("rsync");
+        command.args(["--daemon", "--no-detach"]).arg(format!("--config={}", file.display())).stdin(Stdio::null());
+        let daemon = Self(command.spawn().unwrap(), format!("rsync://127.0.0.1:{port}/m"));
+        let began = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(30), "no daemon");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        daemon
+    }
+
+    fn target(&self, path: &str) -> Target {
+        format!("{}/{path}", self.1).parse().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_source_that_is_not_mounted_empties_no_copy_that_does_not_tell_what_it_has() {
+    let pair = Pair::new();
+    let daemon = Daemon::of(&pair);
+    let target = daemon.target("copy");
+    let usual = Options::default();
+    assert!(pair.run(&target, &usual).unwrap().is_complete);
+    fs::remove_dir_all(pair.source.join("d")).unwrap();
+    let refused = |options: &Options| {
+        let error = pair.run(&target, options).unwrap_err().to_string();
+        assert!(error.contains("mounted") && pair.copy.join("d/file").exists(), "{options:?}: {error}");
+    };
+    refused(&usual);
+    refused(&Options { recheck: true, ..Options::default() });
+    pair.cut_off(boot());
+    refused(&usual);
+    Marker::remove(&pair.copy).unwrap();
+    refused(&Options { adopt: true, ..Options::default() });
+    let emptied = pair.run(&target, &Options { adopt: true, allow_empty: true, ..Options::default() });
+    assert!(emptied.unwrap().is_complete && !pair.copy.join("d").exists());
+}
+
+#[test]
+fn only_what_is_not_there_or_has_nothing_is_empty_behind_rsync() {
+    let pair = Pair::new();
+    let daemon = Daemon::of(&pair);
+    fs::create_dir_all(pair.copy.join("inner")).unwrap();
+    fs::write(pair.folder.path().join("module/file"), "").unwrap();
+    let is_empty = |path| Options::default().carrier(&daemon.target(path)).is_empty();
+    assert!(is_empty("none").unwrap() && is_empty("copy/inner").unwrap() && !is_empty("copy").unwrap());
+    assert!(is_empty("file").is_err());
+}
+
+#[test]
+fn all_names_of_a_file_that_failed_are_looked_at_again() {
+    let pair = Pair::new();
+    fs::write(pair.source.join("a"), "contents").unwrap();
+    fs::hard_link(pair.source.join("a"), pair.source.join("d/b")).unwrap();
+    let source = Source::open(&pair.source).unwrap();
+    let nothing = Catalogue::default();
+    let known = Known { tree: &nothing, told: false, is_suspect: false };
+    let (changes, _) = look(&source, known, &Progress::default());
+    let place = Place::take(&pair.folder.path().join("job")).unwrap();
+    keep(&place, Uuid::new_v4(), &nothing, &changes, &[Failure::new("a", "the target is full")]).unwrap();
+    let tree = place.catalogue().unwrap();
+    let (again, _) = look(&source, Known { tree: &tree, ..known }, &Progress::default());
+    let needs = again.directories.iter().map(|changed| (&*changed.directory.path, &*changed.needs));
+    // `d/file` was carried.
+    assert_eq!(
+        needs.collect::<Vec<_>>(),
+        [(&b""[..], &[Need::Contents { exists: true }][..]), (&b"d"[..], &[Need::Link, Need::Nothing][..])]
+    );
+}
+
+#[test]
+fn only_what_has_the_very_name_of_what_is_not_whole_is_ours() {
+    let pair = Pair::new();
+    let ours = ".~kura~0123456789abcdef";
+    let theirs = [".~kura~", ".~kura~notes", ".~kura~0123456789ABCDEF", ".~kura~marker-", "d/.~kura~marker-abc123"];
+    for name in theirs.iter().copied().chain([ours, "d/.kura-replica"]) {
+        fs::write(pair.source.join(name), name).unwrap();
+    }
+    for name in [".~kura~folder", ".~kura~00000000000000ff"] {
+        fs::create_dir(pair.source.join(name)).unwrap();
+        fs::write(pair.source.join(name).join("file"), name).unwrap();
+    }
+    let summary = pair.run(&Target::Local(pair.copy.clone()), &Options::default()).unwrap();
+    let told = &summary.failures[..];
+    assert!(matches!(told, [one] if one.path == ours.as_bytes() && one.cause.contains("rename")), "{told:?}");
+    let all = [".~kura~folder/file", ".~kura~00000000000000ff/file", "d/.kura-replica"];
+    let has_all = |copy: &Path| theirs.iter().chain(&all).all(|name| copy.join(name).exists());
+    assert!(has_all(&pair.copy) && !pair.copy.join(ours).exists());
+    let verified = verify(&pair.source, &Target::Local(pair.copy.clone()), &Options::default()).unwrap();
+    assert!(matches!(&verified.differing[..], [one] if one.path == ours.as_bytes()), "{verified:?}");
+    // What a run has left that was cut off goes, and nothing else does.
+    fs::rename(pair.source.join(ours), pair.copy.join(ours)).unwrap();
+    pair.cut_off(boot());
+    assert!(pair.run(&Target::Local(pair.copy.clone()), &Options::default()).unwrap().is_complete);
+    assert!(has_all(&pair.copy) && !pair.copy.join(ours).exists());
+}
+
+#[test]
+fn a_copy_is_suspect_until_a_run_has_gone_over_all_of_it() {
+    let pair = Pair::new();
+    let target = Target::Local(pair.copy.clone());
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    pair.cut_off("another start".to_owned());
+    for index in 0..4 {
+        fs::create_dir(pair.source.join(index.to_string())).unwrap();
+        fs::write(pair.source.join(format!("{index}/file")), vec![7; 50_000]).unwrap();
+    }
+    let marker = || Marker::read(&pair.copy).unwrap().unwrap();
+    let cut = marker().run;
+    let slowly = Options { bandwidth: Some(100_000), ..Options::default() };
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| pair.run(&target, &slowly));
+        while marker().run == cut && !run.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let under_way = marker();
+        assert!(under_way.is_suspect() && under_way.boot == "another start", "{under_way:?}");
+        assert!(run.join().unwrap().unwrap().is_complete);
+    });
+    assert_eq!((marker().state, marker().boot), (State::Complete, boot()));
+}
