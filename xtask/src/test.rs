@@ -24,7 +24,7 @@ pub fn run(args: &Args) -> Result<()> {
     group("the binary", || shell::run(&mut shell::cargo(["test", "--package", "kura", "--bins"])))?;
     if !args.quick {
         group("what wants root", || {
-            shell::run(&mut shell::cargo(["test", "--package", "kura-disk", "--", "--ignored"]))
+            shell::run(&mut shell::cargo(["test", "--package", "kura-disk", "--", "--ignored", "--test-threads=1"]))
         })?;
         group("three thousand seeds of crashes and faults", || {
             let model = ["test", "--package", "kura-controller", "--test", "model"];
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
         })?;
         group("what the acceptance tests use", setup)?;
         group("object stores beside each other", || {
-            shell::run(&mut shell::cargo(["test", "--package", "kura-stores", "--", "--ignored"]))
+            shell::run(&mut shell::cargo(["test", "--package", "kura-stores", "--", "--ignored", "--test-threads=1"]))
         })?;
         group("the binary under real clients", || {
             shell::run(&mut shell::cargo(["test", "--package", "kura", "--test", "acceptance"]))

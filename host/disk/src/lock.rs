@@ -17,7 +17,16 @@ const LOCK_FILE: &str = "lock";
 /// Take it once a process: the disks of all its threads may then be opened under it.
 #[derive(Debug)]
 pub struct Lock {
-    _files: Vec<File>,
+    files: Vec<File>,
+}
+
+impl Drop for Lock {
+    /// Lets go at once: a process that is just being started has the files open for an instant, too.
+    fn drop(&mut self) {
+        for file in &self.files {
+            let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+        }
+    }
 }
 
 impl Lock {
@@ -38,7 +47,7 @@ impl Lock {
         let line = format!("{} {}", std::process::id(), command_line("self"));
         let written = file.rewind().and_then(|()| file.set_len(0)).and_then(|()| file.write_all(line.as_bytes()));
         written.map_err(|e| io_error(path.display(), "cannot say who holds the lock", &e))?;
-        Ok(Self { _files: vec![file] })
+        Ok(Self { files: vec![file] })
     }
 
     /// Locks a file or block device that holds data. `Busy` says who holds it; a block device is `Busy` too when it is
@@ -60,7 +69,7 @@ impl Lock {
             // Claims the device: the kernel refuses it when a file system or an array has it, and refuses them from now on.
             files.push(open(OFlags::EXCL)?);
         }
-        Ok(Self { _files: files })
+        Ok(Self { files })
     }
 }
 

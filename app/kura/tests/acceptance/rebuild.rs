@@ -162,13 +162,13 @@ fn a_disk_that_has_left_is_anybodys_at_once() {
     let said = fails(&mut home.kura(&["disk", "add", path, "--class", "slow"]));
     assert!(said.contains("in use"), "{said}");
     home.ok(&["disk", "remove", "6"]);
-    eventually(Duration::from_secs(10), "it is closed", || !has_open(&server, &disk));
+    eventually(Duration::from_mins(1), "it is closed", || !has_open(&server, &disk));
     ok(tool("flock").args(["--exclusive", "--nonblock", path, "true"]));
     home.ok(&["disk", "add", path, "--class", "slow"]);
     // One that failed has its label still.
     home.ok(&["disk", "fail", "8"]);
     home.ok(&["disk", "remove", "8"]);
-    eventually(Duration::from_secs(10), "it is closed, too", || !has_open(&server, &disk));
+    eventually(Duration::from_mins(1), "it is closed, too", || !has_open(&server, &disk));
     home.ok(&["disk", "add", path, "--class", "slow", "--force"]);
     assert_eq!(ids(&home), [0, 1, 2, 3, 4, 5, 7, 9]);
 }

@@ -64,15 +64,13 @@ fn a_worker_that_is_killed_leaves_its_work_to_others() {
     for index in 0..12 {
         fs::write(source.join(format!("d/more{index}")), noise(20_000_000, index + 1)).expect("a file");
     }
-    let slow = ["source", "target", "--with", "rsync", "--workers", "2", "--bandwidth", "60M"];
+    let slow = ["source", "target", "--with", "rsync", "--workers", "2", "--bandwidth", "20M"];
     let running = begin(&home, &slow);
-    let mut workers = Vec::new();
-    eventually(Duration::from_secs(30), "two workers work", || {
+    eventually(Duration::from_mins(2), "one of two workers is killed", || {
         let found = tool("pgrep").args(["-x", "rsync", "-P", &running.id().to_string()]).output().expect("pgrep");
-        workers = String::from_utf8_lossy(&found.stdout).lines().map(str::to_owned).collect();
-        workers.len() == 2
+        let workers: Vec<_> = String::from_utf8_lossy(&found.stdout).lines().map(str::to_owned).collect();
+        workers.len() == 2 && tool("kill").args(["-KILL", &workers[1]]).status().expect("kill").success()
     });
-    ok(tool("kill").args(["-KILL", &workers[1]]));
     let output = running.wait_with_output().expect("the run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_same(&source, &home.path("target"));
@@ -86,9 +84,9 @@ fn what_a_run_has_left_that_was_cut_off_goes_with_what_it_was_of() {
     for name in ["log/rotates", "log/vanishes", "log/old/with-its-directory"] {
         fs::write(source.join(name), noise(4_000_000, 3)).expect("a large file");
     }
-    let mut cut = begin(&home, &["source", "target", "--bandwidth", "4M"]);
+    let mut cut = begin(&home, &["source", "target", "--bandwidth", "400K"]);
     let left = || ok(tool("find").arg(&target).args(["-name", ".~kura~*"]));
-    eventually(Duration::from_secs(30), "three files are under way", || target.exists() && left().lines().count() >= 3);
+    eventually(Duration::from_mins(2), "three files are under way", || target.exists() && left().lines().count() >= 3);
     cut.kill().and_then(|()| cut.wait()).expect("the killed run");
     assert!(left().lines().count() >= 3, "{}", left());
     fs::write(source.join("log/rotates"), "small").expect("a small file");
@@ -129,11 +127,15 @@ fn files_that_change_under_the_scan_are_told_and_nothing_leads_elsewhere() {
     }
     fs::write(source.join("first"), noise(8_000_000, 2)).expect("a large file, the first to go");
     fs::write(source.join("still"), noise(1000, 2)).expect("a file");
-    let running = begin(&home, &["source", "target", "--workers", "1", "--bandwidth", "4M"]);
-    eventually(Duration::from_secs(30), "the first file is under way", || {
+    let running = begin(&home, &["source", "target", "--workers", "1", "--bandwidth", "1M"]);
+    eventually(Duration::from_mins(2), "the first file is under way", || {
         target.exists() && !ok(tool("find").arg(&target).args(["-name", ".~kura~*"])).is_empty()
     });
+    // It looks at the other files only when this is done.
+    let signal = |name: &str| ok(tool("kill").args([name, &running.id().to_string()]));
+    signal("-STOP");
     disturb(&source, &secret);
+    signal("-CONT");
     let output = running.wait_with_output().expect("the run");
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && complaint.contains("10 not copied, listed in "), "{complaint}");

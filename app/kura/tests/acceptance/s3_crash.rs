@@ -91,7 +91,9 @@ pub fn fill_up(home: &Home) -> Vec<String> {
 fn a_server_without_room_for_objects_serves_its_volumes() {
     let home = Home::new();
     make_small_pool(&home, 160);
-    let mut without = home.kura(&["serve", "--nbd", "127.0.0.1:0", "--s3", "off", "--admin", "127.0.0.1:0"]);
+    let mut without = Command::new(env!("CARGO_BIN_EXE_kura"));
+    without.args(["serve", "--nbd", "127.0.0.1:0", "--s3", "off", "--admin", "127.0.0.1:0"]);
+    let without = without.current_dir(home.path("")).stdin(Stdio::null());
     let mut without = without.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("kura");
     let answers = || home.kura(&["status"]).output().expect("kura").status.success();
     eventually(Duration::from_mins(1), "it serves", answers);

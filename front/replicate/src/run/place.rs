@@ -25,7 +25,14 @@ use uuid::Uuid;
 #[derive(Debug)]
 pub struct Place {
     folder: PathBuf,
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Place {
+    /// Lets go at once: a process that is just being started has the file open for an instant, too.
+    fn drop(&mut self) {
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl Place {
@@ -37,7 +44,7 @@ impl Place {
         let lock = lock.map_err(|cause| Error::state(&path, cause))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| Error::Usage("another run of it is under way: wait for its end".to_owned()))?;
-        Ok(Self { folder: folder.to_owned(), _lock: lock })
+        Ok(Self { folder: folder.to_owned(), lock })
     }
 
     /// The folder.

@@ -27,7 +27,15 @@ fn a_tree_is_carried_by_processes_of_the_papers_rate() {
     let bytes = grow(&Tree::flat(3, 4, 4 << 20), 2, &folder.path().join("source")).unwrap();
     assert_eq!(bytes, 24 << 20);
     let bandwidth = Some(3 * super::RATE);
-    let options = Options { with: Some(With::Rsync), workers: 3, durable: false, bandwidth, ..Options::default() };
+    // Lists that are nobody else's: each worker has something to do.
+    let options = Options {
+        with: Some(With::Rsync),
+        workers: 3,
+        durable: false,
+        bandwidth,
+        split: Split::ByCount,
+        ..Options::default()
+    };
     let ran = carry(folder.path(), &options).unwrap();
     assert!(ran.seconds > 0.0 && ran.workers_s.len() == 3 && ran.workers_s.iter().all(|s| *s > 0.0), "{ran:?}");
     assert!(matches!(Real.points(&Setting::default()).unwrap()[0].config.what, What::Table2));
