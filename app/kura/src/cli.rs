@@ -174,7 +174,7 @@ pub struct Serve {
     /// Log level: off, error, warn, info, debug or trace, also per module as in `info,kura_nbd=debug` [default: info]
     #[arg(long, env = "KURA_LOG", value_name = "LEVEL")]
     log: Option<Level>,
-    /// Start although a journal disk is missing that may hold newer writes: those writes are lost
+    /// Start although disks are missing that hold the only copy of something, or newer writes: what only they have is lost
     #[arg(long, env = "KURA_DEGRADED")]
     pub degraded: bool,
 }

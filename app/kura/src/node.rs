@@ -23,6 +23,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 /// The most controllers a pool gets unasked: each takes room for its journal on the fast disks, and of more than a few
@@ -149,17 +150,25 @@ impl Running {
         let count = kura_disk::run(async |_| Controller::count(&paths, &(Box::new(open) as Opener)).await)??;
         let models = Arc::new(models);
         let shared = Arc::new(InProcess::new());
+        let (recovered, all_recovered) = mpsc::channel();
         let (opened, answers) = mpsc::channel();
         let mut threads = Vec::new();
         for id in 0..count {
-            let (paths, models, shared, opened) =
-                (paths.clone(), Arc::clone(&models), Arc::clone(&shared), opened.clone());
+            let (paths, models, shared) = (paths.clone(), Arc::clone(&models), Arc::clone(&shared));
+            let told = Told { recovered: recovered.clone(), opened: opened.clone() };
             let thread = std::thread::Builder::new().name(format!("controller-{id}"));
-            threads.push(thread.spawn(move || control(ControllerId(id), (&paths, models), shared, config, &opened))?);
+            threads.push(thread.spawn(move || control(ControllerId(id), (&paths, models), shared, config, &told))?);
         }
-        drop(opened);
-        let mut doors = answers.iter().take(usize::from(count)).collect::<kura_block::Result<Vec<Opened>>>()?;
-        ensure!(doors.len() == usize::from(count), "a controller ended before it was open");
+        drop((recovered, opened));
+        let all = usize::from(count);
+        let recovered = all_recovered.iter().take(all).collect::<kura_block::Result<Vec<oneshot::Sender<()>>>>()?;
+        ensure!(recovered.len() == all, "a controller ended before it had recovered");
+        for may_begin in recovered {
+            // One that is gone tells why below.
+            let _ = may_begin.send(());
+        }
+        let mut doors = answers.iter().take(all).collect::<kura_block::Result<Vec<Opened>>>()?;
+        ensure!(doors.len() == all, "a controller ended before it was open");
         doors.sort_by_key(|opened| opened.id.0);
         let replayed = doors.iter().fold(Replayed::default(), |sum, opened| Replayed {
             entries: sum.entries + opened.replayed.entries,
@@ -188,26 +197,41 @@ struct Opened {
     replayed: Replayed,
 }
 
+/// What controllers tell while they start.
+struct Told {
+    /// One has recovered: it begins when it is told to, and ends when nobody will.
+    recovered: mpsc::Sender<kura_block::Result<oneshot::Sender<()>>>,
+    /// One has begun.
+    opened: mpsc::Sender<kura_block::Result<Opened>>,
+}
+
 /// A controller's thread, until its doors are gone.
 fn control(
     id: ControllerId,
     (paths, models): (&[String], Arc<Models>),
     shared: Arc<InProcess>,
     config: Config,
-    opened: &mpsc::Sender<kura_block::Result<Opened>>,
+    told: &Told,
 ) {
     let ended = kura_disk::run(async |runtime| {
         let runtime: Rc<dyn Runtime> = runtime;
-        let controller =
-            Controller::open(id, paths, opener(models, Rc::clone(&runtime)), runtime, shared, config).await?;
+        let recovered =
+            Controller::recover(id, paths, opener(models, Rc::clone(&runtime)), runtime, shared, config).await?;
+        let (may_begin, begins) = oneshot::channel();
+        let _ = told.recovered.send(Ok(may_begin));
+        if begins.await.is_err() {
+            return Ok(());
+        }
+        let controller = recovered.begin().await?;
         let (door, inbox) = door();
         // A start that failed elsewhere no longer listens: the door is dropped, and this thread ends.
-        let _ = opened.send(Ok(Opened { id, door, replayed: controller.replayed() }));
+        let _ = told.opened.send(Ok(Opened { id, door, replayed: controller.replayed() }));
         inbox.serve(controller).await;
         Ok(())
     });
     if let Err(error) = ended.flatten() {
-        let _ = opened.send(Err(error));
+        let _ = told.recovered.send(Err(error.clone()));
+        let _ = told.opened.send(Err(error));
     }
 }
 

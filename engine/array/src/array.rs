@@ -182,6 +182,14 @@ pub struct Site {
     pub places: Places,
 }
 
+impl Site {
+    /// True when every block of the group can be read, or told from the others, where these places can be read.
+    pub fn is_held(&self, works: impl Fn(&Place) -> bool) -> bool {
+        let lost = self.places.iter().filter(|place| !works(place)).count();
+        if self.shape.parity { lost <= 1 } else { lost < self.places.len() }
+    }
+}
+
 /// The disks of a pool as one controller sees them.
 pub struct Array {
     members: RefCell<Vec<Rc<Member>>>,
@@ -250,8 +258,7 @@ impl Array {
 
     /// True when every block of a group can be read, or told from the others.
     pub fn holds(&self, site: &Site) -> bool {
-        let lost = site.places.iter().filter(|place| !self.works(**place)).count();
-        if site.shape.parity { lost <= 1 } else { lost < site.places.len() }
+        site.is_held(|place| self.works(*place))
     }
 
     fn working(&self, places: &[Place]) -> impl Iterator<Item = (Rc<Member>, Place)> {

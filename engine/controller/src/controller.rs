@@ -25,7 +25,7 @@ pub struct Config {
     pub settings: Settings,
     /// When its journal is written.
     pub journal: Limits,
-    /// Starts although a disk is away that may hold newer writes than the others.
+    /// Starts although disks are away that may hold newer writes than the others, or the only copy of something.
     pub degraded: bool,
     /// After this long without an answer a disk counts as failed; zero waits for ever.
     pub disk_timeout: Duration,
@@ -62,23 +62,56 @@ fn watched(opener: Opener, runtime: &Rc<dyn Runtime>, limit: Duration) -> Opener
     Box::new(move |path| Ok(Rc::new(Patient::new(opener(path)?, path, limit, &runtime)) as Rc<dyn Block>))
 }
 
+/// A controller that knows its volumes and has written nothing yet.
+pub struct Recovered {
+    id: ControllerId,
+    runtime: Rc<dyn Runtime>,
+    shared: Arc<dyn SharedPool>,
+    store: kura_volume::Recovered,
+    opener: Opener,
+    pool: PoolFacts,
+}
+
+impl Recovered {
+    /// Begins, when all controllers of the pool have recovered: one that may not begin keeps the others from writing
+    /// anything without the disks that it misses. All must have begun before any of them serves: what they hold is known to
+    /// the others from then on.
+    pub async fn begin(self) -> Result<Rc<Controller>> {
+        let replayed = self.store.replayed();
+        Ok(Rc::new(Controller {
+            id: self.id,
+            runtime: self.runtime,
+            shared: self.shared,
+            store: self.store.begin().await?,
+            opener: self.opener,
+            replayed,
+            pool: RefCell::new(self.pool),
+            held_writes: RefCell::default(),
+            taps: RefCell::default(),
+            tiering: RefCell::default(),
+            harbour: Rc::default(),
+        }))
+    }
+}
+
 impl Controller {
-    /// Opens a controller of the pool on the disks at `paths`, recovering its volumes. All controllers of a pool must
-    /// be open before any of them serves: what they hold is known to the others from then on.
-    pub async fn open(
+    /// Recovers the volumes of a controller of the pool on the disks at `paths`.
+    pub async fn recover(
         id: ControllerId,
         paths: &[String],
         opener: Opener,
         runtime: Rc<dyn Runtime>,
         shared: Arc<dyn SharedPool>,
         config: Config,
-    ) -> Result<Rc<Self>> {
+    ) -> Result<Recovered> {
         let opener = watched(opener, &runtime, config.disk_timeout);
         let mut found = Vec::new();
         for path in paths {
-            // A disk that cannot be opened is away; whether the pool can do without it is decided below.
-            if let Ok(device) = opener(path) {
-                found.push((path.clone(), device));
+            match opener(path) {
+                Ok(device) => found.push((path.clone(), device)),
+                // It is away; whether the pool can do without it is decided below.
+                Err(error) if id.0 == 0 => tracing::warn!(%error, "a disk cannot be opened"),
+                Err(_) => {}
             }
         }
         if found.is_empty()
@@ -107,25 +140,13 @@ impl Controller {
             controllers: pool.label.controllers,
             degraded: config.degraded,
         };
-        let (store, replayed) = Store::recover(parts).await?;
-        let pool = RefCell::new(PoolFacts { label: pool.label, found: pool.found });
-        Ok(Rc::new(Self {
-            id,
-            runtime,
-            shared,
-            store,
-            opener,
-            replayed,
-            pool,
-            held_writes: RefCell::default(),
-            taps: RefCell::default(),
-            tiering: RefCell::default(),
-            harbour: Rc::default(),
-        }))
+        let store = Store::recover(parts).await?;
+        let pool = PoolFacts { label: pool.label, found: pool.found };
+        Ok(Recovered { id, runtime, shared, store, opener, pool })
     }
 
     /// Controllers of the pool that the disks at `paths` make up.
-    pub async fn count(paths: &[String], opener: &Opener) -> Result<u16> {
+    pub async fn count(paths: &[String], opener: &impl Fn(&str) -> Result<Rc<dyn Block>>) -> Result<u16> {
         let mut why = Error::invalid("a pool without disks: give at least one");
         for path in paths {
             match opener(path) {

@@ -23,7 +23,7 @@ mod recording;
 mod snapshot;
 mod tiering;
 
-pub use controller::{Config, Controller, Opener};
+pub use controller::{Config, Controller, Opener, Recovered};
 pub use door::{Door, Inbox, door};
 pub use info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
 pub use kura_array::hot::HotSettings;

@@ -1,10 +1,10 @@
 //! The controllers of a pool, joined.
 
 use crate::info::{CheckReport, ControllerInfo, DiskState, PoolInfo, VolumeInfo};
-use crate::{Controller, Door};
+use crate::{Config, Controller, Door, door};
 use futures::future::try_join_all;
-use kura_block::{DeviceId, Error, Local, Result};
-use kura_volume::{Check, Space, Spec};
+use kura_block::{Block, ControllerId, DeviceId, Error, Local, Result, Runtime};
+use kura_volume::{Check, SharedPool, Space, Spec};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::{Mutex, RwLock};
@@ -25,6 +25,36 @@ impl Node {
     /// A node of these controllers, in the order of their numbers. All are open; [`Node::begin`] comes next.
     pub fn new(doors: Vec<Door>) -> Self {
         Self { doors: doors.into(), membership: Arc::default(), instant: Arc::default(), moving: Arc::default() }
+    }
+
+    /// Starts all controllers of the pool on the disks at `paths` on this one thread, and joins them: in virtual time there
+    /// is no other.
+    pub async fn start(
+        paths: &[String],
+        opener: impl Fn(&str) -> Result<Rc<dyn Block>> + Clone + 'static,
+        runtime: &Rc<dyn Runtime>,
+        shared: &Arc<dyn SharedPool>,
+        config: Config,
+    ) -> Result<(Self, Vec<Rc<Controller>>)> {
+        let recover = |id| {
+            let (runtime, shared) = (Rc::clone(runtime), Arc::clone(shared));
+            Controller::recover(ControllerId(id), paths, Box::new(opener.clone()), runtime, shared, config)
+        };
+        let mut recovered = Vec::new();
+        for id in 0..Controller::count(paths, &opener).await? {
+            recovered.push(recover(id).await?);
+        }
+        let (mut doors, mut controllers) = (Vec::new(), Vec::new());
+        for recovered in recovered {
+            let controller = recovered.begin().await?;
+            let (entrance, inbox) = door();
+            runtime.spawn(Box::pin(inbox.serve(Rc::clone(&controller))));
+            doors.push(entrance);
+            controllers.push(controller);
+        }
+        let node = Self::new(doors);
+        node.begin().await?;
+        Ok((node, controllers))
     }
 
     /// Asks every controller at once.

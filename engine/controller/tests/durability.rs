@@ -50,19 +50,15 @@ impl Rig {
 
     async fn open(&self, runtime: &Rc<dyn Runtime>) -> Rc<Controller> {
         let paths: Vec<String> = self.disks.iter().map(|disk| disk.name().to_owned()).collect();
-        let disks = self.disks.clone();
-        let opener: kura_controller::Opener = Box::new(move |path| {
-            let disk = disks.iter().find(|disk| disk.name() == path);
-            Ok(disk.map(|disk| disk.open() as Rc<dyn Block>).unwrap())
-        });
         let config = Config {
             settings: self.settings,
             journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
             ..Config::default()
         };
         let shared = Arc::new(InProcess::new());
-        let opened = Controller::open(ControllerId(0), &paths, opener, Rc::clone(runtime), shared, config);
-        let controller = opened.await.unwrap();
+        let opener = Box::new(SimDisk::opener(&self.disks));
+        let recovered = Controller::recover(ControllerId(0), &paths, opener, Rc::clone(runtime), shared, config).await;
+        let controller = recovered.unwrap().begin().await.unwrap();
         controller.store().begin_upkeep();
         controller
     }

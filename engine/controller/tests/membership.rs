@@ -5,10 +5,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
-use kura_block::{Block, Buf, ControllerId, DeviceId, Runtime};
+use kura_block::{Block, Buf, DeviceId, Runtime};
 use kura_controller::{
-    Check, Config, Controller, DiskClass, DiskState, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings,
-    VolumeSpec, door, format,
+    Check, Config, DiskClass, DiskState, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, SharedPool,
+    VolumeSpec, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
@@ -47,28 +47,13 @@ impl Rig {
     /// A node of the disks with these names; its doors are served by tasks of the simulation.
     async fn node(disks: &[SimDisk], names: &[&str], runtime: &Rc<dyn Runtime>) -> Node {
         let paths: Vec<String> = names.iter().map(ToString::to_string).collect();
-        let shared = Arc::new(InProcess::new());
-        let mut doors = Vec::new();
-        for id in 0..CONTROLLERS {
-            let disks = disks.to_vec();
-            let opener: kura_controller::Opener = Box::new(move |path| {
-                let disk = disks.iter().find(|disk| disk.name() == path);
-                Ok(disk.map(|disk| disk.open() as Rc<dyn Block>).unwrap())
-            });
-            let config = Config {
-                settings: Settings { write_buffer_bytes: 256 << 10, pages: 8, ..Settings::default() },
-                journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
-                ..Config::default()
-            };
-            let shared = Arc::clone(&shared);
-            let opened = Controller::open(ControllerId(id), &paths, opener, Rc::clone(runtime), shared, config);
-            let (entrance, inbox) = door();
-            runtime.spawn(Box::pin(inbox.serve(opened.await.unwrap())));
-            doors.push(entrance);
-        }
-        let node = Node::new(doors);
-        node.begin().await.unwrap();
-        node
+        let config = Config {
+            settings: Settings { write_buffer_bytes: 256 << 10, pages: 8, ..Settings::default() },
+            journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+            ..Config::default()
+        };
+        let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
+        Node::start(&paths, SimDisk::opener(disks), runtime, &shared, config).await.unwrap().0
     }
 
     /// Everything the test writes: a pattern of its own for each volume.

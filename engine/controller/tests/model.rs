@@ -5,7 +5,8 @@
 //!   mirrored and one disk at most is faulty);
 //! - after a power cut each block is what it was at the last durable point, or what some later write made it;
 //! - `check` finds nothing that does not hold;
-//! - the same seed gives the same operations, bytes and end time.
+//! - the same seed gives the same operations, bytes and end time;
+//! - a start without some of the disks has everything, or is refused and changes nothing.
 //!
 //! `KURA_SEEDS` says how many seeds are tried (300 unless it is set; `cargo xtask test` sets 3,000; the long run by hand takes
 //! tens of thousands) and `KURA_SEED` names the first one.
@@ -106,6 +107,34 @@ fn after_a_rebuild_another_disk_may_die() {
         world.sim.set_plan(&FaultPlan::default());
         world.lose_another();
     }
+}
+
+/// Disks are away at a start, wherever the power went before it.
+#[test]
+fn a_start_without_disks_has_everything_or_changes_nothing() {
+    let mut starts = 0;
+    let seeds = seeds(2);
+    for seed in seeds.clone() {
+        let mut world = World::new(seed);
+        let shape = PlanShape {
+            disks: world.disk_names(),
+            faulty_disks: 0,
+            faults_per_disk: 0,
+            kinds: survivable(),
+            within_ops: 400,
+            crash_within_ops: 1500,
+        };
+        for _ in 0..2 {
+            let plan = FaultPlan::random(&mut world.rng, &shape);
+            println!("seed {seed} at {:?}:\n{plan}", world.sim.now());
+            world.sim.set_plan(&plan);
+            world.incarnation(30);
+        }
+        world.sim.set_plan(&FaultPlan::default());
+        starts += u64::from(world.start_without(1 + (seed % 3) as usize));
+    }
+    let tried = seeds.end - seeds.start;
+    assert!(tried < 20 || (1..tried).contains(&starts), "{starts} of {tried} started");
 }
 
 #[test]

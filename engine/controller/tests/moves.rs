@@ -5,10 +5,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
-use kura_block::{Block, Buf, ControllerId, Kind, Runtime};
+use kura_block::{Block, Buf, Kind, Runtime};
 use kura_controller::{
-    Check, Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, SnapshotSpec,
-    VolumeSpec, door, format,
+    Check, Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, SharedPool,
+    SnapshotSpec, VolumeSpec, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
@@ -40,30 +40,13 @@ fn formatted(sim: &Sim) -> Vec<SimDisk> {
 
 async fn started(disks: &[SimDisk], runtime: &Rc<dyn Runtime>) -> Running {
     let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
-    let shared = Arc::new(InProcess::new());
-    let (mut doors, mut controllers) = (Vec::new(), Vec::new());
-    for id in 0..CONTROLLERS {
-        let disks = disks.to_vec();
-        let opener: kura_controller::Opener = Box::new(move |path| {
-            let disk = disks.iter().find(|disk| disk.name() == path);
-            Ok(disk.map(|disk| disk.open() as Rc<dyn Block>).unwrap())
-        });
-        let config = Config {
-            settings: Settings { write_buffer_bytes: 4 << 20, pages: 64, raid_width: Some(3), ..Settings::default() },
-            journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
-            ..Config::default()
-        };
-        let shared = Arc::clone(&shared);
-        let opened = Controller::open(ControllerId(id), &paths, opener, Rc::clone(runtime), shared, config);
-        let controller = opened.await.unwrap();
-        let (entrance, inbox) = door();
-        runtime.spawn(Box::pin(inbox.serve(Rc::clone(&controller))));
-        doors.push(entrance);
-        controllers.push(controller);
-    }
-    let node = Node::new(doors);
-    node.begin().await.unwrap();
-    (node, controllers)
+    let config = Config {
+        settings: Settings { write_buffer_bytes: 4 << 20, pages: 64, raid_width: Some(3), ..Settings::default() },
+        journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+        ..Config::default()
+    };
+    let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
+    Node::start(&paths, SimDisk::opener(disks), runtime, &shared, config).await.unwrap()
 }
 
 fn volume(name: &str, blocks: usize, layout: Layout) -> VolumeSpec {

@@ -6,10 +6,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
-use kura_block::{Block, Buf, ControllerId, Kind, Runtime};
+use kura_block::{Block, Buf, Kind, Runtime};
 use kura_controller::{
-    Check, Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Saving, Settings,
-    SnapshotSpec, VolumeSpec, WhenFull, door, format,
+    Check, Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Saving, Settings, SharedPool,
+    SnapshotSpec, VolumeSpec, WhenFull, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, Sim, SimDisk};
@@ -47,31 +47,10 @@ impl Rig {
 
     async fn open(disks: &[SimDisk], runtime: &Rc<dyn Runtime>, settings: Settings) -> (Node, Vec<Rc<Controller>>) {
         let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
-        let shared = Arc::new(InProcess::new());
-        let (mut doors, mut controllers) = (Vec::new(), Vec::new());
-        for id in 0..CONTROLLERS {
-            let disks = disks.to_vec();
-            let opener: kura_controller::Opener = Box::new(move |path| {
-                let disk = disks.iter().find(|disk| disk.name() == path);
-                Ok(disk.map(|disk| disk.open() as Rc<dyn Block>).unwrap())
-            });
-            let config = Config {
-                settings,
-                journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
-                degraded: false,
-                ..Config::default()
-            };
-            let shared = Arc::clone(&shared);
-            let opened = Controller::open(ControllerId(id), &paths, opener, Rc::clone(runtime), shared, config);
-            let controller = opened.await.unwrap();
-            let (entrance, inbox) = door();
-            runtime.spawn(Box::pin(inbox.serve(Rc::clone(&controller))));
-            doors.push(entrance);
-            controllers.push(controller);
-        }
-        let node = Node::new(doors);
-        node.begin().await.unwrap();
-        (node, controllers)
+        let journal = JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 };
+        let config = Config { settings, journal, ..Config::default() };
+        let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
+        Node::start(&paths, SimDisk::opener(disks), runtime, &shared, config).await.unwrap()
     }
 
     /// Opens the node and does `work`, then cuts the power.

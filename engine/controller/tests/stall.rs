@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
-use kura_block::{Block, Buf, ControllerId, DeviceId, Runtime};
+use kura_block::{Buf, ControllerId, DeviceId, Runtime};
 use kura_controller::{
     Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, PoolSpec, Settings, VolumeSpec, format,
 };
@@ -35,11 +35,6 @@ fn disks(sim: &Sim) -> Vec<SimDisk> {
 
 async fn open(disks: &[SimDisk], runtime: &Rc<dyn Runtime>) -> Rc<Controller> {
     let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
-    let disks = disks.to_vec();
-    let opener: kura_controller::Opener = Box::new(move |path| {
-        let disk = disks.iter().find(|disk| disk.name() == path);
-        Ok(disk.map(|disk| disk.open() as Rc<dyn Block>).unwrap())
-    });
     let config = Config {
         settings: Settings { write_buffer_bytes: 256 << 10, pages: 8, ..Settings::default() },
         journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
@@ -47,8 +42,9 @@ async fn open(disks: &[SimDisk], runtime: &Rc<dyn Runtime>) -> Rc<Controller> {
         ..Config::default()
     };
     let shared = Arc::new(InProcess::new());
-    let opened = Controller::open(ControllerId(0), &paths, opener, Rc::clone(runtime), shared, config);
-    let controller = opened.await.unwrap();
+    let opener = Box::new(SimDisk::opener(disks));
+    let recovered = Controller::recover(ControllerId(0), &paths, opener, Rc::clone(runtime), shared, config).await;
+    let controller = recovered.unwrap().begin().await.unwrap();
     controller.store().begin_upkeep();
     controller
 }

@@ -83,7 +83,7 @@ impl Scan {
         }
         let root = newest.ok_or_else(|| {
             Error::corrupt(format!(
-                "no root of controller {}'s journal can be read: the pool's journal disks are damaged or away",
+                "no root of controller {}'s journal can be read: the pool's journal disks are damaged or away: bring one of them back",
                 identity.controller
             ))
         })?;

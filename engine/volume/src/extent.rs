@@ -13,11 +13,13 @@ pub(crate) struct Group {
     places: RefCell<Places>,
     /// One of its places is being moved: blocks wait in the write buffer.
     moving: Cell<bool>,
+    /// Recovery left out a record of its blocks, for it could not read their page anywhere.
+    missed: Cell<bool>,
 }
 
 impl Group {
     pub fn new(shape: Shape, places: Places) -> Rc<Self> {
-        Rc::new(Self { shape, places: RefCell::new(places), moving: Cell::new(false) })
+        Rc::new(Self { shape, places: RefCell::new(places), moving: Cell::new(false), missed: Cell::new(false) })
     }
 
     /// Where it lies now.
@@ -38,6 +40,16 @@ impl Group {
     /// True while one of its places is being moved.
     pub fn is_moving(&self) -> bool {
         self.moving.get()
+    }
+
+    /// Recovery leaves out a record of its blocks: they are lost with the disks it lies on.
+    pub fn set_missed(&self) {
+        self.missed.set(true);
+    }
+
+    /// True when recovery has left out a record of its blocks.
+    pub fn was_missed(&self) -> bool {
+        self.missed.get()
     }
 
     /// Says that one of its places is being moved, or no more.

@@ -22,6 +22,7 @@
 //! 5. Replaying any part of the log again, in order, ends in the same state: records name logical blocks.
 //! 6. A read returns bytes that agree with their checksum, or an error.
 
+mod away;
 mod check;
 mod checkpoint;
 mod clear;
@@ -52,7 +53,7 @@ mod write;
 
 pub use check::{Check, Report};
 pub use kura_snapshot::method::{Counters as SharingCounters, Kind as Sharing, SharedPool};
-pub use open::{JournalPlace, Parts, Replayed};
+pub use open::{JournalPlace, Parts, Recovered, Replayed};
 pub use owner::{Departing, Departure, KeptCold, Still, Ticket};
 pub use rebuild::Held;
 pub use record::Spec;

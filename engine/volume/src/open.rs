@@ -52,7 +52,7 @@ pub struct Parts {
     pub settings: Settings,
     /// Controllers of the pool.
     pub controllers: u16,
-    /// Goes on although a disk is away that may hold newer journal entries.
+    /// Goes on although disks are away that may hold newer journal entries, or the only copy of something.
     pub degraded: bool,
 }
 
@@ -65,10 +65,18 @@ pub struct Replayed {
     pub bytes: u64,
 }
 
+/// A controller's volumes as its tables and its log tell them. Nothing has been written yet, and disks that are away may
+/// still come back.
+pub struct Recovered {
+    inner: Rc<Inner>,
+    resync: Resync,
+    replayed: Replayed,
+}
+
 impl Store {
-    /// Opens a controller's volumes: reads the tables, replays the journal into the write buffer, and begins to serve
-    /// where the log ended. What was in the buffer goes to its place as always.
-    pub async fn recover(parts: Parts) -> Result<(Self, Replayed)> {
+    /// Reads the tables, and replays the journal into the write buffer. Refused, unless `degraded`, while disks are away
+    /// that may hold newer journal entries, or the only copy of something.
+    pub async fn recover(parts: Parts) -> Result<Recovered> {
         let identity = Identity { pool: parts.pool, controller: parts.id.0 };
         let mut rings = vec![None; parts.journal.iter().map(|place| place.index + 1).max().unwrap_or(0)];
         for place in &parts.journal {
@@ -94,16 +102,30 @@ impl Store {
                 inner.replay(record, tables_lsn, &mut resync).await?;
             }
         }
+        inner.do_without_away(degraded)?;
         let journal = scan.finish(limits, Rc::clone(&inner.runtime), degraded)?;
         if inner.journal.set(journal).is_err() {
             unreachable!("the journal of a store that recovers is not set yet");
         }
         inner.settle_hot();
+        Ok(Recovered { inner, resync, replayed })
+    }
+}
+
+impl Recovered {
+    /// What recovery read again.
+    pub fn replayed(&self) -> Replayed {
+        self.replayed
+    }
+
+    /// Begins to serve where the log ended; every controller of the pool has recovered. What was in the buffer goes to its
+    /// place as always.
+    pub async fn begin(self) -> Result<Store> {
+        let Self { inner, resync, .. } = self;
         inner.begin(resync).await?;
-        let store = Self { inner };
-        store.inner.runtime.spawn(Box::pin(Rc::clone(&store.inner).destage_for_ever()));
-        store.inner.runtime.spawn(Box::pin(Rc::clone(&store.inner).checkpoint_for_ever()));
-        Ok((store, replayed))
+        inner.runtime.spawn(Box::pin(Rc::clone(&inner).destage_for_ever()));
+        inner.runtime.spawn(Box::pin(Rc::clone(&inner).checkpoint_for_ever()));
+        Ok(Store { inner })
     }
 }
 
@@ -289,14 +311,21 @@ impl Inner {
         self.tables.borrow().volumes.get(&volume).cloned()
     }
 
-    /// The extent that held a block when the record was written, its page loaded; `None` when it is gone since.
+    /// The extent that held a block when the record was written, its page loaded; `None` when it is gone since, or so many of
+    /// its disks that the block is lost.
     pub async fn replayed_extent(&self, volume: &VolumeState, block: u64, lsn: Lsn) -> Result<Option<Rc<Extent>>> {
         let Some(extent) = volume.extent((block / self.array.extent_blocks() as u64) as u32) else { return Ok(None) };
         if extent.owner.born > lsn.0 {
             return Ok(None);
         }
-        if !extent.is_loaded() {
-            self.load(&extent).await?;
+        if !extent.is_loaded()
+            && let Err(error) = self.load(&extent).await
+        {
+            if self.array.holds(&extent.group.site()) {
+                return Err(error);
+            }
+            extent.group.set_missed();
+            return Ok(None);
         }
         Ok(Some(extent))
     }
@@ -341,6 +370,13 @@ impl Inner {
         let extent = state.extent(index).ok_or_else(|| {
             Error::corrupt(format!("the journal moves extent {index} of volume {volume}, which is not there"))
         })?;
+        if extent.group.was_missed() {
+            // It can be read where it lies now, but not without what was in the buffer then.
+            return Err(Error::device(format!(
+                "extent {index} of volume {volume} moved off disks that are away or failed, and what was written to it before \
+                 cannot be told without them: bring one of them back"
+            )));
+        }
         extent.group.set_places(places);
         Ok(())
     }

@@ -2,9 +2,9 @@
 
 use crate::error::Error;
 use crate::options::Options;
-use kura_block::{Block, ControllerId, Runtime};
+use kura_block::{Block, Runtime};
 use kura_controller::{
-    Config, Controller, DiskClass, HotSettings, Layout, NewDisk, Opener, PoolSpec, Settings, VolumeSpec, door, format,
+    Config, Controller, DiskClass, HotSettings, Layout, NewDisk, PoolSpec, Settings, SharedPool, VolumeSpec, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{Cache, DiskSpec, Model, Sim, SimDisk};
@@ -110,12 +110,10 @@ impl NodeSpec {
         let (controllers, pool, volume) = sim.block_on(async {
             let new = self.new_disks(&disks.borrow());
             self.format(&new).await?;
-            let controllers = self.open(&disks, &runtime).await?;
+            let (pool, controllers) = self.open(&disks, &runtime).await?;
             let Some(owner) = controllers.first() else {
                 return Err(kura_block::Error::invalid("a pool without controllers: give at least one"));
             };
-            let pool = joined(&controllers, &runtime);
-            pool.begin().await?;
             let (name, layout) = (NAME.to_owned(), options.layout);
             let spec = VolumeSpec { name, size_bytes: volume_bytes, layout, thick: false, read_only: false };
             owner.store().create(spec).await?;
@@ -145,7 +143,12 @@ impl NodeSpec {
         format(new, &pool).await
     }
 
-    async fn open(&self, disks: &Disks, runtime: &Rc<dyn Runtime>) -> kura_block::Result<Vec<Rc<Controller>>> {
+    /// The controllers, and they as one node: from here on they keep their hot areas, and rebuild.
+    async fn open(
+        &self,
+        disks: &Disks,
+        runtime: &Rc<dyn Runtime>,
+    ) -> kura_block::Result<(kura_controller::Node, Vec<Rc<Controller>>)> {
         let paths: Vec<String> = disks.borrow().iter().map(|disk| disk.name().to_owned()).collect();
         let settings = Settings {
             write_buffer_bytes: self.write_buffer_bytes,
@@ -156,31 +159,11 @@ impl NodeSpec {
             ..Settings::default()
         };
         let config = Config { settings, ..Config::default() };
-        let shared = Arc::new(InProcess::new());
-        let mut controllers = Vec::new();
-        for id in 0..self.controllers {
-            let disks = Rc::clone(disks);
-            let opener: Opener = Box::new(move |path| {
-                let disks = disks.borrow();
-                let disk = disks.iter().find(|disk| disk.name() == path);
-                let missing = || kura_block::Error::missing(format!("{path}: no such disk"));
-                disk.map(|disk| disk.open() as Rc<dyn Block>).ok_or_else(missing)
-            });
-            let (id, runtime, shared) = (ControllerId(id), Rc::clone(runtime), Arc::clone(&shared));
-            controllers.push(Controller::open(id, &paths, opener, runtime, shared, config).await?);
-        }
-        Ok(controllers)
+        let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
+        let disks = Rc::clone(disks);
+        let opener = move |path: &str| SimDisk::opener(&disks.borrow())(path);
+        kura_controller::Node::start(&paths, opener, runtime, &shared, config).await
     }
-}
-
-/// The controllers as one node. From here on they keep their hot areas, and rebuild.
-fn joined(controllers: &[Rc<Controller>], runtime: &Rc<dyn Runtime>) -> kura_controller::Node {
-    let doors = controllers.iter().map(|controller| {
-        let (door, inbox) = door();
-        runtime.spawn(Box::pin(inbox.serve(Rc::clone(controller))));
-        door
-    });
-    kura_controller::Node::new(doors.collect())
 }
 
 impl NodeDisk {

@@ -149,6 +149,16 @@ impl SimDisk {
         })
     }
 
+    /// Opens disks by name; one that is not among `disks` is missing.
+    pub fn opener(disks: &[Self]) -> impl Fn(&str) -> Result<Rc<dyn Block>> + Clone + use<> {
+        let disks = disks.to_vec();
+        move |name| {
+            let disk = disks.iter().find(|disk| disk.name() == name);
+            let disk = disk.ok_or_else(|| Error::missing(format!("{name}: no such disk")))?;
+            Ok(disk.open())
+        }
+    }
+
     /// What it has done.
     pub fn counters(&self) -> Counters {
         self.medium.counters(&self.world)

@@ -237,6 +237,65 @@ fn a_device_that_is_gone_at_the_start_is_missed() {
     assert_eq!(client.call(READ, 0, 0, 4096, &[]).expect("a read"), [5; 4096]);
 }
 
+#[test]
+fn a_start_gives_up_no_only_copy_unasked() {
+    let home = Home::new();
+    let mut server = home.serve();
+    home.ok(&["volume", "create", "plain", "--size", "64M", "--layout", "none", "--thick"]);
+    home.ok(&["volume", "create", "safe", "--size", "64M", "--layout", "mirror"]);
+    let megabyte = |at: u64| vec![at as u8 + 1; MIB as usize];
+    for name in ["plain", "safe"] {
+        let mut client = Client::connect(&home.socket(), name).expect("a connection");
+        for at in 0..64 {
+            client.call(WRITE, 0, at * MIB, MIB as u32, &megabyte(at)).expect("a write");
+        }
+        client.call(FLUSH, 0, 0, 0, &[]).expect("a flush");
+    }
+    let disk = slow_disks(&home).swap_remove(0);
+    let shelf = home.path("a-shelf-that-is-off");
+    // Once after a crash, once after a stop that left nothing in the journals.
+    for crashes in [true, false] {
+        if crashes {
+            server.kill();
+        } else {
+            assert!(server.stop().success());
+        }
+        fs::rename(&disk, &shelf).expect("a disk that goes");
+        let why = refused(&home);
+        assert!(why.contains("lie nowhere else") && why.contains("plain") && why.contains("--degraded"), "{why}");
+        assert!(!why.contains("safe"), "{why}");
+        fs::rename(&shelf, &disk).expect("a disk that comes back");
+        server = home.serve();
+        assert_eq!(json(&home, &["status"])["health"], "ok");
+        let mut client = Client::connect(&home.socket(), "plain").expect("a connection");
+        for at in 0..64 {
+            let found = client.call(READ, 0, at * MIB, MIB as u32, &[]).expect("a read");
+            assert!(found == megabyte(at), "the megabyte at {at} is not what was written");
+        }
+    }
+    assert!(server.stop().success());
+    fs::rename(&disk, &shelf).expect("a disk that goes");
+    let _server = home.serve_with(&["--degraded"]);
+    let status = json(&home, &["status"]);
+    assert!(status["problems"].to_string().contains("only copy"), "{}", status["problems"]);
+    let mut client = Client::connect(&home.socket(), "safe").expect("a connection");
+    for at in 0..64 {
+        assert!(client.call(READ, 0, at * MIB, MIB as u32, &[]).expect("a read") == megabyte(at));
+    }
+    let mut client = Client::connect(&home.socket(), "plain").expect("a connection");
+    let mut lost = 0;
+    for at in 0..64 {
+        match client.call(READ, 0, at * MIB, MIB as u32, &[]) {
+            Ok(found) => assert!(found == megabyte(at), "the megabyte at {at} is not what was written"),
+            Err(error) => {
+                assert!(error.raw_os_error().is_some(), "the connection broke: {error}");
+                lost += 1;
+            }
+        }
+    }
+    assert!(lost > 0 && lost < 64, "{lost} of 64 megabytes lay on one of the disks");
+}
+
 /// Starts a server that must refuse, and returns its complaint.
 fn refused(home: &Home) -> String {
     let mut server: Server = home.spawn(&[]);

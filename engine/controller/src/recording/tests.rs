@@ -20,8 +20,8 @@ async fn controller(sim: &Sim, disk: SimDisk) -> Rc<Controller> {
     format(&[new], &pool).await.unwrap();
     let opener: Opener = Box::new(move |_| Ok(disk.open() as Rc<dyn Block>));
     let (shared, paths) = (Arc::new(InProcess::new()), ["disk".to_owned()]);
-    let controller = Controller::open(ControllerId(0), &paths, opener, sim.runtime(), shared, Config::default());
-    let controller = controller.await.unwrap();
+    let recovered = Controller::recover(ControllerId(0), &paths, opener, sim.runtime(), shared, Config::default());
+    let controller = recovered.await.unwrap().begin().await.unwrap();
     for name in ["a", "b"] {
         let (name, layout) = (name.to_owned(), Layout::None);
         let spec = VolumeSpec { name, size_bytes: 1 << 20, layout, thick: false, read_only: false };

@@ -2,10 +2,10 @@
 
 use super::reference::{BLOCK, Reference, Versions, Volume};
 use super::restless::Restless;
-use kura_block::{Block, Buf, Bufs, ControllerId, DeviceId, Kind};
+use kura_block::{Block, Buf, Bufs, DeviceId, Kind, Result};
 use kura_controller::{
-    Check, Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, Node, PoolSpec, Saving,
-    Settings, SnapshotSpec, TierSetup, VolumeSpec, door, format,
+    Check, Config, Controller, DiskClass, DiskState, HotSettings, JournalLimits, Layout, NewDisk, Node, PoolSpec,
+    Saving, Settings, SharedPool, SnapshotSpec, TierSetup, VolumeSpec, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Outcome, Sim, SimDisk};
@@ -83,6 +83,22 @@ impl World {
     }
 
     async fn open(seed: u64, disks: &[SimDisk], runtime: Rc<dyn kura_block::Runtime>) -> Opened {
+        let mut started = Self::start(seed, disks, disks, Rc::clone(&runtime), false).await;
+        // One disk at most is faulty here: the others have everything.
+        if started.as_ref().is_err_and(|error| error.to_string().contains("journal copy")) {
+            started = Self::start(seed, disks, disks, runtime, true).await;
+        }
+        started.unwrap_or_else(|error| panic!("seed {seed}: the node does not start: {error}"))
+    }
+
+    /// Starts the node on its disks, of which those in `here` are found.
+    async fn start(
+        seed: u64,
+        disks: &[SimDisk],
+        here: &[SimDisk],
+        runtime: Rc<dyn kura_block::Runtime>,
+        degraded: bool,
+    ) -> Result<Opened> {
         let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
         let config = Config {
             settings: Settings {
@@ -107,36 +123,11 @@ impl World {
                 ..Settings::default()
             },
             journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+            degraded,
             ..Config::default()
         };
-        let shared = Arc::new(InProcess::new());
-        let mut controllers = Vec::new();
-        for id in 0..CONTROLLERS {
-            let mut degraded = false;
-            let controller = loop {
-                let disks = disks.to_vec();
-                let opener: kura_controller::Opener = Box::new(move |path| {
-                    let disk = disks.iter().find(|disk| disk.name() == path);
-                    Ok(disk.map(|disk| disk.open() as Rc<dyn Block>).unwrap())
-                });
-                let shared = Arc::clone(&shared);
-                let config = Config { degraded, ..config };
-                match Controller::open(ControllerId(id), &paths, opener, Rc::clone(&runtime), shared, config).await {
-                    Ok(controller) => break controller,
-                    // One disk at most is faulty here: the others have everything.
-                    Err(error) if !degraded && error.to_string().contains("--degraded") => degraded = true,
-                    Err(error) => panic!("seed {seed}: controller {id} does not open: {error}"),
-                }
-            };
-            controllers.push(controller);
-        }
-        let doors = controllers.iter().map(|controller| {
-            let (entrance, inbox) = door();
-            runtime.spawn(Box::pin(inbox.serve(Rc::clone(controller))));
-            entrance
-        });
-        let node = Node::new(doors.collect());
-        node.begin().await.unwrap_or_else(|error| panic!("seed {seed}: the node does not begin: {error}"));
+        let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
+        let (node, controllers) = Node::start(&paths, SimDisk::opener(here), &runtime, &shared, config).await?;
         for controller in &controllers {
             let policy = Box::new(Restless { rng: ChaCha8Rng::seed_from_u64(seed) });
             let tier = TierSetup {
@@ -148,7 +139,44 @@ impl World {
             };
             controller.store().set_tier(Some(tier)).unwrap();
         }
-        Opened { node, controllers }
+        Ok(Opened { node, controllers })
+    }
+
+    /// Starts the node without some of its disks: it has everything, or refuses to start and changes nothing. True when it
+    /// started.
+    pub fn start_without(&mut self, away: usize) -> bool {
+        let (runtime, seed) = (self.sim.runtime(), self.sim.seed());
+        let mut here = self.disks.clone();
+        for _ in 0..away {
+            let gone = here.remove(self.rng.random_range(0..here.len()));
+            println!("seed {seed}: {} is away", gone.name());
+        }
+        let reference = RefCell::new(std::mem::take(&mut self.reference));
+        let started = self.sim.block_on(async {
+            match Self::start(seed, &self.disks, &here, runtime, false).await {
+                Ok(controllers) => {
+                    compare(&controllers, &reference, seed).await;
+                    check(&controllers, seed).await;
+                    true
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains("bring"), "seed {seed}: {error}");
+                    false
+                }
+            }
+        });
+        self.sim.crash();
+        if !started {
+            let runtime = self.sim.runtime();
+            self.sim.block_on(async {
+                let controllers = Self::start(seed, &self.disks, &self.disks, runtime, false).await.unwrap();
+                let disks = controllers.node.pool().await.unwrap().disks;
+                assert!(disks.iter().all(|disk| disk.state == DiskState::Healthy), "seed {seed}: {disks:?}");
+                compare(&controllers, &reference, seed).await;
+                check(&controllers, seed).await;
+            });
+        }
+        started
     }
 
     /// Starts the node, compares it with the model, and does so many steps of random work.

@@ -8,10 +8,10 @@
 
 mod slow;
 
-use kura_block::{Block, Buf, ControllerId, Kind, Runtime};
+use kura_block::{Block, Buf, Kind, Runtime};
 use kura_controller::{
     Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, SharedPool, Sharing,
-    SharingCounters, VolumeSpec, door, format,
+    SharingCounters, VolumeSpec, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, Sim, SimDisk};
@@ -46,34 +46,16 @@ fn formatted(sim: &Sim, controllers: u16, disk_bytes: u64) -> Vec<SimDisk> {
 
 async fn started(
     disks: &[SimDisk],
-    controllers: u16,
     runtime: &Rc<dyn Runtime>,
     (shared, sharing): (Arc<dyn SharedPool>, Sharing),
 ) -> (Node, Vec<Rc<Controller>>) {
     let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
-    let (mut doors, mut all) = (Vec::new(), Vec::new());
-    for id in 0..controllers {
-        let disks = disks.to_vec();
-        let opener: kura_controller::Opener = Box::new(move |path| {
-            let disk = disks.iter().find(|disk| disk.name() == path);
-            Ok(disk.map(|disk| disk.open() as Rc<dyn Block>).unwrap())
-        });
-        let config = Config {
-            settings: Settings { sharing, ..Settings::default() },
-            journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
-            ..Config::default()
-        };
-        let shared = Arc::clone(&shared);
-        let opened = Controller::open(ControllerId(id), &paths, opener, Rc::clone(runtime), shared, config);
-        let controller = opened.await.unwrap();
-        let (entrance, inbox) = door();
-        runtime.spawn(Box::pin(inbox.serve(Rc::clone(&controller))));
-        doors.push(entrance);
-        all.push(controller);
-    }
-    let node = Node::new(doors);
-    node.begin().await.unwrap();
-    (node, all)
+    let config = Config {
+        settings: Settings { sharing, ..Settings::default() },
+        journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+        ..Config::default()
+    };
+    Node::start(&paths, SimDisk::opener(disks), runtime, &shared, config).await.unwrap()
 }
 
 async fn made(controller: &Controller, name: &str, size_bytes: u64) -> Rc<dyn Block> {
@@ -116,7 +98,7 @@ fn ran(sharing: Sharing, controllers: u16) -> Ran {
     sim.block_on(async {
         #[allow(clippy::arc_with_non_send_sync, reason = "all controllers of a simulation are on one thread")]
         let shared = Arc::new(SlowPool::new(&runtime));
-        let (_node, all) = started(&disks, controllers, &runtime, (shared, sharing)).await;
+        let (_node, all) = started(&disks, &runtime, (shared, sharing)).await;
         let mut devices = Vec::new();
         for controller in &all {
             devices.push(made(controller, &format!("v{}", controller.id().0), (NEW + 1) * EXTENT).await);
@@ -200,7 +182,7 @@ fn a_shared_pool_is_used_to_the_last_extent() {
         let runtime: Rc<dyn Runtime> = sim.runtime();
         sim.block_on(async {
             let shared = Arc::new(InProcess::new());
-            let (node, all) = started(&disks, 2, &runtime, (shared, sharing)).await;
+            let (node, all) = started(&disks, &runtime, (shared, sharing)).await;
             let extents = node.pool().await.unwrap().free_bytes / EXTENT / COPIES;
             let (small, large) = (made(&all[0], "a", EXTENT).await, made(&all[1], "b", 2 << 30).await);
             write(&*small, 0).await.unwrap();

@@ -1,0 +1,88 @@
+//! What a start does about disks that are away.
+//!
+//! A disk that is away when the pool starts goes out of service for good: it will lack what is written from then on. What lies
+//! on such disks only would be lost by the start alone, although it may be whole, on a shelf that is switched on a minute later.
+//!
+//! What must hold: this is decided before any controller of the pool has written anything. A start that is refused changes
+//! nothing, and the same disks, brought back, have everything.
+
+use crate::store::Inner;
+use kura_array::{Place, Shape, Site};
+use kura_block::{DeviceId, Error, Result};
+use std::collections::BTreeSet;
+
+/// Volumes that a message names.
+const NAMED: usize = 3;
+
+/// Extents that can be read as soon as disks are back that are away, and not before.
+#[derive(Default)]
+struct OnlyAway {
+    disks: BTreeSet<DeviceId>,
+    volumes: BTreeSet<String>,
+    extents: u64,
+}
+
+impl Inner {
+    /// Goes on without the disks that are away: refused, unless `degraded`, where something lies on them only.
+    pub fn do_without_away(&self, degraded: bool) -> Result<()> {
+        let only = self.only_away();
+        if only.extents == 0 {
+            return Ok(());
+        }
+        let what = only.tell(self.array.extent_bytes());
+        if degraded {
+            tracing::error!(controller = self.id.0, "{what}: they are given up");
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "{what}: bring the disks back, or start with --degraded to give up what only they have"
+        )))
+    }
+
+    fn only_away(&self) -> OnlyAway {
+        let mut only = OnlyAway::default();
+        let tables = self.tables.borrow();
+        let members = self.array.members();
+        let away = members.iter().filter(|member| member.is_away() && !member.is_gone());
+        let away: BTreeSet<_> = away.map(|member| member.id).filter(|disk| !tables.failed.contains(disk)).collect();
+        if away.is_empty() {
+            return only;
+        }
+        let mut look = |site: &Site, volume: Option<u64>| {
+            let works = |place: &Place| self.array.works(*place);
+            if site.is_held(works) || !site.is_held(|place| works(place) || away.contains(&place.device)) {
+                return;
+            }
+            only.extents += u64::from(site.shape.extents());
+            only.disks.extend(site.places.iter().map(|place| place.device).filter(|disk| away.contains(disk)));
+            let named = volume.and_then(|volume| tables.volumes.get(&volume)).filter(|volume| !volume.is_pool());
+            only.volumes.extend(named.map(|volume| volume.spec.borrow().name.clone()));
+        };
+        for volume in tables.volumes.values() {
+            volume.groups().iter().for_each(|extent| look(&extent.group.site(), Some(volume.id)));
+        }
+        let copies = |places| Site { shape: Shape::MIRROR, places };
+        for (_, extent) in self.hot.borrow().extents() {
+            look(&copies(extent.places.clone()), None);
+        }
+        // What is newer in a fast copy than at home lies there twice.
+        for copy in self.tier.copies().iter().filter(|copy| copy.places.len() > 1) {
+            look(&copies(copy.places.clone()), Some(copy.key().0));
+        }
+        only
+    }
+}
+
+impl OnlyAway {
+    fn tell(&self, extent_bytes: u64) -> String {
+        let disks: Vec<_> = self.disks.iter().map(|disk| disk.0.to_string()).collect();
+        let mut named: Vec<_> = self.volumes.iter().take(NAMED).cloned().collect();
+        if self.volumes.len() > NAMED {
+            named.push(format!("{} more", self.volumes.len() - NAMED));
+        }
+        let of = if named.is_empty() { String::new() } else { format!(" of volumes {}", named.join(", ")) };
+        let (s, are) = if disks.len() > 1 { ("s", "are") } else { ("", "is") };
+        let mib = (self.extents * extent_bytes).div_ceil(1 << 20);
+        format!("disk{s} {} {are} away, and {mib} MiB{of} lie nowhere else", disks.join(", "))
+    }
+}
