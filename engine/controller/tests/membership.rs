@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
-use kura_block::{Block, Buf, DeviceId, Runtime};
+use kura_block::{Buf, DeviceId, Runtime};
 use kura_controller::{
     Check, Config, DiskClass, DiskState, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, SharedPool,
     VolumeSpec, format,

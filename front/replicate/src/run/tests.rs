@@ -1,6 +1,7 @@
 use super::*;
 use crate::tree::Need;
 use std::fs;
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
