@@ -78,7 +78,8 @@ impl Node {
             Box::pin(std::future::ready(Ok(found)))
         };
         let volume = self.ask_all(ask).await?.into_iter().flatten().next();
-        let volume = volume.ok_or_else(|| Error::missing(format!("volume {name}: no such volume")))?;
+        let volume =
+            volume.ok_or_else(|| Error::missing(format!("volume {name}: no such volume: see `kura volume list`")))?;
         Ok((self.doors[usize::from(volume.controller)].clone(), volume))
     }
 

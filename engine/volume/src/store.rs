@@ -420,7 +420,7 @@ impl Inner {
         let tables = self.tables.borrow();
         let named = |volume: &&Rc<VolumeState>| volume.spec.borrow().name == name && !volume.is_pool();
         let found = tables.volumes.values().find(named);
-        found.cloned().ok_or_else(|| Error::missing(format!("volume {name}: no such volume")))
+        found.cloned().ok_or_else(|| Error::missing(format!("volume {name}: no such volume: see `kura volume list`")))
     }
 
     pub fn status_of(&self, volume: &VolumeState) -> VolumeStatus {

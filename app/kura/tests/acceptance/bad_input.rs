@@ -266,7 +266,7 @@ fn a_start_gives_up_no_only_copy_unasked() {
         assert!(!why.contains("safe"), "{why}");
         fs::rename(&shelf, &disk).expect("a disk that comes back");
         server = home.serve();
-        assert_eq!(json(&home, &["status"])["health"], "ok");
+        assert_eq!(json(&home, &["status"])["health"], "healthy");
         let mut client = Client::connect(&home.socket(), "plain").expect("a connection");
         for at in 0..64 {
             let found = client.call(READ, 0, at * MIB, MIB as u32, &[]).expect("a read");

@@ -333,7 +333,8 @@ fn a_thousand_snapshots_are_read_back_and_deleted() {
     std::fs::write(home.path("kura.toml"), "demo = '0'\n").expect("a configuration");
     let _server = home.serve_with(&["--config", "kura.toml"]);
     let empty = free_bytes(&home);
-    home.ok(&["volume", "create", "v", "--size", "1M"]);
+    home.ok(&["volume", "create", "v", "--size", "1M", "--thick"]);
+    let alone = free_bytes(&home);
     let mut random = Random(5);
     let mut image = vec![0; (BLOCKS * BLOCK) as usize];
     let mut client = Client::connect(&home.socket(), "v").expect("a connection");
@@ -374,6 +375,7 @@ fn a_thousand_snapshots_are_read_back_and_deleted() {
     home.ok(&["check"]);
     let (made, deleted) = (growth("create", &creates), growth("delete", &deletes));
     assert!(made < 5.0 && deleted < 5.0, "what a snapshot costs grows with their number: {made:.1}, {deleted:.1}");
+    eventually(Duration::from_mins(2), "the volume is alone again", || free_bytes(&home) == alone);
     soon(&home, &["volume", "delete", "v"]);
     eventually(Duration::from_mins(1), "the pool is empty", || free_bytes(&home) == empty);
 }

@@ -73,7 +73,10 @@ pub(super) async fn list(
     if let Some(volume) = &volume
         && !all.iter().any(|info| info.spec.name == *volume)
     {
-        return Err(Problem::new(ProblemKind::Missing, format!("volume {volume}: no such volume")));
+        return Err(Problem::new(
+            ProblemKind::Missing,
+            format!("volume {volume}: no such volume: see `kura volume list`"),
+        ));
     }
     let all = all.into_iter().filter(is_snapshot).filter_map(Snapshot::of);
     let mut listed: Vec<_> = all.filter(|one| volume.as_ref().is_none_or(|volume| one.volume == *volume)).collect();
