@@ -9,14 +9,15 @@ use crate::config;
 use crate::disks::{Book, Planned, Usable};
 use crate::modelled::Modelled;
 use anyhow::{Context, Result, ensure};
-use kura_block::{Block, ControllerId, Runtime};
+use kura_block::{Block, ControllerId, DeviceId, Runtime};
 use kura_controller::{
-    Config, Controller, DiskClass, DiskFacts, Door, NewDisk, Node, Opener, PoolSpec, Replayed, Settings, check_fits,
-    door, journal_ranges,
+    Config, Controller, DiskClass, DiskFacts, Door, NewDisk, Node, Opener, PoolSpec, Recovered, Replayed, Settings,
+    check_fits, door, journal_ranges,
 };
 use kura_disk::{Disk, Options};
 use kura_shared::InProcess;
 use kura_sim::Model;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf, absolute};
 use std::rc::Rc;
@@ -157,13 +158,23 @@ impl Running {
             let (paths, models, shared) = (paths.clone(), Arc::clone(&models), Arc::clone(&shared));
             let told = Told { recovered: recovered.clone(), opened: opened.clone() };
             let thread = std::thread::Builder::new().name(format!("controller-{id}"));
-            threads.push(thread.spawn(move || control(ControllerId(id), (&paths, models), shared, config, &told))?);
+            threads.push(thread.spawn(move || control(ControllerId(id), (&paths, models), shared, config, told))?);
         }
         drop((recovered, opened));
         let all = usize::from(count);
-        let recovered = all_recovered.iter().take(all).collect::<kura_block::Result<Vec<oneshot::Sender<()>>>>()?;
+        let (mut recovered, mut refused) = (Vec::new(), BTreeSet::new());
+        for answer in all_recovered.iter().take(all) {
+            match answer {
+                Ok(one) => recovered.push(one),
+                Err(error) => drop(refused.insert(error.to_string())),
+            }
+        }
+        // What one controller misses says nothing of the others.
+        ensure!(refused.is_empty(), "{}", Vec::from_iter(refused).join("; "));
         ensure!(recovered.len() == all, "a controller ended before it had recovered");
-        for may_begin in recovered {
+        let (away, begin): (Vec<_>, Vec<_>) = recovered.into_iter().unzip();
+        Recovered::check_same_disks(&away)?;
+        for may_begin in begin {
             // One that is gone tells why below.
             let _ = may_begin.send(());
         }
@@ -199,8 +210,8 @@ struct Opened {
 
 /// What controllers tell while they start.
 struct Told {
-    /// One has recovered: it begins when it is told to, and ends when nobody will.
-    recovered: mpsc::Sender<kura_block::Result<oneshot::Sender<()>>>,
+    /// One has recovered without these disks: it begins when it is told to, and ends when nobody will.
+    recovered: mpsc::Sender<kura_block::Result<(BTreeSet<DeviceId>, oneshot::Sender<()>)>>,
     /// One has begun.
     opened: mpsc::Sender<kura_block::Result<Opened>>,
 }
@@ -211,27 +222,33 @@ fn control(
     (paths, models): (&[String], Arc<Models>),
     shared: Arc<InProcess>,
     config: Config,
-    told: &Told,
+    told: Told,
 ) {
+    // Each is dropped with its one message: a thread that panics must not be waited for.
+    let (recovered, opened) = (Cell::new(Some(told.recovered)), Cell::new(Some(told.opened)));
     let ended = kura_disk::run(async |runtime| {
         let runtime: Rc<dyn Runtime> = runtime;
-        let recovered =
+        let found =
             Controller::recover(id, paths, opener(models, Rc::clone(&runtime)), runtime, shared, config).await?;
         let (may_begin, begins) = oneshot::channel();
-        let _ = told.recovered.send(Ok(may_begin));
+        if let Some(recovered) = recovered.take() {
+            let _ = recovered.send(Ok((found.away(), may_begin)));
+        }
         if begins.await.is_err() {
             return Ok(());
         }
-        let controller = recovered.begin().await?;
+        let controller = found.begin().await?;
         let (door, inbox) = door();
-        // A start that failed elsewhere no longer listens: the door is dropped, and this thread ends.
-        let _ = told.opened.send(Ok(Opened { id, door, replayed: controller.replayed() }));
+        if let Some(opened) = opened.take() {
+            // A start that failed elsewhere no longer listens: the door is dropped, and this thread ends.
+            let _ = opened.send(Ok(Opened { id, door, replayed: controller.replayed() }));
+        }
         inbox.serve(controller).await;
         Ok(())
     });
     if let Err(error) = ended.flatten() {
-        let _ = told.recovered.send(Err(error.clone()));
-        let _ = told.opened.send(Err(error));
+        let _ = recovered.take().map(|recovered| recovered.send(Err(error.clone())));
+        let _ = opened.take().map(|opened| opened.send(Err(error)));
     }
 }
 

@@ -10,7 +10,7 @@ use kura_block::{Block, ControllerId, DeviceId, Error, Result, Runtime};
 use kura_journal::Limits;
 use kura_volume::{Held, HeldWrites, Parts, Replayed, Settings, SharedPool, Store, Volume, VolumeStatus};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +73,24 @@ pub struct Recovered {
 }
 
 impl Recovered {
+    /// Refuses a start whose controllers do not miss the same disks: one that some have not found, and others have, would go
+    /// out of service for all of them.
+    pub fn check_same_disks(away: &[BTreeSet<DeviceId>]) -> Result<()> {
+        let Some((first, others)) = away.split_first() else { return Ok(()) };
+        match others.iter().find_map(|other| first.symmetric_difference(other).next()) {
+            Some(disk) => Err(Error::retry(format!(
+                "disk {} was there for some controllers and not for others: is it just being switched on? Start again",
+                disk.0
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The disks of the pool that were not found.
+    pub fn away(&self) -> BTreeSet<DeviceId> {
+        self.store.away()
+    }
+
     /// Begins, when all controllers of the pool have recovered: one that may not begin keeps the others from writing
     /// anything without the disks that it misses. All must have begun before any of them serves: what they hold is known to
     /// the others from then on.

@@ -1,7 +1,7 @@
 //! The controllers of a pool, joined.
 
 use crate::info::{CheckReport, ControllerInfo, DiskState, PoolInfo, VolumeInfo};
-use crate::{Config, Controller, Door, door};
+use crate::{Config, Controller, Door, Recovered, door};
 use futures::future::try_join_all;
 use kura_block::{Block, ControllerId, DeviceId, Error, Local, Result, Runtime};
 use kura_volume::{Check, SharedPool, Space, Spec};
@@ -44,6 +44,7 @@ impl Node {
         for id in 0..Controller::count(paths, &opener).await? {
             recovered.push(recover(id).await?);
         }
+        Recovered::check_same_disks(&recovered.iter().map(Recovered::away).collect::<Vec<_>>())?;
         let (mut doors, mut controllers) = (Vec::new(), Vec::new());
         for recovered in recovered {
             let controller = recovered.begin().await?;

@@ -7,8 +7,10 @@
 //! nothing, and the same disks, brought back, have everything.
 
 use crate::store::Inner;
+use crate::tables::VolumeState;
 use kura_array::{Place, Shape, Site};
 use kura_block::{DeviceId, Error, Result};
+use kura_snapshot::PoolTable;
 use std::collections::BTreeSet;
 
 /// Volumes that a message names.
@@ -20,16 +22,23 @@ struct OnlyAway {
     disks: BTreeSet<DeviceId>,
     volumes: BTreeSet<String>,
     extents: u64,
+    /// Some of them hold pages of a pool table: without them nobody knows what the snapshots of a family are.
+    has_pool_table: bool,
 }
 
 impl Inner {
     /// Goes on without the disks that are away: refused, unless `degraded`, where something lies on them only.
     pub fn do_without_away(&self, degraded: bool) -> Result<()> {
-        let only = self.only_away();
+        let only = self.only_away()?;
         if only.extents == 0 {
             return Ok(());
         }
         let what = only.tell(self.array.extent_bytes());
+        if only.has_pool_table {
+            return Err(Error::invalid(format!(
+                "{what}, the table of a volume's snapshots among it, without which this pool does not start: bring the disks back"
+            )));
+        }
         if degraded {
             tracing::error!(controller = self.id.0, "{what}: they are given up");
             return Ok(());
@@ -39,27 +48,41 @@ impl Inner {
         )))
     }
 
-    fn only_away(&self) -> OnlyAway {
+    /// The disks of the pool that were not found.
+    pub fn away(&self) -> BTreeSet<DeviceId> {
+        let members = self.array.members();
+        members.iter().filter(|member| member.is_away() && !member.is_gone()).map(|member| member.id).collect()
+    }
+
+    fn only_away(&self) -> Result<OnlyAway> {
         let mut only = OnlyAway::default();
         let tables = self.tables.borrow();
-        let members = self.array.members();
-        let away = members.iter().filter(|member| member.is_away() && !member.is_gone());
-        let away: BTreeSet<_> = away.map(|member| member.id).filter(|disk| !tables.failed.contains(disk)).collect();
+        let away: BTreeSet<_> = self.away().difference(&tables.failed).copied().collect();
         if away.is_empty() {
-            return only;
+            return Ok(only);
         }
-        let mut look = |site: &Site, volume: Option<u64>| {
+        let mut look = |site: &Site, volume: Option<&VolumeState>| {
             let works = |place: &Place| self.array.works(*place);
             if site.is_held(works) || !site.is_held(|place| works(place) || away.contains(&place.device)) {
-                return;
+                return false;
             }
             only.extents += u64::from(site.shape.extents());
             only.disks.extend(site.places.iter().map(|place| place.device).filter(|disk| away.contains(disk)));
-            let named = volume.and_then(|volume| tables.volumes.get(&volume)).filter(|volume| !volume.is_pool());
+            let named = volume.filter(|volume| !volume.is_pool());
             only.volumes.extend(named.map(|volume| volume.spec.borrow().name.clone()));
+            true
         };
-        for volume in tables.volumes.values() {
-            volume.groups().iter().for_each(|extent| look(&extent.group.site(), Some(volume.id)));
+        // Families on their way are in the image that the new owner has, and perhaps nowhere else.
+        let arriving = self.arriving()?;
+        let volumes = || tables.volumes.values().chain(arriving.iter().flat_map(|came| came.volumes.values()));
+        let mut has_pool_table = false;
+        for volume in volumes() {
+            for extent in volume.groups() {
+                let lost = look(&extent.group.site(), Some(volume));
+                let first = u64::from(extent.owner.index) * self.array.extent_blocks() as u64;
+                let mut blocks = first..first + self.group_blocks(volume);
+                has_pool_table |= lost && volume.is_pool() && blocks.any(PoolTable::is_page);
+            }
         }
         let copies = |places| Site { shape: Shape::MIRROR, places };
         for (_, extent) in self.hot.borrow().extents() {
@@ -67,9 +90,10 @@ impl Inner {
         }
         // What is newer in a fast copy than at home lies there twice.
         for copy in self.tier.copies().iter().filter(|copy| copy.places.len() > 1) {
-            look(&copies(copy.places.clone()), Some(copy.key().0));
+            look(&copies(copy.places.clone()), tables.volumes.get(&copy.key().0).map(|volume| &**volume));
         }
-        only
+        only.has_pool_table = has_pool_table;
+        Ok(only)
     }
 }
 

@@ -14,7 +14,7 @@ use kura_block::{BLOCK_BYTES, ControllerId, DeviceId, Error, Kind, Result, Runti
 use kura_journal::{Identity, JournalCopy, Limits, Lsn, Scan, Shape};
 use kura_snapshot::method::SharedPool;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,6 +116,11 @@ impl Recovered {
     /// What recovery read again.
     pub fn replayed(&self) -> Replayed {
         self.replayed
+    }
+
+    /// The disks of the pool that were not found.
+    pub fn away(&self) -> BTreeSet<DeviceId> {
+        self.inner.away()
     }
 
     /// Begins to serve where the log ended; every controller of the pool has recovered. What was in the buffer goes to its

@@ -192,6 +192,13 @@ impl Inner {
         Ok(())
     }
 
+    /// The tables of families that may come, of which all is here.
+    pub fn arriving(&self) -> Result<Vec<Tables>> {
+        let owners = self.owners.borrow();
+        let whole = owners.arrivals.values().filter(|arrival| arrival.image.len() == arrival.bytes);
+        whole.map(|arrival| Ok(Tables::decode(&arrival.image, self.array.extent_bytes())?.tables)).collect()
+    }
+
     /// Puts a family that came into the tables; what is made here from now on has higher numbers than its members.
     fn take_in(&self, came: Tables) {
         let tables = &mut *self.tables.borrow_mut();
