@@ -1,5 +1,6 @@
 //! The file at a target's root that says whose copy it is, of which moment, and whether it is whole.
 
+use crate::target::real;
 use crate::tree::MARKER;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Result, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use uuid::Uuid;
 
@@ -77,6 +78,15 @@ impl Marker {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The nearest directory above one that is a copy itself: the next run of that would delete what is in it.
+    pub fn above(root: &Path) -> Option<PathBuf> {
+        let is_copy = |directory: &&Path| {
+            let marker = directory.join(OsStr::from_bytes(MARKER)).symlink_metadata();
+            marker.is_ok_and(|marker| marker.is_file())
+        };
+        real(root)?.ancestors().skip(1).find(is_copy).map(Path::to_owned)
     }
 
     /// Puts it in its place; durably where that is asked for. The directory keeps its time of modification.

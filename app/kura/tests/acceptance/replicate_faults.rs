@@ -194,6 +194,27 @@ fn whoever_is_not_root_changes_what_they_may_and_is_told_the_rest() {
 }
 
 #[test]
+fn a_copy_inside_another_is_refused_by_any_way() {
+    let home = Home::new();
+    fs::create_dir_all(home.path("source/d")).expect("directories");
+    fs::write(home.path("source/d/file"), "contents").expect("a file");
+    let (_serving, address) = serve(&home, "copies", &[]);
+    let served = |path: &str| format!("{address}/{path}");
+    run(&home, &["source", &served("a"), TOKEN[0], TOKEN[1]]);
+    for (target, way) in
+        [(served("a/b"), "kura"), ("copies/a/b".to_owned(), "kura"), ("copies/a/b".to_owned(), "rsync")]
+    {
+        let args = ["replicate", "run", "source", &target, "--with", way, TOKEN[0], TOKEN[1]];
+        let complaint = fails(&mut home.kura(&args));
+        assert!(
+            complaint.contains("copies/a, a copy itself") && complaint.trim_end().lines().count() == 1,
+            "{complaint}"
+        );
+        assert!(!home.path("copies/a/b/d").exists(), "{target}");
+    }
+}
+
+#[test]
 fn a_name_that_leads_out_of_what_is_served_opens_nothing() {
     let home = Home::new();
     fs::create_dir_all(home.path("source/d")).expect("directories");

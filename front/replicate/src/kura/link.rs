@@ -1,6 +1,6 @@
 //! The way to a target's end: in this process, or by a stream.
 
-use super::message::{MOST, Reply, Request, read_frame};
+use super::message::{MOST, Reply, Request, Welcome, read_frame};
 use super::sink::Sink;
 use super::tls;
 use crate::run::lock;
@@ -36,6 +36,8 @@ pub struct Far {
     on_the_way: VecDeque<usize>,
     bytes_on_the_way: usize,
     child: Option<Child>,
+    /// What it said first.
+    welcome: Welcome,
     /// What the other end's ssh complained of.
     complaint: Arc<Mutex<String>>,
     /// What may be wrong where the other end does not speak as a kura does.
@@ -61,6 +63,14 @@ impl Link {
 }
 
 impl Link {
+    /// What the target's end said of its copy; of one on this machine anybody can see it.
+    pub fn welcome(&self) -> Welcome {
+        match self {
+            Self::Near(sink) => sink.welcome(),
+            Self::Far(far) => far.welcome.clone(),
+        }
+    }
+
     /// A further frame of a reply that comes in several.
     pub fn more(&mut self) -> Result<Option<Reply>, String> {
         match self {
@@ -151,6 +161,7 @@ impl Far {
             on_the_way: VecDeque::new(),
             bytes_on_the_way: 0,
             child: None,
+            welcome: Welcome::default(),
             complaint: Arc::default(),
             hint: "",
         }
@@ -162,7 +173,7 @@ impl Far {
         let strange = |why: String| format!("{why}{hint}");
         self.send(&hello.frame()).map_err(strange)?;
         match self.replies.recv_timeout(timeout) {
-            Ok(Ok(Reply::Done(_))) => {}
+            Ok(Ok(Reply::Welcome(welcome))) => self.welcome = welcome,
             Ok(Ok(Reply::Refused(why))) => return Err(why),
             Ok(Ok(_)) => return Err(strange("it does not answer as a kura does".to_owned())),
             Ok(Err(error)) => return Err(strange(self.why(&format!("it does not answer as a kura does ({error})")))),

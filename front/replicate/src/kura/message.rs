@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::io::{Read, Result};
 
 /// What both ends must speak.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// The most bytes of a frame: what is larger is nothing that an end of ours has sent.
 pub const MOST: usize = 64 << 20;
 
@@ -122,6 +122,15 @@ pub enum Reply {
     Present(Vec<Present>, Vec<Failure>),
     /// Nothing more will be done.
     Refused(String),
+    /// Of a hello, and what there is to know of the copy.
+    Welcome(Welcome),
+}
+
+/// What a target's end says of its copy before anything is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Welcome {
+    /// The nearest directory above it that is a copy itself; empty where there is none.
+    pub above: String,
 }
 
 fn put_at(out: &mut Vec<u8>, at: At<'_>) {
@@ -299,6 +308,7 @@ impl Reply {
             Self::Records(_) => 2,
             Self::Present(..) => 3,
             Self::Refused(_) => 4,
+            Self::Welcome(_) => 5,
         };
         match self {
             Self::Done(failures) => put_failures(&mut out, failures),
@@ -311,6 +321,7 @@ impl Reply {
                 put_failures(&mut out, failures);
             }
             Self::Refused(why) => put_bytes(&mut out, why.as_bytes()),
+            Self::Welcome(Welcome { above }) => put_bytes(&mut out, above.as_bytes()),
         }
         sealed(out)
     }
@@ -325,6 +336,7 @@ impl Reply {
             2 => Self::Records(list(reader, |it| Ok(it.bytes()?.to_vec()))?),
             3 => Self::Present(list(reader, present)?, get_failures(reader)?),
             4 => Self::Refused(line(reader.bytes()?)),
+            5 => Self::Welcome(Welcome { above: line(reader.bytes()?) }),
             _ => return Err(broken()),
         })
     }
@@ -421,6 +433,7 @@ mod tests {
             Reply::Records(vec![b"r".to_vec()]),
             Reply::Present(PRESENT.to_vec(), failures),
             Reply::Refused("no".to_owned()),
+            Reply::Welcome(Welcome { above: "/a".to_owned() }),
         ] {
             let (frame, mut body) = (reply.frame(), Vec::new());
             let kind = read_frame(&mut &frame[..], &mut body, MOST).unwrap().unwrap();

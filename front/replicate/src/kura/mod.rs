@@ -25,13 +25,13 @@ pub use serve::{Service, serve_stream};
 use crate::attributes;
 use crate::error::{Error, Failure, Result};
 use crate::marker::Marker;
-use crate::run::{CONTENTS, Carrier, Carry, Options, Source, Verified, compare, lock};
+use crate::run::{CONTENTS, Carrier, Carry, Facts, Options, Source, Verified, compare, lock};
 use crate::target::{Target, is_this_machine};
 use crate::tree::{Catalogue, Kind, Need, join, open_directory};
 use large::{Large, Larges};
 pub use limit::Limit;
 use link::{Far, Link};
-use message::{Reply, Request, VERSION};
+use message::{Reply, Request, VERSION, Welcome};
 use sink::Sink;
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -269,14 +269,16 @@ fn call(link: &mut Link, request: Request<'_>) -> std::result::Result<Reply, Str
 }
 
 impl Carrier for Kura {
-    fn marker(&self) -> Result<Option<Marker>> {
+    fn facts(&self) -> Result<Facts> {
         if let Some(path) = self.local() {
-            return Marker::read(path).map_err(|error| self.failed(error));
+            // Nothing is made there before it is known that something may be.
+            return Facts::of_directory(path).map_err(|error| self.failed(error));
         }
-        match self.ask(Request::Marker)? {
-            Reply::Bytes(text) => Ok(Marker::of_text(&text)),
-            _ => Err(self.failed("it answers something else")),
-        }
+        let Reply::Bytes(text) = self.ask(Request::Marker)? else {
+            return Err(self.failed("it answers something else"));
+        };
+        let Welcome { above } = self.opened(&mut lock(&self.control))?.welcome();
+        Ok(Facts { marker: Marker::of_text(&text), above: Some(above).filter(|above| !above.is_empty()) })
     }
 
     fn is_empty(&self) -> Result<bool> {

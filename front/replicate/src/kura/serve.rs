@@ -155,8 +155,9 @@ fn serve(
             (Some(sink), request) => sink.handle(request),
             (None, Request::Hello { version: VERSION, path, token }) => match enter(path, token) {
                 Ok(opened) => {
+                    let welcome = opened.welcome();
                     sink = Some(opened);
-                    Reply::Done(Vec::new())
+                    Reply::Welcome(welcome)
                 }
                 Err(why) => Reply::Refused(why),
             },

@@ -6,7 +6,7 @@
 
 use super::contents::{READ, copy, digest, read_full, sum_blocks};
 use super::entry::{How, describe, let_in, make, mode, name, own, remove, remove_directory, take_place, times};
-use super::message::{At, MOST, Present, Reply, Request, Small, VERSION};
+use super::message::{At, MOST, Present, Reply, Request, Small, VERSION, Welcome};
 use crate::attributes::{self, Attributes};
 use crate::error::{FULL, Failure};
 use crate::marker::{Marker, State};
@@ -88,6 +88,12 @@ impl Sink {
             large: None,
             is_root: rustix::process::geteuid().is_root(),
         }
+    }
+
+    /// What there is to know before anything is asked.
+    pub fn welcome(&self) -> Welcome {
+        let above = Marker::above(&self.path).map(|above| above.display().to_string());
+        Welcome { above: above.unwrap_or_default() }
     }
 
     /// Does what is asked.

@@ -4,14 +4,16 @@
 //! make the same one; deletions and the times of directories come last.
 
 mod complaint;
+mod look;
 mod process;
 
 use crate::error::{Error, Failure, Result};
 use crate::marker::{Marker, State};
-use crate::run::{Carrier, Carry, Job, Node, Options, Source, Verified, lock};
+use crate::run::{Carrier, Carry, Facts, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
 use crate::tree::{Catalogue, Changed, Kind, MARKER, Need, Scan, join, scan};
 use complaint::Ending;
+use look::except;
 use process::{Done, Process};
 use rustix::fs::{Mode, OFlags, syncfs};
 use std::collections::HashMap;
@@ -19,6 +21,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -32,6 +35,8 @@ pub(crate) struct Rsync {
     /// KiB a second for each process.
     bandwidth_kib: Option<u64>,
     in_place: bool,
+    /// Directories of the target that are copies of their own.
+    copies: OnceLock<Vec<Vec<u8>>>,
 }
 
 impl Rsync {
@@ -43,7 +48,7 @@ impl Rsync {
             target => target.clone(),
         };
         let bandwidth_kib = options.bandwidth.map(|bytes| (bytes / 1024 / options.all_workers() as u64).max(1));
-        Self { target, nodes, bandwidth_kib, in_place: options.in_place }
+        Self { target, nodes, bandwidth_kib, in_place: options.in_place, copies: OnceLock::new() }
     }
 
     /// The target as rsync is told it, with a slash at its end.
@@ -63,6 +68,7 @@ impl Rsync {
         // Links, permissions, times, owners, devices.
         process.args(["-lptgoD", "--numeric-ids", "--force", "--from0", "--files-from=-", "--out-format=%i|%l|%b"]);
         process.args(more);
+        process.args(self.except_copies());
         if carry.is_suspect {
             process.args(["--ignore-times"]);
         }
@@ -70,6 +76,11 @@ impl Rsync {
             process.args([format!("--bwlimit={kib}")]);
         }
         process
+    }
+
+    /// Options that keep what is a copy of its own as it is.
+    fn except_copies(&self) -> impl Iterator<Item = OsString> {
+        self.copies.get().into_iter().flatten().map(|copy| except(copy))
     }
 
     fn local_root(&self) -> Option<&Path> {
@@ -112,18 +123,10 @@ fn with_host(target: &str, host: &str) -> String {
 }
 
 impl Carrier for Rsync {
-    fn marker(&self) -> Result<Option<Marker>> {
-        if let Some(root) = self.local_root() {
-            return Marker::read(root).map_err(|error| Error::target(self.target.to_string(), error));
-        }
-        let folder = tempfile::tempdir().map_err(|cause| Error::state(Path::new("a temporary folder"), cause))?;
-        let from = [self.root(&self.nodes[0]).as_os_str(), OsStr::from_bytes(MARKER)].concat_os();
-        let mut process = Process::on(None);
-        process.args([from]).args([folder.path()]);
-        let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
-        match done.ending() {
-            Ending::Lost => Err(self.failed(&done)),
-            _ => Marker::read(folder.path()).map_err(|error| Error::target(self.target.to_string(), error)),
+    fn facts(&self) -> Result<Facts> {
+        match self.local_root() {
+            Some(root) => Facts::of_directory(root).map_err(|error| Error::target(self.target.to_string(), error)),
+            None => self.facts_there(),
         }
     }
 
@@ -211,6 +214,8 @@ impl Carrier for Rsync {
         let entries =
             changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
         let gone = entries.chain(changes.gone.iter().cloned());
+        let copies = self.copies_within(carry)?;
+        let _ = self.copies.set(copies);
         if carry.is_known && carry.plan.cost_s() < self.least_s(&self.nodes[0]) {
             // Little to do is one list: starting a second rsync takes as long as all of it.
             let links = changes.links.keys().map(|&(directory, entry)| Job { directory, entry });
@@ -257,7 +262,7 @@ impl Rsync {
     fn delete_strangers(&self, carry: &Carry<'_>) -> Result<()> {
         let mut process = Process::on(None);
         process.args(["-rlD", "--delete", "--force", "--existing", "--ignore-existing", "--exclude=/.kura-replica"]);
-        process.args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
+        process.args(self.except_copies()).args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
         let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
         match done.ending() {
             Ending::Lost | Ending::Broken => Err(self.failed(&done)),

@@ -15,7 +15,7 @@ pub fn failover(job: &Job, options: &Options, anyway: bool) -> Result<Marker> {
     let target = job.target()?;
     let carrier = options.carrier(&target);
     let refuse = |cause: &str| Err(Error::target(target.to_string(), cause));
-    let Some(marker) = carrier.marker()? else { return refuse("there is no copy yet") };
+    let Some(marker) = carrier.facts()?.marker else { return refuse("there is no copy yet") };
     match marker.state {
         State::Released => return refuse("it was failed over already"),
         State::Complete => {}

@@ -30,7 +30,7 @@ use crate::error::{Error, Failure, Result};
 use crate::marker::{Marker, State, boot, rfc3339};
 use crate::origin::Origin;
 use crate::progress::Progress;
-use crate::target::Target;
+use crate::target::{Target, real};
 use crate::tree::{Catalogue, Changes, Known, Scan, Time, Unread, is_under, scan};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
@@ -77,6 +77,8 @@ pub(crate) struct Carry<'a> {
     pub knows_attributes: bool,
     /// Sizes and times of files there may be those of contents that were lost.
     pub is_suspect: bool,
+    /// The target had nothing when the run began.
+    pub was_empty: bool,
     /// The run before has not carried all, or it is not known: there may be files that are not whole.
     pub sweeps: bool,
     pub dealer: Mutex<Dealer>,
@@ -90,10 +92,27 @@ impl Carry<'_> {
     }
 }
 
+/// What a target says of itself.
+#[derive(Default)]
+pub(crate) struct Facts {
+    /// None where it is no copy.
+    pub marker: Option<Marker>,
+    /// The nearest directory above it that is a copy itself, as far as can be seen.
+    pub above: Option<String>,
+}
+
+impl Facts {
+    /// Of a directory of this machine.
+    pub fn of_directory(root: &Path) -> std::io::Result<Self> {
+        let above = Marker::above(root).map(|above| above.display().to_string());
+        Ok(Self { marker: Marker::read(root)?, above })
+    }
+}
+
 /// What carries to a kind of target.
 pub(crate) trait Carrier: Sync {
-    /// What the target's marker says; none where there is none.
-    fn marker(&self) -> Result<Option<Marker>>;
+    /// What is known before anything is compared.
+    fn facts(&self) -> Result<Facts>;
     /// Whether there is nothing at the target.
     fn is_empty(&self) -> Result<bool>;
     /// What the target has; none where it cannot tell, and the workers compare.
@@ -122,8 +141,9 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         refuse_inside(&source.path, target)?;
     }
     let carrier = options.carrier(target);
-    let marker = carrier.marker()?;
-    refuse_others(&source, target, marker.as_ref(), &*carrier, options)?;
+    let facts = carrier.facts()?;
+    refuse_others(&source, target, &facts, &*carrier, options)?;
+    let marker = facts.marker;
 
     let catalogue = place.catalogue().filter(|catalogue| options.trusts(catalogue, marker.as_ref()));
     let told = if catalogue.is_some() { None } else { carrier.tree()? };
@@ -155,6 +175,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         is_known,
         knows_attributes: known.run().is_nil(),
         is_suspect,
+        was_empty: marker.is_none() && !options.adopt,
         sweeps,
         dealer: Mutex::new(Dealer::new(plan.lists.clone())),
         learned: Mutex::new(learned),
@@ -240,11 +261,7 @@ fn keep(place: &Place, run: Uuid, known: &Catalogue, changes: &Changes, failures
 }
 
 fn refuse_inside(source: &Path, target: &Path) -> Result<()> {
-    // What does not exist yet is in what does.
-    let existing = target.ancestors().find_map(|path| Some((path, path.canonicalize().ok()?)));
-    let existing = existing.or_else(|| Some((Path::new(""), Path::new(".").canonicalize().ok()?)));
-    let Some((given, real)) = existing else { return Ok(()) };
-    let target = real.join(target.strip_prefix(given).unwrap_or(Path::new("")));
+    let Some(target) = real(target) else { return Ok(()) };
     if target.starts_with(source) || source.starts_with(&target) {
         let text = format!("{} and {} are one in the other: choose another target", source.display(), target.display());
         return Err(Error::Usage(text));
@@ -256,12 +273,16 @@ fn refuse_inside(source: &Path, target: &Path) -> Result<()> {
 fn refuse_others(
     source: &Source,
     target: &Target,
-    marker: Option<&Marker>,
+    facts: &Facts,
     carrier: &dyn Carrier,
     options: &Options,
 ) -> Result<()> {
     let refuse = |cause: String| Err(Error::target(target.to_string(), cause));
-    match marker {
+    if let Some(above) = &facts.above {
+        let text = "a copy itself, the next run of which would delete it: choose another target";
+        return refuse(format!("it is in {above}, {text}"));
+    }
+    match &facts.marker {
         Some(marker) if marker.state == State::Released => {
             refuse("it was failed over to and may hold newer work: `kura replicate failback` brings that back".to_owned())
         }

@@ -153,6 +153,45 @@ fn only_what_has_the_very_name_of_what_is_not_whole_is_ours() {
 }
 
 #[test]
+fn a_copy_in_a_copy_is_refused_and_one_that_is_there_stays() {
+    let rsync = Options { with: Some(With::Rsync), ..Options::default() };
+    for (options, has_daemon) in [(Options::default(), false), (rsync.clone(), false), (rsync, true)] {
+        let pair = Pair::new();
+        let daemon = has_daemon.then(|| Daemon::of(&pair));
+        let target = |path: &str| match &daemon {
+            Some(daemon) => daemon.target(path),
+            None => Target::Local(pair.folder.path().join("module").join(path)),
+        };
+        assert!(pair.run(&target("copy"), &options).unwrap().is_complete);
+        for inner in ["copy/in", "copy/d/in/deeper"] {
+            let error = pair.run(&target(inner), &options).unwrap_err().to_string();
+            assert!(error.contains("copy, a copy itself") && error.contains("choose another"), "{error}");
+            assert!(!pair.copy.join("in").exists(), "{inner}");
+        }
+        // One that was made before copies were told from one another, and what else the source does not have.
+        for path in ["old/in*", "old/stale"] {
+            fs::create_dir_all(pair.copy.join(path)).unwrap();
+            fs::write(pair.copy.join(path).join("work"), "precious").unwrap();
+        }
+        fs::write(pair.copy.join("old/in*/.kura-replica"), "{}").unwrap();
+        for _ in 0..2 {
+            let told = pair.run(&target("copy"), &Options { recheck: true, ..options.clone() }).unwrap();
+            assert!(!told.is_complete && told.failures.len() == 1, "{options:?}: {:?}", told.failures);
+            assert!(told.failures[0].cause.contains(crate::error::COPY), "{:?}", told.failures);
+            assert!(pair.copy.join("old/in*/work").exists() && !pair.copy.join("old/stale").exists());
+        }
+        fs::remove_dir_all(pair.copy.join("old/in*")).unwrap();
+        assert!(pair.run(&target("copy"), &options).unwrap().is_complete);
+        assert!(!pair.copy.join("old").exists());
+        // What the source itself has of the kind is part of it.
+        fs::create_dir(pair.source.join("copies")).unwrap();
+        fs::write(pair.source.join("copies/.kura-replica"), "{}").unwrap();
+        let again = pair.run(&target("copy"), &Options { recheck: true, ..options.clone() }).unwrap();
+        assert!(again.is_complete && pair.copy.join("copies/.kura-replica").exists(), "{:?}", again.failures);
+    }
+}
+
+#[test]
 fn a_copy_is_suspect_until_a_run_has_gone_over_all_of_it() {
     let pair = Pair::new();
     let target = Target::Local(pair.copy.clone());
