@@ -2,7 +2,7 @@
 
 use crate::target::real;
 use crate::tree::MARKER;
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, statfs};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -41,16 +41,17 @@ pub struct Marker {
     pub state: State,
     /// The moment of the source that the last complete run has carried, RFC 3339; none before the first one.
     pub recovery_point: Option<String>,
-    /// Which start of this machine the run began in: after another one, what was not durable in a directory here is not to be
-    /// trusted. A run that goes over such a copy keeps the old one until it is done.
+    /// Which start of the machine that has the files the run began in: after another one, what was not durable is not to be
+    /// trusted. A run that goes over such a copy keeps the old one until it is done. Empty where nobody can say.
     #[serde(default)]
     pub boot: String,
 }
 
 impl Marker {
-    /// Whether what is at the target may have lost contents: the machine was started anew since the run that it is of.
-    pub fn is_suspect(&self) -> bool {
-        self.state == State::Unfinished && self.boot != boot()
+    /// Whether what is at the target may have lost contents: its machine may have started anew since the run that it is of.
+    /// `boot` is the start that it is in now; empty where nobody can say.
+    pub fn is_suspect(&self, boot: &str) -> bool {
+        self.state == State::Unfinished && (boot.is_empty() || self.boot != boot)
     }
 
     /// The marker in an open text; none where it is not one.
@@ -113,8 +114,31 @@ impl Marker {
 }
 
 /// Which start of this machine it is.
-pub fn boot() -> String {
+fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// File systems whose files are, or may be, on other machines: NFS, SMB, FUSE, Ceph, 9P, AFS, Lustre, GPFS, GFS2, OCFS2.
+const ELSEWHERE: [u32; 11] = [
+    0x6969,
+    0xfe53_4d42,
+    0xff53_4d42,
+    0x6573_5546,
+    0x00c3_6400,
+    0x0102_1997,
+    0x6b41_4653,
+    0x0bd0_0bd0,
+    0x4750_4653,
+    0x0116_1970,
+    0x7461_636f,
+];
+
+/// Which start it is of the machine that has a directory's files; empty where they may be on another one than this. What is not
+/// there yet will be where the directory above it is.
+pub fn boot_of(root: &Path) -> String {
+    let system = real(root).and_then(|root| root.ancestors().find_map(|above| statfs(above).ok()));
+    let is_here = system.is_some_and(|system| !ELSEWHERE.contains(&(system.f_type as u32)));
+    if is_here { boot() } else { String::new() }
 }
 
 /// A moment as RFC 3339.

@@ -148,8 +148,11 @@ impl Drop for Serving {
 
 /// `kura replicate serve` on a free port, and its address.
 pub fn serve(home: &Home, root: &str, more: &[&str]) -> (Serving, String) {
+    serve_by(Command::new(env!("CARGO_BIN_EXE_kura")), home, root, more)
+}
+
+fn serve_by(mut command: Command, home: &Home, root: &str, more: &[&str]) -> (Serving, String) {
     fs::create_dir_all(home.path(root)).expect("a directory");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kura"));
     command.args(["replicate", "serve", root, "--listen", "127.0.0.1:0"]).args(more).current_dir(home.path("."));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("kura");
     let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
@@ -532,6 +535,39 @@ fn after_a_restart_of_the_targets_machine_nothing_there_is_trusted() {
         assert_eq!(run(&home, &args)["is_complete"], true);
         assert_same(&home.path("source"), &home.path("target"));
     }
+}
+
+/// Kura on another machine, in this start of it.
+fn started(home: &Home, start: &str) -> Command {
+    fs::write(home.path("boot_id"), start).expect("a start");
+    let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(home.path("boot_id")).arg(env!("CARGO_BIN_EXE_kura"));
+    command
+}
+
+#[test]
+fn after_a_restart_of_another_machine_nothing_there_is_trusted() {
+    let home = Home::new();
+    let target = home.path("copies/a");
+    grow(&home.path("source"));
+    let copy = |start| {
+        let (_serving, address) = serve_by(started(&home, start), &home, "copies", &[]);
+        assert_eq!(
+            run(&home, &["source", &format!("{address}/a"), "--target-token-file", "copies.token"])["failed"],
+            0
+        );
+        let marker = marker(&target);
+        assert_eq!((&marker["state"], &marker["boot"]), (&"complete".into(), &start.into()));
+    };
+    copy("one start");
+    // A run that was cut off by a power cut there: this machine has not been started anew.
+    let marker = fs::read_to_string(target.join(".kura-replica")).expect("the marker");
+    fs::write(target.join(".kura-replica"), marker.replace("complete", "unfinished")).expect("the marker");
+    rot(&target.join("large"));
+    rot(&target.join("d/f30"));
+    copy("another start");
+    assert_same(&home.path("source"), &target);
 }
 
 #[test]

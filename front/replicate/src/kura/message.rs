@@ -131,6 +131,8 @@ pub enum Reply {
 pub struct Welcome {
     /// The nearest directory above it that is a copy itself; empty where there is none.
     pub above: String,
+    /// Which start it is of the machine that has its files; empty where that end cannot say.
+    pub boot: String,
 }
 
 fn put_at(out: &mut Vec<u8>, at: At<'_>) {
@@ -321,7 +323,10 @@ impl Reply {
                 put_failures(&mut out, failures);
             }
             Self::Refused(why) => put_bytes(&mut out, why.as_bytes()),
-            Self::Welcome(Welcome { above }) => put_bytes(&mut out, above.as_bytes()),
+            Self::Welcome(Welcome { above, boot }) => {
+                put_bytes(&mut out, above.as_bytes());
+                put_bytes(&mut out, boot.as_bytes());
+            }
         }
         sealed(out)
     }
@@ -336,7 +341,7 @@ impl Reply {
             2 => Self::Records(list(reader, |it| Ok(it.bytes()?.to_vec()))?),
             3 => Self::Present(list(reader, present)?, get_failures(reader)?),
             4 => Self::Refused(line(reader.bytes()?)),
-            5 => Self::Welcome(Welcome { above: line(reader.bytes()?) }),
+            5 => Self::Welcome(Welcome { above: line(reader.bytes()?), boot: line(reader.bytes()?) }),
             _ => return Err(broken()),
         })
     }
@@ -433,7 +438,7 @@ mod tests {
             Reply::Records(vec![b"r".to_vec()]),
             Reply::Present(PRESENT.to_vec(), failures),
             Reply::Refused("no".to_owned()),
-            Reply::Welcome(Welcome { above: "/a".to_owned() }),
+            Reply::Welcome(Welcome { above: "/a".to_owned(), boot: "b".to_owned() }),
         ] {
             let (frame, mut body) = (reply.frame(), Vec::new());
             let kind = read_frame(&mut &frame[..], &mut body, MOST).unwrap().unwrap();

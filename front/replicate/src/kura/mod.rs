@@ -277,8 +277,8 @@ impl Carrier for Kura {
         let Reply::Bytes(text) = self.ask(Request::Marker)? else {
             return Err(self.failed("it answers something else"));
         };
-        let Welcome { above } = self.opened(&mut lock(&self.control))?.welcome();
-        Ok(Facts { marker: Marker::of_text(&text), above: Some(above).filter(|above| !above.is_empty()) })
+        let Welcome { above, boot } = self.opened(&mut lock(&self.control))?.welcome();
+        Ok(Facts { marker: Marker::of_text(&text), above: Some(above).filter(|above| !above.is_empty()), boot })
     }
 
     fn is_empty(&self) -> Result<bool> {

@@ -9,7 +9,7 @@ use super::entry::{How, describe, let_in, make, mode, name, own, remove, remove_
 use super::message::{At, MOST, Present, Reply, Request, Small, VERSION, Welcome};
 use crate::attributes::{self, Attributes};
 use crate::error::{FULL, Failure};
-use crate::marker::{Marker, State};
+use crate::marker::{Marker, State, boot_of};
 use crate::tree::{Kind, Meta, Scan, UNFINISHED, is_under, scan, split};
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fallocate, fchmod, fstat, ftruncate, futimens,
@@ -93,7 +93,7 @@ impl Sink {
     /// What there is to know before anything is asked.
     pub fn welcome(&self) -> Welcome {
         let above = Marker::above(&self.path).map(|above| above.display().to_string());
-        Welcome { above: above.unwrap_or_default() }
+        Welcome { above: above.unwrap_or_default(), boot: boot_of(&self.path) }
     }
 
     /// Does what is asked.

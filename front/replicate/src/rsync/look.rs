@@ -11,7 +11,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 impl Rsync {
-    /// Facts of a target that only rsync reaches: its marker and those of all directories above it, in one look.
+    /// Facts of a target that only rsync reaches: its marker and those of all directories above it, in one look. It tells nothing of
+    /// the machine.
     pub(super) fn facts_there(&self) -> Result<Facts> {
         let folder = tempfile::tempdir().map_err(|cause| Error::state(Path::new("a temporary folder"), cause))?;
         let root = self.root(&self.nodes[0]).into_vec();
@@ -31,7 +32,7 @@ impl Rsync {
             Marker::read(&copied(parts.len())).map_err(|error| Error::target(self.target.to_string(), error))?;
         let is_copy = |count: &usize| copied(*count).join(OsStr::from_bytes(MARKER)).is_file();
         let name = |count| String::from_utf8_lossy(&[base, &above(count)].concat()).into_owned();
-        Ok(Facts { marker, above: (0..parts.len()).rev().find(is_copy).map(name) })
+        Ok(Facts { marker, above: (0..parts.len()).rev().find(is_copy).map(name), boot: String::new() })
     }
 
     /// Directories of the target that are copies of their own, where this run would delete what the source does not have.

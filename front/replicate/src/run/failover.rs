@@ -3,7 +3,7 @@
 use super::{Options, Place, Source, run};
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::marker::{Marker, State, boot};
+use crate::marker::{Marker, State};
 use crate::progress::Progress;
 use crate::run::Summary;
 use crate::target::Target;
@@ -25,7 +25,7 @@ pub fn failover(job: &Job, options: &Options, anyway: bool) -> Result<Marker> {
             return refuse("a run was cut off, and some files are newer than others: run it again, or say --anyway");
         }
     }
-    carrier.mark(&Marker { state: State::Released, boot: boot(), ..marker.clone() }, true)?;
+    carrier.mark(&Marker { state: State::Released, ..marker.clone() }, true)?;
     Ok(marker)
 }
 

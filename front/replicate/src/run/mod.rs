@@ -27,7 +27,7 @@ pub(crate) use verify::{CONTENTS, compare};
 
 use crate::balance::{Dealer, Learned};
 use crate::error::{Error, Failure, Result};
-use crate::marker::{Marker, State, boot, rfc3339};
+use crate::marker::{Marker, State, boot_of, rfc3339};
 use crate::origin::Origin;
 use crate::progress::Progress;
 use crate::target::{Target, real};
@@ -99,13 +99,15 @@ pub(crate) struct Facts {
     pub marker: Option<Marker>,
     /// The nearest directory above it that is a copy itself, as far as can be seen.
     pub above: Option<String>,
+    /// Which start it is of the machine that has its files; empty where nobody can say.
+    pub boot: String,
 }
 
 impl Facts {
     /// Of a directory of this machine.
     pub fn of_directory(root: &Path) -> std::io::Result<Self> {
         let above = Marker::above(root).map(|above| above.display().to_string());
-        Ok(Self { marker: Marker::read(root)?, above })
+        Ok(Self { marker: Marker::read(root)?, above, boot: boot_of(root) })
     }
 }
 
@@ -143,12 +145,12 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let carrier = options.carrier(target);
     let facts = carrier.facts()?;
     refuse_others(&source, target, &facts, &*carrier, options)?;
-    let marker = facts.marker;
+    let Facts { marker, boot, .. } = facts;
 
     let catalogue = place.catalogue().filter(|catalogue| options.trusts(catalogue, marker.as_ref()));
     let told = if catalogue.is_some() { None } else { carrier.tree()? };
     let is_known = catalogue.is_some() || told.is_some();
-    let is_suspect = marker.as_ref().is_some_and(Marker::is_suspect);
+    let is_suspect = marker.as_ref().is_some_and(|marker| marker.is_suspect(&boot));
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
     let known = catalogue.or(told).unwrap_or_default();
     let (changes, unread) = look(&source, Known { tree: &known, told: known.run().is_nil(), is_suspect }, progress);
@@ -184,9 +186,9 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let has_work = !changes.is_nothing() || !is_known || sweeps;
     let run = if has_work { Uuid::new_v4() } else { known.run() };
     // What a power cut has taken is not there before this run is through, even where it is cut off itself.
-    let begun_in = marker.as_ref().filter(|_| is_suspect).map_or_else(boot, |marker| marker.boot.clone());
+    let begun_in = marker.as_ref().filter(|_| is_suspect).map_or_else(|| boot.clone(), |marker| marker.boot.clone());
     let before = marker.and_then(|marker| marker.recovery_point);
-    let mark = |state, recovery_point| Marker { source: source.name(), run, state, recovery_point, boot: boot() };
+    let mark = |state, recovery_point| Marker { source: source.name(), run, state, recovery_point, boot: boot.clone() };
     if has_work {
         // Durably before anything changes: what says complete after a power cut must be complete.
         carrier.mark(&Marker { boot: begun_in, ..mark(State::Unfinished, before.clone()) }, options.durable)?;

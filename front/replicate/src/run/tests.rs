@@ -5,6 +5,11 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// This start of this machine.
+fn boot() -> String {
+    boot_of(Path::new("/proc/self"))
+}
+
 /// A source, its copy, and what is kept of the job.
 struct Pair {
     folder: tempfile::TempDir,
@@ -210,8 +215,26 @@ fn a_copy_is_suspect_until_a_run_has_gone_over_all_of_it() {
             std::thread::sleep(Duration::from_millis(5));
         }
         let under_way = marker();
-        assert!(under_way.is_suspect() && under_way.boot == "another start", "{under_way:?}");
+        assert!(under_way.is_suspect(&boot()) && under_way.boot == "another start", "{under_way:?}");
         assert!(run.join().unwrap().unwrap().is_complete);
     });
     assert_eq!((marker().state, marker().boot), (State::Complete, boot()));
+}
+
+#[test]
+fn what_a_run_that_was_cut_off_has_left_behind_rsync_is_always_suspect() {
+    let pair = Pair::new();
+    let daemon = Daemon::of(&pair);
+    let target = daemon.target("copy");
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    // The source's machine did not start anew; of the target's nobody knows.
+    pair.cut_off(boot());
+    let lost = pair.copy.join("d/file");
+    let time = fs::metadata(&lost).unwrap().modified().unwrap();
+    fs::write(&lost, "\0\0\0\0\0\0\0\0").unwrap();
+    fs::File::options().write(true).open(&lost).unwrap().set_modified(time).unwrap();
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    assert_eq!(fs::read_to_string(&lost).unwrap(), "contents");
+    let marker = Marker::read(&pair.copy).unwrap().unwrap();
+    assert_eq!((marker.state, &*marker.boot), (State::Complete, ""));
 }

@@ -61,7 +61,7 @@ fn nothing_that_is_asked_for_leads_out_of_the_copy() {
 fn a_copy_in_what_is_deleted_or_replaced_stays() {
     let (folder, mut sink, _) = beside();
     let root = folder.path().join("copy");
-    assert_eq!(sink.welcome(), Welcome::default());
+    assert_eq!(sink.welcome(), Welcome { boot: boot_of(&root), ..Welcome::default() });
     for path in ["gone/in", "gone/stale", "file"] {
         std::fs::create_dir_all(root.join(path)).unwrap();
         std::fs::write(root.join(path).join("work"), "precious").unwrap();
