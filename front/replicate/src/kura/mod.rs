@@ -43,6 +43,10 @@ use worker::{Lost, SMALL, Worker, cause};
 
 /// Of more files that are not whole none is looked for that nobody goes on with.
 const MOST_LEFT: usize = 10_000;
+/// The most bytes of what a target says that it has, all of which is kept in memory: of about thirty million entries.
+const MOST_TREE: usize = 2 << 30;
+/// What a message of paths holds at most: so many, and of attributes so many bytes.
+const MOST_PATHS: (usize, usize) = (1024, 16 << 20);
 
 pub(crate) struct Kura {
     target: Target,
@@ -110,8 +114,15 @@ impl Kura {
         call(self.opened(&mut control)?, request).map_err(|why| self.failed(why))
     }
 
-    /// Changes the target in messages of so many items, all on their way before the first reply is awaited.
-    fn change<T>(&self, carry: &Carry<'_>, items: &[T], request: impl Fn(&[T]) -> Request<'_>) -> Result<()> {
+    /// Changes the target in messages of some items, which have so many bytes beside their paths. All are on their way before
+    /// the first reply is awaited.
+    fn change<T>(
+        &self,
+        carry: &Carry<'_>,
+        items: &[T],
+        bytes: impl Fn(&T) -> usize,
+        request: impl Fn(&[T]) -> Request<'_>,
+    ) -> Result<()> {
         if items.is_empty() {
             return Ok(());
         }
@@ -124,12 +135,14 @@ impl Kura {
             }
         };
         let mut awaited = 0_usize;
-        for items in items.chunks(1024) {
+        for items in messages(items, bytes) {
             match link.send(request(items)).map_err(failed)? {
                 Some(reply) => take(reply),
                 None => awaited += 1,
             }
-            while let Some(reply) = link.receive(false).map_err(failed)? {
+            while awaited > 0
+                && let Some(reply) = link.receive(false).map_err(failed)?
+            {
                 awaited -= 1;
                 take(reply);
             }
@@ -217,10 +230,30 @@ impl Kura {
                 Err(error) => carry.fail([Failure::new(path.clone(), cause(error))]),
             }
         }
-        self.change(carry, &touched, |list| {
-            Request::Touch(list.iter().map(|(path, meta, attributes)| (&***path, *meta, attributes.clone())).collect())
-        })
+        self.change(
+            carry,
+            &touched,
+            |(.., attributes)| attributes::bytes(attributes),
+            |list| {
+                Request::Touch(
+                    list.iter().map(|(path, meta, attributes)| (&***path, *meta, attributes.clone())).collect(),
+                )
+            },
+        )
     }
+}
+
+/// Items as messages hold them.
+fn messages<T>(items: &[T], bytes: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
+    let (mut count, mut sum) = (1, items.first().map_or(0, &bytes));
+    items.chunk_by(move |_, next| {
+        (count, sum) = (count + 1, sum + bytes(next));
+        let fits = count <= MOST_PATHS.0 && sum <= MOST_PATHS.1;
+        if !fits {
+            (count, sum) = (1, bytes(next));
+        }
+        fits
+    })
 }
 
 /// Files whose contents differ, by sums that both sides make at the same time.
@@ -246,23 +279,13 @@ fn contents(source: &Source, link: &mut Link, files: &[(Vec<u8>, u64)]) -> std::
 
 /// Asks and waits.
 fn call(link: &mut Link, request: Request<'_>) -> std::result::Result<Reply, String> {
-    let is_tree = matches!(request, Request::Tree);
     let reply = match link.send(request)? {
         Some(reply) => Some(reply),
         None => link.receive(true)?,
     };
     match reply {
         Some(Reply::Refused(why)) => Err(why),
-        Some(Reply::Records(mut records)) if is_tree && !records.is_empty() && matches!(link, Link::Far(_)) => {
-            // Far, they come in several frames, the last of which is empty.
-            while let Some(Reply::Records(more)) = link.more()? {
-                if more.is_empty() {
-                    break;
-                }
-                records.extend(more);
-            }
-            Ok(Reply::Records(records))
-        }
+        Some(Reply::Records(records)) => Ok(Reply::Records(link.records(records, MOST_TREE)?)),
         Some(reply) => Ok(reply),
         None => Err("a reply is missing".to_owned()),
     }
@@ -335,7 +358,12 @@ impl Carrier for Kura {
         let changes = carry.changes;
         let new: Vec<_> =
             changes.directories.iter().filter(|changed| changed.is_new).map(|changed| &changed.directory).collect();
-        self.change(carry, &new, |list| Request::Directories(list.iter().map(|it| (&*it.path, it.meta)).collect()))?;
+        self.change(
+            carry,
+            &new,
+            |_| 0,
+            |list| Request::Directories(list.iter().map(|it| (&*it.path, it.meta)).collect()),
+        )?;
         let larges = self.prepare(carry)?;
         self.work(carry, &larges)?;
         carry.progress.finish();
@@ -343,15 +371,37 @@ impl Carrier for Kura {
         let mut links: Vec<(Vec<u8>, Vec<u8>)> =
             changes.links.iter().map(|(link, to)| (path(*link), path(*to))).collect();
         links.sort();
-        self.change(carry, &links, |list| Request::Links(list.iter().map(|(path, to)| (&**path, &**to)).collect()))?;
+        self.change(
+            carry,
+            &links,
+            |_| 0,
+            |list| Request::Links(list.iter().map(|(path, to)| (&**path, &**to)).collect()),
+        )?;
         let entries =
             changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
         let directories = changes.gone.iter().map(|path| (path.clone(), true));
         let gone: Vec<(Vec<u8>, bool)> = entries.map(|path| (path, false)).chain(directories).collect();
-        self.change(carry, &gone, |list| {
-            Request::Delete(list.iter().map(|(path, is_directory)| (&**path, *is_directory)).collect())
-        })?;
+        self.change(
+            carry,
+            &gone,
+            |_| 0,
+            |list| Request::Delete(list.iter().map(|(path, is_directory)| (&**path, *is_directory)).collect()),
+        )?;
         self.sweep(carry, &larges)?;
         self.touch(carry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_holds_so_many_items_and_so_many_bytes() {
+        let lengths = |items: &[usize]| messages(items, |bytes| *bytes).map(<[usize]>::len).collect::<Vec<_>>();
+        assert!(lengths(&[]).is_empty());
+        assert_eq!(lengths(&vec![0; 2050]), [1024, 1024, 2]);
+        let most = MOST_PATHS.1;
+        assert_eq!(lengths(&[most, 1, most - 1, 1, most, most]), [1, 2, 1, 1, 1]);
     }
 }

@@ -6,7 +6,7 @@
 
 use super::contents::{READ, copy, digest, read_full, sum_blocks};
 use super::entry::{How, describe, let_in, make, mode, name, own, remove, remove_directory, take_place, times};
-use super::message::{At, MOST, Present, Reply, Request, Small, VERSION, Welcome};
+use super::message::{At, FAILURES, MOST, Present, Reply, Request, Small, VERSION, Welcome};
 use crate::attributes::{self, Attributes};
 use crate::error::{FULL, Failure};
 use crate::marker::{Marker, State, boot_of};
@@ -467,7 +467,9 @@ impl Sink {
             fchmod(&directory, mode(&before))?;
             Ok(futimens(&directory, &times(before.modified))?)
         };
-        each(&left, |(path, names)| (&**path, sweep(path, names)))
+        let mut failures = each(&left, |(path, names)| (&**path, sweep(path, names)));
+        failures.truncate(FAILURES);
+        failures
     }
 
     fn touch(&mut self, path: &[u8], meta: &Meta, attributes: &Attributes) -> Result<()> {
