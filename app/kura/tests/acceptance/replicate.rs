@@ -192,6 +192,26 @@ fn kura_to_kura_over_tcp_carries_the_same_to_who_knows_the_token() {
 }
 
 #[test]
+fn each_directory_that_is_served_has_a_token_of_its_own() {
+    let home = Home::new();
+    fs::create_dir(home.path("source")).expect("a directory");
+    let (_first, _) = serve(&home, "copies.1/", &[]);
+    let (_second, address) = serve(&home, "copies.2", &[]);
+    let token = |name: &str| fs::read_to_string(home.path(name)).expect("a token");
+    assert_ne!(token("copies.1.token"), token("copies.2.token"));
+    let run = ["replicate", "run", "source", &format!("{address}/a"), "--target-token-file"];
+    let refused = fails(&mut home.kura(&[&run[..], &["copies.1.token"]].concat()));
+    assert!(refused.contains("token is wrong") && refused.lines().count() == 1, "{refused}");
+    home.ok(&[&run[..], &["copies.2.token"]].concat());
+    // A directory whose name is elsewhere.
+    fs::create_dir(home.path("here")).expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kura"));
+    command.args(["replicate", "serve", ".", "--listen", "127.0.0.1:0"]).current_dir(home.path("here"));
+    let _third = Serving(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("kura"));
+    eventually(Duration::from_secs(30), "a token beside it", || home.path("here.token").exists());
+}
+
+#[test]
 fn the_other_end_dies_and_the_next_run_goes_on() {
     let home = Home::new();
     let source = home.path("source");
