@@ -79,6 +79,21 @@ fn a_worker_that_is_killed_leaves_its_work_to_others() {
 }
 
 #[test]
+fn a_target_has_one_run_at_a_time_whatever_it_is_named() {
+    let home = Home::new();
+    grow(&home.path("source"));
+    home.ok(&["replicate", "add", "tree", "source", "target"]);
+    let mut slow = begin(&home, &["tree", "--bandwidth", "1M"]);
+    eventually(Duration::from_secs(30), "the job's run is under way", || home.path("target/d").exists());
+    for args in [&["source", "target"][..], &["tree"]] {
+        let complaint = fails(&mut home.kura(&[&["replicate", "run"], args].concat()));
+        assert!(complaint.contains("another run") && complaint.trim_end().lines().count() == 1, "{complaint}");
+    }
+    slow.kill().and_then(|()| slow.wait()).expect("the killed run");
+    assert_eq!(run(&home, &["source", "target"])["is_complete"], true);
+}
+
+#[test]
 fn what_a_run_has_left_that_was_cut_off_goes_with_what_it_was_of() {
     let home = Home::new();
     let (source, target) = (home.path("source"), home.path("target"));
