@@ -205,7 +205,6 @@ mod tests {
         let jobs = Jobs::under(data.path());
         let copy = data.path().join("copy");
         std::os::unix::fs::symlink(&copy, data.path().join("link")).unwrap();
-        std::fs::create_dir(&copy).unwrap();
         let target = |text: &str| text.parse::<Target>().unwrap();
         for (one, same) in [
             (Target::Local(copy.clone()), Target::Local(data.path().join("link"))),
@@ -213,6 +212,8 @@ mod tests {
         ] {
             let pair = jobs.folder_of_pair(&Origin::from("/a".to_owned()), &one);
             let run = jobs.take(&pair, &one).unwrap();
+            // The run makes it where it was not there.
+            std::fs::create_dir_all(&copy).unwrap();
             let refused = jobs.take(&jobs.folder("job"), &same).unwrap_err().to_string();
             assert!(refused.contains("another run to this target"), "{refused}");
             jobs.take(&jobs.folder("job"), &target("kura://h:1/b")).unwrap();

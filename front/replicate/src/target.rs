@@ -52,7 +52,10 @@ pub fn is_this_machine(host: &str) -> bool {
 pub(crate) fn real(path: &Path) -> Option<PathBuf> {
     let existing = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     let existing = existing.or_else(|| Some((Path::new(""), Path::new(".").canonicalize().ok()?)));
-    existing.map(|(given, real)| real.join(path.strip_prefix(given).unwrap_or(Path::new(""))))
+    let (given, real) = existing?;
+    let rest = path.strip_prefix(given).unwrap_or(Path::new(""));
+    // Joined with nothing, it would end with a slash.
+    Some(if rest == Path::new("") { real } else { real.join(rest) })
 }
 
 impl FromStr for Target {
