@@ -2,11 +2,12 @@
 
 use crate::target::real;
 use crate::tree::MARKER;
-use rustix::fs::{OFlags, statfs};
+use rustix::fs::{FlockOperation, OFlags, flock, statfs};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Result, Write};
+use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -139,6 +140,27 @@ pub fn boot_of(root: &Path) -> String {
     let system = real(root).and_then(|root| root.ancestors().find_map(|above| statfs(above).ok()));
     let is_here = system.is_some_and(|system| !ELSEWHERE.contains(&(system.f_type as u32)));
     if is_here { boot() } else { String::new() }
+}
+
+/// Why a run is refused.
+pub const HELD: &str = "another run carries to it: wait for its end";
+
+/// Takes a copy's directory for a run: nobody else has it until what is returned is closed. None where the file system knows no
+/// such locks, or the directory is in another copy, which nobody may run to.
+///
+/// # Errors
+/// Somebody has it, or it cannot be made.
+pub fn hold(root: &Path) -> Result<Option<File>> {
+    if Marker::above(root).is_some() {
+        return Ok(None);
+    }
+    std::fs::create_dir_all(root)?;
+    let directory = File::open(root)?;
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(directory)),
+        Err(Errno::WOULDBLOCK) => Err(Error::other(HELD)),
+        Err(_) => Ok(None),
+    }
 }
 
 /// A moment as RFC 3339.

@@ -85,7 +85,8 @@ fn a_target_has_one_run_at_a_time_whatever_it_is_named() {
     home.ok(&["replicate", "add", "tree", "source", "target"]);
     let mut slow = begin(&home, &["tree", "--bandwidth", "1M"]);
     eventually(Duration::from_secs(30), "the job's run is under way", || home.path("target/d").exists());
-    for args in [&["source", "target"][..], &["tree"]] {
+    // Also where it comes from elsewhere: another data directory, as it might be another machine.
+    for args in [&["source", "target"][..], &["tree"], &["source", "target", "--data", "another"]] {
         let complaint = fails(&mut home.kura(&[&["replicate", "run"], args].concat()));
         assert!(complaint.contains("another run") && complaint.trim_end().lines().count() == 1, "{complaint}");
     }

@@ -62,6 +62,19 @@ pub enum Present {
 
 const PRESENT: [Present; 4] = [Present::Zeroes, Present::Something, Present::Elsewhere, Present::Refused];
 
+/// For what a link wants the copy, until its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// To look at it.
+    No,
+    /// For a run, while no link of another run is there.
+    Run,
+    /// For a worker of the run that has it.
+    Worker,
+}
+
+const HOLDS: [Hold; 3] = [Hold::No, Hold::Run, Hold::Worker];
+
 /// What is asked.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request<'a> {
@@ -69,6 +82,7 @@ pub enum Request<'a> {
         version: u64,
         path: &'a [u8],
         token: &'a [u8],
+        hold: Hold,
     },
     Marker,
     IsEmpty,
@@ -185,6 +199,10 @@ fn length<'a>(paths: impl Iterator<Item = &'a [u8]>) -> usize {
     paths.map(<[u8]>::len).sum()
 }
 
+fn hold(reader: &mut Reader<'_>) -> Result<Hold> {
+    HOLDS.get(reader.small::<usize>()?).copied().ok_or_else(broken)
+}
+
 fn unasked() -> Error {
     Error::new(ErrorKind::InvalidData, "it answers more than it was asked for")
 }
@@ -251,10 +269,11 @@ impl<'a> Request<'a> {
     pub fn frame(&self) -> Vec<u8> {
         let mut out = vec![0, 0, 0, 0, self.kind()];
         match self {
-            Self::Hello { version, path, token } => {
+            Self::Hello { version, path, token, hold } => {
                 put(&mut out, *version);
                 put_bytes(&mut out, path);
                 put_bytes(&mut out, token);
+                out.push(HOLDS.iter().position(|known| known == hold).unwrap_or(0) as u8);
             }
             Self::Marker | Self::IsEmpty | Self::Tree | Self::Nothing => {}
             Self::Mark { text, durably } => {
@@ -319,7 +338,12 @@ impl<'a> Request<'a> {
     pub fn of(kind: u8, body: &'a [u8]) -> Result<Self> {
         let reader = &mut Reader(body);
         Ok(match kind {
-            0 => Self::Hello { version: reader.number()?, path: reader.bytes()?, token: reader.bytes()? },
+            0 => {
+                let (version, path, token) = (reader.number()?, reader.bytes()?, reader.bytes()?);
+                // Of another version nothing else is understood.
+                let hold = if version == VERSION { hold(reader)? } else { Hold::No };
+                Self::Hello { version, path, token, hold }
+            }
             1 => Self::Marker,
             2 => Self::IsEmpty,
             3 => Self::Tree,
@@ -475,7 +499,8 @@ mod tests {
         let small =
             |contents| Small { name: b"n", kind: Kind::Symlink, meta, attributes: attributes.clone(), contents };
         let requests = [
-            Request::Hello { version: 1, path: b"x", token: b"t" },
+            Request::Hello { version: VERSION, path: b"x", token: b"t", hold: Hold::Worker },
+            Request::Hello { version: 1, path: b"x", token: b"t", hold: Hold::No },
             Request::Marker,
             Request::IsEmpty,
             Request::Tree,

@@ -24,20 +24,21 @@ pub use serve::{Service, serve_stream};
 
 use crate::attributes;
 use crate::error::{Error, Failure, Result};
-use crate::marker::Marker;
+use crate::marker::{Marker, hold};
 use crate::run::{CONTENTS, Carrier, Carry, Facts, Options, Source, Verified, compare, lock};
 use crate::target::{Target, is_this_machine};
 use crate::tree::{Catalogue, Kind, Need, join, open_directory};
 use large::{Large, Larges};
 pub use limit::Limit;
 use link::{Far, Link};
-use message::{Reply, Request, VERSION, Welcome};
+use message::{Hold, Reply, Request, VERSION, Welcome};
 use sink::Sink;
 use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 use worker::{Lost, SMALL, Worker, cause};
 
@@ -53,11 +54,13 @@ pub(crate) struct Kura {
     options: Options,
     /// For what is not a worker's.
     control: Mutex<Option<Link>>,
+    /// The target is taken for a run; of one that is a directory here, by this.
+    held: OnceLock<Option<File>>,
 }
 
 impl Kura {
     pub fn new(target: &Target, options: &Options) -> Self {
-        Self { target: target.clone(), options: options.clone(), control: Mutex::default() }
+        Self { target: target.clone(), options: options.clone(), control: Mutex::default(), held: OnceLock::new() }
     }
 
     fn failed(&self, why: impl ToString) -> Error {
@@ -69,7 +72,7 @@ impl Kura {
     }
 
     /// A way of its own to the target.
-    fn link(&self) -> Result<Link> {
+    fn link(&self, hold: Hold) -> Result<Link> {
         let (far, path) = match &self.target {
             Target::Local(path) => {
                 let sink = Sink::open(path).map_err(|error| self.failed(error))?;
@@ -85,7 +88,7 @@ impl Kura {
             Some(file) => std::fs::read_to_string(file).map_err(|cause| Error::state(file, cause))?,
             None => String::new(),
         };
-        let hello = Request::Hello { version: VERSION, path: path.as_bytes(), token: token.trim().as_bytes() };
+        let hello = Request::Hello { version: VERSION, path: path.as_bytes(), token: token.trim().as_bytes(), hold };
         far.and_then(|far| far.greet(&hello, self.options.timeout)).map_err(|why| self.failed(why))
     }
 
@@ -104,7 +107,7 @@ impl Kura {
 
     fn opened<'l>(&self, control: &'l mut Option<Link>) -> Result<&'l mut Link> {
         if control.is_none() {
-            *control = Some(self.link()?);
+            *control = Some(self.link(if self.held.get().is_some() { Hold::Run } else { Hold::No })?);
         }
         control.as_mut().ok_or_else(|| self.failed("there is no way to it"))
     }
@@ -184,7 +187,7 @@ impl Kura {
         let limit = &limit;
         let worker = |number| {
             let began = Instant::now();
-            let link = self.link().map_err(|error| Lost(error.to_string()))?;
+            let link = self.link(Hold::Worker).map_err(|error| Lost(error.to_string()))?;
             let done = Worker::new(carry, larges, limit, number, link).work();
             carry.progress.workers()[number].worked(began.elapsed());
             done
@@ -292,6 +295,15 @@ fn call(link: &mut Link, request: Request<'_>) -> std::result::Result<Reply, Str
 }
 
 impl Carrier for Kura {
+    fn hold(&self) -> Result<()> {
+        let held = match self.local() {
+            Some(path) => hold(path).map_err(|error| self.failed(error))?,
+            None => None,
+        };
+        let _ = self.held.set(held);
+        Ok(())
+    }
+
     fn facts(&self) -> Result<Facts> {
         if let Some(path) = self.local() {
             // Nothing is made there before it is known that something may be.
@@ -338,7 +350,7 @@ impl Carrier for Kura {
         // A message asks for so many files: their order is that of the scan.
         let chunks: Vec<&[(Vec<u8>, u64)]> = files.chunks(32).collect();
         let worker = || -> Result<()> {
-            let mut link = self.link()?;
+            let mut link = self.link(Hold::No)?;
             while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
                 let differ = contents(source, &mut link, chunk).map_err(|why| self.failed(why))?;
                 lock(&differing).extend(differ);

@@ -151,14 +151,16 @@ fn serve(
         let request = Request::of(kind, &body)?;
         let reply = match (&mut sink, request) {
             (Some(sink), request) => sink.handle(request),
-            (None, Request::Hello { version: VERSION, path, token }) => match enter(path, token) {
-                Ok(opened) => {
-                    let welcome = opened.welcome();
-                    sink = Some(opened);
-                    Reply::Welcome(welcome)
+            (None, Request::Hello { version: VERSION, path, token, hold }) => {
+                match enter(path, token).and_then(|opened| opened.hold(hold).map(|()| opened)) {
+                    Ok(opened) => {
+                        let welcome = opened.welcome();
+                        sink = Some(opened);
+                        Reply::Welcome(welcome)
+                    }
+                    Err(why) => Reply::Refused(why),
                 }
-                Err(why) => Reply::Refused(why),
-            },
+            }
             (None, Request::Hello { version, .. }) => {
                 Reply::Refused(format!("it speaks version {VERSION} and not {version}: use the same kura at both ends"))
             }

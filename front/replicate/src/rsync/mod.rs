@@ -8,7 +8,7 @@ mod look;
 mod process;
 
 use crate::error::{Error, Failure, Result};
-use crate::marker::{Marker, State};
+use crate::marker::{Marker, State, hold};
 use crate::run::{Carrier, Carry, Facts, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
 use crate::tree::{Catalogue, Changed, Kind, MARKER, Need, Scan, join, scan};
@@ -18,6 +18,7 @@ use process::{Done, Process};
 use rustix::fs::{Mode, OFlags, syncfs};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,7 @@ pub(crate) struct Rsync {
     in_place: bool,
     /// Directories of the target that are copies of their own.
     copies: OnceLock<Vec<Vec<u8>>>,
+    held: OnceLock<Option<File>>,
 }
 
 impl Rsync {
@@ -48,7 +50,14 @@ impl Rsync {
             target => target.clone(),
         };
         let bandwidth_kib = options.bandwidth.map(|bytes| (bytes / 1024 / options.all_workers() as u64).max(1));
-        Self { target, nodes, bandwidth_kib, in_place: options.in_place, copies: OnceLock::new() }
+        Self {
+            target,
+            nodes,
+            bandwidth_kib,
+            in_place: options.in_place,
+            copies: OnceLock::new(),
+            held: OnceLock::new(),
+        }
     }
 
     /// The target as rsync is told it, with a slash at its end.
@@ -123,6 +132,13 @@ fn with_host(target: &str, host: &str) -> String {
 }
 
 impl Carrier for Rsync {
+    fn hold(&self) -> Result<()> {
+        let Some(root) = self.local_root() else { return Ok(()) };
+        let held = hold(root).map_err(|error| Error::target(self.target.to_string(), error))?;
+        let _ = self.held.set(held);
+        Ok(())
+    }
+
     fn facts(&self) -> Result<Facts> {
         match self.local_root() {
             Some(root) => Facts::of_directory(root).map_err(|error| Error::target(self.target.to_string(), error)),

@@ -13,9 +13,13 @@ use crate::target::Target;
 /// A copy in which some files are newer than others is let go only where that is asked for.
 pub fn failover(job: &Job, options: &Options, anyway: bool) -> Result<Marker> {
     let target = job.target()?;
-    let carrier = options.carrier(&target);
     let refuse = |cause: &str| Err(Error::target(target.to_string(), cause));
-    let Some(marker) = carrier.facts()?.marker else { return refuse("there is no copy yet") };
+    if options.carrier(&target).facts()?.marker.is_none() {
+        return refuse("there is no copy yet");
+    }
+    let carrier = options.carrier(&target);
+    carrier.hold()?;
+    let Some(marker) = carrier.facts()?.marker else { return refuse("there is no copy any more") };
     match marker.state {
         State::Released => return refuse("it was failed over already"),
         State::Complete => {}

@@ -113,6 +113,8 @@ impl Facts {
 
 /// What carries to a kind of target.
 pub(crate) trait Carrier: Sync {
+    /// Takes the target for a run: for as long as this lives, no other run has it, wherever that comes from. Not all targets can.
+    fn hold(&self) -> Result<()>;
     /// What is known before anything is compared.
     fn facts(&self) -> Result<Facts>;
     /// Whether there is nothing at the target.
@@ -143,6 +145,9 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         refuse_inside(&source.path, target)?;
     }
     let carrier = options.carrier(target);
+    if !options.dry_run {
+        carrier.hold()?;
+    }
     let facts = carrier.facts()?;
     refuse_others(&source, target, &facts, &*carrier, options)?;
     let Facts { marker, boot, .. } = facts;

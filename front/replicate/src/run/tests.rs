@@ -197,6 +197,21 @@ fn a_copy_in_a_copy_is_refused_and_one_that_is_there_stays() {
 }
 
 #[test]
+fn a_target_has_one_run_at_a_time_wherever_it_comes_from() {
+    for with in [With::Kura, With::Rsync] {
+        let pair = Pair::new();
+        let target = Target::Local(pair.copy.clone());
+        let options = Options { with: Some(with), ..Options::default() };
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        let held = crate::marker::hold(&pair.copy).unwrap();
+        let refused = pair.run(&target, &options).unwrap_err().to_string();
+        assert!(refused.contains("another run carries to it"), "{refused}");
+        drop(held);
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+    }
+}
+
+#[test]
 fn a_copy_is_suspect_until_a_run_has_gone_over_all_of_it() {
     let pair = Pair::new();
     let target = Target::Local(pair.copy.clone());

@@ -81,6 +81,30 @@ fn a_copy_in_what_is_deleted_or_replaced_stays() {
 }
 
 #[test]
+fn a_run_has_the_copy_until_all_its_links_are_gone() {
+    let (folder, first, _) = beside();
+    let root = folder.path().join("copy");
+    let another = || Sink::open(&root).unwrap();
+    let (worker, looking) = (another(), another());
+    first.hold(Hold::Run).unwrap();
+    worker.hold(Hold::Worker).unwrap();
+    looking.hold(Hold::No).unwrap();
+    assert_eq!(another().hold(Hold::Run).unwrap_err(), HELD);
+    assert!(crate::marker::hold(&root).unwrap_err().to_string().contains(HELD));
+    drop(first);
+    // What a worker is about to write is written before anybody else begins.
+    std::thread::scope(|scope| {
+        scope.spawn(|| another().hold(Hold::Run).unwrap());
+        std::thread::sleep(PATIENCE / 10);
+        drop(worker);
+    });
+    let here = crate::marker::hold(&root).unwrap();
+    assert_eq!(another().hold(Hold::Run).unwrap_err(), HELD);
+    drop(here);
+    another().hold(Hold::Run).unwrap();
+}
+
+#[test]
 fn what_no_message_holds_is_not_summed() {
     let (_folder, mut sink, _) = beside();
     let at = At { path: b"large", in_place: true };
