@@ -304,7 +304,7 @@ impl Carrier for Kura {
         Ok(())
     }
 
-    fn facts(&self) -> Result<Facts> {
+    fn facts(&self, _: bool) -> Result<Facts> {
         if let Some(path) = self.local() {
             // Nothing is made there before it is known that something may be.
             return Facts::of_directory(path).map_err(|error| self.failed(error));

@@ -9,6 +9,7 @@ use crate::tree::{MARKER, join, split};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::time::Instant;
 
 impl Rsync {
     /// Facts of a target that only rsync reaches: its marker and those of all directories above it, in one look. It tells nothing of
@@ -23,7 +24,9 @@ impl Rsync {
         let mut process = Process::on(None);
         process.args(["--from0", "--files-from=-", "--no-implied-dirs"]).args([OsStr::from_bytes(base)]);
         process.args([slashed(folder.path())]);
+        let began = Instant::now();
         let done = process.run(&markers, |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        let _ = self.start_s.set(began.elapsed().as_secs_f64());
         if done.ending() == Ending::Lost {
             return Err(self.failed(&done));
         }
@@ -33,6 +36,25 @@ impl Rsync {
         let is_copy = |count: &usize| copied(*count).join(OsStr::from_bytes(MARKER)).is_file();
         let name = |count| String::from_utf8_lossy(&[base, &above(count)].concat()).into_owned();
         Ok(Facts { marker, above: (0..parts.len()).rev().find(is_copy).map(name), boot: String::new() })
+    }
+
+    /// Whether a target that only rsync reaches has nothing, which is asked once.
+    pub(super) fn is_empty_there(&self) -> Result<bool> {
+        if let Some(was_empty) = self.was_empty.get() {
+            return Ok(*was_empty);
+        }
+        let mut process = Process::on(None);
+        process.args(["--list-only", "--dirs"]).args([self.root(&self.nodes[0])]);
+        let mut listed = 0;
+        let done = process.run(&[], |_, _, _| listed += 1).map_err(|cause| Error::target("rsync", cause))?;
+        let is_empty = match done.ending() {
+            // Its own line is the only one of a target that has nothing.
+            Ending::Well => listed <= 1,
+            // One that is not there yet has nothing; of one that cannot be read it is not known.
+            Ending::Partial if done.why().contains("No such file or directory") => true,
+            _ => return Err(self.failed(&done)),
+        };
+        Ok(*self.was_empty.get_or_init(|| is_empty))
     }
 
     /// Directories of the target that are copies of their own, where this run would delete what the source does not have.

@@ -26,9 +26,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// What a new process must be worth, in seconds of work: starting one takes a hundredth of that, more over a network.
+/// What a new process must be worth, in seconds of work, and in times of what it takes to start one.
 const LEAST_S: f64 = 0.25;
-const LEAST_REMOTE_S: f64 = 2.0;
+const LEAST_STARTS: f64 = 4.0;
+/// What it takes to start one over ssh, in seconds, where nobody has seen it yet.
+const SSH_S: f64 = 0.5;
 
 pub(crate) struct Rsync {
     target: Target,
@@ -39,6 +41,10 @@ pub(crate) struct Rsync {
     /// Directories of the target that are copies of their own.
     copies: OnceLock<Vec<Vec<u8>>>,
     held: OnceLock<Option<File>>,
+    /// The target had nothing.
+    was_empty: OnceLock<bool>,
+    /// How long a process took that carried next to nothing, in seconds; none where it goes nowhere.
+    start_s: OnceLock<f64>,
 }
 
 impl Rsync {
@@ -57,6 +63,8 @@ impl Rsync {
             in_place: options.in_place,
             copies: OnceLock::new(),
             held: OnceLock::new(),
+            was_empty: OnceLock::new(),
+            start_s: OnceLock::new(),
         }
     }
 
@@ -96,10 +104,15 @@ impl Rsync {
         if let Target::Local(path) = &self.target { Some(path) } else { None }
     }
 
-    /// What a process on a node must be worth, in seconds of work.
+    /// How long a process on a node takes that carries nothing, in seconds.
+    fn start_s(&self, node: &Node) -> f64 {
+        let to_node_s = if node.source.is_some() { SSH_S } else { 0.0 };
+        to_node_s + self.start_s.get().copied().unwrap_or_default()
+    }
+
+    /// What one must be worth, in seconds of work.
     fn least_s(&self, node: &Node) -> f64 {
-        let is_remote = self.local_root().is_none() || node.source.is_some();
-        if is_remote { LEAST_REMOTE_S } else { LEAST_S }
+        LEAST_S.max(LEAST_STARTS * self.start_s(node))
     }
 
     fn failed(&self, done: &Done) -> Error {
@@ -139,9 +152,15 @@ impl Carrier for Rsync {
         Ok(())
     }
 
-    fn facts(&self) -> Result<Facts> {
+    fn facts(&self, is_first: bool) -> Result<Facts> {
         match self.local_root() {
             Some(root) => Facts::of_directory(root).map_err(|error| Error::target(self.target.to_string(), error)),
+            // Far away, each look takes several round trips.
+            None if is_first => std::thread::scope(|scope| {
+                // What goes wrong is told when it is asked for.
+                scope.spawn(|| self.is_empty_there().is_ok());
+                self.facts_there()
+            }),
             None => self.facts_there(),
         }
     }
@@ -150,17 +169,7 @@ impl Carrier for Rsync {
         if let Some(root) = self.local_root() {
             return is_empty(root).map_err(|error| Error::target(self.target.to_string(), error));
         }
-        let mut process = Process::on(None);
-        process.args(["--list-only", "--dirs"]).args([self.root(&self.nodes[0])]);
-        let mut listed = 0;
-        let done = process.run(&[], |_, _, _| listed += 1).map_err(|cause| Error::target("rsync", cause))?;
-        match done.ending() {
-            // Its own line is the only one of a target that has nothing.
-            Ending::Well => Ok(listed <= 1),
-            // One that is not there yet has nothing; of one that cannot be read it is not known.
-            Ending::Partial if done.why().contains("No such file or directory") => Ok(true),
-            _ => Err(self.failed(&done)),
-        }
+        self.is_empty_there()
     }
 
     fn tree(&self) -> Result<Option<Catalogue>> {
@@ -246,7 +255,7 @@ impl Carrier for Rsync {
         carry.progress.finish();
         if carry.is_known {
             self.list(carry, &["--dirs", "--delete-missing-args"], gone)?;
-        } else {
+        } else if !carry.was_empty {
             self.delete_strangers(carry)?;
         }
         self.list(carry, &["--dirs"], directories(|changed| changed.has_new_meta))
@@ -305,7 +314,7 @@ impl Rsync {
                 .filter_map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect::<Vec<String>>()
         });
-        let left = lock(&carry.dealer).take(0, f64::INFINITY);
+        let left = lock(&carry.dealer).rest();
         match lost.first() {
             Some(why) if lost.len() == workers => Err(Error::target(self.target.to_string(), why)),
             Some(why) => {
@@ -361,7 +370,11 @@ impl Rsync {
             carry.fail(done.failures(&self.roots(carry), jobs.iter().map(|job| job.path(carry.changes))));
             carry.progress.workers()[worker].worked(began.elapsed());
             let bytes = jobs.iter().map(|job| job.bytes(carry.changes)).sum();
-            lock(&carry.learned).add(jobs.len() as u64, bytes, began.elapsed().as_secs_f64());
+            let start_s = self.start_s(node);
+            let carried_s = began.elapsed().as_secs_f64() - start_s;
+            if carried_s > start_s {
+                lock(&carry.learned).add(jobs.len() as u64, bytes, carried_s);
+            }
         }
     }
 

@@ -14,12 +14,12 @@ use crate::target::Target;
 pub fn failover(job: &Job, options: &Options, anyway: bool) -> Result<Marker> {
     let target = job.target()?;
     let refuse = |cause: &str| Err(Error::target(target.to_string(), cause));
-    if options.carrier(&target).facts()?.marker.is_none() {
+    if options.carrier(&target).facts(false)?.marker.is_none() {
         return refuse("there is no copy yet");
     }
     let carrier = options.carrier(&target);
     carrier.hold()?;
-    let Some(marker) = carrier.facts()?.marker else { return refuse("there is no copy any more") };
+    let Some(marker) = carrier.facts(false)?.marker else { return refuse("there is no copy any more") };
     match marker.state {
         State::Released => return refuse("it was failed over already"),
         State::Complete => {}

@@ -115,8 +115,8 @@ impl Facts {
 pub(crate) trait Carrier: Sync {
     /// Takes the target for a run: for as long as this lives, no other run has it, wherever that comes from. Not all targets can.
     fn hold(&self) -> Result<()>;
-    /// What is known before anything is compared.
-    fn facts(&self) -> Result<Facts>;
+    /// What is known before anything is compared. Where it is the first run, whether there is nothing will be asked, too.
+    fn facts(&self, is_first: bool) -> Result<Facts>;
     /// Whether there is nothing at the target.
     fn is_empty(&self) -> Result<bool>;
     /// What the target has; none where it cannot tell, and the workers compare.
@@ -148,11 +148,12 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     if !options.dry_run {
         carrier.hold()?;
     }
-    let facts = carrier.facts()?;
+    let catalogue = place.catalogue();
+    let facts = carrier.facts(catalogue.is_none())?;
     refuse_others(&source, target, &facts, &*carrier, options)?;
     let Facts { marker, boot, .. } = facts;
 
-    let catalogue = place.catalogue().filter(|catalogue| options.trusts(catalogue, marker.as_ref()));
+    let catalogue = catalogue.filter(|catalogue| options.trusts(catalogue, marker.as_ref()));
     let told = if catalogue.is_some() { None } else { carrier.tree()? };
     let is_known = catalogue.is_some() || told.is_some();
     let is_suspect = marker.as_ref().is_some_and(|marker| marker.is_suspect(&boot));
