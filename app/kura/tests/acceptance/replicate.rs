@@ -100,7 +100,7 @@ pub fn run(home: &Home, args: &[&str]) -> Value {
     serde_json::from_str(&home.ok(&[&["replicate", "run", "--json"], args].concat())).expect("a summary")
 }
 
-fn marker(target: &Path) -> Value {
+pub fn marker(target: &Path) -> Value {
     serde_json::from_slice(&fs::read(target.join(".kura-replica")).expect("a marker")).expect("JSON")
 }
 
@@ -137,7 +137,7 @@ fn everything_in_a_tree_is_carried_changed_and_deleted() {
 }
 
 /// A server that dies with its test.
-pub struct Serving(Child);
+pub struct Serving(pub Child);
 
 impl Drop for Serving {
     fn drop(&mut self) {
@@ -151,7 +151,7 @@ pub fn serve(home: &Home, root: &str, more: &[&str]) -> (Serving, String) {
     serve_by(Command::new(env!("CARGO_BIN_EXE_kura")), home, root, more)
 }
 
-fn serve_by(mut command: Command, home: &Home, root: &str, more: &[&str]) -> (Serving, String) {
+pub fn serve_by(mut command: Command, home: &Home, root: &str, more: &[&str]) -> (Serving, String) {
     fs::create_dir_all(home.path(root)).expect("a directory");
     command.args(["replicate", "serve", root, "--listen", "127.0.0.1:0"]).args(more).current_dir(home.path("."));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("kura");
@@ -189,26 +189,6 @@ fn kura_to_kura_over_tcp_carries_the_same_to_who_knows_the_token() {
     let changed = run(&home, &args);
     assert_eq!((&changed["bytes"], &changed["sent_bytes"]), (&8_900_000.into(), &8192.into()), "{changed}");
     assert_same(&source, &target);
-}
-
-#[test]
-fn each_directory_that_is_served_has_a_token_of_its_own() {
-    let home = Home::new();
-    fs::create_dir(home.path("source")).expect("a directory");
-    let (_first, _) = serve(&home, "copies.1/", &[]);
-    let (_second, address) = serve(&home, "copies.2", &[]);
-    let token = |name: &str| fs::read_to_string(home.path(name)).expect("a token");
-    assert_ne!(token("copies.1.token"), token("copies.2.token"));
-    let run = ["replicate", "run", "source", &format!("{address}/a"), "--target-token-file"];
-    let refused = fails(&mut home.kura(&[&run[..], &["copies.1.token"]].concat()));
-    assert!(refused.contains("token is wrong") && refused.lines().count() == 1, "{refused}");
-    home.ok(&[&run[..], &["copies.2.token"]].concat());
-    // A directory whose name is elsewhere.
-    fs::create_dir(home.path("here")).expect("a directory");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kura"));
-    command.args(["replicate", "serve", ".", "--listen", "127.0.0.1:0"]).current_dir(home.path("here"));
-    let _third = Serving(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("kura"));
-    eventually(Duration::from_secs(30), "a token beside it", || home.path("here.token").exists());
 }
 
 #[test]
@@ -531,7 +511,7 @@ fn kura_and_rsync_go_over_ssh_and_a_dead_node_leaves_its_work_to_others() {
 }
 
 /// Changes the contents of a file and neither its size nor its time.
-fn rot(path: &Path) {
+pub fn rot(path: &Path) {
     let time = fs::metadata(path).and_then(|it| it.modified()).expect("its time");
     let rotten = File::options().write(true).open(path).expect("a file of the copy");
     rotten.write_all_at(b"!", 40).and_then(|()| rotten.set_modified(time)).expect("a bit that rots");
@@ -555,39 +535,6 @@ fn after_a_restart_of_the_targets_machine_nothing_there_is_trusted() {
         assert_eq!(run(&home, &args)["is_complete"], true);
         assert_same(&home.path("source"), &home.path("target"));
     }
-}
-
-/// Kura on another machine, in this start of it.
-fn started(home: &Home, start: &str) -> Command {
-    fs::write(home.path("boot_id"), start).expect("a start");
-    let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", script]).arg(home.path("boot_id")).arg(env!("CARGO_BIN_EXE_kura"));
-    command
-}
-
-#[test]
-fn after_a_restart_of_another_machine_nothing_there_is_trusted() {
-    let home = Home::new();
-    let target = home.path("copies/a");
-    grow(&home.path("source"));
-    let copy = |start| {
-        let (_serving, address) = serve_by(started(&home, start), &home, "copies", &[]);
-        assert_eq!(
-            run(&home, &["source", &format!("{address}/a"), "--target-token-file", "copies.token"])["failed"],
-            0
-        );
-        let marker = marker(&target);
-        assert_eq!((&marker["state"], &marker["boot"]), (&"complete".into(), &start.into()));
-    };
-    copy("one start");
-    // A run that was cut off by a power cut there: this machine has not been started anew.
-    let marker = fs::read_to_string(target.join(".kura-replica")).expect("the marker");
-    fs::write(target.join(".kura-replica"), marker.replace("complete", "unfinished")).expect("the marker");
-    rot(&target.join("large"));
-    rot(&target.join("d/f30"));
-    copy("another start");
-    assert_same(&home.path("source"), &target);
 }
 
 #[test]

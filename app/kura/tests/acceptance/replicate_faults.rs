@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-const TOKEN: [&str; 2] = ["--target-token-file", "copies.token"];
+pub const TOKEN: [&str; 2] = ["--target-token-file", "copies.token"];
 
 #[test]
 fn a_link_may_be_cut_anywhere() {
@@ -49,7 +49,7 @@ fn a_link_may_be_cut_anywhere() {
 }
 
 /// A run under way; its complaint is awaited.
-fn begin(home: &Home, args: &[&str]) -> Child {
+pub fn begin(home: &Home, args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kura"));
     command.args(["replicate", "run"]).args(args).current_dir(home.path("."));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("kura")
@@ -76,22 +76,6 @@ fn a_worker_that_is_killed_leaves_its_work_to_others() {
     let output = running.wait_with_output().expect("the run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_same(&source, &home.path("target"));
-}
-
-#[test]
-fn a_target_has_one_run_at_a_time_whatever_it_is_named() {
-    let home = Home::new();
-    grow(&home.path("source"));
-    home.ok(&["replicate", "add", "tree", "source", "target"]);
-    let mut slow = begin(&home, &["tree", "--bandwidth", "1M"]);
-    eventually(Duration::from_secs(30), "the job's run is under way", || home.path("target/d").exists());
-    // Also where it comes from elsewhere: another data directory, as it might be another machine.
-    for args in [&["source", "target"][..], &["tree"], &["source", "target", "--data", "another"]] {
-        let complaint = fails(&mut home.kura(&[&["replicate", "run"], args].concat()));
-        assert!(complaint.contains("another run") && complaint.trim_end().lines().count() == 1, "{complaint}");
-    }
-    slow.kill().and_then(|()| slow.wait()).expect("the killed run");
-    assert_eq!(run(&home, &["source", "target"])["is_complete"], true);
 }
 
 #[test]
@@ -207,27 +191,6 @@ fn whoever_is_not_root_changes_what_they_may_and_is_told_the_rest() {
     shut();
     ok(&mut bare(&["source", "target"]));
     assert_same(&source, &target);
-}
-
-#[test]
-fn a_copy_inside_another_is_refused_by_any_way() {
-    let home = Home::new();
-    fs::create_dir_all(home.path("source/d")).expect("directories");
-    fs::write(home.path("source/d/file"), "contents").expect("a file");
-    let (_serving, address) = serve(&home, "copies", &[]);
-    let served = |path: &str| format!("{address}/{path}");
-    run(&home, &["source", &served("a"), TOKEN[0], TOKEN[1]]);
-    for (target, way) in
-        [(served("a/b"), "kura"), ("copies/a/b".to_owned(), "kura"), ("copies/a/b".to_owned(), "rsync")]
-    {
-        let args = ["replicate", "run", "source", &target, "--with", way, TOKEN[0], TOKEN[1]];
-        let complaint = fails(&mut home.kura(&args));
-        assert!(
-            complaint.contains("copies/a, a copy itself") && complaint.trim_end().lines().count() == 1,
-            "{complaint}"
-        );
-        assert!(!home.path("copies/a/b/d").exists(), "{target}");
-    }
 }
 
 #[test]

@@ -141,9 +141,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     options.check(target)?;
     let began = (Instant::now(), SystemTime::now());
     let source = Source::open(source)?;
-    if let Target::Local(target) = target {
-        refuse_inside(&source.path, target)?;
-    }
+    refuse_inside(&source.path, target)?;
     let carrier = options.carrier(target);
     if !options.dry_run {
         carrier.hold()?;
@@ -207,12 +205,8 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let (state, point) =
         if failures.is_empty() { (State::Complete, Some(rfc3339(began.1))) } else { (State::Partial, before) };
     carrier.mark(&mark(state, point), has_work && options.durable)?;
-    let is_unread = |path: &[u8]| unread.iter().any(|unread| is_under(path, &unread.path));
-    if has_work && failures.iter().any(|failure| !changes.names(&failure.path) && !is_unread(&failure.path)) {
-        // What could not be deleted would be in no catalogue: the next run asks the target what it has.
-        place.forget()?;
-    } else if has_work {
-        keep(place, run, &known, &changes, &failures)?;
+    if has_work {
+        remember(place, run, &known, (&changes, &unread), &failures)?;
     }
     summary.end(progress, failures, mark(state, None), began.0.elapsed());
     place.end(&summary, &learned)?;
@@ -234,6 +228,21 @@ fn look(source: &Source, known: Known<'_>, progress: &Progress) -> (Changes, Vec
     unread.append(&mut lock(&not_carried));
     let changes = known.changes(visited, &unread);
     (changes, unread)
+}
+
+/// Keeps what the target has now. What could not be deleted would be in no catalogue: then the next run asks the target.
+fn remember(
+    place: &Place,
+    run: Uuid,
+    known: &Catalogue,
+    (changes, unread): (&Changes, &[Unread]),
+    failures: &[Failure],
+) -> Result<()> {
+    let is_unread = |path: &[u8]| unread.iter().any(|unread| is_under(path, &unread.path));
+    if failures.iter().any(|failure| !changes.names(&failure.path) && !is_unread(&failure.path)) {
+        return place.forget();
+    }
+    keep(place, run, known, changes, failures)
 }
 
 /// Writes the catalogue of the target as it is now. What failed is in it so that it will be carried again, and
@@ -268,7 +277,8 @@ fn keep(place: &Place, run: Uuid, known: &Catalogue, changes: &Changes, failures
     place.keep(run, changed.iter().map(Vec::as_slice).chain(kept).collect())
 }
 
-fn refuse_inside(source: &Path, target: &Path) -> Result<()> {
+fn refuse_inside(source: &Path, target: &Target) -> Result<()> {
+    let Target::Local(target) = target else { return Ok(()) };
     let Some(target) = real(target) else { return Ok(()) };
     if target.starts_with(source) || source.starts_with(&target) {
         let text = format!("{} and {} are one in the other: choose another target", source.display(), target.display());
