@@ -1,7 +1,9 @@
 //! Workers that are rsync processes, on this machine and others: the paper's system.
 //!
 //! A unit of work is one rsync that is given its list on standard input. Directories come first, so that no two processes
-//! make the same one; deletions and the times of directories come last.
+//! make the same one; deletions and the times of directories come last. Far away each rsync takes a dozen round trips, so that
+//! none is started for nothing: to a target that has nothing yet, workers make directories on their way, and there is nothing to
+//! delete.
 
 mod complaint;
 mod look;
@@ -11,12 +13,12 @@ use crate::error::{Error, Failure, Result};
 use crate::marker::{Marker, State, hold};
 use crate::run::{Carrier, Carry, Facts, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
-use crate::tree::{Catalogue, Changed, Kind, MARKER, Need, Scan, join, scan};
+use crate::tree::{Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, join, scan, split};
 use complaint::Ending;
 use look::except;
 use process::{Done, Process};
 use rustix::fs::{Mode, OFlags, syncfs};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -229,13 +231,6 @@ impl Carrier for Rsync {
 
     fn carry(&self, carry: &Carry<'_>) -> Result<()> {
         let changes = carry.changes;
-        let directories = |which: fn(&Changed) -> bool| {
-            changes
-                .directories
-                .iter()
-                .filter(move |changed| which(changed))
-                .map(|changed| changed.directory.path.clone())
-        };
         let entries =
             changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
         let gone = entries.chain(changes.gone.iter().cloned());
@@ -245,12 +240,14 @@ impl Carrier for Rsync {
             // Little to do is one list: starting a second rsync takes as long as all of it.
             let links = changes.links.keys().map(|&(directory, entry)| Job { directory, entry });
             let jobs = carry.plan.jobs.iter().copied().chain(links).map(|job| job.path(changes));
-            let all = directories(|changed| changed.has_new_meta).chain(jobs).chain(gone);
+            let all = paths(changes, |changed| changed.has_new_meta).chain(jobs).chain(gone);
             self.list(carry, &["--dirs", "--delete-missing-args"], all)?;
             carry.progress.workers()[0].add(carry.plan.files(), carry.plan.bytes());
             return Ok(());
         }
-        self.list(carry, &["--dirs"], directories(|changed| changed.is_new))?;
+        let made = if carry.was_empty { made_on_the_way(carry) } else { HashSet::new() };
+        let is_left = |changed: &Changed| !made.contains(&*changed.directory.path);
+        self.list(carry, &["--dirs"], paths(changes, |changed| changed.is_new && is_left(changed)))?;
         self.work(carry)?;
         carry.progress.finish();
         if carry.is_known {
@@ -258,8 +255,37 @@ impl Carrier for Rsync {
         } else if !carry.was_empty {
             self.delete_strangers(carry)?;
         }
-        self.list(carry, &["--dirs"], directories(|changed| changed.has_new_meta))
+        // Whoever could not carry everything may not have come to its directories.
+        let has_failed = !lock(&carry.failures).is_empty();
+        self.list(
+            carry,
+            &["--dirs"],
+            paths(changes, |changed| changed.has_new_meta && (has_failed || is_left(changed))),
+        )
     }
+}
+
+fn paths(changes: &Changes, which: impl Fn(&Changed) -> bool) -> impl Iterator<Item = Vec<u8>> {
+    changes.directories.iter().filter(move |changed| which(changed)).map(|changed| changed.directory.path.clone())
+}
+
+/// Directories that workers make on their way to what they carry, and whose times and permissions they set at their end, the last
+/// one last: where there is nothing yet, nothing but they is at work in them. A worker that finds one there does not mind. None
+/// where a directory has attributes, which may be lists that what comes into it inherits.
+fn made_on_the_way<'c>(carry: &Carry<'c>) -> HashSet<&'c [u8]> {
+    let changes = carry.changes;
+    let mut made = HashSet::new();
+    if changes.directories.iter().any(|changed| changed.directory.has_attributes) {
+        return made;
+    }
+    let links = changes.links.keys().map(|&(directory, entry)| Job { directory, entry });
+    for job in carry.plan.jobs.iter().copied().chain(links) {
+        let mut path: &[u8] = &changes.directories[job.directory].directory.path;
+        while made.insert(path) && !path.is_empty() {
+            path = split(path).0;
+        }
+    }
+    made
 }
 
 impl Rsync {
