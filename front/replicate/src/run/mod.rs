@@ -200,7 +200,6 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     }
     progress.finish();
     summary.stolen = lock(&carry.dealer).stolen();
-    let learned = *lock(&carry.learned);
     let failures = std::mem::take(&mut *lock(&carry.failures));
     let (state, point) =
         if failures.is_empty() { (State::Complete, Some(rfc3339(began.1))) } else { (State::Partial, before) };
@@ -209,7 +208,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         remember(place, run, &known, (&changes, &unread), &failures)?;
     }
     summary.end(progress, failures, mark(state, None), began.0.elapsed());
-    place.end(&summary, &learned)?;
+    place.end(&summary, &lock(&carry.learned))?;
     Ok(summary)
 }
 
