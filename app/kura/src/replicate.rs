@@ -116,7 +116,7 @@ fn run(command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
             let options = said(command, Options::default());
             // A source that is not there leaves nothing behind.
             let source = absolute_origin(source.clone())?;
-            let place = Place::take(&jobs.folder_of_pair(&source, &target))?;
+            let place = jobs.take(&jobs.folder_of_pair(&source, &target), &target)?;
             let progress = Progress::default();
             let work = || carry((&source, &target), &options, &home(common), &place, &progress);
             let summary = bar::during(&progress, common.out(), work)?;
@@ -222,7 +222,7 @@ fn let_go(site: &Site, out: Out) -> Result<()> {
 
 fn failback(jobs: &Jobs, name: &str, common: &Common) -> Result<ExitCode> {
     let job = jobs.get(name)?;
-    let place = Place::take(&jobs.folder(name).join("back"))?;
+    let place = jobs.take(&jobs.folder(name).join("back"), &job.target()?)?;
     let progress = Progress::default();
     let options = job.options.clone();
     let work = || bring_back(&job, &options, &home(common), &place, &progress);

@@ -4,7 +4,7 @@ use crate::codec::{Reader, put, put_bytes};
 use rustix::fs::{XattrFlags, fgetxattr, flistxattr, lgetxattr, llistxattr, lremovexattr, lsetxattr};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::io::Result;
+use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 
@@ -13,6 +13,9 @@ pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The longest list of names, and the longest value, that Linux has.
 const LONGEST: usize = 64 << 10;
+
+/// The most bytes of all that a file has: with them it fits into a message.
+const MOST: usize = 16 << 20;
 
 /// A path for calls that have no form for an open directory: through the directory's own entry in `/proc`.
 fn path_of(directory: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
@@ -67,12 +70,15 @@ fn collect(
         Err(error) => return Err(error.into()),
     };
     let mut attributes = Vec::new();
+    let mut left = MOST;
+    let mut value = vec![0; LONGEST];
     for name in names.split(|byte| *byte == 0).filter(|name| is_carried(name)) {
-        let mut value = vec![0; LONGEST];
         match get(name, &mut value) {
             Ok(length) => {
-                value.truncate(length);
-                attributes.push((name.to_vec(), value));
+                left = left
+                    .checked_sub(name.len() + length)
+                    .ok_or_else(|| Error::other("its extended attributes have more than 16 MiB"))?;
+                attributes.push((name.to_vec(), value[..length].to_vec()));
             }
             // Gone meanwhile, or not ours to read.
             Err(Errno::NODATA | Errno::PERM) => {}
@@ -110,6 +116,11 @@ pub fn write(directory: BorrowedFd<'_>, name: &[u8], attributes: &Attributes, is
         lremovexattr(path, OsStr::from_bytes(name))?;
     }
     Ok(())
+}
+
+/// Bytes of names and values.
+pub(crate) fn bytes(attributes: &Attributes) -> usize {
+    attributes.iter().map(|(name, value)| name.len() + value.len()).sum()
 }
 
 pub(crate) fn put_all(out: &mut Vec<u8>, attributes: &Attributes) {

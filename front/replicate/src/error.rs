@@ -53,6 +53,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why nothing more goes to a target.
 pub(crate) const FULL: &str = "the target is full: free some of its space and run again";
 
+/// Why a directory of the target is left as it is.
+pub(crate) const COPY: &str = "a copy of its own is there, which is not deleted: move it to where no other copy is";
+
 /// Something that was not carried.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Failure {

@@ -3,12 +3,13 @@
 //! ```text
 //!   DIR/NAME/job.toml   what was added; beside it what its runs keep (`Place`)
 //!   DIR/.pairs/HASH/    the same for runs without a name
+//!   DIR/.targets/HASH   held by the run to a target that is under way, whatever its name
 //! ```
 
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::run::{Options, Summary, last};
-use crate::target::Target;
+use crate::run::{Options, Place, Summary, last};
+use crate::target::{Target, real};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -101,6 +102,16 @@ impl Jobs {
         self.folder.join(".pairs").join(format!("{hash:032x}"))
     }
 
+    /// Takes one of these folders for a run to a target: for as long nobody else here has a run to the same.
+    pub fn take(&self, folder: &Path, target: &Target) -> Result<Place> {
+        let name = match target {
+            Target::Local(path) => real(path).unwrap_or_else(|| path.clone()).display().to_string(),
+            target => target.to_string().trim_end_matches('/').to_owned(),
+        };
+        let target = self.folder.join(".targets").join(format!("{:032x}", xxh3_128(name.as_bytes())));
+        Place::take(folder)?.with(&target)
+    }
+
     /// Adds a job.
     pub fn add(&self, name: &str, job: &Job) -> Result<()> {
         let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
@@ -187,6 +198,29 @@ impl Jobs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_has_one_run_at_a_time_whatever_names_it() {
+        let data = tempfile::tempdir().unwrap();
+        let jobs = Jobs::under(data.path());
+        let copy = data.path().join("copy");
+        std::os::unix::fs::symlink(&copy, data.path().join("link")).unwrap();
+        let target = |text: &str| text.parse::<Target>().unwrap();
+        for (one, same) in [
+            (Target::Local(copy.clone()), Target::Local(data.path().join("link"))),
+            (target("kura://h:1/a"), target("kura://h:1/a/")),
+        ] {
+            let pair = jobs.folder_of_pair(&Origin::from("/a".to_owned()), &one);
+            let run = jobs.take(&pair, &one).unwrap();
+            // The run makes it where it was not there.
+            std::fs::create_dir_all(&copy).unwrap();
+            let refused = jobs.take(&jobs.folder("job"), &same).unwrap_err().to_string();
+            assert!(refused.contains("another run to this target"), "{refused}");
+            jobs.take(&jobs.folder("job"), &target("kura://h:1/b")).unwrap();
+            drop(run);
+            jobs.take(&jobs.folder("job"), &same).unwrap();
+        }
+    }
 
     #[test]
     fn jobs_are_kept_as_they_were_added() {

@@ -1,14 +1,16 @@
 //! The file at a target's root that says whose copy it is, of which moment, and whether it is whole.
 
+use crate::target::real;
 use crate::tree::MARKER;
-use rustix::fs::OFlags;
+use rustix::fs::{FlockOperation, OFlags, flock, statfs};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Result, Write};
+use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use uuid::Uuid;
 
@@ -40,16 +42,17 @@ pub struct Marker {
     pub state: State,
     /// The moment of the source that the last complete run has carried, RFC 3339; none before the first one.
     pub recovery_point: Option<String>,
-    /// Which start of this machine the run began in: after another one, what was not durable in a directory here is not to be
-    /// trusted. A run that goes over such a copy keeps the old one until it is done.
+    /// Which start of the machine that has the files the run began in: after another one, what was not durable is not to be
+    /// trusted. A run that goes over such a copy keeps the old one until it is done. Empty where nobody can say.
     #[serde(default)]
     pub boot: String,
 }
 
 impl Marker {
-    /// Whether what is at the target may have lost contents: the machine was started anew since the run that it is of.
-    pub fn is_suspect(&self) -> bool {
-        self.state == State::Unfinished && self.boot != boot()
+    /// Whether what is at the target may have lost contents: its machine may have started anew since the run that it is of.
+    /// `boot` is the start that it is in now; empty where nobody can say.
+    pub fn is_suspect(&self, boot: &str) -> bool {
+        self.state == State::Unfinished && (boot.is_empty() || self.boot != boot)
     }
 
     /// The marker in an open text; none where it is not one.
@@ -79,6 +82,15 @@ impl Marker {
         }
     }
 
+    /// The nearest directory above one that is a copy itself: the next run of that would delete what is in it.
+    pub fn above(root: &Path) -> Option<PathBuf> {
+        let is_copy = |directory: &&Path| {
+            let marker = directory.join(OsStr::from_bytes(MARKER)).symlink_metadata();
+            marker.is_ok_and(|marker| marker.is_file())
+        };
+        real(root)?.ancestors().skip(1).find(is_copy).map(Path::to_owned)
+    }
+
     /// Puts it in its place; durably where that is asked for. The directory keeps its time of modification.
     pub fn write(&self, root: &Path, durably: bool) -> Result<()> {
         let directory = File::open(root)?;
@@ -103,8 +115,63 @@ impl Marker {
 }
 
 /// Which start of this machine it is.
-pub fn boot() -> String {
+fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// File systems whose files are, or may be, on other machines: NFS, SMB, FUSE, Ceph, 9P, AFS, Lustre, GPFS, GFS2, OCFS2.
+const ELSEWHERE: [u32; 11] = [
+    0x6969,
+    0xfe53_4d42,
+    0xff53_4d42,
+    0x6573_5546,
+    0x00c3_6400,
+    0x0102_1997,
+    0x6b41_4653,
+    0x0bd0_0bd0,
+    0x4750_4653,
+    0x0116_1970,
+    0x7461_636f,
+];
+
+/// Which start it is of the machine that has a directory's files; empty where they may be on another one than this. What is not
+/// there yet will be where the directory above it is.
+pub fn boot_of(root: &Path) -> String {
+    let system = real(root).and_then(|root| root.ancestors().find_map(|above| statfs(above).ok()));
+    let is_here = system.is_some_and(|system| !ELSEWHERE.contains(&(system.f_type as u32)));
+    if is_here { boot() } else { String::new() }
+}
+
+/// Why a run is refused.
+pub const HELD: &str = "another run carries to it: wait for its end";
+
+/// A copy's directory, taken for a run.
+#[derive(Debug)]
+pub struct Held(File);
+
+impl Drop for Held {
+    /// Lets go at once: a process that is just being started has the directory open for an instant, too.
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// Takes a copy's directory for a run: nobody else has it until what is returned is dropped. None where the file system knows no
+/// such locks, or the directory is in another copy, which nobody may run to.
+///
+/// # Errors
+/// Somebody has it, or it cannot be made.
+pub fn hold(root: &Path) -> Result<Option<Held>> {
+    if Marker::above(root).is_some() {
+        return Ok(None);
+    }
+    std::fs::create_dir_all(root)?;
+    let directory = File::open(root)?;
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(Held(directory))),
+        Err(Errno::WOULDBLOCK) => Err(Error::other(HELD)),
+        Err(_) => Ok(None),
+    }
 }
 
 /// A moment as RFC 3339.

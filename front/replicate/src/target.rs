@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Where a copy is kept.
@@ -46,6 +46,16 @@ pub enum Target {
 pub fn is_this_machine(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Where a path really leads, of which the end need not be there yet.
+pub(crate) fn real(path: &Path) -> Option<PathBuf> {
+    let existing = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let existing = existing.or_else(|| Some((Path::new(""), Path::new(".").canonicalize().ok()?)));
+    let (given, real) = existing?;
+    let rest = path.strip_prefix(given).unwrap_or(Path::new(""));
+    // Joined with nothing, it would end with a slash.
+    Some(if rest == Path::new("") { real } else { real.join(rest) })
 }
 
 impl FromStr for Target {

@@ -81,7 +81,8 @@ pub fn carry_job(jobs: &Jobs, name: &str, options: &Options, home: &Home<'_>, pr
         !job.failed_over,
         "{name} was failed over: its target may hold newer work, and does not become a copy again by a run"
     );
-    carry((&job.source, &job.target()?), options, home, &Place::take(&jobs.folder(name))?, progress)
+    let target = job.target()?;
+    carry((&job.source, &target), options, home, &jobs.take(&jobs.folder(name), &target)?, progress)
 }
 
 /// Brings work with a job's copy back.

@@ -19,7 +19,7 @@ pub fn serve(
     let Some(address) = listen else {
         return serve_stream(root, stdin().lock(), stdout().lock()).with_context(|| root.display().to_string());
     };
-    let token_file = token_file.unwrap_or_else(|| root.with_extension("token"));
+    let token_file = token_file.map_or_else(|| beside(root), Ok)?;
     let token = token(&token_file)?;
     let tls = identity.map(|(cert, key)| tls::identity(&cert, &key)).transpose()?;
     let scheme = if tls.is_some() { "kuras" } else { "kura" };
@@ -27,6 +27,17 @@ pub fn serve(
     print(&format!("{scheme}://{}/NAME keeps a copy in {}/NAME", service.address()?, root.display()))?;
     print(&format!("who connects says --target-token-file with a copy of {}\nready", token_file.display()))?;
     Ok(service.run()?)
+}
+
+/// `DIR.token`, beside the directory. One with a dot in its name has a file of its own, too.
+fn beside(root: &Path) -> Result<PathBuf> {
+    let at = || root.display().to_string();
+    // `.` and `..` have their names elsewhere.
+    let named = if root.file_name().is_some() { root.to_owned() } else { root.canonicalize().with_context(at)? };
+    let Some(name) = named.file_name() else { bail!("{} has nothing beside it: name a file with --token-file", at()) };
+    let mut name = name.to_owned();
+    name.push(".token");
+    Ok(named.with_file_name(name))
 }
 
 /// The token in a file, which only its owner may read.

@@ -26,6 +26,7 @@ mod replicate_bucket;
 mod replicate_bucket_crash;
 mod replicate_faults;
 mod replicate_link;
+mod replicate_targets;
 mod replicate_volume;
 mod replicate_volume_crash;
 mod s3;

@@ -100,7 +100,7 @@ pub fn run(home: &Home, args: &[&str]) -> Value {
     serde_json::from_str(&home.ok(&[&["replicate", "run", "--json"], args].concat())).expect("a summary")
 }
 
-fn marker(target: &Path) -> Value {
+pub fn marker(target: &Path) -> Value {
     serde_json::from_slice(&fs::read(target.join(".kura-replica")).expect("a marker")).expect("JSON")
 }
 
@@ -137,7 +137,7 @@ fn everything_in_a_tree_is_carried_changed_and_deleted() {
 }
 
 /// A server that dies with its test.
-pub struct Serving(Child);
+pub struct Serving(pub Child);
 
 impl Drop for Serving {
     fn drop(&mut self) {
@@ -148,8 +148,11 @@ impl Drop for Serving {
 
 /// `kura replicate serve` on a free port, and its address.
 pub fn serve(home: &Home, root: &str, more: &[&str]) -> (Serving, String) {
+    serve_by(Command::new(env!("CARGO_BIN_EXE_kura")), home, root, more)
+}
+
+pub fn serve_by(mut command: Command, home: &Home, root: &str, more: &[&str]) -> (Serving, String) {
     fs::create_dir_all(home.path(root)).expect("a directory");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kura"));
     command.args(["replicate", "serve", root, "--listen", "127.0.0.1:0"]).args(more).current_dir(home.path("."));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("kura");
     let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
@@ -508,7 +511,7 @@ fn kura_and_rsync_go_over_ssh_and_a_dead_node_leaves_its_work_to_others() {
 }
 
 /// Changes the contents of a file and neither its size nor its time.
-fn rot(path: &Path) {
+pub fn rot(path: &Path) {
     let time = fs::metadata(path).and_then(|it| it.modified()).expect("its time");
     let rotten = File::options().write(true).open(path).expect("a file of the copy");
     rotten.write_all_at(b"!", 40).and_then(|()| rotten.set_modified(time)).expect("a bit that rots");

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-const TOKEN: [&str; 2] = ["--target-token-file", "copies.token"];
+pub const TOKEN: [&str; 2] = ["--target-token-file", "copies.token"];
 
 #[test]
 fn a_link_may_be_cut_anywhere() {
@@ -49,7 +49,7 @@ fn a_link_may_be_cut_anywhere() {
 }
 
 /// A run under way; its complaint is awaited.
-fn begin(home: &Home, args: &[&str]) -> Child {
+pub fn begin(home: &Home, args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kura"));
     command.args(["replicate", "run"]).args(args).current_dir(home.path("."));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("kura")

@@ -11,13 +11,25 @@ pub struct Dealer {
     lists: Lists,
     left_s: Vec<f64>,
     stolen: u64,
+    round: Round,
+}
+
+/// What [`Dealer::take`] gives to one worker after the other: to each as much.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    /// How many are to come.
+    takes: usize,
+    /// What each gets, in seconds.
+    each_s: f64,
+    /// All that is left is dealt out, and who comes last takes it.
+    is_last: bool,
 }
 
 impl Dealer {
     /// A dealer of these lists.
     pub fn new(lists: Lists) -> Self {
         let left_s = lists.of_workers.iter().map(|list| list.iter().map(|group| group.cost_s).sum()).collect();
-        Self { lists, left_s, stolen: 0 }
+        Self { lists, left_s, stolen: 0, round: Round::default() }
     }
 
     /// The next unit for a worker; none when it shall have no more.
@@ -40,14 +52,25 @@ impl Dealer {
         Some(unit)
     }
 
-    /// Units for a worker that cost about so much together, at least one unless there is none: where it costs to begin
-    /// anew, such as starting a process. As work runs out, less is taken at once, so that all end together.
+    /// Units for a worker, at least one unless there is none: where it costs to begin anew, such as starting a process, which
+    /// must be worth so many seconds of work.
+    ///
+    /// Half of what is left is dealt out evenly, then half of the rest, so that all end together; where that would be too
+    /// little for each, all of it.
     pub fn take(&mut self, worker: usize, least_s: f64) -> Vec<Unit> {
         let mut units: Vec<Unit> = Vec::new();
         if !self.lists.may_steal {
             return self.next(worker).into_iter().collect();
         }
-        let enough_s = least_s.max(self.left_s() / (2.0 * self.left_s.len() as f64));
+        if self.round.takes == 0 {
+            let (workers, left_s) = (self.left_s.len(), self.left_s());
+            let half_s = left_s / (2.0 * workers as f64);
+            let is_last = half_s < least_s;
+            self.round = Round { takes: workers, each_s: if is_last { 2.0 * half_s } else { half_s }, is_last };
+        }
+        self.round.takes -= 1;
+        let is_all = self.round.is_last && self.round.takes == 0;
+        let enough_s = if is_all { f64::INFINITY } else { self.round.each_s };
         let mut taken_s = 0.0;
         while taken_s < enough_s {
             let Some(unit) = self.next(worker) else { break };
@@ -55,6 +78,11 @@ impl Dealer {
             units.push(unit);
         }
         units
+    }
+
+    /// All that is not handed out, for nobody is left to do it.
+    pub fn rest(&mut self) -> Vec<Unit> {
+        std::iter::from_fn(|| self.next(0)).collect()
     }
 
     /// A unit that a worker could not do is to be done by whoever comes next.

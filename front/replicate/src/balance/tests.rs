@@ -175,6 +175,32 @@ fn a_worker_that_stands_still_keeps_only_what_it_has_begun() {
 }
 
 #[test]
+fn what_is_taken_at_once_is_as_much_for_each_and_worth_a_process() {
+    let tree = Tree((0..3000_u32).map(|i| (format!("{}/{i}", i % 30).into_bytes(), 4096, i % 30)).collect());
+    let items = tree.items();
+    let lists = balanced(&items, 4, Balanced::default(), &Cost { file_s: 1e-3, byte_s: 0.0 });
+    for least_s in [0.1, 0.3, 0.5, 2.0, 10.0] {
+        let mut dealer = Dealer::new(lists.clone());
+        let mut costs_s = [0.0_f64; 4];
+        let mut takes = Vec::new();
+        // Whoever has done least comes next.
+        loop {
+            let worker = (0..4).min_by(|&a: &usize, &b| costs_s[a].total_cmp(&costs_s[b])).expect("a worker");
+            let taken_s: f64 = dealer.take(worker, least_s).iter().map(|unit| unit.cost_s).sum();
+            if taken_s == 0.0 {
+                break;
+            }
+            costs_s[worker] += taken_s;
+            takes.push(taken_s);
+        }
+        assert!(imbalance(costs_s) < 1.05, "{least_s}: {costs_s:?}");
+        // Of three seconds.
+        assert!(takes.iter().all(|taken_s| *taken_s > 0.9 * least_s.min(0.7)), "{least_s}: {takes:?}");
+        assert!((costs_s.iter().sum::<f64>() - 3.0).abs() < 1e-6);
+    }
+}
+
+#[test]
 fn the_papers_lists_are_nobody_elses_until_their_worker_is_gone() {
     let tree = Tree((0..8_u32).map(|i| (vec![b'a' + i as u8], 1, 0)).collect());
     let items = tree.items();

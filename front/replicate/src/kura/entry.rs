@@ -2,15 +2,16 @@
 
 use super::message::Small;
 use crate::attributes::{self, Attributes};
-use crate::tree::{Kind, Meta, Time};
+use crate::error::COPY;
+use crate::tree::{Kind, MARKER, Meta, Time};
 use rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chmod, chownat, fchmod, fstat, mknodat, openat, renameat,
-    symlinkat, unlinkat, utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chmod, chownat, fchmod, fstat, mknodat, openat,
+    renameat, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Result;
+use std::io::{Error, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -127,7 +128,7 @@ pub fn remove(directory: BorrowedFd<'_>, at: &[u8]) -> Result<()> {
 }
 
 /// Removes a directory, with all it holds; what is none stays, and is an error. Of what cannot be removed the last is told,
-/// and everything else is removed.
+/// and everything else is removed: a directory that is a copy of its own cannot.
 pub fn remove_directory(directory: BorrowedFd<'_>, at: &[u8]) -> Result<()> {
     match unlinkat(directory, name(at), AtFlags::REMOVEDIR) {
         Err(Errno::NOTEMPTY | Errno::EXIST) => {}
@@ -141,6 +142,10 @@ pub fn remove_directory(directory: BorrowedFd<'_>, at: &[u8]) -> Result<()> {
         }
         inner => inner?,
     };
+    let marker = statat(&inner, name(MARKER), AtFlags::SYMLINK_NOFOLLOW);
+    if marker.is_ok_and(|marker| FileType::from_raw_mode(marker.st_mode).is_file()) {
+        return Err(Error::other(COPY));
+    }
     let_in(inner.as_fd());
     let mut removed = Ok(());
     for entry in rustix::fs::Dir::read_from(&inner)? {

@@ -1,6 +1,6 @@
 //! The way to a target's end: in this process, or by a stream.
 
-use super::message::{MOST, Reply, Request, read_frame};
+use super::message::{Bounds, Reply, Request, Welcome, read_frame};
 use super::sink::Sink;
 use super::tls;
 use crate::run::lock;
@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -31,11 +31,15 @@ pub enum Link {
 /// A stream to another kura.
 pub struct Far {
     writer: Box<dyn Write + Send>,
+    /// What each reply may have that is read next: what nobody has asked for is left where it is.
+    asked: Sender<Bounds>,
     replies: Receiver<std::io::Result<Reply>>,
     /// Bytes of each message that has no reply yet.
     on_the_way: VecDeque<usize>,
     bytes_on_the_way: usize,
     child: Option<Child>,
+    /// What it said first.
+    welcome: Welcome,
     /// What the other end's ssh complained of.
     complaint: Arc<Mutex<String>>,
     /// What may be wrong where the other end does not speak as a kura does.
@@ -47,7 +51,7 @@ impl Link {
     pub fn send(&mut self, request: Request<'_>) -> Result<Option<Reply>, String> {
         match self {
             Self::Near(sink) => Ok(Some(sink.handle(request))),
-            Self::Far(far) => far.send(&request.frame()).map(|()| None),
+            Self::Far(far) => far.send(&request).map(|()| None),
         }
     }
 
@@ -61,16 +65,28 @@ impl Link {
 }
 
 impl Link {
-    /// A further frame of a reply that comes in several.
-    pub fn more(&mut self) -> Result<Option<Reply>, String> {
+    /// What the target's end said of its copy; of one on this machine anybody can see it.
+    pub fn welcome(&self) -> Welcome {
         match self {
-            Self::Near(_) => Ok(None),
-            Self::Far(far) => match far.replies.recv() {
-                Ok(Ok(reply)) => Ok(Some(reply)),
-                Ok(Err(error)) => Err(far.why(&error.to_string())),
-                Err(_) => Err(far.why("the other end is gone")),
-            },
+            Self::Near(sink) => sink.welcome(),
+            Self::Far(far) => far.welcome.clone(),
         }
+    }
+
+    /// All records of a target's tree, which begin with these: far, they come in several frames, the last of which is empty.
+    pub fn records(&mut self, mut frame: Vec<Vec<u8>>, most_bytes: usize) -> Result<Vec<Vec<u8>>, String> {
+        let Self::Far(far) = self else { return Ok(frame) };
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        while !frame.is_empty() {
+            bytes += frame.iter().map(|record| record.len() + size_of::<Vec<u8>>()).sum::<usize>();
+            if bytes > most_bytes {
+                let most = most_bytes >> 20;
+                return Err(format!("it lists more than {most} MiB of names: make a copy of each part of the tree"));
+            }
+            records.append(&mut frame);
+            frame = far.more()?;
+        }
+        Ok(records)
     }
 }
 
@@ -127,15 +143,16 @@ impl Far {
     }
 
     fn new(reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) -> Self {
-        // Room for all replies that may be on their way, so that whoever sends need not take them; for no more of a stranger's.
-        let (sender, replies) = sync_channel(WINDOW.1 + 1);
-        // Ends with the stream, or when nobody wants its replies any more.
+        // All replies that may be on their way are taken, so that whoever sends need not take them; none of a stranger's.
+        let (asked, bounds) = channel::<Bounds>();
+        let (sender, replies) = channel();
+        // Ends with the stream, or when nobody asks any more.
         std::thread::spawn(move || {
             let mut reader = BufReader::with_capacity(256 << 10, reader);
             let mut body = Vec::new();
-            loop {
-                let reply = match read_frame(&mut reader, &mut body, MOST) {
-                    Ok(Some(kind)) => Reply::of(kind, &body),
+            for Bounds { bytes, items } in bounds {
+                let reply = match read_frame(&mut reader, &mut body, bytes) {
+                    Ok(Some(kind)) => Reply::of(kind, &body, items),
                     Ok(None) => return,
                     Err(error) => Err(error),
                 };
@@ -147,10 +164,12 @@ impl Far {
         });
         Self {
             writer: Box::new(writer),
+            asked,
             replies,
             on_the_way: VecDeque::new(),
             bytes_on_the_way: 0,
             child: None,
+            welcome: Welcome::default(),
             complaint: Arc::default(),
             hint: "",
         }
@@ -160,9 +179,9 @@ impl Far {
     pub fn greet(mut self, hello: &Request<'_>, timeout: Duration) -> Result<Link, String> {
         let hint = self.hint;
         let strange = |why: String| format!("{why}{hint}");
-        self.send(&hello.frame()).map_err(strange)?;
+        self.send(hello).map_err(strange)?;
         match self.replies.recv_timeout(timeout) {
-            Ok(Ok(Reply::Done(_))) => {}
+            Ok(Ok(Reply::Welcome(welcome))) => self.welcome = welcome,
             Ok(Ok(Reply::Refused(why))) => return Err(why),
             Ok(Ok(_)) => return Err(strange("it does not answer as a kura does".to_owned())),
             Ok(Err(error)) => return Err(strange(self.why(&format!("it does not answer as a kura does ({error})")))),
@@ -175,8 +194,11 @@ impl Far {
         Ok(Link::Far(self))
     }
 
-    fn send(&mut self, frame: &[u8]) -> Result<(), String> {
-        if let Err(error) = self.writer.write_all(frame).and_then(|()| self.writer.flush()) {
+    fn send(&mut self, request: &Request<'_>) -> Result<(), String> {
+        let frame = request.frame();
+        // A thread that has ended has said why.
+        let _ = self.asked.send(request.bounds());
+        if let Err(error) = self.writer.write_all(&frame).and_then(|()| self.writer.flush()) {
             return Err(self.why(&error.to_string()));
         }
         self.on_the_way.push_back(frame.len());
@@ -203,6 +225,18 @@ impl Far {
             Ok(Err(error)) => Err(self.why(&error.to_string())),
             Err(TryRecvError::Empty) => Ok(None),
             Err(TryRecvError::Disconnected) => Err(self.why("the other end is gone")),
+        }
+    }
+
+    /// Records that follow others.
+    fn more(&mut self) -> Result<Vec<Vec<u8>>, String> {
+        let _ = self.asked.send(Bounds::RECORDS);
+        match self.replies.recv() {
+            Ok(Ok(Reply::Records(records))) => Ok(records),
+            Ok(Ok(Reply::Refused(why))) => Err(why),
+            Ok(Ok(_)) => Err("it answers something else".to_owned()),
+            Ok(Err(error)) => Err(self.why(&error.to_string())),
+            Err(_) => Err(self.why("the other end is gone")),
         }
     }
 
@@ -292,22 +326,27 @@ mod tests {
 
     #[test]
     fn what_nobody_has_asked_for_is_neither_taken_nor_kept() {
+        let told = Arc::<AtomicUsize>::default();
         let frame = Reply::Bytes(vec![7; 100]).frame();
-        let (length, told) = (frame.len(), Arc::<AtomicUsize>::default());
         let mut far = Far::new(Chatter(frame.into_iter().cycle(), Arc::clone(&told)), std::io::sink());
-        far.send(&Request::Nothing.frame()).unwrap();
+        far.send(&Request::Nothing).unwrap();
         assert!(matches!(far.receive(true), Ok(Some(_))));
-        // Nobody waits for what was not asked for: it is refused when it is there.
-        let refused = loop {
-            match far.receive(true) {
-                Ok(None) => std::thread::yield_now(),
-                Ok(Some(reply)) => panic!("{reply:?} was taken"),
-                Err(refused) => break refused,
-            }
-        };
-        assert!(refused.contains("nobody"), "{refused}");
         std::thread::sleep(Duration::from_millis(200));
-        let most = (WINDOW.1 + 5) * length + (256 << 10);
-        assert!(told.load(Relaxed) <= most, "{} of {most} bytes", told.load(Relaxed));
+        assert!(matches!(far.receive(true), Ok(None)));
+        // What the reader has read ahead.
+        assert!(told.load(Relaxed) <= 256 << 10, "{} bytes", told.load(Relaxed));
+    }
+
+    #[test]
+    fn a_list_of_names_without_an_end_is_given_up() {
+        let told = Arc::<AtomicUsize>::default();
+        let frame = Reply::Records(vec![vec![7; 100]; 100]).frame();
+        let far = Far::new(Chatter(frame.into_iter().cycle(), Arc::clone(&told)), std::io::sink());
+        let mut link = Link::Far(far);
+        assert!(matches!(link.send(Request::Tree), Ok(None)));
+        let Ok(Some(Reply::Records(first))) = link.receive(true) else { panic!() };
+        let given_up = link.records(first, 4 << 20).unwrap_err();
+        assert!(given_up.contains("more than 4 MiB of names"), "{given_up}");
+        assert!(told.load(Relaxed) < 5 << 20, "{} bytes", told.load(Relaxed));
     }
 }

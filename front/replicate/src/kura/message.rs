@@ -11,12 +11,23 @@ use crate::codec::{Reader, broken, put, put_bytes};
 use crate::error::Failure;
 use crate::tree::{Kind, Meta};
 use std::borrow::Cow;
-use std::io::{Read, Result};
+use std::io::{Error, ErrorKind, Read, Result};
 
 /// What both ends must speak.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// The most bytes of a frame: what is larger is nothing that an end of ours has sent.
 pub const MOST: usize = 64 << 20;
+/// The same of a frame of records, one of which is a whole directory: of about four million entries.
+pub const MOST_RECORD: usize = 256 << 20;
+/// Records that are sent together have so many bytes, or the last one begins before: none has less than ten.
+pub const RECORDS: usize = 4 << 20;
+/// The most failures of a request that names no paths.
+pub const FAILURES: usize = 10_000;
+/// The most bytes of a failure's cause, and of the longest path.
+const CAUSE: usize = 512;
+const PATH: usize = 4096;
+/// Bytes of a reply beside those of its items: whose copy it is, or why nothing more is done.
+const FEW: usize = 128 << 10;
 
 /// An entry whose contents fit into a message with others.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +62,19 @@ pub enum Present {
 
 const PRESENT: [Present; 4] = [Present::Zeroes, Present::Something, Present::Elsewhere, Present::Refused];
 
+/// For what a link wants the copy, until its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// To look at it.
+    No,
+    /// For a run, while no link of another run is there.
+    Run,
+    /// For a worker of the run that has it.
+    Worker,
+}
+
+const HOLDS: [Hold; 3] = [Hold::No, Hold::Run, Hold::Worker];
+
 /// What is asked.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request<'a> {
@@ -58,6 +82,7 @@ pub enum Request<'a> {
         version: u64,
         path: &'a [u8],
         token: &'a [u8],
+        hold: Hold,
     },
     Marker,
     IsEmpty,
@@ -122,6 +147,29 @@ pub enum Reply {
     Present(Vec<Present>, Vec<Failure>),
     /// Nothing more will be done.
     Refused(String),
+    /// Of a hello, and what there is to know of the copy.
+    Welcome(Welcome),
+}
+
+/// What a reply has at most. What is more was not asked for, and is not taken in.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub bytes: usize,
+    pub items: usize,
+}
+
+impl Bounds {
+    /// Of a frame of records.
+    pub const RECORDS: Self = Self { bytes: MOST_RECORD, items: RECORDS / 10 + 1 };
+}
+
+/// What a target's end says of its copy before anything is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Welcome {
+    /// The nearest directory above it that is a copy itself; empty where there is none.
+    pub above: String,
+    /// Which start it is of the machine that has its files; empty where that end cannot say.
+    pub boot: String,
 }
 
 fn put_at(out: &mut Vec<u8>, at: At<'_>) {
@@ -134,8 +182,29 @@ fn get_at<'a>(reader: &mut Reader<'a>) -> Result<At<'a>> {
 }
 
 fn list<'a, T>(reader: &mut Reader<'a>, one: impl Fn(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
+    list_of(reader, usize::MAX, one)
+}
+
+/// The same, of so many at most.
+fn list_of<'a, T>(reader: &mut Reader<'a>, most: usize, one: impl Fn(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
     let count = reader.count()?;
+    if count > most {
+        return Err(unasked());
+    }
     (0..count).map(|_| one(reader)).collect()
+}
+
+/// Bytes of all of them.
+fn length<'a>(paths: impl Iterator<Item = &'a [u8]>) -> usize {
+    paths.map(<[u8]>::len).sum()
+}
+
+fn hold(reader: &mut Reader<'_>) -> Result<Hold> {
+    HOLDS.get(reader.small::<usize>()?).copied().ok_or_else(broken)
+}
+
+fn unasked() -> Error {
+    Error::new(ErrorKind::InvalidData, "it answers more than it was asked for")
 }
 
 fn put_list<T>(out: &mut Vec<u8>, list: &[T], one: impl Fn(&mut Vec<u8>, &T)) {
@@ -170,14 +239,41 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// What its reply has at most; what names paths is answered with those at most.
+    pub fn bounds(&self) -> Bounds {
+        let paths = |count: usize, bytes: usize| Bounds { bytes: FEW + bytes + count * CAUSE, items: count };
+        match self {
+            Self::Hello { .. } | Self::Marker | Self::IsEmpty | Self::Mark { .. } | Self::Nothing => paths(0, 0),
+            Self::Tree => Bounds::RECORDS,
+            Self::Directories(list) => paths(list.len(), length(list.iter().map(|(path, _)| *path))),
+            Self::Batch { directory, files } => {
+                paths(files.len(), files.iter().map(|file| directory.len() + 1 + file.name.len()).sum())
+            }
+            Self::Prepare(list) => paths(list.len(), list.iter().map(|(at, _)| 1 + at.path.len()).sum()),
+            Self::Data { at, .. } | Self::Hole { at, .. } | Self::Keep { at, .. } | Self::Finish { at, .. } => {
+                paths(1, at.path.len())
+            }
+            Self::Sums { at, block, ranges, .. } => {
+                let sums = ranges.iter().map(|(_, length)| length.div_ceil((*block).max(1)) as usize);
+                paths(1, at.path.len() + size_of::<u128>() * sums.sum::<usize>())
+            }
+            Self::Links(list) => paths(list.len(), length(list.iter().map(|(path, _)| *path))),
+            Self::Delete(list) => paths(list.len(), length(list.iter().map(|(path, _)| *path))),
+            Self::Touch(list) => paths(list.len(), length(list.iter().map(|(path, ..)| *path))),
+            Self::Digests(list) => paths(list.len(), length(list.iter().copied())),
+            Self::Sweep(_) => paths(FAILURES, FAILURES * PATH),
+        }
+    }
+
     /// The frame.
     pub fn frame(&self) -> Vec<u8> {
         let mut out = vec![0, 0, 0, 0, self.kind()];
         match self {
-            Self::Hello { version, path, token } => {
+            Self::Hello { version, path, token, hold } => {
                 put(&mut out, *version);
                 put_bytes(&mut out, path);
                 put_bytes(&mut out, token);
+                out.push(HOLDS.iter().position(|known| known == hold).unwrap_or(0) as u8);
             }
             Self::Marker | Self::IsEmpty | Self::Tree | Self::Nothing => {}
             Self::Mark { text, durably } => {
@@ -242,7 +338,12 @@ impl<'a> Request<'a> {
     pub fn of(kind: u8, body: &'a [u8]) -> Result<Self> {
         let reader = &mut Reader(body);
         Ok(match kind {
-            0 => Self::Hello { version: reader.number()?, path: reader.bytes()?, token: reader.bytes()? },
+            0 => {
+                let (version, path, token) = (reader.number()?, reader.bytes()?, reader.bytes()?);
+                // Of another version nothing else is understood.
+                let hold = if version == VERSION { hold(reader)? } else { Hold::No };
+                Self::Hello { version, path, token, hold }
+            }
             1 => Self::Marker,
             2 => Self::IsEmpty,
             3 => Self::Tree,
@@ -299,6 +400,7 @@ impl Reply {
             Self::Records(_) => 2,
             Self::Present(..) => 3,
             Self::Refused(_) => 4,
+            Self::Welcome(_) => 5,
         };
         match self {
             Self::Done(failures) => put_failures(&mut out, failures),
@@ -311,20 +413,25 @@ impl Reply {
                 put_failures(&mut out, failures);
             }
             Self::Refused(why) => put_bytes(&mut out, why.as_bytes()),
+            Self::Welcome(Welcome { above, boot }) => {
+                put_bytes(&mut out, above.as_bytes());
+                put_bytes(&mut out, boot.as_bytes());
+            }
         }
         sealed(out)
     }
 
-    /// The reply of a frame's kind and body.
-    pub fn of(kind: u8, body: &[u8]) -> Result<Self> {
+    /// The reply of a frame's kind and body, with so many items at most.
+    pub fn of(kind: u8, body: &[u8], most: usize) -> Result<Self> {
         let reader = &mut Reader(body);
         let present = |it: &mut Reader<'_>| PRESENT.get(it.small::<usize>()?).copied().ok_or_else(broken);
         Ok(match kind {
-            0 => Self::Done(get_failures(reader)?),
+            0 => Self::Done(get_failures(reader, most)?),
             1 => Self::Bytes(reader.bytes()?.to_vec()),
-            2 => Self::Records(list(reader, |it| Ok(it.bytes()?.to_vec()))?),
-            3 => Self::Present(list(reader, present)?, get_failures(reader)?),
+            2 => Self::Records(list_of(reader, most, |it| Ok(it.bytes()?.to_vec()))?),
+            3 => Self::Present(list_of(reader, most, present)?, get_failures(reader, most)?),
             4 => Self::Refused(line(reader.bytes()?)),
+            5 => Self::Welcome(Welcome { above: line(reader.bytes()?), boot: line(reader.bytes()?) }),
             _ => return Err(broken()),
         })
     }
@@ -333,12 +440,12 @@ impl Reply {
 fn put_failures(out: &mut Vec<u8>, failures: &[Failure]) {
     put_list(out, failures, |out, failure| {
         put_bytes(out, &failure.path);
-        put_bytes(out, failure.cause.as_bytes());
+        put_bytes(out, &failure.cause.as_bytes()[..failure.cause.len().min(CAUSE / 2)]);
     });
 }
 
-fn get_failures(reader: &mut Reader<'_>) -> Result<Vec<Failure>> {
-    list(reader, |it| Ok(Failure::new(it.bytes()?, line(it.bytes()?))))
+fn get_failures(reader: &mut Reader<'_>, most: usize) -> Result<Vec<Failure>> {
+    list_of(reader, most, |it| Ok(Failure::new(it.bytes()?, line(it.bytes()?))))
 }
 
 /// What the other end says, as a line that does nothing to a terminal.
@@ -354,6 +461,9 @@ fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
 }
 
 /// Reads a frame of at most so many bytes into `body` and returns its kind; none at the end of the stream.
+///
+/// # Errors
+/// What is longer is not read.
 pub fn read_frame(stream: &mut impl Read, body: &mut Vec<u8>, most: usize) -> Result<Option<u8>> {
     let mut head = [0; 5];
     let mut filled = 0;
@@ -369,7 +479,7 @@ pub fn read_frame(stream: &mut impl Read, body: &mut Vec<u8>, most: usize) -> Re
     let [a, b, c, d, kind] = head;
     let length = u32::from_le_bytes([a, b, c, d]) as usize;
     if length > most {
-        return Err(broken());
+        return Err(unasked());
     }
     body.resize(length, 0);
     stream.read_exact(body)?;
@@ -389,7 +499,8 @@ mod tests {
         let small =
             |contents| Small { name: b"n", kind: Kind::Symlink, meta, attributes: attributes.clone(), contents };
         let requests = [
-            Request::Hello { version: 1, path: b"x", token: b"t" },
+            Request::Hello { version: VERSION, path: b"x", token: b"t", hold: Hold::Worker },
+            Request::Hello { version: 1, path: b"x", token: b"t", hold: Hold::No },
             Request::Marker,
             Request::IsEmpty,
             Request::Tree,
@@ -421,18 +532,41 @@ mod tests {
             Reply::Records(vec![b"r".to_vec()]),
             Reply::Present(PRESENT.to_vec(), failures),
             Reply::Refused("no".to_owned()),
+            Reply::Welcome(Welcome { above: "/a".to_owned(), boot: "b".to_owned() }),
         ] {
             let (frame, mut body) = (reply.frame(), Vec::new());
             let kind = read_frame(&mut &frame[..], &mut body, MOST).unwrap().unwrap();
-            assert_eq!(Reply::of(kind, &body).unwrap(), reply);
+            assert_eq!(Reply::of(kind, &body, 4).unwrap(), reply);
         }
+    }
+
+    #[test]
+    fn a_reply_has_no_more_than_was_asked_for() {
+        let paths: Vec<Vec<u8>> = (0..100).map(|index| vec![b'p'; index]).collect();
+        let request = Request::Digests(paths.iter().map(Vec::as_slice).collect());
+        let failures = |count| -> Vec<Failure> {
+            let long = "c".repeat(CAUSE);
+            paths.iter().cycle().take(count).map(|path| Failure::new(path.clone(), &long)).collect()
+        };
+        let Bounds { bytes, items } = request.bounds();
+        let frame = Reply::Done(failures(100)).frame();
+        let mut body = Vec::new();
+        let kind = read_frame(&mut &frame[..], &mut body, bytes).unwrap().unwrap();
+        assert!(matches!(Reply::of(kind, &body, items), Ok(Reply::Done(failures)) if failures.len() == 100));
+        let frame = Reply::Done(failures(101)).frame();
+        assert!(Reply::of(0, &frame[5..], items).unwrap_err().to_string().contains("more than it was asked for"));
+        let frame = Reply::Bytes(vec![0; bytes]).frame();
+        let much = read_frame(&mut &frame[..], &mut body, bytes).unwrap_err().to_string();
+        assert!(much.contains("more than it was asked for"), "{much}");
+        // Whatever fits into a request has a reply that fits, too.
+        assert!(Request::Sweep(Vec::new()).bounds().bytes <= MOST);
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_a_message_or_an_error(kind in 0..20_u8, body: Vec<u8>, stream: Vec<u8>) {
             let _ = Request::of(kind, &body);
-            let _ = Reply::of(kind, &body);
+            let _ = Reply::of(kind, &body, usize::MAX);
             let _ = read_frame(&mut &stream[..], &mut Vec::new(), 99);
         }
     }

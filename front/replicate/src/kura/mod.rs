@@ -24,36 +24,43 @@ pub use serve::{Service, serve_stream};
 
 use crate::attributes;
 use crate::error::{Error, Failure, Result};
-use crate::marker::Marker;
-use crate::run::{CONTENTS, Carrier, Carry, Options, Source, Verified, compare, lock};
+use crate::marker::{Marker, hold};
+use crate::run::{CONTENTS, Carrier, Carry, Facts, Options, Source, Verified, compare, lock};
 use crate::target::{Target, is_this_machine};
 use crate::tree::{Catalogue, Kind, Need, join, open_directory};
 use large::{Large, Larges};
 pub use limit::Limit;
 use link::{Far, Link};
-use message::{Reply, Request, VERSION};
+use message::{Hold, Reply, Request, VERSION, Welcome};
 use sink::Sink;
 use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 use worker::{Lost, SMALL, Worker, cause};
 
 /// Of more files that are not whole none is looked for that nobody goes on with.
 const MOST_LEFT: usize = 10_000;
+/// The most bytes of what a target says that it has, all of which is kept in memory: of about thirty million entries.
+const MOST_TREE: usize = 2 << 30;
+/// What a message of paths holds at most: so many, and of attributes so many bytes.
+const MOST_PATHS: (usize, usize) = (1024, 16 << 20);
 
 pub(crate) struct Kura {
     target: Target,
     options: Options,
     /// For what is not a worker's.
     control: Mutex<Option<Link>>,
+    /// The target is taken for a run; of one that is a directory here, by this.
+    held: OnceLock<Option<File>>,
 }
 
 impl Kura {
     pub fn new(target: &Target, options: &Options) -> Self {
-        Self { target: target.clone(), options: options.clone(), control: Mutex::default() }
+        Self { target: target.clone(), options: options.clone(), control: Mutex::default(), held: OnceLock::new() }
     }
 
     fn failed(&self, why: impl ToString) -> Error {
@@ -65,7 +72,7 @@ impl Kura {
     }
 
     /// A way of its own to the target.
-    fn link(&self) -> Result<Link> {
+    fn link(&self, hold: Hold) -> Result<Link> {
         let (far, path) = match &self.target {
             Target::Local(path) => {
                 let sink = Sink::open(path).map_err(|error| self.failed(error))?;
@@ -81,7 +88,7 @@ impl Kura {
             Some(file) => std::fs::read_to_string(file).map_err(|cause| Error::state(file, cause))?,
             None => String::new(),
         };
-        let hello = Request::Hello { version: VERSION, path: path.as_bytes(), token: token.trim().as_bytes() };
+        let hello = Request::Hello { version: VERSION, path: path.as_bytes(), token: token.trim().as_bytes(), hold };
         far.and_then(|far| far.greet(&hello, self.options.timeout)).map_err(|why| self.failed(why))
     }
 
@@ -100,7 +107,7 @@ impl Kura {
 
     fn opened<'l>(&self, control: &'l mut Option<Link>) -> Result<&'l mut Link> {
         if control.is_none() {
-            *control = Some(self.link()?);
+            *control = Some(self.link(if self.held.get().is_some() { Hold::Run } else { Hold::No })?);
         }
         control.as_mut().ok_or_else(|| self.failed("there is no way to it"))
     }
@@ -110,8 +117,15 @@ impl Kura {
         call(self.opened(&mut control)?, request).map_err(|why| self.failed(why))
     }
 
-    /// Changes the target in messages of so many items, all on their way before the first reply is awaited.
-    fn change<T>(&self, carry: &Carry<'_>, items: &[T], request: impl Fn(&[T]) -> Request<'_>) -> Result<()> {
+    /// Changes the target in messages of some items, which have so many bytes beside their paths. All are on their way before
+    /// the first reply is awaited.
+    fn change<T>(
+        &self,
+        carry: &Carry<'_>,
+        items: &[T],
+        bytes: impl Fn(&T) -> usize,
+        request: impl Fn(&[T]) -> Request<'_>,
+    ) -> Result<()> {
         if items.is_empty() {
             return Ok(());
         }
@@ -124,12 +138,14 @@ impl Kura {
             }
         };
         let mut awaited = 0_usize;
-        for items in items.chunks(1024) {
+        for items in messages(items, bytes) {
             match link.send(request(items)).map_err(failed)? {
                 Some(reply) => take(reply),
                 None => awaited += 1,
             }
-            while let Some(reply) = link.receive(false).map_err(failed)? {
+            while awaited > 0
+                && let Some(reply) = link.receive(false).map_err(failed)?
+            {
                 awaited -= 1;
                 take(reply);
             }
@@ -171,7 +187,7 @@ impl Kura {
         let limit = &limit;
         let worker = |number| {
             let began = Instant::now();
-            let link = self.link().map_err(|error| Lost(error.to_string()))?;
+            let link = self.link(Hold::Worker).map_err(|error| Lost(error.to_string()))?;
             let done = Worker::new(carry, larges, limit, number, link).work();
             carry.progress.workers()[number].worked(began.elapsed());
             done
@@ -217,10 +233,30 @@ impl Kura {
                 Err(error) => carry.fail([Failure::new(path.clone(), cause(error))]),
             }
         }
-        self.change(carry, &touched, |list| {
-            Request::Touch(list.iter().map(|(path, meta, attributes)| (&***path, *meta, attributes.clone())).collect())
-        })
+        self.change(
+            carry,
+            &touched,
+            |(.., attributes)| attributes::bytes(attributes),
+            |list| {
+                Request::Touch(
+                    list.iter().map(|(path, meta, attributes)| (&***path, *meta, attributes.clone())).collect(),
+                )
+            },
+        )
     }
+}
+
+/// Items as messages hold them.
+fn messages<T>(items: &[T], bytes: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
+    let (mut count, mut sum) = (1, items.first().map_or(0, &bytes));
+    items.chunk_by(move |_, next| {
+        (count, sum) = (count + 1, sum + bytes(next));
+        let fits = count <= MOST_PATHS.0 && sum <= MOST_PATHS.1;
+        if !fits {
+            (count, sum) = (1, bytes(next));
+        }
+        fits
+    })
 }
 
 /// Files whose contents differ, by sums that both sides make at the same time.
@@ -246,37 +282,38 @@ fn contents(source: &Source, link: &mut Link, files: &[(Vec<u8>, u64)]) -> std::
 
 /// Asks and waits.
 fn call(link: &mut Link, request: Request<'_>) -> std::result::Result<Reply, String> {
-    let is_tree = matches!(request, Request::Tree);
     let reply = match link.send(request)? {
         Some(reply) => Some(reply),
         None => link.receive(true)?,
     };
     match reply {
         Some(Reply::Refused(why)) => Err(why),
-        Some(Reply::Records(mut records)) if is_tree && !records.is_empty() && matches!(link, Link::Far(_)) => {
-            // Far, they come in several frames, the last of which is empty.
-            while let Some(Reply::Records(more)) = link.more()? {
-                if more.is_empty() {
-                    break;
-                }
-                records.extend(more);
-            }
-            Ok(Reply::Records(records))
-        }
+        Some(Reply::Records(records)) => Ok(Reply::Records(link.records(records, MOST_TREE)?)),
         Some(reply) => Ok(reply),
         None => Err("a reply is missing".to_owned()),
     }
 }
 
 impl Carrier for Kura {
-    fn marker(&self) -> Result<Option<Marker>> {
+    fn hold(&self) -> Result<()> {
+        let held = match self.local() {
+            Some(path) => hold(path).map_err(|error| self.failed(error))?,
+            None => None,
+        };
+        let _ = self.held.set(held);
+        Ok(())
+    }
+
+    fn facts(&self, _: bool) -> Result<Facts> {
         if let Some(path) = self.local() {
-            return Marker::read(path).map_err(|error| self.failed(error));
+            // Nothing is made there before it is known that something may be.
+            return Facts::of_directory(path).map_err(|error| self.failed(error));
         }
-        match self.ask(Request::Marker)? {
-            Reply::Bytes(text) => Ok(Marker::of_text(&text)),
-            _ => Err(self.failed("it answers something else")),
-        }
+        let Reply::Bytes(text) = self.ask(Request::Marker)? else {
+            return Err(self.failed("it answers something else"));
+        };
+        let Welcome { above, boot } = self.opened(&mut lock(&self.control))?.welcome();
+        Ok(Facts { marker: Marker::of_text(&text), above: Some(above).filter(|above| !above.is_empty()), boot })
     }
 
     fn is_empty(&self) -> Result<bool> {
@@ -313,7 +350,7 @@ impl Carrier for Kura {
         // A message asks for so many files: their order is that of the scan.
         let chunks: Vec<&[(Vec<u8>, u64)]> = files.chunks(32).collect();
         let worker = || -> Result<()> {
-            let mut link = self.link()?;
+            let mut link = self.link(Hold::No)?;
             while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
                 let differ = contents(source, &mut link, chunk).map_err(|why| self.failed(why))?;
                 lock(&differing).extend(differ);
@@ -333,7 +370,12 @@ impl Carrier for Kura {
         let changes = carry.changes;
         let new: Vec<_> =
             changes.directories.iter().filter(|changed| changed.is_new).map(|changed| &changed.directory).collect();
-        self.change(carry, &new, |list| Request::Directories(list.iter().map(|it| (&*it.path, it.meta)).collect()))?;
+        self.change(
+            carry,
+            &new,
+            |_| 0,
+            |list| Request::Directories(list.iter().map(|it| (&*it.path, it.meta)).collect()),
+        )?;
         let larges = self.prepare(carry)?;
         self.work(carry, &larges)?;
         carry.progress.finish();
@@ -341,15 +383,37 @@ impl Carrier for Kura {
         let mut links: Vec<(Vec<u8>, Vec<u8>)> =
             changes.links.iter().map(|(link, to)| (path(*link), path(*to))).collect();
         links.sort();
-        self.change(carry, &links, |list| Request::Links(list.iter().map(|(path, to)| (&**path, &**to)).collect()))?;
+        self.change(
+            carry,
+            &links,
+            |_| 0,
+            |list| Request::Links(list.iter().map(|(path, to)| (&**path, &**to)).collect()),
+        )?;
         let entries =
             changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
         let directories = changes.gone.iter().map(|path| (path.clone(), true));
         let gone: Vec<(Vec<u8>, bool)> = entries.map(|path| (path, false)).chain(directories).collect();
-        self.change(carry, &gone, |list| {
-            Request::Delete(list.iter().map(|(path, is_directory)| (&**path, *is_directory)).collect())
-        })?;
+        self.change(
+            carry,
+            &gone,
+            |_| 0,
+            |list| Request::Delete(list.iter().map(|(path, is_directory)| (&**path, *is_directory)).collect()),
+        )?;
         self.sweep(carry, &larges)?;
         self.touch(carry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_holds_so_many_items_and_so_many_bytes() {
+        let lengths = |items: &[usize]| messages(items, |bytes| *bytes).map(<[usize]>::len).collect::<Vec<_>>();
+        assert!(lengths(&[]).is_empty());
+        assert_eq!(lengths(&vec![0; 2050]), [1024, 1024, 2]);
+        let most = MOST_PATHS.1;
+        assert_eq!(lengths(&[most, 1, most - 1, 1, most, most]), [1, 2, 1, 1, 1]);
     }
 }

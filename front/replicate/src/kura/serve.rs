@@ -1,7 +1,7 @@
 //! The target's kura: serves a stream of requests, or all who connect.
 
 use super::link::tend;
-use super::message::{MOST, Reply, Request, VERSION, read_frame};
+use super::message::{MOST, MOST_RECORD, RECORDS, Reply, Request, VERSION, read_frame};
 use super::sink::Sink;
 use super::tls;
 use crate::run::lock;
@@ -21,8 +21,6 @@ const GREETING: Duration = Duration::from_secs(10);
 const STRANGERS: usize = 256;
 /// A source whose machine does not acknowledge for some of this is gone.
 const SILENCE: Duration = Duration::from_mins(1);
-/// The most bytes of a frame of records.
-const RECORDS: usize = 4 << 20;
 
 /// Serves the copy in one directory on a stream, until its end. Whoever has the stream may change the copy.
 pub fn serve_stream(root: &Path, reader: impl Read, writer: impl Write) -> Result<()> {
@@ -153,13 +151,16 @@ fn serve(
         let request = Request::of(kind, &body)?;
         let reply = match (&mut sink, request) {
             (Some(sink), request) => sink.handle(request),
-            (None, Request::Hello { version: VERSION, path, token }) => match enter(path, token) {
-                Ok(opened) => {
-                    sink = Some(opened);
-                    Reply::Done(Vec::new())
+            (None, Request::Hello { version: VERSION, path, token, hold }) => {
+                match enter(path, token).and_then(|opened| opened.hold(hold).map(|()| opened)) {
+                    Ok(opened) => {
+                        let welcome = opened.welcome();
+                        sink = Some(opened);
+                        Reply::Welcome(welcome)
+                    }
+                    Err(why) => Reply::Refused(why),
                 }
-                Err(why) => Reply::Refused(why),
-            },
+            }
             (None, Request::Hello { version, .. }) => {
                 Reply::Refused(format!("it speaks version {VERSION} and not {version}: use the same kura at both ends"))
             }
@@ -179,6 +180,11 @@ fn serve(
 
 fn answer(writer: &mut impl Write, reply: Reply) -> Result<()> {
     let Reply::Records(records) = reply else { return writer.write_all(&reply.frame()) };
+    if records.iter().any(|record| record.len() > MOST_RECORD - RECORDS - 64) {
+        let why =
+            "a directory there has more entries than a message holds, some four million: spread them over several";
+        return writer.write_all(&Reply::Refused(why.to_owned()).frame());
+    }
     let mut frame = Vec::new();
     let mut bytes = 0;
     for record in records {

@@ -6,14 +6,14 @@
 
 use super::contents::{READ, copy, digest, read_full, sum_blocks};
 use super::entry::{How, describe, let_in, make, mode, name, own, remove, remove_directory, take_place, times};
-use super::message::{At, MOST, Present, Reply, Request, Small, VERSION};
+use super::message::{At, FAILURES, Hold, MOST, Present, Reply, Request, Small, VERSION, Welcome};
 use crate::attributes::{self, Attributes};
 use crate::error::{FULL, Failure};
-use crate::marker::{Marker, State};
+use crate::marker::{HELD, Marker, State, boot_of};
 use crate::tree::{Kind, Meta, Scan, UNFINISHED, is_under, scan, split};
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fallocate, fchmod, fstat, ftruncate, futimens,
-    linkat, mkdirat, openat, openat2, statat, syncfs, unlinkat,
+    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, fallocate, fchmod, flock,
+    fstat, ftruncate, futimens, linkat, mkdirat, openat, openat2, statat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -22,9 +22,13 @@ use std::io::{Error, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// How long the links of a run that was cut off may take to be gone.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A target's end.
 pub struct Sink {
@@ -88,6 +92,30 @@ impl Sink {
             large: None,
             is_root: rustix::process::geteuid().is_root(),
         }
+    }
+
+    /// Takes the copy for what a link is for, for as long as this lives. The links of a run share it, and come and go; another run
+    /// gets it when all of them are gone. Those of a run that was cut off may be about to.
+    pub fn hold(&self, hold: Hold) -> std::result::Result<(), String> {
+        let began = Instant::now();
+        let take = |how| loop {
+            match flock(&self.root, how) {
+                Err(Errno::WOULDBLOCK) if began.elapsed() < PATIENCE => std::thread::sleep(PATIENCE / 100),
+                Err(Errno::WOULDBLOCK) => return Err(HELD.to_owned()),
+                // Some file systems know no locks.
+                _ => return Ok(()),
+            }
+        };
+        if hold == Hold::Run {
+            take(FlockOperation::NonBlockingLockExclusive)?;
+        }
+        if hold == Hold::No { Ok(()) } else { take(FlockOperation::NonBlockingLockShared) }
+    }
+
+    /// What there is to know before anything is asked.
+    pub fn welcome(&self) -> Welcome {
+        let above = Marker::above(&self.path).map(|above| above.display().to_string());
+        Welcome { above: above.unwrap_or_default(), boot: boot_of(&self.path) }
     }
 
     /// Does what is asked.
@@ -461,7 +489,9 @@ impl Sink {
             fchmod(&directory, mode(&before))?;
             Ok(futimens(&directory, &times(before.modified))?)
         };
-        each(&left, |(path, names)| (&**path, sweep(path, names)))
+        let mut failures = each(&left, |(path, names)| (&**path, sweep(path, names)));
+        failures.truncate(FAILURES);
+        failures
     }
 
     fn touch(&mut self, path: &[u8], meta: &Meta, attributes: &Attributes) -> Result<()> {

@@ -63,12 +63,25 @@ pub struct Worker<'a> {
     /// Contents of small files that are not sent yet, and whose they are.
     arena: Vec<u8>,
     batch: Vec<(Job, Range<usize>, attributes::Attributes)>,
+    /// Bytes of attributes in it.
+    attribute_bytes: usize,
 }
 
 impl<'a> Worker<'a> {
     pub fn new(carry: &'a Carry<'a>, larges: &'a Larges, limit: &'a Limit, number: usize, link: Link) -> Self {
         let (tickets, batch) = (VecDeque::new(), Vec::new());
-        Self { carry, larges, limit, number, link, tickets, directory: None, arena: Vec::new(), batch }
+        Self {
+            carry,
+            larges,
+            limit,
+            number,
+            link,
+            tickets,
+            directory: None,
+            arena: Vec::new(),
+            batch,
+            attribute_bytes: 0,
+        }
     }
 
     /// Works until nothing is left. What was not known to be done is given back when the link goes.
@@ -128,13 +141,17 @@ impl<'a> Worker<'a> {
     fn small(&mut self, job: Job) -> Sent {
         let changes = self.carry.changes;
         let entry = job.entry(changes);
-        let is_full = self.arena.len() + entry.size_bytes as usize > BATCH.0 || self.batch.len() >= BATCH.1;
+        let bytes = self.arena.len() + self.attribute_bytes;
+        let is_full = bytes + entry.size_bytes as usize > BATCH.0 || self.batch.len() >= BATCH.1;
         if is_full || self.batch.last().is_some_and(|(last, ..)| last.directory != job.directory) {
             self.flush()?;
         }
         let from = self.arena.len();
         match self.read(job, entry) {
-            Ok(attributes) => self.batch.push((job, from..self.arena.len(), attributes)),
+            Ok(attributes) => {
+                self.attribute_bytes += attributes::bytes(&attributes);
+                self.batch.push((job, from..self.arena.len(), attributes));
+            }
             Err(cause) => {
                 self.arena.truncate(from);
                 self.fail(job, cause);
@@ -170,6 +187,7 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         let (arena, batch) = (std::mem::take(&mut self.arena), std::mem::take(&mut self.batch));
+        self.attribute_bytes = 0;
         self.goes(arena.len() as u64);
         let changes = self.carry.changes;
         let files = batch.iter().map(|(job, range, attributes)| {

@@ -1,30 +1,38 @@
 //! Workers that are rsync processes, on this machine and others: the paper's system.
 //!
 //! A unit of work is one rsync that is given its list on standard input. Directories come first, so that no two processes
-//! make the same one; deletions and the times of directories come last.
+//! make the same one; deletions and the times of directories come last. Far away each rsync takes a dozen round trips, so that
+//! none is started for nothing: to a target that has nothing yet, workers make directories on their way, and there is nothing to
+//! delete.
 
 mod complaint;
+mod look;
 mod process;
 
 use crate::error::{Error, Failure, Result};
-use crate::marker::{Marker, State};
-use crate::run::{Carrier, Carry, Job, Node, Options, Source, Verified, lock};
+use crate::marker::{Marker, State, hold};
+use crate::run::{Carrier, Carry, Facts, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
-use crate::tree::{Catalogue, Changed, Kind, MARKER, Need, Scan, join, scan};
+use crate::tree::{Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, join, scan, split};
 use complaint::Ending;
+use look::except;
 use process::{Done, Process};
 use rustix::fs::{Mode, OFlags, syncfs};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// What a new process must be worth, in seconds of work: starting one takes a hundredth of that, more over a network.
+/// What a new process must be worth, in seconds of work, and in times of what it takes to start one.
 const LEAST_S: f64 = 0.25;
-const LEAST_REMOTE_S: f64 = 2.0;
+const LEAST_STARTS: f64 = 4.0;
+/// What it takes to start one over ssh, in seconds, where nobody has seen it yet.
+const SSH_S: f64 = 0.5;
 
 pub(crate) struct Rsync {
     target: Target,
@@ -32,6 +40,13 @@ pub(crate) struct Rsync {
     /// KiB a second for each process.
     bandwidth_kib: Option<u64>,
     in_place: bool,
+    /// Directories of the target that are copies of their own.
+    copies: OnceLock<Vec<Vec<u8>>>,
+    held: OnceLock<Option<File>>,
+    /// The target had nothing.
+    was_empty: OnceLock<bool>,
+    /// How long a process took that carried next to nothing, in seconds; none where it goes nowhere.
+    start_s: OnceLock<f64>,
 }
 
 impl Rsync {
@@ -43,7 +58,16 @@ impl Rsync {
             target => target.clone(),
         };
         let bandwidth_kib = options.bandwidth.map(|bytes| (bytes / 1024 / options.all_workers() as u64).max(1));
-        Self { target, nodes, bandwidth_kib, in_place: options.in_place }
+        Self {
+            target,
+            nodes,
+            bandwidth_kib,
+            in_place: options.in_place,
+            copies: OnceLock::new(),
+            held: OnceLock::new(),
+            was_empty: OnceLock::new(),
+            start_s: OnceLock::new(),
+        }
     }
 
     /// The target as rsync is told it, with a slash at its end.
@@ -63,6 +87,7 @@ impl Rsync {
         // Links, permissions, times, owners, devices.
         process.args(["-lptgoD", "--numeric-ids", "--force", "--from0", "--files-from=-", "--out-format=%i|%l|%b"]);
         process.args(more);
+        process.args(self.except_copies());
         if carry.is_suspect {
             process.args(["--ignore-times"]);
         }
@@ -72,14 +97,24 @@ impl Rsync {
         process
     }
 
+    /// Options that keep what is a copy of its own as it is.
+    fn except_copies(&self) -> impl Iterator<Item = OsString> {
+        self.copies.get().into_iter().flatten().map(|copy| except(copy))
+    }
+
     fn local_root(&self) -> Option<&Path> {
         if let Target::Local(path) = &self.target { Some(path) } else { None }
     }
 
-    /// What a process on a node must be worth, in seconds of work.
+    /// How long a process on a node takes that carries nothing, in seconds.
+    fn start_s(&self, node: &Node) -> f64 {
+        let to_node_s = if node.source.is_some() { SSH_S } else { 0.0 };
+        to_node_s + self.start_s.get().copied().unwrap_or_default()
+    }
+
+    /// What one must be worth, in seconds of work.
     fn least_s(&self, node: &Node) -> f64 {
-        let is_remote = self.local_root().is_none() || node.source.is_some();
-        if is_remote { LEAST_REMOTE_S } else { LEAST_S }
+        LEAST_S.max(LEAST_STARTS * self.start_s(node))
     }
 
     fn failed(&self, done: &Done) -> Error {
@@ -112,18 +147,23 @@ fn with_host(target: &str, host: &str) -> String {
 }
 
 impl Carrier for Rsync {
-    fn marker(&self) -> Result<Option<Marker>> {
-        if let Some(root) = self.local_root() {
-            return Marker::read(root).map_err(|error| Error::target(self.target.to_string(), error));
-        }
-        let folder = tempfile::tempdir().map_err(|cause| Error::state(Path::new("a temporary folder"), cause))?;
-        let from = [self.root(&self.nodes[0]).as_os_str(), OsStr::from_bytes(MARKER)].concat_os();
-        let mut process = Process::on(None);
-        process.args([from]).args([folder.path()]);
-        let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
-        match done.ending() {
-            Ending::Lost => Err(self.failed(&done)),
-            _ => Marker::read(folder.path()).map_err(|error| Error::target(self.target.to_string(), error)),
+    fn hold(&self) -> Result<()> {
+        let Some(root) = self.local_root() else { return Ok(()) };
+        let held = hold(root).map_err(|error| Error::target(self.target.to_string(), error))?;
+        let _ = self.held.set(held);
+        Ok(())
+    }
+
+    fn facts(&self, is_first: bool) -> Result<Facts> {
+        match self.local_root() {
+            Some(root) => Facts::of_directory(root).map_err(|error| Error::target(self.target.to_string(), error)),
+            // Far away, each look takes several round trips.
+            None if is_first => std::thread::scope(|scope| {
+                // What goes wrong is told when it is asked for.
+                scope.spawn(|| self.is_empty_there().is_ok());
+                self.facts_there()
+            }),
+            None => self.facts_there(),
         }
     }
 
@@ -131,17 +171,7 @@ impl Carrier for Rsync {
         if let Some(root) = self.local_root() {
             return is_empty(root).map_err(|error| Error::target(self.target.to_string(), error));
         }
-        let mut process = Process::on(None);
-        process.args(["--list-only", "--dirs"]).args([self.root(&self.nodes[0])]);
-        let mut listed = 0;
-        let done = process.run(&[], |_, _, _| listed += 1).map_err(|cause| Error::target("rsync", cause))?;
-        match done.ending() {
-            // Its own line is the only one of a target that has nothing.
-            Ending::Well => Ok(listed <= 1),
-            // One that is not there yet has nothing; of one that cannot be read it is not known.
-            Ending::Partial if done.why().contains("No such file or directory") => Ok(true),
-            _ => Err(self.failed(&done)),
-        }
+        self.is_empty_there()
     }
 
     fn tree(&self) -> Result<Option<Catalogue>> {
@@ -201,35 +231,61 @@ impl Carrier for Rsync {
 
     fn carry(&self, carry: &Carry<'_>) -> Result<()> {
         let changes = carry.changes;
-        let directories = |which: fn(&Changed) -> bool| {
-            changes
-                .directories
-                .iter()
-                .filter(move |changed| which(changed))
-                .map(|changed| changed.directory.path.clone())
-        };
         let entries =
             changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
         let gone = entries.chain(changes.gone.iter().cloned());
+        let copies = self.copies_within(carry)?;
+        let _ = self.copies.set(copies);
         if carry.is_known && carry.plan.cost_s() < self.least_s(&self.nodes[0]) {
             // Little to do is one list: starting a second rsync takes as long as all of it.
             let links = changes.links.keys().map(|&(directory, entry)| Job { directory, entry });
             let jobs = carry.plan.jobs.iter().copied().chain(links).map(|job| job.path(changes));
-            let all = directories(|changed| changed.has_new_meta).chain(jobs).chain(gone);
+            let all = paths(changes, |changed| changed.has_new_meta).chain(jobs).chain(gone);
             self.list(carry, &["--dirs", "--delete-missing-args"], all)?;
             carry.progress.workers()[0].add(carry.plan.files(), carry.plan.bytes());
             return Ok(());
         }
-        self.list(carry, &["--dirs"], directories(|changed| changed.is_new))?;
+        let made = if carry.was_empty { made_on_the_way(carry) } else { HashSet::new() };
+        let is_left = |changed: &Changed| !made.contains(&*changed.directory.path);
+        self.list(carry, &["--dirs"], paths(changes, |changed| changed.is_new && is_left(changed)))?;
         self.work(carry)?;
         carry.progress.finish();
         if carry.is_known {
             self.list(carry, &["--dirs", "--delete-missing-args"], gone)?;
-        } else {
+        } else if !carry.was_empty {
             self.delete_strangers(carry)?;
         }
-        self.list(carry, &["--dirs"], directories(|changed| changed.has_new_meta))
+        // Whoever could not carry everything may not have come to its directories.
+        let has_failed = !lock(&carry.failures).is_empty();
+        self.list(
+            carry,
+            &["--dirs"],
+            paths(changes, |changed| changed.has_new_meta && (has_failed || is_left(changed))),
+        )
     }
+}
+
+fn paths(changes: &Changes, which: impl Fn(&Changed) -> bool) -> impl Iterator<Item = Vec<u8>> {
+    changes.directories.iter().filter(move |changed| which(changed)).map(|changed| changed.directory.path.clone())
+}
+
+/// Directories that workers make on their way to what they carry, and whose times and permissions they set at their end, the last
+/// one last: where there is nothing yet, nothing but they is at work in them. A worker that finds one there does not mind. None
+/// where a directory has attributes, which may be lists that what comes into it inherits.
+fn made_on_the_way<'c>(carry: &Carry<'c>) -> HashSet<&'c [u8]> {
+    let changes = carry.changes;
+    let mut made = HashSet::new();
+    if changes.directories.iter().any(|changed| changed.directory.has_attributes) {
+        return made;
+    }
+    let links = changes.links.keys().map(|&(directory, entry)| Job { directory, entry });
+    for job in carry.plan.jobs.iter().copied().chain(links) {
+        let mut path: &[u8] = &changes.directories[job.directory].directory.path;
+        while made.insert(path) && !path.is_empty() {
+            path = split(path).0;
+        }
+    }
+    made
 }
 
 impl Rsync {
@@ -257,7 +313,7 @@ impl Rsync {
     fn delete_strangers(&self, carry: &Carry<'_>) -> Result<()> {
         let mut process = Process::on(None);
         process.args(["-rlD", "--delete", "--force", "--existing", "--ignore-existing", "--exclude=/.kura-replica"]);
-        process.args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
+        process.args(self.except_copies()).args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
         let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
         match done.ending() {
             Ending::Lost | Ending::Broken => Err(self.failed(&done)),
@@ -284,7 +340,7 @@ impl Rsync {
                 .filter_map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect::<Vec<String>>()
         });
-        let left = lock(&carry.dealer).take(0, f64::INFINITY);
+        let left = lock(&carry.dealer).rest();
         match lost.first() {
             Some(why) if lost.len() == workers => Err(Error::target(self.target.to_string(), why)),
             Some(why) => {
@@ -340,7 +396,11 @@ impl Rsync {
             carry.fail(done.failures(&self.roots(carry), jobs.iter().map(|job| job.path(carry.changes))));
             carry.progress.workers()[worker].worked(began.elapsed());
             let bytes = jobs.iter().map(|job| job.bytes(carry.changes)).sum();
-            lock(&carry.learned).add(jobs.len() as u64, bytes, began.elapsed().as_secs_f64());
+            let start_s = self.start_s(node);
+            let carried_s = began.elapsed().as_secs_f64() - start_s;
+            if carried_s > start_s {
+                lock(&carry.learned).add(jobs.len() as u64, bytes, carried_s);
+            }
         }
     }
 

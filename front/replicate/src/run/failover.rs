@@ -3,7 +3,7 @@
 use super::{Options, Place, Source, run};
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::marker::{Marker, State, boot};
+use crate::marker::{Marker, State};
 use crate::progress::Progress;
 use crate::run::Summary;
 use crate::target::Target;
@@ -13,9 +13,13 @@ use crate::target::Target;
 /// A copy in which some files are newer than others is let go only where that is asked for.
 pub fn failover(job: &Job, options: &Options, anyway: bool) -> Result<Marker> {
     let target = job.target()?;
-    let carrier = options.carrier(&target);
     let refuse = |cause: &str| Err(Error::target(target.to_string(), cause));
-    let Some(marker) = carrier.marker()? else { return refuse("there is no copy yet") };
+    if options.carrier(&target).facts(false)?.marker.is_none() {
+        return refuse("there is no copy yet");
+    }
+    let carrier = options.carrier(&target);
+    carrier.hold()?;
+    let Some(marker) = carrier.facts(false)?.marker else { return refuse("there is no copy any more") };
     match marker.state {
         State::Released => return refuse("it was failed over already"),
         State::Complete => {}
@@ -25,7 +29,7 @@ pub fn failover(job: &Job, options: &Options, anyway: bool) -> Result<Marker> {
             return refuse("a run was cut off, and some files are newer than others: run it again, or say --anyway");
         }
     }
-    carrier.mark(&Marker { state: State::Released, boot: boot(), ..marker.clone() }, true)?;
+    carrier.mark(&Marker { state: State::Released, ..marker.clone() }, true)?;
     Ok(marker)
 }
 

@@ -27,10 +27,10 @@ pub(crate) use verify::{CONTENTS, compare};
 
 use crate::balance::{Dealer, Learned};
 use crate::error::{Error, Failure, Result};
-use crate::marker::{Marker, State, boot, rfc3339};
+use crate::marker::{Marker, State, boot_of, rfc3339};
 use crate::origin::Origin;
 use crate::progress::Progress;
-use crate::target::Target;
+use crate::target::{Target, real};
 use crate::tree::{Catalogue, Changes, Known, Scan, Time, Unread, is_under, scan};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
@@ -77,6 +77,8 @@ pub(crate) struct Carry<'a> {
     pub knows_attributes: bool,
     /// Sizes and times of files there may be those of contents that were lost.
     pub is_suspect: bool,
+    /// The target had nothing when the run began.
+    pub was_empty: bool,
     /// The run before has not carried all, or it is not known: there may be files that are not whole.
     pub sweeps: bool,
     pub dealer: Mutex<Dealer>,
@@ -90,10 +92,31 @@ impl Carry<'_> {
     }
 }
 
+/// What a target says of itself.
+#[derive(Default)]
+pub(crate) struct Facts {
+    /// None where it is no copy.
+    pub marker: Option<Marker>,
+    /// The nearest directory above it that is a copy itself, as far as can be seen.
+    pub above: Option<String>,
+    /// Which start it is of the machine that has its files; empty where nobody can say.
+    pub boot: String,
+}
+
+impl Facts {
+    /// Of a directory of this machine.
+    pub fn of_directory(root: &Path) -> std::io::Result<Self> {
+        let above = Marker::above(root).map(|above| above.display().to_string());
+        Ok(Self { marker: Marker::read(root)?, above, boot: boot_of(root) })
+    }
+}
+
 /// What carries to a kind of target.
 pub(crate) trait Carrier: Sync {
-    /// What the target's marker says; none where there is none.
-    fn marker(&self) -> Result<Option<Marker>>;
+    /// Takes the target for a run: for as long as this lives, no other run has it, wherever that comes from. Not all targets can.
+    fn hold(&self) -> Result<()>;
+    /// What is known before anything is compared. Where it is the first run, whether there is nothing will be asked, too.
+    fn facts(&self, is_first: bool) -> Result<Facts>;
     /// Whether there is nothing at the target.
     fn is_empty(&self) -> Result<bool>;
     /// What the target has; none where it cannot tell, and the workers compare.
@@ -118,17 +141,20 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     options.check(target)?;
     let began = (Instant::now(), SystemTime::now());
     let source = Source::open(source)?;
-    if let Target::Local(target) = target {
-        refuse_inside(&source.path, target)?;
-    }
+    refuse_inside(&source.path, target)?;
     let carrier = options.carrier(target);
-    let marker = carrier.marker()?;
-    refuse_others(&source, target, marker.as_ref(), &*carrier, options)?;
+    if !options.dry_run {
+        carrier.hold()?;
+    }
+    let catalogue = place.catalogue();
+    let facts = carrier.facts(catalogue.is_none())?;
+    refuse_others(&source, target, &facts, &*carrier, options)?;
+    let Facts { marker, boot, .. } = facts;
 
-    let catalogue = place.catalogue().filter(|catalogue| options.trusts(catalogue, marker.as_ref()));
+    let catalogue = catalogue.filter(|catalogue| options.trusts(catalogue, marker.as_ref()));
     let told = if catalogue.is_some() { None } else { carrier.tree()? };
     let is_known = catalogue.is_some() || told.is_some();
-    let is_suspect = marker.as_ref().is_some_and(Marker::is_suspect);
+    let is_suspect = marker.as_ref().is_some_and(|marker| marker.is_suspect(&boot));
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
     let known = catalogue.or(told).unwrap_or_default();
     let (changes, unread) = look(&source, Known { tree: &known, told: known.run().is_nil(), is_suspect }, progress);
@@ -155,6 +181,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         is_known,
         knows_attributes: known.run().is_nil(),
         is_suspect,
+        was_empty: marker.is_none() && !options.adopt,
         sweeps,
         dealer: Mutex::new(Dealer::new(plan.lists.clone())),
         learned: Mutex::new(learned),
@@ -163,9 +190,9 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let has_work = !changes.is_nothing() || !is_known || sweeps;
     let run = if has_work { Uuid::new_v4() } else { known.run() };
     // What a power cut has taken is not there before this run is through, even where it is cut off itself.
-    let begun_in = marker.as_ref().filter(|_| is_suspect).map_or_else(boot, |marker| marker.boot.clone());
+    let begun_in = marker.as_ref().filter(|_| is_suspect).map_or_else(|| boot.clone(), |marker| marker.boot.clone());
     let before = marker.and_then(|marker| marker.recovery_point);
-    let mark = |state, recovery_point| Marker { source: source.name(), run, state, recovery_point, boot: boot() };
+    let mark = |state, recovery_point| Marker { source: source.name(), run, state, recovery_point, boot: boot.clone() };
     if has_work {
         // Durably before anything changes: what says complete after a power cut must be complete.
         carrier.mark(&Marker { boot: begun_in, ..mark(State::Unfinished, before.clone()) }, options.durable)?;
@@ -173,20 +200,15 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     }
     progress.finish();
     summary.stolen = lock(&carry.dealer).stolen();
-    let learned = *lock(&carry.learned);
     let failures = std::mem::take(&mut *lock(&carry.failures));
     let (state, point) =
         if failures.is_empty() { (State::Complete, Some(rfc3339(began.1))) } else { (State::Partial, before) };
     carrier.mark(&mark(state, point), has_work && options.durable)?;
-    let is_unread = |path: &[u8]| unread.iter().any(|unread| is_under(path, &unread.path));
-    if has_work && failures.iter().any(|failure| !changes.names(&failure.path) && !is_unread(&failure.path)) {
-        // What could not be deleted would be in no catalogue: the next run asks the target what it has.
-        place.forget()?;
-    } else if has_work {
-        keep(place, run, &known, &changes, &failures)?;
+    if has_work {
+        remember(place, run, &known, (&changes, &unread), &failures)?;
     }
     summary.end(progress, failures, mark(state, None), began.0.elapsed());
-    place.end(&summary, &learned)?;
+    place.end(&summary, &lock(&carry.learned))?;
     Ok(summary)
 }
 
@@ -205,6 +227,21 @@ fn look(source: &Source, known: Known<'_>, progress: &Progress) -> (Changes, Vec
     unread.append(&mut lock(&not_carried));
     let changes = known.changes(visited, &unread);
     (changes, unread)
+}
+
+/// Keeps what the target has now. What could not be deleted would be in no catalogue: then the next run asks the target.
+fn remember(
+    place: &Place,
+    run: Uuid,
+    known: &Catalogue,
+    (changes, unread): (&Changes, &[Unread]),
+    failures: &[Failure],
+) -> Result<()> {
+    let is_unread = |path: &[u8]| unread.iter().any(|unread| is_under(path, &unread.path));
+    if failures.iter().any(|failure| !changes.names(&failure.path) && !is_unread(&failure.path)) {
+        return place.forget();
+    }
+    keep(place, run, known, changes, failures)
 }
 
 /// Writes the catalogue of the target as it is now. What failed is in it so that it will be carried again, and
@@ -239,12 +276,9 @@ fn keep(place: &Place, run: Uuid, known: &Catalogue, changes: &Changes, failures
     place.keep(run, changed.iter().map(Vec::as_slice).chain(kept).collect())
 }
 
-fn refuse_inside(source: &Path, target: &Path) -> Result<()> {
-    // What does not exist yet is in what does.
-    let existing = target.ancestors().find_map(|path| Some((path, path.canonicalize().ok()?)));
-    let existing = existing.or_else(|| Some((Path::new(""), Path::new(".").canonicalize().ok()?)));
-    let Some((given, real)) = existing else { return Ok(()) };
-    let target = real.join(target.strip_prefix(given).unwrap_or(Path::new("")));
+fn refuse_inside(source: &Path, target: &Target) -> Result<()> {
+    let Target::Local(target) = target else { return Ok(()) };
+    let Some(target) = real(target) else { return Ok(()) };
     if target.starts_with(source) || source.starts_with(&target) {
         let text = format!("{} and {} are one in the other: choose another target", source.display(), target.display());
         return Err(Error::Usage(text));
@@ -256,12 +290,16 @@ fn refuse_inside(source: &Path, target: &Path) -> Result<()> {
 fn refuse_others(
     source: &Source,
     target: &Target,
-    marker: Option<&Marker>,
+    facts: &Facts,
     carrier: &dyn Carrier,
     options: &Options,
 ) -> Result<()> {
     let refuse = |cause: String| Err(Error::target(target.to_string(), cause));
-    match marker {
+    if let Some(above) = &facts.above {
+        let text = "a copy itself, the next run of which would delete it: choose another target";
+        return refuse(format!("it is in {above}, {text}"));
+    }
+    match &facts.marker {
         Some(marker) if marker.state == State::Released => {
             refuse("it was failed over to and may hold newer work: `kura replicate failback` brings that back".to_owned())
         }

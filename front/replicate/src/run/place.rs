@@ -25,26 +25,30 @@ use uuid::Uuid;
 #[derive(Debug)]
 pub struct Place {
     folder: PathBuf,
-    lock: File,
+    /// Of the folder, and of the target where it is known.
+    locks: Vec<File>,
 }
 
 impl Drop for Place {
-    /// Lets go at once: a process that is just being started has the file open for an instant, too.
+    /// Lets go at once: a process that is just being started has the files open for an instant, too.
     fn drop(&mut self) {
-        let _ = flock(&self.lock, FlockOperation::Unlock);
+        for lock in &self.locks {
+            let _ = flock(lock, FlockOperation::Unlock);
+        }
     }
 }
 
 impl Place {
     /// Takes the folder, which is made if there is none.
     pub fn take(folder: &Path) -> Result<Self> {
-        std::fs::create_dir_all(folder).map_err(|cause| Error::state(folder, cause))?;
-        let path = folder.join("lock");
-        let lock = File::options().create(true).truncate(false).write(true).open(&path);
-        let lock = lock.map_err(|cause| Error::state(&path, cause))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| Error::Usage("another run of it is under way: wait for its end".to_owned()))?;
-        Ok(Self { folder: folder.to_owned(), lock })
+        let lock = locked(&folder.join("lock"), "another run of it is under way: wait for its end")?;
+        Ok(Self { folder: folder.to_owned(), locks: vec![lock] })
+    }
+
+    /// The same for a target, which whoever names it has this file of.
+    pub(crate) fn with(mut self, target: &Path) -> Result<Self> {
+        self.locks.push(locked(target, "another run to this target is under way: wait for its end")?);
+        Ok(self)
     }
 
     /// The folder.
@@ -119,6 +123,15 @@ impl Place {
         })();
         written.map_err(|cause| Error::state(&path, cause))
     }
+}
+
+/// A file, which nobody else holds meanwhile.
+fn locked(path: &Path, otherwise: &str) -> Result<File> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let open = || File::options().create(true).truncate(false).write(true).open(path);
+    let lock = std::fs::create_dir_all(folder).and_then(|()| open()).map_err(|cause| Error::state(path, cause))?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::Usage(otherwise.to_owned()))?;
+    Ok(lock)
 }
 
 /// The summary of a job's last run; none before the first.

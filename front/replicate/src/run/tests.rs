@@ -6,6 +6,11 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// This start of this machine.
+fn boot() -> String {
+    boot_of(Path::new("/proc/self"))
+}
+
 /// A source, its copy, and what is kept of the job.
 struct Pair {
     folder: tempfile::TempDir,
@@ -171,6 +176,60 @@ fn only_what_has_the_very_name_of_what_is_not_whole_is_ours() {
 }
 
 #[test]
+fn a_copy_in_a_copy_is_refused_and_one_that_is_there_stays() {
+    let rsync = Options { with: Some(With::Rsync), ..Options::default() };
+    for (options, has_daemon) in [(Options::default(), false), (rsync.clone(), false), (rsync, true)] {
+        let pair = Pair::new();
+        let daemon = has_daemon.then(|| Daemon::of(&pair));
+        let target = |path: &str| match &daemon {
+            Some(daemon) => daemon.target(path),
+            None => Target::Local(pair.folder.path().join("module").join(path)),
+        };
+        assert!(pair.run(&target("copy"), &options).unwrap().is_complete);
+        for inner in ["copy/in", "copy/d/in/deeper"] {
+            let error = pair.run(&target(inner), &options).unwrap_err().to_string();
+            assert!(error.contains("copy, a copy itself") && error.contains("choose another"), "{error}");
+            assert!(!pair.copy.join("in").exists(), "{inner}");
+        }
+        // One that was made before copies were told from one another, and what else the source does not have.
+        for path in ["old/in*", "old/stale"] {
+            fs::create_dir_all(pair.copy.join(path)).unwrap();
+            fs::write(pair.copy.join(path).join("work"), "precious").unwrap();
+        }
+        fs::write(pair.copy.join("old/in*/.kura-replica"), "{}").unwrap();
+        for _ in 0..2 {
+            let told = pair.run(&target("copy"), &Options { recheck: true, ..options.clone() }).unwrap();
+            assert!(!told.is_complete && told.failures.len() == 1, "{options:?}: {:?}", told.failures);
+            assert!(told.failures[0].cause.contains(crate::error::COPY), "{:?}", told.failures);
+            assert!(pair.copy.join("old/in*/work").exists() && !pair.copy.join("old/stale").exists());
+        }
+        fs::remove_dir_all(pair.copy.join("old/in*")).unwrap();
+        assert!(pair.run(&target("copy"), &options).unwrap().is_complete);
+        assert!(!pair.copy.join("old").exists());
+        // What the source itself has of the kind is part of it.
+        fs::create_dir(pair.source.join("copies")).unwrap();
+        fs::write(pair.source.join("copies/.kura-replica"), "{}").unwrap();
+        let again = pair.run(&target("copy"), &Options { recheck: true, ..options.clone() }).unwrap();
+        assert!(again.is_complete && pair.copy.join("copies/.kura-replica").exists(), "{:?}", again.failures);
+    }
+}
+
+#[test]
+fn a_target_has_one_run_at_a_time_wherever_it_comes_from() {
+    for with in [With::Kura, With::Rsync] {
+        let pair = Pair::new();
+        let target = Target::Local(pair.copy.clone());
+        let options = Options { with: Some(with), ..Options::default() };
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        let held = crate::marker::hold(&pair.copy).unwrap();
+        let refused = pair.run(&target, &options).unwrap_err().to_string();
+        assert!(refused.contains("another run carries to it"), "{refused}");
+        drop(held);
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+    }
+}
+
+#[test]
 fn a_copy_is_suspect_until_a_run_has_gone_over_all_of_it() {
     let pair = Pair::new();
     let target = Target::Local(pair.copy.clone());
@@ -193,11 +252,29 @@ fn a_copy_is_suspect_until_a_run_has_gone_over_all_of_it() {
             }
             let now = marker();
             let is_under_way = now.run != cut && now.state == State::Unfinished;
-            assert!(!is_under_way || now.is_suspect() && now.boot == "another start", "{now:?}");
+            assert!(!is_under_way || now.is_suspect(&boot()) && now.boot == "another start", "{now:?}");
             assert!(run.join().unwrap().unwrap().is_complete);
             is_under_way
         })
     });
     assert!(is_seen);
     assert_eq!((marker().state, marker().boot), (State::Complete, boot()));
+}
+
+#[test]
+fn what_a_run_that_was_cut_off_has_left_behind_rsync_is_always_suspect() {
+    let pair = Pair::new();
+    let daemon = Daemon::of(&pair);
+    let target = daemon.target("copy");
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    // The source's machine did not start anew; of the target's nobody knows.
+    pair.cut_off(boot());
+    let lost = pair.copy.join("d/file");
+    let time = fs::metadata(&lost).unwrap().modified().unwrap();
+    fs::write(&lost, "\0\0\0\0\0\0\0\0").unwrap();
+    fs::File::options().write(true).open(&lost).unwrap().set_modified(time).unwrap();
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    assert_eq!(fs::read_to_string(&lost).unwrap(), "contents");
+    let marker = Marker::read(&pair.copy).unwrap().unwrap();
+    assert_eq!((marker.state, &*marker.boot), (State::Complete, ""));
 }

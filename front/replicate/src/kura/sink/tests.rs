@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::COPY;
 use crate::tree::Time;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -54,6 +55,53 @@ fn nothing_that_is_asked_for_leads_out_of_the_copy() {
     let is = std::fs::metadata(&secret).unwrap();
     assert_eq!((is.mode() & 0o7777, is.nlink(), is.mtime() == 5), (0o600, 1, false));
     assert_eq!(std::fs::read(&secret).unwrap(), b"secret");
+}
+
+#[test]
+fn a_copy_in_what_is_deleted_or_replaced_stays() {
+    let (folder, mut sink, _) = beside();
+    let root = folder.path().join("copy");
+    assert_eq!(sink.welcome(), Welcome { boot: boot_of(&root), ..Welcome::default() });
+    for path in ["gone/in", "gone/stale", "file"] {
+        std::fs::create_dir_all(root.join(path)).unwrap();
+        std::fs::write(root.join(path).join("work"), "precious").unwrap();
+    }
+    for path in ["gone/in", "file"] {
+        std::fs::write(root.join(path).join(".kura-replica"), "{}").unwrap();
+    }
+    let in_its_place = vec![entry(b"file", Kind::File, Some(b"mine"))];
+    for request in [Request::Delete(vec![(b"gone", true)]), Request::Batch { directory: b"", files: in_its_place }] {
+        let text = format!("{request:?}");
+        let Reply::Done(failures) = sink.handle(request) else { panic!("{text}") };
+        assert!(matches!(&failures[..], [one] if one.cause.contains(COPY)), "{text}: {failures:?}");
+    }
+    assert!(root.join("gone/in/work").exists() && root.join("file/work").exists() && !root.join("gone/stale").exists());
+    let inner = Sink::beneath(&root, Path::new("gone/in/deeper")).unwrap().welcome();
+    assert!(inner.above.ends_with("copy/gone/in"), "{inner:?}");
+}
+
+#[test]
+fn a_run_has_the_copy_until_all_its_links_are_gone() {
+    let (folder, first, _) = beside();
+    let root = folder.path().join("copy");
+    let another = || Sink::open(&root).unwrap();
+    let (worker, looking) = (another(), another());
+    first.hold(Hold::Run).unwrap();
+    worker.hold(Hold::Worker).unwrap();
+    looking.hold(Hold::No).unwrap();
+    assert_eq!(another().hold(Hold::Run).unwrap_err(), HELD);
+    assert!(crate::marker::hold(&root).unwrap_err().to_string().contains(HELD));
+    drop(first);
+    // What a worker is about to write is written before anybody else begins.
+    std::thread::scope(|scope| {
+        scope.spawn(|| another().hold(Hold::Run).unwrap());
+        std::thread::sleep(PATIENCE / 10);
+        drop(worker);
+    });
+    let here = crate::marker::hold(&root).unwrap();
+    assert_eq!(another().hold(Hold::Run).unwrap_err(), HELD);
+    drop(here);
+    another().hold(Hold::Run).unwrap();
 }
 
 #[test]
