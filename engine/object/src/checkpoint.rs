@@ -10,11 +10,13 @@
 //! a restart replays, and every later change is in the log behind that place. Replaying it over a newer leaf ends in the
 //! same state. What must hold: the root that names a checkpoint is written when every change that it may hold is durable.
 
+use crate::ahead::Ahead;
 use crate::index::{Index, Leaf};
 use crate::object::Row;
+use crate::policy;
 use crate::root::{CheckpointRef, Root};
 use crate::space::Use;
-use crate::store::Inner;
+use crate::store::{Inner, State};
 use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Reader, Result, Writer};
 use std::time::Duration;
 
@@ -30,6 +32,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Where the walk through a changing index stands.
 struct Walk {
     leaves: u32,
+    bytes: u64,
     after: Option<Row>,
     /// A leaf that did not fit into the last segment, and its last row.
     held: Option<(Row, Leaf)>,
@@ -129,7 +132,7 @@ impl Inner {
 
     /// Writes all leaves into fresh segments: how many they are.
     async fn write_leaves(&self, number: u64, segments: &mut Vec<u32>) -> Result<u32> {
-        let mut walk = Walk { leaves: 0, after: None, held: None, is_done: false };
+        let mut walk = Walk { leaves: 0, bytes: 0, after: None, held: None, is_done: false };
         let mut out = Vec::with_capacity(self.segment_bytes as usize);
         let mut segment = self.take_segment(segments)?;
         loop {
@@ -140,8 +143,10 @@ impl Inner {
                 if walk.is_done || walk.held.is_some() {
                     break;
                 }
-                // Users first: so many leaves take some hundred microseconds.
-                self.runtime.sleep(Duration::ZERO).await;
+                // Users first: so many leaves take some hundred microseconds. A segment of them takes a few milliseconds.
+                if self.may_pause(walk.bytes) {
+                    self.runtime.sleep(Duration::ZERO).await;
+                }
             }
             let next = if walk.is_done { None } else { Some(self.take_segment(segments)?) };
             let store = self.state.borrow().log.store;
@@ -160,6 +165,13 @@ impl Inner {
                 None => return Ok(walk.leaves),
             }
         }
+    }
+
+    /// True while a checkpoint under way that has so many bytes of the index is ahead of the log.
+    fn may_pause(&self, done_bytes: u64) -> bool {
+        let State { index, log, .. } = &*self.state.borrow();
+        let records = log.next_revision - log.checkpoint_revision;
+        policy::checkpoint_may_pause(done_bytes, index.bytes(), records, index.rows())
     }
 
     /// Adds some leaves to a segment, until it is full or they are all taken.
@@ -181,6 +193,7 @@ impl Inner {
             out.extend_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
             out.extend_from_slice(bytes);
             walk.leaves += 1;
+            walk.bytes += bytes.len() as u64;
             walk.after = Some(last);
         }
         Ok(())
@@ -199,18 +212,21 @@ pub(crate) async fn load(device: &dyn Block, root: &Root) -> Result<(Index, Vec<
     let mut index = Index::new();
     let mut segments = Vec::new();
     let mut leaves = 0;
-    let mut next = root.checkpoint.first_segment;
     let segment_bytes = root.segment_bytes as usize;
+    let is_link = |next: &u32| (1..root.segments).contains(next);
+    let first = root.checkpoint.first_segment;
+    let next_of = |block: &[u8]| Head::decode(block).ok().map(|head| head.next_segment).filter(is_link);
+    let mut chain = Ahead::new(device, root.segment_bytes, Some(first).filter(is_link).into_iter().collect(), next_of);
+    let mut next = first;
     while next != 0 {
-        if next >= root.segments || segments.len() > root.segments as usize {
+        if !is_link(&next) || segments.len() > root.segments as usize {
             return Err(Error::corrupt("the chain of the index's segments leaves the device"));
         }
         segments.push(next);
-        let place = u64::from(next) * u64::from(root.segment_bytes);
-        let bytes = device.read(place, segment_bytes).await?.contiguous();
+        let bytes = chain.next(next).await?;
         let head = Head::decode(&bytes)?;
         let used = head.used_bytes as usize;
-        if head.store != root.store() || head.number != root.checkpoint.number || used > bytes.len() {
+        if head.store != root.store() || head.number != root.checkpoint.number || used > segment_bytes {
             return Err(Error::corrupt(format!("segment {next} holds another checkpoint than the root says")));
         }
         let mut reader = Reader::new(&bytes[HEAD_BYTES.min(used)..used]);

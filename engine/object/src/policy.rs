@@ -10,11 +10,23 @@ const CHECKPOINT_RATIO: u64 = 6;
 const CHECKPOINT_LEAST_RECORDS: u64 = 100_000;
 const CHECKPOINT_ROWS: u64 = 8;
 
+/// Records after which a checkpoint is written.
+fn due_records(rows: u64) -> u64 {
+    CHECKPOINT_LEAST_RECORDS.max(rows / CHECKPOINT_ROWS)
+}
+
 /// True when the log since the last checkpoint is long enough for the next one: by what is to be read again at a
 /// restart, and by what is to be replayed.
 pub(crate) fn checkpoint_is_due(log_bytes: u64, index_bytes: u64, records: u64, rows: u64) -> bool {
-    log_bytes >= CHECKPOINT_LEAST_BYTES.max(index_bytes * CHECKPOINT_RATIO)
-        || records >= CHECKPOINT_LEAST_RECORDS.max(rows / CHECKPOINT_ROWS)
+    log_bytes >= CHECKPOINT_LEAST_BYTES.max(index_bytes * CHECKPOINT_RATIO) || records >= due_records(rows)
+}
+
+/// True when a checkpoint that has `done_bytes` of the index may let users go on: it is to be done before they have added
+/// half as many records as made it due, which a restart would replay too.
+pub(crate) fn checkpoint_may_pause(done_bytes: u64, index_bytes: u64, records: u64, rows: u64) -> bool {
+    let done = done_bytes as f64 / index_bytes.max(1) as f64;
+    let grown = records as f64 / due_records(rows) as f64;
+    done >= 2.0 * grown
 }
 
 /// Who wants a segment.

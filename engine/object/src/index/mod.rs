@@ -125,7 +125,7 @@ impl Index {
         for leaf in self.leaves.values() {
             let mut walk = leaf.walk();
             while let Some((name, known)) = walk.next_value()? {
-                see(name, &known)?;
+                see(name, known)?;
             }
         }
         Ok(())
