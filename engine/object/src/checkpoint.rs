@@ -13,10 +13,9 @@
 use crate::ahead::Ahead;
 use crate::index::{Index, Leaf};
 use crate::object::Row;
-use crate::policy;
 use crate::root::{CheckpointRef, Root};
 use crate::space::Use;
-use crate::store::{Inner, State};
+use crate::store::Inner;
 use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Reader, Result, Writer};
 use std::time::Duration;
 
@@ -32,7 +31,6 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Where the walk through a changing index stands.
 struct Walk {
     leaves: u32,
-    bytes: u64,
     after: Option<Row>,
     /// A leaf that did not fit into the last segment, and its last row.
     held: Option<(Row, Leaf)>,
@@ -70,8 +68,17 @@ impl Head {
 }
 
 impl Inner {
-    /// Writes the index out and lets the log before it go. Users go on meanwhile.
+    /// Writes the index out and lets the log before it go. Users go on meanwhile, but not so far that a restart would
+    /// take long.
     pub async fn checkpoint(&self) -> Result<()> {
+        self.state.borrow_mut().in_checkpoint = true;
+        let result = self.write_checkpoint().await;
+        self.state.borrow_mut().in_checkpoint = false;
+        self.progress.notify_waiters();
+        result
+    }
+
+    async fn write_checkpoint(&self) -> Result<()> {
         if self.state.borrow().log.must_reopen {
             self.begin_opening().await?;
         }
@@ -109,7 +116,6 @@ impl Inner {
         self.count(|counters| counters.checkpoints += 1);
         self.free_segments(&old);
         self.state.borrow_mut().settle();
-        self.progress.notify_waiters();
         Ok(())
     }
 
@@ -132,7 +138,7 @@ impl Inner {
 
     /// Writes all leaves into fresh segments: how many they are.
     async fn write_leaves(&self, number: u64, segments: &mut Vec<u32>) -> Result<u32> {
-        let mut walk = Walk { leaves: 0, bytes: 0, after: None, held: None, is_done: false };
+        let mut walk = Walk { leaves: 0, after: None, held: None, is_done: false };
         let mut out = Vec::with_capacity(self.segment_bytes as usize);
         let mut segment = self.take_segment(segments)?;
         loop {
@@ -143,10 +149,8 @@ impl Inner {
                 if walk.is_done || walk.held.is_some() {
                     break;
                 }
-                // Users first: so many leaves take some hundred microseconds. A segment of them takes a few milliseconds.
-                if self.may_pause(walk.bytes) {
-                    self.runtime.sleep(Duration::ZERO).await;
-                }
+                // Users first: so many leaves take some hundred microseconds.
+                self.runtime.sleep(Duration::ZERO).await;
             }
             let next = if walk.is_done { None } else { Some(self.take_segment(segments)?) };
             let store = self.state.borrow().log.store;
@@ -165,13 +169,6 @@ impl Inner {
                 None => return Ok(walk.leaves),
             }
         }
-    }
-
-    /// True while a checkpoint under way that has so many bytes of the index is ahead of the log.
-    fn may_pause(&self, done_bytes: u64) -> bool {
-        let State { index, log, .. } = &*self.state.borrow();
-        let records = log.next_revision - log.checkpoint_revision;
-        policy::checkpoint_may_pause(done_bytes, index.bytes(), records, index.rows())
     }
 
     /// Adds some leaves to a segment, until it is full or they are all taken.
@@ -193,7 +190,6 @@ impl Inner {
             out.extend_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
             out.extend_from_slice(bytes);
             walk.leaves += 1;
-            walk.bytes += bytes.len() as u64;
             walk.after = Some(last);
         }
         Ok(())

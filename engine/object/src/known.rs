@@ -160,10 +160,12 @@ pub(crate) struct Unpack<'a> {
 }
 
 impl<'a> Unpack<'a> {
+    #[inline]
     pub fn byte(&mut self) -> Result<u8> {
         Ok(self.take(1)?[0])
     }
 
+    #[inline]
     pub fn take(&mut self, len: usize) -> Result<&'a [u8]> {
         let (taken, rest) =
             self.bytes.split_at_checked(len).ok_or_else(|| Error::corrupt("packed fields end before the last one"))?;
@@ -171,9 +173,16 @@ impl<'a> Unpack<'a> {
         Ok(taken)
     }
 
+    #[inline]
     pub fn number(&mut self) -> Result<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
+        // Mostly one byte.
+        let byte = self.byte()?;
+        if byte < 0x80 { Ok(u64::from(byte)) } else { self.long_number(byte) }
+    }
+
+    fn long_number(&mut self, first: u8) -> Result<u64> {
+        let mut number = u64::from(first & 0x7f);
+        for shift in (7..64).step_by(7) {
             let byte = self.byte()?;
             number |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {

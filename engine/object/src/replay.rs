@@ -185,6 +185,7 @@ impl Inner {
         let state = &mut *self.state.borrow_mut();
         state.log = Log::new(root.store(), root.opening + 1, root.segment_bytes, end.0);
         state.log.checkpoint_revision = root.start.revision;
+        state.log.bytes_since_checkpoint = self.counters.get().replayed_bytes;
         state.count(&segments)
     }
 

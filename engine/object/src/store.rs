@@ -130,6 +130,8 @@ pub(crate) struct State {
     pub partitions: BTreeMap<u64, Partition>,
     /// Where the checkpoint of the index lies.
     pub index_segments: Vec<u32>,
+    /// The next one is being written.
+    pub in_checkpoint: bool,
     pub failed: Option<Error>,
     pub closing: bool,
     pub read_only: bool,

@@ -3,7 +3,7 @@
 use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, open, options, put, rig};
 use crate::ahead::READS;
 use crate::*;
-use kura_sim::{Sim, SimDisk};
+use kura_sim::{DiskSpec, Sim, SimDisk, Ssd, SsdSpec};
 
 const COUNT: usize = 250_000;
 
@@ -49,9 +49,19 @@ fn segments_are_read_beside_each_other() {
 }
 
 #[test]
-fn checkpoints_leave_a_bounded_part_to_replay() {
-    let (sim, disk) = rig(2, 256 << 20);
+fn however_fast_users_are_a_checkpoint_leaves_a_bounded_part_to_replay() {
+    // A flush takes as long as users need for as many records as make a checkpoint due.
+    let sim = Sim::new(2);
+    let slow = Ssd::new(SsdSpec { flush_latency_ns: 200_000_000, ..SsdSpec::nvme() });
+    let disk = sim.disk("disk", DiskSpec::new(256 << 20, slow));
+    sim.block_on(Store::format(&*disk.open(), Format { id: [7; 16], segment_bytes: None })).unwrap();
     let store = open(&sim, &disk);
+    // What a crash would leave to replay.
+    let tail = || {
+        let state = store.inner.state.borrow();
+        state.log.next_revision - state.root.start.revision
+    };
+    let (mut longest, mut waited) = (0, false);
     sim.block_on(async {
         let bucket = bucket(&store).await;
         for first in (0..COUNT).step_by(500) {
@@ -61,12 +71,34 @@ fn checkpoints_leave_a_bounded_part_to_replay() {
             }
             batch.durability(Durability::Memory);
             store.commit(batch).await.unwrap();
+            longest = longest.max(tail());
+            waited |= store.inner.state.borrow().outruns_checkpoint();
         }
         store.flush().await.unwrap();
     });
-    assert!(store.counters().checkpoints > 0);
+    assert!(waited, "users outran the checkpoint");
+    assert!((100_000..160_000).contains(&longest), "a crash would have left {longest} records to replay");
     let (store, ..) = reopen(&sim, &disk);
     let replayed = store.counters().replayed_records;
-    assert!((1..150_000).contains(&replayed), "{replayed} records were replayed");
+    assert!((1..=longest).contains(&replayed), "{replayed} records were replayed");
     assert_eq!(store.usage().versions, COUNT as u64 + 1);
+}
+
+#[test]
+fn a_start_that_replays_much_is_followed_by_a_checkpoint() {
+    let (sim, disk) = rig(3, 256 << 20);
+    let mut store = open(&sim, &disk);
+    // Too little each time for a checkpoint, and too much together.
+    for round in 0..3_u64 {
+        sim.block_on(async {
+            let bucket = bucket(&store).await;
+            for at in 0..4000_u64 {
+                store.put(bucket, format!("{at}").as_bytes(), put(&bytes(round, 7000))).await.unwrap();
+            }
+        });
+        let checkpoints = store.counters().checkpoints;
+        assert_eq!(checkpoints > 0, round == 2, "{checkpoints} checkpoints in round {round}");
+        store = reopen(&sim, &disk).0;
+    }
+    assert!(store.counters().replayed_bytes < 64 << 20);
 }
