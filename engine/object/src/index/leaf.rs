@@ -200,12 +200,12 @@ impl Leaf {
         Ok(Place { first: None, behind, is_it: false, shared, shared_behind: 0 })
     }
 
-    /// The first row at or behind `row`.
-    pub fn seek(&self, row: &Row) -> Result<Option<(Row, Known)>> {
-        let Place { first, shared_behind, .. } = self.find(row)?;
-        let Some(first) = first else { return Ok(None) };
-        let name = [&row.name[..shared_behind], &first.rest[shared_behind - first.shared..]].concat();
-        Ok(Some((Row::new(name, first.version), Known::unpack(first.version, first.packed)?)))
+    /// Goes through the rows at and behind `row`.
+    pub fn walk_from(&self, row: &Row) -> Result<Walk<'_>> {
+        let first = self.find(row)?.first;
+        let (end, shared) = first.map_or((self.bytes.len(), 0), |first| (first.range.start, first.shared));
+        let rows = Rows { bytes: &self.bytes, end };
+        Ok(Walk { rows, name: row.name[..shared].to_vec(), known: Known::default() })
     }
 
     /// Sets or removes a row.
@@ -231,9 +231,8 @@ impl Leaf {
             let known = Known::unpack(next.version, next.packed)?;
             edited.sibling = Some((Row::new(row.name.clone(), next.version), known));
         }
-        let mut range =
-            found.as_ref().or(next.as_ref()).map_or(self.bytes.len(), |row| row.range.start)..self.bytes.len();
-        range.end = found.as_ref().map_or(range.start, |found| found.range.end);
+        let start = found.as_ref().or(next.as_ref()).map_or(self.bytes.len(), |first| first.range.start);
+        let mut range = start..found.as_ref().map_or(start, |found| found.range.end);
         let mut patch = Vec::with_capacity(256);
         if let Some(known) = known {
             encode(&mut patch, shared, [&row.name[shared..], &[]], row.version.0, &known.pack());
