@@ -10,6 +10,7 @@
 //! a restart replays, and every later change is in the log behind that place. Replaying it over a newer leaf ends in the
 //! same state. What must hold: the root that names a checkpoint is written when every change that it may hold is durable.
 
+use crate::ahead::Ahead;
 use crate::index::{Index, Leaf};
 use crate::object::Row;
 use crate::root::{CheckpointRef, Root};
@@ -67,8 +68,17 @@ impl Head {
 }
 
 impl Inner {
-    /// Writes the index out and lets the log before it go. Users go on meanwhile.
+    /// Writes the index out and lets the log before it go. Users go on meanwhile, but not so far that a restart would
+    /// take long.
     pub async fn checkpoint(&self) -> Result<()> {
+        self.state.borrow_mut().in_checkpoint = true;
+        let result = self.write_checkpoint().await;
+        self.state.borrow_mut().in_checkpoint = false;
+        self.progress.notify_waiters();
+        result
+    }
+
+    async fn write_checkpoint(&self) -> Result<()> {
         if self.state.borrow().log.must_reopen {
             self.begin_opening().await?;
         }
@@ -106,7 +116,6 @@ impl Inner {
         self.count(|counters| counters.checkpoints += 1);
         self.free_segments(&old);
         self.state.borrow_mut().settle();
-        self.progress.notify_waiters();
         Ok(())
     }
 
@@ -199,18 +208,21 @@ pub(crate) async fn load(device: &dyn Block, root: &Root) -> Result<(Index, Vec<
     let mut index = Index::new();
     let mut segments = Vec::new();
     let mut leaves = 0;
-    let mut next = root.checkpoint.first_segment;
     let segment_bytes = root.segment_bytes as usize;
+    let is_link = |next: &u32| (1..root.segments).contains(next);
+    let first = root.checkpoint.first_segment;
+    let next_of = |block: &[u8]| Head::decode(block).ok().map(|head| head.next_segment).filter(is_link);
+    let mut chain = Ahead::new(device, root.segment_bytes, Some(first).filter(is_link).into_iter().collect(), next_of);
+    let mut next = first;
     while next != 0 {
-        if next >= root.segments || segments.len() > root.segments as usize {
+        if !is_link(&next) || segments.len() > root.segments as usize {
             return Err(Error::corrupt("the chain of the index's segments leaves the device"));
         }
         segments.push(next);
-        let place = u64::from(next) * u64::from(root.segment_bytes);
-        let bytes = device.read(place, segment_bytes).await?.contiguous();
+        let bytes = chain.next(next).await?;
         let head = Head::decode(&bytes)?;
         let used = head.used_bytes as usize;
-        if head.store != root.store() || head.number != root.checkpoint.number || used > bytes.len() {
+        if head.store != root.store() || head.number != root.checkpoint.number || used > segment_bytes {
             return Err(Error::corrupt(format!("segment {next} holds another checkpoint than the root says")));
         }
         let mut reader = Reader::new(&bytes[HEAD_BYTES.min(used)..used]);

@@ -123,8 +123,9 @@ impl Store {
 }
 
 impl Inner {
-    /// Submits a batch, waiting for room where there is some to be gained.
+    /// Submits a batch, waiting for a checkpoint that is outrun, and for room where there is some to be gained.
     pub async fn submit(self: &Rc<Self>, batch: &mut Prepared) -> Taken<(Ticket, Vec<Changed>)> {
+        self.until(|state| state.closing || !state.outruns_checkpoint()).await?;
         loop {
             let result = {
                 let state = &mut *self.state.borrow_mut();

@@ -1,6 +1,6 @@
 //! The task beside the log's writer: checkpoints, cleaning, discards, and room for those who wait for it.
 
-use crate::policy::{self, For};
+use crate::policy::{self, For, Tail};
 use crate::space::Use;
 use crate::store::{Inner, State};
 use kura_block::{Error, Kind, Result, Run, RunKind};
@@ -18,11 +18,25 @@ impl State {
         policy::floor(self.index.bytes(), u64::from(self.root.segment_bytes), who)
     }
 
+    /// The log since the last checkpoint began.
+    fn tail(&self) -> Tail {
+        let (log, index) = (&self.log, &self.index);
+        Tail {
+            log_bytes: log.bytes_since_checkpoint,
+            records: log.next_revision - log.checkpoint_revision,
+            index_bytes: index.bytes(),
+            rows: index.rows(),
+        }
+    }
+
     /// True when the log is due for a checkpoint.
     fn is_long(&self) -> bool {
-        let (log, index) = (&self.log, &self.index);
-        let records = log.next_revision - log.checkpoint_revision;
-        policy::checkpoint_is_due(log.bytes_since_checkpoint, index.bytes(), records, index.rows())
+        policy::checkpoint_is_due(self.tail())
+    }
+
+    /// True when users wait for the checkpoint under way.
+    pub fn outruns_checkpoint(&self) -> bool {
+        self.in_checkpoint && policy::checkpoint_is_outrun(self.tail())
     }
 
     fn is_low(&self) -> bool {

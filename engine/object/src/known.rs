@@ -107,16 +107,25 @@ impl Known {
     }
 
     pub fn unpack(version: u64, packed: &[u8]) -> Result<Self> {
+        let mut known = Self::default();
+        known.refill(version, packed)?;
+        Ok(known)
+    }
+
+    /// As [`Known::unpack`], into memory that is there.
+    pub fn refill(&mut self, version: u64, packed: &[u8]) -> Result<()> {
         let mut reader = Unpack { bytes: packed };
-        let flags = reader.byte()?;
-        let revision = version.wrapping_add(reader.number()?);
-        let modified_ms = reader.number()?;
+        self.version = version;
+        self.flags = reader.byte()?;
+        self.revision = version.wrapping_add(reader.number()?);
+        self.modified_ms = reader.number()?;
         let tag_bytes = usize::from(reader.byte()?);
-        let tag = reader.take(tag_bytes)?.to_vec();
-        let place = reader.number()?;
-        let (record_bytes, inline_bytes) = (reader.number32()?, reader.number32()?);
-        let pieces = reader.pieces()?;
-        Ok(Self { version, revision, flags, modified_ms, tag, place, record_bytes, inline_bytes, pieces })
+        self.tag.clear();
+        self.tag.extend_from_slice(reader.take(tag_bytes)?);
+        self.place = reader.number()?;
+        (self.record_bytes, self.inline_bytes) = (reader.number32()?, reader.number32()?);
+        self.pieces.clear();
+        reader.pieces(&mut self.pieces)
     }
 }
 
@@ -151,10 +160,12 @@ pub(crate) struct Unpack<'a> {
 }
 
 impl<'a> Unpack<'a> {
+    #[inline]
     pub fn byte(&mut self) -> Result<u8> {
         Ok(self.take(1)?[0])
     }
 
+    #[inline]
     pub fn take(&mut self, len: usize) -> Result<&'a [u8]> {
         let (taken, rest) =
             self.bytes.split_at_checked(len).ok_or_else(|| Error::corrupt("packed fields end before the last one"))?;
@@ -162,9 +173,16 @@ impl<'a> Unpack<'a> {
         Ok(taken)
     }
 
+    #[inline]
     pub fn number(&mut self) -> Result<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
+        // Mostly one byte.
+        let byte = self.byte()?;
+        if byte < 0x80 { Ok(u64::from(byte)) } else { self.long_number(byte) }
+    }
+
+    fn long_number(&mut self, first: u8) -> Result<u64> {
+        let mut number = u64::from(first & 0x7f);
+        for shift in (7..64).step_by(7) {
             let byte = self.byte()?;
             number |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
@@ -178,10 +196,11 @@ impl<'a> Unpack<'a> {
         u32::try_from(self.number()?).map_err(|_| Error::corrupt("a packed number is too large"))
     }
 
-    pub fn pieces(&mut self) -> Result<Vec<Piece>> {
+    /// Appends the pieces.
+    pub fn pieces(&mut self, pieces: &mut Vec<Piece>) -> Result<()> {
         let count = self.number()? as usize;
         // At least two bytes each: what claims more than there is reserves no memory.
-        let mut pieces = Vec::with_capacity(count.min(self.bytes.len() / 2));
+        pieces.reserve(count.min(self.bytes.len() / 2));
         for _ in 0..count {
             let len = self.number()?;
             let block = self.number32()?;
@@ -195,6 +214,6 @@ impl<'a> Unpack<'a> {
             let extent = Extent { block, blocks, crc: u32::from_le_bytes(crc) };
             pieces.push(Piece { extent: Some(extent), from, len });
         }
-        Ok(pieces)
+        Ok(())
     }
 }

@@ -47,6 +47,7 @@
 //! 8. A batch that the device has no room for is `Full` and did not happen; the store goes on, and what gives room can
 //!    always be done.
 
+mod ahead;
 mod batch;
 mod check;
 mod checkpoint;

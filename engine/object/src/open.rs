@@ -88,6 +88,7 @@ impl Store {
             root,
             partitions: BTreeMap::new(),
             index_segments,
+            in_checkpoint: false,
             failed: None,
             closing: false,
             read_only: options.read_only,

@@ -6,15 +6,37 @@ const CHECKPOINT_LEAST_BYTES: u64 = 64 << 20;
 const CHECKPOINT_RATIO: u64 = 6;
 
 /// Records after which a checkpoint is written, however small the index is, and for each row of it: a restart replays
-/// a few hundred thousand a second.
+/// some half a million a second.
 const CHECKPOINT_LEAST_RECORDS: u64 = 100_000;
 const CHECKPOINT_ROWS: u64 = 8;
 
-/// True when the log since the last checkpoint is long enough for the next one: by what is to be read again at a
-/// restart, and by what is to be replayed.
-pub(crate) fn checkpoint_is_due(log_bytes: u64, index_bytes: u64, records: u64, rows: u64) -> bool {
-    log_bytes >= CHECKPOINT_LEAST_BYTES.max(index_bytes * CHECKPOINT_RATIO)
-        || records >= CHECKPOINT_LEAST_RECORDS.max(rows / CHECKPOINT_ROWS)
+/// What a restart would read and replay of the log, and the index that it would read.
+#[derive(Clone, Copy)]
+pub(crate) struct Tail {
+    pub log_bytes: u64,
+    pub records: u64,
+    pub index_bytes: u64,
+    pub rows: u64,
+}
+
+impl Tail {
+    /// How long the log behind a checkpoint is, of the length that makes the next one due.
+    fn length(self) -> f64 {
+        let bytes = CHECKPOINT_LEAST_BYTES.max(self.index_bytes * CHECKPOINT_RATIO);
+        let records = CHECKPOINT_LEAST_RECORDS.max(self.rows / CHECKPOINT_ROWS);
+        (self.log_bytes as f64 / bytes as f64).max(self.records as f64 / records as f64)
+    }
+}
+
+/// True when the log since the last checkpoint is long enough for the next one.
+pub(crate) fn checkpoint_is_due(tail: Tail) -> bool {
+    tail.length() >= 1.0
+}
+
+/// True when the log has grown so long since a checkpoint began that users wait for its end: a restart would replay what
+/// made it due, too.
+pub(crate) fn checkpoint_is_outrun(tail: Tail) -> bool {
+    tail.length() >= 0.5
 }
 
 /// Who wants a segment.

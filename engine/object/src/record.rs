@@ -115,7 +115,7 @@ fn rest_of_set(bytes: &[u8], known: &mut Known) -> Result<Attributes> {
     let mut reader = Unpack { bytes };
     let tag_bytes = usize::from(reader.byte()?);
     known.tag = reader.take(tag_bytes)?.to_vec();
-    known.pieces = reader.pieces()?;
+    reader.pieces(&mut known.pieces)?;
     let mut attributes = Attributes::new();
     for _ in 0..reader.number()? {
         let len = reader.number()? as usize;

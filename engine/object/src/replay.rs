@@ -1,15 +1,17 @@
 //! The log's tail, read back; what is alive, counted; and the beginning of a new opening.
 
+use crate::ahead::{Ahead, READS};
 use crate::entry::{self, HEAD_BYTES, Head, Records};
 use crate::extent;
-use crate::known::Known;
+use crate::known::{Extent, Known};
 use crate::log::Log;
 use crate::object::{PARTITION_BYTES, PartitionId, Row, name_of};
 use crate::record::Record;
 use crate::root::{Root, Start};
 use crate::space::Use;
 use crate::store::{Inner, State};
-use kura_block::{BLOCK_BYTES, Buf, Error, Result};
+use futures::{StreamExt, future, stream};
+use kura_block::{BLOCK_BYTES, Block, Buf, Error, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
@@ -23,14 +25,13 @@ struct Met {
 
 /// Where a scan of the log stands.
 struct Scan<'a> {
-    inner: &'a Inner,
     root: Root,
     position: Start,
     /// Of the entry met last: those behind it are of this opening or a later one.
     opening: u64,
-    /// The segment being read, and the first block of the one where the log may go on.
-    held: Option<(u32, Buf)>,
-    peeked: Option<(u32, Buf)>,
+    /// The segment being read, and the one where the log may go on.
+    held: VecDeque<(u32, Buf)>,
+    chain: Ahead<'a>,
 }
 
 impl Met {
@@ -45,18 +46,35 @@ impl Met {
     }
 }
 
-impl Scan<'_> {
+impl<'a> Scan<'a> {
+    fn new(device: &'a dyn Block, root: Root) -> Self {
+        let Start { sequence, segment, offset, next_segment, .. } = root.start;
+        // Where there is no room for an entry, the segment is not looked at.
+        let known = [segment, next_segment].into_iter().skip(usize::from(!has_room(&root, offset)));
+        let mut least = sequence;
+        let next_of = move |block: &[u8]| {
+            let head = Head::read(block)?;
+            // What an earlier use of a segment left goes on elsewhere.
+            let is_link = head.store == root.store() && head.sequence >= least;
+            least = head.sequence + 1;
+            Some(head.next_segment).filter(|next| is_link && is_of_device(&root, *next))
+        };
+        let known = known.take_while(|known| is_of_device(&root, *known)).collect();
+        let chain = Ahead::new(device, root.segment_bytes, known, next_of);
+        Self { root, position: root.start, opening: 0, held: VecDeque::new(), chain }
+    }
+
     /// The next entry. Two places can hold it: behind the last one, and the beginning of the next segment. Where a crash
     /// left one in both, the later opening's counts.
     async fn next(&mut self) -> Result<Option<Met>> {
         let Start { segment, offset, next_segment, .. } = self.position;
         let mut here = None;
-        if offset as usize + HEAD_BYTES <= self.root.segment_bytes as usize {
+        if has_room(&self.root, offset) {
             let bytes = self.segment(segment).await?;
             here = self.head_at(&bytes, offset).map(|head| (head, segment, offset));
         }
-        let peeked = self.peek(next_segment).await?;
-        let there = self.head_at(&peeked, 0).map(|head| (head, next_segment, 0));
+        let behind = self.segment(next_segment).await?;
+        let there = self.head_at(&behind, 0).map(|head| (head, next_segment, 0));
         let Some((head, segment, offset)) = [here, there].into_iter().flatten().max_by_key(|(head, ..)| head.opening)
         else {
             return Ok(None);
@@ -70,34 +88,19 @@ impl Scan<'_> {
     }
 
     async fn segment(&mut self, segment: u32) -> Result<Buf> {
-        if let Some((held, bytes)) = &self.held
-            && *held == segment
-        {
+        if let Some((_, bytes)) = self.held.iter().find(|(held, _)| *held == segment) {
             return Ok(bytes.clone());
         }
-        let bytes = self.read(segment, self.root.segment_bytes as usize).await?;
-        self.held = Some((segment, bytes.clone()));
-        Ok(bytes)
-    }
-
-    async fn peek(&mut self, segment: u32) -> Result<Buf> {
-        if let Some((peeked, bytes)) = &self.peeked
-            && *peeked == segment
-        {
-            return Ok(bytes.clone());
-        }
-        let bytes = self.read(segment, BLOCK_BYTES).await?;
-        self.peeked = Some((segment, bytes.clone()));
-        Ok(bytes)
-    }
-
-    async fn read(&self, segment: u32, len: usize) -> Result<Buf> {
-        if segment == 0 || segment >= self.root.segments {
+        if !is_of_device(&self.root, segment) {
             return Err(Error::corrupt(format!("the log goes on in segment {segment}, which is not the log's")));
         }
-        let place = u64::from(segment) * u64::from(self.root.segment_bytes);
-        let bytes = self.inner.device.read(place, len).await;
-        bytes.map(|bytes| bytes.contiguous()).map_err(|error| error.at(format_args!("the log in segment {segment}")))
+        let read = self.chain.next(segment).await;
+        let bytes = read.map_err(|error| error.at(format_args!("the log in segment {segment}")))?;
+        if self.held.len() == 2 {
+            self.held.pop_front();
+        }
+        self.held.push_back((segment, bytes.clone()));
+        Ok(bytes)
     }
 
     /// The head of the entry that is expected, if it is there.
@@ -127,6 +130,15 @@ impl Scan<'_> {
     }
 }
 
+/// True when another entry may begin at `offset` of a segment.
+fn has_room(root: &Root, offset: u32) -> bool {
+    offset as usize + HEAD_BYTES <= root.segment_bytes as usize
+}
+
+fn is_of_device(root: &Root, segment: u32) -> bool {
+    (1..root.segments).contains(&segment)
+}
+
 fn damaged(sequence: u64) -> Error {
     Error::corrupt(format!(
         "the log is damaged in its middle (entry {sequence} was durable and cannot be read): restore the store from a copy"
@@ -137,7 +149,7 @@ impl Inner {
     /// Replays the log from where the root says, and counts what is alive.
     pub async fn replay(&self) -> Result<()> {
         let root = self.state.borrow().root;
-        let mut scan = Scan { inner: self, root, position: root.start, opening: 0, held: None, peeked: None };
+        let mut scan = Scan::new(&*self.device, root);
         let mut segments = BTreeMap::new();
         let mut end = (root.start, 0);
         // An entry counts when a later one says that it was durable, or else when all that it names is there.
@@ -158,6 +170,10 @@ impl Inner {
                 let Some(met) = waiting.pop_front().filter(|_| whole) else { break };
                 end = (met.behind(), met.head.opening);
                 segments.insert(met.segment, met.head.sequence);
+                self.count(|counters| {
+                    counters.replayed_records += u64::from(met.head.records);
+                    counters.replayed_bytes += u64::from(met.head.entry_bytes);
+                });
                 self.take_in(met)?;
             }
             if is_end {
@@ -169,6 +185,7 @@ impl Inner {
         let state = &mut *self.state.borrow_mut();
         state.log = Log::new(root.store(), root.opening + 1, root.segment_bytes, end.0);
         state.log.checkpoint_revision = root.start.revision;
+        state.log.bytes_since_checkpoint = self.counters.get().replayed_bytes;
         state.count(&segments)
     }
 
@@ -179,14 +196,12 @@ impl Inner {
             return false;
         }
         let sets = records.records.iter().filter_map(|(_, record)| record.set.as_ref());
-        for piece in sets.flat_map(|(known, _)| &known.pieces) {
-            let Some(extent) = piece.extent else { continue };
+        let extents = sets.flat_map(|(known, _)| &known.pieces).filter_map(|piece| piece.extent);
+        let holds = |extent: Extent| async move {
             let len = extent.blocks as usize * BLOCK_BYTES;
-            if extent::read(&*self.device, extent, 0, len, &mut None).await.is_err() {
-                return false;
-            }
-        }
-        true
+            extent::read(&*self.device, extent, 0, len, &mut None).await.is_ok()
+        };
+        stream::iter(extents).map(holds).buffer_unordered(READS).all(future::ready).await
     }
 
     /// Makes the index agree with an entry.

@@ -67,6 +67,10 @@ pub struct Usage {
 /// What a store has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
+    /// Records of the log that were replayed when it was opened.
+    pub replayed_records: u64,
+    /// Bytes of the entries that they were in.
+    pub replayed_bytes: u64,
     /// Entries of the log: groups of batches that were written together.
     pub entries: u64,
     /// Bytes of those.
@@ -126,6 +130,8 @@ pub(crate) struct State {
     pub partitions: BTreeMap<u64, Partition>,
     /// Where the checkpoint of the index lies.
     pub index_segments: Vec<u32>,
+    /// The next one is being written.
+    pub in_checkpoint: bool,
     pub failed: Option<Error>,
     pub closing: bool,
     pub read_only: bool,

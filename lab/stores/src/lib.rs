@@ -23,6 +23,6 @@ mod stage;
 mod tests;
 mod work;
 
-pub use index::{Index, index};
+pub use index::{Index, Many, index};
 pub use stage::{Aged, Measured, Side, Stage};
 pub use work::{Phase, STAMP_BYTES, Work};

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use clap::Parser;
-use kura_stores::index;
+use kura_stores::{Many, index};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -20,6 +20,9 @@ struct Args {
     /// Objects.
     #[arg(long)]
     count: usize,
+    /// Bytes of content of each.
+    #[arg(long, default_value_t = 100)]
+    size: usize,
     /// Makes the store and fills it first.
     #[arg(long)]
     fill: bool,
@@ -30,6 +33,7 @@ struct Args {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    println!("{}", json!(index(&args.folder, args.count, args.fill, args.close)?));
+    let many = Many { count: args.count, size_bytes: args.size, fill: args.fill, close: args.close };
+    println!("{}", json!(index(&args.folder, many)?));
     Ok(())
 }

@@ -31,77 +31,100 @@ pub(crate) struct Edited {
     pub sees_behind: bool,
 }
 
-/// Goes through the rows of a leaf.
-pub(crate) struct Walk<'a> {
+/// A row as it lies in a leaf.
+struct Raw<'a> {
+    /// Its bytes in the leaf.
+    range: Range<usize>,
+    /// Bytes that its name shares with that of the row before: as many as it does.
+    shared: usize,
+    /// The name's other bytes.
+    rest: &'a [u8],
+    version: u64,
+    packed: &'a [u8],
+}
+
+/// Goes through the rows of a leaf without their names.
+struct Rows<'a> {
     bytes: &'a [u8],
     end: usize,
-    /// Bytes of the row last met, whole.
-    row: Range<usize>,
+}
+
+impl<'a> Rows<'a> {
+    /// The next row; none at the end.
+    fn next(&mut self) -> Result<Option<Raw<'a>>> {
+        let start = self.end;
+        if start == self.bytes.len() {
+            return Ok(None);
+        }
+        let mut reader = Unpack { bytes: &self.bytes[start..] };
+        let (shared, rest_bytes) = (reader.number()? as usize, reader.number()? as usize);
+        let version = reader.number()?;
+        let packed_bytes = reader.number()? as usize;
+        let rest = reader.take(rest_bytes)?;
+        let packed = reader.take(packed_bytes)?;
+        self.end = self.bytes.len() - reader.bytes.len();
+        Ok(Some(Raw { range: start..self.end, shared, rest, version, packed }))
+    }
+}
+
+/// Goes through the rows of a leaf with their names.
+pub(crate) struct Walk<'a> {
+    rows: Rows<'a>,
     name: Vec<u8>,
-    version: u64,
-    packed: Range<usize>,
+    known: Known,
 }
 
 impl<'a> Walk<'a> {
-    fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, end: 0, row: 0..0, name: Vec::new(), version: 0, packed: 0..0 }
-    }
-
-    /// Goes on to the next row; false at the end.
-    fn step(&mut self) -> Result<bool> {
-        if self.end == self.bytes.len() {
-            return Ok(false);
+    /// Goes on to the next row; none at the end.
+    fn step(&mut self) -> Result<Option<Raw<'a>>> {
+        let row = self.rows.next()?;
+        if let Some(row) = &row {
+            self.name.truncate(row.shared);
+            self.name.extend_from_slice(row.rest);
         }
-        let mut reader = Unpack { bytes: &self.bytes[self.end..] };
-        let (shared, rest) = (reader.number()? as usize, reader.number()? as usize);
-        let version = reader.number()?;
-        let packed_bytes = reader.number()? as usize;
-        let suffix = reader.take(rest)?;
-        self.name.truncate(shared);
-        self.name.extend_from_slice(suffix);
-        reader.take(packed_bytes)?;
-        let end = self.bytes.len() - reader.bytes.len();
-        self.row = self.end..end;
-        self.packed = end - packed_bytes..end;
-        self.version = version;
-        self.end = end;
-        Ok(true)
-    }
-
-    fn order(&self, row: &Row) -> Ordering {
-        self.name.as_slice().cmp(&row.name).then_with(|| Reverse(self.version).cmp(&row.version))
+        Ok(row)
     }
 
     /// The next row, taken apart.
     pub fn next(&mut self) -> Result<Option<(Row, Known)>> {
-        if !self.step()? {
-            return Ok(None);
-        }
-        self.current().map(Some)
+        let Some(row) = self.step()? else { return Ok(None) };
+        let known = Known::unpack(row.version, row.packed)?;
+        Ok(Some((Row::new(self.name.clone(), row.version), known)))
     }
 
-    /// The same with its name lent.
-    pub fn next_value(&mut self) -> Result<Option<(&[u8], Known)>> {
-        if !self.step()? {
-            return Ok(None);
-        }
-        let known = Known::unpack(self.version, &self.bytes[self.packed.clone()])?;
-        Ok(Some((&self.name, known)))
-    }
-
-    fn current(&self) -> Result<(Row, Known)> {
-        let known = Known::unpack(self.version, &self.bytes[self.packed.clone()])?;
-        Ok((Row::new(self.name.clone(), self.version), known))
+    /// The same, lent.
+    pub fn next_value(&mut self) -> Result<Option<(&[u8], &Known)>> {
+        let Some(row) = self.step()? else { return Ok(None) };
+        self.known.refill(row.version, row.packed)?;
+        Ok(Some((&self.name, &self.known)))
     }
 }
 
-fn encode(out: &mut Vec<u8>, before: &[u8], name: &[u8], version: u64, packed: &[u8]) {
-    let shared = before.iter().zip(name).take_while(|(a, b)| a == b).count();
+/// Where a row stands in a leaf, or would.
+struct Place<'a> {
+    /// The rows from there on: the first that is not before it, and those behind.
+    first: Option<Raw<'a>>,
+    behind: Rows<'a>,
+    /// That row is the one looked for.
+    is_it: bool,
+    /// Bytes of the name looked for that the row before has too, and that the first one has.
+    shared: usize,
+    shared_behind: usize,
+}
+
+/// Bytes that two names begin with, both.
+fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// Appends a row whose name is `shared` bytes of the one before, and then `rest`, in parts.
+fn encode(out: &mut Vec<u8>, shared: usize, rest: [&[u8]; 2], version: u64, packed: &[u8]) {
     put(out, shared as u64);
-    put(out, (name.len() - shared) as u64);
+    put(out, (rest[0].len() + rest[1].len()) as u64);
     put(out, version);
     put(out, packed.len() as u64);
-    out.extend_from_slice(&name[shared..]);
+    out.extend_from_slice(rest[0]);
+    out.extend_from_slice(rest[1]);
     out.extend_from_slice(packed);
 }
 
@@ -121,93 +144,124 @@ impl Leaf {
         Self { bytes: self.bytes.clone() }
     }
 
+    fn rows(&self) -> Rows<'_> {
+        Rows { bytes: &self.bytes, end: 0 }
+    }
+
     pub fn walk(&self) -> Walk<'_> {
-        Walk::new(&self.bytes)
+        Walk { rows: self.rows(), name: Vec::new(), known: Known::default() }
     }
 
     /// The first row, and how many there are, without a look at what they say; none of an empty leaf.
     pub fn first(&self) -> Result<Option<(Row, u64)>> {
-        let mut walk = self.walk();
-        if !walk.step()? {
-            return Ok(None);
+        let mut rows = self.rows();
+        let Some(first) = rows.next()? else { return Ok(None) };
+        let mut count = 1;
+        while rows.next()?.is_some() {
+            count += 1;
         }
-        let (first, mut rows) = (Row::new(walk.name.clone(), walk.version), 1);
-        while walk.step()? {
-            rows += 1;
-        }
-        Ok(Some((first, rows)))
+        Ok(Some((Row::new(first.rest.to_vec(), first.version), count)))
     }
 
     /// The first and the last row; none of an empty leaf.
     pub fn ends(&self) -> Result<Option<(Row, Row)>> {
         let mut walk = self.walk();
-        if !walk.step()? {
-            return Ok(None);
+        let Some(mut last) = walk.step()? else { return Ok(None) };
+        let first = Row::new(walk.name.clone(), last.version);
+        while let Some(row) = walk.step()? {
+            last = row;
         }
-        let first = Row::new(walk.name.clone(), walk.version);
-        while walk.step()? {}
-        Ok(Some((first, Row::new(walk.name, walk.version))))
+        Ok(Some((first, Row::new(walk.name, last.version))))
     }
 
-    /// The first row at or behind `row`, and whether it is `row` itself.
-    pub fn seek(&self, row: &Row) -> Result<Option<(Row, Known)>> {
-        let mut walk = self.walk();
-        while walk.step()? {
-            if walk.order(row) != Ordering::Less {
-                return walk.current().map(Some);
+    /// Looks for a row. Names are not put together for it: where the row before shares `shared` bytes with the name
+    /// looked for, and a row shares more than that with the row before, it differs from the name where that one does; if
+    /// it shares less, it is behind. Only where it shares as many are its other bytes looked at.
+    fn find(&self, row: &Row) -> Result<Place<'_>> {
+        let mut behind = self.rows();
+        let mut shared = 0;
+        while let Some(next) = behind.next()? {
+            let (order, shared_behind) = match next.shared.cmp(&shared) {
+                Ordering::Greater => continue,
+                Ordering::Less => (Ordering::Greater, next.shared),
+                Ordering::Equal => {
+                    let wanted = row.name.get(shared..).unwrap_or_default();
+                    let more = common(next.rest, wanted);
+                    let order = next.rest[more..].cmp(&wanted[more..]);
+                    (order.then_with(|| Reverse(next.version).cmp(&row.version)), shared + more)
+                }
+            };
+            if order == Ordering::Less {
+                shared = shared_behind;
+                continue;
             }
+            return Ok(Place { first: Some(next), behind, is_it: order == Ordering::Equal, shared, shared_behind });
         }
-        Ok(None)
+        Ok(Place { first: None, behind, is_it: false, shared, shared_behind: 0 })
+    }
+
+    /// Goes through the rows at and behind `row`.
+    pub fn walk_from(&self, row: &Row) -> Result<Walk<'_>> {
+        let first = self.find(row)?.first;
+        let (end, shared) = first.map_or((self.bytes.len(), 0), |first| (first.range.start, first.shared));
+        let rows = Rows { bytes: &self.bytes, end };
+        Ok(Walk { rows, name: row.name[..shared].to_vec(), known: Known::default() })
     }
 
     /// Sets or removes a row.
     pub fn edit(&mut self, row: &Row, known: Option<&Known>) -> Result<Edited> {
-        let mut walk = self.walk();
-        let mut before: Vec<u8> = Vec::new();
-        let mut found = None;
-        // The bytes to replace, and the row behind them, whose shared part changes.
-        let mut range = self.bytes.len()..self.bytes.len();
-        let mut behind = None;
-        loop {
-            before.clear();
-            before.extend_from_slice(&walk.name);
-            if !walk.step()? {
-                break;
+        let Place { first, mut behind, is_it, shared, shared_behind } = self.find(row)?;
+        // The row behind the one that is edited, and the bytes of the name that it shares.
+        let (found, next, next_shared) = match first {
+            Some(it) if is_it => {
+                let next = behind.next()?;
+                let next_shared = next.as_ref().map_or(0, |next| next.shared);
+                (Some(it), next, next_shared)
             }
-            let order = walk.order(row);
-            if order == Ordering::Less {
-                continue;
-            }
-            range = walk.row.clone();
-            if order == Ordering::Equal {
-                found = Some(walk.current()?.1);
-                if !walk.step()? {
-                    break;
-                }
-                range.end = walk.row.end;
-            }
-            behind = Some((walk.name.clone(), walk.version, walk.packed.clone()));
-            break;
+            first => (None, first, shared_behind),
+        };
+        let mut edited = Edited { found: None, sibling: None, sees_behind: next.is_some() };
+        if let Some(found) = &found {
+            edited.found = Some(Known::unpack(row.version.0, found.packed)?);
         }
-        let mut patch = Vec::new();
-        let mut last: &[u8] = &before;
+        if let Some(next) = &next
+            && next_shared == row.name.len()
+            && next.shared + next.rest.len() == next_shared
+        {
+            let known = Known::unpack(next.version, next.packed)?;
+            edited.sibling = Some((Row::new(row.name.clone(), next.version), known));
+        }
+        let start = found.as_ref().or(next.as_ref()).map_or(self.bytes.len(), |first| first.range.start);
+        let mut range = start..found.as_ref().map_or(start, |found| found.range.end);
+        let mut patch = Vec::with_capacity(256);
         if let Some(known) = known {
-            encode(&mut patch, last, &row.name, row.version.0, &known.pack());
-            last = &row.name;
+            encode(&mut patch, shared, [&row.name[shared..], &[]], row.version.0, &known.pack());
         }
-        let (sees_behind, mut sibling) = (behind.is_some(), None);
-        if let Some((name, version, packed)) = behind {
-            let packed = &self.bytes[packed];
-            encode(&mut patch, last, &name, version, packed);
-            if name == row.name {
-                sibling = Some((Row::new(name, version), Known::unpack(version, packed)?));
+        // What the row behind shares with the one before it has changed.
+        if let Some(next) = next {
+            let shared = if known.is_some() { next_shared } else { shared.min(next_shared) };
+            if shared != next.shared {
+                let gained = row.name.get(shared..next.shared).unwrap_or_default();
+                let lost = shared.saturating_sub(next.shared);
+                encode(&mut patch, shared, [gained, &next.rest[lost..]], next.version, next.packed);
+                range.end = next.range.end;
             }
         }
+        self.replace(range, &patch);
+        Ok(edited)
+    }
+
+    /// Puts other bytes in the place of some.
+    fn replace(&mut self, range: Range<usize>, patch: &[u8]) {
         if self.bytes.capacity() == 0 {
             self.bytes.reserve_exact(ROOM_BYTES);
         }
-        self.bytes.splice(range, patch);
-        Ok(Edited { found, sibling, sees_behind })
+        let (old, end) = (self.bytes.len(), range.start + patch.len());
+        let new = old - range.len() + patch.len();
+        self.bytes.resize(old.max(new), 0);
+        self.bytes.copy_within(range.end..old, end);
+        self.bytes.truncate(new);
+        self.bytes[range.start..end].copy_from_slice(patch);
     }
 
     /// Cuts a leaf that is too large in two; the second half and its first row.
@@ -216,20 +270,20 @@ impl Leaf {
             return Ok(None);
         }
         let mut walk = self.walk();
-        while walk.step()? {
-            let cut = walk.row.clone();
+        while let Some(row) = walk.step()? {
+            let cut = row.range;
             let is_first = cut.start == 0;
             let is_last = cut.end == self.bytes.len();
             // Behind the middle, or a row that is large by itself: it gets a leaf of its own.
             if !is_first && (cut.end > self.bytes.len() / 2 || is_last) {
-                let mut right = Vec::new();
-                encode(&mut right, &[], &walk.name, walk.version, &self.bytes[walk.packed.clone()]);
+                let mut right = Vec::with_capacity(ROOM_BYTES);
+                encode(&mut right, 0, [&walk.name, &[]], row.version, row.packed);
                 right.extend_from_slice(&self.bytes[cut.end..]);
-                let row = Row::new(walk.name.clone(), walk.version);
+                let first = Row::new(walk.name, row.version);
                 self.bytes.truncate(cut.start);
                 // A row that is large by itself had more room than a leaf has.
                 self.bytes.shrink_to(ROOM_BYTES);
-                return Ok(Some((row, Self::from_bytes(&right))));
+                return Ok(Some((first, Self { bytes: right })));
             }
         }
         Ok(None)
@@ -238,12 +292,12 @@ impl Leaf {
     /// Takes over the rows of the leaf behind this one.
     pub fn absorb(&mut self, right: &Leaf) -> Result<()> {
         let mut walk = self.walk();
-        while walk.step()? {}
+        while walk.step()?.is_some() {}
         let last = walk.name;
-        let mut behind = right.walk();
-        if behind.step()? {
-            encode(&mut self.bytes, &last, &behind.name, behind.version, &right.bytes[behind.packed.clone()]);
-            self.bytes.extend_from_slice(&right.bytes[behind.end..]);
+        if let Some(first) = right.rows().next()? {
+            let shared = common(&last, first.rest);
+            encode(&mut self.bytes, shared, [&first.rest[shared..], &[]], first.version, first.packed);
+            self.bytes.extend_from_slice(&right.bytes[first.range.end..]);
         }
         Ok(())
     }

@@ -98,7 +98,7 @@ impl Index {
         let before = self.leaves.range(..=row).next_back();
         let behind = self.leaves.range((Excluded(row), Unbounded));
         for (_, leaf) in before.into_iter().chain(behind) {
-            if let Some(found) = leaf.seek(row)? {
+            if let Some(found) = leaf.walk_from(row)?.next()? {
                 return Ok(Some(found));
             }
         }
@@ -110,9 +110,9 @@ impl Index {
         let before = self.leaves.range(..=row).next_back();
         let behind = self.leaves.range((Excluded(row), Unbounded));
         for (_, leaf) in before.into_iter().chain(behind) {
-            let mut walk = leaf.walk();
+            let mut walk = leaf.walk_from(row)?;
             while let Some((found, known)) = walk.next()? {
-                if found >= *row && !see(found, known) {
+                if !see(found, known) {
                     return Ok(());
                 }
             }
@@ -125,7 +125,7 @@ impl Index {
         for leaf in self.leaves.values() {
             let mut walk = leaf.walk();
             while let Some((name, known)) = walk.next_value()? {
-                see(name, &known)?;
+                see(name, known)?;
             }
         }
         Ok(())
@@ -145,7 +145,7 @@ impl Index {
             if after.is_some_and(|after| last > *after) {
                 // Leaves were joined since: what was taken already is left out.
                 let mut rest = Leaf::default();
-                let mut walk = leaf.walk();
+                let mut walk = leaf.walk_from(&from)?;
                 while let Some((row, known)) = walk.next()? {
                     if row > from {
                         rest.edit(&row, Some(&known))?;

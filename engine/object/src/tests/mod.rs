@@ -4,6 +4,7 @@ mod basics;
 mod crash;
 mod faults;
 mod model;
+mod restart;
 mod space;
 mod thin;
 

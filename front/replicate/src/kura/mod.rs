@@ -24,7 +24,7 @@ pub use serve::{Service, serve_stream};
 
 use crate::attributes;
 use crate::error::{Error, Failure, Result};
-use crate::marker::{Marker, hold};
+use crate::marker::{Held, Marker, hold};
 use crate::run::{CONTENTS, Carrier, Carry, Facts, Options, Source, Verified, compare, lock};
 use crate::target::{Target, is_this_machine};
 use crate::tree::{Catalogue, Kind, Need, join, open_directory};
@@ -34,7 +34,6 @@ use link::{Far, Link};
 use message::{Hold, Reply, Request, VERSION, Welcome};
 use sink::Sink;
 use std::collections::HashMap;
-use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -55,7 +54,7 @@ pub(crate) struct Kura {
     /// For what is not a worker's.
     control: Mutex<Option<Link>>,
     /// The target is taken for a run; of one that is a directory here, by this.
-    held: OnceLock<Option<File>>,
+    held: OnceLock<Option<Held>>,
 }
 
 impl Kura {

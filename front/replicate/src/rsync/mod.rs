@@ -10,7 +10,7 @@ mod look;
 mod process;
 
 use crate::error::{Error, Failure, Result};
-use crate::marker::{Marker, State, hold};
+use crate::marker::{Held, Marker, State, hold};
 use crate::run::{Carrier, Carry, Facts, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
 use crate::tree::{Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, join, scan, split};
@@ -20,7 +20,6 @@ use process::{Done, Process};
 use rustix::fs::{Mode, OFlags, syncfs};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -42,7 +41,7 @@ pub(crate) struct Rsync {
     in_place: bool,
     /// Directories of the target that are copies of their own.
     copies: OnceLock<Vec<Vec<u8>>>,
-    held: OnceLock<Option<File>>,
+    held: OnceLock<Option<Held>>,
     /// The target had nothing.
     was_empty: OnceLock<bool>,
     /// How long a process took that carried next to nothing, in seconds; none where it goes nowhere.

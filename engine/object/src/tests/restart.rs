@@ -1,0 +1,104 @@
+//! What a start costs: segments are read beside each other, and checkpoints leave no more to replay than they say.
+
+use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, open, options, put, rig};
+use crate::ahead::READS;
+use crate::*;
+use kura_sim::{DiskSpec, Sim, SimDisk, Ssd, SsdSpec};
+
+const COUNT: usize = 250_000;
+
+/// Opens the store: it, and how many requests the device had at a time, and for how many segments it took how long.
+fn reopen(sim: &Sim, disk: &SimDisk) -> (Store, usize, f64) {
+    sim.crash();
+    disk.reset_counters();
+    let start = sim.now();
+    let store = sim.block_on(Store::open(disk.open(), sim.runtime(), options())).unwrap();
+    let counters = disk.counters();
+    let segments = counters.read_bytes as f64 / f64::from(SEGMENT_BYTES);
+    let us_a_segment = sim.now().saturating_sub(start).as_secs_f64() * 1e6 / segments;
+    assert_sound(&store);
+    (store, counters.queue_max, us_a_segment)
+}
+
+#[test]
+fn segments_are_read_beside_each_other() {
+    let (sim, disk) = rig(1, 64 << 20);
+    let store = open(&sim, &disk);
+    // Long names fill the index, and content the log.
+    let key = |at: u64| bytes(at + 1, 1000);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        for at in 0..2000 {
+            store.put(bucket, &key(at), put(&bytes(at, 3000))).await.unwrap();
+        }
+    });
+    // One after another, each takes 180 us and more: 80 us to find the segment, 100 us to read it.
+    for what in ["log", "index"] {
+        let (store, queue_max, us_a_segment) = reopen(&sim, &disk);
+        assert!((2..=READS + 1).contains(&queue_max), "{queue_max} reads at a time of the {what}");
+        assert!(us_a_segment < 130.0, "{us_a_segment} us a segment of the {what}");
+        sim.block_on(async {
+            let bucket = bucket(&store).await;
+            for at in (0..2000).step_by(97) {
+                let mut reader = store.read(bucket, &key(at), Which::Latest).await.unwrap();
+                assert_eq!(*reader.rest().await.unwrap().contiguous(), bytes(at, 3000));
+            }
+            store.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn however_fast_users_are_a_checkpoint_leaves_a_bounded_part_to_replay() {
+    // A flush takes as long as users need for as many records as make a checkpoint due.
+    let sim = Sim::new(2);
+    let slow = Ssd::new(SsdSpec { flush_latency_ns: 200_000_000, ..SsdSpec::nvme() });
+    let disk = sim.disk("disk", DiskSpec::new(256 << 20, slow));
+    sim.block_on(Store::format(&*disk.open(), Format { id: [7; 16], segment_bytes: None })).unwrap();
+    let store = open(&sim, &disk);
+    // What a crash would leave to replay.
+    let tail = || {
+        let state = store.inner.state.borrow();
+        state.log.next_revision - state.root.start.revision
+    };
+    let (mut longest, mut waited) = (0, false);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        for first in (0..COUNT).step_by(500) {
+            let mut batch = Batch::new();
+            for at in first..first + 500 {
+                batch.put(bucket, format!("{:08x}", at.wrapping_mul(0x9e37_79b9) as u32).as_bytes(), put(b"content"));
+            }
+            batch.durability(Durability::Memory);
+            store.commit(batch).await.unwrap();
+            longest = longest.max(tail());
+            waited |= store.inner.state.borrow().outruns_checkpoint();
+        }
+        store.flush().await.unwrap();
+    });
+    assert!(waited, "users outran the checkpoint");
+    assert!((100_000..160_000).contains(&longest), "a crash would have left {longest} records to replay");
+    let (store, ..) = reopen(&sim, &disk);
+    let replayed = store.counters().replayed_records;
+    assert!((1..=longest).contains(&replayed), "{replayed} records were replayed");
+    assert_eq!(store.usage().versions, COUNT as u64 + 1);
+}
+
+#[test]
+fn a_start_that_replays_much_is_followed_by_a_checkpoint() {
+    let (sim, disk) = rig(3, 256 << 20);
+    let mut store = open(&sim, &disk);
+    // Too little each time for a checkpoint, and too much together.
+    for round in 0..3_u64 {
+        sim.block_on(async {
+            let bucket = bucket(&store).await;
+            for at in 0..4000_u64 {
+                store.put(bucket, format!("{at}").as_bytes(), put(&bytes(round, 7000))).await.unwrap();
+            }
+        });
+        let checkpoints = store.counters().checkpoints;
+        assert_eq!(checkpoints > 0, round == 2, "{checkpoints} checkpoints in round {round}");
+        store = reopen(&sim, &disk).0;
+    }
+    assert!(store.counters().replayed_bytes < 64 << 20);
+}
