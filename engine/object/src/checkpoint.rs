@@ -71,7 +71,6 @@ impl Inner {
     /// Writes the index out and lets the log before it go. Users go on meanwhile, but not so far that a restart would
     /// take long.
     pub async fn checkpoint(&self) -> Result<()> {
-        self.state.borrow_mut().in_checkpoint = true;
         let result = self.write_checkpoint().await;
         self.state.borrow_mut().in_checkpoint = false;
         self.progress.notify_waiters();
@@ -85,6 +84,8 @@ impl Inner {
         let (start, number, taken_back, replaced) = {
             let state = &mut *self.state.borrow_mut();
             let start = state.log.start();
+            // Only from here on: while it cannot begin, users must be told why instead of waiting for it.
+            state.in_checkpoint = true;
             let log = &mut state.log;
             let bytes = std::mem::replace(&mut log.bytes_since_checkpoint, 0);
             let revision = std::mem::replace(&mut log.checkpoint_revision, start.revision);

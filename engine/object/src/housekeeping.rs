@@ -54,7 +54,8 @@ impl Inner {
 
     fn is_due(&self) -> bool {
         let state = self.state.borrow();
-        let checkpoint = state.is_long();
+        // One that found no room finds none before something has changed.
+        let checkpoint = state.is_long() && state.log.last_sequence() >= self.full_until.get();
         // After a round in vain there is nothing to gain before something has changed.
         let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
         state.closing || checkpoint || state.space.wants_promise() || (state.is_low() && is_worth_it)
@@ -111,8 +112,10 @@ impl Inner {
                 }
             }
             match result {
-                Ok(()) => {}
-                Err(error) if error.kind() == Kind::Full => {}
+                Ok(()) => self.full_until.set(0),
+                Err(error) if error.kind() == Kind::Full => {
+                    self.full_until.set(self.state.borrow().log.last_sequence() + policy::VAIN_ENTRIES);
+                }
                 Err(error) => {
                     tracing::error!(%error, "the object store stops: it cannot look after itself");
                     self.fail(error);

@@ -105,6 +105,7 @@ impl Store {
             housekeeping: Notify::new(),
             rounds: Cell::new(0),
             vain_until: Cell::new(0),
+            full_until: Cell::new(0),
             in_round: Cell::new(false),
             wanted: Cell::new(false),
             counters: Cell::default(),

@@ -107,6 +107,8 @@ pub(crate) struct Inner {
     /// Rounds of housekeeping that ended, the entry before which another one is in vain, and whether one is under way.
     pub rounds: Cell<u64>,
     pub vain_until: Cell<u64>,
+    /// Up to which entry a checkpoint that found no room is not tried again unasked.
+    pub full_until: Cell<u64>,
     pub in_round: Cell<bool>,
     /// Somebody waits for room.
     pub wanted: Cell<bool>,
