@@ -35,23 +35,24 @@ fn seeds(share: u64) -> std::ops::Range<u64> {
     first..first + (number("KURA_SEEDS").unwrap_or(300) / share).max(1)
 }
 
-/// Faults that one disk of a mirror may have without anything being lost.
-fn survivable() -> Vec<FaultKind> {
-    FaultKind::all().into_iter().filter(|kind| !matches!(kind, FaultKind::Full { .. })).collect()
+/// Plans in which the power goes within so many operations, and no disk is faulty; of the faults there are, those that one
+/// disk of a mirror may have without anything being lost.
+fn power_cuts(world: &World, crash_within_ops: u64) -> PlanShape {
+    PlanShape {
+        disks: world.disk_names(),
+        faulty_disks: 0,
+        faults_per_disk: 0,
+        kinds: FaultKind::all().into_iter().filter(|kind| !matches!(kind, FaultKind::Full { .. })).collect(),
+        within_ops: 400,
+        crash_within_ops,
+    }
 }
 
 /// Runs a seed: three incarnations, each with random work, a power cut, and perhaps faults on one disk; then everything
 /// is read back and checked. Returns what the seed came to.
 fn run(seed: u64, faults: bool) -> (u64, Duration) {
     let mut world = World::new(seed);
-    let shape = PlanShape {
-        disks: world.disk_names(),
-        faulty_disks: usize::from(faults),
-        faults_per_disk: 3,
-        kinds: survivable(),
-        within_ops: 400,
-        crash_within_ops: 1500,
-    };
+    let shape = PlanShape { faulty_disks: usize::from(faults), faults_per_disk: 3, ..power_cuts(&world, 1500) };
     let mut plan = FaultPlan::random(&mut world.rng, &shape);
     for _ in 0..3 {
         // Shown when the seed fails.
@@ -87,14 +88,7 @@ fn nothing_is_lost_or_wrong_with_one_faulty_disk() {
 fn after_a_rebuild_another_disk_may_die() {
     for seed in seeds(2) {
         let mut world = World::new(seed);
-        let shape = PlanShape {
-            disks: world.disk_names(),
-            faulty_disks: 0,
-            faults_per_disk: 0,
-            kinds: survivable(),
-            within_ops: 400,
-            crash_within_ops: 2500,
-        };
+        let shape = power_cuts(&world, 2500);
         let quiet = FaultPlan::random(&mut world.rng, &shape);
         world.sim.set_plan(&quiet);
         world.incarnation(20);
@@ -116,14 +110,7 @@ fn a_start_without_disks_has_everything_or_changes_nothing() {
     let seeds = seeds(2);
     for seed in seeds.clone() {
         let mut world = World::new(seed);
-        let shape = PlanShape {
-            disks: world.disk_names(),
-            faulty_disks: 0,
-            faults_per_disk: 0,
-            kinds: survivable(),
-            within_ops: 400,
-            crash_within_ops: 1500,
-        };
+        let shape = power_cuts(&world, 1500);
         for _ in 0..2 {
             let plan = FaultPlan::random(&mut world.rng, &shape);
             println!("seed {seed} at {:?}:\n{plan}", world.sim.now());
