@@ -126,7 +126,12 @@ impl Label {
         for _ in 0..count {
             let uuid = reader.array()?;
             let class = if reader.u8()? == 0 { Class::Fast } else { Class::Slow };
-            let (journal, gone, _) = (reader.u8()?.checked_sub(1), reader.u8()? != 0, reader.u8()?);
+            let (journal, gone, zero) = (reader.u8()?.checked_sub(1), reader.u8()? != 0, reader.u8()?);
+            if zero != 0 {
+                return Err(Error::invalid(
+                    "the disk's label says of a member what this kura does not know: use the kura that wrote it",
+                ));
+            }
             members.push(LabelMember { uuid, class, journal, gone, extents: reader.u32()? });
         }
         if usize::from(id.0) >= members.len() {

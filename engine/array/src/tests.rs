@@ -155,6 +155,19 @@ fn labels_come_back_and_the_newer_good_one_counts() {
         assert_eq!(read_label(&*device).await.unwrap(), Some(label.clone()));
         device.write(0, Buf::copy_of(&[9; 4096]).into(), true).await.unwrap();
         assert_eq!(read_label(&*device).await.unwrap().map(|label| label.generation), Some(1));
+        // What a later kura says of a member: the byte that is zero, in the newest copy, with the checksum of it.
+        label.generation = 4;
+        write_label(&*device, &label).await.unwrap();
+        for slot in [0, 4096] {
+            let mut bytes = device.read(slot, 4096).await.unwrap().contiguous().to_vec();
+            bytes[96 + 16 + 3] = 2;
+            bytes[8..12].fill(0);
+            let crc = crc32c::crc32c(&bytes);
+            bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+            device.write(slot, Buf::copy_of(&bytes).into(), true).await.unwrap();
+        }
+        let refused = read_label(&*device).await.unwrap_err();
+        assert!(refused.to_string().contains("use the kura that wrote it"), "{refused}");
     });
 }
 
