@@ -109,6 +109,11 @@ impl Inner {
             waiting.left = 0..0;
             return None;
         };
+        // What is on its way to another controller takes nothing along to there: its new owner decides anew.
+        if waiting.decided.to == Class::Fast && volume.kept_cold.get() > 0 {
+            waiting.left = 0..0;
+            return None;
+        }
         let extents = volume.map.borrow().len() as u32;
         waiting.left.end = waiting.left.end.min(extents).max(waiting.left.start);
         for index in waiting.left.by_ref() {
