@@ -10,7 +10,7 @@ use crate::array::{Array, Failure};
 use crate::layout::Place;
 use crate::page::PageOwner;
 use crate::queue::Urgency;
-use kura_block::{BLOCK_BYTES, Buf, Reader, Writer};
+use kura_block::{BLOCK_BYTES, Buf, Reader, Writer, is_sealed};
 
 const MAGIC: u32 = 0x5046_754b; // "KuFP"
 const CRC_AT: usize = 4;
@@ -85,17 +85,16 @@ impl FastPage {
         let PageOwner { volume, index, born } = self.owner;
         out.u32(MAGIC).u32(0).u64(volume).u64(born).u32(index).u32(blocks as u32).u64(self.sequence);
         out.bytes(&self.valid.0).bytes(&self.stale.0).pad_to(BLOCK_BYTES);
-        out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
+        out.seal(CRC_AT);
         Buf::copy_of(out.as_slice())
     }
 
     fn decode(bytes: &[u8], owner: PageOwner, blocks: usize) -> Option<Self> {
-        let mut zeroed = bytes.to_vec();
-        zeroed.get_mut(CRC_AT..CRC_AT + 4)?.fill(0);
         let mut reader = Reader::new(bytes);
-        if reader.u32().ok()? != MAGIC || reader.u32().ok()? != crc32c::crc32c(&zeroed) {
+        if reader.u32().ok()? != MAGIC || !is_sealed(bytes, CRC_AT) {
             return None;
         }
+        reader.u32().ok()?;
         let (volume, born, index) = (reader.u64().ok()?, reader.u64().ok()?, reader.u32().ok()?);
         if (PageOwner { volume, index, born }) != owner || reader.u32().ok()? as usize != blocks {
             return None;

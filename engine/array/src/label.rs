@@ -10,7 +10,7 @@
 //! Two copies, at 0 and 4096; the generation says which one is written next and which one counts.
 
 use crate::plan::{JOURNALS_AT, Plan};
-use kura_block::{BLOCK_BYTES, Block, Buf, DeviceId, Error, Reader, Result, Writer};
+use kura_block::{BLOCK_BYTES, Block, Buf, DeviceId, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: [u8; 8] = *b"kura-dsk";
 const VERSION: u32 = 4;
@@ -100,17 +100,16 @@ impl Label {
             out.bytes(&member.uuid).u8(class).u8(journal).u8(u8::from(member.gone)).u8(0).u32(member.extents);
         }
         out.pad_to(BLOCK_BYTES);
-        out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
+        out.seal(CRC_AT);
         Ok(Buf::copy_of(out.as_slice()))
     }
 
     fn decode(block: &[u8]) -> Result<Option<Self>> {
-        let mut zeroed = block.to_vec();
-        zeroed[CRC_AT..CRC_AT + 4].fill(0);
         let mut reader = Reader::new(block);
-        if reader.array()? != MAGIC || reader.u32()? != crc32c::crc32c(&zeroed) {
+        if reader.array()? != MAGIC || !is_sealed(block, CRC_AT) {
             return Ok(None);
         }
+        reader.u32()?;
         let version = reader.u32()?;
         if version != VERSION {
             return Err(Error::invalid(format!(

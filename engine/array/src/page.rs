@@ -6,7 +6,7 @@
 //!     a bit for each block: its place counts in the parity of its row; zeroes to the end
 //! ```
 
-use kura_block::{BLOCK_BYTES, Buf, Checksum, Reader, Writer};
+use kura_block::{BLOCK_BYTES, Buf, Checksum, Reader, Writer, is_sealed};
 
 const MAGIC: u32 = 0x4350_754b; // "KuPC"
 const CRC_AT: usize = 4;
@@ -99,18 +99,17 @@ impl Page {
             out.u32(*checksum);
         }
         out.bytes(&self.in_parity).pad_to(BLOCK_BYTES);
-        out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
+        out.seal(CRC_AT);
         Buf::copy_of(out.as_slice())
     }
 
     /// Reads a page; `None` where there is none of this owner (never written, torn, an earlier owner's).
     pub(crate) fn decode(bytes: &[u8], owner: PageOwner, blocks: usize) -> Option<Self> {
-        let mut zeroed = bytes.to_vec();
-        zeroed.get_mut(CRC_AT..CRC_AT + 4)?.fill(0);
         let mut reader = Reader::new(bytes);
-        if reader.u32().ok()? != MAGIC || reader.u32().ok()? != crc32c::crc32c(&zeroed) {
+        if reader.u32().ok()? != MAGIC || !is_sealed(bytes, CRC_AT) {
             return None;
         }
+        reader.u32().ok()?;
         let (volume, born, index) = (reader.u64().ok()?, reader.u64().ok()?, reader.u32().ok()?);
         if (PageOwner { volume, index, born }) != owner || reader.u32().ok()? as usize != blocks {
             return None;

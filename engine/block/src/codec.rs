@@ -67,6 +67,11 @@ impl Writer {
         self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
 
+    /// Makes the four bytes at `at`, zero until now, the CRC-32C of all bytes so far: [`is_sealed`] says whether they hold.
+    pub fn seal(&mut self, at: usize) {
+        self.patch_u32(at, crc_without(&self.bytes, at));
+    }
+
     /// Appends zero bytes up to the next multiple of `align`.
     pub fn pad_to(&mut self, align: usize) -> &mut Self {
         self.bytes.resize(self.bytes.len().next_multiple_of(align), 0);
@@ -92,6 +97,17 @@ impl Writer {
     pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
+}
+
+/// The CRC-32C of bytes that have four zeroes at `at`.
+fn crc_without(bytes: &[u8], at: usize) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&bytes[..at]), &[0; 4]), &bytes[at + 4..])
+}
+
+/// True when `bytes` agree with the checksum that [`Writer::seal`] left at `at`.
+pub fn is_sealed(bytes: &[u8], at: usize) -> bool {
+    let stored = bytes.get(at..).and_then(|stored| Reader::new(stored).u32().ok());
+    stored.is_some_and(|stored| stored == crc_without(bytes, at))
 }
 
 impl<'a> Reader<'a> {
@@ -123,5 +139,27 @@ impl<'a> Reader<'a> {
     /// True when all bytes are taken.
     pub fn is_done(&self) -> bool {
         self.bytes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seal_breaks_with_every_bit() {
+        let mut out = Writer::new();
+        out.u32(0x1234).u32(0).u64(9).pad_to(32).seal(4);
+        let mut bytes = out.finish();
+        assert!(is_sealed(&bytes, 4));
+        let mut zeroed = bytes.clone();
+        zeroed[4..8].fill(0);
+        assert_eq!(bytes[4..8], crc32c::crc32c(&zeroed).to_le_bytes());
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_sealed(&bytes, 4), "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert!((0..8).all(|len| !is_sealed(&bytes[..len], 4)), "there is no room for a seal");
     }
 }

@@ -23,7 +23,7 @@ mod shared;
 
 pub use buf::{Buf, BufMut, PAGE_BYTES};
 pub use checksum::Checksum;
-pub use codec::{Reader, Writer};
+pub use codec::{Reader, Writer, is_sealed};
 pub use device::{Block, Geometry, Run, RunKind};
 pub use error::{Error, Kind, Result};
 pub use rope::Bufs;

@@ -10,7 +10,7 @@
 //! ```
 
 use crate::Lsn;
-use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Reader, Result, Writer};
+use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: u32 = 0x454a_754b; // "KuJE"
 const CRC_AT: usize = 4;
@@ -86,7 +86,7 @@ impl Group {
         header.u32(self.count).u32(header_bytes as u32).u32(self.data.len() as u32).u32(stamp.live_copies);
         header.u64(stamp.durable_sequence);
         header.bytes(self.records.as_slice()).pad_to(BLOCK_BYTES);
-        header.patch_u32(CRC_AT, crc32c::crc32c(header.as_slice()));
+        header.seal(CRC_AT);
         let mut entry = Bufs::from(Buf::copy_of(header.as_slice()));
         entry.append(self.data.clone());
         entry
@@ -153,10 +153,7 @@ impl Head {
 
     /// True when `header`, all of the entry's header, agrees with its checksum: what it says can be believed.
     pub fn holds(header: &[u8]) -> bool {
-        let mut zeroed = header.to_vec();
-        zeroed[CRC_AT..CRC_AT + 4].fill(0);
-        let stored = Reader::new(&header[CRC_AT..]).u32();
-        stored.is_ok_and(|stored| stored == crc32c::crc32c(&zeroed))
+        is_sealed(header, CRC_AT)
     }
 
     /// Verifies the whole entry and takes it apart; an error says what does not hold.

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::Lsn;
-use kura_block::{BLOCK_BYTES, Buf, Error, Reader, Result, Writer};
+use kura_block::{BLOCK_BYTES, Buf, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: u32 = 0x524a_754b; // "KuJR"
 const VERSION: u32 = 2;
@@ -118,19 +118,18 @@ impl Root {
             .u64(self.settled.0)
             .u64(self.told_sequence)
             .pad_to(BLOCK_BYTES);
-        out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
+        out.seal(CRC_AT);
         Buf::copy_of(out.as_slice())
     }
 
     /// Reads a root; `None` where there is none (never written, torn, of another journal), an error for one that a
     /// newer kura wrote.
     pub fn decode(block: &[u8], identity: Identity) -> Result<Option<Self>> {
-        let mut zeroed = block.to_vec();
-        zeroed[CRC_AT..CRC_AT + 4].fill(0);
         let mut reader = Reader::new(block);
-        if reader.u32()? != MAGIC || reader.u32()? != crc32c::crc32c(&zeroed) {
+        if reader.u32()? != MAGIC || !is_sealed(block, CRC_AT) {
             return Ok(None);
         }
+        reader.u32()?;
         let version = reader.u32()?;
         if version != VERSION {
             return Err(Error::invalid(format!(

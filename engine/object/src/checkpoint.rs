@@ -16,10 +16,11 @@ use crate::object::Row;
 use crate::root::{CheckpointRef, Root};
 use crate::space::Use;
 use crate::store::Inner;
-use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Reader, Result, Writer};
+use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Reader, Result, Writer, is_sealed};
 use std::time::Duration;
 
 const MAGIC: u32 = 0x496f_754b; // "KuoI"
+const CRC_AT: usize = 4;
 const HEAD_BYTES: usize = 64;
 const LEAF_HEAD_BYTES: usize = 8;
 
@@ -49,20 +50,17 @@ impl Head {
         let mut out = Writer::with_room(HEAD_BYTES);
         out.u32(MAGIC).u32(0).u64(self.store).u64(self.number).u32(self.next_segment).u32(self.used_bytes);
         out.pad_to(HEAD_BYTES);
-        out.patch_u32(4, crc32c::crc32c(out.as_slice()));
+        out.seal(CRC_AT);
         out.finish()
     }
 
     fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut reader = Reader::new(bytes);
-        let (magic, crc) = (reader.u32()?, reader.u32()?);
-        let mut zeroed = bytes.get(..HEAD_BYTES).unwrap_or_default().to_vec();
-        if zeroed.len() == HEAD_BYTES {
-            zeroed[4..8].fill(0);
-        }
-        if magic != MAGIC || crc != crc32c::crc32c(&zeroed) {
+        let head = bytes.get(..HEAD_BYTES).unwrap_or_default();
+        let mut reader = Reader::new(head);
+        if reader.u32()? != MAGIC || !is_sealed(head, CRC_AT) {
             return Err(Error::corrupt("a segment of the index fails its checksum"));
         }
+        reader.u32()?;
         Ok(Self { store: reader.u64()?, number: reader.u64()?, next_segment: reader.u32()?, used_bytes: reader.u32()? })
     }
 }

@@ -10,9 +10,10 @@
 //! ```
 
 use crate::record::Record;
-use kura_block::{BLOCK_BYTES, BufMut, Error, Reader, Result, Writer};
+use kura_block::{BLOCK_BYTES, BufMut, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: u32 = 0x456f_754b; // "KuoE"
+const CRC_AT: usize = 4;
 /// Bytes of an entry before its first record.
 pub(crate) const HEAD_BYTES: usize = 64;
 
@@ -35,19 +36,18 @@ impl Head {
         head.u32(MAGIC).u32(0).u64(self.store).u64(self.opening).u64(self.sequence);
         head.u64(self.first_revision).u64(self.durable_sequence);
         head.u32(self.entry_bytes).u32(self.records).u32(self.next_segment).u32(self.used_bytes);
-        head.patch_u32(4, crc32c::crc32c(head.as_slice()));
+        head.seal(CRC_AT);
         out[..HEAD_BYTES].copy_from_slice(head.as_slice());
     }
 
     /// The head that `bytes` begin with; `None` where no entry begins.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let mut zeroed: [u8; HEAD_BYTES] = bytes.get(..HEAD_BYTES)?.try_into().ok()?;
+        let bytes = bytes.get(..HEAD_BYTES)?;
         let mut reader = Reader::new(bytes);
-        let (magic, crc) = (reader.u32().ok()?, reader.u32().ok()?);
-        zeroed[4..8].fill(0);
-        if magic != MAGIC || crc != crc32c::crc32c(&zeroed) {
+        if reader.u32().ok()? != MAGIC || !is_sealed(bytes, CRC_AT) {
             return None;
         }
+        reader.u32().ok()?;
         let mut fields = || -> Result<Self> {
             Ok(Self {
                 store: reader.u64()?,

@@ -12,7 +12,7 @@
 //! 108  inline limit u32
 //! ```
 
-use kura_block::{BLOCK_BYTES, Block, Buf, Error, Reader, Result, Writer};
+use kura_block::{BLOCK_BYTES, Block, Buf, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: [u8; 8] = *b"kura-obj";
 const VERSION: u32 = 1;
@@ -68,21 +68,16 @@ impl Root {
         out.u64(start.sequence).u64(start.revision).u32(start.segment).u32(start.offset).u32(start.next_segment);
         out.u32(self.inline_limit_bytes);
         out.pad_to(BLOCK_BYTES);
-        out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
+        out.seal(CRC_AT);
         Buf::copy_of(out.as_slice())
     }
 
     fn decode(block: &[u8]) -> Result<Option<Self>> {
         let mut reader = Reader::new(block);
-        if reader.array::<8>()? != MAGIC {
+        if reader.array::<8>()? != MAGIC || !is_sealed(block, CRC_AT) {
             return Ok(None);
         }
-        let crc = reader.u32()?;
-        let mut zeroed = block.to_vec();
-        zeroed[CRC_AT..CRC_AT + 4].fill(0);
-        if crc != crc32c::crc32c(&zeroed) {
-            return Ok(None);
-        }
+        reader.u32()?;
         let version = reader.u32()?;
         if version != VERSION {
             return Err(Error::invalid(format!(

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::hot::table::Owner;
-use kura_block::{BLOCK_BYTES, Buf, Reader, Writer};
+use kura_block::{BLOCK_BYTES, Buf, Reader, Writer, is_sealed};
 
 const MAGIC: u32 = 0x5048_754b; // "KuHP"
 const CRC_AT: usize = 4;
@@ -38,18 +38,17 @@ impl HotPage {
             Owner::encode(*slot, &mut out);
         }
         out.pad_to(BLOCK_BYTES);
-        out.patch_u32(CRC_AT, crc32c::crc32c(out.as_slice()));
+        out.seal(CRC_AT);
         Buf::copy_of(out.as_slice())
     }
 
     /// Reads a page; `None` where there is none of the extent born then.
     pub fn decode(bytes: &[u8], born: u64, slots: usize) -> Option<Self> {
-        let mut zeroed = bytes.to_vec();
-        zeroed.get_mut(CRC_AT..CRC_AT + 4)?.fill(0);
         let mut reader = Reader::new(bytes);
-        if reader.u32().ok()? != MAGIC || reader.u32().ok()? != crc32c::crc32c(&zeroed) {
+        if reader.u32().ok()? != MAGIC || !is_sealed(bytes, CRC_AT) {
             return None;
         }
+        reader.u32().ok()?;
         let (found, sequence) = (reader.u64().ok()?, reader.u64().ok()?);
         if found != born || reader.u32().ok()? as usize != slots || reader.u32().is_err() {
             return None;
