@@ -201,6 +201,8 @@ fn failover(jobs: &Jobs, name: &str, anyway: bool, common: &Common) -> Result<()
         }
         Origin::Bucket(_) => bail!("{name}: {BUCKETS}"),
         Origin::Tree(_) => {
+            // No run of ours is under way that would go on in it.
+            let _place = jobs.take(&jobs.folder(name), &job.target()?)?;
             let marker = kura_replicate::failover(&job, &options, anyway)?;
             jobs.write(name, &Job { failed_over: true, ..job })?;
             common.out().show(&marker, |marker| {

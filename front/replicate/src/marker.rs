@@ -3,7 +3,7 @@
 use crate::target::real;
 use crate::tree::MARKER;
 use rustix::fs::{FlockOperation, OFlags, flock, statfs};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -46,6 +46,9 @@ pub struct Marker {
     /// trusted. A run that goes over such a copy keeps the old one until it is done. Empty where nobody can say.
     #[serde(default)]
     pub boot: String,
+    /// Of a copy that was failed over to: it was not all of the source then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lacks: bool,
 }
 
 impl Marker {
@@ -148,6 +151,14 @@ pub const HELD: &str = "another run carries to it: wait for its end";
 /// A copy's directory, taken for a run.
 #[derive(Debug)]
 pub struct Held(File);
+
+impl Held {
+    /// Has processes that are started from now on hold it too: one that outlives this one keeps everybody else away for as long.
+    pub fn inherited(self) -> Result<Self> {
+        fcntl_setfd(&self.0, FdFlags::empty())?;
+        Ok(self)
+    }
+}
 
 impl Drop for Held {
     /// Lets go at once: a process that is just being started has the directory open for an instant, too.

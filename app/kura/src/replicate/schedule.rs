@@ -1,22 +1,43 @@
 //! Jobs by their schedule, in a server: those of its data directory, of trees, volumes and buckets.
 //!
-//! A run is a process of its own: whatever goes wrong in it harms no volume, and it ends when the server does.
+//! A run is a process of its own, with whatever it starts: whatever goes wrong in it harms no volume, and all of it ends when
+//! the server does.
 
 use crate::data::DataDir;
 use kura_admin::{ReplicationJob, Timestamp};
 use kura_replicate::{Jobs, Standing};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 use tokio::time::interval;
 
 /// How often schedules are looked at.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long a job that left nothing to tell is let alone, if its schedule does not say less.
+const AGAIN: Duration = Duration::from_mins(1);
 /// This program, even where its file was replaced by another version.
 const SELF: &str = "/proc/self/exe";
+
+/// A run under way.
+struct Run {
+    child: Child,
+    /// When the last one began that left something, as that says it.
+    before: Option<String>,
+}
+
+impl Run {
+    /// Ends it with all that it has started.
+    fn end(&mut self) {
+        // One that has ended by itself needs no end.
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
 
 /// The jobs of a data directory.
 #[derive(Clone)]
@@ -47,40 +68,55 @@ impl ReplicationJobs {
     /// Runs each job whenever its time has come, until the server stops: a run that is cut off goes on at its next.
     pub async fn carry_out(self, mut stopping: watch::Receiver<bool>) {
         let mut ticks = interval(LOOK);
-        let mut runs: BTreeMap<String, Child> = BTreeMap::new();
+        let mut runs: BTreeMap<String, Run> = BTreeMap::new();
         let mut told: BTreeMap<String, String> = BTreeMap::new();
+        let mut resting: BTreeMap<String, Instant> = BTreeMap::new();
         loop {
             tokio::select! {
                 _ = stopping.changed() => break,
                 _ = ticks.tick() => {}
             }
-            // An error says that it is nobody's child any more.
-            let ended: Vec<String> = runs
+            let ended: Vec<(String, String)> = runs
                 .iter_mut()
-                .filter_map(|(name, run)| (!matches!(run.try_wait(), Ok(None))).then(|| name.clone()))
+                .filter_map(|(name, run)| match run.child.try_wait() {
+                    Ok(None) => None,
+                    Ok(Some(status)) => Some((name.clone(), status.to_string())),
+                    // It is nobody's child any more.
+                    Err(error) => Some((name.clone(), error.to_string())),
+                })
                 .collect();
             let all = self.clone();
             // Looking reads files.
             let Ok(standings) = tokio::task::spawn_blocking(move || all.standings()).await else { continue };
-            for name in ended {
-                runs.remove(&name);
-                tell(&name, &standings, &mut told);
+            for (name, how) in ended {
+                let Some(run) = runs.remove(&name) else { continue };
+                let Some(standing) = standings.iter().find(|standing| standing.name == name) else { continue };
+                if begun(standing) == run.before {
+                    resting.insert(
+                        name.clone(),
+                        Instant::now() + standing.job.every.map_or(AGAIN, |every| every.min(AGAIN)),
+                    );
+                    let cause =
+                        format!("its run ended with {how} and left nothing: `kura replicate run {name}` says why");
+                    warn(&name, None, cause, &mut told);
+                } else {
+                    tell(standing, &mut told);
+                }
             }
+            resting.retain(|_, until| *until > Instant::now());
             for standing in standings.iter().filter(|standing| standing.is_due(SystemTime::now())) {
                 let name = &standing.name;
-                if !runs.contains_key(name) {
-                    match self.begin(name) {
-                        Ok(run) => drop(runs.insert(name.clone(), run)),
-                        Err(error) => tracing::warn!(job = name, %error, "a job could not be begun"),
-                    }
+                if runs.contains_key(name) || resting.contains_key(name) {
+                    continue;
+                }
+                match self.begin(name) {
+                    Ok(child) => drop(runs.insert(name.clone(), Run { child, before: begun(standing) })),
+                    Err(error) => warn(name, None, format!("it could not be begun: {error}"), &mut told),
                 }
             }
             *self.running() = runs.keys().cloned().collect();
         }
-        for run in runs.values_mut() {
-            // One that has ended by itself needs no end.
-            let _ = run.kill().and_then(|()| run.wait());
-        }
+        runs.values_mut().for_each(Run::end);
     }
 
     fn begin(&self, name: &str) -> std::io::Result<Child> {
@@ -88,7 +124,7 @@ impl ReplicationJobs {
         run.args(["replicate", "run", name, "--quiet", "--data"]).arg(&self.data);
         run.arg("--server").arg(self.data.join("admin.sock"));
         // What it has to say stands in what it leaves.
-        run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+        run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn()
     }
 
     /// As the wire has them.
@@ -115,17 +151,26 @@ impl ReplicationJobs {
     }
 }
 
-/// Tells how a run ended; what was told of the one before is not told again.
-fn tell(name: &str, standings: &[Standing], told: &mut BTreeMap<String, String>) {
-    let Some(last) = standings.iter().find(|standing| standing.name == name).and_then(|it| it.last.as_ref()) else {
-        return;
-    };
+/// When the last run began that left something, as that says it.
+fn begun(standing: &Standing) -> Option<String> {
+    standing.last.as_ref().map(|last| last.started_at.clone())
+}
+
+/// Tells how a run ended.
+fn tell(standing: &Standing, told: &mut BTreeMap<String, String>) {
+    let Some(last) = &standing.last else { return };
     let Some(cause) = last.causes.keys().next() else {
-        told.remove(name);
-        tracing::info!(job = name, seconds = last.seconds, sent_bytes = last.sent_bytes, "copied");
+        told.remove(&standing.name);
+        tracing::info!(job = standing.name, seconds = last.seconds, sent_bytes = last.sent_bytes, "copied");
         return;
     };
-    if told.insert(name.to_owned(), cause.clone()).is_none_or(|before| before != *cause) {
-        tracing::warn!(job = name, failed = last.failed, cause, "not copied");
+    warn(&standing.name, Some(last.failed), cause.clone(), told);
+}
+
+/// Warns of a run; what was told of the one before is not told again.
+fn warn(name: &str, failed: Option<u64>, cause: String, told: &mut BTreeMap<String, String>) {
+    if told.get(name) != Some(&cause) {
+        tracing::warn!(job = name, failed, cause, "not copied");
+        told.insert(name.to_owned(), cause);
     }
 }

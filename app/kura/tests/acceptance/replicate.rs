@@ -352,6 +352,9 @@ fn a_run_that_is_killed_goes_on_where_it_was() {
         cut.kill().expect("kill -9");
         cut.wait().expect("the killed run");
         assert_eq!(marker(&home.path("target"))["state"], "unfinished");
+        // As long as one of them is at work, nobody else is: it would put what it has over what a later run carried.
+        let again = home.kura(&[&["replicate", "run"], &args[..4]].concat()).output().expect("kura");
+        assert!(!(again.status.success() && is_at_work(&home)), "two runs are at work on one copy");
         // They give up a minute after nothing moves any more.
         eventually(Duration::from_mins(5), "rsync's processes end after their parent", || !is_at_work(&home));
         assert_eq!(run(&home, &args[..4])["is_complete"], true);

@@ -160,7 +160,7 @@ impl Kura {
         let changes = carry.changes;
         let mut larges: Vec<(usize, Large)> = Vec::new();
         for (item, job) in carry.plan.jobs.iter().enumerate() {
-            let Need::Contents { exists } = job.need(changes) else { continue };
+            let Need::Contents { exists, .. } = job.need(changes) else { continue };
             let entry = job.entry(changes);
             if entry.kind == Kind::File && entry.size_bytes > SMALL {
                 larges.push((item, Large::new(*job, job.path(changes), exists && self.options.in_place)));

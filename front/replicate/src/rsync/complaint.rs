@@ -4,6 +4,9 @@ use crate::error::{FULL, Failure};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// Why what was carried is not what was read, twice in a row.
+const CHANGED: &str = "it changed while it was copied";
+
 /// How an rsync ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
@@ -56,6 +59,13 @@ fn failure(line: &[u8], roots: &[PathBuf]) -> Option<Failure> {
     let is_warning = line.starts_with(b"rsync error:") || line.starts_with(b"rsync warning:");
     if is_warning {
         return None;
+    }
+    // "ERROR: PATH failed verification -- update discarded."
+    let unverified = b" failed verification";
+    if let Some(rest) = text.strip_prefix(b"ERROR: ")
+        && let Some(end) = rest.windows(unverified.len()).rposition(|at| at == unverified)
+    {
+        return Some(Failure { path: relative(&unescaped(&rest[..end]), roots), cause: CHANGED.to_owned() });
     }
     // "... failed to open "PATH": Permission denied (13)", "file has vanished: "PATH"".
     let quotes = text.iter().position(|byte| *byte == b'"').zip(text.iter().rposition(|byte| *byte == b'"'));

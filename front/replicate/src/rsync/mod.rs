@@ -30,6 +30,8 @@ use std::time::Instant;
 /// What a new process must be worth, in seconds of work, and in times of what it takes to start one.
 const LEAST_S: f64 = 0.25;
 const LEAST_STARTS: f64 = 4.0;
+/// Has rsync compare contents where sizes and times are the same.
+const COMPARE: &str = "--ignore-times";
 /// What it takes to start one over ssh, in seconds, where nobody has seen it yet.
 const SSH_S: f64 = 0.5;
 
@@ -81,14 +83,14 @@ impl Rsync {
     }
 
     /// An rsync with the options of every transfer.
-    fn copying(&self, carry: &Carry<'_>, node: &Node, more: &[&str]) -> Process {
-        let mut process = Process::on(node.source.as_deref());
+    fn copying(&self, carry: &Carry<'_>, node: Option<&str>, more: &[&str]) -> Process {
+        let mut process = Process::on(node);
         // Links, permissions, times, owners, devices.
         process.args(["-lptgoD", "--numeric-ids", "--force", "--from0", "--files-from=-", "--out-format=%i|%l|%b"]);
         process.args(more);
         process.args(self.except_copies());
         if carry.is_suspect {
-            process.args(["--ignore-times"]);
+            process.args([COMPARE]);
         }
         if let Some(kib) = self.bandwidth_kib {
             process.args([format!("--bwlimit={kib}")]);
@@ -148,7 +150,8 @@ fn with_host(target: &str, host: &str) -> String {
 impl Carrier for Rsync {
     fn hold(&self) -> Result<()> {
         let Some(root) = self.local_root() else { return Ok(()) };
-        let held = hold(root).map_err(|error| Error::target(self.target.to_string(), error))?;
+        let held = hold(root).and_then(|held| held.map(Held::inherited).transpose());
+        let held = held.map_err(|error| Error::target(self.target.to_string(), error))?;
         let _ = self.held.set(held);
         Ok(())
     }
@@ -236,31 +239,29 @@ impl Carrier for Rsync {
         let copies = self.copies_within(carry)?;
         let _ = self.copies.set(copies);
         if carry.is_known && carry.plan.cost_s() < self.least_s(&self.nodes[0]) {
-            // Little to do is one list: starting a second rsync takes as long as all of it.
+            // Little to do is one list: starting a second rsync takes as long as all of it. What is gone goes first, so that
+            // its directories have their times afterwards.
+            self.delete(carry, gone)?;
             let links = changes.links.keys().map(|&(directory, entry)| Job { directory, entry });
             let jobs = carry.plan.jobs.iter().copied().chain(links).map(|job| job.path(changes));
-            let all = paths(changes, |changed| changed.has_new_meta).chain(jobs).chain(gone);
-            self.list(carry, &["--dirs", "--delete-missing-args"], all)?;
+            let all = paths(changes, |changed| changed.has_new_meta).chain(jobs);
+            self.list(carry, compared(&carry.plan.jobs, changes), all)?;
             carry.progress.workers()[0].add(carry.plan.files(), carry.plan.bytes());
             return Ok(());
         }
         let made = if carry.was_empty { made_on_the_way(carry) } else { HashSet::new() };
         let is_left = |changed: &Changed| !made.contains(&*changed.directory.path);
-        self.list(carry, &["--dirs"], paths(changes, |changed| changed.is_new && is_left(changed)))?;
+        self.list(carry, None, paths(changes, |changed| changed.is_new && is_left(changed)))?;
         self.work(carry)?;
         carry.progress.finish();
         if carry.is_known {
-            self.list(carry, &["--dirs", "--delete-missing-args"], gone)?;
-        } else if !carry.was_empty {
+            self.delete(carry, gone)?;
+        } else if !carry.was_empty && !carry.options.deletes_nothing {
             self.delete_strangers(carry)?;
         }
         // Whoever could not carry everything may not have come to its directories.
         let has_failed = !lock(&carry.failures).is_empty();
-        self.list(
-            carry,
-            &["--dirs"],
-            paths(changes, |changed| changed.has_new_meta && (has_failed || is_left(changed))),
-        )
+        self.list(carry, None, paths(changes, |changed| changed.has_new_meta && (has_failed || is_left(changed))))
     }
 }
 
@@ -289,13 +290,24 @@ fn made_on_the_way<'c>(carry: &Carry<'c>) -> HashSet<&'c [u8]> {
 
 impl Rsync {
     /// One rsync over a list of paths, in which the directories are not gone into.
-    fn list(&self, carry: &Carry<'_>, how: &[&str], paths: impl Iterator<Item = Vec<u8>>) -> Result<()> {
+    fn list(&self, carry: &Carry<'_>, how: Option<&str>, paths: impl Iterator<Item = Vec<u8>>) -> Result<()> {
+        let mut process = self.copying(carry, self.nodes[0].source.as_deref(), &["--dirs", "-HAXS"]);
+        process.args(how);
+        self.run_list(carry, process, paths)
+    }
+
+    /// Deletes what the source has no more. From this machine, which has seen that, and in a process of its own: one with
+    /// another list, or on a node where the source is not mounted, would delete whatever it does not find just then.
+    fn delete(&self, carry: &Carry<'_>, gone: impl Iterator<Item = Vec<u8>>) -> Result<()> {
+        let process = self.copying(carry, None, &["--dirs", "-HAXS", "--delete-missing-args"]);
+        self.run_list(carry, process, gone)
+    }
+
+    fn run_list(&self, carry: &Carry<'_>, mut process: Process, paths: impl Iterator<Item = Vec<u8>>) -> Result<()> {
         let paths: Vec<Vec<u8>> = paths.collect();
         if paths.is_empty() {
             return Ok(());
         }
-        let mut process = self.copying(carry, &self.nodes[0], how);
-        process.args(["-HAXS"]);
         process.args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
         let counter = &carry.progress.workers()[0];
         let done = process.run(&paths, |_, _, sent_bytes| counter.sent(sent_bytes));
@@ -419,7 +431,9 @@ impl Rsync {
                 paths.push(Job { directory, entry }.path(carry.changes));
             }
         }
-        let mut process = self.copying(carry, node, if self.in_place { &["--inplace", "--no-W"] } else { &[] });
+        let in_place: &[&str] = if self.in_place { &["--inplace", "--no-W"] } else { &[] };
+        let mut process = self.copying(carry, node.source.as_deref(), in_place);
+        process.args(compared(jobs, carry.changes));
         process.args(extras(jobs, carry, paths.len() > jobs.len()));
         process.args([slashed(&carry.source.path)]).args([self.root(node)]);
         let counter = &carry.progress.workers()[worker];
@@ -452,11 +466,17 @@ impl Rsync {
     }
 }
 
+/// The option that compares contents, where sizes and times say nothing of some file.
+fn compared(jobs: &[Job], changes: &Changes) -> Option<&'static str> {
+    let is_alike = |job: &Job| matches!(job.need(changes), Need::Contents { is_alike: true, .. });
+    jobs.iter().any(is_alike).then_some(COMPARE)
+}
+
 /// Options that only some files need, and that cost something for all: hard links, holes, attributes.
 fn extras(jobs: &[Job], carry: &Carry<'_>, has_links: bool) -> Vec<&'static str> {
     let changes = carry.changes;
     let is_plain = |job: &Job| {
-        let is_new = job.need(changes) == Need::Contents { exists: false };
+        let is_new = job.need(changes) == Need::NEW;
         let has_attributes =
             job.entry(changes).has_attributes || changes.directories[job.directory].directory.has_attributes;
         carry.knows_attributes && is_new && !has_attributes

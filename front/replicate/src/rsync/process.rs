@@ -20,8 +20,17 @@ pub(super) struct Process {
 pub(super) struct Done {
     /// Its exit code; none where a signal ended it.
     code: Option<i32>,
-    /// What it complained of, line by line.
-    complaints: Vec<Vec<u8>>,
+    /// What it complained of.
+    complaints: Complaints,
+}
+
+/// What a process complained of.
+#[derive(Default)]
+struct Complaints {
+    /// Line by line.
+    lines: Vec<Vec<u8>>,
+    /// There was more.
+    is_cut: bool,
 }
 
 impl Process {
@@ -99,12 +108,12 @@ fn write_list(stdin: std::process::ChildStdin, paths: &[Vec<u8>]) {
 /// The most that is kept of what a process complains of, in bytes.
 const MOST_COMPLAINTS: u64 = 16 << 20;
 
-fn complaints(mut stderr: std::process::ChildStderr) -> Vec<Vec<u8>> {
+fn complaints(mut stderr: impl Read) -> Complaints {
     let kept = BufReader::new((&mut stderr).take(MOST_COMPLAINTS));
     let lines = kept.split(b'\n').map_while(Result::ok).filter(|line| !line.is_empty()).collect();
     // It must not wait for a reader of the rest.
-    let _ = std::io::copy(&mut stderr, &mut std::io::sink());
-    lines
+    let rest = std::io::copy(&mut stderr, &mut std::io::sink());
+    Complaints { lines, is_cut: rest.unwrap_or(0) > 0 }
 }
 
 fn quoted(arg: &OsStr) -> OsString {
@@ -124,15 +133,15 @@ impl Done {
 
     /// One line of why it did not end well.
     pub fn why(&self) -> String {
-        first(self.code, &self.complaints)
+        first(self.code, &self.complaints.lines)
     }
 
     /// What was not carried; where it did not say what, all that it was to carry.
     pub fn failures(&self, roots: &[PathBuf], all: impl IntoIterator<Item = Vec<u8>>) -> Vec<Failure> {
-        let mut failures = failures(&self.complaints, roots);
+        let mut failures = failures(&self.complaints.lines, roots);
         let is_vague = match self.ending() {
             Ending::Broken => true,
-            Ending::Partial => failures.is_empty(),
+            Ending::Partial => failures.is_empty() || self.complaints.is_cut,
             Ending::Well | Ending::Lost => false,
         };
         if is_vague {

@@ -29,11 +29,14 @@ pub fn failover(job: &Job, options: &Options, anyway: bool) -> Result<Marker> {
             return refuse("a run was cut off, and some files are newer than others: run it again, or say --anyway");
         }
     }
-    carrier.mark(&Marker { state: State::Released, ..marker.clone() }, true)?;
+    let lacks = marker.state != State::Complete;
+    carrier.mark(&Marker { state: State::Released, lacks, ..marker.clone() }, true)?;
     Ok(marker)
 }
 
 /// Makes the source as the copy that was worked with, and the copy a copy again. Nobody may change either meanwhile.
+///
+/// What a copy lacks that was not all of the source when it was failed over to is nowhere but at the source, and stays there.
 pub fn failback(job: &Job, options: &Options, back: &Place, progress: &Progress) -> Result<Summary> {
     let target = job.target()?;
     let Target::Local(copy) = &target else {
@@ -44,12 +47,15 @@ pub fn failback(job: &Job, options: &Options, back: &Place, progress: &Progress)
     let Some(marker) = marker.filter(|marker| marker.state == State::Released) else {
         return Err(Error::target(target.to_string(), "it was not failed over"));
     };
-    let options = Options { adopt: true, recheck: true, nodes: Vec::new(), with: None, ..options.clone() };
+    let how = Options { adopt: true, recheck: true, nodes: Vec::new(), with: None, ..options.clone() };
+    let options = Options { deletes_nothing: marker.lacks, ..how };
     let summary = run(copy, &Target::Local(job.source.tree()?.to_owned()), &options, back, progress)?;
     if summary.is_complete {
         let source = Source::open(job.source.tree()?)?;
         Marker::remove(&source.path).map_err(|cause| Error::state(&source.path, cause))?;
-        let again = Marker { state: State::Complete, recovery_point: Some(summary.started_at.clone()), ..marker };
+        let point = Some(summary.started_at.clone()).filter(|_| !marker.lacks);
+        let state = if marker.lacks { State::Unfinished } else { State::Complete };
+        let again = Marker { state, recovery_point: point, lacks: false, ..marker };
         options.carrier(&target).mark(&again, true)?;
     }
     Ok(summary)

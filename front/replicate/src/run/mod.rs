@@ -149,6 +149,10 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let catalogue = place.catalogue();
     let facts = carrier.facts(catalogue.is_none())?;
     refuse_others(&source, target, &facts, &*carrier, options)?;
+    if catalogue.is_some() && facts.marker.is_none() && !options.adopt {
+        let text = "its copy is no longer there: is it mounted? Say --adopt to make a new one";
+        return Err(Error::target(target.to_string(), text));
+    }
     let Facts { marker, boot, .. } = facts;
 
     let catalogue = catalogue.filter(|catalogue| options.trusts(catalogue, marker.as_ref()));
@@ -157,7 +161,10 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let is_suspect = marker.as_ref().is_some_and(|marker| marker.is_suspect(&boot));
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
     let known = catalogue.or(told).unwrap_or_default();
-    let (changes, unread) = look(&source, Known { tree: &known, told: known.run().is_nil(), is_suspect }, progress);
+    let (mut changes, unread) = look(&source, Known { tree: &known, told: known.run().is_nil(), is_suspect }, progress);
+    if options.deletes_nothing {
+        changes.keep_what_is_gone();
+    }
     refuse_unread_root(&source, &unread)?;
     refuse_emptied(&source, &changes, is_known.then_some(&known), marker.as_ref(), &*carrier, options)?;
 
@@ -192,7 +199,10 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     // What a power cut has taken is not there before this run is through, even where it is cut off itself.
     let begun_in = marker.as_ref().filter(|_| is_suspect).map_or_else(|| boot.clone(), |marker| marker.boot.clone());
     let before = marker.and_then(|marker| marker.recovery_point);
-    let mark = |state, recovery_point| Marker { source: source.name(), run, state, recovery_point, boot: boot.clone() };
+    let mark = |state, recovery_point| {
+        let boot = boot.clone();
+        Marker { source: source.name(), run, state, recovery_point, boot, lacks: false }
+    };
     if has_work {
         // Durably before anything changes: what says complete after a power cut must be complete.
         carrier.mark(&Marker { boot: begun_in, ..mark(State::Unfinished, before.clone()) }, options.durable)?;

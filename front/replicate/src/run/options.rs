@@ -120,6 +120,9 @@ pub struct Options {
     /// Empty the copy of a source that is empty.
     #[serde(skip)]
     pub allow_empty: bool,
+    /// Leave what only the target has.
+    #[serde(skip)]
+    pub deletes_nothing: bool,
     /// Only say what would be carried by whom.
     #[serde(skip)]
     pub dry_run: bool,
@@ -148,6 +151,7 @@ impl Default for Options {
             recheck: false,
             adopt: false,
             allow_empty: false,
+            deletes_nothing: false,
             dry_run: false,
         }
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::balance::Cost;
 use crate::tree::Need;
 use std::fs;
 use std::io::Read;
@@ -144,7 +145,10 @@ fn all_names_of_a_file_that_failed_are_looked_at_again() {
     // `d/file` was carried.
     assert_eq!(
         needs.collect::<Vec<_>>(),
-        [(&b""[..], &[Need::Contents { exists: true }][..]), (&b"d"[..], &[Need::Link, Need::Nothing][..])]
+        [
+            (&b""[..], &[Need::Contents { exists: true, is_alike: true }][..]),
+            (&b"d"[..], &[Need::Link, Need::Nothing][..])
+        ]
     );
 }
 
@@ -277,4 +281,118 @@ fn what_a_run_that_was_cut_off_has_left_behind_rsync_is_always_suspect() {
     assert_eq!(fs::read_to_string(&lost).unwrap(), "contents");
     let marker = Marker::read(&pair.copy).unwrap().unwrap();
     assert_eq!((marker.state, &*marker.boot), (State::Complete, ""));
+}
+
+#[test]
+fn only_what_is_named_as_gone_is_deleted_behind_rsync() {
+    let pair = Pair::new();
+    let target = Target::Local(pair.copy.clone());
+    let options = Options { with: Some(With::Rsync), ..Options::default() };
+    fs::write(pair.source.join("old"), "").unwrap();
+    assert!(pair.run(&target, &options).unwrap().is_complete);
+    fs::remove_file(pair.source.join("old")).unwrap();
+    fs::write(pair.source.join("d/new"), "new").unwrap();
+    fs::write(pair.source.join("top"), "top").unwrap();
+    let place = Place::take(&pair.folder.path().join("job")).unwrap();
+    let (source, known, progress) =
+        (Source::open(&pair.source).unwrap(), place.catalogue().unwrap(), Progress::default());
+    let (changes, _) = look(&source, Known { tree: &known, told: false, is_suspect: false }, &progress);
+    let carrier = options.carrier(&target);
+    let plan = Plan::of(&changes, &options, carrier.cuts(), &Cost::default());
+    progress.carry(plan.files(), plan.bytes(), options.all_workers());
+    let carry = Carry {
+        source: &source,
+        changes: &changes,
+        plan: &plan,
+        options: &options,
+        progress: &progress,
+        is_known: true,
+        knows_attributes: false,
+        is_suspect: false,
+        was_empty: false,
+        sweeps: false,
+        dealer: Mutex::new(Dealer::new(plan.lists.clone())),
+        learned: Mutex::new(Learned::default()),
+        failures: Mutex::default(),
+    };
+    // Somebody puts another directory in its place just then.
+    fs::rename(pair.source.join("d"), pair.source.join("d.old")).unwrap();
+    carrier.carry(&carry).unwrap();
+    assert!(pair.copy.join("d/file").exists() && !pair.copy.join("old").exists());
+    assert_eq!(fs::read(pair.copy.join("top")).unwrap(), b"top");
+    let failures = lock(&carry.failures);
+    assert!(failures.iter().any(|failure| failure.path.starts_with(b"d")), "{failures:?}");
+}
+
+#[test]
+fn what_only_contents_tell_is_carried() {
+    for with in [With::Kura, With::Rsync] {
+        let pair = Pair::new();
+        let target = Target::Local(pair.copy.clone());
+        let options = Options { with: Some(with), ..Options::default() };
+        let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let write = |name: &str, text: &str| {
+            fs::write(pair.source.join(name), text).unwrap();
+            fs::File::options().write(true).open(pair.source.join(name)).unwrap().set_modified(modified).unwrap();
+        };
+        let carried = |text: &str| {
+            assert!(pair.run(&target, &options).unwrap().is_complete);
+            assert_eq!(fs::read_to_string(pair.copy.join("a")).unwrap(), text, "{with:?}");
+        };
+        write("a", "aaaa");
+        carried("aaaa");
+        // Another file of the same size and time.
+        write("b", "bbbb");
+        fs::rename(pair.source.join("b"), pair.source.join("a")).unwrap();
+        carried("bbbb");
+        // The same one, written to, and its time put back.
+        write("a", "cccc");
+        carried("cccc");
+    }
+}
+
+#[test]
+fn failback_from_a_copy_that_was_not_whole_deletes_nothing() {
+    for is_whole in [true, false] {
+        let pair = Pair::new();
+        let target = Target::Local(pair.copy.clone());
+        let options = Options::default();
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        if !is_whole {
+            fs::write(pair.source.join("only"), "nowhere else").unwrap();
+            pair.cut_off(boot());
+        }
+        let job = crate::job::Job {
+            source: Origin::Tree(pair.source.clone()),
+            target: target.to_string(),
+            every: None,
+            rpo: None,
+            failed_over: false,
+            options: options.clone(),
+        };
+        failover(&job, &options, true).unwrap();
+        fs::write(pair.copy.join("work"), "work").unwrap();
+        fs::remove_file(pair.copy.join("d/file")).unwrap();
+        let back = Place::take(&pair.folder.path().join("back")).unwrap();
+        assert!(failback(&job, &options, &back, &Progress::default()).unwrap().is_complete);
+        assert_eq!(fs::read(pair.source.join("work")).unwrap(), b"work");
+        assert_eq!(pair.source.join("d/file").exists(), !is_whole);
+        assert_eq!(pair.source.join("only").exists(), !is_whole);
+        let state = Marker::read(&pair.copy).unwrap().unwrap().state;
+        assert_eq!(state, if is_whole { State::Complete } else { State::Unfinished });
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        assert_eq!(pair.copy.join("only").exists(), !is_whole);
+    }
+}
+
+#[test]
+fn a_copy_that_is_no_longer_there_is_not_made_anew_unasked() {
+    let pair = Pair::new();
+    let target = Target::Local(pair.copy.clone());
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    fs::remove_dir_all(&pair.copy).unwrap();
+    let refused = pair.run(&target, &Options::default()).unwrap_err().to_string();
+    assert!(refused.contains("is it mounted") && !pair.copy.join("d").exists(), "{refused}");
+    assert!(pair.run(&target, &Options { adopt: true, ..Options::default() }).unwrap().is_complete);
+    assert!(pair.copy.join("d/file").exists());
 }

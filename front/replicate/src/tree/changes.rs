@@ -15,9 +15,16 @@ pub enum Need {
     Contents {
         /// There is an earlier version at the target, or a part of this one.
         exists: bool,
+        /// That has its size and time of modification: only contents tell whether it is another one.
+        is_alike: bool,
     },
     /// It is a hard link to an entry that comes before it.
     Link,
+}
+
+impl Need {
+    /// Contents of what is not at the target.
+    pub const NEW: Self = Self::Contents { exists: false, is_alike: false };
 }
 
 /// A directory with something to do in it.
@@ -56,6 +63,13 @@ impl Changes {
     /// The target is as the source.
     pub fn is_nothing(&self) -> bool {
         self.gone.is_empty() && self.directories.iter().all(|changed| !changed.has_new_meta)
+    }
+
+    /// Leaves at the target what is no more at the source.
+    pub fn keep_what_is_gone(&mut self) {
+        self.gone.clear();
+        self.directories.iter_mut().for_each(|changed| changed.gone.clear());
+        self.deleted = 0;
     }
 
     /// Whether a path is of a directory with something to do in it, or of an entry of one, as the source has them now.
@@ -198,14 +212,12 @@ impl Known<'_> {
 
     fn need(&self, old: Option<&Entry>, now: &Entry) -> Need {
         let Some(old) = old.filter(|old| old.kind == now.kind && old.target == now.target) else {
-            return Need::Contents { exists: false };
+            return Need::NEW;
         };
-        let is_other = old.size_bytes != now.size_bytes || old.meta.modified != now.meta.modified;
-        // Another inode with the size and time of the one before is another file that was given them.
-        let is_other = is_other || self.is_suspect;
-        let is_other = is_other || (!self.told && (old.inode.1 != now.inode.1 || old.changed == Time::default()));
+        let is_alike = old.size_bytes == now.size_bytes && old.meta.modified == now.meta.modified;
+        let is_other = !is_alike || self.is_suspect || (!self.told && Self::may_be_other(old, now));
         if is_other && now.kind == Kind::File {
-            return Need::Contents { exists: true };
+            return Need::Contents { exists: true, is_alike };
         }
         let is_same = if self.told {
             old.meta == now.meta && !old.has_attributes && !now.has_attributes && now.links == 1 && old.links == 1
@@ -213,6 +225,17 @@ impl Known<'_> {
             !is_other && old.meta == now.meta && old.changed == now.changed
         };
         if is_same { Need::Nothing } else { Need::Meta }
+    }
+}
+
+impl Known<'_> {
+    /// Whether a file of the source may have other contents than before under the same size and time.
+    fn may_be_other(old: &Entry, now: &Entry) -> bool {
+        // Another inode is another file that was given them; what failed is carried again.
+        old.inode.1 != now.inode.1
+            || old.changed == Time::default()
+            // Written to, and its time put back: nothing else of it changed that would explain the time of change.
+            || (old.changed != now.changed && old.meta == now.meta && old.links == now.links)
     }
 }
 
@@ -281,24 +304,31 @@ mod tests {
 
     #[test]
     fn an_entry_needs_what_differs() {
-        let contents = Need::Contents { exists: true };
+        let contents = Need::Contents { exists: true, is_alike: false };
+        let alike = Need::Contents { exists: true, is_alike: true };
+        let closed = |mut entry: Entry| {
+            entry.meta.mode = 0o600;
+            entry
+        };
         let was = || entry("a", 7, 1, 9);
         let cases = [
             (entry("a", 7, 1, 9), vec![], vec![Need::Nothing]),
             (entry("a", 8, 1, 10), vec![contents], vec![contents]),
-            // Touched: owner or attributes.
-            (entry("a", 7, 1, 10), vec![Need::Meta], vec![Need::Nothing]),
+            // Permissions.
+            (closed(entry("a", 7, 1, 10)), vec![Need::Meta], vec![Need::Meta]),
+            // Touched, and nothing says how: attributes, or written to and its time put back.
+            (entry("a", 7, 1, 10), vec![alike], vec![Need::Nothing]),
             // Another file under the name, size and time of the one before.
-            (entry("a", 7, 2, 10), vec![contents], vec![Need::Nothing]),
+            (entry("a", 7, 2, 10), vec![alike], vec![Need::Nothing]),
         ];
         for (now, known, told) in cases {
             assert_eq!(needs(was(), now.clone(), false), known, "{now:?}");
             assert_eq!(needs(was(), now.clone(), true), told, "{now:?}, told by the target");
         }
         let failed = Entry { changed: Time::default(), ..was() };
-        assert_eq!(needs(failed, was(), false), [contents], "what failed is carried again");
+        assert_eq!(needs(failed, was(), false), [alike], "what failed is carried again");
         let link = Entry { kind: Kind::Symlink, ..was() };
-        assert_eq!(needs(was(), link, false), [Need::Contents { exists: false }]);
+        assert_eq!(needs(was(), link, false), [Need::NEW]);
         let attributes = Entry { has_attributes: true, ..was() };
         assert_eq!(needs(attributes, was(), true), [Need::Meta], "attributes that went");
     }
@@ -333,7 +363,7 @@ mod tests {
     fn hard_links_follow_the_first_of_them() {
         let twice = |name: &str| Entry { links: 2, ..entry(name, 1, 7, 1) };
         let found = changes(&[], vec![directory("d", vec![twice("b")]), directory("", vec![twice("a")])], false, &[]);
-        assert_eq!(found.directories[0].needs, [Need::Contents { exists: false }]);
+        assert_eq!(found.directories[0].needs, [Need::NEW]);
         assert_eq!(found.directories[1].needs, [Need::Link]);
         assert_eq!(found.links[&(1, 0)], (0, 0));
         // A target does not tell which of its links belong together with which of ours: all are gone over.
