@@ -130,7 +130,7 @@ impl Controller {
     }
 
     fn tier_move(&self, volume: String, ago: Duration, done: TierMove) -> TierMoveInfo {
-        let region_bytes = self.store().tier().region_bytes;
+        let region_bytes = self.store().region_bytes();
         let bytes = |region: u32| u64::from(region) * region_bytes;
         let TierMove { number, decided, at, bytes: copied_bytes, done, failed, .. } = done;
         TierMoveInfo {
@@ -149,7 +149,7 @@ impl Controller {
 
     fn tier_why(&self, name: &str, offset: u64) -> Result<TierWhyInfo> {
         let (why, ago) = self.store().tier_why(name, offset)?;
-        let region_bytes = self.store().tier().region_bytes;
+        let region_bytes = self.store().region_bytes();
         let start = u64::from(why.region.region) * region_bytes;
         let last = why.last.zip(ago).map(|(last, ago)| self.tier_move(name.to_owned(), ago, last));
         Ok(TierWhyInfo {
@@ -230,7 +230,7 @@ impl Node {
     /// bytes of a region.
     pub async fn tier_heat(&self, name: &str) -> Result<(u64, Vec<RegionUse>)> {
         let heat = |controller: &Controller, name: &str| {
-            Ok((controller.store().tier().region_bytes, controller.store().tier_heat(name)?))
+            Ok((controller.store().region_bytes(), controller.store().tier_heat(name)?))
         };
         self.ask_owner(name, heat).await
     }

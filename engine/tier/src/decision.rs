@@ -93,6 +93,8 @@ pub enum Reason {
         /// Requests expected at a region that comes.
         by_ios: f64,
     },
+    /// Up: it is what is missing of a region that is up.
+    Rest,
     /// The volume is pinned to this tier.
     Pinned,
     /// Down: the volume has more regions on the fast tier than its ceiling.
@@ -123,6 +125,7 @@ impl fmt::Display for Reason {
             Self::Displaced { expected_ios, by_ios } => {
                 write!(f, "{expected_ios:.3} requests expected a region, {by_ios:.3} by what takes its place")
             }
+            Self::Rest => f.write_str("it is what is missing of a region on the fast tier"),
             Self::Pinned => f.write_str("the volume is pinned"),
             Self::Ceiling => f.write_str("the volume is above its ceiling"),
         }

@@ -162,6 +162,8 @@ impl Inner {
             self.checkpoint_step(head).await?;
             let tail = self.journal().tail();
             if tail >= head || tail == before {
+                // Whatever was in the way is no longer.
+                self.stalled.take();
                 return Ok(());
             }
         }

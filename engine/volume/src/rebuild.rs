@@ -17,7 +17,6 @@ use crate::policy::rebuild_rest;
 use crate::record::Record;
 use crate::store::Inner;
 use crate::tables::VolumeState;
-use crate::tier::Bits;
 use crate::write::PIECE_BLOCKS;
 use futures::future::{join_all, select};
 use kura_array::{Place, Site, Urgency};
@@ -300,7 +299,7 @@ impl Inner {
         self.append(&Record::Move { volume: volume.id, index: *index, places: site.places.clone() });
         group.set_places(site.places);
         // What was written home lately was left out: it is stale still.
-        extents.iter().filter_map(|extent| extent.fast()).for_each(|copy| copy.change(Bits::forget_returned));
+        extents.iter().filter_map(|extent| extent.fast()).for_each(|copy| self.forget_returned(&copy));
         let born = extents[0].owner.born;
         self.touched.borrow_mut().retain(|(of, group, _), _| (*of, *group) != (volume.id, born));
         Ok(Some(bytes))

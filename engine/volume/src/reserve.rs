@@ -5,11 +5,18 @@ use crate::record::Record;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use crate::tier::FastCopy;
+use futures::{StreamExt, stream};
 use kura_array::policy::{Candidate, choose_disks};
 use kura_array::{Class, Member, Place, Places, Shape};
 use kura_block::{DeviceId, Error, Kind, Result};
 use kura_journal::Lsn;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+
+/// Groups of places given back at once.
+const RETURNS: usize = 16;
+/// The most of them that a checkpoint gives back: writes may wait for the next one.
+const AT_ONCE: usize = 4096;
 
 /// Places given up, waiting to go back to the pool.
 pub(crate) struct Freed {
@@ -230,36 +237,53 @@ impl Inner {
         self.hot.borrow_mut().tail_moved(tail.0);
         self.destager.notify_one();
         self.migrator.notify_one();
-        let mut dirty_pages = self.dirty_pages.take();
+        let ripe = self.take_ripe(tail);
+        let mut returns = stream::iter(ripe)
+            .map(|places| async move {
+                self.array.discard(&places).await;
+                for (at, place) in places.iter().enumerate() {
+                    self.put_back(&[*place]).await.map_err(|error| (error, Places::from(&places[at..])))?;
+                }
+                Ok(())
+            })
+            .buffer_unordered(RETURNS);
+        let mut failed = Ok(());
+        while let Some(returned) = returns.next().await {
+            if let Err((error, places)) = returned {
+                // What the pool did not take waits for the next time.
+                self.freed.borrow_mut().push(Freed::places(places, tail));
+                failed = failed.and(Err(error));
+            }
+        }
+        failed
+    }
+
+    /// Takes what can be given back out of what was given up; not more than a checkpoint can see to in passing.
+    fn take_ripe(&self, tail: Lsn) -> Vec<Places> {
+        let mut dirty_pages = self.dirty_pages.borrow_mut();
         dirty_pages.retain(|extent| extent.is_dirty());
-        let mut back = Vec::new();
+        let mut listed: BTreeMap<*const Extent, usize> = BTreeMap::new();
+        for extent in dirty_pages.iter() {
+            *listed.entry(Rc::as_ptr(extent)).or_default() += 1;
+        }
+        let mut ripe = Vec::new();
+        let mut given_back = BTreeSet::new();
         self.freed.borrow_mut().retain(|freed| {
             // The list of dirty pages and this one are the only holders of an extent that nothing uses.
             let unused = |extent: &Rc<Extent>| {
-                let listed = dirty_pages.iter().filter(|dirty| Rc::ptr_eq(extent, dirty)).count();
-                Rc::strong_count(extent) == 1 + listed
+                Rc::strong_count(extent) == 1 + listed.get(&Rc::as_ptr(extent)).copied().unwrap_or_default()
             };
-            let free = freed.until <= tail
+            let free = ripe.len() < AT_ONCE
+                && freed.until <= tail
                 && freed.extents.iter().all(unused)
                 && freed.copy.as_ref().is_none_or(|copy| Rc::strong_count(copy) == 1);
             if free {
-                dirty_pages.retain(|dirty| !freed.extents.iter().any(|extent| Rc::ptr_eq(dirty, extent)));
-                back.push(freed.places.clone());
+                given_back.extend(freed.extents.iter().map(Rc::as_ptr));
+                ripe.push(freed.places.clone());
             }
             !free
         });
-        self.dirty_pages.borrow_mut().append(&mut dirty_pages);
-        while let Some(places) = back.pop() {
-            self.array.discard(&places).await;
-            for (at, place) in places.iter().enumerate() {
-                if let Err(error) = self.put_back(&[*place]).await {
-                    // What the pool did not take waits for the next time.
-                    back.push(places[at..].into());
-                    self.freed.borrow_mut().extend(back.into_iter().map(|places| Freed::places(places, tail)));
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
+        dirty_pages.retain(|extent| !given_back.contains(&Rc::as_ptr(extent)));
+        ripe
     }
 }

@@ -29,10 +29,6 @@ impl KeptCold {
         Self(kin)
     }
 
-    fn has(&self, volume: u64) -> bool {
-        self.0.iter().any(|member| member.id == volume)
-    }
-
     fn name(&self) -> String {
         self.0.first().map(|volume| volume.spec.borrow().name.clone()).unwrap_or_default()
     }
@@ -89,10 +85,10 @@ impl Inner {
         let mut progress = Progress::new(self.runtime.now());
         loop {
             let mut left = 0;
-            for copy in self.tier.copies().iter().filter(|copy| family.has(copy.key().0)) {
+            for copy in family.0.iter().flat_map(|member| self.tier.copies_of(member.id)) {
                 left += 1 + copy.bits().stale.count() as usize;
                 if !copy.is_leaving() {
-                    self.send_down(copy);
+                    self.send_down(&copy);
                 }
             }
             if left == 0 {

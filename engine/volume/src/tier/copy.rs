@@ -28,6 +28,8 @@ pub(crate) struct FastCopy {
     sequence: Cell<u64>,
     /// It goes down: what leaves the write buffer goes home.
     leaving: Cell<bool>,
+    /// What was at home was copied here, since the start of this program.
+    filled: Cell<bool>,
 }
 
 impl FastCopy {
@@ -42,7 +44,7 @@ impl FastCopy {
     pub fn of_page(page: FastPage, places: Places, blocks: usize) -> Self {
         let FastPage { owner, sequence, valid, stale } = page;
         let bits = RefCell::new(Bits { valid, stale, returned: Blocks::none(blocks) });
-        Self { owner, places, bits, sequence: Cell::new(sequence), leaving: Cell::new(false) }
+        Self { owner, places, bits, sequence: Cell::new(sequence), leaving: Cell::new(false), filled: Cell::new(false) }
     }
 
     pub fn key(&self) -> Key {
@@ -64,6 +66,15 @@ impl FastCopy {
 
     pub fn is_leaving(&self) -> bool {
         self.leaving.get()
+    }
+
+    /// True when it was copied whole. One that a restart found may have been cut short.
+    pub fn is_filled(&self) -> bool {
+        self.filled.get()
+    }
+
+    pub fn set_filled(&self) {
+        self.filled.set(true);
     }
 
     pub fn set_leaving(&self, leaving: bool) {

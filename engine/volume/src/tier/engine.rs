@@ -4,7 +4,9 @@ use super::{FastCopy, Hits, Key, Pin, TierRules};
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use kura_block::{DeviceId, Error, Result};
-use kura_tier::{Costs, Facts, Heat, Move, Pace, Placed, Policy, SlowLoad, Space, Tier as Class, VolumeFacts, Wants};
+use kura_tier::{
+    Costs, Facts, Heat, Move, Pace, Placed, Policy, Reason, SlowLoad, Space, Tier as Class, VolumeFacts, Wants,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
@@ -182,8 +184,7 @@ impl Inner {
     pub fn tier_space(&self) -> Space {
         let disks = self.fast_disks();
         let extents = disks.iter().filter_map(|disk| self.array.member(*disk)).map(|disk| u64::from(disk.plan.extents));
-        let width = self.fast_width() as u64;
-        let share = extents.sum::<u64>() / width / u64::from(self.controllers.max(1));
+        let share = copies_on(extents, self.fast_width()) / u64::from(self.controllers.max(1));
         let total = (share / u64::from(self.region_extents())) as u32;
         let (mut held, of) = (BTreeSet::new(), self.region_extents());
         held.extend(self.tier.copies().iter().map(|copy| (copy.owner.volume, copy.owner.index / of)));
@@ -261,15 +262,21 @@ impl Inner {
                     let here = |waiting: &&Waiting| waiting.decided.volume == volume.id;
                     engine.waiting.iter().filter(here).any(|waiting| waiting.decided.regions.contains(&placed.region))
                 };
-                let lacks = |index: u32| state.extent(index).is_some_and(|extent| extent.fast().is_none());
+                let lacks = |index: u32| {
+                    let extent = state.extent(index);
+                    extent.is_some_and(|extent| extent.fast().is_none_or(|copy| !copy.is_filled()))
+                };
                 if !touched || waits() || !(placed.region * of..(placed.region + 1) * of).any(lacks) {
                     continue;
                 }
                 let last = engine.moves.iter().rev().find(|done| done.decided.is_about(volume.id, placed.region));
-                if let Some(last) = last.filter(|last| last.decided.to == Class::Fast).map(|last| last.decided.clone())
-                {
-                    let regions = placed.region..placed.region + 1;
-                    engine.take(Move { regions, ..last }, of, now);
+                let regions = placed.region..placed.region + 1;
+                let rest = |reason| Move { volume: volume.id, regions, to: Class::Fast, drop_clean: true, reason };
+                match last.map(|last| &last.decided) {
+                    // A restart forgets why.
+                    None => engine.take(rest(Reason::Rest), of, now),
+                    Some(last) if last.to == Class::Fast => engine.take(rest(last.reason.clone()), of, now),
+                    Some(_) => {}
                 }
             }
         }
@@ -327,6 +334,12 @@ impl Inner {
         copy.set_leaving(true);
         self.tier.leaving.borrow_mut().insert(copy.key());
     }
+}
+
+/// How many copies there can be on disks that have so many extents each: those of one are on as many disks.
+fn copies_on(extents: impl Iterator<Item = u64> + Clone, width: usize) -> u64 {
+    let (all, largest) = (extents.clone().sum::<u64>(), extents.max().unwrap_or_default());
+    if width < 2 { all } else { (all / 2).min(all - largest) }
 }
 
 impl Engine {

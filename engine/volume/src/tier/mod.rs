@@ -75,6 +75,8 @@ pub(crate) struct Tier {
     hits: Cell<Hits>,
     samples: heat::Samples,
     engine: RefCell<engine::Engine>,
+    /// Fast disks that failed or leave, of which no copy is left that does not go down.
+    seen_unwanted: RefCell<Option<Vec<DeviceId>>>,
     /// The mover has something to look at.
     pub wake: Notify,
 }
@@ -83,6 +85,11 @@ impl Tier {
     /// All copies, by volume and extent.
     pub fn copies(&self) -> Vec<Rc<FastCopy>> {
         self.copies.borrow().values().cloned().collect()
+    }
+
+    /// Those of a volume, by extent.
+    pub fn copies_of(&self, volume: u64) -> Vec<Rc<FastCopy>> {
+        self.copies.borrow().range((volume, 0)..=(volume, u32::MAX)).map(|(_, copy)| Rc::clone(copy)).collect()
     }
 
     /// The copy of an extent.
@@ -101,6 +108,9 @@ impl Inner {
     pub fn put_copy(&self, extent: &Extent, copy: Rc<FastCopy>) {
         self.tier.copies.borrow_mut().insert(copy.key(), Rc::clone(&copy));
         self.tier.dirty.borrow_mut().insert(copy.key());
+        if !self.is_wanted(&copy) {
+            self.tier.seen_unwanted.take();
+        }
         extent.set_fast(Some(copy));
         self.tier.wake.notify_one();
     }
@@ -142,6 +152,13 @@ impl Inner {
             member.class == Class::Fast && member.works() && !leaving.contains(&member.id)
         };
         members.iter().filter(|member| slow && fit(member)).map(|member| member.id).collect()
+    }
+
+    /// Fast disks in the pool that failed or leave.
+    fn unwanted_fast_disks(&self) -> Vec<DeviceId> {
+        let leaving = &self.tables.borrow().leaving;
+        let fast = self.array.members().into_iter().filter(|member| member.class == Class::Fast);
+        fast.filter(|member| !member.works() || leaving.contains(&member.id)).map(|member| member.id).collect()
     }
 
     /// True when both disks of a copy work and stay.

@@ -120,7 +120,11 @@ impl Inner {
             let Some(extent) = volume.extent(index) else { continue };
             let key = (volume.id, index);
             match (waiting.decided.to, extent.fast()) {
-                (Class::Fast, None) if !engine.flying.contains(&key) => {
+                // Where there is one already that was cut short, that goes on.
+                (Class::Fast, copy)
+                    if !engine.flying.contains(&key)
+                        && copy.as_ref().is_none_or(|copy| !copy.is_filled() && !copy.is_leaving()) =>
+                {
                     waiting.begun = true;
                     return Some(Step::Up(volume, index, waiting.number));
                 }
@@ -148,11 +152,8 @@ impl Inner {
 
     /// Copies with a disk that fails or leaves go down, whatever the policy thinks.
     fn send_down_unwanted(&self) {
-        let quiet = {
-            let tables = self.tables.borrow();
-            tables.failed.is_empty() && tables.leaving.is_empty()
-        };
-        if quiet {
+        let unwanted = self.unwanted_fast_disks();
+        if self.tier.seen_unwanted.replace(Some(unwanted.clone())) == Some(unwanted) {
             return;
         }
         for copy in self.tier.copies().iter().filter(|copy| !copy.is_leaving() && !self.is_wanted(copy)) {

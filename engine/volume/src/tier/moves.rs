@@ -7,7 +7,7 @@
 //!
 //! Both go in pieces; while one is under way, nothing of its group leaves the write buffer.
 
-use super::{FastCopy, Returned};
+use super::{Bits, FastCopy, Returned};
 use crate::destage::{Destination, Flight};
 use crate::extent::{Extent, Pins};
 use crate::record::Record;
@@ -25,8 +25,12 @@ use std::rc::Rc;
 type Expected = (usize, Checksum);
 
 impl Inner {
-    /// Gives an extent a fast copy on so many disks, which has no block yet; `None` when it has one or is gone.
+    /// The fast copy of an extent, if it is one to go on with; else a new one on so many disks, which has no block yet. `None`
+    /// when it is complete, leaves or is gone.
     pub async fn promote(&self, volume: &Rc<VolumeState>, index: u32, disks: usize) -> Result<Option<Rc<FastCopy>>> {
+        if let Some(copy) = volume.extent(index).and_then(|extent| extent.fast()) {
+            return Ok(Some(copy).filter(|copy| !copy.is_filled() && !copy.is_leaving()));
+        }
         // Records without data count too: nothing else would make the journal shorter while nobody writes.
         self.make_room(0).await?;
         let places = self.allocate_fast(disks).await?;
@@ -63,6 +67,7 @@ impl Inner {
         };
         let there: Vec<_> = copied.iter().filter(unchanged).collect();
         self.change_copy(copy, |bits| there.iter().for_each(|(inside, _)| bits.copied(*inside)));
+        copy.set_filled();
         Ok((copied.len() * BLOCK_BYTES) as u64)
     }
 
@@ -266,6 +271,13 @@ impl Inner {
     /// The first so many of them, which are durable there.
     pub fn take_returned(&self, count: usize) -> Returned {
         self.tier.returned.borrow_mut().drain(..count).collect()
+    }
+
+    /// What was written home of a copy does not count, as long as no checkpoint is made: a place of it moved meanwhile. Nothing
+    /// of it may be settled later, when the block may have been written home again, and not durably yet.
+    pub fn forget_returned(&self, copy: &Rc<FastCopy>) {
+        copy.change(Bits::forget_returned);
+        self.tier.returned.borrow_mut().retain(|(of, _)| !Rc::ptr_eq(of, copy));
     }
 
     /// They are durable there: those that were not written again since are stale no more.

@@ -3,10 +3,14 @@
 use super::{FastCopy, Key, Tier};
 use crate::record::{Record, decode_places, encode_places};
 use crate::store::Inner;
+use futures::{StreamExt, stream};
 use kura_array::{PageOwner, Places};
 use kura_block::{Error, Reader, Result, Writer};
 use kura_journal::Lsn;
 use std::rc::Rc;
+
+/// Pages read at once.
+const WIDTH: usize = 32;
 
 /// A fast copy as the tables name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +48,11 @@ impl Known {
 impl Inner {
     /// Reads the pages of the copies that the tables name.
     pub async fn load_copies(&self, copies: Vec<Known>) -> Result<()> {
-        for Known { key, born, places } in copies {
-            self.found_copy(key, born, places).await?;
+        let mut found = stream::iter(copies)
+            .map(|Known { key, born, places }| self.found_copy(key, born, places))
+            .buffer_unordered(WIDTH);
+        while let Some(found) = found.next().await {
+            found?;
         }
         Ok(())
     }

@@ -90,7 +90,12 @@ impl Store {
         Ok(self.inner.find(name)?.tier.get())
     }
 
-    /// The fast tier as it is.
+    /// Bytes of a region.
+    pub fn region_bytes(&self) -> u64 {
+        self.inner.region_bytes()
+    }
+
+    /// The fast tier as it is. Goes over all that lies there.
     pub fn tier(&self) -> TierStatus {
         let inner = &self.inner;
         let (mut valid, mut stale) = (0, 0);
