@@ -13,6 +13,7 @@
 //! What is read ahead is a guess, and only saves time: who reads says which segment comes next, and has it read anew where
 //! the guess was another one.
 
+use crate::extent::read_device;
 use futures::StreamExt;
 use futures::stream::{self, LocalBoxStream};
 use kura_block::{BLOCK_BYTES, Block, Buf, Result};
@@ -63,5 +64,5 @@ impl<'a> Ahead<'a> {
 
 async fn read(device: &dyn Block, segment_bytes: u32, segment: u32, len: usize) -> Result<Buf> {
     let place = u64::from(segment) * u64::from(segment_bytes);
-    Ok(device.read(place, len).await?.contiguous())
+    Ok(read_device(device, place, len).await?.contiguous())
 }

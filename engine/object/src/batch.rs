@@ -23,6 +23,8 @@ pub enum Condition {
     Version(Version),
     /// The newest version has this revision; else the commit fails as above.
     Revision(u64),
+    /// The partition exists, whatever the key; else the commit fails with `Missing`.
+    Partition,
 }
 
 /// What a put stores.

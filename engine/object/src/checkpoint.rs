@@ -18,6 +18,7 @@ use crate::space::Use;
 use crate::store::Inner;
 use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Reader, Result, Writer, is_sealed};
 use std::time::Duration;
+use tokio::sync::MutexGuard;
 
 const MAGIC: u32 = 0x496f_754b; // "KuoI"
 const CRC_AT: usize = 4;
@@ -76,9 +77,7 @@ impl Inner {
     }
 
     async fn write_checkpoint(&self) -> Result<()> {
-        if self.state.borrow().log.must_reopen {
-            self.begin_opening().await?;
-        }
+        self.begin_opening().await?;
         let (start, number, taken_back, replaced) = {
             let state = &mut *self.state.borrow_mut();
             let start = state.log.start();
@@ -114,13 +113,21 @@ impl Inner {
         let old = std::mem::replace(&mut self.state.borrow_mut().index_segments, segments);
         self.count(|counters| counters.checkpoints += 1);
         self.free_segments(&old);
-        self.state.borrow_mut().settle();
+        let state = &mut *self.state.borrow_mut();
+        // What could not be read may be by now.
+        state.space.stuck.clear();
+        state.settle();
         Ok(())
     }
 
     /// Writes the root anew, as `change` says: one at a time.
     pub async fn write_root(&self, change: impl FnOnce(Root) -> Root) -> Result<()> {
-        let _turn = self.rooting.lock().await;
+        let turn = self.rooting.lock().await;
+        self.write_root_in(&turn, change).await
+    }
+
+    /// The same in a turn that has begun.
+    pub async fn write_root_in(&self, _turn: &MutexGuard<'_, ()>, change: impl FnOnce(Root) -> Root) -> Result<()> {
         let now = self.state.borrow().root;
         let root = Root { generation: now.generation + 1, ..change(now) };
         root.write(&*self.device).await?;

@@ -14,7 +14,7 @@ use crate::space::Use;
 use crate::store::Inner;
 use crate::submit::{Edit, Prepared, Ready, Refusal};
 use crate::upload::Upload;
-use kura_block::{Buf, Bufs, Kind, Result};
+use kura_block::{Buf, Bufs, Error, Kind, Result};
 use std::rc::Rc;
 
 /// Bytes that the cleaner adds to the log at a time: users wait for no more than that.
@@ -29,10 +29,23 @@ struct Moving {
 }
 
 impl Inner {
-    /// Moves what is alive out of a segment of the log.
+    /// Moves what is alive out of a segment of the log. What cannot be read of it stays, and all else goes.
     pub async fn clean_log_segment(self: &Rc<Self>, segment: u32) -> Result<()> {
         let place = self.state.borrow().space.place(segment);
-        let bytes = self.device.read(place, self.segment_bytes as usize).await?.contiguous();
+        match extent::read_device(&*self.device, place, self.segment_bytes as usize).await {
+            Ok(bytes) => self.clean_entries(place, &bytes.contiguous()).await?,
+            // A bad sector spoils the whole read. What lies around it is found by the index.
+            Err(error) => tracing::warn!(segment, %error, "a segment of the object store's log cannot be read at once"),
+        }
+        self.count(|counters| counters.cleaned_segments += 1);
+        if self.state.borrow().space.segments[segment as usize].live_bytes > 0 {
+            self.sweep(&[segment]).await?;
+        }
+        Ok(())
+    }
+
+    /// Moves what is alive of the entries that follow one another from the beginning of a segment on.
+    async fn clean_entries(self: &Rc<Self>, place: u64, bytes: &Buf) -> Result<()> {
         let mut step = Vec::new();
         let mut step_bytes = 0;
         let mut offset = 0;
@@ -61,20 +74,11 @@ impl Inner {
             }
             offset = end;
         }
-        self.log_moves(step).await?;
-        self.count(|counters| counters.cleaned_segments += 1);
-        if self.state.borrow().space.segments[segment as usize].live_bytes > 0 {
-            self.state.borrow_mut().space.stuck.insert(segment);
-            tracing::warn!(
-                segment,
-                "a segment of the object store's log holds damaged records: run a scrub to name them"
-            );
-        }
-        Ok(())
+        self.log_moves(step).await
     }
 
     /// The version, if its record is the one at `place`.
-    fn alive_at(&self, row: &Row, place: u64) -> Result<Option<Known>> {
+    pub fn alive_at(&self, row: &Row, place: u64) -> Result<Option<Known>> {
         Ok(self.state.borrow().index.get(row)?.filter(|known| known.place == place))
     }
 
@@ -116,8 +120,9 @@ impl Inner {
         result
     }
 
-    /// Goes through the index for extents in the victims.
-    async fn sweep(self: &Rc<Self>, victims: &[u32]) -> Result<()> {
+    /// Goes through the index for what lies in the victims, extents or records, and moves it. A victim of which something
+    /// cannot be moved is stuck: others come first until the next checkpoint.
+    pub async fn sweep(self: &Rc<Self>, victims: &[u32]) -> Result<()> {
         let mut from = Row::newest(Vec::new());
         loop {
             let mut found = Vec::new();
@@ -125,9 +130,10 @@ impl Inner {
             {
                 let state = self.state.borrow();
                 let is_in = |extent: &Extent| victims.contains(&state.space.segment_of_block(extent.block));
+                let has_record = |known: &Known| victims.contains(&state.space.segment_of_place(known.place));
                 state.index.scan(&from, |row, known| {
                     rows += 1;
-                    if known.extents().iter().any(is_in) {
+                    if has_record(&known) || known.extents().iter().any(is_in) {
                         found.push((row.clone(), known));
                     }
                     last = Some(row);
@@ -135,9 +141,10 @@ impl Inner {
                 })?;
             }
             for (row, known) in found {
-                match self.move_extents(row, known, victims).await {
-                    // What is damaged stays where it is: a scrub names it. What was taken back is gone.
-                    Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Retry) => {}
+                let segments = self.segments_of(&known, victims);
+                match self.move_out(row, known, victims).await {
+                    // What cannot be read stays where it is: a scrub names it. What was taken back is gone.
+                    Err(error) if self.goes_on(&error) => self.note_stuck(&segments, &error),
                     result => result?,
                 }
             }
@@ -150,8 +157,30 @@ impl Inner {
         }
     }
 
-    /// Copies the extents of a version that lie in the victims, and logs where they are now.
-    async fn move_extents(self: &Rc<Self>, row: Row, known: Known, victims: &[u32]) -> Result<()> {
+    /// True when an error concerns one version, and the store goes on.
+    fn goes_on(&self, error: &Error) -> bool {
+        matches!(error.kind(), Kind::Corrupt | Kind::Device | Kind::Retry) && self.state.borrow().failed.is_none()
+    }
+
+    /// Which of the victims have something of a version.
+    fn segments_of(&self, known: &Known, victims: &[u32]) -> Vec<u32> {
+        let space = &self.state.borrow().space;
+        let of_extents = known.extents().into_iter().map(|extent| space.segment_of_block(extent.block));
+        let all = of_extents.chain([space.segment_of_place(known.place)]);
+        all.filter(|segment| victims.contains(segment)).collect()
+    }
+
+    fn note_stuck(&self, segments: &[u32], error: &Error) {
+        for segment in segments {
+            if self.state.borrow_mut().space.stuck.insert(*segment) {
+                let what = "a segment of the object store cannot be emptied: run a scrub to name what is damaged";
+                tracing::warn!(segment, %error, "{what}");
+            }
+        }
+    }
+
+    /// Copies the extents of a version that lie in the victims, and logs its record anew, with where they are now.
+    async fn move_out(self: &Rc<Self>, row: Row, known: Known, victims: &[u32]) -> Result<()> {
         if self.alive_at(&row, known.place)?.is_none() {
             return Ok(());
         }

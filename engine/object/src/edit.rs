@@ -7,11 +7,11 @@ use crate::content::Held;
 use crate::extent;
 use crate::known::{Known, Piece};
 use crate::object::{PartitionId, Stat, Which, shown};
-use crate::read::Pins;
+use crate::read::Looked;
 use crate::store::{Inner, Store};
 use crate::submit::{Edit, Prepared, Ready, Refusal};
 use crate::upload::Upload;
-use kura_block::{Buf, Bufs, Error, Kind, Result};
+use kura_block::{Buf, Bufs, Error, Result};
 use std::rc::Rc;
 
 /// Pieces that an object may have besides one for each of these bytes: with more, it is written anew.
@@ -77,11 +77,12 @@ impl Store {
 
     async fn edit(&self, partition: PartitionId, key: &[u8], change: Change, modified_ms: u64) -> Result<Stat> {
         loop {
-            let (row, known) = self.inner.look_up(partition, key, Which::Latest).await?;
             // What is read and what stays must not be written over before the edit is in.
-            let _pins = Pins::of(&self.inner, &known);
+            let Looked { row, known, pins: _pins, .. } =
+                self.inner.look_up_to_edit(partition, key, Which::Latest).await?;
+            let record_at = known.place;
             let read = match self.inner.record_at(&row, known).await {
-                Err(error) if error.kind() == Kind::Retry => continue,
+                Err(error) if self.inner.was_taken_back(&row, record_at, &error)? => continue,
                 read => read.map_err(|error| error.at(shown(key)))?,
             };
             let edit = self.inner.edited(read, change.clone(), modified_ms).await?;

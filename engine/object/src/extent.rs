@@ -9,7 +9,7 @@
 
 use crate::known::Extent;
 use crate::recent::STEP_BYTES;
-use kura_block::{BLOCK_BYTES, Block, Buf, BufMut, Bufs, Checksum, Error, Result};
+use kura_block::{BLOCK_BYTES, Block, Buf, BufMut, Bufs, Checksum, Error, Kind, Result};
 
 /// Data blocks of an extent at most: as many as one block has room for checksums of.
 pub(crate) const DATA_BLOCKS_LIMIT: u32 = (BLOCK_BYTES / 4) as u32;
@@ -88,6 +88,15 @@ impl Checksums {
     }
 }
 
+/// Reads bytes of the device. `Corrupt` is what this store finds out by its own checksums; where the layer below says that
+/// it has lost a block, it is the device that does not do its work: `Device`.
+pub(crate) async fn read_device(device: &dyn Block, place: u64, len: usize) -> Result<Bufs> {
+    device.read(place, len).await.map_err(|error| match error.kind() {
+        Kind::Corrupt => Error::device(error.to_string()),
+        _ => error,
+    })
+}
+
 /// Reads `len` bytes at `from` of an extent, verified. `known` are its checksums from an earlier step; those that were
 /// read now are left there.
 pub(crate) async fn read(
@@ -108,15 +117,18 @@ pub(crate) async fn read(
     let checksums_at = (u64::from(extent.block) + u64::from(extent.blocks)) * block_bytes;
     let is_known = known.as_ref().is_some_and(|known| known.extent == extent);
     let data = if is_known {
-        device.read(place, data_bytes).await?
+        read_device(device, place, data_bytes).await?
     } else if end == u64::from(extent.blocks) && data_bytes <= TOGETHER_BYTES {
-        let all = device.read(place, data_bytes + BLOCK_BYTES).await?;
+        let all = read_device(device, place, data_bytes + BLOCK_BYTES).await?;
         let block = all.slice(data_bytes..data_bytes + BLOCK_BYTES).contiguous();
         *known = Some(Checksums::of(extent, block)?);
         all.slice(0..data_bytes)
     } else {
-        let (data, block) =
-            futures::future::join(device.read(place, data_bytes), device.read(checksums_at, BLOCK_BYTES)).await;
+        let (data, block) = futures::future::join(
+            read_device(device, place, data_bytes),
+            read_device(device, checksums_at, BLOCK_BYTES),
+        )
+        .await;
         *known = Some(Checksums::of(extent, block?.contiguous())?);
         data?
     };

@@ -1,6 +1,7 @@
 //! Lists: keys in order, from a place on, with a prefix, rolled up at a delimiter.
 
 use crate::known::Known;
+use crate::log::Log;
 use crate::object::{Partition, PartitionId, Row, Stat, Version, name_of};
 use crate::store::{State, Store};
 use kura_block::Result;
@@ -64,22 +65,23 @@ pub struct Page {
 impl Store {
     /// A page of a partition's keys, in key order (bytes compared), without a read of the device.
     pub async fn list(&self, partition: PartitionId, query: &Query) -> Result<Page> {
-        self.inner.all_settled().await?;
-        self.inner.state.borrow().list(partition, query)
+        self.inner.seen(Log::last_pending, || self.inner.state.borrow().list(partition, query)).await
     }
 
     /// Partitions in the order of their names: up to `limit` behind `after`.
     pub async fn partitions(&self, after: &[u8], limit: usize) -> Result<Vec<Partition>> {
-        self.inner.all_settled().await?;
         let after = if after.is_empty() { After::Nothing } else { After::Key(after.to_vec()) };
         let query = Query { after, limit: Some(limit), ..Query::default() };
-        let state = self.inner.state.borrow();
-        let page = state.list(PartitionId::ROOT, &query)?;
-        let known = page.items.into_iter().filter_map(|item| match item {
-            Item::Object { stat, .. } => state.partitions.get(&stat.version.0).cloned(),
-            Item::Prefix(_) => None,
-        });
-        Ok(known.collect())
+        let look = || {
+            let state = self.inner.state.borrow();
+            let page = state.list(PartitionId::ROOT, &query)?;
+            let known = page.items.into_iter().filter_map(|item| match item {
+                Item::Object { stat, .. } => state.partitions.get(&stat.version.0).cloned(),
+                Item::Prefix(_) => None,
+            });
+            Ok(known.collect())
+        };
+        self.inner.seen(Log::last_pending, look).await
     }
 }
 

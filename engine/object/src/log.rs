@@ -121,7 +121,7 @@ pub(crate) struct Log {
     pub checkpoint_revision: u64,
     /// How often entries were taken back.
     pub taken_back: u64,
-    /// Nothing is written before the root says that a new opening begins.
+    /// Nothing is written before the root says that a new opening begins: at a start, and after entries were taken back.
     pub must_reopen: bool,
     /// What was acknowledged in memory was taken back: the next flush says so.
     pub lost: Option<Error>,
@@ -149,7 +149,7 @@ impl Log {
             bytes_since_checkpoint: 0,
             checkpoint_revision: start.revision,
             taken_back: 0,
-            must_reopen: false,
+            must_reopen: true,
             lost: None,
         }
     }
@@ -252,9 +252,14 @@ impl Log {
 
     /// A ticket of the group that was appended to last.
     pub fn ticket(&self, durable: bool) -> Ticket {
-        let memo = self.queue.back().map(|(_, memo)| memo).or(self.writing.as_ref());
-        let fate = memo.map(|memo| Rc::clone(&memo.fate)).unwrap_or_default();
-        Ticket { sequence: self.last_sequence(), durable, fate }
+        self.ticket_at(self.last_sequence(), durable)
+    }
+
+    /// A ticket of an entry; one that is written is not given up any more.
+    fn ticket_at(&self, sequence: u64, durable: bool) -> Ticket {
+        let memos = self.queue.iter().rev().map(|(_, memo)| memo).chain(&self.writing);
+        let mut own = memos.filter(|memo| memo.sequence == sequence);
+        Ticket { sequence, durable, fate: own.next().map(|memo| Rc::clone(&memo.fate)).unwrap_or_default() }
     }
 
     /// Forgets every group that is not written: what they were, the oldest first, and the segments that the log took
@@ -340,14 +345,14 @@ impl Log {
         self.pending.insert(name.to_vec(), self.last_sequence());
     }
 
-    /// True when the last change of `name` is not durable and has to be.
-    pub fn is_pending(&self, name: &[u8]) -> bool {
-        self.pending.contains_key(name)
+    /// A ticket of the last change of `name`, where that is to be durable before it is seen.
+    pub fn pending(&self, name: &[u8]) -> Option<Ticket> {
+        self.pending.get(name).map(|sequence| self.ticket_at(*sequence, true))
     }
 
-    /// True when any change waits to be durable.
-    pub fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
+    /// A ticket of the last change of all that is to be durable before it is seen.
+    pub fn last_pending(&self) -> Option<Ticket> {
+        self.pending.values().max().map(|sequence| self.ticket_at(*sequence, true))
     }
 
     /// Segments that the log is about to use: where it stands and where it goes on.

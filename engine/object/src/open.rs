@@ -125,7 +125,6 @@ impl Store {
             Err(error) if error.kind() == Kind::Full => {
                 tracing::warn!(%error, "the object store's device has no room: nothing is written before there is");
                 inner.note_full(&error);
-                inner.state.borrow_mut().log.must_reopen = true;
             }
             begun => begun?,
         }

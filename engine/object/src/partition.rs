@@ -18,10 +18,12 @@ impl Store {
     /// The partition of this name, or `Missing`. No read of the device.
     pub async fn partition(&self, name: &[u8]) -> Result<Partition> {
         let whole = name_of(PartitionId::ROOT, name);
-        self.inner.settled(&whole).await?;
-        let state = self.inner.state.borrow();
-        let found = state.find(&whole, Which::Latest)?;
-        let partition = found.and_then(|(row, _)| state.partitions.get(&row.version.0).cloned());
+        let look = || {
+            let state = self.inner.state.borrow();
+            let found = state.find(&whole, Which::Latest)?;
+            Ok(found.and_then(|(row, _)| state.partitions.get(&row.version.0).cloned()))
+        };
+        let partition = self.inner.seen(|log| log.pending(&whole), look).await?;
         partition.ok_or_else(|| Error::missing(format!("partition {}: does not exist", shown(name))))
     }
 

@@ -15,8 +15,7 @@ use std::task::Poll;
 impl Store {
     /// What is known of a version. `Missing` when there is none, or when the newest is a delete marker.
     pub async fn stat(&self, partition: PartitionId, key: &[u8], which: Which) -> Result<Stat> {
-        let (row, known) = self.inner.look_up(partition, key, which).await?;
-        let latest = self.inner.state.borrow().is_latest(&row)?;
+        let Looked { known, latest, .. } = self.inner.look_up(partition, key, which).await?;
         Ok(known.stat(latest))
     }
 
@@ -158,43 +157,72 @@ fn check_range(range: &Range<u64>, size_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Segments that are not written over while this lives.
+/// Extents, and a record, that are not written over while this lives.
 pub(crate) struct Pins {
     inner: Rc<Inner>,
-    segments: Vec<u32>,
+    blocks: Vec<u32>,
 }
 
 impl Pins {
     pub fn of(inner: &Rc<Inner>, known: &Known) -> Self {
         let space = &mut inner.state.borrow_mut().space;
-        let of_extents = known.extents().into_iter().map(|extent| space.segment_of_block(extent.block));
-        let mut segments: Vec<u32> = of_extents.chain([space.segment_of_place(known.place)]).collect();
-        segments.sort_unstable();
-        segments.dedup();
-        for segment in &segments {
-            space.pin(*segment);
+        let of_record = space.first_block(space.segment_of_place(known.place));
+        let of_extents = known.extents().into_iter().map(|extent| extent.block);
+        let blocks: Vec<u32> = of_extents.chain([of_record]).collect();
+        for block in &blocks {
+            space.pin(*block);
         }
-        Self { inner: Rc::clone(inner), segments }
+        Self { inner: Rc::clone(inner), blocks }
     }
 }
 
 impl Drop for Pins {
     fn drop(&mut self) {
         let state = &mut *self.inner.state.borrow_mut();
-        for segment in &self.segments {
-            state.space.unpin(*segment);
+        for block in &self.blocks {
+            state.space.unpin(*block);
         }
         state.settle();
     }
 }
 
+/// A version as it was when it was looked up; what it names stays in its place.
+pub(crate) struct Looked {
+    pub row: Row,
+    pub known: Known,
+    /// There was no later version of its key.
+    pub latest: bool,
+    pub pins: Pins,
+}
+
 impl Inner {
-    /// The version that is meant, when its last change may be seen.
-    pub async fn look_up(&self, partition: PartitionId, key: &[u8], which: Which) -> Result<(Row, Known)> {
+    /// The version that is meant, as it is now, as soon as it may be seen.
+    pub async fn look_up(self: &Rc<Self>, partition: PartitionId, key: &[u8], which: Which) -> Result<Looked> {
         let name = name_of(partition, key);
-        self.settled(&name).await?;
-        let found = self.state.borrow().find(&name, which)?;
+        let found = self.seen(|log| log.pending(&name), || self.look(&name, which)).await?;
         found.ok_or_else(|| Error::missing(format!("{partition}, key {}: no such object", shown(key))))
+    }
+
+    /// The version that an edit begins from: also one that may not be seen yet, as the edit comes behind it in the log.
+    pub async fn look_up_to_edit(self: &Rc<Self>, partition: PartitionId, key: &[u8], which: Which) -> Result<Looked> {
+        match self.look(&name_of(partition, key), which)? {
+            Some(found) => Ok(found),
+            None => self.look_up(partition, key, which).await,
+        }
+    }
+
+    fn look(self: &Rc<Self>, name: &[u8], which: Which) -> Result<Option<Looked>> {
+        let found = {
+            let state = self.state.borrow();
+            match state.find(name, which)? {
+                Some((row, known)) => Some((state.is_latest(&row)?, row, known)),
+                None => None,
+            }
+        };
+        Ok(found.map(|(latest, row, known)| {
+            let pins = Pins::of(self, &known);
+            Looked { row, known, latest, pins }
+        }))
     }
 
     async fn open_reader(
@@ -204,8 +232,7 @@ impl Inner {
         which: Which,
         asked: Option<Range<u64>>,
     ) -> Result<Reader> {
-        let (row, known) = self.look_up(partition, key, which).await?;
-        let latest = self.state.borrow().is_latest(&row)?;
+        let Looked { row, known, latest, pins } = self.look_up(partition, key, which).await?;
         let stat = known.stat(latest);
         let range = asked.clone().unwrap_or(0..stat.size_bytes);
         check_range(&range, stat.size_bytes)?;
@@ -220,14 +247,15 @@ impl Inner {
             checksums: None,
             ahead: None,
             place: format!("{partition}, key {}", shown(key)),
-            _pins: Pins::of(self, &known),
+            _pins: pins,
         };
         if known.inline_bytes == 0 {
             // The first bytes are on their way while the record is read.
             reader.look_ahead().await;
         }
+        let record_at = known.place;
         let read = match self.record_at(&row, known).await {
-            Err(error) if error.kind() == Kind::Retry => {
+            Err(error) if self.was_taken_back(&row, record_at, &error)? => {
                 drop(reader);
                 return Box::pin(self.open_reader(partition, key, which, asked)).await;
             }
@@ -237,17 +265,22 @@ impl Inner {
         Ok(reader)
     }
 
-    /// A version's record as it is now.
+    /// A version's record as it is now, to be edited.
     pub async fn read_record(self: &Rc<Self>, partition: PartitionId, key: &[u8], which: Which) -> Result<ReadRecord> {
         loop {
-            let (row, known) = self.look_up(partition, key, which).await?;
-            let _pins = Pins::of(self, &known);
-            let place = format!("{partition}, key {}", shown(key));
+            let Looked { row, known, pins: _pins, .. } = self.look_up_to_edit(partition, key, which).await?;
+            let (place, record_at) = (format!("{partition}, key {}", shown(key)), known.place);
             match self.record_at(&row, known).await {
-                Err(error) if error.kind() == Kind::Retry => {}
+                Err(error) if self.was_taken_back(&row, record_at, &error)? => {}
                 read => return read.map_err(|error| error.at(place)),
             }
         }
+    }
+
+    /// True when reading a version's record failed because the version was taken back: it is to be looked up anew. A device
+    /// that says `Retry` is not asked again and again.
+    pub fn was_taken_back(&self, row: &Row, place: u64, error: &Error) -> Result<bool> {
+        Ok(error.kind() == Kind::Retry && self.alive_at(row, place)?.is_none())
     }
 
     /// Reads the record of a version whose segment is pinned, and verifies that it is its own. `Retry` when the device
@@ -264,7 +297,7 @@ impl Inner {
         let first = known.place / block_bytes * block_bytes;
         let skip = (known.place - first) as usize;
         let len = skip + known.log_bytes() as usize;
-        let bytes = self.device.read(first, len.next_multiple_of(BLOCK_BYTES)).await?;
+        let bytes = extent::read_device(&*self.device, first, len.next_multiple_of(BLOCK_BYTES)).await?;
         let inline_at = skip + known.record_bytes as usize;
         let record = Record::decode(&bytes.slice(skip..inline_at).contiguous())?;
         let is_its_own = record.row == *row && record.revision == known.revision;

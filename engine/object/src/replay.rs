@@ -10,8 +10,8 @@ use crate::record::Record;
 use crate::root::{Root, Start};
 use crate::space::Use;
 use crate::store::{Inner, State};
-use futures::{StreamExt, future, stream};
-use kura_block::{BLOCK_BYTES, Block, Buf, Error, Result};
+use futures::{StreamExt, TryStreamExt, future, stream};
+use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
@@ -115,13 +115,18 @@ impl<'a> Scan<'a> {
         (expected && offset + head.entry_bytes <= root.segment_bytes).then_some(head)
     }
 
-    /// An entry that says the one missing here was durable proves that the log is damaged, not finished.
+    /// An entry that says the one missing here was durable proves that the log is damaged, not finished; and one of an
+    /// opening that the root does not know, that there was a newer root.
     async fn refuse_a_gap(&mut self, missing: u64) -> Result<()> {
         let Start { segment, next_segment, .. } = self.position;
         for segment in [segment, next_segment] {
             let bytes = self.segment(segment).await?;
             let heads = bytes.chunks(BLOCK_BYTES).filter_map(Head::read);
-            let mut later = heads.filter(|head| head.store == self.root.store() && head.opening >= self.opening);
+            let own: Vec<Head> = heads.filter(|head| head.store == self.root.store()).collect();
+            if own.iter().any(|head| head.opening > self.root.opening) {
+                return Err(Error::corrupt("the object store's newest root is lost: restore the store from a copy"));
+            }
+            let mut later = own.iter().filter(|head| head.opening >= self.opening);
             if later.any(|head| head.sequence > missing && head.durable_sequence > missing) {
                 return Err(damaged(missing));
             }
@@ -166,7 +171,7 @@ impl Inner {
                 if !known_durable && !is_end {
                     break;
                 }
-                let whole = known_durable || self.is_whole(met).await;
+                let whole = known_durable || self.is_whole(met).await?;
                 let Some(met) = waiting.pop_front().filter(|_| whole) else { break };
                 end = (met.behind(), met.head.opening);
                 segments.insert(met.segment, met.head.sequence);
@@ -189,19 +194,25 @@ impl Inner {
         state.count(&segments)
     }
 
-    /// True when all of an entry and all it names is there.
-    async fn is_whole(&self, met: &Met) -> bool {
-        let Ok(records) = &met.records else { return false };
+    /// True when all of an entry and all it names is there; an error where the device does not tell, for it may have been
+    /// acknowledged.
+    async fn is_whole(&self, met: &Met) -> Result<bool> {
+        let Ok(records) = &met.records else { return Ok(false) };
         if !records.inline_holds {
-            return false;
+            return Ok(false);
         }
         let sets = records.records.iter().filter_map(|(_, record)| record.set.as_ref());
         let extents = sets.flat_map(|(known, _)| &known.pieces).filter_map(|piece| piece.extent);
         let holds = |extent: Extent| async move {
             let len = extent.blocks as usize * BLOCK_BYTES;
-            extent::read(&*self.device, extent, 0, len, &mut None).await.is_ok()
+            match extent::read(&*self.device, extent, 0, len, &mut None).await {
+                Ok(_) => Ok(true),
+                // It is not what the entry says, or leaves the device.
+                Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Invalid) => Ok(false),
+                Err(error) => Err(error.at("an object that was put last")),
+            }
         };
-        stream::iter(extents).map(holds).buffer_unordered(READS).all(future::ready).await
+        stream::iter(extents).map(holds).buffer_unordered(READS).try_all(future::ready).await
     }
 
     /// Makes the index agree with an entry.
@@ -242,15 +253,22 @@ impl Inner {
     }
 
     /// Makes it durable that entries that are not written yet are a new opening's: what a crash or a write that failed
-    /// left behind the log's end never counts again.
+    /// left behind the log's end never counts again. Nothing to do where somebody else has done so meanwhile.
+    ///
+    /// What must hold: no entry is written from the look at the log until the root is, or it would be of the opening before
+    /// and not count. So one opening begins at a time, and only while the log waits for it.
     pub async fn begin_opening(&self) -> Result<()> {
+        let turn = self.rooting.lock().await;
+        if !self.state.borrow().log.must_reopen {
+            return Ok(());
+        }
         // A replay takes what the root calls an earlier opening's for durable.
         self.flush_log().await?;
         let (opening, opening_sequence) = {
             let state = self.state.borrow();
             (state.root.opening + 1, state.log.written)
         };
-        self.write_root(|root| Root { opening, opening_sequence, ..root }).await?;
+        self.write_root_in(&turn, |root| Root { opening, opening_sequence, ..root }).await?;
         let state = &mut *self.state.borrow_mut();
         state.log.opening = opening;
         state.log.must_reopen = false;

@@ -12,6 +12,7 @@
 //! 108  inline limit u32
 //! ```
 
+use crate::extent;
 use kura_block::{BLOCK_BYTES, Block, Buf, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: [u8; 8] = *b"kura-obj";
@@ -51,6 +52,15 @@ pub(crate) struct Root {
     pub inline_limit_bytes: u32,
 }
 
+/// What lies where a root is to be.
+enum Found {
+    /// No root, or none yet.
+    Nothing,
+    /// One that is not whole.
+    Damaged,
+    Root(Root),
+}
+
 impl Root {
     /// The store's number in heads of entries: half its id.
     pub fn store(&self) -> u64 {
@@ -72,10 +82,13 @@ impl Root {
         Buf::copy_of(out.as_slice())
     }
 
-    fn decode(block: &[u8]) -> Result<Option<Self>> {
+    fn decode(block: &[u8]) -> Result<Found> {
         let mut reader = Reader::new(block);
-        if reader.array::<8>()? != MAGIC || !is_sealed(block, CRC_AT) {
-            return Ok(None);
+        if reader.array::<8>()? != MAGIC {
+            return Ok(Found::Nothing);
+        }
+        if !is_sealed(block, CRC_AT) {
+            return Ok(Found::Damaged);
         }
         reader.u32()?;
         let version = reader.u32()?;
@@ -84,7 +97,7 @@ impl Root {
                 "the object store is of version {version}, this program reads {VERSION}"
             )));
         }
-        Ok(Some(Self {
+        Ok(Found::Root(Self {
             id: reader.array()?,
             generation: reader.u64()?,
             segment_bytes: reader.u32()?,
@@ -103,23 +116,25 @@ impl Root {
         }))
     }
 
-    /// The newest root of a device; `None` where there is no store.
+    /// The newest root of a device; `None` where there is no store. An error where a root cannot be read: it may be the
+    /// newest one, and with the one before, what came since would be lost. `Corrupt` where there is a store and no root of
+    /// it is whole.
     pub async fn read(device: &dyn Block) -> Result<Option<Self>> {
-        let mut newest: Option<Self> = None;
-        let mut failed = None;
+        let mut found = Vec::new();
         for slot in 0..2 {
-            // A root that cannot be read is as good as torn: the other one decides.
-            match device.read(slot * BLOCK_BYTES as u64, BLOCK_BYTES).await {
-                Ok(block) => {
-                    let root = Self::decode(&block.contiguous())?;
-                    newest = [newest, root].into_iter().flatten().max_by_key(|root| root.generation);
-                }
-                Err(error) => failed = Some(error),
-            }
+            let block = extent::read_device(device, slot * BLOCK_BYTES as u64, BLOCK_BYTES).await;
+            let block = block.map_err(|error| error.at("the object store's roots"))?;
+            found.push(Self::decode(&block.contiguous())?);
         }
-        match (newest, failed) {
-            (None, Some(error)) => Err(error.at("the object store's roots")),
-            (newest, _) => Ok(newest),
+        match found.as_slice() {
+            // Of two, one may be torn: a crash came while it was written, and the other one counts.
+            [Found::Root(one), Found::Root(other)] => {
+                Ok(Some(if one.generation > other.generation { *one } else { *other }))
+            }
+            [Found::Root(root), _] | [_, Found::Root(root)] => Ok(Some(*root)),
+            // The first root goes to the second place: a crash came while the store was made.
+            [Found::Nothing, _] => Ok(None),
+            _ => Err(Error::corrupt("both roots of the object store are damaged: restore it from a copy")),
         }
     }
 

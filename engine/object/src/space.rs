@@ -57,6 +57,7 @@ pub(crate) struct Space {
     limbo: VecDeque<Limbo>,
     /// Log segments without a live record, that wait for a checkpoint or a flush.
     empty: BTreeSet<u32>,
+    /// First blocks of what is being read, and how often.
     pins: BTreeMap<u32, u32>,
     /// Extents of uploads that are not committed yet: first block and blocks.
     pub held: BTreeMap<u32, u32>,
@@ -71,7 +72,7 @@ pub(crate) struct Space {
     pub reserve: usize,
     /// The device gave no room lately: only what it has given counts.
     device_is_full: bool,
-    /// Log segments that cleaning did not empty: something in them is damaged.
+    /// Segments that cleaning did not empty: something in them cannot be read. Tried again after a checkpoint.
     pub stuck: BTreeSet<u32>,
     /// Data segments that are being emptied: no extent is put there.
     evacuating: BTreeSet<u32>,
@@ -437,17 +438,24 @@ impl Space {
         self.limbo.push_back(Limbo { sequence, block, blocks });
     }
 
-    pub fn pin(&mut self, segment: u32) {
-        *self.pins.entry(segment).or_default() += 1;
+    /// What begins at this block stays as it is until it is unpinned: an extent, or a segment of the log. Not all of an
+    /// extent's segment: what is always being read there would keep the room beside it for ever.
+    pub fn pin(&mut self, block: u32) {
+        *self.pins.entry(block).or_default() += 1;
     }
 
-    pub fn unpin(&mut self, segment: u32) {
-        if let Some(count) = self.pins.get_mut(&segment) {
+    pub fn unpin(&mut self, block: u32) {
+        if let Some(count) = self.pins.get_mut(&block) {
             *count -= 1;
             if *count == 0 {
-                self.pins.remove(&segment);
+                self.pins.remove(&block);
             }
         }
+    }
+
+    /// The block that a segment begins at.
+    pub fn first_block(&self, segment: u32) -> u32 {
+        segment * self.segment_blocks
     }
 
     /// Entries below `durable` are durable, those below `proven` are known to be so after a crash too, and those below
@@ -460,7 +468,7 @@ impl Space {
                 self.limbo.push_front(dead);
                 break;
             }
-            if self.pins.contains_key(&self.segment_of_block(dead.block)) {
+            if self.pins.contains_key(&dead.block) {
                 kept.push_back(dead);
             } else {
                 self.give_back(dead.block, dead.blocks);
@@ -472,7 +480,7 @@ impl Space {
             let known = &self.segments[**segment as usize];
             known.killed_sequence < self.durable
                 && known.last_sequence < self.replay
-                && !self.pins.contains_key(segment)
+                && !self.pins.contains_key(&self.first_block(**segment))
         };
         let done: Vec<u32> = self.empty.iter().filter(reusable).copied().collect();
         for segment in done {

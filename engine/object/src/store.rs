@@ -329,25 +329,17 @@ impl Inner {
         ticket.fate.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Resolves when the last change of `name` may be seen.
-    pub async fn settled(&self, name: &[u8]) -> Result<()> {
-        self.until(|state| !state.log.is_pending(name)).await
-    }
-
-    /// Resolves when what was changed so far may be seen.
-    pub async fn all_settled(&self) -> Result<()> {
+    /// What `look` finds, as soon as all of that may be seen: when the entry is durable that `pending` tells of. What is
+    /// changed meanwhile is not waited for: also what is always being changed can be read.
+    pub async fn seen<T>(&self, pending: impl Fn(&Log) -> Option<Ticket>, look: impl Fn() -> Result<T>) -> Result<T> {
         loop {
-            let ticket = {
-                let log = &self.state.borrow().log;
-                if !log.has_pending() {
-                    return Ok(());
-                }
-                log.ticket(true)
-            };
+            let ticket = pending(&self.state.borrow().log);
+            let found = look()?;
+            let Some(ticket) = ticket else { return Ok(found) };
             match self.durable(&ticket).await {
-                // What was given up is not seen; what came before may still wait.
+                // What was looked at was given up.
                 Err(_) if ticket.fate.get().is_some() => {}
-                done => return done,
+                done => return done.map(|()| found),
             }
         }
     }

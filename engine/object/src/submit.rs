@@ -168,6 +168,9 @@ impl State {
 
     /// Holds a condition against the store as it is.
     fn hold(&self, partition: PartitionId, key: &[u8], condition: Condition) -> Result<()> {
+        if condition == Condition::Partition {
+            return self.exists(partition);
+        }
         let newest = self.find(&name_of(partition, key), Which::Latest)?.map(|(_, known)| known);
         let what = || format!("{partition}, key {}", shown(key));
         match (condition, newest) {
@@ -176,16 +179,19 @@ impl State {
             (_, None) => Err(Error::missing(format!("{}: does not exist", what()))),
             (Condition::Version(version), Some(known)) if known.version == version.0 => Ok(()),
             (Condition::Revision(revision), Some(known)) if known.revision == revision => Ok(()),
-            (Condition::Version(_) | Condition::Revision(_), Some(_)) => {
-                Err(Error::retry(format!("{}: has changed since: read it again", what())))
-            }
+            (_, Some(_)) => Err(Error::retry(format!("{}: has changed since: read it again", what()))),
         }
     }
 
-    fn plan(&self, partition: PartitionId, key: &[u8], ready: &Ready, revision: u64) -> Taken<Planned> {
-        if partition != PartitionId::ROOT && !self.partitions.contains_key(&partition.0) {
-            return Err(Error::missing(format!("{partition} does not exist any more")).into());
+    fn exists(&self, partition: PartitionId) -> Result<()> {
+        if partition == PartitionId::ROOT || self.partitions.contains_key(&partition.0) {
+            return Ok(());
         }
+        Err(Error::missing(format!("{partition} does not exist any more")))
+    }
+
+    fn plan(&self, partition: PartitionId, key: &[u8], ready: &Ready, revision: u64) -> Taken<Planned> {
+        self.exists(partition)?;
         let name = name_of(partition, key);
         match ready {
             Ready::Put { put, join } => {

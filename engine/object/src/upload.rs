@@ -97,7 +97,9 @@ impl Upload {
 
     fn chunk_bytes(&self) -> usize {
         let whole = (self.inner.segment_bytes as usize - BLOCK_BYTES).min(DATA_BLOCKS_LIMIT as usize * BLOCK_BYTES);
-        if self.written_bytes >= LARGE_BYTES { whole } else { CHUNK_BYTES.min(whole) }
+        // A part is of a large object, and what the cleaner moves is there as a whole.
+        let is_large = self.only_extents || self.written_bytes >= LARGE_BYTES;
+        if is_large { whole } else { CHUNK_BYTES.min(whole) }
     }
 
     /// Sends up to `limit` of the gathered bytes to an extent: as many as there is room for in one place.

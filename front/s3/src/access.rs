@@ -6,6 +6,7 @@ use crate::keys::Key;
 use crate::past::split;
 use crate::policy::{Question, Verdict};
 use crate::problem::problem;
+use percent_encoding::percent_decode_str;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{Credentials, S3Auth, SecretKey};
 use s3s::{S3ErrorCode, S3Result};
@@ -76,6 +77,11 @@ fn action(operation: &str, of_version: bool) -> String {
         "ListMultipartUploads" => "ListBucketMultipartUploads",
         "ListParts" => "ListMultipartUploadParts",
         "GetObject" | "HeadObject" | "GetObjectAttributes" if of_version => "GetObjectVersion",
+        "GetObjectTagging" if of_version => "GetObjectVersionTagging",
+        "PutObjectTagging" if of_version => "PutObjectVersionTagging",
+        "DeleteObjectTagging" if of_version => "DeleteObjectVersionTagging",
+        "GetObjectAcl" if of_version => "GetObjectVersionAcl",
+        "PutObjectAcl" if of_version => "PutObjectVersionAcl",
         "HeadObject" | "GetObjectAttributes" => "GetObject",
         "DeleteObject" | "DeleteObjects" if of_version => "DeleteObjectVersion",
         "DeleteObjects" => "DeleteObject",
@@ -90,6 +96,14 @@ fn action(operation: &str, of_version: bool) -> String {
         other => other,
     };
     format!("s3:{name}")
+}
+
+/// True when a query names a version, in whatever way it is encoded: as it is read where the version is looked up.
+fn names_a_version(query: &str) -> bool {
+    query.split('&').any(|pair| {
+        let name = pair.split('=').next().unwrap_or_default();
+        *percent_decode_str(name).decode_utf8_lossy() == *"versionId"
+    })
 }
 
 /// True when a key may do something with a bucket, or an object or a version in it.
@@ -164,8 +178,7 @@ impl S3Access for Access {
             Some(bucket) => {
                 // Who reads a snapshot is who may read the bucket today.
                 let bucket = split(bucket).map_or(bucket, |(bucket, _)| bucket);
-                let query = context.uri().query().unwrap_or_default();
-                let of_version = query.split('&').any(|part| part.starts_with("versionId="));
+                let of_version = names_a_version(context.uri().query().unwrap_or_default());
                 let object = context.s3_path().get_object_key().map(|object| (object, of_version));
                 allowed(key.as_deref(), bucket, self.0.find(bucket).as_deref(), operation, object)
             }
@@ -176,4 +189,21 @@ impl S3Access for Access {
 
 fn denied() -> s3s::S3Error {
     problem(S3ErrorCode::AccessDenied, "neither the key nor the bucket's policy allows this")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{action, names_a_version};
+
+    #[test]
+    fn a_version_is_named_in_any_encoding() {
+        for query in ["versionId=1", "a=b&versionId=1", "version%49d=1", "%76ersionId=null&x", "versionId"] {
+            assert!(names_a_version(query), "{query}");
+        }
+        for query in ["", "versions", "prefix=versionId", "x=versionId=1", "versionid=1"] {
+            assert!(!names_a_version(query), "{query}");
+        }
+        assert_eq!(action("GetObjectTagging", true), "s3:GetObjectVersionTagging");
+        assert_eq!(action("GetObjectTagging", false), "s3:GetObjectTagging");
+    }
 }

@@ -3,10 +3,12 @@
 use crate::door::Way;
 use crate::policy::Policy;
 use crate::problem::problem;
+use crate::turns::Turns;
 use kura_object::{Attributes, Partition, PartitionId};
 use s3s::dto::{BucketLifecycleConfiguration, CORSConfiguration, Tagging};
 use s3s::xml;
 use s3s::{S3ErrorCode, S3Result};
+use std::sync::Arc;
 
 /// Whether a key may have several versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) struct Home {
     pub way: Way,
     /// Its partition `.parts`.
     pub parts: PartitionId,
+    /// Who has a turn with which upload.
+    pub turns: Arc<Turns>,
 }
 
 /// A bucket as it stands.

@@ -2,6 +2,7 @@
 
 use crate::directory::Directory;
 use crate::meters;
+use crate::problem::unsupported;
 use crate::unread::watch;
 use futures::future::BoxFuture;
 use hyper::body::Incoming;
@@ -34,10 +35,18 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
             let answer = preflight(rules.as_ref(), origin.as_ref(), asked.as_ref(), request.headers());
             return Box::pin(async move { answer.map_err(|error| HttpError::new(error.into())) });
         }
-        let (service, method) = (self.service.clone(), request.method().clone());
+        let (service, method, is_form) = (self.service.clone(), request.method().clone(), is_form(&request));
         Box::pin(async move {
             let (request, rest) = watch(request);
-            let mut answer = service.call(request).await?;
+            let mut answer = if is_form {
+                // Unread: a form's fields are to be verified before anything else.
+                drop(request);
+                unsupported("storing by an HTML form (POST of multipart/form-data)")
+                    .to_http_response()
+                    .map_err(|error| HttpError::new(error.into()))?
+            } else {
+                service.call(request).await?
+            };
             if let Some(rest) = rest {
                 rest.settle(&mut answer).await;
             }
@@ -58,6 +67,15 @@ impl Cors {
         let name = percent_decode_str(name).decode_utf8().ok()?;
         self.directory.find(&name)?.cors.clone()
     }
+}
+
+/// True when a browser's form is sent to a bucket. What else is posted says in its query what it is.
+fn is_form<B>(request: &Request<B>) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let is_form = kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("multipart/form-data"));
+    let to_bucket = !request.uri().path().trim_matches('/').contains('/');
+    let is_plain = request.uri().query().is_none_or(str::is_empty);
+    request.method() == Method::POST && is_form && to_bucket && is_plain
 }
 
 /// The answer to a browser that asks beforehand.

@@ -8,6 +8,7 @@ use crate::directory::Directory;
 use crate::get::{Opened, open};
 use crate::list::{of_token, token};
 use crate::meta::{etag, keep, version_id, which};
+use crate::multipart::UPLOAD;
 use crate::past::split;
 use crate::problem::from_s3;
 use crate::put::{Guard, Target, commit};
@@ -118,7 +119,8 @@ impl Desk {
         let found = known.way().ask(look).await;
         let (stat, attributes) = found.map_err(|error: Error| of_object(error, bucket, key, version))?;
         let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
-        Ok((entry(key, &stat), attributes.into_iter().map(|(name, value)| (name, text(value))).collect()))
+        let shown = attributes.into_iter().filter(|(name, _)| name != UPLOAD);
+        Ok((entry(key, &stat), shown.map(|(name, value)| (name, text(value))).collect()))
     }
 
     /// A page of a bucket's keys, in byte order.

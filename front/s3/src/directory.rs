@@ -190,7 +190,7 @@ impl Directory {
             let now = now_ms();
             if store.partition(made.as_bytes()).await.is_err() {
                 // What a bucket of this name may have left when a crash came between its end and its uploads'.
-                forget_uploads(&store, &made, home.parts).await?;
+                forget_uploads(&store, &made, &home).await?;
             }
             Bucket::of(store.create_partition(made.as_bytes(), Bucket::attributes(now), now).await?, home)
         };
@@ -206,10 +206,15 @@ impl Directory {
     /// Deletes a bucket: `Busy` while there are objects, versions or delete markers in it.
     pub async fn delete_bucket(&self, name: &str) -> Result<()> {
         let _turn = self.changing.lock().await;
-        let (removed, Home { way, parts }) = (name.to_owned(), self.home());
+        let (removed, home) = (name.to_owned(), self.home());
+        let way = home.way.clone();
         let remove = async move |store: Store| {
             store.remove_partition(removed.as_bytes()).await?;
-            forget_uploads(&store, &removed, parts).await
+            // The bucket is gone already; what stays of its uploads goes when one of its name is made.
+            if let Err(error) = forget_uploads(&store, &removed, &home).await {
+                tracing::warn!(bucket = removed, %error, "uploads of a deleted bucket are left");
+            }
+            Ok(())
         };
         way.ask(remove).await.map_err(|error: Error| match error.kind() {
             Kind::Missing => Error::missing(format!("bucket {name}: there is none")),
@@ -275,7 +280,7 @@ pub(crate) async fn read(way: Way) -> Result<Known> {
     let ask = way.clone();
     let read = async move |store: Store| {
         let keys_partition = system(&store, KEYS).await?;
-        let home = Home { way, parts: system(&store, PARTS).await? };
+        let home = Home { way, parts: system(&store, PARTS).await?, turns: Arc::default() };
         let (buckets, keys) = (buckets(&store, &home).await?, keys(&store, keys_partition).await?);
         Ok::<_, Error>(Known { home, keys_partition, buckets, keys })
     };

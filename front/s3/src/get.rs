@@ -11,11 +11,12 @@ use crate::service::Service;
 use crate::tags;
 use bytes::Bytes;
 use futures::Stream;
+use hyper::header::{self, HeaderValue};
 use kura_block::{Buf, Bufs, Error};
 use kura_object::{Attributes, PartitionId, Stat, Store, Which};
 use s3s::dto::{
     ETagCondition, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts, GetObjectInput,
-    GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range, StorageClass, StreamingBlob, Timestamp,
+    GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range, StorageClass, StreamingBlob, Timestamp, TimestampFormat,
 };
 use s3s::stream::{ByteStream, RemainingLength};
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result, StdError};
@@ -213,6 +214,18 @@ fn chosen(range: Option<Range>, stat: &Stat) -> S3Result<std::ops::Range<u64>> {
     }
 }
 
+/// What is read of the range that is asked for: all, where `If-Range` names another state of the object.
+fn applied(range: Option<Range>, if_range: Option<&HeaderValue>, stat: &Stat) -> Option<Range> {
+    let Some(value) = if_range else { return range };
+    let Some(value) = value.to_str().ok().map(str::trim) else { return None };
+    let tag = etag(&stat.tag);
+    // A weak tag never says that bytes are the same.
+    let is_same = value.trim_matches('"') == tag.value()
+        || Timestamp::parse(TimestampFormat::HttpDate, value)
+            .is_ok_and(|at| at == timestamp(stat.modified_ms / 1000 * 1000));
+    range.filter(|_| is_same)
+}
+
 fn content_range(range: &std::ops::Range<u64>, stat: &Stat) -> String {
     format!("bytes {}-{}/{}", range.start, range.end.saturating_sub(1), stat.size_bytes)
 }
@@ -234,12 +247,14 @@ impl Service {
             return Err(unsupported("reading a part by its number"));
         }
         let which = which(input.version_id.as_deref())?;
-        let ranged = input.range;
+        let if_range = request.headers.get(header::IF_RANGE).cloned();
+        let (asked, wanted) = (input.range, if_range.clone());
         let choose = move |stat: &Stat, _: &Attributes| {
             conditions.check(stat)?;
-            chosen(ranged, stat)
+            chosen(applied(asked, wanted.as_ref(), stat), stat)
         };
         let Opened { stat, attributes, range, body } = open(&bucket, input.key.into_bytes(), which, choose).await?;
+        let ranged = applied(asked, if_range.as_ref(), &stat);
         let mut output = GetObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
             content_length: Some((range.end - range.start).cast_signed()),
@@ -270,11 +285,12 @@ impl Service {
         };
         let (stat, attributes) = self.known(&bucket, input.key, input.version_id).await?;
         conditions.check(&stat)?;
-        let range = chosen(input.range, &stat)?;
+        let ranged = applied(input.range, request.headers.get(header::IF_RANGE), &stat);
+        let range = chosen(ranged, &stat)?;
         let mut output = HeadObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
             content_length: Some((range.end - range.start).cast_signed()),
-            content_range: input.range.is_some().then(|| content_range(&range, &stat)),
+            content_range: ranged.is_some().then(|| content_range(&range, &stat)),
             e_tag: Some(etag(&stat.tag)),
             last_modified: Some(timestamp(stat.modified_ms)),
             version_id: bucket.versioning.is_known().then(|| version_id(&stat)),

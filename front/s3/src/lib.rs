@@ -51,9 +51,11 @@ mod s3;
 mod server;
 mod service;
 mod settings;
+mod stall;
 mod sweep;
 mod tags;
 mod take_in;
+mod turns;
 mod unread;
 
 pub use bucket::{Bucket, Versioning};

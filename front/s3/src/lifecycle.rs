@@ -49,20 +49,95 @@ pub(crate) fn check(configuration: &BucketLifecycleConfiguration) -> S3Result<()
         if !["Enabled", "Disabled"].contains(&rule.status.as_str()) {
             return Err(problem(S3ErrorCode::MalformedXML, "Status is Enabled or Disabled"));
         }
-        let days = rule.expiration.as_ref().and_then(|expiration| expiration.days);
-        let noncurrent = rule.noncurrent_version_expiration.as_ref().and_then(|expiration| expiration.noncurrent_days);
-        let uploads = rule.abort_incomplete_multipart_upload.as_ref().and_then(|abort| abort.days_after_initiation);
-        if [days, noncurrent, uploads].into_iter().flatten().any(|days| days < 1) {
-            return bad("a number of days is at least 1");
-        }
-        let has_action = rule.expiration.is_some()
-            || rule.noncurrent_version_expiration.is_some()
-            || rule.abort_incomplete_multipart_upload.is_some();
-        if !has_action {
-            return bad("a rule says what is to be done");
-        }
+        check_filter(rule)?;
+        check_actions(rule)?;
     }
     Ok(())
+}
+
+fn malformed(text: &str) -> S3Result<()> {
+    Err(problem(S3ErrorCode::MalformedXML, text))
+}
+
+/// A rule says once what it is about.
+fn check_filter(rule: &LifecycleRule) -> S3Result<()> {
+    let Some(filter) = &rule.filter else { return Ok(()) };
+    if rule.prefix.is_some() {
+        return malformed("a rule has a Filter or a Prefix, not both");
+    }
+    let conditions = [
+        filter.prefix.is_some(),
+        filter.tag.is_some(),
+        filter.object_size_greater_than.is_some() || filter.object_size_less_than.is_some(),
+        filter.and.is_some(),
+    ];
+    if conditions.into_iter().filter(|is_there| *is_there).count() > 1 {
+        return malformed("a Filter has one condition: several stand in And");
+    }
+    Ok(())
+}
+
+/// A rule says what is to be done, and nothing that would not be done.
+fn check_actions(rule: &LifecycleRule) -> S3Result<()> {
+    let bad = |text: &str| Err(problem(S3ErrorCode::InvalidArgument, text));
+    let mut days = Vec::new();
+    if let Some(expiration) = &rule.expiration {
+        let asked = [
+            expiration.days.is_some(),
+            expiration.date.is_some(),
+            expiration.expired_object_delete_marker == Some(true),
+        ];
+        if asked.into_iter().filter(|is_there| *is_there).count() != 1 {
+            return malformed("an Expiration has one of Days, Date and ExpiredObjectDeleteMarker");
+        }
+        days.extend(expiration.days);
+    }
+    if let Some(expiration) = &rule.noncurrent_version_expiration {
+        let Some(noncurrent) = expiration.noncurrent_days else {
+            return malformed("a NoncurrentVersionExpiration has NoncurrentDays");
+        };
+        if expiration.newer_noncurrent_versions.is_some_and(|newer| newer < 1) {
+            return bad("NewerNoncurrentVersions is at least 1");
+        }
+        days.push(noncurrent);
+    }
+    if let Some(abort) = &rule.abort_incomplete_multipart_upload {
+        let Some(initiation) = abort.days_after_initiation else {
+            return malformed("an AbortIncompleteMultipartUpload has DaysAfterInitiation");
+        };
+        days.push(initiation);
+    }
+    if days.iter().any(|days| *days < 1) {
+        return bad("a number of days is at least 1");
+    }
+    let has_action = rule.expiration.is_some()
+        || rule.noncurrent_version_expiration.is_some()
+        || rule.abort_incomplete_multipart_upload.is_some();
+    if !has_action {
+        return bad("a rule says what is to be done");
+    }
+    // Neither uploads nor delete markers have tags or a size: such a rule would do nothing.
+    let of_markers =
+        rule.expiration.as_ref().is_some_and(|expiration| expiration.expired_object_delete_marker == Some(true));
+    if (of_markers || rule.abort_incomplete_multipart_upload.is_some()) && asks_for_more_than_keys(rule) {
+        return bad("a rule about uploads or delete markers chooses by prefix, not by tags or size");
+    }
+    Ok(())
+}
+
+/// True when a rule chooses by tags or size.
+fn asks_for_more_than_keys(rule: &LifecycleRule) -> bool {
+    rule.filter.as_ref().is_some_and(|filter| {
+        let and = filter.and.as_ref().is_some_and(|and| {
+            and.tags.as_ref().is_some_and(|tags| !tags.is_empty())
+                || and.object_size_greater_than.is_some()
+                || and.object_size_less_than.is_some()
+        });
+        filter.tag.is_some()
+            || filter.object_size_greater_than.is_some()
+            || filter.object_size_less_than.is_some()
+            || and
+    })
 }
 
 /// True when a rule is in force.
@@ -268,5 +343,37 @@ mod tests {
         let named = LifecycleRule { expiration: days(1), id: Some("a".to_owned()), ..rule("") };
         let twice = BucketLifecycleConfiguration { rules: vec![named.clone(), named] };
         assert!(check(&twice).is_err());
+    }
+
+    #[test]
+    fn rules_that_would_be_ignored_are_refused() {
+        let expires = |expiration| LifecycleRule { expiration: Some(expiration), ..rule("") };
+        let days = LifecycleExpiration { days: Some(1), ..LifecycleExpiration::default() };
+        assert!(check(&of(expires(days.clone()))).is_ok());
+        assert!(check(&of(expires(LifecycleExpiration::default()))).is_err(), "an expiration without a time");
+        let marker = LifecycleExpiration { expired_object_delete_marker: Some(true), ..days.clone() };
+        assert!(check(&of(expires(marker))).is_err(), "days and delete markers");
+        let versions = |days, newer| LifecycleRule {
+            noncurrent_version_expiration: Some(NoncurrentVersionExpiration {
+                newer_noncurrent_versions: newer,
+                noncurrent_days: days,
+            }),
+            ..rule("")
+        };
+        assert!(check(&of(versions(Some(1), Some(1)))).is_ok());
+        assert!(check(&of(versions(None, Some(1)))).is_err(), "noncurrent versions without days");
+        assert!(check(&of(versions(Some(1), Some(0)))).is_err());
+        let uploads = |days| LifecycleRule {
+            abort_incomplete_multipart_upload: Some(AbortIncompleteMultipartUpload { days_after_initiation: days }),
+            ..rule("a")
+        };
+        assert!(check(&of(uploads(Some(1)))).is_ok());
+        assert!(check(&of(uploads(None))).is_err(), "uploads without days");
+        let small = LifecycleRuleFilter { object_size_less_than: Some(9), ..LifecycleRuleFilter::default() };
+        assert!(check(&of(LifecycleRule { filter: Some(small.clone()), ..uploads(Some(1)) })).is_err());
+        assert!(check(&of(LifecycleRule { filter: Some(small.clone()), ..expires(days.clone()) })).is_ok());
+        let both = LifecycleRuleFilter { prefix: Some("a".to_owned()), ..small };
+        assert!(check(&of(LifecycleRule { filter: Some(both), ..expires(days.clone()) })).is_err());
+        assert!(check(&of(LifecycleRule { prefix: Some("a".to_owned()), ..expires(days) })).is_err());
     }
 }

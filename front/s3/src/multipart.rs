@@ -11,7 +11,7 @@ use crate::bucket::{Bucket, Home};
 use crate::digest::{Digest, said};
 use crate::directory::{Directory, now_ms};
 use crate::meta::{self, etag, kept_headers, show_checksums, version_id};
-use crate::parts::{Part, Sums, assemble, part_key, parts_of};
+use crate::parts::{Part, Sums, assemble, part_key, parts_of, tag_of_named};
 use crate::problem::{problem, refusal, unsupported};
 use crate::put::{Guard, Target, committed, of_commit, refuse_unsupported};
 use crate::service::Service;
@@ -35,6 +35,9 @@ const BUCKET: &str = "upload-bucket";
 const KEY: &str = "upload-key";
 const ALGORITHM: &str = "upload-algorithm";
 const TYPE: &str = "upload-checksum-type";
+
+/// Of an object, the upload that it was made by.
+pub(crate) const UPLOAD: &str = "upload-id";
 
 /// An upload under way, as lists show it.
 pub(crate) struct UploadEntry {
@@ -95,18 +98,20 @@ pub(crate) async fn uploads_under_way(store: &Store, bucket: &str) -> Result<Vec
 }
 
 /// Removes what is left of a bucket's uploads, when the bucket is gone or new.
-pub(crate) async fn forget_uploads(store: &Store, bucket: &str, parts: PartitionId) -> Result<()> {
+pub(crate) async fn forget_uploads(store: &Store, bucket: &str, home: &Home) -> Result<()> {
     if partition(store, bucket).await?.is_none() {
         return Ok(());
     }
     for upload in uploads_under_way(store, bucket).await? {
-        abort_upload(store, parts, &upload).await?;
+        abort_upload(store, home, &upload).await?;
     }
     store.remove_partition(&partition_name(bucket)).await
 }
 
 /// Removes an upload and its parts.
-pub(crate) async fn abort_upload(store: &Store, parts: PartitionId, upload: &UploadEntry) -> Result<()> {
+pub(crate) async fn abort_upload(store: &Store, home: &Home, upload: &UploadEntry) -> Result<()> {
+    let _turn = home.turns.alone(&upload.id).await;
+    let parts = home.parts;
     let mut batch = Batch::new();
     batch.remove(parts, &upload.id, Which::Latest);
     batch.remove(upload.partition, &upload.key, Which::Version(upload.version));
@@ -137,7 +142,11 @@ pub(crate) async fn find(store: &Store, parts: PartitionId, bucket: &Bucket, key
     let partition = partition(store, &bucket.name).await.map_err(refusal)?.filter(|_| is_meant).ok_or_else(gone)?;
     let mut query = Query { prefix: key.to_vec(), versions: true, ..Query::default() };
     loop {
-        let page = store.list(partition, &query).await.map_err(refusal)?;
+        let mut page = store.list(partition, &query).await.map_err(refusal)?;
+        // The key's own come first: those of longer ones need not be looked through.
+        if page.items.iter().any(|item| !matches!(item, Item::Object { key: own, .. } if own == key)) {
+            page.next = None;
+        }
         let found = entries(partition, page.items).find(|entry| entry.id == id.as_bytes() && entry.key == key);
         if let Some(entry) = found {
             return Ok(Found { entry: UploadEntry { begun_ms: stat.modified_ms, ..entry }, attributes });
@@ -163,11 +172,13 @@ impl Found {
 /// Stores a part, if its upload is still there.
 async fn commit_part(
     store: Store,
-    parts: PartitionId,
+    home: Home,
     (id, number): (String, i32),
     content: Content,
     digested: crate::digest::Digested,
 ) -> S3Result<(Stat, Checksum)> {
+    let _turn = home.turns.with_others(id.as_bytes()).await;
+    let parts = home.parts;
     let mut batch = Batch::new();
     batch.require(parts, id.as_bytes(), Condition::Present);
     let put = Put {
@@ -221,6 +232,8 @@ impl Service {
             let modified_ms = now_ms();
             let partition = partition_made(&store, &bucket.name).await.map_err(refusal)?;
             let mut batch = Batch::new();
+            // Whoever deletes the bucket removes what it has of uploads: behind that, none begins.
+            batch.require(bucket.id, &key, Condition::Partition);
             batch.put(parts, &upload, Put { attributes, modified_ms, ..Put::default() });
             batch.put(partition, &key, Put { tag: upload, modified_ms, versioned: true, ..Put::default() });
             store.commit(batch).await.map_err(of_commit)
@@ -278,18 +291,19 @@ impl Service {
             checksum_type: None,
         };
         let guard = Guard { if_match: input.if_match, if_none_match: input.if_none_match };
-        let (versioning, Home { way, parts }) = (bucket.versioning, bucket.home.clone());
+        let (versioning, home) = (bucket.versioning, bucket.home.clone());
+        let way = home.way.clone();
         let target = Target { bucket, key: input.key.clone().into_bytes(), guard };
         let id = input.upload_id;
-        let complete = async move |store: Store| complete(store, parts, &id, target, &asked, &said).await;
-        let (stat, checksum, sums) = way.ask(complete).await?;
+        let complete = async move |store: Store| complete(store, home, &id, target, &asked, &said).await;
+        let (stat, checksum, kind) = way.ask(complete).await?;
         let mut output = CompleteMultipartUploadOutput {
             location: Some(format!("/{}/{}", input.bucket, input.key)),
             bucket: Some(input.bucket),
             key: Some(input.key),
             e_tag: Some(etag(&stat.tag)),
             version_id: versioning.is_known().then(|| version_id(&stat)),
-            checksum_type: sums.map(|sums| sums.kind()),
+            checksum_type: kind,
             ..CompleteMultipartUploadOutput::default()
         };
         show_checksums!(output, checksum);
@@ -303,8 +317,8 @@ impl Service {
         let input = request.input;
         let bucket = self.directory.bucket(&input.bucket).await?;
         let found = self.upload(&bucket, &input.key, &input.upload_id).await?;
-        let parts = bucket.home.parts;
-        let abort = async move |store: Store| abort_upload(&store, parts, &found.entry).await.map_err(refusal);
+        let home = bucket.home.clone();
+        let abort = async move |store: Store| abort_upload(&store, &home, &found.entry).await.map_err(refusal);
         bucket.way().ask(abort).await?;
         Ok(S3Response::new(AbortMultipartUploadOutput::default()))
     }
@@ -313,21 +327,28 @@ impl Service {
 /// Stores a part of the upload of this identifier.
 pub(crate) async fn store_part(home: &Home, id: String, number: i32, body: Incoming) -> S3Result<(Stat, Checksum)> {
     check_number(number)?;
-    let parts = home.parts;
-    let store_it = move |store, content, digested| commit_part(store, parts, (id, number), content, digested);
+    let own = home.clone();
+    let store_it = move |store, content, digested| commit_part(store, own, (id, number), content, digested);
     take_in(&home.way, body, true, store_it).await
 }
 
-/// Makes the object of its parts, all at once.
+/// Makes the object of its parts, all at once. Whoever asks again gets the same answer, as long as the object is there.
 async fn complete(
     store: Store,
-    parts: PartitionId,
+    home: Home,
     id: &str,
     target: Target,
     asked: &[CompletedPart],
     said: &Checksum,
-) -> S3Result<(Stat, Checksum, Option<Sums>)> {
-    let found = find(&store, parts, &target.bucket, &target.key, id).await?;
+) -> S3Result<(Stat, Checksum, Option<ChecksumType>)> {
+    let _turn = home.turns.alone(id.as_bytes()).await;
+    let parts = home.parts;
+    let found = match find(&store, parts, &target.bucket, &target.key, id).await {
+        Err(error) if *error.code() == S3ErrorCode::NoSuchUpload => {
+            return completed(&store, &target, id, asked).await.ok_or(error);
+        }
+        found => found?,
+    };
     let stored = parts_of(&store, parts, id.as_bytes()).await.map_err(refusal)?;
     let sums = found.sums();
     let whole = assemble(&store, parts, &stored, asked, sums.as_ref()).await?;
@@ -343,6 +364,7 @@ async fn complete(
         batch.remove(parts, key, Which::Latest);
     }
     let mut attributes = found.of_object();
+    attributes.insert(UPLOAD.to_owned(), id.as_bytes().to_vec());
     attributes.extend(whole.attributes());
     let put = Put {
         content: Content::default(),
@@ -353,7 +375,20 @@ async fn complete(
     };
     let keys = whole.keys.iter().map(|key| (parts, key.clone())).collect();
     batch.join(target.bucket.id, &target.key, keys, put);
-    Ok((committed(&store, batch).await?, whole.checksum, sums))
+    Ok((committed(&store, batch).await?, whole.checksum, sums.map(|sums| sums.kind())))
+}
+
+/// What completing this upload of these parts made of the object, if that is what it is.
+async fn completed(
+    store: &Store,
+    target: &Target,
+    id: &str,
+    asked: &[CompletedPart],
+) -> Option<(Stat, Checksum, Option<ChecksumType>)> {
+    let (stat, attributes) = store.attributes(target.bucket.id, &target.key, Which::Latest).await.ok()?;
+    let is_its_own = attributes.get(UPLOAD).is_some_and(|own| own == id.as_bytes())
+        && tag_of_named(asked).is_none_or(|tag| tag == stat.tag);
+    is_its_own.then(|| (stat, meta::checksum(&attributes), meta::checksum_type(&attributes)))
 }
 
 impl Directory {

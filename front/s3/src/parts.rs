@@ -179,14 +179,27 @@ pub(crate) async fn assemble(
         md5s.extend_from_slice(&part.stat.tag);
         whole.keys.push(part.key.clone());
     }
-    whole.tag = Md5::checksum(&md5s).to_vec();
-    whole.tag.extend_from_slice(&(asked.len() as u16).to_le_bytes());
+    whole.tag = tag_of(&md5s, asked.len());
     if let Some(sums) = sums {
         let value = sums.combine(&part_sums);
         whole.checksum = meta::checksum(&[(sums.name(), value.into_bytes())].into());
         whole.kind = Some(sums.kind());
     }
     Ok(whole)
+}
+
+/// The tag of an object made of parts of these tags.
+fn tag_of(md5s: &[u8], parts: usize) -> Vec<u8> {
+    let mut tag = Md5::checksum(md5s).to_vec();
+    tag.extend_from_slice(&(parts as u16).to_le_bytes());
+    tag
+}
+
+/// The tag of the object that a client names the parts of, where it names them by their `ETag`s.
+pub(crate) fn tag_of_named(asked: &[CompletedPart]) -> Option<Vec<u8>> {
+    let md5 = |part: &CompletedPart| hex_simd::decode_to_vec(part.e_tag.as_ref()?.value()).ok();
+    let md5s: Option<Vec<Vec<u8>>> = asked.iter().map(md5).collect();
+    Some(tag_of(&md5s?.concat(), asked.len()))
 }
 
 fn is_named(part: &Part, named: &CompletedPart) -> bool {

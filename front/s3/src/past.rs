@@ -75,7 +75,8 @@ impl Past {
         };
         let buckets = opened.buckets.get_or_try_init(|| open).await;
         if buckets.is_err() {
-            self.let_go(snapshot);
+            // Not another's, who began anew meanwhile.
+            locked(&self.open).retain(|_, open| !Arc::ptr_eq(open, &opened));
         }
         buckets.cloned()
     }

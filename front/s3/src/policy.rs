@@ -7,6 +7,8 @@ use serde_json::Value;
 const LIMIT_BYTES: usize = 20 << 10;
 /// Before a bucket's name in a resource.
 const BUCKETS: &str = "arn:aws:s3:::";
+/// Stands for every key; none has this name.
+const KEYS: &str = "/*";
 
 /// A bucket's policy.
 #[derive(Clone, Debug)]
@@ -161,7 +163,8 @@ impl Statement {
 
     fn applies(&self, question: &Question<'_>) -> bool {
         let is_meant = |principal: &String| {
-            principal == "*" || question.key.is_some_and(|(id, name)| principal == id || principal == name)
+            principal == "*"
+                || question.key.is_some_and(|(id, name)| principal == id || principal == name || principal == KEYS)
         };
         let resource = match question.object {
             Some(object) => format!("{}/{object}", question.bucket),
@@ -183,7 +186,12 @@ fn principals(value: Value) -> Result<Vec<String>, Refused> {
         _ => return Err(malformed()),
     };
     let named: OneOrMany<String> = serde_json::from_value(named).map_err(|_| malformed())?;
-    Ok(named.all().into_iter().map(|name| name.rsplit('/').next().unwrap_or(&name).to_owned()).collect())
+    let own = |name: &str| match name.rsplit('/').next() {
+        // At the end of an ARN: every key, but nobody without one.
+        Some("*") if name != "*" => KEYS.to_owned(),
+        own => own.unwrap_or(name).to_owned(),
+    };
+    Ok(named.all().iter().map(|name| own(name)).collect())
 }
 
 /// True when the text fits the pattern, in which `*` is anything and `?` any one character.

@@ -2,6 +2,7 @@
 
 use crate::Service;
 use crate::cors::Cors;
+use crate::stall::Impatient;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::io;
@@ -92,7 +93,7 @@ where
     let service = Cors { directory: Arc::clone(&service.directory), service: service.guarded() };
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HELLO);
-    let connection = http.serve_connection(TokioIo::new(stream), service);
+    let connection = http.serve_connection(TokioIo::new(Impatient::new(stream)), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,

@@ -24,9 +24,8 @@ pub async fn sweep(directory: Arc<Directory>, mut stop: watch::Receiver<bool>) {
             if bucket.lifecycle.is_none() {
                 continue;
             }
-            let name = bucket.name.clone();
-            if let Err(error) = sweep_bucket(bucket).await {
-                tracing::warn!(bucket = name, %error, "lifecycle rules could not be followed; trying again later");
+            if let Err(error) = sweep_bucket(&directory, &bucket.name).await {
+                tracing::warn!(bucket = bucket.name, %error, "lifecycle rules could not be followed; trying again later");
             }
         }
         tokio::select! {
@@ -37,24 +36,26 @@ pub async fn sweep(directory: Arc<Directory>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-async fn sweep_bucket(bucket: Arc<Bucket>) -> Result<()> {
-    let parts = bucket.home.parts;
-    let uploads = Arc::clone(&bucket);
-    bucket.way().ask(async move |store: Store| sweep_uploads(&store, &uploads, parts).await).await?;
+/// The bucket as it is by now is looked up for each step: a rule that was taken back, or versioning that was turned on since
+/// the sweep began, counts.
+async fn sweep_bucket(directory: &Directory, name: &str) -> Result<()> {
+    let Some(bucket) = directory.find(name) else { return Ok(()) };
+    let way = bucket.way().clone();
+    way.ask(async move |store: Store| sweep_uploads(&store, &bucket).await).await?;
     let mut place = Place::default();
     while !place.over {
-        let (bucket, way) = (Arc::clone(&bucket), bucket.way().clone());
-        let sweep = async move |store: Store| sweep_page(&store, &bucket, place).await;
-        place = way.ask(sweep).await?;
+        let Some(bucket) = directory.find(name) else { return Ok(()) };
+        let way = bucket.way().clone();
+        place = way.ask(async move |store: Store| sweep_page(&store, &bucket, place).await).await?;
     }
     Ok(())
 }
 
-async fn sweep_uploads(store: &Store, bucket: &Bucket, parts: kura_object::PartitionId) -> Result<()> {
+async fn sweep_uploads(store: &Store, bucket: &Bucket) -> Result<()> {
     let Some(rules) = &bucket.lifecycle else { return Ok(()) };
     for upload in uploads_under_way(store, &bucket.name).await? {
         if aborts(rules, &String::from_utf8_lossy(&upload.key), upload.begun_ms, now_ms()) {
-            abort_upload(store, parts, &upload).await?;
+            abort_upload(store, &bucket.home, &upload).await?;
         }
     }
     Ok(())
@@ -64,23 +65,33 @@ async fn sweep_uploads(store: &Store, bucket: &Bucket, parts: kura_object::Parti
 #[derive(Default)]
 struct Place {
     after: After,
-    /// The key met last, when its version met last came, and how many of its noncurrent ones were met.
-    last: Option<(Vec<u8>, u64, u32)>,
+    last: Option<Last>,
     over: bool,
+}
+
+/// The key met last.
+#[derive(Clone)]
+struct Last {
+    key: Vec<u8>,
+    /// When its version met last came.
+    modified_ms: u64,
+    /// How many of its noncurrent ones were met.
+    newer: u32,
+    /// Its newest version.
+    newest: Stat,
 }
 
 async fn sweep_page(store: &Store, bucket: &Bucket, mut place: Place) -> Result<Place> {
     let Some(rules) = &bucket.lifecycle else { return Ok(Place { over: true, ..place }) };
     let query = Query { after: place.after.clone(), limit: Some(PAGE), versions: true, ..Query::default() };
     let Page { items, next } = store.list(bucket.id, &query).await?;
-    for at in 0..items.len() {
+    // Whether the last one of a page has older ones, the next page says.
+    let whole = if next.is_some() && items.len() > 1 { items.len() - 1 } else { items.len() };
+    for at in 0..whole {
         let Item::Object { key, stat } = &items[at] else { continue };
-        let before = place.last.take().filter(|(last, ..)| last == key);
-        let noncurrent = before.as_ref().map(|(_, since_ms, newer)| (*since_ms, *newer));
-        let has_older = match items.get(at + 1) {
-            Some(Item::Object { key: next, .. }) => next == key,
-            _ => next.is_some(),
-        };
+        let before = place.last.take().filter(|last| last.key == *key);
+        let noncurrent = before.as_ref().map(|last| (last.modified_ms, last.newer));
+        let has_older = matches!(items.get(at + 1), Some(Item::Object { key: next, .. }) if next == key);
         let text = String::from_utf8_lossy(key);
         let facts = Facts {
             key: &text,
@@ -92,15 +103,19 @@ async fn sweep_page(store: &Store, bucket: &Bucket, mut place: Place) -> Result<
         };
         let tags =
             if asks_for_tags(rules) && !stat.marker { tags_of(store, bucket, key, stat).await? } else { Vec::new() };
+        let newest = before.map_or_else(|| stat.clone(), |last| last.newest);
         match fate(rules, &facts, &tags, now_ms()) {
             Fate::Stay => {}
-            decided => end(store, bucket, key, stat, decided).await?,
+            decided => end(store, bucket, key, stat, &newest, decided).await?,
         }
         let newer = noncurrent.map_or(0, |(_, newer)| newer + 1);
-        place.last = Some((key.clone(), stat.modified_ms, newer));
+        place.last = Some(Last { key: key.clone(), modified_ms: stat.modified_ms, newer, newest });
     }
     place.over = next.is_none();
-    place.after = next.unwrap_or_default();
+    place.after = match items.get(whole.wrapping_sub(1)) {
+        Some(Item::Object { key, stat }) if !place.over => After::Version(key.clone(), stat.version),
+        _ => next.unwrap_or_default(),
+    };
     Ok(place)
 }
 
@@ -113,17 +128,19 @@ async fn tags_of(store: &Store, bucket: &Bucket, key: &[u8], stat: &Stat) -> Res
     }
 }
 
-/// Ends a version as was decided, unless it changed meanwhile.
-async fn end(store: &Store, bucket: &Bucket, key: &[u8], stat: &Stat, decided: Fate) -> Result<()> {
+/// Ends a version as was decided, unless another one is its key's newest by now: what was noncurrent may be what its
+/// clients see.
+async fn end(store: &Store, bucket: &Bucket, key: &[u8], stat: &Stat, newest: &Stat, decided: Fate) -> Result<()> {
     let mut batch = Batch::new();
+    let condition = if newest.marker { Condition::Absent } else { Condition::Revision(newest.revision) };
+    batch.require(bucket.id, key, condition);
     if decided == Fate::Expire {
-        batch.require(bucket.id, key, Condition::Revision(stat.revision));
         delete(&mut batch, bucket, key, Which::Latest);
     } else {
         batch.remove(bucket.id, key, Which::Version(stat.version));
     }
     match store.commit(batch).await {
-        Err(error) if !matches!(error.kind(), Kind::Retry | Kind::Missing) => Err(error),
+        Err(error) if !matches!(error.kind(), Kind::Retry | Kind::Missing | Kind::Exists) => Err(error),
         _ => Ok(()),
     }
 }

@@ -11,6 +11,7 @@ use crate::digest::{Digest, Digested};
 use crate::door::{Stopped, Way};
 use crate::meters;
 use crate::problem::{custom, problem, refusal};
+use crate::stall::Stalled;
 use futures::StreamExt;
 use hyper::StatusCode;
 use kura_block::{Buf, BufMut, Bufs};
@@ -169,6 +170,9 @@ fn broken(error: &StdError) -> S3Error {
     }
     if text.contains("SignatureMismatch") {
         return problem(S3ErrorCode::SignatureDoesNotMatch, "a chunk of the body is not signed as it should be");
+    }
+    if text.contains(&Stalled.to_string()) {
+        return problem(S3ErrorCode::RequestTimeout, "the body did not come on for two minutes: send it again");
     }
     incomplete("broken off")
 }

@@ -5,10 +5,11 @@
 //! connection; what still comes is read for a while, so that the client gets to see the answer.
 
 use crate::problem::problem;
+use crate::stall::{Alarm, Stalled};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
-use s3s::{HttpResponse, S3ErrorCode};
+use s3s::{HttpResponse, S3ErrorCode, StdError};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -27,6 +28,7 @@ const LINGER: Duration = Duration::from_secs(5);
 pub(crate) struct Watched {
     body: Option<Incoming>,
     begun: bool,
+    alarm: Alarm,
     back: Option<oneshot::Sender<(Incoming, bool)>>,
 }
 
@@ -47,7 +49,7 @@ pub(crate) fn watch(request: Request<Incoming>) -> (Request<s3s::Body>, Option<R
         return (request.map(s3s::Body::from), rest);
     }
     let (sender, back) = oneshot::channel();
-    let watched = |body| Watched { body: Some(body), begun: false, back: Some(sender) };
+    let watched = |body| Watched { body: Some(body), begun: false, alarm: Alarm::default(), back: Some(sender) };
     (request.map(|body| s3s::Body::http_body_unsync(watched(body))), Some(Rest { back: Some(back), waits }))
 }
 
@@ -103,19 +105,20 @@ async fn forget(body: &mut Incoming, mut limit: usize) -> bool {
 
 impl Body for Watched {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = StdError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         self.begun = true;
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        let frame = std::task::ready!(Pin::new(body).poll_frame(context));
-        if !matches!(frame, Some(Ok(_))) {
-            self.body = None;
+        let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
+            // The body stays: the answer ends the connection, as it is not read to its end.
+            return self.alarm.poll(context).map(|()| Some(Err(Stalled.into())));
+        };
+        match &frame {
+            Some(Ok(frame)) => self.alarm.note(frame.data_ref().map_or(0, Bytes::len)),
+            _ => self.body = None,
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(StdError::from)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -7,6 +7,7 @@ mod model;
 mod restart;
 mod space;
 mod thin;
+mod trouble;
 
 use crate::{Format, Options, PartitionId, Put, Store};
 use kura_sim::{DiskSpec, Sim, SimDisk};

@@ -42,9 +42,14 @@ pub fn ask(data: &[u8]) {
 }
 
 /// A policy that lets everybody do everything.
-async fn open_to_all(service: &Service) {
+pub async fn open_to_all(service: &Service) {
     let policy = r#"{"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "s3:*",
                      "Resource": ["arn:aws:s3:::demo", "arn:aws:s3:::demo/*"]}]}"#;
+    set_policy(service, policy).await;
+}
+
+/// Sets the policy of the bucket.
+pub async fn set_policy(service: &Service, policy: &str) {
     let input = PutBucketPolicyInput {
         bucket: "demo".to_owned(),
         policy: policy.to_owned(),

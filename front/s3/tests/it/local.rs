@@ -80,6 +80,12 @@ impl Snapshots for NoSnapshots {
 
 /// A service on a new store.
 pub async fn service() -> (Service, Store) {
+    let (directory, store) = directory().await;
+    (Service::new(directory), store)
+}
+
+/// The buckets of a new store, which has one.
+pub async fn directory() -> (Arc<Directory>, Store) {
     let device: Rc<dyn Block> = Rc::new(Memory(RefCell::new(vec![0; SIZE_BYTES])));
     Store::format(&*device, Format { id: [7; 16], segment_bytes: None }).await.expect("a store");
     let runtime = Rc::new(Tokio(Instant::now()));
@@ -94,7 +100,7 @@ pub async fn service() -> (Service, Store) {
     let directory =
         Directory::open(Arc::new(Jobs(jobs)), Arc::new(NoSnapshots), None, || Ok(())).await.expect("a directory");
     directory.create_bucket("demo").await.expect("a bucket");
-    (Service::new(directory), store)
+    (directory, store)
 }
 
 /// Runs a test in time that passes only when nobody works.

@@ -1,5 +1,9 @@
 //! The S3 door from outside, on a store in memory.
 
+mod asked;
 mod fuzz;
 mod fuzz_body;
 mod local;
+mod rules;
+mod stalls;
+mod uploads;

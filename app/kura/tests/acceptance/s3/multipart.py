@@ -55,7 +55,9 @@ attributes = s3.get_object_attributes(Bucket="demo", Key="big", ObjectAttributes
 assert attributes["ObjectSize"] == 15 * MIB + 100 and attributes["ObjectParts"]["TotalPartsCount"] == 4, attributes
 
 # What is over is over.
-for call in [lambda: complete("big", upload, ordered), lambda: part("big", upload, 1, b""), lambda: s3.list_parts(Bucket="demo", Key="big", UploadId=upload)]:
+# A client that has not heard the answer asks again, and gets the same one.
+assert complete("big", upload, ordered)["ETag"] == answer["ETag"]
+for call in [lambda: complete("big", upload, ordered[:1]), lambda: part("big", upload, 1, b""), lambda: s3.list_parts(Bucket="demo", Key="big", UploadId=upload)]:
     refused("NoSuchUpload", call)
 refused("NoSuchUpload", s3.abort_multipart_upload, Bucket="demo", Key="big", UploadId="nonsense", status=404)
 assert "Uploads" not in s3.list_multipart_uploads(Bucket="demo")

@@ -1,0 +1,109 @@
+//! Lifecycle rules, followed.
+
+use crate::asked::ask;
+use crate::fuzz_body::open_to_all;
+use crate::local::{directory, run};
+use kura_object::{Batch, Item, PartitionId, Put, Query, Store};
+use kura_s3::{Directory, Service, sweep};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::spawn_local;
+
+async fn set(service: &Service, what: &str, xml: &str) {
+    let answer = ask(service, &format!("PUT /demo?{what}"), "", xml.as_bytes()).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+/// Follows the rules once.
+async fn follow(directory: &Arc<Directory>) {
+    let (stop, stopping) = watch::channel(false);
+    let sweeping = spawn_local(sweep(Arc::clone(directory), stopping));
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    stop.send(true).expect("the task is there");
+    sweeping.await.expect("the task ends");
+}
+
+async fn versions(store: &Store, bucket: PartitionId) -> Vec<(Vec<u8>, bool)> {
+    let mut all = Vec::new();
+    let mut query = Query { versions: true, ..Query::default() };
+    loop {
+        let page = store.list(bucket, &query).await.expect("a list");
+        all.extend(page.items.into_iter().filter_map(|item| match item {
+            Item::Object { key, stat } => Some((key, stat.marker)),
+            Item::Prefix(_) => None,
+        }));
+        match page.next {
+            Some(after) => query.after = after,
+            None => return all,
+        }
+    }
+}
+
+const VERSIONING: &str = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+
+fn rule(what: &str) -> String {
+    format!(
+        "<LifecycleConfiguration><Rule><ID>r</ID><Status>Enabled</Status><Filter><Prefix>l/</Prefix></Filter>{what}\
+         </Rule></LifecycleConfiguration>"
+    )
+}
+
+#[test]
+fn what_expires_with_versions_is_marked_and_what_is_not_current_goes() {
+    run(async {
+        let (directory, store) = directory().await;
+        let service = Service::new(Arc::clone(&directory));
+        open_to_all(&service).await;
+        set(&service, "versioning", VERSIONING).await;
+        let bucket = store.partition(b"demo").await.expect("the bucket").id;
+        for key in [b"l/a".as_slice(), b"other"] {
+            for _ in 0..3 {
+                // Long ago.
+                let old = Put { content: b"old".as_slice().into(), modified_ms: 1, versioned: true, ..Put::default() };
+                store.put(bucket, key, old).await.expect("a version");
+            }
+        }
+        let noncurrent = "<NoncurrentVersionExpiration><NoncurrentDays>1</NoncurrentDays>\
+                          <NewerNoncurrentVersions>1</NewerNoncurrentVersions></NoncurrentVersionExpiration>";
+        set(&service, "lifecycle", &rule(noncurrent)).await;
+        follow(&directory).await;
+        let of = |key: &[u8], all: &[(Vec<u8>, bool)]| {
+            all.iter().filter(|(own, _)| own == key).map(|(_, marker)| *marker).collect::<Vec<_>>()
+        };
+        let all = versions(&store, bucket).await;
+        assert_eq!(of(b"l/a", &all), [false, false], "the current one, and the newest that is not");
+        assert_eq!(of(b"other", &all).len(), 3);
+        set(&service, "lifecycle", &rule("<Expiration><Days>1</Days></Expiration>")).await;
+        follow(&directory).await;
+        let all = versions(&store, bucket).await;
+        assert_eq!(of(b"l/a", &all), [true, false, false], "a delete marker above what there was");
+    });
+}
+
+#[test]
+fn markers_above_nothing_go_wherever_a_step_ends() {
+    run(async {
+        let (directory, store) = directory().await;
+        let service = Service::new(Arc::clone(&directory));
+        open_to_all(&service).await;
+        set(&service, "versioning", VERSIONING).await;
+        let bucket = store.partition(b"demo").await.expect("the bucket").id;
+        for some in 0..11 {
+            let mut batch = Batch::new();
+            for at in 0..100 {
+                batch.mark(bucket, format!("l/{some:02}{at:02}").as_bytes(), 1, true);
+            }
+            store.commit(batch).await.expect("markers");
+        }
+        let expired = "<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>";
+        set(&service, "lifecycle", &rule(expired)).await;
+        follow(&directory).await;
+        assert_eq!(versions(&store, bucket).await, []);
+        let both = "<Expiration><Days>1</Days><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>";
+        for refused in [both, "<AbortIncompleteMultipartUpload/>", "<Transition><Days>1</Days></Transition>"] {
+            let answer = ask(&service, "PUT /demo?lifecycle", "", rule(refused).as_bytes()).await;
+            assert!(matches!(answer.status, 400 | 501), "{refused}: {answer:?}");
+        }
+    });
+}

@@ -1,0 +1,125 @@
+//! Uploads in parts: completed twice, and beside others who store or abort.
+
+use crate::asked::{Answer, ask};
+use crate::fuzz_body::open_to_all;
+use crate::local::{run, service};
+use futures::future::join_all;
+use kura_object::{Query, Store};
+use kura_s3::Service;
+use s3s::crypto::{Checksum as _, Md5};
+
+fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
+    let at = text.find(begin).expect("it is there") + begin.len();
+    let len = text[at..].find(end).expect("it ends");
+    &text[at..at + len]
+}
+
+async fn begin(service: &Service) -> String {
+    let answer = ask(service, "POST /demo/m?uploads", "", b"").await;
+    between(&answer.text(), "<UploadId>", "</UploadId>").to_owned()
+}
+
+async fn complete(service: &Service, id: &str, etag: Option<&str>) -> Answer {
+    let etag = etag.map(|etag| format!("<ETag>{etag}</ETag>")).unwrap_or_default();
+    let parts =
+        format!("<CompleteMultipartUpload><Part><PartNumber>1</PartNumber>{etag}</Part></CompleteMultipartUpload>");
+    ask(service, &format!("POST /demo/m?uploadId={id}"), "", parts.as_bytes()).await
+}
+
+/// Parts and uploads that are left.
+async fn left(store: &Store) -> usize {
+    let mut count = 0;
+    for name in [".parts", ".uploads/demo"] {
+        if let Ok(partition) = store.partition(name.as_bytes()).await {
+            let query = Query { versions: true, ..Query::default() };
+            count += store.list(partition.id, &query).await.expect("a list").items.len();
+        }
+    }
+    count
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn completing_again_is_answered_as_before() {
+    run(async {
+        let (service, store) = service().await;
+        open_to_all(&service).await;
+        let id = begin(&service).await;
+        let part = ask(&service, &format!("PUT /demo/m?partNumber=1&uploadId={id}"), "", b"hello").await;
+        let etag = part.header("etag").expect("an ETag").to_owned();
+        let first = complete(&service, &id, Some(&etag)).await;
+        let again = complete(&service, &id, Some(&etag)).await;
+        assert_eq!((first.status, again.status), (200, 200), "{again:?}");
+        let tag = |answer: &Answer| between(&answer.text(), "<ETag>", "</ETag>").to_owned();
+        assert_eq!(tag(&first), tag(&again));
+        // Of other parts, or when the object is another one by now, it is not what was completed.
+        let other = format!("\"{}\"", "0".repeat(32));
+        assert_eq!(complete(&service, &id, Some(&other)).await.status, 404);
+        assert_eq!(ask(&service, "PUT /demo/m", "", b"another").await.status, 200);
+        assert_eq!(complete(&service, &id, Some(&etag)).await.status, 404);
+        assert_eq!(left(&store).await, 0);
+    });
+}
+
+#[test]
+fn parts_that_come_while_an_upload_ends_neither_mix_nor_stay() {
+    let (mut completed, mut refused) = (0, 0);
+    for order in 0..40_usize {
+        run(async {
+            let (service, store) = service().await;
+            open_to_all(&service).await;
+            let id = begin(&service).await;
+            let put = async |number: u8| {
+                let line = format!("PUT /demo/m?partNumber={}&uploadId={id}", 1 + number % 2);
+                ask(&service, &line, "", &vec![number; 3000 + usize::from(number)]).await
+            };
+            assert_eq!(put(0).await.status, 200);
+            let end = async || {
+                for _ in 0..order * 3 {
+                    tokio::task::yield_now().await;
+                }
+                if order.is_multiple_of(4) {
+                    ask(&service, &format!("DELETE /demo/m?uploadId={id}"), "", b"").await
+                } else {
+                    complete(&service, &id, None).await
+                }
+            };
+            let (ended, parts) = futures::future::join(end(), join_all((2..12).map(&put))).await;
+            for part in parts {
+                assert!(matches!(part.status, 200 | 404), "{part:?}");
+                refused += usize::from(part.status == 404);
+            }
+            assert!(matches!(ended.status, 200 | 204), "{ended:?}");
+            assert_eq!(left(&store).await, 0, "no part stays behind");
+            let object = ask(&service, "GET /demo/m", "", b"").await;
+            if order.is_multiple_of(4) {
+                assert_eq!(object.status, 404);
+            } else {
+                let of_content = Md5::checksum(&Md5::checksum(&object.body));
+                let wanted = format!("\"{}-1\"", hex(&of_content));
+                assert_eq!(object.header("etag"), Some(wanted.as_str()), "its bytes are those that it says");
+                completed += 1;
+            }
+            assert!(store.check().is_empty());
+        });
+    }
+    assert!(completed > 20 && refused > 0, "{completed} completed, {refused} parts came too late");
+}
+
+#[test]
+fn an_upload_of_a_bucket_that_goes_leaves_nothing() {
+    run(async {
+        let (directory, store) = crate::local::directory().await;
+        let service = Service::new(std::sync::Arc::clone(&directory));
+        open_to_all(&service).await;
+        let begins = join_all((0..8).map(|_| ask(&service, "POST /demo/m?uploads", "", b"")));
+        let (deleted, begun) = futures::future::join(directory.delete_bucket("demo"), begins).await;
+        deleted.expect("the bucket was empty");
+        assert!(begun.iter().all(|answer| matches!(answer.status, 200 | 403 | 404)), "{begun:?}");
+        assert_eq!(left(&store).await, 0);
+        assert!(directory.find("demo").is_none());
+    });
+}
