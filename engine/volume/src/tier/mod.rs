@@ -73,8 +73,9 @@ pub(crate) struct Tier {
     /// Blocks in a region; 0 while nothing is counted.
     region_blocks: Cell<u64>,
     hits: Cell<Hits>,
-    samples: heat::Samples,
     engine: RefCell<engine::Engine>,
+    /// Nothing is asked for, and the policy has nothing to decide until something is.
+    rests: Cell<bool>,
     /// The mover has something to look at.
     pub wake: Notify,
 }
