@@ -37,13 +37,11 @@ use clap::FromArgMatches;
 use cli::{Cli, Command, ConfigCommand, PoolCommand};
 use config::{Config, Flags};
 use kura_admin::{ClientError, Problem, ServerUri};
+// Its allocator is the binary's.
+use kura_memory as _;
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::path::Path;
 use std::process::ExitCode;
-
-/// Aligned buffers of one page each take twice their size from the C library's allocator, and this one is quicker.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A configuration that says what holds without one.
 const EXAMPLE: &str = include_str!("../../../docs/kura.toml");

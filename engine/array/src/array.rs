@@ -3,12 +3,13 @@
 use crate::hot::{HotPage, Pair};
 use crate::label::Class;
 use crate::layout::{Place, Places, Shape};
+use crate::load::{Load, Work};
 use crate::page::{Page, PageOwner};
 use crate::plan::Plan;
 use crate::policy::choose_copy;
 use crate::queue::{Queue, Urgency};
 use futures::future::join_all;
-use kura_block::{BLOCK_BYTES, Block, Buf, Bufs, Checksum, DeviceId, Error, Result};
+use kura_block::{BLOCK_BYTES, Block, Buf, Bufs, Checksum, DeviceId, Error, Result, Runtime};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -33,7 +34,7 @@ pub struct Member {
     device: RefCell<Option<Rc<dyn Block>>>,
     failed: Cell<bool>,
     gone: Cell<bool>,
-    queued: Cell<u32>,
+    load: Load,
     queue: Queue,
     counters: Cell<Counters>,
 }
@@ -44,8 +45,8 @@ impl Member {
         let failed = Cell::new(device.is_none());
         let rotates = device.as_ref().is_some_and(|device| device.geometry().rotational);
         let device = RefCell::new(device);
-        let (gone, queued, queue, counters) = (Cell::new(false), Cell::new(0), Queue::default(), Cell::default());
-        Self { id, class, plan, rotates, device, failed, gone, queued, queue, counters }
+        let (gone, load, queue, counters) = (Cell::new(false), Load::default(), Queue::default(), Cell::default());
+        Self { id, class, plan, rotates, device, failed, gone, load, queue, counters }
     }
 
     /// True when it is used.
@@ -90,8 +91,8 @@ impl Member {
     }
 
     /// Does I/O on the disk when it is its turn, keeping the queue's length and counting a failure.
-    async fn io<T>(&self, turn: Asked, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let _queued = Queued::on(&self.queued);
+    async fn io<T>(&self, turn: Asked<'_>, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let _queued = self.load.begin(turn.clock);
         let mut _turn = None;
         if turn.depth > 0 && self.rotates {
             _turn = Some(self.queue.turn(turn.depth, turn.urgency, turn.offset).await?);
@@ -110,31 +111,16 @@ impl Member {
 
 /// A request as a disk's queue sees it.
 #[derive(Clone, Copy)]
-struct Asked {
+struct Asked<'a> {
     /// Requests under way at once; 0 passes all on.
     depth: usize,
     urgency: Urgency,
     offset: u64,
+    clock: &'a dyn Runtime,
 }
 
 fn out_of_service() -> Error {
     Error::device("the disk is out of service")
-}
-
-/// One request in a disk's queue; leaves it when dropped, so that a cancelled request does not count for ever.
-struct Queued<'a>(&'a Cell<u32>);
-
-impl<'a> Queued<'a> {
-    fn on(queue: &'a Cell<u32>) -> Self {
-        queue.set(queue.get() + 1);
-        Self(queue)
-    }
-}
-
-impl Drop for Queued<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
 }
 
 /// A disk that did not take a write.
@@ -195,12 +181,14 @@ pub struct Array {
     members: RefCell<Vec<Rc<Member>>>,
     extent_bytes: u64,
     queue_depth: usize,
+    clock: Rc<dyn Runtime>,
 }
 
 impl Array {
     /// An array of `members`, in the order of their ids, all with extents of `extent_bytes`.
-    pub fn new(members: Vec<Member>, extent_bytes: u64) -> Self {
-        Self { members: RefCell::new(members.into_iter().map(Rc::new).collect()), extent_bytes, queue_depth: 0 }
+    pub fn new(members: Vec<Member>, extent_bytes: u64, clock: Rc<dyn Runtime>) -> Self {
+        let members = RefCell::new(members.into_iter().map(Rc::new).collect());
+        Self { members, extent_bytes, queue_depth: 0, clock }
     }
 
     /// The same, giving each disk that turns at most so many requests at once, in the order of who waits for them; 0 gives
@@ -215,8 +203,8 @@ impl Array {
         self.queue_depth > 0 && disks.iter().all(rotates)
     }
 
-    fn asked(&self, urgency: Urgency, offset: u64) -> Asked {
-        Asked { depth: self.queue_depth, urgency, offset }
+    fn asked(&self, urgency: Urgency, offset: u64) -> Asked<'_> {
+        Asked { depth: self.queue_depth, urgency, offset, clock: &*self.clock }
     }
 
     /// Adds a disk; its id is the next one.
@@ -306,7 +294,7 @@ impl Array {
         let facts = |(member, place): &(Rc<Member>, Place)| {
             let at = member.plan.extent_at(place.extent) + offset;
             let distance = if self.queue_depth > 0 { member.queue.distance(at) } else { 0 };
-            Some((member.queued.get(), distance))
+            Some((member.load.queue(), distance))
         };
         let queues: Vec<_> = copies.iter().map(facts).collect();
         choose_copy(&queues, offset)
@@ -529,7 +517,12 @@ impl Array {
 
     /// Requests that a disk has to do.
     pub fn queue(&self, disk: DeviceId) -> u32 {
-        self.member(disk).map_or(0, |member| member.queued.get())
+        self.member(disk).map_or(0, |member| member.load.queue())
+    }
+
+    /// What a disk had to do since this was asked last.
+    pub fn take_work(&self, disk: DeviceId) -> Work {
+        self.member(disk).map_or_else(Work::default, |member| member.load.take(self.clock.now()))
     }
 
     /// Requests that the disk of a pair with the more of them has to do.

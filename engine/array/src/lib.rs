@@ -25,6 +25,7 @@ mod fast;
 pub mod hot;
 mod label;
 mod layout;
+mod load;
 mod page;
 pub mod parity;
 mod plan;
@@ -37,6 +38,7 @@ pub use array::{Agreement, Array, Counters, Failure, Found, Member, Site, Verifi
 pub use fast::{Blocks, FastPage};
 pub use label::{Class, JournalPart, Label, LabelMember, has_label, read_label, wipe_label, write_label};
 pub use layout::{Layout, Piece, Place, Places, Shape, Shelf};
+pub use load::Work;
 pub use page::{Page, PageOwner};
 pub use plan::Plan;
 pub use queue::Urgency;

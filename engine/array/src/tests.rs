@@ -31,7 +31,7 @@ fn rig() -> Rig {
     let plan = Plan::of(8 << 20, EXTENT, 0).unwrap();
     let members = disks.iter().enumerate();
     let members = members.map(|(id, disk)| Member::new(DeviceId(id as u16), Class::Slow, plan, Some(disk.open())));
-    let array = Array::new(members.collect(), EXTENT);
+    let array = Array::new(members.collect(), EXTENT, sim.runtime());
     let places =
         (0..2).map(|device| Place { device: DeviceId(device), extent: ExtentId(3 + u32::from(device)) }).collect();
     Rig { sim, disks, array, places }

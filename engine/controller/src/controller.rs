@@ -149,7 +149,8 @@ impl Controller {
             id,
             runtime: Rc::clone(&runtime),
             shared: Arc::clone(&shared),
-            array: Array::new(members, pool.label.plan.extent_bytes).with_queues(config.settings.disk_queue),
+            array: Array::new(members, pool.label.plan.extent_bytes, Rc::clone(&runtime))
+                .with_queues(config.settings.disk_queue),
             journal: pool.journal(id.0),
             shape: pool.shape(),
             pool: pool.label.pool,

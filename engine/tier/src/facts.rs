@@ -104,7 +104,7 @@ pub struct Costs {
 pub struct Facts<'a> {
     /// When the interval ended, in nanoseconds since some fixed point; never falls.
     pub now_ns: u64,
-    /// How long it was, in nanoseconds.
+    /// How long it was, in nanoseconds. More may have passed since the last one: then there was no I/O.
     pub interval_ns: u64,
     /// Bytes of a region (the paper's subLUN); the last of a volume may be shorter.
     pub region_bytes: u64,

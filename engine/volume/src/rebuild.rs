@@ -180,6 +180,7 @@ impl Inner {
         if fresh {
             self.append(&Record::DiskLeaving { device });
             self.rebuilder.notify_one();
+            self.tier.wake.notify_one();
         }
         self.commit_all().await
     }

@@ -5,7 +5,7 @@ use kura_array::hot::HotSettings;
 use kura_snapshot::method::Kind as Sharing;
 
 /// What a store may take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Bytes of the write buffer.
     pub write_buffer_bytes: u64,

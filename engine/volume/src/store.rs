@@ -580,6 +580,7 @@ impl Inner {
         let fresh = self.tables.borrow_mut().failed.insert(device);
         if fresh {
             self.rebuilder.notify_one();
+            self.tier.wake.notify_one();
         }
         let Some(journal) = self.journal.get() else { return Ok(()) };
         for (copy, _) in self.journal_disks.borrow().iter().filter(|(_, disk)| **disk == device) {

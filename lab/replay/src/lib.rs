@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A [`NodeSpec`] says what the node is made of; it is what `kura serve` reads, with models for disks. [`replay`] makes
-//! the pool and a volume on them, writes what the trace is going to read ([`Prefill`]), and issues the requests: at their
+//! the pool and a volume on them, writes what the trace is going to read ([`Prefill`]), puts the tiering policy to work, and
+//! issues the requests: at their
 //! times whatever the node does ([`Pace::Open`]), or a number of them at once ([`Pace::Closed`]). The [`Summary`] holds
 //! nothing that differs from run to run: the same trace, node, options and seed give the same bytes.
 //!
@@ -40,13 +41,14 @@ mod tests;
 
 pub use ahead::Ahead;
 pub use error::Error;
-pub use kura_controller::{DiskClass, HotSettings, Layout};
-pub use node::{NodeDisk, NodeSpec};
+pub use kura_controller::{DiskClass, HotSettings, Layout, Settings};
+pub use node::{NodeDisk, NodeSpec, NodeTier};
 pub use options::{Options, Pace, Prefill};
 pub use replay::{Phase, Progress, replay};
 pub use session::Session;
 pub use summary::{
-    ControllerSummary, DiskSummary, LoadSummary, Response, Summary, VerifySummary, VolumeSummary, Window,
+    ControllerSummary, DiskSummary, LoadSummary, PoolSummary, Response, Summary, TierSummary, VerifySummary,
+    VolumeSummary, Window,
 };
 pub use survey::Survey;
 

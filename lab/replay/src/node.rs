@@ -4,7 +4,8 @@ use crate::error::Error;
 use crate::options::Options;
 use kura_block::{Block, Runtime};
 use kura_controller::{
-    Config, Controller, DiskClass, HotSettings, Layout, NewDisk, PoolSpec, Settings, SharedPool, VolumeSpec, format,
+    Config, Controller, DiskClass, HotSettings, Layout, NewDisk, PoolSpec, Saving, Settings, SharedPool, Sharing,
+    TierConfig, TierSettings, VolumeSpec, WhenFull, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{Cache, DiskSpec, Model, Sim, SimDisk};
@@ -23,19 +24,24 @@ pub struct NodeSpec {
     pub extent_bytes: u64,
     /// Of each controller's journal.
     pub journal_bytes: u64,
-    /// The most a controller keeps in memory of writes that are not at their place.
-    pub write_buffer_bytes: u64,
-    /// Requests that a disk which turns is given at once, in the order of who waits for them: 0 gives it all that is asked.
-    pub disk_queue: usize,
-    /// Groups of extents that a rebuild moves at once.
-    pub rebuild_width: usize,
-    /// The most disks of a group with parity; none is what the engine takes of itself.
-    pub raid_width: Option<u8>,
-    /// How the mirrored hot area is used.
-    #[serde(with = "HotNumbers")]
-    pub hot: HotSettings,
+    /// What a controller may take, and how it works.
+    #[serde(flatten, with = "SettingsNumbers")]
+    pub settings: Settings,
+    /// Seconds without an answer after which a disk counts as failed; 0 waits for ever.
+    pub disk_timeout_s: u64,
+    /// What decides about the fast tier, from when the volume is filled on; none is no tiering.
+    pub tier: Option<NodeTier>,
     /// The disks, in order.
     pub disks: Vec<NodeDisk>,
+}
+
+/// What decides about a node's fast tier.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeTier {
+    /// The policy and its parameters.
+    pub settings: TierSettings,
+    /// The name of the only fast disk, where it is to serve reads.
+    pub single_disk: Option<String>,
 }
 
 /// A disk of a node.
@@ -57,6 +63,49 @@ pub struct NodeDisk {
 enum ClassName {
     Fast,
     Slow,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Settings")]
+struct SettingsNumbers {
+    write_buffer_bytes: u64,
+    pages: usize,
+    rebuild_bytes_per_s: u64,
+    rebuild_width: usize,
+    disk_queue: usize,
+    raid_width: Option<u8>,
+    chunk_blocks: u16,
+    #[serde(with = "HotNumbers")]
+    hot: HotSettings,
+    #[serde(with = "SavingName")]
+    saving: Saving,
+    #[serde(with = "WhenFullName")]
+    when_full: WhenFull,
+    #[serde(with = "SharingName")]
+    sharing: Sharing,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Saving", rename_all = "kebab-case")]
+enum SavingName {
+    Copy,
+    Redirect,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "WhenFull", rename_all = "kebab-case")]
+enum WhenFullName {
+    Refuse,
+    DropOldest,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Sharing", rename_all = "kebab-case")]
+enum SharingName {
+    Aggregate,
+    Message,
+    AccessChange,
+    Lease,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -123,6 +172,12 @@ impl NodeSpec {
         Ok(Node { sim, runtime, disks, controllers, pool, volume, volume_bytes })
     }
 
+    /// What decides about the fast tier.
+    pub(crate) fn tier(&self) -> Option<TierConfig> {
+        let NodeTier { settings, single_disk } = self.tier.clone()?;
+        Some(TierConfig { settings, single_disk })
+    }
+
     fn new_disks(&self, disks: &[SimDisk]) -> Vec<NewDisk> {
         let new = self.disks.iter().zip(disks).enumerate().map(|(number, (spec, disk))| NewDisk {
             path: spec.name.clone(),
@@ -150,15 +205,8 @@ impl NodeSpec {
         runtime: &Rc<dyn Runtime>,
     ) -> kura_block::Result<(kura_controller::Node, Vec<Rc<Controller>>)> {
         let paths: Vec<String> = disks.borrow().iter().map(|disk| disk.name().to_owned()).collect();
-        let settings = Settings {
-            write_buffer_bytes: self.write_buffer_bytes,
-            disk_queue: self.disk_queue,
-            rebuild_width: self.rebuild_width,
-            raid_width: self.raid_width,
-            hot: self.hot,
-            ..Settings::default()
-        };
-        let config = Config { settings, ..Config::default() };
+        let disk_timeout = Duration::from_secs(self.disk_timeout_s);
+        let config = Config { settings: self.settings, disk_timeout, ..Config::default() };
         let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
         let disks = Rc::clone(disks);
         let opener = move |path: &str| SimDisk::opener(&disks.borrow())(path);

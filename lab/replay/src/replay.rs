@@ -7,7 +7,7 @@ use crate::options::{Options, Pace, Prefill};
 use crate::pace::{OpenLoop, closed_loop};
 use crate::prefill;
 use crate::run::Run;
-use crate::summary::{ControllerSummary, DiskSummary, Summary, VolumeSummary};
+use crate::summary::{ControllerSummary, DiskSummary, PoolSummary, Summary, TierSummary, VolumeSummary};
 use crate::survey::Survey;
 use kura_block::BLOCK_BYTES;
 use kura_controller::{Controller, ControllerInfo};
@@ -128,6 +128,8 @@ where
     let run = Run::new(Rc::clone(&node.volume), Rc::clone(&node.runtime), options.verify);
     let reporter = Reporter::new(&run, progress);
     let prefill_bytes = node.sim.block_on(prefill::fill(node, &run, survey, options.prefill, &reporter))?;
+    // What fills the volume is no use of it.
+    node.sim.block_on(node.pool.set_tier(spec.tier()))?;
     let requests = Ahead::of(requests)?;
     node.disks.borrow().iter().for_each(kura_sim::SimDisk::reset_counters);
     let before: Vec<_> = node.controllers.iter().map(|controller| controller.info()).collect();
@@ -152,6 +154,7 @@ where
     summary.prefill_bytes = prefill_bytes;
     summary.controllers =
         node.controllers.iter().zip(&before).map(|(now, before)| of_controller(now, before)).collect();
+    (summary.pool, summary.tier) = node.sim.block_on(at_the_end(node, spec))?;
     if let Some(ledger) = &run.ledger {
         node.sim.block_on(read_back(node, &run, &reporter))?;
         summary.verify = Some(ledger.borrow().found());
@@ -219,6 +222,8 @@ fn summarize(
         first_error: tally.first_error.clone(),
         disks: node.disks.borrow().iter().map(|disk| of_disk(disk, elapsed)).collect(),
         controllers: Vec::new(),
+        pool: PoolSummary::default(),
+        tier: None,
         verify: None,
         digest: format!("{:016x}", node.sim.digest()),
     }
@@ -241,6 +246,28 @@ pub(crate) fn of_disk(disk: &kura_sim::SimDisk, elapsed: Duration) -> DiskSummar
         queue_mean: share(counters.wait_ns + counters.service_ns),
         queue_max: counters.queue_max,
     }
+}
+
+/// How the pool and its tiers stand.
+async fn at_the_end(node: &Node, spec: &NodeSpec) -> kura_block::Result<(PoolSummary, Option<TierSummary>)> {
+    let pool = node.pool.pool().await?;
+    let used_bytes = pool.data_bytes.saturating_sub(pool.free_bytes);
+    let pool = PoolSummary { data_bytes: pool.data_bytes, used_bytes };
+    let Some(tier) = &spec.tier else { return Ok((pool, None)) };
+    let info = node.pool.tier().await?;
+    let tier = TierSummary {
+        policy: tier.settings.clone(),
+        hindrance: info.hindrance,
+        total_bytes: info.total_bytes,
+        valid_bytes: info.valid_bytes,
+        stale_bytes: info.stale_bytes,
+        moves: info.moves,
+        reads: info.hits.reads,
+        fast_reads: info.hits.fast_reads,
+        writes: info.hits.writes,
+        fast_writes: info.hits.fast_writes,
+    };
+    Ok((pool, Some(tier)))
 }
 
 fn of_controller(controller: &Controller, before: &ControllerInfo) -> ControllerSummary {

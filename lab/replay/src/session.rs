@@ -51,6 +51,7 @@ impl<E: std::error::Error + Send + Sync + 'static> Session<E> {
         let tell = &mut |_| {};
         let reporter = Reporter::new(&run, tell);
         node.sim.block_on(prefill::fill(&node, &run, &Survey::default(), Prefill::All, &reporter))?;
+        node.sim.block_on(node.pool.set_tier(spec.tier()))?;
         let load = OpenLoop::new(Ahead::of(requests)?, options.in_flight_limit);
         Ok(Self { node, run, load })
     }

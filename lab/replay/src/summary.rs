@@ -2,7 +2,7 @@
 
 use crate::node::NodeSpec;
 use crate::options::{Pace, Prefill};
-use kura_controller::Layout;
+use kura_controller::{Layout, TierSettings};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -47,6 +47,10 @@ pub struct Summary {
     pub disks: Vec<DiskSummary>,
     /// What each controller did, and how it stood at the last answer.
     pub controllers: Vec<ControllerSummary>,
+    /// The pool's use at the last answer.
+    pub pool: PoolSummary,
+    /// What the fast tier did; none without a policy.
+    pub tier: Option<TierSummary>,
     /// What checking the contents found; none where they were not checked.
     pub verify: Option<VerifySummary>,
     /// A hash of every operation of every disk with its time, as 16 hexadecimal digits.
@@ -162,6 +166,40 @@ pub struct ControllerSummary {
     pub journal_used_bytes: u64,
     /// Bytes of the journal.
     pub journal_bytes: u64,
+}
+
+/// The pool's use at the last answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PoolSummary {
+    /// Bytes of the disks that take data.
+    pub data_bytes: u64,
+    /// Of these, bytes that are not free.
+    pub used_bytes: u64,
+}
+
+/// What the fast tier did from the first request to the last answer, and how it stood then.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TierSummary {
+    /// The policy and its parameters.
+    pub policy: TierSettings,
+    /// Why nothing went up, where that is so.
+    pub hindrance: Option<String>,
+    /// Bytes that the fast tier holds, one copy counted.
+    pub total_bytes: u64,
+    /// Bytes of blocks that lie in it, one copy counted.
+    pub valid_bytes: u64,
+    /// Of these, what the slow tier has older.
+    pub stale_bytes: u64,
+    /// Moves decided.
+    pub moves: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Reads whose first block lay in the fast tier.
+    pub fast_reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Writes to what lay in the fast tier.
+    pub fast_writes: u64,
 }
 
 /// What happened in a part of a [`Session`](crate::Session).

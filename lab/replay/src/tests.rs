@@ -20,11 +20,9 @@ fn node(slow: Model) -> NodeSpec {
         controllers: 1,
         extent_bytes: 256 << 10,
         journal_bytes: 16 * MIB,
-        write_buffer_bytes: 4 * MIB,
-        disk_queue: 0,
-        rebuild_width: 4,
-        raid_width: None,
-        hot: kura_controller::HotSettings::TODAY,
+        settings: crate::Settings { write_buffer_bytes: 4 * MIB, ..crate::Settings::default() },
+        disk_timeout_s: 0,
+        tier: None,
         disks: vec![
             disk("fast0", DiskClass::Fast, Model::Nvme),
             disk("fast1", DiskClass::Fast, Model::Nvme),
@@ -259,4 +257,27 @@ fn a_session_goes_on_from_window_to_window_and_over_a_rebuild() {
     assert!(spare.written_bytes >= 2 * MIB && failed.reads == 0, "{} bytes on the spare", spare.written_bytes);
     let rest = session.play(u64::MAX, |_| {}).unwrap();
     assert!(rest.trace_ended && rest.errors == 0);
+}
+
+/// A policy with nothing to look at does not wake: a year without requests costs no more than a second.
+#[test]
+fn idle_time_costs_nothing_under_a_tiering_policy() {
+    let day_ns = 86_400_000_000_000;
+    for policy in ["worth", "otf-ast"] {
+        let tier =
+            crate::NodeTier { settings: kura_controller::TierSettings::named(policy).unwrap(), single_disk: None };
+        let spec = NodeSpec { tier: Some(tier), disk_timeout_s: 30, ..node(Model::Hdd7200) };
+        // What draws enough to come up, and again after each of some long rests.
+        let reads = (0..4000_u64).map(|at| {
+            let at_ns = at % 1000 * 50_000_000 + at / 1000 * 90 * day_ns;
+            request(at_ns, Op::Read, at % 64 * 4096, 4096)
+        });
+        let reads: Vec<Request> = reads.collect();
+        let begun = std::time::Instant::now();
+        let summary = run(&spec, &Options::default(), &reads).unwrap();
+        let tier = summary.tier.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(10), "{policy}: {:?}", begun.elapsed());
+        assert_eq!((tier.reads, summary.elapsed_ns / day_ns), (4000, 270), "{policy}");
+        assert!(policy != "worth" || tier.fast_reads > 3000, "{policy}: {tier:?}");
+    }
 }

@@ -14,8 +14,8 @@ use std::time::Duration;
 const AFTER_RUN: &str = "Results are saved point by point: a run that was interrupted continues where it was. The command \
                          succeeds when the run finished, whatever the verdicts. `kura lab loads` lists generated loads.";
 
-const AFTER_REPLAY: &str = "The node is the one that `kura serve` would make of the same configuration, except that it has \
-                            one controller unless `pool.controllers` says more, and a model in place of each disk: nvme \
+const AFTER_REPLAY: &str = "The node is the one that `kura serve` would make of the same configuration, its tiers included, \
+                            except that it has one controller unless `pool.controllers` says more, and a model in place of each disk: nvme \
                             for fast, hdd-7200 for slow, unless the configuration or --model names another. The same \
                             command always gives the same result. `kura lab loads` lists generated loads.";
 

@@ -38,7 +38,7 @@ impl Config {
     pub(super) fn check(&self, purpose: Purpose) -> Vec<Finding> {
         let mut findings = vec![];
         self.pool.check(purpose, &mut findings);
-        self.tier.check(purpose, &mut findings);
+        self.tier.check(&mut findings);
         if purpose == Purpose::Lab {
             return findings;
         }

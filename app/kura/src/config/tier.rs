@@ -1,6 +1,6 @@
 //! `[tier]`: which policy decides what goes to the fast tier. Its parameters are the policy's own.
 
-use super::{Finding, Purpose};
+use super::Finding;
 use crate::size::Size;
 use kura_controller::{TierConfig, TierSettings};
 use serde::Deserialize;
@@ -25,10 +25,8 @@ pub struct Tier(BTreeMap<String, Spanned<Value>>);
 
 impl Tier {
     /// What is wrong with it.
-    pub(super) fn check(&self, purpose: Purpose, findings: &mut Vec<Finding>) {
-        if purpose == Purpose::Serve {
-            findings.extend(self.settings().err());
-        }
+    pub(super) fn check(&self, findings: &mut Vec<Finding>) {
+        findings.extend(self.settings().err());
     }
 
     /// What a node is told; `None` is no tiering. A configuration that was checked has no finding.

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 type Requests = Box<dyn Iterator<Item = std::result::Result<Request, TraceError>> + Send>;
@@ -28,7 +29,7 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
         NewFile::create(path)?;
     }
     let config = Config::load_for(Purpose::Lab, command.config.as_deref(), Flags::default())?;
-    let spec = node(&config.pool, &command.model)?;
+    let spec = node(&config, &command.model)?;
     let source = Source::of(command)?;
     let (options, adapted) = adapt(command, &spec, &source)?;
     if let Some(name) = &command.policy {
@@ -47,7 +48,7 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
     bar.0.finish_and_clear();
     let summary = done.with_context(|| command.trace.clone())?;
     let Ok(anatomy) = report.join() else { bail!("{}: looking at the trace failed", command.trace) };
-    show(command, &anatomy?, &summary, out)?;
+    show(command, &anatomy?, &summary, config.pool.warn_at_percent.get_ref(), out)?;
     Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -68,13 +69,13 @@ fn decided(name: &str, command: &LabReplay, config: &Config, adapted: &Adapted<'
     policy::dry_run(settings, command.fast.map(|size| size.0), end_bytes, adapted.requests()?)
 }
 
-fn show(command: &LabReplay, anatomy: &Anatomy, summary: &Summary, out: Out) -> Result<()> {
+fn show(command: &LabReplay, anatomy: &Anatomy, summary: &Summary, warn_at: &[u8], out: Out) -> Result<()> {
     let result = serde_json::to_string_pretty(&json!({ "trace": described(anatomy)?, "replay": summary }))?;
     // Neither is to be lost because the other fails.
     let saved = command.output.as_deref().map_or(Ok(()), |path| save(path, &result));
     match out {
         Out::Json => print(&result)?,
-        Out::Text => print(&format!("{anatomy}\n{}", text(summary)))?,
+        Out::Text => print(&format!("{anatomy}\n{}", text(summary, warn_at)))?,
         Out::Quiet => {}
     }
     saved
@@ -101,6 +102,8 @@ struct Source {
     kind: Kind,
     from_ns: u64,
     for_ns: u64,
+    /// All of them, once they have been read and are not too many: they are gone through several times.
+    known: Arc<OnceLock<Vec<Request>>>,
 }
 
 #[derive(Clone)]
@@ -116,19 +119,67 @@ impl Source {
             None => Kind::Trace(command.trace.clone().into()),
         };
         let ns = |time: Option<Duration>, without| time.map_or(without, |time| time.as_nanos() as u64);
-        Ok(Self { kind, from_ns: ns(command.from, 0), for_ns: ns(command.lasts, u64::MAX) })
+        let (from_ns, for_ns) = (ns(command.from, 0), ns(command.lasts, u64::MAX));
+        Ok(Self { kind, from_ns, for_ns, known: Arc::default() })
     }
 
     /// The requests in the window, from their beginning.
     fn requests(&self) -> std::result::Result<Requests, TraceError> {
+        if self.known.get().is_some() {
+            return Ok(Box::new(Known { known: Arc::clone(&self.known), at: 0 }));
+        }
         let all: Requests = match &self.kind {
             Kind::Trace(path) => Box::new(kura_trace::open(path)?),
             Kind::Load(load) => Box::new(load.requests().map(Ok)),
         };
-        Ok(match (self.from_ns, self.for_ns) {
+        let requests = match (self.from_ns, self.for_ns) {
             (0, u64::MAX) => all,
             (from_ns, for_ns) => Box::new(all.window(from_ns, for_ns)),
-        })
+        };
+        Ok(Box::new(Remember { requests, so_far: Some(Vec::new()), known: Arc::clone(&self.known) }))
+    }
+}
+
+/// The most requests that are kept in memory, 40 MiB of them; of more, each pass reads the trace again.
+const KNOWN: usize = 1 << 20;
+
+/// Requests as they are read for the first time. Once all have been, without an error, they are known.
+struct Remember {
+    requests: Requests,
+    /// None when they are too many.
+    so_far: Option<Vec<Request>>,
+    known: Arc<OnceLock<Vec<Request>>>,
+}
+
+impl Iterator for Remember {
+    type Item = std::result::Result<Request, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.requests.next();
+        match (&next, &mut self.so_far) {
+            (Some(Ok(request)), Some(so_far)) if so_far.len() < KNOWN => so_far.push(*request),
+            (None, Some(so_far)) => drop(self.known.set(std::mem::take(so_far))),
+            _ => {}
+        }
+        if !matches!(next, Some(Ok(_))) || self.so_far.as_ref().is_some_and(|so_far| so_far.len() == KNOWN) {
+            self.so_far = None;
+        }
+        next
+    }
+}
+
+/// Requests that are known.
+struct Known {
+    known: Arc<OnceLock<Vec<Request>>>,
+    at: usize,
+}
+
+impl Iterator for Known {
+    type Item = std::result::Result<Request, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.at += 1;
+        self.known.get()?.get(self.at - 1).copied().map(Ok)
     }
 }
 

@@ -2,15 +2,17 @@
 
 use crate::show::table;
 use crate::size::Size;
-use kura_replay::{DiskSummary, Pace, Prefill, Response, Summary};
+use kura_replay::{DiskSummary, Pace, PoolSummary, Prefill, Response, Summary, TierSummary};
 
 /// What a time of nothing means.
 const AT_ONCE: &str =
     "0 ns: held in the write buffer, or never written; the time of processor and network is not modelled\n";
 
-/// The summary in under a screen for a dozen disks.
-pub fn text(summary: &Summary) -> String {
+/// The summary in under a screen for a dozen disks. `warn_at`: per cents of the pool's use that a server would warn of.
+pub fn text(summary: &Summary, warn_at: &[u8]) -> String {
     let mut parts = vec![facts(summary), responses(summary), disks(&summary.disks), controllers(summary)];
+    parts.extend(summary.tier.as_ref().map(tier));
+    parts.extend(full(&summary.pool, warn_at));
     parts.extend(verdicts(summary));
     parts.join("\n")
 }
@@ -92,6 +94,36 @@ fn controllers(summary: &Summary) -> String {
         ]
     };
     table(&header, summary.controllers.iter().map(row))
+}
+
+fn tier(tier: &TierSummary) -> String {
+    let policy = serde_json::to_value(&tier.policy).ok();
+    let policy = policy.as_ref().and_then(|policy| policy["policy"].as_str()).unwrap_or("none").to_owned();
+    let share = |fast: u64, all: u64| format!("{fast} of {all} ({:.1}%)", fast as f64 * 100.0 / (all as f64).max(1.0));
+    let mut rows = vec![
+        ("fast tier", format!("policy {policy}, {} moves decided", tier.moves)),
+        (
+            "",
+            format!(
+                "holds {} of {}, {} newer than in the slow tier",
+                Size(tier.valid_bytes),
+                Size(tier.total_bytes),
+                Size(tier.stale_bytes)
+            ),
+        ),
+        ("", format!("served {} reads", share(tier.fast_reads, tier.reads))),
+        ("", format!("took {} writes", share(tier.fast_writes, tier.writes))),
+    ];
+    rows.extend(tier.hindrance.iter().map(|why| ("", format!("nothing goes up: {why}"))));
+    rows.into_iter().fold(String::new(), |text, (name, value)| text + &format!("{name:<12}{value}\n"))
+}
+
+/// What a server would warn of.
+fn full(pool: &PoolSummary, warn_at: &[u8]) -> Option<String> {
+    let percent = (u128::from(pool.used_bytes) * 100 / u128::from(pool.data_bytes.max(1))) as u64;
+    let passed = warn_at.iter().rev().find(|at| u64::from(**at) <= percent)?;
+    let (used, all) = (Size(pool.used_bytes), Size(pool.data_bytes));
+    Some(format!("the pool gets full: {percent}% ({used} of {all}) are used, {passed}% is passed\n"))
 }
 
 /// What went wrong, and what was checked.

@@ -98,6 +98,96 @@ fn the_node_is_that_of_a_configuration() {
     assert!(refused.contains("kura.toml:3:") && refused.contains("kura lab replay"), "{refused}");
 }
 
+/// Every key that a server reads for its pool and tiers says something of the node, too.
+#[test]
+fn every_key_of_the_pool_and_its_tiers_counts() {
+    let home = home();
+    let text = "[pool]\nextent = '2M'\njournal = '32M'\nwrite_buffer = '8M'\nrebuild_rate = '1M'\nrebuild_width = 7\n\
+                raid_width = 4\nsaving = 'copy'\nwhen_full = 'drop-oldest'\nsharing = 'message'\ndisk_timeout_s = 11\n\
+                disk_queue = 3\n[pool.hot]\ncold_age = 9\n[tier]\npolicy = 'otf-ast'\nregion = '8M'\ni = 5.0\n";
+    fs::write(home.path("all.toml"), text).expect("a configuration");
+    let node = replayed(&home, &["--config", "all.toml"])["replay"]["node"].clone();
+    let expected: [(&str, Value); 14] = [
+        ("extent_bytes", (2 << 20).into()),
+        ("journal_bytes", (32 << 20).into()),
+        ("write_buffer_bytes", (8 << 20).into()),
+        ("rebuild_bytes_per_s", (1 << 20).into()),
+        ("rebuild_width", 7.into()),
+        ("raid_width", 4.into()),
+        ("saving", "copy".into()),
+        ("when_full", "drop-oldest".into()),
+        ("sharing", "message".into()),
+        ("disk_timeout_s", 11.into()),
+        ("disk_queue", 3.into()),
+        ("hot/cold_age", 9.into()),
+        ("tier/settings/policy", "otf-ast".into()),
+        ("tier/settings/region_bytes", (8 << 20).into()),
+    ];
+    for (key, value) in expected {
+        assert_eq!(node.pointer(&format!("/{key}")), Some(&value), "{key} in {node:#}");
+    }
+    // A pool that fills up is told as a server would.
+    fs::write(home.path("warn.toml"), "[pool]\nwarn_at_percent = [10, 90]\n").expect("a configuration");
+    let full = ["lab", "replay", "load:uniform,size=2G,requests=9", "--prefill", "all", "--config", "warn.toml"];
+    assert!(home.ok(&full).contains("are used, 10% is passed"), "{}", home.ok(&full));
+}
+
+/// What a configuration says of its tiers and its disks' patience happens.
+#[test]
+fn tiers_and_patience_are_those_of_the_configuration() {
+    let home = Home::new();
+    // A region that is read ten times a second for five minutes, and two days later a read of it.
+    let text = (0..3001_u64).fold(String::new(), |mut text, at| {
+        let ticks = 128_166_372_000_000_000 + at * 1_000_000 + at / 3000 * 2 * 864_000_000_000;
+        let _ = writeln!(text, "{ticks},host,0,Read,{},4096,0", (40 << 20) + at % 512 * 4096);
+        text
+    });
+    fs::write(home.path("t.csv"), text).expect("a trace");
+    let tiered = replayed(&home, &[])["replay"].clone();
+    assert!(tiered["tier"]["fast_reads"].as_u64() > Some(2500), "{:#}", tiered["tier"]);
+    assert!(tiered["disks"][0]["reads"].as_u64() > Some(1000), "fast0 serves: {:#}", tiered["disks"]);
+    let told = home.ok(&["lab", "replay", "t.csv"]);
+    assert!(told.contains("policy worth") && told.contains("of 3001 ("), "{told}");
+
+    fs::write(home.path("off.toml"), "[tier]\npolicy = 'off'\n").expect("a configuration");
+    let off = replayed(&home, &["--config", "off.toml"])["replay"].clone();
+    assert_eq!((&off["tier"], &off["disks"][0]["reads"]), (&Value::Null, &0.into()));
+    assert!(off["read"]["mean_ns"].as_u64() > tiered["read"]["mean_ns"].as_u64().map(|mean| mean * 2));
+
+    // A disk that takes longer than the configuration waits is one that fails.
+    let slow = "{ model = { constant = { service_ns = 2_000_000_000, channels = 1 } }, class = 'slow', size = '1G' }";
+    let patient = |seconds: u64| {
+        let text = format!(
+            "[pool]\ndisk_timeout_s = {seconds}\ndisks = [{{ model = 'nvme', class = 'fast', size = '1G' }}, {slow}]\n"
+        );
+        fs::write(home.path("slow.toml"), text).expect("a configuration");
+        let args = ["lab", "replay", "t.csv", "--for", "1s", "--layout", "none", "--config", "slow.toml", "--json"];
+        let output = home.kura(&args).output().expect("kura");
+        serde_json::from_slice::<Value>(&output.stdout).expect("JSON")["replay"]["errors"].clone()
+    };
+    assert_eq!(patient(30), serde_json::json!({}));
+    assert_ne!(patient(5), serde_json::json!({}));
+}
+
+/// What no node can be made of is one line, with its place.
+#[test]
+fn a_configuration_that_makes_no_node_is_told_in_one_line() {
+    let home = home();
+    for (text, told) in [
+        ("[tier]\npolicy = 'magic'\n", "no such policy: magic"),
+        ("[tier]\nhalf_life_s = 0\n", "half_life_s = 0"),
+        ("[tier]\nsingle_disk = '/nowhere'\n", "tier.single_disk: /nowhere is no disk of the pool"),
+        ("[pool]\nsharing = 'fairly'\n", "no such value: fairly"),
+        ("[pool]\nrebuild_speed = 1\n", "no such key: rebuild_speed"),
+        ("[tier]\nregion = '1G'\nhalf = 1\n", "unknown field"),
+    ] {
+        fs::write(home.path("wrong.toml"), text).expect("a configuration");
+        let complaint = fails(&mut home.kura(&["lab", "replay", "t.csv", "--config", "wrong.toml", "-o", "out.json"]));
+        assert!(complaint.contains(told) && complaint.trim_end().lines().count() == 1, "{text}: {complaint}");
+        assert!(!home.path("out.json").exists());
+    }
+}
+
 #[test]
 fn a_generated_load_stands_for_a_trace() {
     let home = Home::new();

@@ -15,6 +15,7 @@ mod lab_replay;
 mod lab_replicate;
 mod lab_report;
 mod lab_snapshot;
+mod lab_traces;
 mod link;
 mod moves;
 mod nbd;

@@ -35,6 +35,10 @@ impl Policy for Restless {
         Decision { moves, pace: Pace { depth: self.rng.random_range(1..4), ..Pace::default() } }
     }
 
+    fn rests(&self) -> bool {
+        false
+    }
+
     fn standing(&self, _: u64, _: u32) -> Standing {
         Standing::default()
     }

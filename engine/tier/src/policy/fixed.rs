@@ -127,6 +127,11 @@ impl Policy for Fixed {
         Standing { share, verdict, ..Standing::default() }
     }
 
+    /// Training takes its time whether there is I/O or not.
+    fn rests(&self) -> bool {
+        !self.chosen.is_empty()
+    }
+
     fn memory_bytes(&self) -> usize {
         self.counts.len() * 2 * size_of::<((u64, u32), u64)>() + self.chosen.capacity() * size_of::<(u64, u32)>()
     }

@@ -17,8 +17,8 @@ use crate::{Decision, Facts, Standing};
 use kura_block::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Decides what is on the fast tier. Called once an interval, with the facts of that interval; what it remembers is
-/// inside. The same facts in the same order give the same decisions.
+/// Decides what is on the fast tier. Called once an interval, with the facts of that interval, but for idle times in which it
+/// [rests](Policy::rests); what it remembers is inside. The same facts in the same order give the same decisions.
 pub trait Policy {
     /// Its name in configurations and reports.
     fn name(&self) -> &'static str;
@@ -28,6 +28,11 @@ pub trait Policy {
 
     /// What it thinks of a region, as of the last decision.
     fn standing(&self, volume: u64, region: u32) -> Standing;
+
+    /// True where an interval without I/O would change nothing, of what it decides now or later: until there is I/O again
+    /// it need not be asked, and the next facts are of the interval that begins then. Said after a decision, of volumes of
+    /// which the user wants nothing.
+    fn rests(&self) -> bool;
 
     /// Bytes of memory that it holds.
     fn memory_bytes(&self) -> usize;

@@ -282,6 +282,11 @@ impl Policy for OtfAst {
         Standing { share, streak: Some(streak), idle, expected_ios: None, verdict }
     }
 
+    /// Without I/O streaks and timeouts stand still: only the throttle has something to do.
+    fn rests(&self) -> bool {
+        !self.settings.throttle || self.pace.bytes_per_s == MOST_PACE
+    }
+
     fn memory_bytes(&self) -> usize {
         let of = |volume: &Volume| {
             volume.heat.capacity() * size_of::<Heat>()

@@ -235,3 +235,40 @@ proptest! {
         }
     }
 }
+
+/// Idle time in which a policy rests need not be told: what it decides afterwards is the same.
+#[test]
+fn who_rests_misses_nothing() {
+    let settings = [
+        Settings::Worth(WorthSettings { region_bytes: 1 << 30, interval_ms: 60_000, ..WorthSettings::default() }),
+        Settings::OtfAst(OtfAstSettings { throttle: true, ..OtfAstSettings::default() }),
+        Settings::Static(FixedSettings { training_s: 180, regions: 3, ..FixedSettings::default() }),
+    ];
+    for settings in settings {
+        let after = |told: bool| {
+            let (mut world, mut policy) = (World::paper(), settings.policy().unwrap());
+            world.slow.utilisation = 0.9;
+            (0..4).for_each(|_| drop(world.interval(&mut *policy, &minute(&[(65, 20_000), (66, 20_000)]))));
+            world.slow = crate::SlowLoad::default();
+            assert!(settings.policy().unwrap().rests() != matches!(settings, Settings::Static(_)), "at the beginning");
+            let restless = (0..100).take_while(|_| {
+                world.interval(&mut *policy, &[]);
+                !policy.rests()
+            });
+            assert!(restless.count() < 10, "{settings:?}");
+            for _ in 0..30 {
+                if told {
+                    assert!(world.interval(&mut *policy, &[]).moves.is_empty(), "{settings:?}");
+                    assert!(policy.rests());
+                } else {
+                    world.now_ns += world.interval_ns;
+                }
+            }
+            let busy = (0..12).flat_map(|at| world.interval(&mut *policy, &minute(&[(67 + at / 4, 41_000)])).moves);
+            (busy.collect::<Vec<_>>(), world.fast())
+        };
+        let (moves, fast) = after(true);
+        assert!(!fast.is_empty() && (!moves.is_empty() || matches!(settings, Settings::Static(_))), "{settings:?}");
+        assert_eq!(after(false).1, fast, "{settings:?}");
+    }
+}

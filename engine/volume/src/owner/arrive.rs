@@ -187,6 +187,7 @@ impl Inner {
     /// There may be work for every task.
     fn stir_all(&self) {
         self.tidier.notify_one();
+        self.tier.wake.notify_one();
         self.migrator.notify_one();
         self.rebuilder.notify_one();
     }

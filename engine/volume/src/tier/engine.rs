@@ -3,6 +3,7 @@
 use super::{FastCopy, Hits, Key, Pin, TierRules};
 use crate::store::Inner;
 use crate::tables::VolumeState;
+use kura_array::Work;
 use kura_block::{DeviceId, Error, Result};
 use kura_tier::{
     Costs, Facts, Heat, Move, Pace, Placed, Policy, Reason, SlowLoad, Space, Tier as Class, VolumeFacts, Wants,
@@ -144,9 +145,8 @@ impl Inner {
         engine.setup = setup;
         engine.waiting.clear();
         engine.heat.clear();
-        engine.begun = self.runtime.now();
         drop(engine);
-        self.tier.wake.notify_one();
+        self.begin_interval();
         Ok(())
     }
 
@@ -195,24 +195,50 @@ impl Inner {
         Space { total, free: total.saturating_sub(held.len() as u32) }
     }
 
-    /// Notes how busy the slow tier is, and when an interval is over asks the policy.
+    /// Asks the policy when an interval is over.
     pub fn tick(&self) {
         let now = self.runtime.now();
-        let queues: Vec<_> = self.data_disks().into_iter().map(|disk| self.array.queue(disk)).collect();
-        self.tier.samples.add(&queues);
         let (begun, interval) = {
             let engine = self.tier.engine.borrow();
             let Some(setup) = &engine.setup else { return };
             (engine.begun, setup.interval)
         };
-        if now.saturating_sub(begun) >= interval {
+        if !self.tier.rests.get() && now.saturating_sub(begun) >= interval {
             self.decide(now, now.saturating_sub(begun));
         }
     }
 
+    /// Something may be to decide: where the policy rested, an interval begins.
+    pub fn rouse(&self) {
+        if self.tier.rests.get() {
+            self.begin_interval();
+        }
+    }
+
+    fn begin_interval(&self) {
+        self.tier.rests.set(false);
+        // What was before counts for none.
+        let _ = self.slow_load(Duration::ZERO);
+        self.tier.engine.borrow_mut().begun = self.runtime.now();
+        self.tier.wake.notify_one();
+    }
+
+    /// How busy the slow tier was in the interval that ends now.
+    fn slow_load(&self, interval: Duration) -> SlowLoad {
+        let disks = self.data_disks();
+        let part = |time: Duration| time.as_secs_f64() / interval.as_secs_f64().max(1e-9);
+        disks.iter().fold(SlowLoad::default(), |load, disk| {
+            let Work { busy, waited } = self.array.take_work(*disk);
+            SlowLoad {
+                utilisation: load.utilisation + part(busy) / disks.len() as f64,
+                queue: load.queue.max(part(waited)),
+            }
+        })
+    }
+
     fn decide(&self, now: Duration, interval: Duration) {
         let told = self.tell_policy();
-        let (space, load) = (self.tier_space(), self.tier.samples.take());
+        let (space, load) = (self.tier_space(), self.slow_load(interval));
         let hindered = self.tier_hindrance().is_some();
         let engine = &mut *self.tier.engine.borrow_mut();
         engine.begun = now;
@@ -243,6 +269,9 @@ impl Inner {
         };
         let Some(setup) = &mut engine.setup else { return };
         let decision = setup.policy.decide(&facts);
+        let asked = told.iter().any(|volume| !volume.heat.is_empty() || volume.wants != Wants::default());
+        let moves = !decision.moves.is_empty() || !engine.waiting.is_empty();
+        self.tier.rests.set(!asked && !moves && setup.policy.rests());
         engine.pace = decision.pace;
         for decided in decision.moves.into_iter().filter(|decided| decided.to == Class::Slow || !hindered) {
             engine.take(decided, self.region_extents(), now);

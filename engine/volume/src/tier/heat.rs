@@ -3,7 +3,7 @@
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use kura_tier::Heat;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 
 /// Requests of a volume's regions since they were taken last.
 #[derive(Default)]
@@ -79,6 +79,7 @@ impl Inner {
         if region_blocks == 0 || first >= end {
             return;
         }
+        self.rouse();
         for region in first / region_blocks..=(end - 1) / region_blocks {
             volume.heat.count(region as usize, write);
         }
@@ -99,34 +100,6 @@ impl Inner {
     }
 }
 
-/// What the parts of an interval say of the slow tier: how often it was looked at, how often it was busy, and its queue.
-#[derive(Default)]
-pub(crate) struct Samples {
-    looks: Cell<u32>,
-    busy: Cell<f64>,
-    queue: Cell<f64>,
-}
-
-impl Samples {
-    /// Notes the requests that each device has to do now.
-    pub fn add(&self, queues: &[u32]) {
-        if queues.is_empty() {
-            return;
-        }
-        let busy = queues.iter().filter(|queue| **queue > 0).count() as f64 / queues.len() as f64;
-        let longest = queues.iter().copied().max().unwrap_or(0);
-        self.looks.set(self.looks.get() + 1);
-        self.busy.set(self.busy.get() + busy);
-        self.queue.set(self.queue.get() + f64::from(longest));
-    }
-
-    /// The load so far; it begins anew.
-    pub fn take(&self) -> kura_tier::SlowLoad {
-        let looks = f64::from(self.looks.take().max(1));
-        kura_tier::SlowLoad { utilisation: self.busy.take() / looks, queue: self.queue.take() / looks }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,14 +115,5 @@ mod tests {
         assert!(map.take().is_empty());
         map.count(2, true);
         assert_eq!(map.take(), [heat(2, 0, 1)]);
-    }
-
-    #[test]
-    fn load_is_a_mean() {
-        let samples = Samples::default();
-        samples.add(&[0, 4]);
-        samples.add(&[0, 0]);
-        assert_eq!(samples.take(), kura_tier::SlowLoad { utilisation: 0.25, queue: 2.0 });
-        assert_eq!(samples.take(), kura_tier::SlowLoad::default());
     }
 }

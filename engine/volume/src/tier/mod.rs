@@ -73,10 +73,11 @@ pub(crate) struct Tier {
     /// Blocks in a region; 0 while nothing is counted.
     region_blocks: Cell<u64>,
     hits: Cell<Hits>,
-    samples: heat::Samples,
     engine: RefCell<engine::Engine>,
     /// Fast disks that failed or leave, of which no copy is left that does not go down.
     seen_unwanted: RefCell<Option<Vec<DeviceId>>>,
+    /// Nothing is asked for, and the policy has nothing to decide until something is.
+    rests: Cell<bool>,
     /// The mover has something to look at.
     pub wake: Notify,
 }

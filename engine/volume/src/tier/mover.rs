@@ -4,24 +4,23 @@ use super::engine::{Measured, Waiting};
 use super::{Bits, FastCopy, Inner};
 use crate::tables::VolumeState;
 use futures::StreamExt;
-use futures::future::select;
+use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use kura_block::{Kind, Result};
 use kura_tier::Tier as Class;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How often the slow tier is looked at in an interval, and how long between at least and at most.
-const LOOKS: u32 = 16;
-const LOOK: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(500);
+/// How often it is looked whether what waits can go on.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often for what goes down, which may wait for a checkpoint.
+const LEAVING: Duration = Duration::from_secs(1);
 /// How long to wait before trying again what something else was in the way of.
 const BUSY: Duration = Duration::from_millis(10);
 /// How long to wait before trying again what the disks or a full tier refused.
 const REFUSED: Duration = Duration::from_secs(1);
 /// How often a move is refused before it is given up.
 const REFUSALS: u32 = 5;
-/// Without a policy, how often to look for copies on disks that are wanted back.
-const LISTLESS: Duration = Duration::from_secs(1);
 
 /// An extent to be moved.
 enum Step {
@@ -49,10 +48,13 @@ impl Inner {
             };
             let look = std::pin::pin!(look);
             let news = std::pin::pin!(select(wake, look));
-            if flying.is_empty() {
-                news.await;
+            let woken = if flying.is_empty() {
+                matches!(news.await, Either::Left(_))
             } else {
-                select(flying.next(), news).await;
+                matches!(select(flying.next(), news).await, Either::Right((Either::Left(_), _)))
+            };
+            if woken {
+                self.rouse();
             }
         }
         while flying.next().await.is_some() {}
@@ -60,11 +62,15 @@ impl Inner {
 
     /// How long until there is something to look at although nothing has happened; `None` where only news can bring it.
     fn until_look(&self) -> Option<Duration> {
-        let engine = self.tier.engine.borrow();
-        let Some(setup) = &engine.setup else { return (!self.tier.copies.borrow().is_empty()).then_some(LISTLESS) };
-        let look = (setup.interval / LOOKS).clamp(*LOOK.start(), *LOOK.end()).min(setup.interval);
-        let paced = engine.not_before.saturating_sub(self.runtime.now());
-        Some(if engine.waiting.is_empty() || paced.is_zero() { look } else { look.min(paced) })
+        let (engine, now) = (self.tier.engine.borrow(), self.runtime.now());
+        let until = |time: Duration| time.saturating_sub(now);
+        let decides = engine.setup.as_ref().filter(|_| !self.tier.rests.get());
+        let decides = decides.map(|setup| until(engine.begun + setup.interval));
+        let paced = Some(until(engine.not_before)).filter(|paced| !paced.is_zero()).unwrap_or(LOOK);
+        let waits = (!engine.waiting.is_empty()).then_some(paced);
+        let rested = engine.resting.values().map(|rested| until(*rested)).min().unwrap_or(LEAVING);
+        let leaves = (!self.tier.leaving.borrow().is_empty()).then_some(rested.min(LEAVING));
+        [decides, waits, leaves].into_iter().flatten().min()
     }
 
     fn next_step_of_tier(&self) -> Option<Step> {

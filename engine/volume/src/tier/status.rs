@@ -82,6 +82,7 @@ impl Store {
         let volume = inner.find(name)?;
         inner.append(&Record::TierRules { volume: volume.id, rules });
         volume.tier.set(rules);
+        inner.rouse();
         inner.commit_all().await
     }
 

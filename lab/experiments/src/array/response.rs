@@ -99,7 +99,7 @@ fn overview(results: &[(Point<Config>, Option<Measured>)]) -> Table {
             system.title.into(),
             system.disks.into(),
             node.disks.last().map_or(0, |disk| disk.size_bytes).into(),
-            node.write_buffer_bytes.into(),
+            node.settings.write_buffer_bytes.into(),
             point.config.data_bytes.into(),
             curve.saturation().into(),
             curve.rate_at(EQUAL_MS).into(),

@@ -1,6 +1,6 @@
 //! The disk arrays that are compared: all hold as much data (003 section 3.2).
 
-use kura_replay::{DiskClass, HotSettings, Layout, NodeDisk, NodeSpec};
+use kura_replay::{DiskClass, HotSettings, Layout, NodeDisk, NodeSpec, Settings};
 use kura_sim::{Model, RotatingSpec};
 
 /// A disk array.
@@ -102,15 +102,21 @@ impl System {
         });
         let slow = (0..self.disks).map(|number| self.slow_disk(data_bytes, &format!("slow{number}")));
         let disks = fast.chain(slow).collect();
+        let settings = Settings {
+            write_buffer_bytes,
+            rebuild_width: self.rebuild_width,
+            disk_queue: self.disk_queue,
+            hot: self.hot,
+            ..Settings::default()
+        };
         NodeSpec {
             controllers: 1,
             extent_bytes,
             journal_bytes,
-            write_buffer_bytes,
-            rebuild_width: self.rebuild_width,
-            raid_width: None,
-            disk_queue: self.disk_queue,
-            hot: self.hot,
+            settings,
+            // A disk under the heaviest load is slow, not gone; and the paper has no tiers.
+            disk_timeout_s: 0,
+            tier: None,
             disks,
         }
     }

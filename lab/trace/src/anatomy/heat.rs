@@ -2,6 +2,7 @@
 //! hot mirroring lives on.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -53,8 +54,27 @@ pub struct Heat {
     /// Of the accesses that the distance is of.
     reads: u64,
     writes: u64,
-    blocks: HashMap<u64, Block>,
+    blocks: HashMap<u64, Block, BuildHasherDefault<Spread>>,
     distances: Histogram<u64>,
+}
+
+/// Spreads the numbers of blocks: nobody makes a trace to have them meet, and they are looked up at every access.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
 }
 
 #[derive(Default)]
@@ -67,7 +87,7 @@ struct Block {
 
 impl Heat {
     pub fn new(scope: &Scope) -> Heat {
-        Heat { scope: *scope, accesses: 0, reads: 0, writes: 0, blocks: HashMap::new(), distances: histogram() }
+        Heat { scope: *scope, accesses: 0, reads: 0, writes: 0, blocks: HashMap::default(), distances: histogram() }
     }
 
     /// A read or a write.

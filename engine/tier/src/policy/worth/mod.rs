@@ -161,6 +161,8 @@ pub struct Worth {
     settings: WorthSettings,
     volumes: BTreeMap<u64, Volume>,
     words: [Word; LEVELS * AMOUNTS],
+    /// When it was told something last.
+    told_ns: Option<u64>,
     pace_bytes_per_s: u64,
 }
 
@@ -168,7 +170,13 @@ impl Worth {
     /// The policy at its beginning. The settings have been checked.
     pub fn new(settings: WorthSettings) -> Self {
         let pace_bytes_per_s = settings.most_bytes_per_s;
-        Self { settings, volumes: BTreeMap::new(), words: [Word::default(); LEVELS * AMOUNTS], pace_bytes_per_s }
+        Self {
+            settings,
+            volumes: BTreeMap::new(),
+            words: [Word::default(); LEVELS * AMOUNTS],
+            told_ns: None,
+            pace_bytes_per_s,
+        }
     }
 
     /// What each word is worth.
@@ -180,7 +188,9 @@ impl Worth {
     fn learn(&mut self, facts: &Facts<'_>) {
         let known: BTreeSet<u64> = facts.volumes.iter().map(|volume| volume.volume).collect();
         self.volumes.retain(|id, _| known.contains(id));
-        let fade = (-(facts.interval_ns as f64) / 1e9 / WORD_HALF_LIFE_S).exp2();
+        let passed_ns =
+            self.told_ns.replace(facts.now_ns).map_or(facts.interval_ns, |told| facts.now_ns.saturating_sub(told));
+        let fade = (-(passed_ns as f64) / 1e9 / WORD_HALF_LIFE_S).exp2();
         for word in &mut self.words {
             (word.promised, word.kept) = (word.promised * fade, word.kept * fade);
         }
@@ -468,6 +478,11 @@ impl Policy for Worth {
             ),
             ..Standing::default()
         }
+    }
+
+    /// What is known fades by the clock, and nothing comes up without I/O.
+    fn rests(&self) -> bool {
+        self.pace_bytes_per_s == self.settings.most_bytes_per_s
     }
 
     fn memory_bytes(&self) -> usize {
