@@ -12,6 +12,8 @@ use kura_controller::{
 };
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
+use kura_tier::{Decision, Facts, Move, Pace, Policy, Reason, Standing, Tier, VolumeFacts};
+use kura_volume::TierSetup;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,7 +26,13 @@ const BLOCK: usize = 4096;
 type Running = (Node, Vec<Rc<Controller>>);
 
 fn formatted(sim: &Sim) -> Vec<SimDisk> {
-    let disk = |at: usize| sim.disk(&format!("disk{at}"), DiskSpec::nvme(26 << 20));
+    formatted_with(sim, DiskSpec::nvme)
+}
+
+/// Two fast disks, and three slow ones that are like this.
+fn formatted_with(sim: &Sim, slow: impl Fn(u64) -> DiskSpec) -> Vec<SimDisk> {
+    let disk =
+        |at: usize| sim.disk(&format!("disk{at}"), if at < 2 { DiskSpec::nvme(26 << 20) } else { slow(26 << 20) });
     let disks: Vec<_> = (0..5).map(disk).collect();
     let new = |(id, disk): (usize, &SimDisk)| NewDisk {
         path: disk.name().into(),
@@ -216,6 +224,71 @@ fn a_volume_with_parity_leaves_nothing_in_the_old_journal() {
         let device = controllers[1].open_volume("w").unwrap();
         for block in 0..6 * 256 {
             reads(&*device, block, 8).await;
+        }
+        let report = node.check(Check::Repair).await.unwrap();
+        assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    });
+}
+
+/// A policy that wants all of every volume in the fast tier.
+struct Upwards;
+
+impl Policy for Upwards {
+    fn name(&self) -> &'static str {
+        "upwards"
+    }
+
+    fn decide(&mut self, facts: &Facts<'_>) -> Decision {
+        let up = |volume: &VolumeFacts<'_>| Move {
+            volume: volume.volume,
+            regions: 0..volume.regions,
+            to: Tier::Fast,
+            drop_clean: true,
+            reason: Reason::Pinned,
+        };
+        Decision { moves: facts.volumes.iter().map(up).collect(), pace: Pace::default() }
+    }
+
+    fn standing(&self, _: u64, _: u32) -> Standing {
+        Standing::default()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        0
+    }
+}
+
+#[test]
+fn what_lies_in_the_fast_tier_comes_down_before_a_move_however_long_it_takes() {
+    let sim = Sim::new(6);
+    let disks = formatted_with(&sim, |bytes| DiskSpec::constant(bytes, Duration::from_millis(20)));
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let (node, controllers) = started(&disks, &runtime).await;
+        for controller in &controllers {
+            let (policy, interval) = (Box::new(Upwards), Duration::from_millis(100));
+            let setup = TierSetup { policy, region_bytes: 64 << 10, interval, single_disk: None };
+            controller.store().set_tier(Some(setup)).unwrap();
+        }
+        let blocks = 512;
+        controllers[0].store().create(volume("v", blocks, Layout::Mirror)).await.unwrap();
+        let device = controllers[0].open_volume("v").unwrap();
+        for turn in 1..=2 {
+            for block in 0..blocks {
+                write(&*device, block, turn).await;
+            }
+            controllers[0].store().checkpoint().await.unwrap();
+            runtime.sleep(Duration::from_secs(5)).await;
+        }
+        let up = controllers[0].store().tier().stale_bytes;
+        assert!(up > (blocks * BLOCK / 2) as u64, "{up} bytes of it are newer in the fast tier");
+        let begun = runtime.now();
+        assert_eq!(node.move_volume("v", 1).await.unwrap().volume.controller, 1);
+        let took = runtime.now().saturating_sub(begun);
+        assert!(took > Duration::from_millis(200), "it had to be written home, and that took {took:?}");
+        assert_eq!(controllers[0].store().tier().valid_bytes, 0);
+        for block in 0..blocks {
+            reads(&*device, block, 2).await;
         }
         let report = node.check(Check::Repair).await.unwrap();
         assert!(report.violations.is_empty(), "{:#?}", report.violations);

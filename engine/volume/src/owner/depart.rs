@@ -51,8 +51,7 @@ impl Store {
         let volume = inner.find(name)?;
         inner.ready(&volume)?;
         let cold = KeptCold::new(inner.kin(&volume));
-        inner.bring_down(&volume).await?;
-        inner.cool_down(&cold).await?;
+        inner.come_down(&cold).await?;
         Ok((inner.image(&inner.kin(&volume)), cold))
     }
 

@@ -11,16 +11,14 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How long the fast copies of a family may take to come down.
-const DOWN: Duration = Duration::from_millis(200);
 /// How often they, or blocks that cannot leave the hot area now, are looked at.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long no block of a family may leave the hot area.
+/// How long nothing of a family may come down, as long as something is to.
 const STUCK: Duration = Duration::from_secs(5);
 /// Stripes that are written at once.
 const WIDTH: usize = 16;
 
-/// A family of which nothing more goes to the hot area, until this is dropped.
+/// A family of which nothing more goes to the hot area or to the fast tier, until this is dropped.
 pub struct KeptCold(Vec<Rc<VolumeState>>);
 
 impl KeptCold {
@@ -29,6 +27,14 @@ impl KeptCold {
             volume.kept_cold.set(volume.kept_cold.get() + 1);
         }
         Self(kin)
+    }
+
+    fn has(&self, volume: u64) -> bool {
+        self.0.iter().any(|member| member.id == volume)
+    }
+
+    fn name(&self) -> String {
+        self.0.first().map(|volume| volume.spec.borrow().name.clone()).unwrap_or_default()
     }
 }
 
@@ -40,37 +46,63 @@ impl Drop for KeptCold {
     }
 }
 
+/// The least that was left to come down, and since when.
+struct Progress {
+    least: usize,
+    since: Duration,
+}
+
+impl Progress {
+    fn new(now: Duration) -> Self {
+        Self { least: usize::MAX, since: now }
+    }
+
+    /// Notes what is left; true when it has been no less for too long.
+    fn is_stuck(&mut self, left: usize, now: Duration) -> bool {
+        if left < self.least {
+            *self = Self { least: left, since: now };
+        }
+        now.saturating_sub(self.since) >= STUCK
+    }
+}
+
 impl Store {
-    /// Brings what a family has in the hot area to its stripes: what is left for [`Store::offer`] is little then.
+    /// Brings what a family has in the fast tier and in the hot area to its own places: what is left for [`Store::offer`]
+    /// is little then.
     pub async fn cool_down(&self, name: &str) -> Result<()> {
         let inner = &self.inner;
         let volume = inner.find(name)?;
         inner.ready(&volume)?;
-        inner.cool_down(&KeptCold::new(inner.kin(&volume))).await
+        inner.come_down(&KeptCold::new(inner.kin(&volume))).await
     }
 }
 
 impl Inner {
+    /// Brings a family to its own places, durably.
+    pub(super) async fn come_down(&self, family: &KeptCold) -> Result<()> {
+        self.leave_fast_tier(family).await?;
+        self.leave_hot_area(family).await
+    }
+
     /// Brings the fast copies of a family down.
-    pub(super) async fn bring_down(&self, volume: &Rc<VolumeState>) -> Result<()> {
-        let until = self.runtime.now() + DOWN;
+    async fn leave_fast_tier(&self, family: &KeptCold) -> Result<()> {
+        let mut progress = Progress::new(self.runtime.now());
         loop {
-            let kin = self.kin(volume);
-            let copies: Vec<_> = self.tier.copies();
-            let mut waits = false;
-            for copy in copies.iter().filter(|copy| kin.iter().any(|member| member.id == copy.key().0)) {
-                waits = true;
+            let mut left = 0;
+            for copy in self.tier.copies().iter().filter(|copy| family.has(copy.key().0)) {
+                left += 1 + copy.bits().stale.count() as usize;
                 if !copy.is_leaving() {
                     self.send_down(copy);
                 }
             }
-            if !waits {
+            if left == 0 {
                 return Ok(());
             }
-            if self.runtime.now() >= until {
-                let name = volume.spec.borrow().name.clone();
+            if progress.is_stuck(left, self.runtime.now()) {
                 return Err(Error::busy(format!(
-                    "volume {name}: some of it does not leave the fast tier: pin it to slow, and try again"
+                    "volume {}: some of it does not leave the fast tier: see whether kura check can read all of it, and try \
+                     again",
+                    family.name()
                 )));
             }
             self.tier.wake.notify_one();
@@ -78,9 +110,9 @@ impl Inner {
         }
     }
 
-    /// Brings all blocks of a family to their cold places, durably; what was in the write buffer, too.
-    pub(super) async fn cool_down(&self, family: &KeptCold) -> Result<()> {
-        let (mut least, mut since) = (usize::MAX, self.runtime.now());
+    /// Brings all blocks of a family from the hot area to their cold places; what was in the write buffer, too.
+    async fn leave_hot_area(&self, family: &KeptCold) -> Result<()> {
+        let mut progress = Progress::new(self.runtime.now());
         loop {
             let stripes: Vec<_> = family.0.iter().flat_map(|volume| self.hot_stripes(volume)).collect();
             for chosen in stripes.chunks(WIDTH) {
@@ -92,18 +124,14 @@ impl Inner {
             if left == 0 {
                 return Ok(());
             }
-            let now = self.runtime.now();
-            if left < least {
-                (least, since) = (left, now);
-            } else if now.saturating_sub(since) >= STUCK {
-                let name = family.0.first().map(|volume| volume.spec.borrow().name.clone()).unwrap_or_default();
+            if progress.is_stuck(left, self.runtime.now()) {
                 return Err(Error::busy(format!(
-                    "volume {name}: {left} blocks do not leave the hot area: see whether kura check can read them all, and \
-                     try again"
+                    "volume {}: {left} blocks do not leave the hot area: see whether kura check can read them all, and try \
+                     again",
+                    family.name()
                 )));
-            } else {
-                self.runtime.sleep(LOOK).await;
             }
+            self.runtime.sleep(LOOK).await;
         }
     }
 

@@ -109,6 +109,11 @@ impl Inner {
             waiting.left = 0..0;
             return None;
         };
+        // What is on its way to another controller takes nothing along to there: its new owner decides anew.
+        if waiting.decided.to == Class::Fast && volume.kept_cold.get() > 0 {
+            waiting.left = 0..0;
+            return None;
+        }
         let next = |left: &std::ops::Range<u32>| volume.next_mapped(left.start).filter(|index| *index < left.end);
         while let Some(index) = next(&waiting.left) {
             waiting.left.start = index + 1;
