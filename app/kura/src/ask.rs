@@ -1,10 +1,12 @@
 //! The commands that ask a server.
 
-use crate::cli::{Class, Command, Common, ControllerCommand, DiskCommand, Layout, PoolCommand, VolumeCommand};
+use crate::cli::{
+    Class, Command, Common, ControllerCommand, DiskArg, DiskCommand, Layout, MoveTo, PoolCommand, VolumeCommand,
+};
 use crate::disks::unlike;
 use crate::show::{self, Deed, Out};
 use crate::size::Size;
-use crate::{object, snapshot, tier, tls, trace};
+use crate::{bench, identify, object, snapshot, tier, tls, trace};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kura_admin::{
@@ -25,6 +27,11 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
             return check(&client, out, CheckRequest { data: !tables, dry_run }).await;
         }
         Command::Pool(PoolCommand::Status) => out.show(&client.pool().await?, show::pool)?,
+        Command::Pool(PoolCommand::Grow { disks, class, force }) => grow(&client, out, disks, class, force).await?,
+        Command::Pool(PoolCommand::Scrub { dry_run }) => {
+            return check(&client, out, CheckRequest { data: true, dry_run }).await;
+        }
+        Command::Bench(command) => bench::bench(&client, out, command).await?,
         Command::Disk(command) => disk(&client, out, command).await?,
         Command::Volume(command) => volume(&client, out, command).await?,
         Command::Snapshot(command) => snapshot::snapshot(&client, out, command).await?,
@@ -35,7 +42,7 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
         Command::Tier(command) => tier::tier(&client, out, command).await?,
         Command::Trace(command) => trace::trace(&client, out, command).await?,
         Command::Serve(_)
-        | Command::Pool(PoolCommand::Create(_) | PoolCommand::Import(_))
+        | Command::Pool(PoolCommand::Create(_) | PoolCommand::Import(_) | PoolCommand::Export(_))
         | Command::Config(_)
         | Command::Lab(_)
         | Command::Replicate(_)
@@ -71,23 +78,13 @@ fn client(common: &Common) -> Result<Client> {
 async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
     match command {
         DiskCommand::List => out.show(client.disks().await?.as_slice(), show::disks),
+        DiskCommand::Identify { disk: id } => {
+            out.show(&identify::Identity::of(known_disk(client, id).await?), identify::text)
+        }
         DiskCommand::Add { path, class, size, force } => {
-            let class = match class {
-                Class::Fast => kura_admin::DiskClass::Fast,
-                Class::Slow => kura_admin::DiskClass::Slow,
-            };
-            // The server may run in another directory.
-            let path = std::path::absolute(path)?.display().to_string();
-            let new = NewDisk { path, class, size_bytes: size.map(|size| size.0), force };
-            let disk = client.add_disk(&new).await?;
-            let disks = client.disks().await?;
-            let said = unlike(
-                disks.iter().filter(|disk| disk.class == kura_admin::DiskClass::Slow).map(|disk| disk.size_bytes),
-            );
-            out.show(&disk, |disk| {
-                let added = format!("disk {} ({}) adds {}", disk.id, disk.path, Size(disk.data_bytes));
-                said.map_or(added.clone(), |said| format!("{added}\n{said}"))
-            })
+            let disk = add_disk(client, DiskArg { path, size }, class, force).await?;
+            let said = unlike_disks(client).await?;
+            out.show(&disk, |disk| said.into_iter().fold(added(disk), |text, said| format!("{text}\n{said}")))
         }
         DiskCommand::Remove { disk, no_wait, dry_run } => {
             let leaving = known_disk(client, disk).await?;
@@ -109,11 +106,11 @@ async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
             client.replace_disk(disk, &new).await?;
             leave(client, out, leaving, !no_wait).await
         }
-        DiskCommand::Fail { disk: id, dry_run } => {
+        DiskCommand::Fail { disk: id, force, dry_run } => {
             if dry_run {
-                client.trial().fail_disk(id).await?;
+                client.trial().fail_disk(id, force).await?;
             } else {
-                client.fail_disk(id).await?;
+                client.fail_disk(id, force).await?;
             }
             let disk = known_disk(client, id).await?;
             out.show(&Deed { dry_run, of: &disk }, |Deed { of: Disk { path, .. }, .. }| {
@@ -127,6 +124,41 @@ async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
             })
         }
     }
+}
+
+/// Adds disks, one after another.
+async fn grow(client: &Client, out: Out, disks: Vec<DiskArg>, class: Class, force: bool) -> Result<()> {
+    let (mut new, all) = (Vec::new(), disks.len());
+    for disk in disks {
+        let path = disk.path.display().to_string();
+        let done = add_disk(client, disk, class, force).await;
+        let left = || format!("{path}: {} of {all} disks were added before", new.len());
+        new.push(if new.is_empty() { done? } else { done.with_context(left)? });
+    }
+    let said = unlike_disks(client).await?;
+    out.show(new.as_slice(), |new| new.iter().map(added).chain(said).collect::<Vec<_>>().join("\n"))
+}
+
+async fn add_disk(client: &Client, disk: DiskArg, class: Class, force: bool) -> Result<Disk> {
+    let class = match class {
+        Class::Fast => kura_admin::DiskClass::Fast,
+        Class::Slow => kura_admin::DiskClass::Slow,
+    };
+    // The server may run in another directory.
+    let path = std::path::absolute(disk.path)?.display().to_string();
+    let new = NewDisk { path, class, size_bytes: disk.size.map(|size| size.0), force };
+    Ok(client.add_disk(&new).await?)
+}
+
+fn added(disk: &Disk) -> String {
+    format!("disk {} ({}) adds {}", disk.id, disk.path, Size(disk.data_bytes))
+}
+
+/// What is to be said of the disks for data where they are not of one size.
+async fn unlike_disks(client: &Client) -> Result<Option<String>> {
+    let disks = client.disks().await?;
+    let slow = disks.iter().filter(|disk| disk.class == kura_admin::DiskClass::Slow);
+    Ok(unlike(slow.map(|disk| disk.size_bytes)))
 }
 
 async fn known_disk(client: &Client, id: u16) -> Result<Disk> {
@@ -200,6 +232,7 @@ async fn controller(client: &Client, out: Out, command: ControllerCommand) -> Re
             }
             Ok(())
         }
+        ControllerCommand::Move(to) => move_to(client, out, &to).await,
         ControllerCommand::Resume { controller } => {
             let resumed = client.resume_controller(controller).await?;
             out.show(&resumed, |resumed| format!("controller {} takes volumes again", resumed.id))
@@ -227,18 +260,21 @@ async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()>
         VolumeCommand::Resize { name, size, shrink, dry_run } => {
             resize(client, out, &name, ResizeVolume { size_bytes: size.0, shrink }, dry_run).await
         }
-        VolumeCommand::Move { name, controller } => {
-            let moved = client.move_volume(&name, MoveVolume { controller }).await?;
-            out.show(&moved, |moved| match (moved.from, moved.volume.controller) {
-                (from, to) if from == to => format!("volume {name} is controller {to}'s already"),
-                (from, to) => {
-                    let waited = Duration::from_micros(moved.waited_us);
-                    format!("volume {name} has moved from controller {from} to {to}; its writes waited {waited:.1?}")
-                }
-            })
-        }
+        VolumeCommand::MoveTo(to) => move_to(client, out, &to).await,
         VolumeCommand::Delete { name, force, dry_run } => delete(client, out, &name, force, dry_run).await,
     }
+}
+
+async fn move_to(client: &Client, out: Out, to: &MoveTo) -> Result<()> {
+    let (name, controller) = (&to.name, to.controller());
+    let moved = client.move_volume(name, MoveVolume { controller }).await?;
+    out.show(&moved, |moved| match (moved.from, moved.volume.controller) {
+        (from, to) if from == to => format!("volume {name} is controller {to}'s already"),
+        (from, to) => {
+            let waited = Duration::from_micros(moved.waited_us);
+            format!("volume {name} has moved from controller {from} to {to}; its writes waited {waited:.1?}")
+        }
+    })
 }
 
 /// A volume that was resized, or would be.

@@ -1,5 +1,6 @@
 //! The command line: only what there is.
 
+mod bench;
 mod lab;
 mod object;
 mod pool;
@@ -7,9 +8,10 @@ mod replicate;
 mod snapshot;
 mod tier;
 
+pub use bench::{BenchCommand, BenchLoad};
 pub use lab::{LabCommand, LabReplay, LabRun, ModelArg, Prefill, loads};
 pub use object::{BucketCommand, Grant as ObjectGrant, GrantArg, KeyCommand, ObjectCommand, ObjectName, PutArgs};
-pub use pool::{Class, DiskArg, DiskCommand, PoolCommand, PoolCreate, PoolImport};
+pub use pool::{Class, DiskArg, DiskCommand, PoolCommand, PoolCreate, PoolExport, PoolImport};
 pub use replicate::{Data as ReplicateData, How as ReplicateHow, ReplicateCommand, Run as ReplicateRun};
 pub use snapshot::{ScheduleCommand, SnapshotCommand};
 pub use tier::{PinTo, TierCommand};
@@ -21,6 +23,7 @@ use clap_complete::Shell;
 use kura_admin::ServerUri;
 use serde::Serialize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Volumes over NBD and objects over S3, on the disks you have.
 ///
@@ -58,6 +61,17 @@ pub struct Common {
     pub quiet: bool,
 }
 
+/// A time between two runs, from a second to ten years.
+fn interval(text: &str) -> Result<Duration, String> {
+    let time =
+        humantime::parse_duration(text).map_err(|error| format!("{error}: give a time such as 30s, 5m, 1h or 1d"))?;
+    let years = Duration::from_hours(10 * 365 * 24);
+    if (Duration::from_secs(1)..=years).contains(&time) && time.subsec_nanos() == 0 {
+        return Ok(time);
+    }
+    Err("give whole seconds, from 1s to ten years".to_owned())
+}
+
 /// The socket of a server on the data directory that the environment names, or on the default one.
 fn default_server() -> ServerUri {
     let data = std::env::var_os("KURA_DATA").unwrap_or_else(|| "kura-data".into());
@@ -67,8 +81,15 @@ fn default_server() -> ServerUri {
 /// Options that say which server is asked.
 const SERVER_OPTIONS: [&str; 3] = ["server", "token", "ca"];
 /// Commands that ask no server.
-const WITHOUT_SERVER: [&[&str]; 6] =
-    [&["serve"], &["completions"], &["config"], &["lab"], &["pool", "create"], &["pool", "import"]];
+const WITHOUT_SERVER: [&[&str]; 7] = [
+    &["serve"],
+    &["completions"],
+    &["config"],
+    &["lab"],
+    &["pool", "create"],
+    &["pool", "import"],
+    &["pool", "export"],
+];
 
 /// The whole command line. Commands that ask no server do not show the options that name one.
 pub fn command() -> clap::Command {
@@ -106,10 +127,13 @@ pub enum Command {
         #[arg(long, visible_alias = "repair-plan")]
         dry_run: bool,
     },
-    /// Create, import or show the pool
+    /// Measure how fast volumes and objects of a running server are
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Create, import, export, show, grow or scrub the pool
     #[command(subcommand)]
     Pool(PoolCommand),
-    /// List, add, replace, remove or fail the pool's disks
+    /// List, identify, add, replace, remove or fail the pool's disks
     #[command(subcommand)]
     Disk(DiskCommand),
     /// Create, list, resize, move or delete volumes, each an NBD export of its name
@@ -118,7 +142,7 @@ pub enum Command {
     /// Create, list, delete or compare snapshots of volumes, and roll back to them
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// List, measure, drain or resume controllers, which own volumes
+    /// List, measure, drain or resume controllers, which own volumes, and move volumes between them
     #[command(subcommand)]
     Controller(ControllerCommand),
     /// Create, list or delete buckets, which S3 clients see
@@ -231,13 +255,8 @@ pub enum VolumeCommand {
         dry_run: bool,
     },
     /// Move a volume, with its snapshots and clones, to another controller while clients use it
-    Move {
-        /// Its name
-        name: String,
-        /// The controller's number, as listed
-        #[arg(long)]
-        controller: u16,
-    },
+    #[command(visible_alias = "move")]
+    MoveTo(MoveTo),
     /// Delete a volume and all it holds; one with snapshots or clones is refused
     Delete {
         /// Its name
@@ -249,6 +268,27 @@ pub enum VolumeCommand {
         #[arg(long)]
         dry_run: bool,
     },
+}
+
+/// Which volume moves, and where to.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("to").required(true).args(["controller", "number"]))]
+pub struct MoveTo {
+    /// The volume's name
+    pub name: String,
+    /// The controller's number, as listed
+    controller: Option<u16>,
+    /// The same
+    #[arg(long = "controller", value_name = "CONTROLLER", hide = true)]
+    number: Option<u16>,
+}
+
+impl MoveTo {
+    /// The controller's number.
+    pub fn controller(&self) -> u16 {
+        // One of them is there: the group is required.
+        self.controller.or(self.number).unwrap_or_default()
+    }
 }
 
 /// How a volume's data is laid on disks.
@@ -276,6 +316,9 @@ pub enum ControllerCommand {
         /// The controller's number, as listed
         controller: u16,
     },
+    /// Move a volume to another controller, as `kura volume move-to` does
+    #[command(visible_alias = "move-to")]
+    Move(MoveTo),
     /// Let a drained controller take volumes again
     Resume {
         /// The controller's number, as listed
@@ -389,7 +432,12 @@ mod tests {
             ("volume resize a 20G --shrink --dry-run", true),
             ("volume resize a", false),
             ("volume move a --controller 1", true),
+            ("volume move-to a 1", true),
+            ("volume move a 1", true),
             ("volume move a", false),
+            ("volume move a 1 --controller 1", false),
+            ("controller move a 1", true),
+            ("controller move a", false),
             ("controller list --json", true),
             ("controller stats", true),
             ("controller stats 1", false),
@@ -409,7 +457,15 @@ mod tests {
             ("pool create --slow a --journal 1M", false),
             ("disk add /dev/sda --class slow --force", true),
             ("disk add /dev/sda", false),
-            ("disk fail 3", true),
+            ("disk identify 3", true),
+            ("disk identify", false),
+            ("pool grow a b=10G --class fast --force", true),
+            ("pool grow", false),
+            ("pool scrub --dry-run", true),
+            ("pool export --data d", true),
+            ("pool export --cancel -o f", false),
+            ("pool import a --export f", true),
+            ("disk fail 3 --force --dry-run", true),
             ("disk remove 3 --dry-run", true),
             ("disk remove 3 --dry-run --no-wait", false),
             ("disk replace 3 /dev/sdb --force", true),
@@ -418,6 +474,11 @@ mod tests {
             ("disk replace 3", false),
             ("disk fail three", false),
             ("disk fail 70000", false),
+            ("bench volume", true),
+            ("bench volume v --time 1s --clients 4 --block 64K --json", true),
+            ("bench object --size 1M", true),
+            ("bench", false),
+            ("bench volume --clients 0", false),
             ("check --tables", true),
             ("check --dry-run", true),
             ("check --repair-plan", true),
@@ -503,6 +564,11 @@ mod tests {
             ("snapshot diff v@a", false),
             ("snapshot schedule add v --every 1h --keep 24 --prefix hourly", true),
             ("snapshot schedule add v --every soon --keep 24", false),
+            ("snapshot schedule add v --every 0s --keep 24", false),
+            ("snapshot schedule add v --every 1500ms --keep 24", false),
+            ("snapshot schedule add v --every 1h --keep 0", false),
+            ("replicate add a b c --every 0s", false),
+            ("replicate add a b c --every 5m --rpo 0s", false),
             ("snapshot schedule add v --keep 24", false),
             ("snapshot schedule list", true),
             ("snapshot schedule remove v", true),

@@ -3,6 +3,7 @@
 //! ```text
 //!   DIR/lock        held by the server that runs, and says which process that is
 //!   DIR/version     what made the directory; written when it is whole
+//!   DIR/exported    its pool is another machine's: no server begins here
 //!   DIR/admin.sock  DIR/nbd.sock  the doors of this machine
 //!   DIR/disks.json  where the pool's disks are
 //!   DIR/disks/      the default pool's sparse files
@@ -20,6 +21,8 @@ use std::path::{Path, PathBuf};
 
 /// What this program writes and reads.
 const VERSION: &str = "kura data 1\n";
+/// The file that says that the pool is another machine's.
+const EXPORTED: &str = "exported";
 /// What stands in the version file while a new directory is being filled: a crash then begins anew.
 const UNFINISHED: &str = "kura data 1, being made\n";
 
@@ -31,8 +34,20 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Takes `path`, which is made if there is none.
+    /// Takes `path`, which is made if there is none. Refused where its pool was exported.
     pub fn open(path: &Path) -> Result<Self> {
+        let data = Self::open_exported(path)?;
+        let shown = data.path.display();
+        if data.is_exported() {
+            bail!(
+                "{shown}: its pool was exported: serve it where it was imported, or say `kura pool export --cancel --data {shown}`"
+            );
+        }
+        Ok(data)
+    }
+
+    /// The same, also where the pool was exported.
+    pub fn open_exported(path: &Path) -> Result<Self> {
         // What is stored is nobody else's to read.
         DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| path.display().to_string())?;
         let path = path.canonicalize().with_context(|| path.display().to_string())?;
@@ -70,6 +85,22 @@ impl DataDir {
         write_version(&self.path, VERSION)?;
         self.is_new = false;
         Ok(())
+    }
+
+    /// True where the pool was exported.
+    pub fn is_exported(&self) -> bool {
+        self.join(EXPORTED).exists()
+    }
+
+    /// Says, durably, whether the pool is another machine's.
+    pub fn mark_exported(&self, exported: bool) -> Result<()> {
+        let mark = self.join(EXPORTED);
+        let done = if exported {
+            replace_file(&mark, b"")
+        } else {
+            remove_file(&mark).and_then(|()| File::open(&self.path)?.sync_all())
+        };
+        done.with_context(|| mark.display().to_string())
     }
 
     /// The directory's absolute path.

@@ -181,8 +181,11 @@ pub fn found(pool: &PoolInfo) -> Vec<(Uuid, String)> {
     here.map(|disk| (Uuid::from_bytes(disk.uuid), disk.path.clone())).collect()
 }
 
-/// The paths by which the pool's disks are known, kept in `DIR/disks.json`.
+/// The paths by which the pool's disks are known, kept in `DIR/disks.json`: those in the data directory as paths from there,
+/// so that a directory that is moved or copied has its own disks, and never another one's.
 pub struct Book {
+    /// The data directory.
+    data: PathBuf,
     file: PathBuf,
     paths: Mutex<BTreeMap<Uuid, String>>,
     locks: Mutex<Locks>,
@@ -202,19 +205,27 @@ impl Book {
     pub fn open(data: &DataDir) -> anyhow::Result<Self> {
         use anyhow::Context;
         let file = data.join("disks.json");
-        let paths = match std::fs::read(&file) {
+        let written: BTreeMap<Uuid, String> = match std::fs::read(&file) {
             Ok(text) => serde_json::from_slice(&text).with_context(|| {
                 format!("{}: correct it, or remove it and list the disks in pool.disks", file.display())
             })?,
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(error).with_context(|| file.display().to_string()),
         };
+        // An absolute path stays what it is.
+        let here = |path: String| data.join(&path).to_str().map(str::to_owned).unwrap_or(path);
+        let paths = written.into_iter().map(|(disk, path)| (disk, here(path))).collect();
         Ok(Self { paths: Mutex::new(paths), ..Self::new(data) })
     }
 
     /// A book that knows nothing; what it notes replaces what another one knew.
     pub fn new(data: &DataDir) -> Self {
-        Self { file: data.join("disks.json"), paths: Mutex::default(), locks: Mutex::default() }
+        Self {
+            data: data.path().to_owned(),
+            file: data.join("disks.json"),
+            paths: Mutex::default(),
+            locks: Mutex::default(),
+        }
     }
 
     /// Where to look for the pool's disks: where they were, and where the configuration says.
@@ -274,7 +285,12 @@ impl Book {
     fn write(&self, paths: &BTreeMap<Uuid, String>) -> Result<()> {
         let failed =
             |error: std::io::Error| Error::device(format!("{}: cannot be written: {error}", self.file.display()));
-        let text = serde_json::to_vec_pretty(paths).map_err(|error| failed(error.into()))?;
+        let from_here = |path: &str| {
+            let inside = Path::new(path).strip_prefix(&self.data).ok().and_then(Path::to_str);
+            inside.unwrap_or(path).to_owned()
+        };
+        let written: BTreeMap<_, _> = paths.iter().map(|(disk, path)| (disk, from_here(path))).collect();
+        let text = serde_json::to_vec_pretty(&written).map_err(|error| failed(error.into()))?;
         replace_file(&self.file, &text).map_err(failed)
     }
 }

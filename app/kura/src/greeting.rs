@@ -54,7 +54,13 @@ impl fmt::Display for Greeting<'_> {
         if let (Some(_), Some(uri)) = (known, uris.first()) {
             writeln!(f, "          nbdinfo '{uri}'")?;
         }
-        let (Some(url), Some(key)) = (self.s3, self.key) else { return Ok(()) };
+        let (Some(url), Some(key)) = (self.s3, self.key) else {
+            return if self.s3.is_some() {
+                writeln!(f, "          kura key create NAME{server}   for S3 clients")
+            } else {
+                Ok(())
+            };
+        };
         writeln!(f, "          export AWS_ACCESS_KEY_ID={} AWS_SECRET_ACCESS_KEY={}", key.id, key.secret)?;
         writeln!(f, "          aws --endpoint-url {url} s3 cp FILE s3://{}/", s3::DEMO)
     }

@@ -4,11 +4,14 @@
 //! Every other command asks a server through [`kura_admin::Client`].
 
 mod ask;
+mod bench;
 mod cli;
 mod config;
 mod data;
 mod disks;
+mod export;
 mod greeting;
+mod identify;
 mod lab;
 mod logs;
 mod modelled;
@@ -47,12 +50,16 @@ use std::process::ExitCode;
 const EXAMPLE: &str = include_str!("../../../docs/kura.toml");
 
 fn main() -> ExitCode {
-    let Cli { common, command } =
-        Cli::from_arg_matches(&cli::command().get_matches()).unwrap_or_else(|error| error.exit());
+    let parsed = cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let Cli { common, command } = match parsed {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error),
+    };
     let json = common.json;
     let done = match command {
         Command::Serve(serve) => serve::serve(serve),
         Command::Pool(PoolCommand::Create(create)) => pool::create(create, common.out()).map(|()| ExitCode::SUCCESS),
+        Command::Pool(PoolCommand::Export(export)) => export::export(&export, common.out()).map(|()| ExitCode::SUCCESS),
         Command::Pool(PoolCommand::Import(import)) => pool::import(&import, common.out()).map(|()| ExitCode::SUCCESS),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file, &common),
         Command::Config(ConfigCommand::Example) => show::print(EXAMPLE).map(|()| ExitCode::SUCCESS),
@@ -81,6 +88,33 @@ fn check_config(file: &Path, common: &cli::Common) -> Result<ExitCode> {
         .out()
         .show(&serde_json::json!({ "file": file, "valid": true }), |_| format!("{}: all is well", file.display()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Tells what is wrong with a command line, on one line; help and the version are told as they are.
+fn misused(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        error.exit();
+    }
+    let text = error.render().to_string();
+    let (what, usage) = text.split_once("Usage:").unwrap_or((&text, ""));
+    let mut lines = what.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("For more"));
+    let first = lines.next().unwrap_or_default().trim_start_matches("error: ");
+    let said = lines.fold(first.to_owned(), |said, line| {
+        let join = if said.ends_with(':') {
+            " "
+        } else if line.starts_with("tip: ") {
+            "; "
+        } else {
+            ", "
+        };
+        format!("{said}{join}{}", line.trim_start_matches("tip: "))
+    });
+    // The words of the command, before what it takes.
+    let is_word = |word: &&str| word.starts_with(|first: char| first.is_ascii_lowercase());
+    let command = usage.split_whitespace().take_while(is_word).collect::<Vec<_>>().join(" ");
+    let command = if command.is_empty() { "kura" } else { &command };
+    let _ = writeln!(stderr(), "kura: {said}: `{command} --help` tells more");
+    ExitCode::from(2)
 }
 
 /// Tells an error and its remedy, on standard error.

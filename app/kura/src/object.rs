@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use futures::stream::{BoxStream, StreamExt, try_unfold};
 use kura_admin::{AccessKey, Bucket, Client, Grant, NewKey, Object, ObjectBytes, ObjectHead, ObjectQuery, Versioning};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{ErrorKind, Read, Write, stdin, stdout};
 use std::path::Path;
 
@@ -174,7 +175,7 @@ fn pieces(reader: impl Read + Send + 'static, name: String) -> Source {
 
 async fn get(client: &Client, out: Out, object: &ObjectName, file: Option<&Path>, version: Option<&str>) -> Result<()> {
     let ObjectName { bucket, key } = object;
-    let Some(file) = file else {
+    let Some(file) = file.filter(|file| *file != Path::new("-")) else {
         if matches!(out, Out::Json) {
             bail!("--json reports what was read, and the content is not JSON: name a file for the content");
         }
@@ -246,19 +247,31 @@ async fn list(client: &Client, out: Out, at: &str, delimiter: Option<String>) ->
 /// A line an object: size, time, key. Objects and prefixes of a page are merged in the order of their bytes.
 fn print_page(objects: &[Object], prefixes: &[String]) -> Result<()> {
     let of_object = |object: &Object| {
-        let line = format!("{:>14}  {}  {}", object.size_bytes, object.modified_at, object.key);
+        let line = format!("{:>14}  {}  {}", object.size_bytes, object.modified_at, on_a_line(&object.key));
         (object.key.clone(), line)
     };
-    let of_prefix = |prefix: &String| (prefix.clone(), format!("{:>14}  {:24}  {prefix}", "-", "-"));
+    let of_prefix = |prefix: &String| (prefix.clone(), format!("{:>14}  {:24}  {}", "-", "-", on_a_line(prefix)));
     let mut lines: Vec<_> = objects.iter().map(of_object).chain(prefixes.iter().map(of_prefix)).collect();
     lines.sort();
     let text: Vec<String> = lines.into_iter().map(|(_, line)| line).collect();
     if text.is_empty() { Ok(()) } else { crate::show::print(&text.join("\n")) }
 }
 
+/// A key as it can be shown: one that has a line's end, or what a terminal obeys, is escaped.
+fn on_a_line(key: &str) -> Cow<'_, str> {
+    if !key.chars().any(char::is_control) {
+        return Cow::Borrowed(key);
+    }
+    let letter = |letter: char| {
+        let is_plain = !letter.is_control() && letter != '\\';
+        if is_plain { letter.to_string() } else { letter.escape_default().to_string() }
+    };
+    Cow::Owned(key.chars().map(letter).collect())
+}
+
 fn stat(object: &Object) -> String {
     let mut lines = vec![
-        format!("object    {}/{}", object.bucket, object.key),
+        format!("object    {}/{}", object.bucket, on_a_line(&object.key)),
         format!("size      {} bytes", object.size_bytes),
         format!("modified  {}", object.modified_at),
         format!("version   {}", object.version),

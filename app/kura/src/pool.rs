@@ -3,6 +3,7 @@
 use crate::cli::{DiskArg, PoolCreate, PoolImport};
 use crate::data::DataDir;
 use crate::disks::{Book, Planned, refuse_single_fast};
+use crate::export::Exported;
 use crate::node::{Shape, make_pool};
 use crate::show::Out;
 use anyhow::{Context, Result, bail, ensure};
@@ -78,9 +79,11 @@ pub fn import(import: &PoolImport, out: Out) -> Result<()> {
     let _locks = distinct.into_iter().map(Lock::device).collect::<kura_block::Result<Vec<_>>>()?;
     let pool = kura_disk::run(async |_| survey(&paths, &(Box::new(open_to_read) as Opener)).await)??;
     check_members(&pool, &paths, import.incomplete)?;
+    let exported = import.export.as_deref().map(Exported::read).transpose()?;
     let mut data = DataDir::adopt(&import.data)?;
     let here = pool.disks.iter().filter_map(|disk| Some((Uuid::from_bytes(disk.uuid), disk.path.clone()?)));
     Book::new(&data).note(here)?;
+    exported.iter().try_for_each(|exported| exported.put(&data))?;
     data.finish()?;
     let lost = NOT_ON_DISKS.iter().filter(|(name, _)| !data.join(name).exists()).map(|(_, what)| *what).collect();
     let imported = Imported {

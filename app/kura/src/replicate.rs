@@ -62,11 +62,27 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
         }
         ReplicateCommand::Failback { name, data } => return failback(&Jobs::under(&data.path), &name, common),
         ReplicateCommand::Remove { name, data } => {
-            Jobs::under(&data.path).remove(&name)?;
-            out.show(&serde_json::json!({ "removed": name }), |_| format!("removed {name}; its copy stays"))?;
+            let jobs = Jobs::under(&data.path);
+            let left = forget_points(&jobs.get(&name)?, common);
+            jobs.remove(&name)?;
+            let said = left.as_ref().err().map(|error| {
+                format!("; so do its snapshots replica-... of the source, which could not be deleted: {error:#}")
+            });
+            let left = left.map_err(|error| format!("{error:#}")).err();
+            out.show(&serde_json::json!({ "removed": name, "points_left": left }), |_| {
+                format!("removed {name}; its copy stays{}", said.unwrap_or_default())
+            })?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Deletes the points of a job's source, which nobody has use for without the job.
+fn forget_points(job: &Job, common: &Common) -> Result<()> {
+    match &job.source {
+        Origin::Volume(volume) => waited_for(Pair::of(&home(common), volume, &job.target()?, &job.options)?.forget()),
+        Origin::Tree(_) | Origin::Bucket(_) => Ok(()),
+    }
 }
 
 /// The kura that has the sources of volumes.
@@ -116,10 +132,12 @@ fn run(command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
             let options = said(command, Options::default());
             // A source that is not there leaves nothing behind.
             let source = absolute_origin(source.clone())?;
-            let place = jobs.take(&jobs.folder_of_pair(&source, &target), &target)?;
+            let folder = jobs.folder_of_pair(&source, &target);
+            let traces = jobs.traces(&folder, &target);
+            let place = jobs.take(&folder, &target)?;
             let progress = Progress::default();
             let work = || carry((&source, &target), &options, &home(common), &place, &progress);
-            let summary = bar::during(&progress, common.out(), work)?;
+            let summary = bar::during(&progress, common.out(), work).inspect_err(|_| traces.wipe())?;
             tell(&summary, &place.failures(), common.out())
         }
         _ if command.follow => jobs::follow(&jobs, command, common),

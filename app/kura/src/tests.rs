@@ -180,8 +180,8 @@ async fn disks_join_fail_and_are_missed_by_name() {
         "it is a member, and locked"
     );
 
-    client.fail_disk(3).await.unwrap();
-    assert_eq!(kind(client.fail_disk(9).await), ProblemKind::Missing);
+    client.fail_disk(3, false).await.unwrap();
+    assert_eq!(kind(client.fail_disk(9, false).await), ProblemKind::Missing);
     let status = client.status().await.unwrap();
     assert_eq!(status.health, Health::Degraded);
     assert!(status.problems[0].contains("slow1"), "{:?}", status.problems);

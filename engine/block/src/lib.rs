@@ -12,6 +12,7 @@
 //!
 //! Sizes and offsets are bytes (`u64`) at every door. Nothing here does I/O.
 
+mod amount;
 mod buf;
 mod checksum;
 mod codec;
@@ -20,7 +21,9 @@ mod error;
 mod rope;
 mod runtime;
 mod shared;
+mod sparse;
 
+pub use amount::Amount;
 pub use buf::{Buf, BufMut, PAGE_BYTES};
 pub use checksum::Checksum;
 pub use codec::{Reader, Writer, is_sealed};
@@ -29,6 +32,7 @@ pub use error::{Error, Kind, Result};
 pub use rope::Bufs;
 pub use runtime::{Local, Runtime};
 pub use shared::{ControllerId, DeviceId, ExtentId, NameEntry, Shared};
+pub use sparse::Sparse;
 
 /// Bytes in a block: the unit of checksums, of mapping and of what a torn write may leave old or new.
 pub const BLOCK_BYTES: usize = 4096;

@@ -13,7 +13,7 @@ use crate::info::{DiskInfo, DiskState};
 use crate::pool::JOURNAL_COPIES;
 use crate::{Controller, Node};
 use kura_array::{Class, Label, LabelMember, Member, Plan, read_label, wipe_label, write_label};
-use kura_block::{DeviceId, Error, Local, Result};
+use kura_block::{Amount, DeviceId, Error, Local, Result};
 use kura_journal::{JournalCopy, Shape};
 use kura_volume::JournalPlace;
 use std::rc::Rc;
@@ -38,8 +38,9 @@ impl Controller {
         let plan = Plan::of(size_bytes, label.plan.extent_bytes, journals_bytes)?;
         if plan.extents == 0 {
             return Err(Error::invalid(format!(
-                "{path}: too small for an extent of {} bytes beside {journals_bytes} bytes of journals",
-                plan.extent_bytes
+                "{path}: too small for an extent of {} beside {} of journals: give a larger disk",
+                Amount(plan.extent_bytes),
+                Amount(journals_bytes)
             )));
         }
         Ok(plan)
@@ -247,8 +248,10 @@ impl Node {
         let held_bytes = if named.takes_data { used_bytes } else { named.unwanted_bytes };
         if held_bytes > free_bytes {
             return Err(Error::full(format!(
-                "disk {} holds {held_bytes} bytes and the others have {free_bytes} free: add a disk first",
-                disk.0
+                "disk {} holds {} and the others have {} free: add a disk first",
+                disk.0,
+                Amount(held_bytes),
+                Amount(free_bytes)
             )));
         }
         let working = |info: &&DiskInfo| info.id != disk.0 && info.journals > 0 && info.state == DiskState::Healthy;

@@ -3,8 +3,9 @@
 use crate::info::{CheckReport, ControllerInfo, DiskState, PoolInfo, VolumeInfo};
 use crate::{Config, Controller, Door, Recovered, door};
 use futures::future::try_join_all;
-use kura_block::{Block, ControllerId, DeviceId, Error, Local, Result, Runtime};
-use kura_volume::{Check, SharedPool, Space, Spec};
+use kura_block::{Amount, Block, ControllerId, DeviceId, Error, Local, Result, Runtime};
+use kura_volume::{Check, OnlyCopies, SharedPool, Space, Spec};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::{Mutex, RwLock};
@@ -96,10 +97,38 @@ impl Node {
     /// Makes a volume, on the controller with the fewest.
     pub async fn create_volume(&self, spec: Spec) -> Result<VolumeInfo> {
         let least = usize::from(self.least_loaded().await?);
+        self.check_room(&self.doors[least], &spec).await?;
         let work = move |controller: Rc<Controller>| -> Local<'static, Result<VolumeInfo>> {
             Box::pin(async move { Ok(controller.describe(controller.store().create(spec).await?)) })
         };
         self.doors[least].call(work).await?
+    }
+
+    /// Refuses a thick volume, or its growth, that the pool has no room for.
+    async fn check_room(&self, door: &Door, spec: &Spec) -> Result<()> {
+        if !spec.thick {
+            return Ok(());
+        }
+        for looked_again in [false, true] {
+            let pool = self.pool().await?;
+            let free: BTreeMap<_, _> =
+                pool.disks.iter().map(|disk| (DeviceId(disk.id), disk.free_bytes / pool.extent_bytes)).collect();
+            let spec = spec.clone();
+            let room = door
+                .call(move |controller| -> Local<'static, Result<()>> {
+                    Box::pin(std::future::ready(controller.store().check_room(&spec, &free)))
+                })
+                .await?;
+            if room.is_ok() || looked_again {
+                return room;
+            }
+            // What was given up lately is free after a checkpoint.
+            let room = self.ask_all(|controller| Box::pin(async move { controller.store().checkpoint().await })).await;
+            if let Err(error) = room {
+                tracing::debug!(%error, "what was given up lately is not free yet");
+            }
+        }
+        Ok(())
     }
 
     /// The door of a volume's owner, where the volume may be of that size.
@@ -107,13 +136,17 @@ impl Node {
         let (door, volume) = self.find(name).await?;
         if size_bytes < volume.spec.size_bytes && !shrink {
             return Err(Error::invalid(format!(
-                "volume {name}: {size_bytes} bytes are fewer than its {}: what lies beyond would be lost; say --shrink to do so",
-                volume.spec.size_bytes
+                "volume {name}: {} are fewer than its {}: what lies beyond would be lost; say --shrink to do so",
+                Amount(size_bytes),
+                Amount(volume.spec.size_bytes)
             )));
         }
         let name = name.to_owned();
         door.call(move |controller| Box::pin(async move { controller.store().check_resize(&name, size_bytes) }))
             .await??;
+        if size_bytes > volume.spec.size_bytes {
+            self.check_room(&door, &Spec { size_bytes, ..volume.spec }).await?;
+        }
         Ok(door)
     }
 
@@ -203,8 +236,42 @@ impl Node {
         self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.info())))).await
     }
 
-    /// Marks a disk as failed: it is not used until it is replaced.
-    pub async fn fail_disk(&self, disk: DeviceId) -> Result<()> {
+    /// Refuses what [`Node::fail_disk`] refuses.
+    pub async fn check_fail_disk(&self, disk: DeviceId, force: bool) -> Result<()> {
+        let id = disk.0;
+        let pool = self.pool().await?;
+        if !pool.disks.iter().any(|info| info.id == id) {
+            return Err(Error::missing(format!("disk {id}: no such disk; `kura disk list` lists them")));
+        }
+        let ask = move |controller: Rc<Controller>| -> Local<'static, Result<OnlyCopies>> {
+            Box::pin(std::future::ready(controller.store().only_on_disk(disk)))
+        };
+        let only = self.ask_all(ask).await?.into_iter().fold(OnlyCopies::default(), OnlyCopies::join);
+        let what = only.tell(pool.extent_bytes);
+        let refused = if only.has_journal {
+            format!(
+                "disk {id} carries the only copy of the journals, without which nothing is served: add a disk of its class first"
+            )
+        } else if only.has_pool_table {
+            format!(
+                "disk {id} has the only copy of {what}, the table of a volume's snapshots among it, without which the pool does not start: `kura disk remove {id}` moves it to the others first"
+            )
+        } else if only.extents > 0 && !force {
+            format!(
+                "disk {id} has the only copy of {what}: `kura disk remove {id}` moves it to the others first; say --force to lose it"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Error::invalid(refused))
+    }
+
+    /// Marks a disk as failed: it is not used until it is replaced. Refused where it has the only copy of something, unless
+    /// `force`, and always where nothing could be served without it.
+    pub async fn fail_disk(&self, disk: DeviceId, force: bool) -> Result<()> {
+        // Of two that are failed at once, the second one is looked at when the first one has.
+        let _alone = self.membership.lock().await;
+        self.check_fail_disk(disk, force).await?;
         self.ask_all(move |controller| Box::pin(async move { controller.store().fail_disk(disk).await })).await?;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::Opener;
 use futures::future::try_join_all;
 use kura_array::{Class, JournalPart, Label, LabelMember, Member, Plan, read_label, write_label};
-use kura_block::{Block, DeviceId, Error, Result};
+use kura_block::{Amount, Block, DeviceId, Error, Result};
 use kura_journal::{Identity, JournalCopy, Shape};
 use kura_volume::JournalPlace;
 use std::collections::BTreeMap;
@@ -91,16 +91,19 @@ fn plans(disks: &[DiskFacts<'_>], spec: &PoolSpec) -> Result<Vec<Plan>> {
         if plan.extents > 0 {
             return Ok(plan);
         }
-        let DiskFacts { path, size_bytes, .. } = disk;
+        let DiskFacts { path, size_bytes, .. } = *disk;
         Err(Error::invalid(match controllers {
             0 => format!(
-                "{path}: {size_bytes} bytes are too few for an extent of {}: give a larger disk",
-                spec.extent_bytes
+                "{path}: {} are too few for an extent of {}: give a larger disk",
+                Amount(size_bytes),
+                Amount(spec.extent_bytes)
             ),
             _ => format!(
-                "{path}: {size_bytes} bytes have no room for an extent of {} beside the journals of {controllers} \
-                 controllers, {region_bytes} bytes each: give a larger disk, fewer controllers or a smaller journal",
-                spec.extent_bytes
+                "{path}: {} have no room for an extent of {} beside the journals of {controllers} controllers, {} each: \
+                 give a larger disk, fewer controllers or a smaller journal",
+                Amount(size_bytes),
+                Amount(spec.extent_bytes),
+                Amount(region_bytes)
             ),
         }))
     };

@@ -175,8 +175,8 @@ fn a_disk_of_each_class_is_replaced() {
     rig.verify(&["fast1", "slow0", "slow2", "fast9", "slow9"]);
     // The new disks carry their part: with the old partners gone, nothing is missing.
     let done = rig.run(&["slow0", "slow2", "fast9", "slow9", "fast1"], async |node, _| {
-        node.fail_disk(DeviceId(1)).await.unwrap();
-        node.fail_disk(DeviceId(2)).await.unwrap();
+        node.fail_disk(DeviceId(1), true).await.unwrap();
+        node.fail_disk(DeviceId(2), true).await.unwrap();
     });
     assert_eq!(done, Outcome::Done(()));
     rig.verify(&["slow2", "fast9", "slow9"]);
@@ -249,7 +249,7 @@ fn a_long_rebuild_does_not_fill_the_journal() {
             read_only: false,
         };
         node.create_volume(spec).await.unwrap();
-        node.fail_disk(DeviceId(2)).await.unwrap();
+        node.fail_disk(DeviceId(2), true).await.unwrap();
         let to_move = async || node.pool().await.unwrap().disks[2].unwanted_bytes;
         assert!(to_move().await / (64 << 10) > (5 << 20) / 4096, "more than the ring has room for");
         for _ in 0..10_000 {
@@ -314,7 +314,7 @@ fn a_check_counts_what_only_a_failed_disk_has() {
         });
         write.await.unwrap();
         assert_eq!(node.check(Check::Verify).await.unwrap().violations, [""; 0]);
-        node.fail_disk(DeviceId(3)).await.unwrap();
+        node.fail_disk(DeviceId(3), true).await.unwrap();
         let found = node.check(Check::Verify).await.unwrap().violations;
         let counts = |line: &String| line.contains("volume single: ") && line.contains("out of service");
         assert!(found.iter().any(counts), "{found:#?}");

@@ -1,4 +1,4 @@
-//! What a start does about disks that are away.
+//! What would be lost without some disks: those that are away when the pool starts, or one that somebody wants to fail.
 //!
 //! A disk that is away when the pool starts goes out of service for good: it will lack what is written from then on. What lies
 //! on such disks only would be lost by the start alone, although it may be whole, on a shelf that is switched on a minute later.
@@ -8,6 +8,7 @@
 
 use crate::store::Inner;
 use crate::tables::VolumeState;
+use crate::tier::FastCopy;
 use kura_array::{Place, Shape, Site};
 use kura_block::{DeviceId, Error, Result};
 use kura_snapshot::PoolTable;
@@ -16,14 +17,17 @@ use std::collections::BTreeSet;
 /// Volumes that a message names.
 const NAMED: usize = 3;
 
-/// Extents that can be read as soon as disks are back that are away, and not before.
-#[derive(Default)]
-struct OnlyAway {
+/// Extents that can be read with some disks, and not without.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OnlyCopies {
     disks: BTreeSet<DeviceId>,
     volumes: BTreeSet<String>,
-    extents: u64,
+    /// Extents, one copy counted.
+    pub extents: u64,
     /// Some of them hold pages of a pool table: without them nobody knows what the snapshots of a family are.
-    has_pool_table: bool,
+    pub has_pool_table: bool,
+    /// No other disk carries the journal.
+    pub has_journal: bool,
 }
 
 impl Inner {
@@ -33,7 +37,10 @@ impl Inner {
         if only.extents == 0 {
             return Ok(());
         }
-        let what = only.tell(self.array.extent_bytes());
+        let (s, are) = if only.disks.len() > 1 { ("s", "are") } else { ("", "is") };
+        let disks: Vec<_> = only.disks.iter().map(|disk| disk.0.to_string()).collect();
+        let lies = only.tell(self.array.extent_bytes());
+        let what = format!("disk{s} {} {are} away, and {lies} lie nowhere else", disks.join(", "));
         if only.has_pool_table {
             return Err(Error::invalid(format!(
                 "{what}, the table of a volume's snapshots among it, without which this pool does not start: bring the disks back"
@@ -54,20 +61,41 @@ impl Inner {
         members.iter().filter(|member| member.is_away() && !member.is_gone()).map(|member| member.id).collect()
     }
 
-    fn only_away(&self) -> Result<OnlyAway> {
-        let mut only = OnlyAway::default();
-        let tables = self.tables.borrow();
-        let away: BTreeSet<_> = self.away().difference(&tables.failed).copied().collect();
+    fn only_away(&self) -> Result<OnlyCopies> {
+        let away: BTreeSet<_> = self.away().difference(&self.tables.borrow().failed).copied().collect();
         if away.is_empty() {
-            return Ok(only);
+            return Ok(OnlyCopies::default());
         }
+        self.only_on(&away, false)
+    }
+
+    /// What would be lost if this disk failed now.
+    pub fn only_on_disk(&self, disk: DeviceId) -> Result<OnlyCopies> {
+        if self.array.member(disk).is_none_or(|member| !member.works()) {
+            return Ok(OnlyCopies::default());
+        }
+        let counts = |index: usize| self.journal().is_live(index) && !self.journal().is_joining(index);
+        let carriers: BTreeSet<_> =
+            self.journal_disks.borrow().iter().filter(|(index, _)| counts(**index)).map(|(_, disk)| *disk).collect();
+        let only = self.only_on(&BTreeSet::from([disk]), true)?;
+        Ok(OnlyCopies { has_journal: carriers == BTreeSet::from([disk]), ..only })
+    }
+
+    /// What lies on these disks and, of the others, on none that works. While the store serves it is known besides which
+    /// of the hot extents and fast copies hold something that their homes do not.
+    fn only_on(&self, gone: &BTreeSet<DeviceId>, serves: bool) -> Result<OnlyCopies> {
+        let mut only = OnlyCopies::default();
+        let tables = self.tables.borrow();
         let mut look = |site: &Site, volume: Option<&VolumeState>| {
             let works = |place: &Place| self.array.works(*place);
-            if site.is_held(works) || !site.is_held(|place| works(place) || away.contains(&place.device)) {
+            let is_gone = |place: &Place| gone.contains(&place.device);
+            if site.is_held(|place| works(place) && !is_gone(place))
+                || !site.is_held(|place| works(place) || is_gone(place))
+            {
                 return false;
             }
             only.extents += u64::from(site.shape.extents());
-            only.disks.extend(site.places.iter().map(|place| place.device).filter(|disk| away.contains(disk)));
+            only.disks.extend(site.places.iter().map(|place| place.device).filter(|disk| gone.contains(disk)));
             let named = volume.filter(|volume| !volume.is_pool());
             only.volumes.extend(named.map(|volume| volume.spec.borrow().name.clone()));
             true
@@ -85,11 +113,12 @@ impl Inner {
             }
         }
         let copies = |places| Site { shape: Shape::MIRROR, places };
-        for (_, extent) in self.hot.borrow().extents() {
+        for (_, extent) in self.hot.borrow().extents().filter(|(_, extent)| !serves || !extent.is_empty()) {
             look(&copies(extent.places.clone()), None);
         }
-        // What is newer in a fast copy than at home lies there twice.
-        for copy in self.tier.copies().iter().filter(|copy| copy.places.len() > 1) {
+        // What is newer in a fast copy than at home was put there twice.
+        let holds = |copy: &FastCopy| if serves { !copy.is_clean() } else { copy.places.len() > 1 };
+        for copy in self.tier.copies().iter().filter(|copy| holds(copy)) {
             look(&copies(copy.places.clone()), tables.volumes.get(&copy.key().0).map(|volume| &**volume));
         }
         only.has_pool_table = has_pool_table;
@@ -97,16 +126,25 @@ impl Inner {
     }
 }
 
-impl OnlyAway {
-    fn tell(&self, extent_bytes: u64) -> String {
-        let disks: Vec<_> = self.disks.iter().map(|disk| disk.0.to_string()).collect();
+impl OnlyCopies {
+    /// This and what another controller says of the same disks.
+    pub fn join(mut self, other: Self) -> Self {
+        self.disks.extend(other.disks);
+        self.volumes.extend(other.volumes);
+        self.extents += other.extents;
+        self.has_pool_table |= other.has_pool_table;
+        self.has_journal |= other.has_journal;
+        self
+    }
+
+    /// How much it is, and of what.
+    pub fn tell(&self, extent_bytes: u64) -> String {
         let mut named: Vec<_> = self.volumes.iter().take(NAMED).cloned().collect();
         if self.volumes.len() > NAMED {
             named.push(format!("{} more", self.volumes.len() - NAMED));
         }
         let of = if named.is_empty() { String::new() } else { format!(" of volumes {}", named.join(", ")) };
-        let (s, are) = if disks.len() > 1 { ("s", "are") } else { ("", "is") };
         let mib = (self.extents * extent_bytes).div_ceil(1 << 20);
-        format!("disk{s} {} {are} away, and {mib} MiB{of} lie nowhere else", disks.join(", "))
+        format!("{mib} MiB{of}")
     }
 }

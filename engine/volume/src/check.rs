@@ -46,11 +46,15 @@ impl Store {
         let mut report = Report { volumes: volumes.len() as u64, violations, ..Report::default() };
         report.dry_run = check != Check::Repair;
         if check != Check::Tables {
-            inner.checkpoint().await?;
+            // What could not be brought to its place hides nothing else that is wrong.
+            let stuck = inner.checkpoint().await.err();
             for volume in volumes {
                 inner.check_volume(&volume, &mut report).await;
             }
-            inner.checkpoint().await?;
+            let stuck = stuck.or(inner.checkpoint().await.err());
+            report.violations.extend(stuck.map(|error| {
+                format!("controller {}: what was written last cannot be brought to its place: {error}", inner.id.0)
+            }));
         }
         Ok(report)
     }
@@ -58,9 +62,10 @@ impl Store {
 
 impl Inner {
     async fn check_volume(&self, volume: &Rc<VolumeState>, report: &mut Report) {
-        let extents = volume.map.borrow().len() as u32;
         let mut lost_blocks = 0;
-        for index in 0..extents {
+        let mut from = 0;
+        while let Some(index) = volume.next_mapped(from) {
+            from = index + 1;
             // What is being looked at is not tidied away meanwhile.
             let _still = self.tidying.lock().await;
             let Some(extent) = volume.extent(index) else { continue };

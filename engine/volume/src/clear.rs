@@ -138,12 +138,11 @@ impl Inner {
         let extents = volume.shape.extents();
         loop {
             Self::refuse_branch(volume)?;
-            let groups = (first_gone..end.div_ceil(group_blocks)).map(|group| group as u32 * extents);
-            let mut left = groups.filter(|index| volume.extent(*index).is_some());
-            let all = left.all(|index| {
+            let mut left = volume.groups_from(first_gone as u32 * extents).into_iter();
+            let all = left.all(|first| {
                 let room = self.journal_has_room(0);
                 if room {
-                    self.unmap(volume, index);
+                    self.unmap(volume, first.owner.index);
                 }
                 room
             });

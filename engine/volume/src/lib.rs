@@ -42,6 +42,7 @@ mod restripe;
 mod resync;
 mod settings;
 mod share;
+mod sizes;
 mod snapshot;
 mod status;
 mod store;
@@ -51,6 +52,7 @@ mod tier;
 mod volume;
 mod write;
 
+pub use away::OnlyCopies;
 pub use check::{Check, Report};
 pub use kura_snapshot::method::{Counters as SharingCounters, Kind as Sharing, SharedPool};
 pub use open::{JournalPlace, Parts, Recovered, Replayed};

@@ -85,8 +85,7 @@ impl Inner {
     /// True when a volume has use for the hot area, as one has that holds something or soon will: it takes its share of the
     /// disks before the volume's data does, so that it has one on a full pool too, and beside the data.
     fn hot_is_due(&self) -> bool {
-        let holds =
-            |volume: &VolumeState| volume.spec.borrow().thick || volume.map.borrow().iter().any(Option::is_some);
+        let holds = |volume: &VolumeState| volume.spec.borrow().thick || volume.mapped() > 0;
         self.tables.borrow().volumes.values().any(|volume| volume.has_hot_area() && holds(volume))
     }
 

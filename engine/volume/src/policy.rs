@@ -40,6 +40,21 @@ pub fn checkpoint_due(used_bytes: u64, ring_bytes: u64, dirty_pages: usize, page
     used_bytes >= ring_bytes / 2 || dirty_pages >= page_limit / 2
 }
 
+/// How many groups fit that lie on `width` disks each, where disks have so many `free` extents: each group takes one of each of
+/// its disks.
+pub fn groups_that_fit(width: usize, free: &[u64]) -> u64 {
+    // So many fit where the disks, of each at most that many, have enough for all.
+    let fits = |groups: u64| {
+        free.iter().map(|free| u128::from(*free.min(&groups))).sum::<u128>() >= u128::from(groups) * width as u128
+    };
+    let (mut least, mut most) = (0, free.iter().sum::<u64>() / width.max(1) as u64);
+    while least < most {
+        let middle = most - (most - least) / 2;
+        if fits(middle) { least = middle } else { most = middle - 1 }
+    }
+    least
+}
+
 /// How long a rebuild rests after it moved `bytes` in `took`: not at all while nobody uses the volumes, as long as the
 /// move took while somebody does, and in any case so long that it keeps to `limit_bytes_per_s` (0: no limit).
 pub fn rebuild_rest(took: Duration, bytes: u64, busy: bool, limit_bytes_per_s: u64) -> Duration {
@@ -119,6 +134,20 @@ mod tests {
         let extents = |disk_gib: u64| hot_extents(disk_gib << 8, 4 << 20, &HotSettings::TODAY);
         assert_eq!(extents(24), 307, "a twentieth is held twice");
         assert_eq!((extents(80), extents(81), extents(60_000)), (1024, 1024, 1024), "4 GiB");
+    }
+
+    #[test]
+    fn groups_fit_as_their_disks_allow() {
+        for (width, free, groups) in [
+            (1, &[3, 4][..], 7),
+            (2, &[3, 4], 3),
+            (2, &[10, 1, 1], 2),
+            (3, &[4, 4, 4, 4], 5),
+            (3, &[4, 4], 0),
+            (2, &[], 0),
+        ] {
+            assert_eq!(groups_that_fit(width, free), groups, "{width} {free:?}");
+        }
     }
 
     #[test]

@@ -245,8 +245,10 @@ impl Inner {
                 }
                 until.min(end)
             };
-            let Some(extent) = volume.extent((block / blocks) as u32) else {
-                at = add(extent_end, RunKind::Hole);
+            let index = (block / blocks) as u32;
+            let Some(extent) = volume.extent(index) else {
+                let next = volume.next_mapped(index).map_or(end, |next| u64::from(next) * blocks * unit);
+                at = add(next.max(extent_end), RunKind::Hole);
                 continue;
             };
             if !extent.is_loaded() {

@@ -194,20 +194,19 @@ impl Inner {
             return Found::Nothing;
         }
         for (id, volume) in tables.volumes.range(cursor.0..) {
-            let map = volume.map.borrow();
-            let first = if *id == cursor.0 { cursor.1 as usize } else { 0 };
-            for (index, extent) in map.iter().enumerate().skip(first).step_by(volume.shape.extents() as usize) {
-                *cursor = (*id, index as u32 + volume.shape.extents());
+            let mut at = if *id == cursor.0 { cursor.1 } else { 0 };
+            while let Some(extent) = volume.next_mapped(at).and_then(|index| volume.extent(index)) {
+                let index = volume.first_of(extent.owner.index);
+                at = index + volume.shape.extents();
+                *cursor = (*id, at);
                 looked += 1;
-                let Some(extent) = extent else { continue };
                 let site = extent.group.site();
                 if let Some(at) = site.places.iter().position(unwanted)
                     && self.array.holds(&site)
                 {
                     let (volume, group) = (Rc::clone(volume), Rc::clone(&extent.group));
-                    drop(map);
-                    let extents = volume.group_of(index as u32);
-                    return Found::Errand(Errand { volume, index: index as u32, extents, group, at });
+                    let extents = volume.group_of(index);
+                    return Found::Errand(Errand { volume, index, extents, group, at });
                 }
                 if looked >= GLANCE {
                     return Found::NotYet;

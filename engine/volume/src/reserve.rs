@@ -7,7 +7,7 @@ use crate::tables::VolumeState;
 use crate::tier::FastCopy;
 use futures::{StreamExt, stream};
 use kura_array::policy::{Candidate, choose_disks};
-use kura_array::{Class, Member, Place, Places, Shape};
+use kura_array::{Class, Layout, Member, Place, Places, Shape};
 use kura_block::{DeviceId, Error, Kind, Result};
 use kura_journal::Lsn;
 use std::collections::{BTreeMap, BTreeSet};
@@ -167,8 +167,13 @@ impl Inner {
     /// As [`Inner::map`], into what is free.
     pub async fn map_into_free(&self, volume: &Rc<VolumeState>, index: u32) -> Result<()> {
         let places = self.allocate_group(volume.shape).await?;
+        self.map_at(volume, index, places).await
+    }
+
+    /// As [`Inner::map`], at these places.
+    async fn map_at(&self, volume: &Rc<VolumeState>, index: u32, places: Places) -> Result<()> {
         let first = volume.first_of(index);
-        let open = volume.map.borrow().get(first as usize).is_some_and(Option::is_none);
+        let open = volume.lacks(first);
         let leaving = |place: &Place| self.tables.borrow().leaving.contains(&place.device);
         // A disk may have gone while the places were leased: the caller asks again, unless the group can do without.
         let broken = places.iter().filter(|place| !self.array.works(**place)).count();
@@ -192,19 +197,68 @@ impl Inner {
         Ok(())
     }
 
-    /// Allocates every extent of a volume from `first` on.
-    pub async fn fill(&self, volume: &Rc<VolumeState>, first: u32) -> Result<()> {
-        let extents = volume.map.borrow().len() as u32;
-        for index in first..extents {
-            self.make_room(0).await?;
-            // Another resize may have made the volume smaller meanwhile.
-            let lacks = || volume.map.borrow().get(index as usize).is_some_and(Option::is_none);
-            while lacks() && !volume.deleted.get() {
-                self.map(volume, index).await?;
+    /// How a new volume's groups lie.
+    pub fn shape_of(&self, layout: Layout) -> Result<Shape> {
+        let chunk_blocks = self.settings.chunk_blocks.min(self.array.extent_blocks() as u16);
+        layout.shape(self.data_disks().len(), self.settings.raid_width, chunk_blocks)
+    }
+
+    /// Takes the places that a volume of `size_bytes` lacks to be allocated as a whole; all or, with an error, none. They are
+    /// nobody's after a crash.
+    pub async fn reserve_groups(&self, volume: &VolumeState, size_bytes: u64) -> Result<Vec<Places>> {
+        let group_bytes = Self::bytes_of(self.group_blocks(volume));
+        let has = u64::from(volume.mapped() / volume.shape.extents());
+        let lacks = size_bytes.div_ceil(group_bytes).saturating_sub(has);
+        let mut room = Vec::new();
+        while (room.len() as u64) < lacks {
+            let refused = match self.allocate_group(volume.shape).await {
+                Ok(places) => {
+                    room.push(places);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let may_drop = refused.kind() == Kind::Full && self.data_disks().len() >= volume.shape.width();
+            let dropped = if may_drop { self.drop_oldest().await } else { Ok(false) };
+            if !matches!(dropped, Ok(true)) {
+                self.put_back_all(room).await?;
+                return Err(dropped.err().unwrap_or(refused));
             }
-            self.stir();
+        }
+        Ok(room)
+    }
+
+    /// Gives up what [`Inner::reserve_groups`] took.
+    pub async fn put_back_all(&self, room: Vec<Places>) -> Result<()> {
+        for places in room {
+            self.put_back(&places).await?;
         }
         Ok(())
+    }
+
+    /// Allocates every extent of a volume from `first` on, in `room` as far as that goes; what is left of it goes back.
+    pub async fn fill(&self, volume: &Rc<VolumeState>, first: u32, mut room: Vec<Places>) -> Result<()> {
+        let mut filled = Ok(());
+        room.reverse();
+        let mut index = volume.first_of(first);
+        // Another resize may have made the volume smaller meanwhile.
+        while filled.is_ok() && index < volume.extents() && !volume.deleted.get() {
+            filled = self.make_room(0).await;
+            if filled.is_err() {
+                break;
+            }
+            if !volume.lacks(index) {
+                index += volume.shape.extents();
+                continue;
+            }
+            filled = match room.pop() {
+                Some(places) => self.map_at(volume, index, places).await,
+                None => self.map(volume, index).await,
+            };
+            self.stir();
+        }
+        self.put_back_all(room).await?;
+        filled
     }
 
     /// Gives the group of an extent of a volume up; its space goes back to the pool at the next checkpoint.

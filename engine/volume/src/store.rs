@@ -5,7 +5,7 @@ use crate::open::JournalPlace;
 use crate::owner::Owners;
 use crate::policy;
 use crate::rebuild::Held;
-use crate::record::{Record, Spec};
+use crate::record::Record;
 pub(crate) use crate::reserve::Freed;
 use crate::settings::Settings;
 use crate::share::Share;
@@ -28,6 +28,8 @@ use tokio::sync::{Notify, oneshot};
 
 /// Between the checkpoints that bring a new copy of the journal up.
 const JOIN_STEP: Duration = Duration::from_millis(5);
+/// Checkpoints that a stop makes, at most, until nothing is left to be replayed.
+const LAST_CHECKPOINTS: usize = 4;
 
 pub(crate) struct Inner {
     /// Itself, for work that goes on when whoever asked for it is gone.
@@ -137,103 +139,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes a volume; durable when the future resolves. `Exists` when the pool has one of that name.
-    pub async fn create(&self, spec: Spec) -> Result<VolumeStatus> {
-        spec.check()?;
-        let inner = &self.inner;
-        inner.share.take_name(&spec.name).await?;
-        let made = self.create_named(&spec).await;
-        if made.is_err() {
-            inner.share.drop_name(&spec.name).await?;
-        }
-        made
-    }
-
-    async fn create_named(&self, spec: &Spec) -> Result<VolumeStatus> {
-        let inner = &self.inner;
-        let id = inner.next_volume_id();
-        let shape = spec.layout.shape(
-            inner.data_disks().len(),
-            inner.settings.raid_width,
-            inner.settings.chunk_blocks.min(inner.array.extent_blocks() as u16),
-        )?;
-        let volume = Rc::new(VolumeState::new(id, spec.clone(), shape, inner.array.extent_bytes()));
-        inner.append(&Record::Create { volume: id, spec: spec.clone(), shape });
-        inner.tables.borrow_mut().volumes.insert(id, Rc::clone(&volume));
-        inner.migrator.notify_one();
-        let mut made = Ok(());
-        if spec.thick {
-            let _stays = volume.stay();
-            made = inner.fill(&volume, 0).await;
-        }
-        if made.is_err() {
-            inner.remove(&volume);
-        }
-        inner.commit_all().await?;
-        made.map(|()| inner.status_of(&volume))
-    }
-
-    /// Deletes a volume; durable when the future resolves, its space back soon after.
-    pub async fn delete(&self, name: &str) -> Result<()> {
-        let inner = &self.inner;
-        let volume = inner.find(name)?;
-        inner.check_childless(&volume)?;
-        inner.remove(&volume);
-        inner.commit_all().await?;
-        inner.share.drop_name(name).await?;
-        inner.checkpointer.notify_one();
-        Ok(())
-    }
-
-    /// Refuses what [`Store::delete`] refuses.
-    pub fn check_delete(&self, name: &str) -> Result<()> {
-        let volume = self.inner.find(name)?;
-        self.inner.check_childless(&volume)
-    }
-
-    /// Refuses what [`Store::resize`] refuses before it begins.
-    pub fn check_resize(&self, name: &str, size_bytes: u64) -> Result<()> {
-        Spec::check_size(size_bytes)?;
-        let volume = self.inner.find(name)?;
-        if size_bytes < volume.size_bytes() && volume.branch.borrow().is_some() {
-            return Err(Error::invalid(format!(
-                "volume {name}: it has snapshots or is one, or what they left is being put in order: it can grow but not \
-                 shrink"
-            )));
-        }
-        Ok(())
-    }
-
-    /// Changes a volume's size; what is beyond a smaller one is gone. Durable when the future resolves.
-    pub async fn resize(&self, name: &str, size_bytes: u64) -> Result<VolumeStatus> {
-        self.check_resize(name, size_bytes)?;
-        let inner = &self.inner;
-        let volume = inner.find(name)?;
-        let before = volume.size_bytes();
-        let _stays = volume.stay();
-        if size_bytes < before {
-            inner.shrink(&volume, size_bytes).await?;
-            inner.ready(&volume)?;
-        }
-        inner.append(&Record::Size { volume: volume.id, bytes: size_bytes });
-        volume.spec.borrow_mut().size_bytes = size_bytes;
-        volume.fit_map(inner.array.extent_bytes());
-        if size_bytes > before && volume.spec.borrow().thick {
-            let first = (before / inner.array.extent_bytes()) as u32;
-            if let Err(error) = inner.fill(&volume, first).await {
-                inner.shrink(&volume, before).await?;
-                inner.ready(&volume)?;
-                inner.append(&Record::Size { volume: volume.id, bytes: before });
-                volume.spec.borrow_mut().size_bytes = before;
-                volume.fit_map(inner.array.extent_bytes());
-                inner.commit_all().await?;
-                return Err(error);
-            }
-        }
-        inner.commit_all().await?;
-        Ok(inner.status_of(&volume))
-    }
-
     /// All volumes, by number.
     pub fn volumes(&self) -> Vec<VolumeStatus> {
         let tables = self.inner.tables.borrow();
@@ -268,6 +173,11 @@ impl Store {
     /// Takes a disk out of service; durable when the future resolves.
     pub async fn fail_disk(&self, device: DeviceId) -> Result<()> {
         self.inner.fail_disk(device).await
+    }
+
+    /// What would be lost if a disk failed now.
+    pub fn only_on_disk(&self, device: DeviceId) -> Result<crate::OnlyCopies> {
+        self.inner.only_on_disk(device)
     }
 
     /// Disks that take volumes' data: those of the slow class, or all where there are none; only working ones.
@@ -373,7 +283,14 @@ impl Store {
     /// Writes everything to its place, makes the journal empty, and ends the store's tasks. Further writes fail.
     pub async fn stop(&self) -> Result<()> {
         self.inner.stopping.set(true);
-        let done = self.inner.checkpoint().await;
+        let mut done = self.inner.checkpoint().await;
+        for _ in 1..LAST_CHECKPOINTS {
+            // What a checkpoint brings home has records of its own.
+            if done.is_err() || self.inner.journal().tail() >= self.inner.journal().next_lsn() {
+                break;
+            }
+            done = self.inner.checkpoint().await;
+        }
         self.inner.stopped.set(true);
         self.inner.destager.notify_one();
         self.inner.checkpointer.notify_one();

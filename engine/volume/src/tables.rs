@@ -22,7 +22,7 @@ use crate::snapshot::{Branch, BranchFacts};
 use crate::tier::{HeatMap, Known, Tier, TierRules};
 use kura_array::hot::{HotTable, MirrorId};
 use kura_array::{Layout, PageOwner, Places, Shape};
-use kura_block::{Checksum, DeviceId, Error, Reader, Result, Writer};
+use kura_block::{Checksum, DeviceId, Error, Reader, Result, Sparse, Writer};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -34,8 +34,8 @@ pub(crate) struct VolumeState {
     pub id: u64,
     pub spec: RefCell<Spec>,
     pub shape: Shape,
-    /// Extents by number, whole groups of them; `None` where nothing is allocated.
-    pub map: RefCell<Vec<Option<Rc<Extent>>>>,
+    /// Extents by number, whole groups of them; nothing where nothing is allocated.
+    map: RefCell<Sparse<Option<Rc<Extent>>>>,
     /// Of these, those that are allocated.
     mapped: Cell<u32>,
     /// Blocks that lie in the hot area, by number.
@@ -127,11 +127,37 @@ impl VolumeState {
             return;
         }
         let groups = self.size_bytes().div_ceil(extent_bytes * u64::from(self.shape.extents()));
-        let extents = (groups * u64::from(self.shape.extents())) as usize;
+        let extents = (groups * u64::from(self.shape.extents())) as u32;
         let mut map = self.map.borrow_mut();
-        let cut_off = map.iter().skip(extents).flatten().count() as u32;
+        let cut_off = map.used(extents).filter(|(_, extent)| extent.is_some()).count() as u32;
         self.mapped.set(self.mapped.get() - cut_off);
-        map.resize(extents, None);
+        map.resize(extents);
+    }
+
+    /// Extents that its size asks for, in whole groups; none where it has no map.
+    pub fn extents(&self) -> u32 {
+        self.map.borrow().len()
+    }
+
+    /// The extents that are allocated, in order, from `from` on.
+    pub fn mapped_from(&self, from: u32) -> Vec<Rc<Extent>> {
+        self.map.borrow().used(from).filter_map(|(_, extent)| extent.clone()).collect()
+    }
+
+    /// The first extent from `from` on that is allocated.
+    pub fn next_mapped(&self, from: u32) -> Option<u32> {
+        self.map.borrow().used(from).find(|(_, extent)| extent.is_some()).map(|(index, _)| index)
+    }
+
+    /// True when one of its extents is so.
+    pub fn any_mapped(&self, mut is_so: impl FnMut(&Rc<Extent>) -> bool) -> bool {
+        self.map.borrow().used(0).any(|(_, extent)| extent.as_ref().is_some_and(&mut is_so))
+    }
+
+    /// True where an extent could be and none is.
+    pub fn lacks(&self, index: u32) -> bool {
+        let map = self.map.borrow();
+        index < map.len() && map.get(index).is_none_or(Option::is_none)
     }
 
     /// The first extent of the group of an extent.
@@ -152,11 +178,11 @@ impl VolumeState {
         let owner = |index| PageOwner { volume: self.id, index, born };
         let made: Vec<_> = extents.clone().map(|index| Rc::new(make(owner(index), Rc::clone(&group)))).collect();
         let mut map = self.map.borrow_mut();
-        let slots = map
-            .get_mut(extents.start as usize..extents.end as usize)
-            .ok_or_else(|| Error::corrupt(format!("extent {first} is mapped beyond the end of volume {}", self.id)))?;
-        for (slot, extent) in slots.iter_mut().zip(&made) {
-            let before = slot.replace(Rc::clone(extent));
+        if extents.end > map.len() {
+            return Err(Error::corrupt(format!("extent {first} is mapped beyond the end of volume {}", self.id)));
+        }
+        for (index, extent) in extents.zip(&made) {
+            let before = map.get_mut(index).and_then(|slot| slot.replace(Rc::clone(extent)));
             self.mapped.set(self.mapped.get() + u32::from(before.is_none()));
         }
         Ok(made)
@@ -164,10 +190,10 @@ impl VolumeState {
 
     /// Takes the group of an extent out of the map; empty when there is none.
     pub fn take_group(&self, index: u32) -> Vec<Rc<Extent>> {
-        let first = self.first_of(index) as usize;
+        let first = self.first_of(index);
         let mut map = self.map.borrow_mut();
-        let slots = map.iter_mut().skip(first).take(self.shape.extents() as usize);
-        let taken: Vec<_> = slots.filter_map(Option::take).collect();
+        let group = (first..first + self.shape.extents()).filter(|index| map.get(*index).is_some()).collect::<Vec<_>>();
+        let taken: Vec<_> = group.into_iter().filter_map(|index| map.get_mut(index)?.take()).collect();
         self.mapped.set(self.mapped.get() - taken.len() as u32);
         taken
     }
@@ -179,18 +205,24 @@ impl VolumeState {
 
     /// The extents of the group of an extent.
     pub fn group_of(&self, index: u32) -> Vec<Rc<Extent>> {
-        let map = self.map.borrow();
-        let slots = map.iter().skip(self.first_of(index) as usize).take(self.shape.extents() as usize);
-        slots.flatten().cloned().collect()
+        let (map, first) = (self.map.borrow(), self.first_of(index));
+        (first..first + self.shape.extents()).filter_map(|index| map.get(index)?.clone()).collect()
     }
 
     /// The first extent of every group.
     pub fn groups(&self) -> Vec<Rc<Extent>> {
-        self.map.borrow().iter().step_by(self.shape.extents() as usize).flatten().cloned().collect()
+        self.groups_from(0)
+    }
+
+    /// The same from a group's first extent on.
+    pub fn groups_from(&self, first: u32) -> Vec<Rc<Extent>> {
+        let map = self.map.borrow();
+        let firsts = map.used(first).filter(|(index, _)| index.is_multiple_of(self.shape.extents()));
+        firsts.filter_map(|(_, extent)| extent.clone()).collect()
     }
 
     pub fn extent(&self, index: u32) -> Option<Rc<Extent>> {
-        self.map.borrow().get(index as usize)?.clone()
+        self.map.borrow().get(index)?.clone()
     }
 
     /// The slot of a block in the hot area, if it lies there.

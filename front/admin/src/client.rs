@@ -232,9 +232,9 @@ impl Client {
         self.send(Method::POST, &format!("/api/v1/disks/{id}/replace"), new).await
     }
 
-    /// Marks a disk as failed.
-    pub async fn fail_disk(&self, id: u16) -> Result<()> {
-        self.request(Method::POST, &format!("/api/v1/disks/{id}/fail"), None).await?;
+    /// Marks a disk as failed; one that has the only copy of something only with `force`.
+    pub async fn fail_disk(&self, id: u16, force: bool) -> Result<()> {
+        self.request(Method::POST, &format!("/api/v1/disks/{id}/fail?force={force}"), None).await?;
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use crate::resources::{
     MovedVolume, NewVolume, Pool, RecordedOp, RecordedRequest, Recording, RecordingState, SnapshotStops, StayingVolume,
     StopsUpTo, Timestamp, Volume,
 };
+use kura_block::Amount;
 use kura_controller as engine;
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
@@ -258,14 +259,14 @@ impl Disk {
     fn left(&self) -> String {
         let Self { id, unwanted_bytes, lost_bytes, journals, .. } = self;
         if *lost_bytes > 0 {
-            return format!("{lost_bytes} bytes had their only copy on it");
+            return format!("{} had their only copy on it", Amount(*lost_bytes));
         }
         match (unwanted_bytes, journals) {
             (0, 0) => format!("all it held is on other disks; `kura disk remove {id}` ends it"),
             (0, _) => "the journals have one copy less until a disk of its class is added".to_owned(),
             (bytes, _) => {
                 let why = self.stalled.as_ref().map(|why| format!(", which waits: {why}")).unwrap_or_default();
-                format!("{bytes} bytes on it have still to be copied to other disks{why}")
+                format!("{} on it have still to be copied to other disks{why}", Amount(*bytes))
             }
         }
     }

@@ -18,6 +18,7 @@
 //! Spoken is the fixed newstyle protocol with structured replies, the metadata context `base:allocation`, and those that
 //! [`Exports::contexts`] names.
 
+mod client;
 mod export;
 mod handshake;
 mod hangup;
@@ -31,6 +32,7 @@ mod socket;
 mod tls;
 mod transmit;
 
+pub use client::Client;
 pub use export::{Contexts, Export, Exports, Extent};
 pub use handshake::handshake;
 pub use hangup::Hangup;

@@ -77,6 +77,32 @@ impl Standing {
     }
 }
 
+/// What a run makes in a data directory before it copies anything.
+pub struct Traces {
+    folder: PathBuf,
+    /// Not there before; the innermost first.
+    made: Vec<PathBuf>,
+}
+
+impl Traces {
+    /// Removes them again where they hold nothing to go on from, while the run has its locks.
+    pub fn wipe(self) {
+        const EMPTY: [&str; 3] = ["lock", "last.json", "failures.jsonl"];
+        let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
+        let holds = |name: std::ffi::OsString| !EMPTY.iter().any(|empty| name == *empty);
+        if !self.made.contains(&self.folder) || entries.flatten().any(|entry| holds(entry.file_name())) {
+            return;
+        }
+        for name in EMPTY {
+            let _ = std::fs::remove_file(self.folder.join(name));
+        }
+        for path in self.made {
+            // What somebody else uses by now stays.
+            let _ = if path.is_dir() { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) };
+        }
+    }
+}
+
 impl Jobs {
     /// The jobs under a data directory, which need not exist.
     pub fn under(data: &Path) -> Self {
@@ -104,12 +130,26 @@ impl Jobs {
 
     /// Takes one of these folders for a run to a target: for as long nobody else here has a run to the same.
     pub fn take(&self, folder: &Path, target: &Target) -> Result<Place> {
+        Place::take(folder)?.with(&self.lock_of(target))
+    }
+
+    /// What [`Jobs::take`] would make for these, to be wiped where the run is refused.
+    pub fn traces(&self, folder: &Path, target: &Target) -> Traces {
+        let lock = self.lock_of(target);
+        let parents = [folder.parent(), lock.parent(), Some(&*self.folder)].into_iter().flatten();
+        let above = self.folder.parent().into_iter().flat_map(Path::ancestors);
+        let all = [folder, &*lock].into_iter().chain(parents).chain(above);
+        let made = all.filter(|path| !path.as_os_str().is_empty() && !path.exists()).map(Path::to_owned).collect();
+        Traces { folder: folder.to_owned(), made }
+    }
+
+    /// The file that is locked by who has a run to a target.
+    fn lock_of(&self, target: &Target) -> PathBuf {
         let name = match target {
             Target::Local(path) => real(path).unwrap_or_else(|| path.clone()).display().to_string(),
             target => target.to_string().trim_end_matches('/').to_owned(),
         };
-        let target = self.folder.join(".targets").join(format!("{:032x}", xxh3_128(name.as_bytes())));
-        Place::take(folder)?.with(&target)
+        self.folder.join(".targets").join(format!("{:032x}", xxh3_128(name.as_bytes())))
     }
 
     /// Adds a job.

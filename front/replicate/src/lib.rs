@@ -29,7 +29,7 @@ mod tree;
 pub mod volume;
 
 pub use error::{Error, Failure, Result, escaped};
-pub use job::{Job, Jobs, Standing};
+pub use job::{Job, Jobs, Standing, Traces};
 pub use kura::{Limit, Service, serve_stream};
 pub use marker::{Marker, State, rfc3339};
 pub use origin::Origin;

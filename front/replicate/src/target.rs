@@ -103,6 +103,12 @@ impl FromStr for Target {
         if text.starts_with("rsync://") {
             return Ok(Self::Rsync(text.trim_end_matches('/').to_owned()));
         }
+        if let Some((scheme, _)) = text.split_once("://") {
+            return Err(format!(
+                "{scheme}:// is no target: a target is a directory, HOST:PATH, or begins with {}",
+                "kura://, kuras://, ssh://, rsync://, http://, https:// or s3://"
+            ));
+        }
         let colon = text.find(':').unwrap_or(text.len());
         match text.find('/').unwrap_or(text.len()) {
             _ if text.is_empty() || text.starts_with('-') => {

@@ -19,7 +19,11 @@ pub(crate) struct Auth(pub Arc<Directory>);
 impl S3Auth for Auth {
     async fn get_secret_key(&self, id: &str) -> S3Result<SecretKey> {
         let key = self.0.key(id);
-        key.map(|key| SecretKey::from(key.secret.as_str())).ok_or_else(|| S3ErrorCode::InvalidAccessKeyId.into())
+        let unknown = || {
+            let text = "there is no such access key here: `kura key list` lists them, `kura key create` makes one";
+            problem(S3ErrorCode::InvalidAccessKeyId, text)
+        };
+        key.map(|key| SecretKey::from(key.secret.as_str())).ok_or_else(unknown)
     }
 }
 
@@ -188,7 +192,11 @@ impl S3Access for Access {
 }
 
 fn denied() -> s3s::S3Error {
-    problem(S3ErrorCode::AccessDenied, "neither the key nor the bucket's policy allows this")
+    problem(
+        S3ErrorCode::AccessDenied,
+        "neither the key nor the bucket's policy allows this: use another key, or make one with `kura key create --bucket \
+         BUCKET=read-write`",
+    )
 }
 
 #[cfg(test)]

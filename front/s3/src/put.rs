@@ -85,7 +85,10 @@ impl Guard {
 }
 
 pub(crate) fn precondition_failed(which: &str) -> s3s::S3Error {
-    problem(S3ErrorCode::PreconditionFailed, format!("{which} does not hold"))
+    problem(
+        S3ErrorCode::PreconditionFailed,
+        format!("{which} does not hold: look at the object again, and decide anew"),
+    )
 }
 
 /// What a commit's error means where it stores an object under a guard.

@@ -116,7 +116,7 @@ impl<E: std::error::Error + Send + Sync + 'static> Session<E> {
         let uuid = (node.disks.borrow().len() as u128).to_be_bytes();
         node.sim.block_on(async {
             node.pool.add_disk(spare.name.clone(), spare.class, uuid).await?;
-            node.pool.fail_disk(DeviceId(disk)).await
+            node.pool.fail_disk(DeviceId(disk), true).await
         })?;
         Ok(())
     }

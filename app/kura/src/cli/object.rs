@@ -88,7 +88,7 @@ pub enum ObjectCommand {
     Get {
         /// BUCKET/KEY
         object: ObjectName,
-        /// Write to this file, whole or not at all, instead of to standard output
+        /// Write to this file, whole or not at all, instead of to standard output, which - is too
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
         /// This version of it

@@ -16,11 +16,52 @@ pub enum PoolCommand {
     #[command(
         after_help = "For example: kura pool import --data /var/lib/kura /dev/nvme0n1 /dev/nvme1n1 /dev/sd[a-f]\n\
                             Schedules of snapshots, replication jobs, and which volumes are copies of others are kept in \
-                            the data directory only, and are not recovered."
+                            the data directory only: without --export they are not recovered."
     )]
     Import(PoolImport),
+    /// Say that a pool goes to another machine: nothing serves it here any more, until it is cancelled
+    #[command(
+        after_help = "Stop the server first. Writes what the data directory alone knows (schedules of snapshots, \
+                            replication jobs, which volumes are copies of others) to a file, which `kura pool import \
+                            --export FILE` takes there, with the disks."
+    )]
+    Export(PoolExport),
     /// Show the pool and its disks
     Status,
+    /// Add disks to the pool; everything on them is lost
+    #[command(after_help = "For example: kura pool grow /dev/sdg /dev/sdh")]
+    Grow {
+        /// A disk, as the server sees it, or PATH=SIZE to create a sparse file
+        #[arg(required = true, value_name = "PATH[=SIZE]")]
+        disks: Vec<DiskArg>,
+        /// What they are to be used for
+        #[arg(long, value_enum, default_value = "slow")]
+        class: Class,
+        /// Take disks that are not blank: what they hold is lost
+        #[arg(long)]
+        force: bool,
+    },
+    /// Read every copy of every written block, and repair bad copies from good ones, as `kura check` does
+    #[command(after_help = "The exit status is 1 when something is wrong that is not repaired.")]
+    Scrub {
+        /// Repair nothing, and report what would be repaired
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+/// Which pool goes elsewhere.
+#[derive(Debug, Args)]
+pub struct PoolExport {
+    /// The data directory, on which no server runs
+    #[arg(long, env = "KURA_DATA", default_value = "kura-data", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+    /// The file for the import [default: export.json in the data directory]
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// It stays here after all
+    #[arg(long, conflicts_with = "output")]
+    pub cancel: bool,
 }
 
 /// What a pool is made of.
@@ -64,6 +105,9 @@ pub struct PoolImport {
     /// Import it although disks are missing: it is served as with failed disks
     #[arg(long)]
     pub incomplete: bool,
+    /// What `kura pool export` wrote: with it, schedules and replication jobs come too
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub export: Option<PathBuf>,
 }
 
 /// A disk on the command line: `PATH`, or `PATH=SIZE`.
@@ -91,6 +135,11 @@ impl FromStr for DiskArg {
 pub enum DiskCommand {
     /// List the pool's disks
     List,
+    /// Tell which device a disk is: its names, its model and serial number
+    Identify {
+        /// The disk's number, as listed
+        disk: u16,
+    },
     /// Add a disk to the pool; everything on it is lost
     Add {
         /// A block device or a file, as the server sees it
@@ -109,6 +158,9 @@ pub enum DiskCommand {
     Fail {
         /// The disk's number, as listed
         disk: u16,
+        /// Although it has the only copy of something: that is lost
+        #[arg(long)]
+        force: bool,
         /// Only say what would happen
         #[arg(long)]
         dry_run: bool,

@@ -1,5 +1,6 @@
 //! Replication's part of the command line.
 
+use super::interval;
 use crate::size::Size;
 use clap::{ArgAction, ArgGroup, Args, Subcommand, ValueEnum, ValueHint};
 use kura_replicate::{Node, Options};
@@ -27,10 +28,10 @@ pub enum ReplicateCommand {
         /// Where the copy is kept
         target: String,
         /// How often a server on this data directory, and `kura replicate run --follow`, run it, such as 5m
-        #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+        #[arg(long, value_name = "TIME", value_parser = interval)]
         every: Option<Duration>,
         /// How old the copy may become before `status` says late, such as 15m
-        #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+        #[arg(long, value_name = "TIME", value_parser = interval)]
         rpo: Option<Duration>,
         #[command(flatten)]
         how: How,

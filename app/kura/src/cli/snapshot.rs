@@ -1,5 +1,6 @@
 //! Commands on snapshots.
 
+use super::interval;
 use clap::Subcommand;
 use std::time::Duration;
 
@@ -54,12 +55,13 @@ pub enum SnapshotCommand {
         #[arg(value_name = "NEW")]
         clone: String,
     },
-    /// List the ranges that differ between a snapshot and a later one, or the volume
+    /// List the ranges in which two snapshots differ, or a snapshot and the volume
     Diff {
-        /// The earlier snapshot's name
-        #[arg(value_name = "VOLUME@NAME")]
+        /// A snapshot, or the volume
+        #[arg(value_name = "VOLUME[@NAME]")]
         earlier: String,
-        /// A later snapshot, or the volume
+        /// Another one: its ranges are listed
+        #[arg(value_name = "VOLUME[@NAME]")]
         later: String,
     },
     /// Take snapshots on a schedule and keep the newest
@@ -77,10 +79,10 @@ pub enum ScheduleCommand {
         /// The volume's name
         volume: String,
         /// The time from one snapshot to the next, such as 1h
-        #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+        #[arg(long, value_parser = interval, value_name = "TIME")]
         every: Duration,
         /// How many are kept
-        #[arg(long, value_name = "COUNT")]
+        #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
         keep: u32,
         /// What the snapshots' names begin with
         #[arg(long, default_value = "auto")]

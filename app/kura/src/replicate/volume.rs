@@ -193,6 +193,14 @@ impl Pair {
         Ok(())
     }
 
+    /// Deletes the source's points: no run follows.
+    pub async fn forget(&self) -> Result<()> {
+        for point in self.source.points(self.id).await? {
+            self.source.delete(&point.name).await?;
+        }
+        Ok(())
+    }
+
     /// The newest point that both have.
     async fn common(&self) -> Result<Option<String>> {
         let (source, target) = (self.source.points(self.id).await?, self.target.points(self.id).await?);

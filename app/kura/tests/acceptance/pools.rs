@@ -34,7 +34,7 @@ fn a_pool_that_its_disks_cannot_carry_is_refused_before_it_is_made() {
 
     let create = ["pool", "create", "--slow", "a=64M", "--slow", "b=1G"];
     let said = fails(&mut home.kura(&[&create[..], &["--controllers", "8"]].concat()));
-    assert!(said.contains("/a: 67108864 bytes") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("/a: 64 MiB") && said.lines().count() == 1, "{said}");
     let said = fails(&mut home.kura(&[&create[..], &["--slow", "./a=64M", "--journal", "16M"]].concat()));
     assert!(said.contains("is named twice"), "{said}");
     assert!(!home.path("a").exists() && !home.path("b").exists(), "a disk was made");

@@ -120,8 +120,21 @@ fn what_cannot_leave_says_why() {
     let _server = home.serve();
     home.ok(&["volume", "create", "one", "--size", "64M", "--layout", "none", "--thick"]);
     let lost = |home: &Home| disks(home).into_iter().find(|disk| disk["lost_bytes"].as_u64() > Some(0));
+    let mut refused = 0;
     for failed in 2_u64..5 {
-        home.ok(&["disk", "fail", &failed.to_string()]);
+        let id = failed.to_string();
+        let only = home.kura(&["disk", "fail", &id]).output().expect("kura");
+        if !only.status.success() {
+            // It has the only copy of something: named, and nothing has happened.
+            let said = String::from_utf8_lossy(&only.stderr);
+            assert!(said.contains("has the only copy of") && said.contains("MiB of volumes one: "), "{said}");
+            assert!(said.contains("--force") && said.lines().count() == 1, "{said}");
+            assert!(fails(&mut home.kura(&["disk", "fail", &id, "--dry-run"])).contains("only copy"));
+            let disk = disks(&home).into_iter().find(|disk| disk["id"] == failed).expect("the disk");
+            assert_eq!(disk["state"], "healthy");
+            home.ok(&["disk", "fail", &id, "--force"]);
+            refused += 1;
+        }
         // Other volumes have another copy, of which they have two again before the next one fails.
         eventually(Duration::from_mins(2), "what has another copy is copied", || {
             let disks = disks(&home);
@@ -129,6 +142,7 @@ fn what_cannot_leave_says_why() {
             disk["unwanted_bytes"] == disk["lost_bytes"]
         });
     }
+    assert!(refused > 0, "a volume with one copy of each extent lay on none of three disks");
     let lost = lost(&home).expect("a disk that had the only copy of something")["id"].to_string();
     let status = home.ok(&["status"]);
     assert!(status.contains("had their only copy on it"), "{status}");
@@ -144,6 +158,21 @@ fn what_cannot_leave_says_why() {
         let said = fails(&mut home.kura(args));
         assert!(said.contains("disk 99: no such disk"), "{said}");
     }
+}
+
+#[test]
+fn the_last_disk_that_carries_the_journals_does_not_fail_by_hand() {
+    let home = Home::new();
+    let slow = (0..3).flat_map(|at| ["--slow".into(), format!("d{at}=1G")]);
+    let args: Vec<_> =
+        ["pool", "create", "--single-fast", "--fast", "f=512M"].map(String::from).into_iter().chain(slow).collect();
+    home.ok(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let _server = home.serve();
+    for more in [&[][..], &["--force"], &["--dry-run"]] {
+        let said = fails(&mut home.kura(&[&["disk", "fail", "0"][..], more].concat()));
+        assert!(said.contains("carries the only copy of the journals"), "{said}");
+    }
+    home.ok(&["volume", "create", "still-served", "--size", "16M"]);
 }
 
 /// True while the server has the file open.

@@ -1,6 +1,6 @@
 //! The newest requests of a volume, in memory of a fixed size.
 
-use kura_block::{Error, Result};
+use kura_block::{Amount, Error, Result};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -55,15 +55,17 @@ impl Ring {
     pub fn new(memory_bytes: u64) -> Result<Self> {
         if !(MEMORY_MIN_BYTES..=MEMORY_MAX_BYTES).contains(&memory_bytes) {
             return Err(Error::invalid(format!(
-                "a recording of {memory_bytes} bytes: give it at least {MEMORY_MIN_BYTES} bytes and at most \
-                 {MEMORY_MAX_BYTES}; a request takes {ENTRY_BYTES}"
+                "a recording of {}: give it at least {} and at most {}; a request takes {ENTRY_BYTES} bytes",
+                Amount(memory_bytes),
+                Amount(MEMORY_MIN_BYTES),
+                Amount(MEMORY_MAX_BYTES)
             )));
         }
         let capacity = memory_bytes / ENTRY_BYTES;
         let mut entries = Vec::new();
-        entries
-            .try_reserve_exact(capacity as usize)
-            .map_err(|_| Error::invalid(format!("no memory for a recording of {memory_bytes} bytes: give it less")))?;
+        entries.try_reserve_exact(capacity as usize).map_err(|_| {
+            Error::invalid(format!("no memory for a recording of {}: give it less", Amount(memory_bytes)))
+        })?;
         Ok(Self { entries, capacity, next: 0 })
     }
 

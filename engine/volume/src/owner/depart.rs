@@ -127,8 +127,7 @@ impl Inner {
             return Some("it is being made or resized");
         }
         let restless = |extent: &Rc<Extent>| !extent.is_settled() || extent.group.is_moving();
-        let map = volume.map.borrow();
-        if map.iter().flatten().any(|extent| extent.fast().is_some()) {
+        if volume.any_mapped(|extent| extent.fast().is_some()) {
             return Some("some of it lies in the fast tier");
         }
         if !volume.hot.borrow().is_empty() {
@@ -137,11 +136,8 @@ impl Inner {
         let dirty_table = volume.branch().is_some_and(|branch| branch.family.table.borrow().dirty().len() > 0);
         let in_stripes = self.stripes.borrow().iter().any(|(id, ..)| *id == volume.id);
         let not_passed = self.last_records.borrow().get(&volume.id).is_some_and(|last| *last >= self.journal().tail());
-        let stirs = not_passed
-            || dirty_table
-            || in_stripes
-            || !volume.dirty.borrow().is_empty()
-            || map.iter().flatten().any(restless);
+        let stirs =
+            not_passed || dirty_table || in_stripes || !volume.dirty.borrow().is_empty() || volume.any_mapped(restless);
         stirs.then_some("it does not come to rest")
     }
 

@@ -45,6 +45,11 @@ impl Store {
         };
         let mut found = 0;
         while at < common && found < RANGES && steps < STEPS {
+            let touched = inner.next_touched(&one, at).min(inner.next_touched(&other, at));
+            if touched > at {
+                at = touched.min(common);
+                continue;
+            }
             let both = |end: u64| {
                 let (here, run) = inner.locate(&one, at, end);
                 let (there, alike) = inner.locate(&other, at, at + run);
@@ -85,7 +90,7 @@ impl Inner {
     async fn written_in(&self, one: &Place, other: &Place, count: u64) -> Result<Vec<Range<u64>>> {
         let unit = BLOCK_BYTES as u64;
         let (mut at, mut ranges) = (0, Vec::new());
-        let (Place::Zero, Place::At(state, first)) = (one, other) else {
+        let ((Place::Zero, Place::At(state, first)) | (Place::At(state, first), Place::Zero)) = (one, other) else {
             ranges.push(0..count);
             return Ok(ranges);
         };

@@ -69,6 +69,30 @@ impl Inner {
         }
     }
 
+    /// The first block from `block` on at which a volume, or what it was made of, has an extent, a version or a hole; `u64::MAX`
+    /// where there is none: all before reads as zeroes.
+    pub fn next_touched(&self, volume: &Rc<VolumeState>, block: u64) -> u64 {
+        let (extent_blocks, group_blocks) = (self.array.extent_blocks() as u64, self.group_blocks(volume));
+        let (mut at, mut next) = (Rc::clone(volume), u64::MAX);
+        loop {
+            let extent = at.next_mapped((block / extent_blocks) as u32);
+            next = next.min(extent.map_or(u64::MAX, |index| u64::from(index) * extent_blocks));
+            let Some(branch) = at.branch() else { return next.max(block) };
+            let pvol = branch.pvol.borrow();
+            if pvol.rolled.is_some() {
+                // Part of it is another volume's.
+                return block;
+            }
+            let end = at.size_bytes().div_ceil(BLOCK_BYTES as u64);
+            next = next.min(pvol.index.first_in(block, end.max(block)).unwrap_or(u64::MAX));
+            let holed = pvol.index.holed_from((block / group_blocks) as u32, 1);
+            next = next.min(holed.first().map_or(u64::MAX, |group| u64::from(*group) * group_blocks));
+            let Some((parent, _)) = branch.parent.clone() else { return next.max(block) };
+            drop(pvol);
+            at = parent;
+        }
+    }
+
     /// True when a block's extent was there already when a snapshot was made.
     fn was_there(&self, volume: &VolumeState, block: u64, pvol: &Pvol, epoch: Epoch) -> bool {
         let extent = volume.extent((block / self.array.extent_blocks() as u64) as u32);
@@ -113,6 +137,19 @@ impl Inner {
         let mut runs: Vec<Run> = Vec::new();
         while at < end && runs.len() < super::RUNS_LIMIT {
             let first = at / unit;
+            // What a volume of its own has nowhere is a hole, and told as such below.
+            let is_svol = volume.branch().is_some_and(|branch| branch.parent.is_some());
+            let touched = if is_svol { self.next_touched(volume, first) } else { first };
+            let untouched = end.min(touched.saturating_mul(unit));
+            if untouched > at {
+                let len_bytes = untouched - at;
+                at = untouched;
+                match runs.last_mut() {
+                    Some(last) if last.kind == RunKind::Zero => last.len_bytes += len_bytes,
+                    _ => runs.push(Run { len_bytes, kind: RunKind::Zero }),
+                }
+                continue;
+            }
             let (place, run) = self.locate(volume, first, end.div_ceil(unit));
             let until = end.min((first + run) * unit);
             let found = match &place {

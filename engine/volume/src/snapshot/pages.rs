@@ -100,9 +100,7 @@ impl Inner {
         let mut stamps = BTreeMap::new();
         let pool = &family.pool;
         let blocks = self.array.extent_blocks() as u64;
-        let extents =
-            pool.map.borrow().iter().flatten().map(|extent| u64::from(extent.owner.index)).collect::<Vec<_>>();
-        for first in extents.into_iter().map(|index| index * blocks) {
+        for first in pool.mapped_from(0).into_iter().map(|extent| u64::from(extent.owner.index) * blocks) {
             for page in (first..first + blocks).filter(|block| PoolTable::is_page(*block)) {
                 let read = async {
                     if let Some(extent) = self.unloaded(pool, page) {

@@ -11,7 +11,7 @@ use crate::status::VolumeStatus;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use crate::write::{Edges, PIECE_BLOCKS, checksums_of};
-use kura_block::{BLOCK_BYTES, Error, Result};
+use kura_block::{Amount, BLOCK_BYTES, Error, Result};
 use kura_snapshot::{Epoch, Rolled};
 use std::rc::Rc;
 
@@ -54,10 +54,10 @@ impl Inner {
         }
         if volume.size_bytes() < svol.size_bytes() {
             return Err(Error::invalid(format!(
-                "volume {name}: has {} bytes and {snapshot} has {}: give the volume the snapshot's size first (kura volume \
+                "volume {name}: has {} and {snapshot} has {}: give the volume the snapshot's size first (kura volume \
                  resize)",
-                volume.size_bytes(),
-                svol.size_bytes()
+                Amount(volume.size_bytes()),
+                Amount(svol.size_bytes())
             )));
         }
         let Some(branch) = volume.branch() else { return Err(Error::missing(format!("{snapshot}: no such snapshot"))) };
@@ -89,7 +89,7 @@ impl Inner {
         if !rolled {
             return Ok(());
         }
-        let (done, all) = (volume.put_in_order.get(), volume.map.borrow().len().max(1) as u64);
+        let (done, all) = (volume.put_in_order.get(), u64::from(volume.extents().max(1)));
         let share = done * 100 / (all * self.array.extent_blocks() as u64).max(1);
         let name = volume.spec.borrow().name.clone();
         Err(Error::busy(format!("volume {name}: is being rolled back, {share} % done: try again when it is")))

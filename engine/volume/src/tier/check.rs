@@ -38,8 +38,8 @@ impl Inner {
         }
         let volumes = self.tables.borrow();
         let extents = volumes.volumes.values().map(|volume| {
-            let map = volume.map.borrow();
-            map.iter().flatten().filter(|extent| extent.fast().is_some()).count()
+            let extents = volume.mapped_from(0);
+            extents.iter().filter(|extent| extent.fast().is_some()).count()
         });
         let known = extents.sum::<usize>();
         if known != copies.len() {

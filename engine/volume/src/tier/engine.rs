@@ -4,7 +4,7 @@ use super::{FastCopy, Hits, Key, Pin, TierRules};
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use kura_array::Work;
-use kura_block::{DeviceId, Error, Result};
+use kura_block::{Amount, DeviceId, Error, Result};
 use kura_tier::{
     Costs, Facts, Heat, Move, Pace, Placed, Policy, Reason, SlowLoad, Space, Tier as Class, VolumeFacts, Wants,
 };
@@ -134,7 +134,9 @@ impl Inner {
         let region_bytes = setup.as_ref().map_or(0, |setup| setup.region_bytes.max(extent_bytes));
         if !region_bytes.is_multiple_of(extent_bytes) {
             return Err(Error::invalid(format!(
-                "regions of {region_bytes} bytes: give a power of two, the pool's extents have {extent_bytes}"
+                "regions of {}: give a power of two, the pool's extents have {}",
+                Amount(region_bytes),
+                Amount(extent_bytes)
             )));
         }
         self.tier.region_blocks.set(region_bytes / kura_block::BLOCK_BYTES as u64);
@@ -173,8 +175,10 @@ impl Inner {
                 only.0
             )),
             _ if fast_bytes > slow_bytes => Some(format!(
-                "the fast disks have {fast_bytes} bytes and the slow ones {slow_bytes}: a fast tier is smaller than what \
-                 lies under it; swap their classes, or add slow disks"
+                "the fast disks have {} and the slow ones {}: a fast tier is smaller than what lies under it; swap their \
+                 classes, or add slow disks",
+                Amount(fast_bytes),
+                Amount(slow_bytes)
             )),
             _ => None,
         }

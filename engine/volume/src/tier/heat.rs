@@ -4,45 +4,31 @@ use crate::store::Inner;
 use crate::tables::VolumeState;
 use kura_tier::Heat;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 /// Requests of a volume's regions since they were taken last.
 #[derive(Default)]
 pub(crate) struct HeatMap {
-    /// Reads and writes, by region; as long as the highest region touched so far asks for.
-    counts: RefCell<Vec<[u32; 2]>>,
-    /// Regions that are not zero.
-    touched: RefCell<Vec<u32>>,
+    /// Reads and writes, by region; only those that were touched.
+    counts: RefCell<BTreeMap<u32, [u32; 2]>>,
 }
 
 impl HeatMap {
-    fn count(&self, region: usize, write: bool) {
+    fn count(&self, region: u32, write: bool) {
         let counts = &mut *self.counts.borrow_mut();
-        if region >= counts.len() {
-            counts.resize(region + 1, [0; 2]);
-        }
-        let count = &mut counts[region];
-        if *count == [0; 2] {
-            self.touched.borrow_mut().push(region as u32);
-        }
+        let count = counts.entry(region).or_default();
         count[usize::from(write)] = count[usize::from(write)].saturating_add(1);
     }
 
     /// The counts so far, in order of address; they begin anew.
     pub fn take(&self) -> Vec<Heat> {
-        let mut touched = self.touched.take();
-        touched.sort_unstable();
-        let counts = &mut *self.counts.borrow_mut();
-        let taken = touched.into_iter().map(|region| {
-            let [reads, writes] = std::mem::take(&mut counts[region as usize]);
-            Heat { region, reads, writes }
-        });
-        taken.collect()
+        let taken = self.counts.take().into_iter();
+        taken.map(|(region, [reads, writes])| Heat { region, reads, writes }).collect()
     }
 
     /// Forgets all: regions have another size from now on.
     pub fn forget(&self) {
         self.counts.take();
-        self.touched.take();
     }
 }
 
@@ -81,11 +67,10 @@ impl Inner {
         }
         self.rouse();
         for region in first / region_blocks..=(end - 1) / region_blocks {
-            volume.heat.count(region as usize, write);
+            volume.heat.count(region as u32, write);
         }
         let blocks = self.array.extent_blocks() as u64;
-        let map = volume.map.borrow();
-        let extent = map.get((first / blocks) as usize).and_then(Option::as_ref);
+        let extent = volume.extent((first / blocks) as u32);
         let fast = extent.is_some_and(|extent| extent.lies_fast((first % blocks) as usize, write));
         let hits = &self.tier.hits;
         let mut now = hits.get();

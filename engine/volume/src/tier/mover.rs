@@ -120,9 +120,9 @@ impl Inner {
             waiting.left = 0..0;
             return None;
         }
-        let extents = volume.map.borrow().len() as u32;
-        waiting.left.end = waiting.left.end.min(extents).max(waiting.left.start);
-        for index in waiting.left.by_ref() {
+        let next = |left: &std::ops::Range<u32>| volume.next_mapped(left.start).filter(|index| *index < left.end);
+        while let Some(index) = next(&waiting.left) {
+            waiting.left.start = index + 1;
             let Some(extent) = volume.extent(index) else { continue };
             let key = (volume.id, index);
             match (waiting.decided.to, extent.fast()) {
@@ -152,6 +152,7 @@ impl Inner {
                 _ => {}
             }
         }
+        waiting.left.start = waiting.left.end;
         self.tier.wake.notify_one();
         None
     }

@@ -1,6 +1,6 @@
 //! What the user says of a volume's place in the tiers.
 
-use kura_block::{Error, Reader, Result, Writer};
+use kura_block::{Amount, Error, Reader, Result, Writer};
 
 /// The tier a volume is held in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,9 @@ impl TierRules {
         let (floor, ceiling) = (self.floor_bytes, self.ceiling_bytes);
         if ceiling > 0 && floor > ceiling {
             return Err(Error::invalid(format!(
-                "a floor of {floor} bytes above a ceiling of {ceiling}: give a floor that is not larger"
+                "a floor of {} above a ceiling of {}: give a floor that is not larger",
+                Amount(floor),
+                Amount(ceiling)
             )));
         }
         if self.pin != Pin::None && (floor > 0 || ceiling > 0) {

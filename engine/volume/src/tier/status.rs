@@ -4,7 +4,7 @@ use super::{FastCopy, Hits, TierMove, TierRules, TierSetup};
 use crate::record::Record;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
-use kura_block::{BLOCK_BYTES, Error, Result};
+use kura_block::{Amount, BLOCK_BYTES, Error, Result};
 use kura_tier::{Heat, SlowLoad, Space, Standing};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -153,8 +153,8 @@ impl Store {
         let volume = inner.find(name)?;
         if offset >= volume.size_bytes() {
             return Err(Error::invalid(format!(
-                "volume {name}: offset {offset} is beyond its {} bytes",
-                volume.size_bytes()
+                "volume {name}: offset {offset} is beyond its {}",
+                Amount(volume.size_bytes())
             )));
         }
         let region = (offset / inner.region_bytes()) as u32;

@@ -39,8 +39,9 @@ impl Trial {
     }
 
     /// Refused as [`Client::fail_disk`] is.
-    pub async fn fail_disk(&self, id: u16) -> Result<()> {
-        self.ask(Method::POST, &format!("/api/v1/disks/{id}/fail"), &()).await
+    pub async fn fail_disk(&self, id: u16, force: bool) -> Result<()> {
+        self.0.request(Method::POST, &format!("/api/v1/disks/{id}/fail?dry_run=true&force={force}"), None).await?;
+        Ok(())
     }
 
     /// Refused as [`Client::remove_disk`] is.

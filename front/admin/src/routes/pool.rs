@@ -1,10 +1,10 @@
 //! The pool, its disks and controllers.
 
-use super::{Disks, Door, IsTrial, Shared};
+use super::{Disks, Door, IsTrial, Removal, Shared};
 use crate::{Controller, Disk, DiskState, DrainedController, NewDisk, Pool, Problem, ProblemKind, Replacement};
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection};
-use axum::extract::{Path, State};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use kura_block::{DeviceId, Error};
@@ -41,10 +41,11 @@ pub(super) async fn add_disk(
     Ok((StatusCode::CREATED, Json(door.add_disk(new?.0).await?)))
 }
 
-/// Marks a disk as failed: it is not used until it is replaced.
+/// Marks a disk as failed: it is not used until it is replaced. Refused where it has the only copy of something.
 #[utoipa::path(post, path = "/api/v1/disks/{id}/fail", tag = "pool",
     params(
         ("id" = u16, Path, description = "The disk's number"),
+        ("force" = Option<bool>, Query, description = "Although it has the only copy of something: that is lost"),
         ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
     ),
     responses(
@@ -54,14 +55,14 @@ pub(super) async fn add_disk(
 pub(super) async fn fail_disk(
     State(door): Shared,
     id: Result<Path<u16>, PathRejection>,
-    trial: IsTrial,
+    removal: Result<Query<Removal>, QueryRejection>,
 ) -> Result<StatusCode, Problem> {
-    let id = id?.0;
-    if trial?.dry_run {
-        door.disk(id).await?;
+    let (id, Query(Removal { force, dry_run })) = (id?.0, removal?);
+    if dry_run {
+        door.admin.node.check_fail_disk(DeviceId(id), force).await?;
         return Ok(StatusCode::NO_CONTENT);
     }
-    door.admin.node.fail_disk(DeviceId(id)).await?;
+    door.admin.node.fail_disk(DeviceId(id), force).await?;
     tracing::warn!(disk = id, "disk failed by hand");
     Ok(StatusCode::NO_CONTENT)
 }

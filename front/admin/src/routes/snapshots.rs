@@ -246,11 +246,11 @@ pub(super) struct Comparison {
     offset_bytes: u64,
 }
 
-/// Where a later snapshot of the same volume, or the volume, differs from this one; a page of it.
+/// Where another snapshot of the same volume, or the volume, differs from this one; a page of it.
 #[utoipa::path(get, path = "/api/v1/snapshots/{name}/changes", tag = "snapshots", operation_id = "changes",
     params(
-        ("name" = String, Path, description = "The earlier snapshot's name, VOLUME@NAME"),
-        ("to" = String, Query, description = "The later one, or the volume"),
+        ("name" = String, Path, description = "A snapshot's name, VOLUME@NAME, or the volume's"),
+        ("to" = String, Query, description = "Another one's: one of the two is a snapshot"),
         ("offset_bytes" = Option<u64>, Query, description = "Where the page begins"),
     ),
     responses(
@@ -263,7 +263,8 @@ pub(super) async fn changes(
     with: Result<Query<Comparison>, QueryRejection>,
 ) -> Result<Json<ChangePage>, Problem> {
     let (name, Comparison { to, offset_bytes }) = (name?.0, with?.0);
-    find(&door.admin.node, &name).await?;
+    // One of the two may be the volume.
+    find(&door.admin.node, if name.contains('@') { &name } else { &to }).await?;
     let found = door.admin.node.changed(&name, &to, offset_bytes).await?;
     let range =
         |range: std::ops::Range<u64>| ByteRange { offset_bytes: range.start, size_bytes: range.end - range.start };

@@ -4,6 +4,7 @@
 //! touched again, and the order of regions never changes but by new I/O.
 
 use crate::Heat;
+use kura_block::Sparse;
 
 /// Regions of a cell at each level, as powers of two: the region itself, and two sizes of neighbourhoods around it.
 pub(super) const SHIFTS: [u32; LEVELS] = [0, 4, 8];
@@ -16,7 +17,7 @@ const MOST_HALVINGS: f64 = 48.0;
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeatMap {
     base_ns: u64,
-    levels: [Vec<f32>; LEVELS],
+    levels: [Sparse<f32>; LEVELS],
 }
 
 /// A moment on the scale of a [`HeatMap`].
@@ -30,7 +31,7 @@ impl HeatMap {
     /// Room for so many regions; what is known stays.
     pub fn resize(&mut self, regions: u32) {
         for (cells, shift) in self.levels.iter_mut().zip(SHIFTS) {
-            cells.resize((regions as usize).div_ceil(1 << shift), 0.0);
+            cells.resize(regions.div_ceil(1 << shift));
         }
     }
 
@@ -42,7 +43,7 @@ impl HeatMap {
         }
         let scale = (-halvings).exp2() as f32;
         for cells in &mut self.levels {
-            for cell in cells {
+            for cell in cells.used_mut() {
                 *cell *= scale;
             }
         }
@@ -55,7 +56,7 @@ impl HeatMap {
         for (cells, shift) in self.levels.iter_mut().zip(SHIFTS) {
             for of_cell in heat.chunk_by(|a, b| a.region >> shift == b.region >> shift) {
                 let ios: u64 = of_cell.iter().map(|heat| u64::from(heat.total())).sum();
-                if let Some(cell) = cells.get_mut((of_cell[0].region >> shift) as usize) {
+                if let Some(cell) = cells.get_mut(of_cell[0].region >> shift) {
                     *cell += ios as f32 * now.weight;
                 }
             }
@@ -65,13 +66,13 @@ impl HeatMap {
     /// Requests lately a region, by the region's own cell of a level.
     pub fn density(&self, level: usize, region: u32, now: Now) -> f32 {
         let (cells, shift) = (&self.levels[level], SHIFTS[level]);
-        let cell = cells.get((region >> shift) as usize).copied().unwrap_or(0.0);
+        let cell = cells.get(region >> shift).copied().unwrap_or(0.0);
         cell / now.weight / (1_u32 << shift) as f32
     }
 
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
-        self.levels.iter().map(|cells| cells.capacity() * size_of::<f32>()).sum()
+        self.levels.iter().map(Sparse::memory_bytes).sum()
     }
 }
 

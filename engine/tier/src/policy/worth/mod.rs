@@ -19,7 +19,7 @@ mod heat;
 use super::{Policy, region_size, wants, within};
 use crate::{Decision, Facts, Pace, Reason, Standing, Tier, VolumeFacts};
 use heat::{HeatMap, LEVELS, Now, SHIFTS};
-use kura_block::Result;
+use kura_block::{Result, Sparse};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -113,7 +113,7 @@ impl Word {
 struct Volume {
     heat: HeatMap,
     /// The word on which a region came up, by region.
-    came_by: Vec<u8>,
+    came_by: Sparse<u8>,
     /// I/O of the last interval, by region and of all.
     last: Vec<(u32, u32)>,
     total: u64,
@@ -197,7 +197,7 @@ impl Worth {
         for volume in facts.volumes {
             let own = self.volumes.entry(volume.volume).or_default();
             own.heat.resize(volume.regions);
-            own.came_by.resize(volume.regions as usize, 0);
+            own.came_by.resize(volume.regions);
             let now = own.heat.now(facts.now_ns, self.settings.half_life_s * 1_000_000_000);
             own.heat.add(volume.heat, now);
             own.now = Some(now);
@@ -207,7 +207,8 @@ impl Worth {
             for heat in volume.heat {
                 while placed.next_if(|region| *region < heat.region).is_some() {}
                 if placed.peek() == Some(&heat.region) {
-                    self.words[usize::from(own.came_by[heat.region as usize])].kept += f64::from(heat.total());
+                    let word = own.came_by.get(heat.region).copied().unwrap_or_default();
+                    self.words[usize::from(word)].kept += f64::from(heat.total());
                 }
             }
         }
@@ -451,7 +452,9 @@ impl Policy for Worth {
             self.words[candidate.word].promised += brought.len() as f64 * expected / f64::from(worths[candidate.word]);
             if let Some(own) = self.volumes.get_mut(&facts.volumes[candidate.volume].volume) {
                 for region in brought {
-                    own.came_by[region as usize] = candidate.word as u8;
+                    if let Some(word) = own.came_by.get_mut(region) {
+                        *word = candidate.word as u8;
+                    }
                 }
             }
         }
@@ -487,7 +490,7 @@ impl Policy for Worth {
 
     fn memory_bytes(&self) -> usize {
         let of = |own: &Volume| {
-            own.heat.memory_bytes() + own.came_by.capacity() + own.last.capacity() * size_of::<(u32, u32)>()
+            own.heat.memory_bytes() + own.came_by.memory_bytes() + own.last.capacity() * size_of::<(u32, u32)>()
         };
         self.volumes.values().map(of).sum()
     }

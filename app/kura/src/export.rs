@@ -1,0 +1,105 @@
+//! `kura pool export`: a pool goes to another machine. What its disks do not have goes along in a file.
+//!
+//! ```text
+//!   here   kura pool export ─> export.json, and a mark: no server begins here
+//!   there  the disks, kura pool import --export export.json DISKS ─> a data directory with all it had
+//! ```
+
+use crate::cli::PoolExport;
+use crate::data::{DataDir, replace_file};
+use crate::disks::Book;
+use crate::show::Out;
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+/// What a file that was written by this program says it is.
+const FORMAT: u32 = 1;
+/// Files of the data directory that no disk has; and, of each job, those that a run goes on from.
+const FILES: [&str; 2] = ["schedules.json", "replicas.json"];
+const OF_JOBS: [&str; 4] = ["job.toml", "recovery-point", "last.json", "costs.json"];
+
+/// What a data directory alone knows.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Exported {
+    kura_export: u32,
+    /// The pool's disks, where they were.
+    disks: Vec<String>,
+    /// The files, by their paths in the directory.
+    files: BTreeMap<PathBuf, String>,
+}
+
+/// Exports the pool of a data directory, or takes that back.
+pub fn export(export: &PoolExport, out: Out) -> Result<()> {
+    ensure!(export.data.join("version").exists(), "{}: holds no pool: name its --data", export.data.display());
+    // It holds the lock: no server runs on it, and none begins.
+    let data = DataDir::open_exported(&export.data)?;
+    let shown = data.path().display();
+    if export.cancel {
+        ensure!(data.is_exported(), "{shown}: its pool was not exported");
+        data.mark_exported(false)?;
+        let said = serde_json::json!({ "data": data.path(), "exported": false });
+        return out.show(&said, |_| format!("{shown} has its pool again: serve it with `kura serve --data {shown}`"));
+    }
+    let exported = Exported::of(&data)?;
+    let output = export.output.clone().unwrap_or_else(|| data.join("export.json"));
+    let output = std::path::absolute(output)?;
+    replace_file(&output, &serde_json::to_vec_pretty(&exported)?).with_context(|| output.display().to_string())?;
+    data.mark_exported(true)?;
+    let said = serde_json::json!({ "data": data.path(), "exported": true, "file": output, "disks": exported.disks });
+    out.show(&said, |_| {
+        format!(
+            "exported: nothing serves {shown} until `kura pool export --cancel`\n{} disks are to be taken along:\n  {}\n\
+             then, where they are: kura pool import --export {} DISKS",
+            exported.disks.len(),
+            exported.disks.join("\n  "),
+            output.file_name().map(Path::new).unwrap_or(&output).display()
+        )
+    })
+}
+
+impl Exported {
+    fn of(data: &DataDir) -> Result<Self> {
+        let jobs = std::fs::read_dir(data.join("replicate")).into_iter().flatten().flatten();
+        let of_jobs = jobs.filter(|job| job.path().join(OF_JOBS[0]).exists()).flat_map(|job| {
+            let folder = Path::new("replicate").join(job.file_name());
+            OF_JOBS.map(|name| folder.join(name))
+        });
+        let mut files = BTreeMap::new();
+        for path in FILES.iter().map(PathBuf::from).chain(of_jobs) {
+            let at = data.path().join(&path);
+            if at.exists() {
+                let text = std::fs::read_to_string(&at).with_context(|| at.display().to_string())?;
+                files.insert(path, text);
+            }
+        }
+        Ok(Self { kura_export: FORMAT, disks: Book::open(data)?.candidates(&[]), files })
+    }
+
+    /// What `kura pool export` wrote.
+    pub fn read(path: &Path) -> Result<Self> {
+        let at = || path.display().to_string();
+        let text = std::fs::read(path).with_context(at)?;
+        let read: Self = serde_json::from_slice(&text)
+            .with_context(|| format!("{}: is not what `kura pool export` writes", path.display()))?;
+        if read.kura_export != FORMAT {
+            bail!("{}: has format {} and this kura reads {FORMAT}: use the kura that wrote it", at(), read.kura_export);
+        }
+        let strays = |path: &&PathBuf| !path.components().all(|part| matches!(part, Component::Normal(_)));
+        if let Some(stray) = read.files.keys().find(strays) {
+            bail!("{}: names {}, which is no file of a data directory", at(), stray.display());
+        }
+        Ok(read)
+    }
+
+    /// Puts the files into a data directory.
+    pub fn put(&self, data: &DataDir) -> Result<()> {
+        for (path, text) in &self.files {
+            let at = data.path().join(path);
+            let made = at.parent().map_or(Ok(()), std::fs::create_dir_all);
+            made.and_then(|()| replace_file(&at, text.as_bytes())).with_context(|| at.display().to_string())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! What the commands promise: directories that move, room that is there or refused, nouns and their verbs.
+
+use crate::clients::nbdsh;
+use crate::harness::{Home, Server, fails, ok, tool};
+use crate::serving::{json, volume};
+use std::time::{Duration, Instant};
+
+/// A server on a pool of small files, with two controllers.
+fn small(home: &Home) -> Server {
+    home.ok(&["pool", "create", "--controllers", "2", "--journal", "16M", "--fast", "f0=128M", "--fast", "f1=128M"]
+        .into_iter()
+        .chain(["--slow", "s0=512M", "--slow", "s1=512M", "--slow", "s2=512M"])
+        .collect::<Vec<_>>());
+    home.serve()
+}
+
+fn refused(home: &Home, args: &[&str], why: &str) {
+    let said = fails(&mut home.kura(args));
+    assert!(said.contains(why) && said.lines().count() == 1, "{args:?}: {said}");
+}
+
+/// Memory of a server, in MiB.
+fn resident_mib(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the server's status");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("its memory");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("KiB") >> 10
+}
+
+#[test]
+fn a_copied_data_directory_has_its_own_disks() {
+    let home = Home::new();
+    let mut server = home.serve();
+    home.ok(&["volume", "create", "v", "--size", "64M", "--layout", "raid5"]);
+    nbdsh(&home.uri("v"), "h.connect_uri(URI)\nfor i in range(0, 4096): h.pwrite(b'A' * 512, i * 9000)\nh.flush()");
+    assert!(server.stop().success());
+    let copy = home.path("copy");
+    ok(tool("cp").args(["-a", "--sparse=always"]).arg(home.data()).arg(&copy));
+    let uri = format!("nbd+unix:///v?socket={}", copy.join("nbd.sock").display());
+    let mut other = home.serve_with(&["--data", "copy"]);
+    assert!(!other.said().contains("replayed"), "a clean stop leaves nothing to replay: {}", other.said());
+    nbdsh(&uri, "h.connect_uri(URI); assert h.pread(512, 0) == b'A' * 512; h.pwrite(b'B' * 4096, 0)");
+    // Both at once: they have nothing in common.
+    let mut server = home.serve();
+    assert!(!server.said().contains("replayed"), "{}", server.said());
+    nbdsh(&home.uri("v"), "h.connect_uri(URI); assert h.pread(512, 0) == b'A' * 512");
+    assert!(server.stop().success() && other.stop().success());
+    // And where it is moved to, it has them too.
+    std::fs::rename(home.data(), home.path("moved")).expect("the directory");
+    std::fs::rename(&copy, home.data()).expect("the directory");
+    let _server = home.serve();
+    nbdsh(&home.uri("v"), "h.connect_uri(URI); assert h.pread(4096, 0) == b'B' * 4096");
+}
+
+#[test]
+fn a_thick_volume_that_does_not_fit_takes_no_room() {
+    let home = Home::new();
+    let _server = small(&home);
+    let free = || json(&home, &["pool", "status"])["free_bytes"].as_u64().expect("bytes");
+    for layout in ["mirror", "raid5", "none"] {
+        let before = free();
+        refused(
+            &home,
+            &["volume", "create", "big", "--size", "8G", "--layout", layout, "--thick"],
+            "the pool has room for",
+        );
+        assert_eq!(free(), before, "{layout}");
+    }
+    refused(&home, &["volume", "show", "big"], "no such volume");
+    // What fits to the last extent is made.
+    let args = ["volume", "create", "v", "--size", "64M", "--layout", "mirror", "--thick"];
+    home.ok(&args);
+    home.ok(&["snapshot", "create", "v@a"]);
+    refused(&home, &["volume", "resize", "v", "8G", "--dry-run"], "the pool has room for");
+    refused(&home, &["volume", "resize", "v", "8G"], "the pool has room for");
+    assert_eq!(volume(&home, "v")["size_bytes"], 64 << 20);
+    home.ok(&["volume", "resize", "v", "96M"]);
+    let grown = volume(&home, "v");
+    assert_eq!((&grown["size_bytes"], &grown["allocated_bytes"]), (&(96 << 20).into(), &(96 << 20).into()));
+}
+
+#[test]
+fn volumes_move_by_either_noun() {
+    let home = Home::new();
+    let _server = small(&home);
+    home.ok(&["volume", "create", "v", "--size", "64M"]);
+    let at = || volume(&home, "v")["controller"].as_u64().expect("a number");
+    for args in [&["volume", "move-to", "v"][..], &["volume", "move", "v"], &["controller", "move", "v"]] {
+        let to = 1 - at();
+        let said = home.ok(&[args, &[&to.to_string()]].concat());
+        assert!(said.contains("has moved from controller"), "{said}");
+        assert_eq!(at(), to);
+    }
+    home.ok(&["volume", "move", "v", "--controller", "0"]);
+}
+
+#[test]
+fn a_pool_grows_is_scrubbed_and_goes_elsewhere() {
+    let home = Home::new();
+    let mut server = small(&home);
+    home.ok(&["volume", "create", "v", "--size", "64M"]);
+    home.ok(&["snapshot", "schedule", "add", "v", "--every", "1h", "--keep", "3"]);
+    nbdsh(&home.uri("v"), "h.connect_uri(URI); h.pwrite(b'J' * 65536, 0, nbd.CMD_FLAG_FUA)");
+    let said = home.ok(&["pool", "grow", "s3=512M", "s4=512M"]);
+    assert!(said.contains("disk 5 (") && said.contains("disk 6 ("), "{said}");
+    refused(&home, &["pool", "grow", "nowhere"], "there is no such disk");
+    assert!(home.ok(&["pool", "scrub"]).contains("all is well"));
+    let identity = json(&home, &["disk", "identify", "6"]);
+    let path = home.path("s4").canonicalize().expect("the disk");
+    assert_eq!(identity["device"].as_str(), path.to_str());
+    assert!(home.ok(&["disk", "identify", "6"]).contains("a file, "));
+    refused(&home, &["disk", "identify", "9"], "no such disk");
+
+    refused(&home, &["pool", "export"], "is in use by process");
+    assert!(server.stop().success());
+    refused(&home, &["pool", "export", "--cancel"], "was not exported");
+    let said = home.ok(&["pool", "export", "-o", "along.json"]);
+    assert!(said.contains("kura pool import --export along.json"), "{said}");
+    refused(&home, &["serve", "--nbd", "off", "--s3", "off", "--admin", "off"], "its pool was exported");
+    let disks = ["f0", "f1", "s0", "s1", "s2", "s3", "s4"];
+    home.ok(&[&["pool", "import", "--data", "there", "--export", "along.json"], &disks[..]].concat());
+    let mut server = home.serve_with(&["--data", "there"]);
+    let there = |args: &[&str]| home.ok(&[args, &["--server", "there/admin.sock"]].concat());
+    assert!(there(&["snapshot", "schedule", "list"]).contains('v'));
+    let uri = format!("nbd+unix:///v?socket={}", home.path("there").join("nbd.sock").display());
+    nbdsh(&uri, "h.connect_uri(URI); assert h.pread(65536, 0) == b'J' * 65536");
+    assert!(server.stop().success());
+    home.ok(&["pool", "export", "--cancel"]);
+    let _server = home.serve();
+}
+
+#[test]
+fn a_thin_volume_of_a_pebibyte_costs_what_it_holds() {
+    let home = Home::new();
+    let mut server = home.serve();
+    let before = resident_mib(&server);
+    let began = Instant::now();
+    home.ok(&["volume", "create", "huge", "--size", "1P"]);
+    home.ok(&["snapshot", "create", "huge@a"]);
+    nbdsh(
+        &home.uri("huge"),
+        "h.connect_uri(URI); h.pwrite(b'Z' * 8192, (1 << 50) - 8192); h.pwrite(b'Z' * 8192, 1 << 49); h.flush()",
+    );
+    for (one, other) in [("huge@a", "huge"), ("huge", "huge@a")] {
+        let diff = json(&home, &["snapshot", "diff", one, other]);
+        let ranges = diff["ranges"].as_array().expect("ranges");
+        let at: Vec<_> = ranges.iter().map(|range| range["offset_bytes"].as_u64()).collect();
+        assert_eq!(at, [Some(1 << 49), Some((1 << 50) - 8192)], "{diff}");
+        assert_eq!(diff["changed_bytes"], 16384, "{diff}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let grown = resident_mib(&server) - before;
+    assert!(grown < 256, "{grown} MiB for a volume that holds 16 KiB");
+    server.kill();
+    let _server = home.serve();
+    nbdsh(&home.uri("huge"), "h.connect_uri(URI); assert h.pread(8192, (1 << 50) - 8192) == b'Z' * 8192");
+    assert!(home.ok(&["check"]).contains("all is well"));
+    home.ok(&["snapshot", "delete", "huge@a"]);
+    home.ok(&["volume", "resize", "huge", "1G", "--shrink"]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_on_a_line_and_makes_nothing() {
+    let home = Home::new();
+    for (args, why) in [
+        (&["volume", "crate", "v"][..], "`kura volume --help`"),
+        (&["volume", "create", "v"], "--size <SIZE>"),
+        (&["replicate", "add", "j", ".", "/t", "--every", "0s"], "from 1s"),
+        (&["replicate", "add", "j", ".", "ftp://there/t"], "ftp:// is no target"),
+        (&["replicate", "run", ".", "gopher://t"], "s3://"),
+        (&["snapshot", "schedule", "add", "v", "--every", "10ms", "--keep", "2"], "from 1s"),
+    ] {
+        refused(&home, args, why);
+    }
+    let (source, full) = (home.path("source"), home.path("full"));
+    for folder in [&source, &full] {
+        std::fs::create_dir(folder).expect("a folder");
+        std::fs::write(folder.join("file"), "of somebody").expect("a file");
+    }
+    refused(&home, &["replicate", "run", "source", "full"], "is not empty");
+    assert!(!home.data().exists(), "a refused run left a data directory");
+    home.ok(&["replicate", "run", "source", "copy"]);
+}
+
+#[test]
+fn objects_go_to_standard_output_and_keys_stay_on_their_lines() {
+    let home = Home::new();
+    let _server = home.serve();
+    std::fs::write(home.path("file"), "content").expect("a file");
+    home.ok(&["object", "put", "demo/two\nlines\x1b[1m", "file"]);
+    assert_eq!(home.ok(&["object", "get", "demo/two\nlines\x1b[1m", "-"]), "content");
+    assert!(!home.path("-").exists());
+    let listed = home.ok(&["object", "list", "demo"]);
+    assert!(listed.lines().count() == 1 && listed.contains(r"two\nlines\u{1b}[1m"), "{listed}");
+}
+
+#[test]
+fn a_server_is_measured_and_nothing_is_left() {
+    let home = Home::new();
+    let _server = home.serve();
+    let volumes = || json(&home, &["volume", "list"]);
+    let before = volumes();
+    let loads = json(&home, &["bench", "volume", "--time", "1s", "--clients", "2"]);
+    let what: Vec<_> = loads.as_array().expect("rows").iter().map(|row| row["requests"].as_u64() > Some(0)).collect();
+    assert_eq!(what, [true; 4], "{loads}");
+    assert_eq!(volumes().as_array().map(Vec::len), before.as_array().map(Vec::len));
+    nbdsh(&home.uri("demo"), "h.connect_uri(URI); h.pwrite(b'K' * 4096, 0)");
+    let said = home.ok(&["bench", "volume", "demo", "--time", "1s"]);
+    assert!(said.contains("read, anywhere") && !said.contains("write"), "{said}");
+    nbdsh(&home.uri("demo"), "h.connect_uri(URI); assert h.pread(4096, 0) == b'K' * 4096");
+    refused(&home, &["bench", "volume", "absent"], "no such volume");
+    let said = home.ok(&["bench", "object", "--time", "1s", "--clients", "2"]);
+    assert!(said.contains("put") && said.contains("get"), "{said}");
+    assert!(!home.ok(&["bucket", "list"]).contains("bench"));
+}

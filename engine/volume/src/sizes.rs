@@ -1,0 +1,150 @@
+//! Making and deleting volumes, and changing their sizes.
+//!
+//! What must hold of a thick volume: it is never larger than what is allocated. So the places of all that it lacks are taken
+//! before its new size is recorded, or given back, and nothing has happened.
+
+use crate::policy::groups_that_fit;
+use crate::record::{Record, Spec};
+use crate::snapshot::WhenFull;
+use crate::status::VolumeStatus;
+use crate::store::Store;
+use crate::tables::VolumeState;
+use kura_block::{Amount, DeviceId, Error, Result};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+impl Store {
+    /// Makes a volume; durable when the future resolves. `Exists` when the pool has one of that name.
+    pub async fn create(&self, spec: Spec) -> Result<VolumeStatus> {
+        spec.check()?;
+        let inner = &self.inner;
+        inner.share.take_name(&spec.name).await?;
+        let made = self.create_named(&spec).await;
+        if made.is_err() {
+            inner.share.drop_name(&spec.name).await?;
+        }
+        made
+    }
+
+    async fn create_named(&self, spec: &Spec) -> Result<VolumeStatus> {
+        let inner = &self.inner;
+        let id = inner.next_volume_id();
+        let shape = inner.shape_of(spec.layout)?;
+        let volume = Rc::new(VolumeState::new(id, spec.clone(), shape, inner.array.extent_bytes()));
+        inner.append(&Record::Create { volume: id, spec: spec.clone(), shape });
+        inner.tables.borrow_mut().volumes.insert(id, Rc::clone(&volume));
+        inner.migrator.notify_one();
+        let mut made = Ok(());
+        if spec.thick {
+            let _stays = volume.stay();
+            // The hot area, which is told of the volume now, has its share before the data.
+            made = match inner.reserve_groups(&volume, spec.size_bytes).await {
+                Ok(room) => inner.fill(&volume, 0, room).await,
+                Err(error) => Err(error),
+            };
+        }
+        if made.is_err() {
+            inner.remove(&volume);
+        }
+        inner.commit_all().await?;
+        made.map(|()| inner.status_of(&volume))
+    }
+
+    /// Deletes a volume; durable when the future resolves, its space back soon after.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        let inner = &self.inner;
+        let volume = inner.find(name)?;
+        inner.check_childless(&volume)?;
+        inner.remove(&volume);
+        inner.commit_all().await?;
+        inner.share.drop_name(name).await?;
+        inner.checkpointer.notify_one();
+        Ok(())
+    }
+
+    /// Refuses what [`Store::delete`] refuses.
+    pub fn check_delete(&self, name: &str) -> Result<()> {
+        let volume = self.inner.find(name)?;
+        self.inner.check_childless(&volume)
+    }
+
+    /// Refuses what [`Store::resize`] refuses before it begins.
+    pub fn check_resize(&self, name: &str, size_bytes: u64) -> Result<()> {
+        Spec::check_size(size_bytes)?;
+        let volume = self.inner.find(name)?;
+        if size_bytes < volume.size_bytes() && volume.branch.borrow().is_some() {
+            return Err(Error::invalid(format!(
+                "volume {name}: it has snapshots or is one, or what they left is being put in order: it can grow but not \
+                 shrink"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Changes a volume's size; what is beyond a smaller one is gone. Durable when the future resolves.
+    pub async fn resize(&self, name: &str, size_bytes: u64) -> Result<VolumeStatus> {
+        self.check_resize(name, size_bytes)?;
+        let inner = &self.inner;
+        let volume = inner.find(name)?;
+        let before = volume.size_bytes();
+        let _stays = volume.stay();
+        if size_bytes < before {
+            inner.shrink(&volume, size_bytes).await?;
+            inner.ready(&volume)?;
+        }
+        let fills = size_bytes > before && volume.spec.borrow().thick;
+        let room = if fills { inner.reserve_groups(&volume, size_bytes).await? } else { Vec::new() };
+        if let Err(error) = inner.ready(&volume) {
+            inner.put_back_all(room).await?;
+            return Err(error);
+        }
+        inner.append(&Record::Size { volume: volume.id, bytes: size_bytes });
+        volume.spec.borrow_mut().size_bytes = size_bytes;
+        volume.fit_map(inner.array.extent_bytes());
+        if fills {
+            let first = (before / inner.array.extent_bytes()) as u32;
+            if let Err(error) = inner.fill(&volume, first, room).await {
+                inner.shrink(&volume, before).await?;
+                inner.ready(&volume)?;
+                inner.append(&Record::Size { volume: volume.id, bytes: before });
+                volume.spec.borrow_mut().size_bytes = before;
+                volume.fit_map(inner.array.extent_bytes());
+                inner.commit_all().await?;
+                return Err(error);
+            }
+        }
+        inner.commit_all().await?;
+        Ok(inner.status_of(&volume))
+    }
+
+    /// Refuses a thick volume of this size for which the pool has no room, or one that is to grow to it; `free` is what each
+    /// disk has, in extents, whichever controller leased it.
+    pub fn check_room(&self, spec: &Spec, free: &BTreeMap<DeviceId, u64>) -> Result<()> {
+        let inner = &self.inner;
+        let known = inner.find(&spec.name).ok();
+        let disks = inner.data_disks();
+        let shape = match &known {
+            Some(volume) => volume.shape,
+            None => inner.shape_of(spec.layout)?,
+        };
+        // Where disks are missing some layouts go on with fewer; where snapshots may go there is more room than is free.
+        if !spec.thick || disks.len() < shape.width() || inner.settings.when_full != WhenFull::Refuse {
+            return Ok(());
+        }
+        let group_bytes = inner.array.extent_bytes() * u64::from(shape.extents());
+        let has = known.map_or(0, |volume| u64::from(volume.mapped() / shape.extents()));
+        let lacks = spec.size_bytes.div_ceil(group_bytes).saturating_sub(has);
+        let free: Vec<u64> = disks.iter().map(|disk| free.get(disk).copied().unwrap_or(0)).collect();
+        let fit = groups_that_fit(shape.width(), &free);
+        if lacks <= fit {
+            return Ok(());
+        }
+        let told = |groups: u64| Amount(groups * group_bytes);
+        Err(Error::full(format!(
+            "volume {}: {} more are wanted and the pool has room for {} laid out so: make it smaller or thin, delete something, or add a disk",
+            spec.name,
+            told(lacks),
+            told(fit)
+        )))
+    }
+}
