@@ -30,6 +30,9 @@ pub const DEMO: &str = "demo";
 /// How often, and for how long at most, it is looked whether a snapshot's store is closed that was let go.
 const LET_GO_LOOK: Duration = Duration::from_millis(10);
 const LET_GO_LOOKS: usize = 100;
+/// How often the store is tried to be opened, where a device gives no answer, and how long is waited between.
+const OPEN_TRIES: u32 = 5;
+const OPEN_AGAIN: Duration = Duration::from_millis(200);
 /// The least size of that volume.
 const SIZE_LEAST_BYTES: u64 = 64 << 20;
 
@@ -103,21 +106,29 @@ impl Snapshots for Past {
 }
 
 impl Objects {
-    /// As [`Objects::open`]; none, which the log tells, where the pool has no room for the store, or its disks do not have it.
-    /// Volumes are served all the same.
+    /// As [`Objects::open`], tried some times where that may pass; none, which the log tells, where the pool has no room for
+    /// the store, or its disks do not have it. Volumes are served all the same.
     pub async fn open_if_possible(node: &Node, data: &DataDir, recent_bytes: u64) -> Result<Option<Arc<Self>>> {
-        let error = match Self::open(node, data, recent_bytes).await {
-            Ok(objects) => return Ok(Some(objects)),
-            Err(error) => error,
-        };
-        let kind = error.chain().find_map(|cause| cause.downcast_ref::<Error>()).map(Error::kind);
-        let remedy = match kind {
-            Some(Kind::Full) => "make room (delete something, or add a disk)",
-            Some(Kind::Device | Kind::Corrupt) => "bring back the disks that are away, or restore the store's volume",
-            _ => return Err(error),
-        };
-        tracing::error!("S3 is not served: {error:#}; {remedy}, then start the server again");
-        Ok(None)
+        let mut tries = OPEN_TRIES;
+        loop {
+            let error = match Self::open(node, data, recent_bytes).await {
+                Ok(objects) => return Ok(Some(objects)),
+                Err(error) => error,
+            };
+            tries -= 1;
+            let kind = error.chain().find_map(|cause| cause.downcast_ref::<Error>()).map(Error::kind);
+            match kind.and_then(remedy) {
+                None => return Err(error),
+                Some(_) if tries > 0 && matches!(kind, Some(Kind::Retry | Kind::Device)) => {
+                    tracing::warn!("the object store cannot be opened, trying again: {error:#}");
+                    tokio::time::sleep(OPEN_AGAIN).await;
+                }
+                Some(remedy) => {
+                    tracing::error!("S3 is not served: {error:#}; {remedy}, then start the server again");
+                    return Ok(None);
+                }
+            }
+        }
     }
 
     /// Opens the object store of `node`, on a volume that is made if there is none; it keeps so many bytes of content in
@@ -199,6 +210,16 @@ impl Objects {
     /// Writes a checkpoint and ends the store; what is asked of it from now on is refused.
     pub async fn close(&self) -> Result<()> {
         Ok(close(&*self.store.lock().await).await?)
+    }
+}
+
+/// What to do when the store cannot be opened for this reason; none where that keeps the server from starting.
+fn remedy(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Full => Some("make room (delete something, or add a disk)"),
+        Kind::Device | Kind::Corrupt => Some("bring back the disks that are away, or restore the store's volume"),
+        Kind::Retry => Some("look why its volume does not answer (`kura status`)"),
+        _ => None,
     }
 }
 
@@ -297,4 +318,18 @@ async fn attend(
 async fn is_blank(device: &dyn Block) -> kura_block::Result<bool> {
     let head = device.read(0, 2 * BLOCK_BYTES).await?;
     Ok(head.parts().iter().all(|part| part.iter().all(|byte| *byte == 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, remedy};
+
+    #[test]
+    fn volumes_are_served_without_objects() {
+        for kind in [Kind::Full, Kind::Device, Kind::Corrupt, Kind::Retry] {
+            assert!(remedy(kind).is_some(), "{kind:?}");
+        }
+        // Another volume has the name: that is told before anything is served.
+        assert!(remedy(Kind::Exists).is_none());
+    }
 }

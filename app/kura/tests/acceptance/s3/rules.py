@@ -91,6 +91,34 @@ s3.delete_bucket_lifecycle(Bucket="demo")
 move = {"ID": "x", "Status": "Enabled", "Filter": {"Prefix": ""}, "Transitions": [{"Days": 1, "StorageClass": "GLACIER"}]}
 refused("NotImplemented", s3.put_bucket_lifecycle_configuration, Bucket="demo", LifecycleConfiguration={"Rules": [move]})
 
+for nothing in [{"NoncurrentVersionExpiration": {"NewerNoncurrentVersions": 2}}, {"AbortIncompleteMultipartUpload": {}}, {"Expiration": {}}]:
+    rule = {"ID": "x", "Status": "Enabled", "Filter": {"Prefix": ""}, **nothing}
+    refused("MalformedXML", s3.put_bucket_lifecycle_configuration, Bucket="demo", LifecycleConfiguration={"Rules": [rule]})
+
+# A version of an object is not the object to a policy, in whatever way it is named.
+s3.create_bucket(Bucket="versions-of")
+s3.put_bucket_versioning(Bucket="versions-of", VersioningConfiguration={"Status": "Enabled"})
+old = s3.put_object(Bucket="versions-of", Key="a", Body=b"secret")["VersionId"]
+s3.put_object(Bucket="versions-of", Key="a", Body=b"public")
+s3.put_bucket_policy(Bucket="versions-of", Policy=json.dumps({"Statement": {**statement, "Resource": "arn:aws:s3:::versions-of/*"}}))
+assert urllib.request.urlopen(f"{URL}/versions-of/a").read() == b"public"
+for name in ["versionId", "version%49d", "%76ersionId"]:
+    try:
+        raise AssertionError(urllib.request.urlopen(f"{URL}/versions-of/a?{name}={old}").read())
+    except urllib.error.HTTPError as error:
+        assert error.code == 403, error
+for found in s3.list_object_versions(Bucket="versions-of")["Versions"]:
+    s3.delete_object(Bucket="versions-of", Key="a", VersionId=found["VersionId"])
+s3.delete_bucket(Bucket="versions-of")
+
+# A browser's form is refused by name, before anybody looks at its fields.
+form = b'--x\r\nContent-Disposition: form-data; name="key"\r\n\r\na\r\n--x--\r\n'
+try:
+    urllib.request.urlopen(urllib.request.Request(f"{URL}/demo", form, {"Content-Type": "multipart/form-data; boundary=x"}, method="POST"))
+    raise AssertionError("a form was taken")
+except urllib.error.HTTPError as error:
+    assert error.code == 501 and b"HTML form" in error.read(), error
+
 # The access list is the owner's.
 for acl in [s3.get_bucket_acl(Bucket="demo"), s3.get_object_acl(Bucket="demo", Key="private")]:
     assert [grant["Permission"] for grant in acl["Grants"]] == ["FULL_CONTROL"]
