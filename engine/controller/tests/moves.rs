@@ -249,6 +249,10 @@ impl Policy for Upwards {
         Decision { moves: facts.volumes.iter().map(up).collect(), pace: Pace::default() }
     }
 
+    fn rests(&self) -> bool {
+        false
+    }
+
     fn standing(&self, _: u64, _: u32) -> Standing {
         Standing::default()
     }
