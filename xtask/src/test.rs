@@ -1,7 +1,8 @@
 //! `cargo xtask test`: from a clean clone on a new Debian machine to every test run, fast ones first.
 
 use crate::{needs, shell, suites, tpcc};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// What to test.
@@ -37,6 +38,7 @@ pub fn run(args: &Args) -> Result<()> {
         group("the binary under real clients", || {
             shell::run(&mut shell::cargo(["test", "--package", "kura", "--test", "acceptance"]))
         })?;
+        group("real traces, replayed", || traces(std::env::var_os(TRACES).map(PathBuf::from)))?;
         group("a database on a volume, traced", || {
             let out = tempfile::tempdir()?;
             tpcc::run(&tpcc::Args::quick(out.path().to_path_buf()))
@@ -50,6 +52,23 @@ pub fn run(args: &Args) -> Result<()> {
 pub fn setup() -> Result<()> {
     needs::ensure()?;
     suites::ensure()
+}
+
+/// The folder with traces, where it is not where it is looked for.
+const TRACES: &str = "KURA_TRACES";
+
+/// Replays the traces of a folder, if there is one: the project has none of its own.
+fn traces(given: Option<PathBuf>) -> Result<()> {
+    let beside = shell::root().join("../shared/traces");
+    let Some(folder) = given.or_else(|| beside.is_dir().then_some(beside)) else {
+        println!(
+            "left out: there are no traces. {TRACES}=DIR names a folder of them, with a README.md that states what each is like"
+        );
+        return Ok(());
+    };
+    let folder = folder.canonicalize().with_context(|| format!("{TRACES}: {}", folder.display()))?;
+    let test = ["test", "--package", "kura", "--test", "acceptance", "--", "--ignored", "--nocapture", "lab_traces::"];
+    shell::run(shell::cargo(test).env(TRACES, folder))
 }
 
 fn group(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {

@@ -36,7 +36,15 @@ fn to_svg(report: &Path) -> Result<()> {
 }
 
 /// Experiments the docs show, and the figures of them.
-const EXPERIMENTS: &[&str] = &["device-model", "array-load", "snapshot-methods"];
+const EXPERIMENTS: &[&str] = &[
+    "array-load",
+    "device-model",
+    "replicate-balance",
+    "replicate-contention",
+    "snapshot-message",
+    "snapshot-methods",
+    "trace-anatomy",
+];
 const FIGURES: &[&str] = &["device-model/mg1", "array-load/distances", "snapshot-methods/save-ratio"];
 
 /// Runs the experiments, and makes of them `docs/figures/` and a picture of the report.
@@ -57,13 +65,13 @@ fn docs() -> Result<()> {
     picture(&report.join("index.html"), &shell::root().join("docs/lab-report.png"))
 }
 
-/// A picture of a page's beginning, as a browser shows it.
+/// A picture of a page's beginning, down to the first figure, as a browser shows it.
 fn picture(page: &Path, to: &Path) -> Result<()> {
     let mut chromium = shell::command("chromium", ["--headless", "--disable-gpu", "--disable-dev-shm-usage"]);
     if shell::is_root() {
         chromium.arg("--no-sandbox");
     }
-    chromium.args(["--hide-scrollbars", "--window-size=1100,1500", "--virtual-time-budget=60000"]);
+    chromium.args(["--hide-scrollbars", "--window-size=1100,2240", "--virtual-time-budget=60000"]);
     chromium.arg(format!("--screenshot={}", to.display()));
     shell::output(chromium.arg(format!("file://{}", page.display())))?;
     println!("{}", to.display());

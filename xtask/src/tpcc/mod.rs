@@ -1,9 +1,10 @@
 //! `cargo xtask tpcc-trace`: traces of what a real database asks of a volume.
 //!
 //! A Postgres with a small buffer cache does TPC-C's transactions on a volume of kura, which records what reaches it:
-//! once without checkpoints, once with. After Mogi and Kitsuregawa, who did it with Sybase on 14 warehouses and 56 MB.
+//! once without checkpoints, once with; both are then replayed in the lab, and drawn. After Mogi and Kitsuregawa, who did it with Sybase on 14 warehouses and 56 MB.
 
 mod janitor;
+mod lab;
 mod postgres;
 mod volume;
 
@@ -107,23 +108,34 @@ fn make(args: &Args) -> Result<()> {
     needs::ensure_database()?;
     let binary = if args.quick { debug_build()? } else { bench::kura::build()? };
 
+    let (traces, mut about) = record(&binary, &scale, &out)?;
+    let file = out.join("tpcc.txt");
+    let save = |about: &str| std::fs::write(&file, about).with_context(|| file.display().to_string());
+    save(&about)?;
+    about.push_str(&lab::replay(&binary, &traces, &out)?);
+    save(&about)?;
+    println!("{}\n\n{about}", file.display());
+    Ok(())
+}
+
+/// Records the two traces, without checkpoints first; and what is to be told of them. All that runs for it has ended.
+fn record(binary: &Path, scale: &Scale, out: &Path) -> Result<(Vec<PathBuf>, String)> {
     let mut janitor = Janitor::new()?;
     // Not below the checkout: the database's user may not be allowed to go there.
     let home = folder(&mut janitor, Path::new("/var/tmp"))?;
-    let volume = Volume::new(&binary, scale.volume_bytes(), &home, &mut janitor)?;
+    let volume = Volume::new(binary, scale.volume_bytes(), &home, &mut janitor)?;
     let postgres = Postgres::new(&volume.mount.join("data"), &home, &mut janitor)?;
-    let loaded = load(&postgres, &scale)?;
-    let mut about = heading(&scale, &postgres, &loaded);
+    let loaded = load(&postgres, scale)?;
+    let mut about = heading(scale, &postgres, &loaded);
+    let mut traces = Vec::new();
     for name in ["without-checkpoints", "with-checkpoints"] {
         let file = out.join(format!("tpcc-{name}.csv.gz"));
         let interval = (name == "with-checkpoints").then_some(scale.checkpoint);
-        about.push_str(&trace(&file, interval, &scale, &volume, &postgres)?.told(name, &scale));
+        about.push_str(&trace(&file, interval, scale, &volume, &postgres)?.told(name, scale));
         println!("{}", file.display());
+        traces.push(file);
     }
-    let file = out.join("tpcc.txt");
-    std::fs::write(&file, &about).with_context(|| file.display().to_string())?;
-    println!("{}\n\n{about}", file.display());
-    Ok(())
+    Ok((traces, about))
 }
 
 /// Makes and fills the tables, with all the memory and none of the care a database in use would take; tells what came
