@@ -54,7 +54,7 @@ pub fn export(export: &PoolExport, out: Out) -> Result<()> {
              then, where they are: kura pool import --export {} DISKS",
             exported.disks.len(),
             exported.disks.join("\n  "),
-            output.file_name().map(Path::new).unwrap_or(&output).display()
+            output.file_name().map_or(&*output, Path::new).display()
         )
     })
 }
