@@ -26,6 +26,7 @@ pub mod hot;
 mod label;
 mod layout;
 mod page;
+mod pages;
 pub mod parity;
 mod plan;
 pub mod policy;
@@ -37,6 +38,7 @@ pub use array::{Agreement, Array, Counters, Failure, Found, Member, Site, Verifi
 pub use fast::{Blocks, FastPage};
 pub use label::{Class, JournalPart, Label, LabelMember, has_label, read_label, wipe_label, write_label};
 pub use layout::{Layout, Piece, Place, Places, Shape, Shelf};
-pub use page::{Page, PageOwner};
+pub use page::{LOST_STEP, Page, PageOwner};
+pub use pages::{Refusal, Sought};
 pub use plan::Plan;
 pub use queue::Urgency;
