@@ -111,7 +111,7 @@ fn of_two_pages_the_newer_good_one_counts() {
             page.set(sequence as usize, Some(Checksum::of(b"x")));
             rig.array.write_page(&rig.site(), 0, OWNER, &page).await;
             rig.array.flush().await;
-            assert_eq!(rig.array.read_page(&rig.site(), 0, OWNER).await.newest, Some(page));
+            assert_eq!(rig.array.read_page(&rig.site(), 0, OWNER).await.newest, Some(page.clone()));
         }
         let earlier = PageOwner { born: 10, ..OWNER };
         assert_eq!(rig.array.read_page(&rig.site(), 0, earlier).await.newest, None);
