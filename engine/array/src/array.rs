@@ -1,15 +1,14 @@
 //! The disks in service: verified reads, writes to all copies, pages.
 
-use crate::hot::{HotPage, Pair};
+use crate::hot::Pair;
 use crate::label::Class;
 use crate::layout::{Place, Places, Shape};
 use crate::load::{Load, Work};
-use crate::page::{Page, PageOwner};
 use crate::plan::Plan;
 use crate::policy::choose_copy;
 use crate::queue::{Queue, Urgency};
 use futures::future::join_all;
-use kura_block::{BLOCK_BYTES, Block, Buf, Bufs, Checksum, DeviceId, Error, Result, Runtime};
+use kura_block::{BLOCK_BYTES, Block, Bufs, Checksum, DeviceId, Error, Result, Runtime};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -148,6 +147,8 @@ pub enum Found {
     All(Bufs),
     /// Some: `None` where a block does not agree, or the disk does not read.
     Some(Vec<Option<Bufs>>),
+    /// None: the disk works and refused.
+    Refused,
 }
 
 /// How the copies of some blocks agree with their checksums; blocks are counted from the first one asked for.
@@ -241,7 +242,12 @@ impl Array {
 
     /// True when the disk of a place works.
     pub fn works(&self, place: Place) -> bool {
-        self.member(place.device).is_some_and(|member| member.works())
+        self.is_in_service(place.device)
+    }
+
+    /// True when a disk is used.
+    pub fn is_in_service(&self, device: DeviceId) -> bool {
+        self.member(device).is_some_and(|member| member.works())
     }
 
     /// True when every block of a group can be read, or told from the others.
@@ -249,13 +255,14 @@ impl Array {
         site.is_held(|place| self.works(*place))
     }
 
-    fn working(&self, places: &[Place]) -> impl Iterator<Item = (Rc<Member>, Place)> {
+    pub(crate) fn working(&self, places: &[Place]) -> impl Iterator<Item = (Rc<Member>, Place)> {
         let found = places.iter().filter_map(|place| Some((self.member(place.device)?, *place)));
         found.filter(|(member, _)| member.works()).collect::<Vec<_>>().into_iter()
     }
 
     /// Reads blocks of an extent that lies in copies, from its block `first` on, one for each expected checksum. A copy
-    /// that is bad is passed over; `Corrupt` when a block has no good copy, `Device` when its disks do not work.
+    /// that is bad is passed over; `Corrupt` when a block has no good copy, `Device` when its disks do not work, or one that
+    /// works refuses to read what would have been the good copy.
     pub async fn read(
         &self,
         places: &[Place],
@@ -313,14 +320,21 @@ impl Array {
         let mut blocks: Vec<Option<Bufs>> =
             (0..expected.len()).map(|at| (!bad.contains(&at)).then(|| block_of(&data, at))).collect();
         let mut damaged = bad.clone();
+        // What was not read with its neighbours may be read by itself.
+        let unread = data.is_empty();
+        let mut refused = None;
+        let order: Vec<_> =
+            (0..copies.len()).filter(|number| *number != chosen).chain(unread.then_some(chosen)).collect();
         for at in bad {
-            for (number, (member, place)) in copies.iter().enumerate() {
-                if number == chosen || blocks[at].is_some() {
-                    continue;
+            for number in &order {
+                let (member, place) = &copies[*number];
+                if blocks[at].is_some() {
+                    break;
                 }
                 match self.read_copy(member, *place, first + at, 1, Urgency::Client).await {
                     Ok(block) if mismatches(&block, &expected[at..=at]).is_empty() => blocks[at] = Some(block),
                     Ok(_) => member.count_checksum_errors(1),
+                    Err(error) if member.works() => refused = Some(error),
                     Err(_) => {}
                 }
             }
@@ -328,8 +342,9 @@ impl Array {
         let mut whole = Bufs::new();
         for (at, block) in blocks.into_iter().enumerate() {
             let places: Vec<_> = copies.iter().map(|(_, place)| *place).collect();
-            whole.append(block.ok_or_else(|| {
-                Error::corrupt(format!("no copy of block {} of {} is good", first + at, Self::name(&places)))
+            whole.append(block.ok_or_else(|| match &refused {
+                Some(error) => refused_at(error, first + at, &Self::name(&places)),
+                None => Error::corrupt(format!("no copy of block {} of {} is good", first + at, Self::name(&places))),
             })?);
         }
         damaged.sort_unstable();
@@ -348,7 +363,7 @@ impl Array {
             return Found::Some(vec![None; expected.len()]);
         };
         let Ok(data) = self.read_copy(&member, place, first, expected.len(), Urgency::Client).await else {
-            return Found::Some(vec![None; expected.len()]);
+            return if member.works() { Found::Refused } else { Found::Some(vec![None; expected.len()]) };
         };
         let bad = mismatches(&data, expected);
         if bad.is_empty() {
@@ -376,6 +391,13 @@ impl Array {
         found
     }
 
+    /// Reads bytes of a disk at an offset.
+    pub(crate) async fn read_disk(&self, disk: DeviceId, offset: u64, bytes: usize) -> Result<Bufs> {
+        let member = self.member(disk).ok_or_else(|| Error::device("no such disk"))?;
+        let device = member.device().ok_or_else(out_of_service)?;
+        member.io(self.asked(Urgency::Client, offset), device.read(offset, bytes)).await
+    }
+
     async fn read_copy(
         &self,
         member: &Member,
@@ -395,39 +417,13 @@ impl Array {
         self.write_copies(places, data.clone(), urgency, |plan, place| plan.extent_at(place.extent) + offset).await
     }
 
-    /// Writes the page of the extent `member` of a group wherever it is kept; returns the disks that refused.
-    pub async fn write_page(&self, site: &Site, member: usize, owner: PageOwner, page: &Page) -> Vec<Failure> {
-        let keepers: Vec<usize> = (0..site.places.len()).collect();
-        self.write_page_at(site, &keepers, member, owner, page).await
-    }
-
-    /// As [`Array::write_page`], and only at those of the group's places that `keepers` lists.
-    pub async fn write_page_at(
-        &self,
-        site: &Site,
-        keepers: &[usize],
-        member: usize,
-        owner: PageOwner,
-        page: &Page,
-    ) -> Vec<Failure> {
-        let bytes = page.encode(owner);
-        let kept = site.shape.page_places(member).into_iter().filter(|(at, _)| keepers.contains(at));
-        let writes = kept.map(|(at, shelf)| {
-            let (place, bytes) = (site.places[at], bytes.clone());
-            self.write_disk(place.device, bytes.into(), Urgency::Buffer, move |plan| {
-                plan.page_at(place.extent, shelf, page.sequence)
-            })
-        });
-        join_all(writes).await.into_iter().flatten().collect()
-    }
-
     /// Writes blocks of one place, from block `first` of its extent on; where the disk works and refuses, says so.
     pub async fn write_place(&self, place: Place, first: usize, data: Bufs, urgency: Urgency) -> Option<Failure> {
         let inside = (first * BLOCK_BYTES) as u64;
         self.write_disk(place.device, data, urgency, |plan| plan.extent_at(place.extent) + inside).await
     }
 
-    async fn write_disk(
+    pub(crate) async fn write_disk(
         &self,
         disk: DeviceId,
         data: Bufs,
@@ -452,67 +448,6 @@ impl Array {
         let copies =
             places.iter().map(|place| self.write_disk(place.device, data.clone(), urgency, |plan| at(plan, *place)));
         join_all(copies).await.into_iter().flatten().collect()
-    }
-
-    /// The newest page of the extent `member` of a group that any disk has; `Corrupt` when none has one.
-    pub async fn read_page(&self, site: &Site, member: usize, owner: PageOwner) -> Result<Page> {
-        let mut newest: Option<Page> = None;
-        let mut reachable = false;
-        for (at, shelf) in site.shape.page_places(member) {
-            let place = site.places[at];
-            let Some(member) = self.member(place.device) else { continue };
-            for slot in 0..2 {
-                let Some(device) = member.device() else { continue };
-                let bytes = member.plan.page_bytes() as usize;
-                let at = member.plan.page_at(place.extent, shelf, slot);
-                let Ok(read) = member.io(self.asked(Urgency::Client, at), device.read(at, bytes)).await else {
-                    continue;
-                };
-                reachable = true;
-                let page = Page::decode(&read.contiguous(), owner, self.extent_blocks());
-                if page
-                    .as_ref()
-                    .is_some_and(|page| newest.as_ref().is_none_or(|newest| newest.sequence < page.sequence))
-                {
-                    newest = page;
-                }
-            }
-        }
-        newest.ok_or_else(|| {
-            let name = Self::name(&site.places);
-            if reachable {
-                Error::corrupt(format!("no checksum page of {name} is good"))
-            } else {
-                Error::device(format!("no working disk holds {name}"))
-            }
-        })
-    }
-
-    /// Writes a hot extent's page beside both copies; returns the disks that refused.
-    pub async fn write_hot_page(&self, places: &[Place], page: &HotPage) -> Vec<Failure> {
-        let at = |plan: &Plan, place: Place| plan.side_page_at(place.extent, page.sequence);
-        self.write_copies(places, page.encode().into(), Urgency::Buffer, at).await
-    }
-
-    /// The newest page of the hot extent born then that any copy has.
-    pub async fn read_hot_page(&self, places: &[Place], born: u64) -> Option<HotPage> {
-        let slots = self.extent_blocks();
-        let pages = self.read_side_pages(places, HotPage::bytes(slots)).await;
-        pages.iter().filter_map(|page| HotPage::decode(page, born, slots)).max_by_key(|page| page.sequence)
-    }
-
-    /// What the places where a hot extent's or a fast copy's page is kept hold; both of them, of every copy.
-    pub(crate) async fn read_side_pages(&self, places: &[Place], bytes: usize) -> Vec<Buf> {
-        let mut pages = Vec::new();
-        for (member, place) in self.working(places) {
-            for turn in 0..2 {
-                let Some(device) = member.device() else { continue };
-                let at = member.plan.side_page_at(place.extent, turn);
-                let read = member.io(self.asked(Urgency::Client, at), device.read(at, bytes)).await;
-                pages.extend(read.ok().map(|read| read.contiguous()));
-            }
-        }
-        pages
     }
 
     /// Requests that a disk has to do.
@@ -562,11 +497,18 @@ impl Array {
         }
     }
 
-    fn name(places: &[Place]) -> String {
+    /// Places, as messages name them.
+    pub fn name(places: &[Place]) -> String {
         let names: Vec<_> =
             places.iter().map(|place| format!("extent {} of disk {}", place.extent.0, place.device.0)).collect();
         names.join(" and ")
     }
+}
+
+fn refused_at(error: &Error, block: usize, places: &str) -> Error {
+    Error::device(format!(
+        "a disk refused to read block {block} of {places}, of which no other copy is good: {error}: try again"
+    ))
 }
 
 fn block_of(data: &Bufs, at: usize) -> Bufs {

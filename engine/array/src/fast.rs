@@ -89,7 +89,7 @@ impl FastPage {
         Buf::copy_of(out.as_slice())
     }
 
-    fn decode(bytes: &[u8], owner: PageOwner, blocks: usize) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8], owner: PageOwner, blocks: usize) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         if reader.u32().ok()? != MAGIC || !is_sealed(bytes, CRC_AT) {
             return None;
@@ -110,13 +110,6 @@ impl Array {
     pub async fn write_fast_page(&self, places: &[Place], page: &FastPage) -> Vec<Failure> {
         let at = |plan: &crate::Plan, place: Place| plan.side_page_at(place.extent, page.sequence);
         self.write_copies(places, page.encode(self.extent_blocks()).into(), Urgency::Buffer, at).await
-    }
-
-    /// The newest page of a fast copy that any of its places has.
-    pub async fn read_fast_page(&self, places: &[Place], owner: PageOwner) -> Option<FastPage> {
-        let blocks = self.extent_blocks();
-        let pages = self.read_side_pages(places, FastPage::bytes(blocks)).await;
-        pages.iter().filter_map(|page| FastPage::decode(page, owner, blocks)).max_by_key(|page| page.sequence)
     }
 }
 

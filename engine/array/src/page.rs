@@ -11,6 +11,10 @@ use kura_block::{BLOCK_BYTES, Buf, Checksum, Reader, Writer, is_sealed};
 const MAGIC: u32 = 0x4350_754b; // "KuPC"
 const CRC_AT: usize = 4;
 const HEADER_BYTES: usize = 40;
+/// A checksum where nobody knows it.
+const LOST: u32 = 0x7473_6f6c; // "lost"
+/// No page is written so often: a lost one is older than the one that takes its place.
+pub const LOST_STEP: u64 = 1 << 32;
 
 /// Bytes a page of this many blocks takes, before it is padded to whole blocks.
 pub(crate) fn encoded_bytes(blocks: usize) -> usize {
@@ -46,6 +50,17 @@ impl Page {
             checksums: vec![0; blocks].into(),
             written: 0,
             in_parity: vec![0; blocks.div_ceil(8)].into(),
+        }
+    }
+
+    /// A page in the place of one that is lost: nobody knows what was written, and so that nothing is taken for zeroes all of
+    /// it was, with what no block agrees with. A version up to `sequence` may still come to light: this one is newer.
+    pub fn lost(blocks: usize, sequence: u64) -> Self {
+        Self {
+            sequence: sequence + LOST_STEP,
+            checksums: vec![LOST; blocks].into(),
+            written: blocks as u32,
+            in_parity: vec![0xff; blocks.div_ceil(8)].into(),
         }
     }
 

@@ -232,6 +232,9 @@ impl Inner {
             dirty.values().filter(|entry| entry.data.is_some() && entry.lsn < tail).count() as u64
         };
         let left = self.tables.borrow().volumes.values().map(older).sum();
+        // What kept the last one from its end may be over. Were it taken for what keeps this one, nothing would be tried: with the
+        // journal full, only what a checkpoint waits for may go to its place.
+        self.stalled.take();
         self.drain.set((tail, left));
         self.destager.notify_one();
         loop {

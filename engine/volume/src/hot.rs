@@ -293,13 +293,14 @@ impl Inner {
     }
 
     /// Replays that an extent was taken into the hot area.
-    pub async fn replay_hot_extent(&self, places: Places, lsn: Lsn, known: bool) {
+    pub async fn replay_hot_extent(&self, places: Places, lsn: Lsn, known: bool) -> Result<()> {
         if known {
-            return;
+            return Ok(());
         }
         // Its page may have been written since: the next one must have a higher sequence number.
-        let sequence = self.array.read_hot_page(&places, lsn.0).await.map_or(0, |page| page.sequence);
+        let sequence = self.find_hot_page(&places, lsn.0).await?.map_or(0, |page| page.sequence);
         self.hot.borrow_mut().add(lsn.0, places, sequence, None);
+        Ok(())
     }
 
     /// Replays that an extent was given up by the hot area.
@@ -348,17 +349,19 @@ impl Inner {
 
     /// Reads the pages of the hot extents that the tables name. They may be newer than the log's tail: what they say that the
     /// log says again, later, is so for now.
-    pub async fn load_hot(&self, extents: Vec<(u64, Places)>) {
+    pub async fn load_hot(&self, extents: Vec<(u64, Places)>) -> Result<()> {
         let read = extents.into_iter().map(|(born, places)| async move {
-            let page = self.array.read_hot_page(&places, born).await;
+            let page = self.find_hot_page(&places, born).await;
             (born, places, page)
         });
         let mut read = stream::iter(read).buffered(PAGES_AT_ONCE);
         while let Some((born, places, page)) = read.next().await {
+            let page = page?;
             let (sequence, owners) = page.map_or((0, None), |page| (page.sequence, Some(page.slots)));
             self.hot.borrow_mut().add(born, places, sequence, owners);
         }
         self.each_owned(|owner, id| self.note_slot(owner, id));
+        Ok(())
     }
 
     fn each_owned(&self, mut look: impl FnMut(Owner, MirrorId)) {

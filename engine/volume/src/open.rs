@@ -2,6 +2,7 @@
 
 use crate::extent::{Dirty, Extent};
 use crate::record::{Record, Spec};
+use crate::refused::Refused;
 use crate::resync::{Resync, Told};
 use crate::settings::Settings;
 use crate::share::Share;
@@ -91,7 +92,7 @@ impl Store {
         let (limits, degraded) = (parts.limits, parts.degraded);
         let inner = Rc::new_cyclic(|me| Inner::recovering(parts, tables, me.clone()));
         inner.owners.replace(owners);
-        inner.load_hot(hot).await;
+        inner.load_hot(hot).await?;
         inner.load_copies(copies).await?;
         let mut replayed = Replayed::default();
         let mut resync = Resync::after(scan.settled());
@@ -187,6 +188,7 @@ impl Inner {
             destager: Notify::new(),
             checkpointer: Notify::new(),
             rebuilder: Notify::new(),
+            refused: Refused::default(),
             rebuild_stalled: RefCell::new(None),
             cramped: Cell::new(false),
             room: Notify::new(),
@@ -234,7 +236,7 @@ impl Inner {
             | Record::DiskFailed { .. }
             | Record::DiskLeaving { .. }
             | Record::HotExtentGone { .. } => {}
-            Record::HotExtent { places } => self.replay_hot_extent(places, record.lsn, known).await,
+            Record::HotExtent { places } => self.replay_hot_extent(places, record.lsn, known).await?,
             Record::Settled => resync.settle(record.lsn),
             tier @ (Record::Promote { .. } | Record::Demote { .. } | Record::TierRules { .. }) => {
                 self.replay_tier(tier, record.lsn, known).await?;
@@ -346,11 +348,14 @@ impl Inner {
             _ => places,
         };
         for extent in state.put_group(index, lsn.0, places, Extent::stored)? {
-            match self.array.read_page(&extent.group.site(), extent.member(), extent.owner).await {
-                Ok(page) => {
+            match self.find_page(&extent).await {
+                Ok((page, _)) => {
                     extent.install(page, extent.turn());
                 }
-                Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Device) => {}
+                // There is none yet.
+                Err(error) if error.kind() == Kind::Corrupt => {}
+                // Nor one that is in anybody's way.
+                Err(_) if !self.array.holds(&extent.group.site()) => {}
                 Err(error) => return Err(error),
             }
             extent.reset(self.array.extent_blocks());

@@ -7,7 +7,7 @@ use crate::stripe::Slot;
 use crate::tables::VolumeState;
 use crate::tier::Source;
 use futures::future::join_all;
-use kura_array::{Found, Piece, Verified};
+use kura_array::{Found, Piece, Urgency, Verified};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Kind, Result, Run, RunKind};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -104,7 +104,8 @@ impl Inner {
             }
             Err(error)
                 if self.is_elsewhere(volume, extent, first, source)
-                    || error.kind() == Kind::Corrupt && self.overtaken(volume, extent, first, checksums) =>
+                    || matches!(error.kind(), Kind::Corrupt | Kind::Device)
+                        && self.overtaken(volume, extent, first, checksums) =>
             {
                 Ok(None)
             }
@@ -148,14 +149,27 @@ impl Inner {
     ) -> Result<Verified> {
         let at = self.stripe_of(extent, piece.stripe);
         let place = at.place(Slot::Column(piece.column));
+        let mut refused = None;
         let mut blocks = match self.array.read_verified(place, at.at(piece.rows.start), expected).await {
             Found::All(data) => return Ok(Verified { data, damaged: Vec::new() }),
             Found::Some(blocks) => blocks,
+            Found::Refused => {
+                // What was not read with its neighbours may be read by itself.
+                let read = self.read_each(place, at.at(piece.rows.start), expected.len(), Urgency::Client).await;
+                let good = read.into_iter().zip(expected).map(|(read, expected)| {
+                    let good = read.good(*expected);
+                    good.unwrap_or_else(|error| {
+                        refused = Some(error);
+                        None
+                    })
+                });
+                good.map(|block| block.map(Bufs::from)).collect()
+            }
         };
         let missing: Vec<_> = (0..blocks.len()).filter(|block| blocks[*block].is_none()).collect();
         let wanted: Vec<_> = missing.iter().map(|block| (piece.rows.start + block, expected[*block])).collect();
         let extents = volume.group_of(extent.owner.index);
-        let told = self.reconstruct(volume, &extents, piece.stripe, piece.column, &wanted).await;
+        let told = self.reconstruct(volume, &extents, piece.stripe, piece.column, &wanted).await?;
         for (block, told) in missing.iter().zip(told) {
             blocks[*block] = told.map(Bufs::from);
         }
@@ -163,13 +177,13 @@ impl Inner {
         for (number, block) in blocks.into_iter().enumerate() {
             whole.data.append(block.ok_or_else(|| {
                 let row = piece.rows.start + number;
-                Error::corrupt(format!(
+                refused.clone().unwrap_or_else(|| Error::corrupt(format!(
                     "row {row} of stripe {} is lost: block {} of extent {} of disk {} and another one of the row are bad or away",
                     piece.stripe,
                     at.at(row),
                     place.extent.0,
                     place.device.0
-                ))
+                )))
             })?);
         }
         if !self.array.works(place) {

@@ -10,23 +10,26 @@
 //! Only what is written is copied; with parity, what counts in it, told from the others where its place is lost. What
 //! must hold: when the record is in the log, the new place has every block of the page but those still in the write
 //! buffer, which go to the places of that moment. No checkpoint runs meanwhile: the extents' pages leave for one set of
-//! places only.
+//! places only. Nothing is left out because a disk refused to read it: the move is put aside, and tried again.
 
 use crate::extent::{Extent, Group};
 use crate::policy::rebuild_rest;
 use crate::record::Record;
+use crate::refused::Moved;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use crate::write::PIECE_BLOCKS;
 use futures::future::{join_all, select};
-use kura_array::{Place, Site, Urgency};
-use kura_block::{BLOCK_BYTES, Checksum, DeviceId, Kind, Result};
-use std::collections::{BTreeMap, BTreeSet};
+use kura_array::{Array, Place, Site, Urgency};
+use kura_block::{BLOCK_BYTES, Bufs, Checksum, DeviceId, Error, Kind, Result};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 /// How long to wait before trying again what the disks or a full pool refused.
 const RETRY: Duration = Duration::from_secs(5);
+/// How long to wait at least before what was put aside is tried again.
+const BUSY: Duration = Duration::from_millis(10);
 /// Extents looked at before others have their turn.
 const GLANCE: usize = 1 << 16;
 
@@ -67,18 +70,18 @@ impl Inner {
     /// The task that moves copies off unwanted disks, until the store stops or its journal fails.
     pub async fn rebuild_for_ever(self: Rc<Self>) {
         let mut cursor = Cursor::default();
-        let mut passed = BTreeSet::new();
         // What the log has replayed may have moved too.
         let mut moved = true;
         while !self.stopping.get() && self.journal().alive().is_ok() {
             let news = std::pin::pin!(self.rebuilder.notified());
             // What is hot comes first.
+            self.forget_aside();
             let mut hot = self.unwanted_hot();
-            hot.retain(|born| !passed.contains(born));
+            hot.retain(|born| !self.refused.rests(Moved::Hot(*born), self.runtime.now()));
             if !hot.is_empty() {
                 match self.evacuate(&hot).await {
-                    // What is left there cannot be read: it stays, and is told.
-                    Ok(stuck) => passed.extend(stuck),
+                    // What is left there cannot be read: it stays, is told, and tried again.
+                    Ok(stuck) => self.hot_is_stuck(&stuck),
                     Err(error) => {
                         self.rebuild_stalled.replace(Some(error));
                         select(self.runtime.sleep(RETRY), news).await;
@@ -118,9 +121,30 @@ impl Inner {
                 }
                 Found::Nothing => {
                     self.rebuild_stalled.replace(None);
-                    news.await;
+                    match self.refused.next_try() {
+                        Some(then) => {
+                            let wait = then.saturating_sub(self.runtime.now()).max(BUSY);
+                            select(self.runtime.sleep(wait), news).await;
+                        }
+                        None => news.await,
+                    }
                 }
             }
+        }
+    }
+
+    /// Forgets what was put aside and need not be moved any more.
+    fn forget_aside(&self) {
+        let tables = self.tables.borrow();
+        self.review_aside(|disk| tables.failed.contains(&disk) || tables.leaving.contains(&disk));
+    }
+
+    /// Puts extents of the hot area aside of which nothing is left but blocks that cannot be read.
+    fn hot_is_stuck(&self, stuck: &[u64]) {
+        for born in stuck {
+            let places = self.hot_places(*born).unwrap_or_default();
+            let error = Error::device(format!("blocks of the hot area cannot be read from {}", Array::name(&places)));
+            self.refused.put_aside(Moved::Hot(*born), error, self.runtime.now());
         }
     }
 
@@ -189,7 +213,7 @@ impl Inner {
     fn next_errand(&self, cursor: &mut Cursor) -> Found {
         let tables = self.tables.borrow();
         let unwanted = |place: &Place| tables.failed.contains(&place.device) || tables.leaving.contains(&place.device);
-        let mut looked = 0;
+        let (mut looked, now) = (0, self.runtime.now());
         if tables.failed.is_empty() && tables.leaving.is_empty() {
             return Found::Nothing;
         }
@@ -203,6 +227,7 @@ impl Inner {
                 let site = extent.group.site();
                 if let Some(at) = site.places.iter().position(unwanted)
                     && self.array.holds(&site)
+                    && !self.refused.rests(Moved::Group(*id, index as u32), now)
                 {
                     let (volume, group) = (Rc::clone(volume), Rc::clone(&extent.group));
                     let extents = volume.group_of(index);
@@ -254,9 +279,9 @@ impl Inner {
         let moved = join_all(moves).await;
         drop(no_checkpoint);
         let (mut bytes, mut failed) = (0, None);
-        for (moved, to) in moved.into_iter().zip(places) {
-            match moved {
-                Ok(Some(copied)) => bytes += copied,
+        for ((moved, to), errand) in moved.into_iter().zip(places).zip(errands) {
+            match self.note_move(Moved::Group(errand.volume.id, errand.index), moved) {
+                Ok(Some(Some(copied))) => bytes += copied,
                 nothing => {
                     self.put_back(&[to]).await?;
                     failed = failed.or(nothing.err());
@@ -327,7 +352,7 @@ impl Inner {
 
     /// Copies what is at rest in an extent that lies in copies; bytes copied.
     async fn move_extent(&self, volume: &VolumeState, index: u32, extent: &Rc<Extent>, to: Place) -> Result<u64> {
-        let (mut bytes, mut lost) = (0, 0);
+        let (mut bytes, mut lost, mut refused) = (0, 0, Ok(()));
         let mut at = 0;
         while at < self.array.extent_blocks() {
             while !extent.is_loaded() {
@@ -338,15 +363,19 @@ impl Inner {
                 at += 1;
                 continue;
             }
-            lost += self.copy_run(volume, extent, at, &run, to).await?;
+            // To the end in any case: each block that is refused is asked for, not one a try.
+            match self.copy_run(volume, extent, at, &run, to).await {
+                Ok(more) => lost += more,
+                Err(error) if error.kind() == Kind::Device => refused = Err(error),
+                Err(error) => return Err(error),
+            }
             bytes += (run.len() * BLOCK_BYTES) as u64;
             at += run.len();
         }
         if lost > 0 {
-            // Not that the disk is only away for a moment: then its page cannot be read either.
-            self.array.read_page(&extent.group.site(), extent.member(), extent.owner).await?;
+            tracing::error!(volume = volume.id, extent = index, blocks = lost, "blocks are lost in a rebuild");
         }
-        Ok(bytes)
+        refused.map(|()| bytes)
     }
 
     /// Begins to move a group, or a part of it, unless somebody does: its blocks stay in the write buffer.
@@ -400,22 +429,35 @@ impl Inner {
             Ok(verified) => {
                 self.heed(self.array.write(&[to], first, &verified.data, Urgency::Idle).await).await.map(|()| 0)
             }
-            Err(error) if error.kind() == Kind::Corrupt && checksums.len() == 1 => {
+            Err(error)
+                if !matches!(error.kind(), Kind::Corrupt | Kind::Device)
+                    || !places.iter().any(|place| self.array.works(*place)) =>
+            {
+                Err(error)
+            }
+            Err(error) if checksums.len() == 1 => {
                 let block = u64::from(extent.owner.index) * self.array.extent_blocks() as u64 + first as u64;
-                if let Some(above) = self.read_above(volume, block, checksums[0]).await {
-                    return self.heed(self.array.write(&[to], first, &above, Urgency::Idle).await).await.map(|()| 0);
+                let above = self.read_above(volume, block, checksums[0]).await;
+                let good = match above {
+                    Some(above) => Some(above),
+                    None => self.last_copy(&places, first, checksums[0]).await?.map(Bufs::from),
+                };
+                if let Some(good) = good {
+                    return self.heed(self.array.write(&[to], first, &good, Urgency::Idle).await).await.map(|()| 0);
                 }
                 tracing::error!(block = first, volume = extent.owner.volume, %error, "a block is lost");
                 Ok(1)
             }
-            Err(error) if error.kind() == Kind::Corrupt => {
-                let mut lost = 0;
+            Err(_) => {
+                let (mut lost, mut refused) = (0, Ok(()));
                 for (at, checksum) in checksums.iter().enumerate() {
-                    lost += Box::pin(self.copy_run(volume, extent, first + at, &[*checksum], to)).await?;
+                    match Box::pin(self.copy_run(volume, extent, first + at, &[*checksum], to)).await {
+                        Ok(more) => lost += more,
+                        Err(error) => refused = Err(error),
+                    }
                 }
-                Ok(lost)
+                refused.map(|()| lost)
             }
-            Err(error) => Err(error),
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use crate::check::Report;
 use crate::extent::Extent;
+use crate::refused::Read;
 use crate::store::Inner;
 use crate::stripe::{Slot, Stripe, StripeRow, gather, others, stripe_id};
 use crate::tables::VolumeState;
 use futures::{StreamExt, stream};
 use kura_array::parity::{Reads, Row, bits, xor};
 use kura_array::{Place, Urgency};
-use kura_block::{BLOCK_BYTES, Buf, Checksum, Error, Result};
+use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
 use std::rc::Rc;
 
 /// Stripes looked at at once.
@@ -100,6 +101,8 @@ impl Inner {
             let mine = here(row).filter(|_| works).or_else(|| row.told(slot).filter(|told| row.agrees(slot, told)));
             let above = if mine.is_none() { self.row_above(volume, stripe, slot, row).await } else { None };
             if mine.is_none() {
+                // Nor may parity be made to agree without what a disk will read a moment later.
+                row.unless_refused()?;
                 disagree.push(row.row);
                 lost += u64::from(above.is_none());
             }
@@ -132,12 +135,24 @@ impl Inner {
         Some(above.contiguous())
     }
 
-    /// Makes the parity of a row of which something is lost agree with what its places hold.
+    /// Makes the parity of a row of which something is lost agree with what its places hold. One that is not read however often
+    /// it is asked for is written again, as parity takes it for: else the next one of its row to be lost could not be told.
     async fn agree(&self, at: &Stripe, row: &StripeRow) -> Result<()> {
-        let mut found = Vec::new();
+        let (mut found, mut unread) = (Vec::new(), Vec::new());
         for column in bits(row.facts.counted) {
-            let read = self.array.read_place(at.place(Slot::Column(column)), at.at(row.row), 1, Urgency::Idle).await;
-            found.extend(read.ok().map(|block| block.contiguous()));
+            let place = at.place(Slot::Column(column));
+            for read in self.read_each(place, at.at(row.row), 1, Urgency::Idle).await {
+                match read {
+                    Read::Found(block) => found.push(block),
+                    Read::Refused(error) => return Err(error),
+                    Read::Lost => unread.push(place),
+                }
+            }
+        }
+        for place in unread {
+            let zeroes = Bufs::zeroes(BLOCK_BYTES);
+            let refused = self.array.write_place(place, at.at(row.row), zeroes, Urgency::Idle).await;
+            self.heed(refused.into_iter().collect()).await?;
         }
         let parity = xor(found.iter().map(|block| &**block));
         let refused =

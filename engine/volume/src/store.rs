@@ -6,6 +6,7 @@ use crate::owner::Owners;
 use crate::policy;
 use crate::rebuild::Held;
 use crate::record::Record;
+use crate::refused::Refused;
 pub(crate) use crate::reserve::Freed;
 use crate::settings::Settings;
 use crate::share::Share;
@@ -119,6 +120,8 @@ pub(crate) struct Inner {
     pub checkpointer: Notify,
     /// The rebuilder has something to look at.
     pub rebuilder: Notify,
+    /// What disks refused to read.
+    pub refused: Refused,
     /// Why the last move of a rebuild did not succeed, while that is so.
     pub rebuild_stalled: RefCell<Option<Error>>,
     /// A writer waits for the journal to become shorter.
@@ -207,7 +210,8 @@ impl Store {
 
     /// Why a rebuild does not go on, while that is so.
     pub fn rebuild_stalled(&self) -> Option<Error> {
-        self.inner.rebuild_stalled.borrow().clone()
+        let stalled = self.inner.rebuild_stalled.borrow().clone();
+        stalled.or_else(|| self.inner.refused.why_aside())
     }
 
     /// Takes another disk into service; what waits for room goes on.
@@ -454,38 +458,6 @@ impl Inner {
         if policy::checkpoint_due(used, usage.ring_bytes, pages, self.settings.pages) {
             self.checkpointer.notify_one();
         }
-    }
-
-    /// Notes that an extent's page differs from the one on the disks.
-    pub fn page_changed(&self, extent: &Rc<Extent>, was_clean: bool) {
-        if was_clean {
-            self.dirty_pages.borrow_mut().push(Rc::clone(extent));
-        }
-    }
-
-    /// Brings an extent's page into memory.
-    pub async fn load(&self, extent: &Rc<Extent>) -> Result<()> {
-        let turn = extent.turn();
-        let page = self.array.read_page(&extent.group.site(), extent.member(), extent.owner).await?;
-        if extent.install(page, turn) {
-            self.note_loaded(extent);
-        }
-        Ok(())
-    }
-
-    /// Notes that an extent's page is in memory, and lets others go when they are too many. One turn of the clock at
-    /// most: a page that was looked at since the last turn stays, so that whoever needs several has them all in the end.
-    pub fn note_loaded(&self, extent: &Rc<Extent>) {
-        let loaded = &mut *self.loaded.borrow_mut();
-        let mut steps = loaded.len();
-        while loaded.len() >= self.settings.pages && steps > 0 {
-            steps -= 1;
-            let Some(oldest) = loaded.pop_front() else { break };
-            if oldest.upgrade().is_some_and(|oldest| !oldest.evict()) {
-                loaded.push_back(oldest);
-            }
-        }
-        loaded.push_back(Rc::downgrade(extent));
     }
 
     /// Takes a disk out of service, durably before anything is acknowledged without it.

@@ -15,6 +15,7 @@
 use crate::destage::{Flight, STALLED};
 use crate::extent::{Extent, Pins};
 use crate::record::{ParityRow, Record, Rest};
+use crate::refused::Read;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use futures::future::join_all;
@@ -69,6 +70,8 @@ pub(crate) struct StripeRow {
     pub old: SmallVec<[Option<Buf>; 8]>,
     pub parity: Option<Buf>,
     pub new: SmallVec<[Option<Buf>; 8]>,
+    /// A read of one of its places that the disk refused, and may grant later.
+    pub refused: Option<Error>,
 }
 
 /// A stripe of a group, where it lies.
@@ -170,11 +173,11 @@ impl Inner {
             facts.lost |= u32::from(!self.array.works(at.place(Slot::Column(column)))) << column;
         }
         let none = SmallVec::from_elem(None, columns);
-        StripeRow { row, facts, expected, old: none.clone(), parity: None, new: none }
+        StripeRow { row, facts, expected, old: none.clone(), parity: None, new: none, refused: None }
     }
 
     /// Reads what `wants` asks for of each row, unless it has been read. A column that cannot be read, or does not agree
-    /// with its checksum, is lost from then on; so is the parity.
+    /// with its checksum, is lost from then on; so is the parity. Whether only for now, [`StripeRow::refused`] says.
     pub async fn read_rows(
         &self,
         at: &Stripe,
@@ -198,12 +201,11 @@ impl Inner {
         });
         let reads = runs.map(|(slot, run)| {
             let first = at.at(rows[run[0]].row);
-            async move { (slot, run, self.array.read_place(at.place(slot), first, run.len(), urgency).await.ok()) }
+            async move { (slot, run, self.read_each(at.place(slot), first, run.len(), urgency).await) }
         });
-        for (slot, run, data) in join_all(reads).await {
-            for (number, row) in run.iter().enumerate() {
-                let block = data.as_ref().map(|data| data.slice(number * BLOCK_BYTES..(number + 1) * BLOCK_BYTES));
-                rows[*row].take(slot, block.map(|block| block.contiguous()));
+        for (slot, run, blocks) in join_all(reads).await {
+            for (row, block) in run.iter().zip(blocks) {
+                rows[*row].take(slot, block);
             }
         }
     }
@@ -221,7 +223,7 @@ impl Inner {
         let parity_works = self.array.works(at.place(Slot::Parity));
         if parity_works {
             self.read_until_known(&at, &mut rows, urgency, Row::reads).await;
-            self.take_raw(&at, &mut rows, urgency).await;
+            self.take_raw(&at, &mut rows, urgency).await?;
         }
         let solved: Vec<_> = rows.iter().map(|row| row.solve().filter(|_| parity_works)).collect();
         self.refuse_homeless(&at, &rows, &solved)?;
@@ -258,20 +260,23 @@ impl Inner {
     }
 
     /// For rows of which too much is lost for the others to tell it: what lies there counts as it is, though it is not
-    /// what it must be. It stays lost, and parity agrees with what lies there.
-    async fn take_raw(&self, at: &Stripe, rows: &mut [StripeRow], urgency: Urgency) {
+    /// what it must be. It stays lost, and parity agrees with what lies there. An error while a disk only refuses to read: a
+    /// write without parity would lose what the others of the row tell as long as it does.
+    async fn take_raw(&self, at: &Stripe, rows: &mut [StripeRow], urgency: Urgency) -> Result<()> {
         let hopeless = rows.iter_mut().filter(|row| row.facts.reads().is_none());
         let mut found: Vec<_> = hopeless.collect();
         if found.is_empty() {
-            return;
+            return Ok(());
         }
         for row in &mut found {
+            row.unless_refused()?;
             row.expected.iter_mut().for_each(|expected| *expected = None);
             let works = |column: &usize| self.array.works(at.place(Slot::Column(*column)));
             let broken = bits(row.facts.lost).filter(works).fold(0, |lost, column| lost | 1 << column);
             row.facts.lost &= !broken;
         }
         self.read_until_known(at, rows, urgency, Row::reads).await;
+        rows.iter().filter(|row| row.facts.reads().is_none()).try_for_each(StripeRow::unless_refused)
     }
 
     /// Refuses blocks that neither a place nor parity would hold.
@@ -380,7 +385,8 @@ impl Inner {
         join_all(writes).await.into_iter().flatten().collect()
     }
 
-    /// Tells blocks of a column from the other ones of their rows; `None` where that is not what it must be.
+    /// Tells blocks of a column from the other ones of their rows; `None` where that is not what it must be, and an error
+    /// instead where a disk refused to read one of them.
     pub async fn reconstruct(
         &self,
         volume: &VolumeState,
@@ -388,17 +394,24 @@ impl Inner {
         stripe: u64,
         column: usize,
         wanted: &[(usize, Checksum)],
-    ) -> Vec<Option<Buf>> {
-        let nothing = vec![None; wanted.len()];
-        let Some(extent) = extents.first() else { return nothing };
-        let Ok(_lock) = self.lock_stripe(stripe_id(volume, extents, stripe)).await else { return nothing };
-        let Ok(_pins) = self.load_stripe(volume, extents, stripe).await else { return nothing };
+    ) -> Result<Vec<Option<Buf>>> {
+        let Some(extent) = extents.first() else { return Ok(vec![None; wanted.len()]) };
+        // Whatever keeps it from being told, it is not what the stripe waits for.
+        let locked = self.lock_stripe(stripe_id(volume, extents, stripe)).await;
+        let _lock = locked.map_err(|error| Error::device(error.to_string()))?;
+        let _pins = self.load_stripe(volume, extents, stripe).await?;
         let at = self.stripe_of(extent, stripe);
         let mut rows: Vec<_> =
             wanted.iter().map(|(row, _)| self.stripe_row(volume, extents, stripe, &at, *row)).collect();
         self.read_rows(&at, &mut rows, Urgency::Client, |facts| Some(others(facts, Slot::Column(column)))).await;
-        let told = rows.iter().map(|row| row.told(Slot::Column(column)));
-        told.zip(wanted).map(|(told, (_, expected))| told.filter(|told| Checksum::of(told) == *expected)).collect()
+        let tell = |(row, (_, expected)): (&StripeRow, &(usize, Checksum))| {
+            let told = row.told(Slot::Column(column)).filter(|told| Checksum::of(told) == *expected);
+            if told.is_none() {
+                row.unless_refused()?;
+            }
+            Ok(told)
+        };
+        rows.iter().zip(wanted).map(tell).collect()
     }
 }
 
@@ -423,8 +436,21 @@ pub(crate) fn gather(slot: Slot, blocks: impl Iterator<Item = (usize, Buf)>, wri
 }
 
 impl StripeRow {
+    /// An error while a disk refuses to read a place of the row: nothing of it may be taken for lost.
+    pub fn unless_refused(&self) -> Result<()> {
+        self.refused.clone().map_or(Ok(()), Err)
+    }
+
     /// Takes what was read of a slot.
-    fn take(&mut self, slot: Slot, block: Option<Buf>) {
+    fn take(&mut self, slot: Slot, block: Read) {
+        let block = match block {
+            Read::Found(block) => Some(block),
+            Read::Refused(error) => {
+                self.refused = Some(error);
+                None
+            }
+            Read::Lost => None,
+        };
         match slot {
             Slot::Parity => {
                 self.facts.parity = block.is_some();

@@ -43,6 +43,12 @@ pub enum FaultKind {
     FlushError,
     /// Reads of the place fail with `Kind::Device` until it is written again, sector by sector.
     ReadError(Place),
+    /// The read that meets it, and those that begin within so long, fail with `Kind::Device`; nothing else does, and what lies
+    /// there stays.
+    ReadsFail {
+        /// How long it lasts; `Duration::MAX` for ever.
+        lasts: Duration,
+    },
     /// So many different bits of the place, at rest, are inverted. What is in the cache is not touched.
     BitRot(Place, u32),
     /// Operations that begin take so many times as long.
@@ -206,6 +212,7 @@ impl fmt::Display for FaultKind {
             Self::WriteError => write!(f, "write error"),
             Self::FlushError => write!(f, "flush error"),
             Self::ReadError(place) => write!(f, "read error of {place}"),
+            Self::ReadsFail { lasts } => write!(f, "reads fail {}", Lasts(*lasts)),
             Self::BitRot(place, bits) => write!(f, "{bits} rotten bits in {place}"),
             Self::Slow { times, lasts } => write!(f, "{times} times as slow {}", Lasts(*lasts)),
             Self::Stall { lasts } => write!(f, "stalled {}", Lasts(*lasts)),

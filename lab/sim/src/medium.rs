@@ -296,6 +296,9 @@ impl Medium {
             return Err(Error::retry(format!("disk {name}: takes no request just now")));
         }
         match request {
+            Request::Read { .. } if fate == Fate::ReadError => {
+                Err(Error::device(format!("disk {name}: read of {offset}+{len} failed")))
+            }
             Request::Read { len, .. } => {
                 if let Some(range) = state.trouble.unreadable(offset, len as u64) {
                     return Err(Error::device(format!(
@@ -344,7 +347,7 @@ impl Medium {
             }
         }
         let (offset, kept) = match fate {
-            Fate::Normal | Fate::FlushError => (offset, whole(len)),
+            Fate::Normal | Fate::ReadError | Fate::FlushError => (offset, whole(len)),
             Fate::Lost => (offset, vec![]),
             Fate::Torn | Fate::WriteError => (offset, content.torn(len, &mut state.rng)),
             Fate::Misdirected(elsewhere) => (elsewhere, whole(len)),
@@ -433,7 +436,7 @@ impl Medium {
             let offset = match op.fate {
                 Fate::Lost => continue,
                 Fate::Misdirected(elsewhere) => elsewhere,
-                Fate::Normal | Fate::Torn | Fate::WriteError | Fate::FlushError => op.io.offset_bytes,
+                Fate::Normal | Fate::Torn | Fate::WriteError | Fate::ReadError | Fate::FlushError => op.io.offset_bytes,
             };
             if let Some(change) = op.request.and_then(Request::change) {
                 in_flight.push((offset, change));

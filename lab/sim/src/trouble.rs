@@ -19,6 +19,7 @@ pub(crate) enum Fate {
     /// It lands at this offset.
     Misdirected(u64),
     WriteError,
+    ReadError,
     FlushError,
 }
 
@@ -54,6 +55,7 @@ pub(crate) struct Trouble {
     pub(crate) stalled_until_ns: u64,
     full_until_ns: u64,
     refuses_until_ns: u64,
+    reads_fail_until_ns: u64,
     /// Flushes that have failed.
     pub(crate) lost_flushes: u32,
     unreadable: Vec<Range<u64>>,
@@ -69,7 +71,8 @@ fn needs_operation(what: &FaultKind) -> bool {
         | FaultKind::TornWrite
         | FaultKind::MisdirectedWrite
         | FaultKind::WriteError
-        | FaultKind::FlushError => true,
+        | FaultKind::FlushError
+        | FaultKind::ReadsFail { .. } => true,
         FaultKind::ReadError(place) | FaultKind::BitRot(place, _) => *place == Place::Request,
         FaultKind::Slow { .. }
         | FaultKind::Stall { .. }
@@ -84,7 +87,9 @@ fn can_concern(what: &FaultKind, io: IoKind) -> bool {
         FaultKind::LostWrite | FaultKind::TornWrite | FaultKind::MisdirectedWrite | FaultKind::WriteError => {
             matches!(io, IoKind::Write | IoKind::WriteZeroes)
         }
-        FaultKind::ReadError(Place::Request) | FaultKind::BitRot(Place::Request, _) => io == IoKind::Read,
+        FaultKind::ReadError(Place::Request) | FaultKind::BitRot(Place::Request, _) | FaultKind::ReadsFail { .. } => {
+            io == IoKind::Read
+        }
         FaultKind::FlushError => io == IoKind::Flush,
         _ => true,
     }
@@ -102,6 +107,7 @@ impl Trouble {
             stalled_until_ns: 0,
             full_until_ns: 0,
             refuses_until_ns: 0,
+            reads_fail_until_ns: 0,
             lost_flushes: 0,
             unreadable: Vec::new(),
         }
@@ -136,7 +142,8 @@ impl Trouble {
 
     /// Lets the faults that this operation meets strike, as its service begins.
     pub(crate) fn meet(&mut self, io: &Io, mut scene: Scene<'_>, struck: &mut Vec<Struck>) -> Fate {
-        let mut fate = Fate::Normal;
+        let fails = io.kind == IoKind::Read && scene.now_ns < self.reads_fail_until_ns;
+        let mut fate = if fails { Fate::ReadError } else { Fate::Normal };
         if self.live == 0 {
             return fate;
         }
@@ -196,6 +203,11 @@ impl Trouble {
                 let range = self.place(place, request, &scene)?;
                 self.unreadable.push(range.clone());
                 range
+            }
+            FaultKind::ReadsFail { lasts } => {
+                *fate = Fate::ReadError;
+                self.reads_fail_until_ns = until_ns(now_ns, *lasts);
+                request
             }
             FaultKind::BitRot(place, bits) => {
                 let range = self.place(place, request, &scene)?;
@@ -306,6 +318,6 @@ impl Trouble {
     pub(crate) fn revive(&mut self) {
         self.dead = false;
         (self.slow_until_ns, self.stalled_until_ns) = (0, 0);
-        (self.full_until_ns, self.refuses_until_ns) = (0, 0);
+        (self.full_until_ns, self.refuses_until_ns, self.reads_fail_until_ns) = (0, 0, 0);
     }
 }

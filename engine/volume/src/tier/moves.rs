@@ -179,7 +179,8 @@ impl Inner {
                     }
                     // It stays lost, here, and a read of it says so.
                     Err(error) => {
-                        tracing::error!(volume = volume.id, block = first + *inside as u64, %error, "a block is lost");
+                        let block = first + *inside as u64;
+                        tracing::error!(volume = volume.id, block, %error, "a block cannot be brought home");
                     }
                 }
             }

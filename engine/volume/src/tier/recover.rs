@@ -88,7 +88,7 @@ impl Inner {
         })?;
         let owner = PageOwner { volume, index, born };
         let blocks = self.array.extent_blocks();
-        let copy = match self.array.read_fast_page(&places, owner).await {
+        let copy = match self.find_fast_page(&places, owner).await? {
             Some(page) => FastCopy::of_page(page, places, blocks),
             // Without a page nobody knows what lies here. What home has of it is held against checksums.
             None => FastCopy::empty(owner, places, blocks),

@@ -1,0 +1,244 @@
+//! Reads that disks refuse, and what counts as lost.
+//!
+//! A disk that refuses to read a place may read it a moment later: a cable, a controller that resets, a drive that needs another
+//! try. What must hold: nothing is taken for lost because of one refusal. A block, or a page, whose other copies are lost counts
+//! as lost too when its disk, which reads its label meanwhile, has refused it again and again over time; or when the disk is out
+//! of service. Until then what needs it fails and is tried again: a move is put aside, and the old place stays what it is.
+//!
+//! What counts as lost stays an error for who reads it: the checksum of what was there is kept.
+
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use kura_array::{Place, Refusal, Urgency};
+use kura_block::{BLOCK_BYTES, Buf, Checksum, DeviceId, Error, Kind, Result};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Refusals after which a place counts as lost.
+pub(crate) const TIMES: u32 = 8;
+/// Refusals count that are so far apart at least.
+pub(crate) const APART: Duration = Duration::from_secs(10);
+/// Places that are remembered; none beyond them counts as lost.
+const PLACES: usize = 1 << 16;
+/// Groups that are put aside at most; those beyond are tried more slowly.
+const ASIDE: usize = 64;
+
+/// What became of a read of a block.
+pub(crate) enum Read {
+    Found(Buf),
+    /// The disk refuses for now.
+    Refused(Error),
+    /// The disk is out of service, or has refused too often.
+    Lost,
+}
+
+impl Read {
+    /// The block, unless it is lost or bad; an error where it was refused.
+    pub fn good(self, expected: Checksum) -> Result<Option<Buf>> {
+        match self {
+            Self::Found(block) => Ok(Some(block).filter(|block| Checksum::of(block) == expected)),
+            Self::Refused(error) => Err(error),
+            Self::Lost => Ok(None),
+        }
+    }
+}
+
+/// What a rebuild moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Moved {
+    /// A group, by its volume and its first extent.
+    Group(u64, u32),
+    /// An extent of the hot area, by its birth.
+    Hot(u64),
+}
+
+/// A place that was refused.
+struct Tally {
+    times: u32,
+    last: Duration,
+}
+
+/// What disks refused to read.
+#[derive(Default)]
+pub(crate) struct Refused {
+    /// By disk and bytes on it.
+    places: RefCell<BTreeMap<(DeviceId, u64), Tally>>,
+    /// Moves that wait, until when, and why.
+    aside: RefCell<BTreeMap<Moved, (Duration, Error)>>,
+}
+
+impl Refused {
+    /// Counts a refusal; true when there have been so many that the place counts as lost.
+    fn count(&self, refusal: &Refusal, now: Duration) -> bool {
+        let mut places = self.places.borrow_mut();
+        let key = (refusal.device, refusal.offset);
+        if places.len() >= PLACES && !places.contains_key(&key) {
+            places.retain(|_, tally| tally.last + TIMES * 2 * APART > now);
+            if places.len() >= PLACES {
+                return false;
+            }
+        }
+        let tally = places.entry(key).or_insert(Tally { times: 0, last: now });
+        if tally.times == 0 || now.saturating_sub(tally.last) >= APART {
+            *tally = Tally { times: tally.times + 1, last: now };
+        }
+        tally.times >= TIMES
+    }
+
+    /// Forgets the refusals of a range that was read.
+    fn answered(&self, device: DeviceId, offset: u64, bytes: usize) {
+        let mut places = self.places.borrow_mut();
+        if places.is_empty() {
+            return;
+        }
+        let read: Vec<_> =
+            places.range((device, offset)..(device, offset + bytes as u64)).map(|(place, _)| *place).collect();
+        for place in read {
+            places.remove(&place);
+        }
+    }
+
+    /// Puts a move aside for a while; false where too many are.
+    pub fn put_aside(&self, moved: Moved, error: Error, now: Duration) -> bool {
+        let mut aside = self.aside.borrow_mut();
+        let groups = || aside.keys().filter(|moved| matches!(moved, Moved::Group(..))).count();
+        let room = matches!(moved, Moved::Hot(_)) || aside.contains_key(&moved) || groups() < ASIDE;
+        if room {
+            aside.insert(moved, (now + APART, error));
+        }
+        room
+    }
+
+    /// A move is done, or there is nothing to move any more.
+    pub fn forget(&self, moved: Moved) {
+        self.aside.borrow_mut().remove(&moved);
+    }
+
+    /// Forgets the moves that are not to be done any more.
+    pub fn keep(&self, wanted: impl Fn(&Moved) -> bool) {
+        self.aside.borrow_mut().retain(|moved, _| wanted(moved));
+    }
+
+    /// True when a move is put aside.
+    pub fn rests(&self, moved: Moved, now: Duration) -> bool {
+        self.aside.borrow().get(&moved).is_some_and(|(until, _)| *until > now)
+    }
+
+    /// When the first of the moves put aside is tried again.
+    pub fn next_try(&self) -> Option<Duration> {
+        self.aside.borrow().values().map(|(until, _)| *until).min()
+    }
+
+    /// Why moves are put aside, if any are: one line.
+    pub fn why_aside(&self) -> Option<Error> {
+        let aside = self.aside.borrow();
+        let (_, error) = aside.values().next()?;
+        let others = match aside.len() - 1 {
+            0 => String::new(),
+            others => format!(", and {others} more like it"),
+        };
+        Some(Error::new(error.kind(), format!("{error}{others}")))
+    }
+}
+
+/// A refusal as who waits for the place hears of it.
+fn refused(refusal: &Refusal, answers: bool) -> Error {
+    let Refusal { device: DeviceId(disk), offset, error } = refusal;
+    let remedy = if answers {
+        "it is asked again, and counts as lost when it goes on refusing for minutes"
+    } else {
+        "nor does it read its label: bring it back, or give it up with `kura disk fail`"
+    };
+    Error::device(format!("disk {disk} refuses to read what lies at byte {offset}: {error}: {remedy}"))
+}
+
+impl Inner {
+    /// Weighs refusals of which each hides what nobody else has: `None` when all of them count as lost, and otherwise why not.
+    pub async fn weigh(&self, refusals: &[Refusal]) -> Option<Error> {
+        let mut waits = None;
+        for refusal in refusals {
+            // Of a disk that reads nothing at all, nothing is known to be lost.
+            let answers = self.array.answers(refusal.device).await;
+            let lost = answers && self.refused.count(refusal, self.runtime.now());
+            if !lost && self.array.is_in_service(refusal.device) {
+                waits = Some(refused(refusal, answers));
+            }
+        }
+        waits
+    }
+
+    /// Reads neighbouring blocks of a place, each by itself where the disk refuses them all; nothing is verified.
+    pub async fn read_each(&self, place: Place, first: usize, blocks: usize, urgency: Urgency) -> Vec<Read> {
+        let error = match self.array.read_place(place, first, blocks, urgency).await {
+            Ok(data) => {
+                let Refusal { device, offset, .. } = self.array.refusal(place, first, Error::device("none"));
+                self.refused.answered(device, offset, data.len());
+                let block = |at: usize| data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES).contiguous();
+                return (0..blocks).map(|at| Read::Found(block(at))).collect();
+            }
+            Err(error) => error,
+        };
+        if !self.array.works(place) {
+            return (0..blocks).map(|_| Read::Lost).collect();
+        }
+        let mut read = Vec::new();
+        if blocks > 1 {
+            for at in first..first + blocks {
+                read.extend(Box::pin(self.read_each(place, at, 1, urgency)).await);
+            }
+            return read;
+        }
+        let refusal = self.array.refusal(place, first, error);
+        read.push(self.weigh(&[refusal]).await.map_or(Read::Lost, Read::Refused));
+        read
+    }
+
+    /// Reads a block of which perhaps no copy is good: `None` when each is lost or bad. An error while one of them is refused.
+    pub async fn last_copy(&self, places: &[Place], at: usize, expected: Checksum) -> Result<Option<Buf>> {
+        let mut refused = None;
+        for place in places {
+            for read in self.read_each(*place, at, 1, Urgency::Idle).await {
+                match read.good(expected) {
+                    Ok(Some(block)) => return Ok(Some(block)),
+                    Ok(None) => {}
+                    Err(error) => refused = Some(error),
+                }
+            }
+        }
+        refused.map_or(Ok(None), Err)
+    }
+
+    /// Notes how a move ended; what it fails with unless it is put aside.
+    pub fn note_move<T>(&self, moved: Moved, done: Result<T>) -> Result<Option<T>> {
+        match done {
+            Ok(done) => {
+                self.refused.forget(moved);
+                Ok(Some(done))
+            }
+            Err(error)
+                if error.kind() == Kind::Device
+                    && self.journal().alive().is_ok()
+                    && self.refused.put_aside(moved, error.clone(), self.runtime.now()) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Forgets the moves put aside for which there is no need any more.
+    pub fn review_aside(&self, unwanted: impl Fn(DeviceId) -> bool) {
+        let group_is = |volume: &VolumeState, index: u32| {
+            let extent = volume.extent(index);
+            extent.is_some_and(|extent| extent.group.places().iter().any(|place| unwanted(place.device)))
+        };
+        let tables = self.tables.borrow();
+        self.refused.keep(|moved| match moved {
+            Moved::Group(volume, index) => tables.volumes.get(volume).is_some_and(|volume| group_is(volume, *index)),
+            Moved::Hot(born) => {
+                self.hot_places(*born).is_some_and(|places| places.iter().any(|place| unwanted(place.device)))
+            }
+        });
+    }
+}
