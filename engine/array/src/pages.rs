@@ -1,8 +1,8 @@
 //! Pages where they are kept: twice on each of their disks, written in turn.
 //!
 //! What must hold: an older version of a page is never taken for the newest. Every disk in service that keeps a page was given
-//! each version of it, so one of them that reads both tells the newest, whatever the others do. Where there is none, what a disk
-//! refuses to read may be newer than all that was read, and the caller hears of it.
+//! each version of it, so that both turns tell the newest, whichever of them reads each, whatever the others do. Where one is read
+//! nowhere, what a disk refuses to read may be newer than all that was read, and the caller hears of it.
 
 use crate::array::{Array, Failure, Site};
 use crate::fast::FastPage;
@@ -114,13 +114,13 @@ impl Array {
         sequence: impl Fn(&P) -> u64,
     ) -> Sought<P> {
         let mut sought = Sought { newest: None, refused: Vec::new(), reachable: false };
-        let mut whole = false;
+        let mut told = [false; 2];
         for (device, slots, bytes) in kept {
-            let mut read = 0;
-            for offset in slots {
+            for (turn, offset) in slots.into_iter().enumerate() {
                 match self.read_disk(device, offset, bytes).await {
                     Ok(found) => {
-                        read += 1;
+                        sought.reachable = true;
+                        told[turn] |= self.is_in_service(device);
                         let found = decode(&found.contiguous());
                         sought.newest = sought.newest.into_iter().chain(found).max_by_key(&sequence);
                     }
@@ -131,10 +131,8 @@ impl Array {
                     Err(_) => {}
                 }
             }
-            sought.reachable |= read > 0;
-            whole |= read == slots.len() && self.is_in_service(device);
         }
-        if whole {
+        if told == [true; 2] {
             sought.refused.clear();
         }
         sought

@@ -129,6 +129,7 @@ impl Recovered {
     pub async fn begin(self) -> Result<Store> {
         let Self { inner, resync, .. } = self;
         inner.begin(resync).await?;
+        inner.begun.set(true);
         inner.runtime.spawn(Box::pin(Rc::clone(&inner).destage_for_ever()));
         inner.runtime.spawn(Box::pin(Rc::clone(&inner).checkpoint_for_ever()));
         Ok(Store { inner })
@@ -161,6 +162,7 @@ impl Inner {
             array: parts.array,
             journal_disks: RefCell::new(parts.journal.iter().map(|place| (place.index, place.disk)).collect()),
             journal: OnceCell::new(),
+            begun: Cell::new(false),
             tables: RefCell::new(tables),
             tier: Tier::default(),
             owners: RefCell::default(),

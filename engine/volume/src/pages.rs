@@ -48,8 +48,8 @@ impl Inner {
         loaded.push_back(Rc::downgrade(extent));
     }
 
-    /// Looks for a page until it is sure which is the newest, or that it is lost: then something was refused for good. While
-    /// the log is replayed this waits; later the caller hears of it, and may come again.
+    /// Looks for a page until it is sure which is the newest, or that it is lost: then something was refused for good. Before
+    /// the store has begun this waits; later the caller hears of it, and may come again.
     async fn insist<P>(&self, seek: impl AsyncFn() -> Sought<P>) -> Result<Sought<P>> {
         let mut tries = 0;
         loop {
@@ -59,7 +59,7 @@ impl Inner {
             }
             let Some(error) = self.weigh(&sought.refused).await else { return Ok(sought) };
             tries += 1;
-            if self.journal.get().is_some() || tries > TIMES {
+            if self.begun.get() || tries > TIMES {
                 return Err(error);
             }
             tracing::warn!(controller = self.id.0, %error, "recovery waits");
@@ -103,6 +103,10 @@ impl Inner {
 
     /// The page of a fast copy, if there is one; one that is lost says that nothing lies there.
     pub async fn find_fast_page(&self, places: &[Place], owner: PageOwner) -> Result<Option<FastPage>> {
+        if places.len() == 1 {
+            // Home has all that lies on one disk, and whatever an older page says of it is held against checksums.
+            return Ok(self.array.read_fast_page(places, owner).await.newest);
+        }
         let sought = self.insist(async || self.array.read_fast_page(places, owner).await).await?;
         if sought.refused.is_empty() {
             return Ok(sought.newest);

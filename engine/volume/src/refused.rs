@@ -19,8 +19,10 @@ use std::time::Duration;
 pub(crate) const TIMES: u32 = 8;
 /// Refusals count that are so far apart at least.
 pub(crate) const APART: Duration = Duration::from_secs(10);
+/// Refusals are forgotten after so long without another one: that a disk had trouble long ago says nothing of now.
+const FORGOTTEN: Duration = Duration::from_hours(1);
 /// Places that are remembered; none beyond them counts as lost.
-const PLACES: usize = 1 << 16;
+const PLACES: usize = 1 << 20;
 /// Groups that are put aside at most; those beyond are tried more slowly.
 const ASIDE: usize = 64;
 
@@ -74,12 +76,15 @@ impl Refused {
         let mut places = self.places.borrow_mut();
         let key = (refusal.device, refusal.offset);
         if places.len() >= PLACES && !places.contains_key(&key) {
-            places.retain(|_, tally| tally.last + TIMES * 2 * APART > now);
+            places.retain(|_, tally| tally.last + FORGOTTEN > now);
             if places.len() >= PLACES {
                 return false;
             }
         }
         let tally = places.entry(key).or_insert(Tally { times: 0, last: now });
+        if now.saturating_sub(tally.last) >= FORGOTTEN {
+            tally.times = 0;
+        }
         if tally.times == 0 || now.saturating_sub(tally.last) >= APART {
             *tally = Tally { times: tally.times + 1, last: now };
         }
@@ -227,11 +232,13 @@ impl Inner {
         }
     }
 
-    /// Forgets the moves put aside for which there is no need any more.
+    /// Forgets the moves put aside for which there is no need any more, or no hope.
     pub fn review_aside(&self, unwanted: impl Fn(DeviceId) -> bool) {
         let group_is = |volume: &VolumeState, index: u32| {
-            let extent = volume.extent(index);
-            extent.is_some_and(|extent| extent.group.places().iter().any(|place| unwanted(place.device)))
+            volume.extent(index).is_some_and(|extent| {
+                let site = extent.group.site();
+                self.array.holds(&site) && site.places.iter().any(|place| unwanted(place.device))
+            })
         };
         let tables = self.tables.borrow();
         self.refused.keep(|moved| match moved {
@@ -240,5 +247,31 @@ impl Inner {
                 self.hot_places(*born).is_some_and(|places| places.iter().any(|place| unwanted(place.device)))
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_lost_by_refusals_over_minutes_and_not_by_old_ones() {
+        let refusal = Refusal { device: DeviceId(3), offset: 4096, error: Error::device("no") };
+        let refused = Refused::default();
+        let mut now = Duration::from_secs(1);
+        let count = |now: &mut Duration, after: Duration| {
+            *now += after;
+            refused.count(&refusal, *now)
+        };
+        // Asked in haste it counts once.
+        assert!((0..100).all(|_| !count(&mut now, Duration::from_millis(1))));
+        assert!((2..TIMES).all(|_| !count(&mut now, APART)));
+        // A month later nothing is left of that.
+        let month = Duration::from_hours(30 * 24);
+        assert!(!count(&mut now, month));
+        assert!((2..TIMES).all(|_| !count(&mut now, APART)));
+        assert!(count(&mut now, APART), "often enough, and lately");
+        refused.answered(DeviceId(3), 0, 8192);
+        assert!(!count(&mut now, APART), "it was read meanwhile");
     }
 }

@@ -7,7 +7,7 @@ use crate::policy::groups_that_fit;
 use crate::record::{Record, Spec};
 use crate::snapshot::WhenFull;
 use crate::status::VolumeStatus;
-use crate::store::Store;
+use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_block::{Amount, DeviceId, Error, Result};
 use std::collections::BTreeMap;
@@ -28,6 +28,7 @@ impl Store {
 
     async fn create_named(&self, spec: &Spec) -> Result<VolumeStatus> {
         let inner = &self.inner;
+        inner.check_extents(spec.size_bytes)?;
         let id = inner.next_volume_id();
         let shape = inner.shape_of(spec.layout)?;
         let volume = Rc::new(VolumeState::new(id, spec.clone(), shape, inner.array.extent_bytes()));
@@ -71,6 +72,7 @@ impl Store {
     /// Refuses what [`Store::resize`] refuses before it begins.
     pub fn check_resize(&self, name: &str, size_bytes: u64) -> Result<()> {
         Spec::check_size(size_bytes)?;
+        self.inner.check_extents(size_bytes)?;
         let volume = self.inner.find(name)?;
         if size_bytes < volume.size_bytes() && volume.branch.borrow().is_some() {
             return Err(Error::invalid(format!(
@@ -94,7 +96,11 @@ impl Store {
         }
         let fills = size_bytes > before && volume.spec.borrow().thick;
         let room = if fills { inner.reserve_groups(&volume, size_bytes).await? } else { Vec::new() };
-        if let Err(error) = inner.ready(&volume) {
+        let still = inner.ready(&volume).and_then(|()| {
+            let busy = || Error::busy(format!("volume {name}: its size is being changed: try again later"));
+            if volume.size_bytes() == before { Ok(()) } else { Err(busy()) }
+        });
+        if let Err(error) = still {
             inner.put_back_all(room).await?;
             return Err(error);
         }
@@ -146,5 +152,21 @@ impl Store {
             told(lacks),
             told(fit)
         )))
+    }
+}
+
+impl Inner {
+    /// Refuses a size for which there are no numbers of extents, the hidden ones of its snapshots' slots among them.
+    fn check_extents(&self, size_bytes: u64) -> Result<()> {
+        let limit_bytes = u64::from(u32::MAX >> 1) * self.array.extent_bytes();
+        if size_bytes > limit_bytes {
+            return Err(Error::invalid(format!(
+                "a volume of {}: with extents of {} it can have {}",
+                Amount(size_bytes),
+                Amount(self.array.extent_bytes()),
+                Amount(limit_bytes)
+            )));
+        }
+        Ok(())
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Inner {
     pub journal_disks: RefCell<BTreeMap<usize, DeviceId>>,
     /// Set when recovery has read the log to its end.
     pub journal: OnceCell<Journal>,
+    /// The start is over.
+    pub begun: Cell<bool>,
     pub tables: RefCell<Tables>,
     pub tables_changed: Cell<bool>,
     /// Free extents and names, which all controllers share.

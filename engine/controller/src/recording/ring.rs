@@ -55,8 +55,7 @@ impl Ring {
     pub fn new(memory_bytes: u64) -> Result<Self> {
         if !(MEMORY_MIN_BYTES..=MEMORY_MAX_BYTES).contains(&memory_bytes) {
             return Err(Error::invalid(format!(
-                "a recording of {}: give it at least {} and at most {}; a request takes {ENTRY_BYTES} bytes",
-                Amount(memory_bytes),
+                "a recording of {memory_bytes} bytes: give it at least {} and at most {}; a request takes {ENTRY_BYTES} bytes",
                 Amount(MEMORY_MIN_BYTES),
                 Amount(MEMORY_MAX_BYTES)
             )));

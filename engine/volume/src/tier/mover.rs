@@ -68,7 +68,9 @@ impl Inner {
         let decides = decides.map(|setup| until(engine.begun + setup.interval));
         let paced = Some(until(engine.not_before)).filter(|paced| !paced.is_zero()).unwrap_or(LOOK);
         let waits = (!engine.waiting.is_empty()).then_some(paced);
-        let rested = engine.resting.values().map(|rested| until(*rested)).min().unwrap_or(LEAVING);
+        // What has rested waits for a hand that is free, and that is news.
+        let rested = engine.resting.values().map(|rested| until(*rested)).filter(|rest| !rest.is_zero());
+        let rested = rested.min().unwrap_or(LEAVING);
         let leaves = (!self.tier.leaving.borrow().is_empty()).then_some(rested.min(LEAVING));
         [decides, waits, leaves].into_iter().flatten().min()
     }

@@ -143,17 +143,8 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let source = Source::open(source)?;
     refuse_inside(&source.path, target)?;
     let carrier = options.carrier(target);
-    if !options.dry_run {
-        carrier.hold()?;
-    }
     let catalogue = place.catalogue();
-    let facts = carrier.facts(catalogue.is_none())?;
-    refuse_others(&source, target, &facts, &*carrier, options)?;
-    if catalogue.is_some() && facts.marker.is_none() && !options.adopt {
-        let text = "its copy is no longer there: is it mounted? Say --adopt to make a new one";
-        return Err(Error::target(target.to_string(), text));
-    }
-    let Facts { marker, boot, .. } = facts;
+    let Facts { marker, boot, .. } = meet(&source, target, &*carrier, catalogue.is_some(), options)?;
 
     let catalogue = catalogue.filter(|catalogue| options.trusts(catalogue, marker.as_ref()));
     let told = if catalogue.is_some() { None } else { carrier.tree()? };
@@ -162,9 +153,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
     let known = catalogue.or(told).unwrap_or_default();
     let (mut changes, unread) = look(&source, Known { tree: &known, told: known.run().is_nil(), is_suspect }, progress);
-    if options.deletes_nothing {
-        changes.keep_what_is_gone();
-    }
+    changes.keep_what_is_gone(options.deletes_nothing);
     refuse_unread_root(&source, &unread)?;
     refuse_emptied(&source, &changes, is_known.then_some(&known), marker.as_ref(), &*carrier, options)?;
 
@@ -294,6 +283,20 @@ fn refuse_inside(source: &Path, target: &Target) -> Result<()> {
         return Err(Error::Usage(text));
     }
     Ok(())
+}
+
+/// Takes the target for a run, if it is one to run to; what it says of itself.
+fn meet(source: &Source, target: &Target, carrier: &dyn Carrier, had_copy: bool, options: &Options) -> Result<Facts> {
+    if !options.dry_run {
+        carrier.hold()?;
+    }
+    let facts = carrier.facts(!had_copy)?;
+    refuse_others(source, target, &facts, carrier, options)?;
+    if had_copy && facts.marker.is_none() && !options.adopt {
+        let text = "its copy is no longer there: is it mounted? Say --adopt to make a new one";
+        return Err(Error::target(target.to_string(), text));
+    }
+    Ok(facts)
 }
 
 /// A target that somebody else uses is left alone.

@@ -65,8 +65,11 @@ impl Changes {
         self.gone.is_empty() && self.directories.iter().all(|changed| !changed.has_new_meta)
     }
 
-    /// Leaves at the target what is no more at the source.
-    pub fn keep_what_is_gone(&mut self) {
+    /// Leaves at the target what is no more at the source, if that is asked for.
+    pub fn keep_what_is_gone(&mut self, is_asked: bool) {
+        if !is_asked {
+            return;
+        }
         self.gone.clear();
         self.directories.iter_mut().for_each(|changed| changed.gone.clear());
         self.deleted = 0;
