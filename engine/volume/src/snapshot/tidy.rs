@@ -252,6 +252,10 @@ impl Inner {
             if !quiet && !branch.pvol.borrow().pairs.is_empty() {
                 continue;
             }
+            if branch.pvol.borrow().rolled.is_some() {
+                // A roll-back has begun while this waited, and goes by the same cursor.
+                continue;
+            }
             let blocks = self.homeless(&volume, &branch);
             if blocks.is_empty() {
                 continue;
