@@ -227,7 +227,7 @@ impl Inner {
                 let site = extent.group.site();
                 if let Some(at) = site.places.iter().position(unwanted)
                     && self.array.holds(&site)
-                    && !self.refused.rests(Moved::Group(*id, index as u32), now)
+                    && !self.refused.rests(Moved::Group(*id, index), now)
                 {
                     let (volume, group) = (Rc::clone(volume), Rc::clone(&extent.group));
                     let extents = volume.group_of(index);

@@ -69,7 +69,7 @@ fn a_slow_body_is_waited_for() {
         client.read_to_end(&mut heard).await.expect("an answer");
         ends.await.expect("the connection ends");
         assert!(heard.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&heard));
-        assert_eq!(ask(&service, "GET /demo/a", "", b"").await.body, [7; 20480]);
+        assert_eq!(ask(&service, "GET /demo/a", "", b"").await.body, vec![7; 20480]);
     });
 }
 
