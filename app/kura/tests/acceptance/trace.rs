@@ -183,8 +183,8 @@ fn what_makes_no_sense_is_refused_in_a_line_and_nothing_is_half_written() {
     for verb in ["record", "stop", "export", "delete"] {
         refused(&["trace", verb, "absent"], "volume absent: no such volume");
     }
-    refused(&["trace", "record", "demo", "--memory", "63K"], "at least 65536");
-    refused(&["trace", "record", "demo", "--memory", "5G"], "at most 4294967296");
+    refused(&["trace", "record", "demo", "--memory", "63K"], "at least 64 KiB");
+    refused(&["trace", "record", "demo", "--memory", "5G"], "at most 4 GiB");
     home.ok(&["trace", "record", "demo", "--memory", "64K"]);
     refused(&["trace", "record", "demo"], "already");
     refused(&["trace", "export", "demo"], "no request is recorded yet");
