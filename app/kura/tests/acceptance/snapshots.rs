@@ -270,7 +270,7 @@ fn bad_sizes_and_families_are_refused_in_a_line() {
         ("snapshot rollback v@none", "v@none: no such snapshot"),
         ("snapshot rollback v@large", "kura volume resize"),
         ("snapshot schedule add v --every 0s --keep 1", "from 1s to"),
-        ("snapshot schedule add v --every 1h --keep 0", "keeps 1 to"),
+        ("snapshot schedule add v --every 1h --keep 0", "1..=4096"),
         ("snapshot schedule add v --every 1h --keep 1 --prefix a@b", "without / and @"),
         ("snapshot schedule remove v", "has no schedule"),
     ];
