@@ -199,7 +199,7 @@ pub struct Serve {
     #[arg(long, env = "KURA_LOG", value_name = "LEVEL")]
     log: Option<Level>,
     /// Start although disks are missing that hold the only copy of something, or newer writes: what only they have is lost
-    #[arg(long, env = "KURA_DEGRADED")]
+    #[arg(long, env = "KURA_DEGRADED", value_parser = clap::builder::FalseyValueParser::new())]
     pub degraded: bool,
 }
 

@@ -176,6 +176,11 @@ impl Exports for Volumes {
         Ok(export(self.node.find(name).await?.1))
     }
 
+    /// The only volume: its snapshots go by their names alone.
+    async fn default_export(&self) -> kura_block::Result<Export> {
+        kura_nbd::only(self.list().await?.into_iter().filter(|export| !export.name.contains('@')).collect())
+    }
+
     async fn contexts(&self, export: &str) -> kura_block::Result<Vec<String>> {
         Ok(changes::contexts(&self.node.volumes().await?, export))
     }

@@ -56,7 +56,7 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
     let runtime = runtime.worker_threads(cores.min(DOOR_THREADS)).thread_name("doors").enable_all().build()?;
     let doors = runtime.block_on(Doors::open(&config, &data))?;
     let (running, book) = start(&config, &data, degraded)?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         running.node.set_tier(config.tier.config().map_err(anyhow::Error::msg)?).await?;
         let disks = running.node.pool().await?.disks;
         if let Some(said) = unlike(disks.iter().filter(|disk| disk.takes_data).map(|disk| disk.size_bytes)) {
@@ -78,7 +78,10 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
         let warn_at = config.pool.warn_at_percent.into_inner();
         let balance = Duration::from_secs(config.pool.balance_s.into_inner());
         doors.serve(&data, running, Stores { book, schedules, keeper, objects, key, warn_at, balance }, metrics).await
-    })
+    });
+    // What a device that hangs keeps from its end is not waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Makes the pool where the data directory is new, and runs its controllers.
@@ -205,13 +208,12 @@ impl Doors {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         upkeep.abort();
         tokio::select! {
-            stopped = timeout(STOP, wind_down(stop, doors, (objects, keeper), &running)) => {
+            stopped = timeout(STOP, wind_down(stop, doors, (objects, keeper), running)) => {
                 stopped.context("not stopped in time: the next start recovers what was acknowledged")??;
             }
             // Asked again: at once, then.
             () = signalled(&mut signals) => std::process::exit(1),
         }
-        running.join();
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
     }
@@ -278,7 +280,7 @@ async fn wind_down(
     stop: watch::Sender<bool>,
     mut doors: JoinSet<()>,
     (objects, keeper): (Option<Arc<Objects>>, Arc<Keeper>),
-    running: &Running,
+    running: Running,
 ) -> Result<()> {
     stop.send_replace(true);
     while doors.join_next().await.is_some() {}
@@ -286,7 +288,8 @@ async fn wind_down(
     if let Some(objects) = objects {
         objects.close().await?;
     }
-    Ok(running.node.stop().await?)
+    running.node.stop().await?;
+    Ok(tokio::task::spawn_blocking(move || running.join()).await?)
 }
 
 fn admin_socket(path: &Path) -> Result<UnixListener> {

@@ -523,3 +523,35 @@ fn a_check_beside_a_writer_finds_nothing() {
         futures::future::join(writes, checks).await;
     });
 }
+
+/// More is bad on a disk than the journal holds: one check mends all of it, and waits for room where there is none.
+#[test]
+fn a_check_mends_more_than_the_journal_holds() {
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+        let rig = Rig::new(4, 32, 64 << 10, Settings { write_buffer_bytes: 256 << 10, ..Settings::default() });
+        rig.run(async |controller, _| {
+            let device = create(controller, "v", 8192, layout).await;
+            for at in 0..512 {
+                device.write(at << 16, Buf::copy_of(&[1; 16 * BLOCK]).into(), false).await.unwrap();
+            }
+            controller.store().stop().await.unwrap();
+        });
+        let disk = &rig.disks[2];
+        let bad = rig.sim.block_on(async {
+            let (device, mut bad) = (disk.open(), 0);
+            for at in (0..32 << 20).step_by(BLOCK) {
+                if disk.at_rest(at, BLOCK) == [1; BLOCK] {
+                    device.write(at, Buf::copy_of(&[9; BLOCK]).into(), true).await.unwrap();
+                    bad += 1;
+                }
+            }
+            bad
+        });
+        assert!(bad as usize * BLOCK > 8 << 20, "{layout:?}: {bad} blocks are less than the journal holds");
+        rig.sim.crash();
+        rig.run(async |controller, _| {
+            assert_eq!(check(controller).await, bad, "{layout:?}");
+            assert_eq!(check(controller).await, 0, "{layout:?}: a check left something to the next");
+        });
+    }
+}

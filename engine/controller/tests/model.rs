@@ -52,6 +52,7 @@ fn power_cuts(world: &World, crash_within_ops: u64) -> PlanShape {
 /// is read back and checked. Returns what the seed came to.
 fn run(seed: u64, faults: bool) -> (u64, Duration) {
     let mut world = World::new(seed);
+    world.faulty = faults;
     let shape = PlanShape { faulty_disks: usize::from(faults), faults_per_disk: 3, ..power_cuts(&world, 1500) };
     let mut plan = FaultPlan::random(&mut world.rng, &shape);
     for _ in 0..3 {

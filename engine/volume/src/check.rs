@@ -1,9 +1,10 @@
 //! Checking: the tables against their rules, the disks against their checksums.
 
+use crate::extent::{Extent, Pins};
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_array::Urgency;
-use kura_block::{BLOCK_BYTES, Checksum, Result};
+use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Result};
 use std::rc::Rc;
 
 /// What a check does.
@@ -32,6 +33,15 @@ pub struct Report {
     pub violations: Vec<String>,
 }
 
+impl Report {
+    /// A block has a bad copy that stays as it is.
+    pub(crate) fn not_mended(&mut self, volume: &VolumeState, block: u64, error: &Error) {
+        let name = &volume.spec.borrow().name;
+        self.violations
+            .push(format!("volume {name} block {block}: a copy is bad and stays so: {error}: run `kura check` again"));
+    }
+}
+
 /// Blocks read at once.
 const RUN_BLOCKS: usize = 256;
 
@@ -51,6 +61,12 @@ impl Store {
             for volume in volumes {
                 inner.check_volume(&volume, &mut report).await;
             }
+            if inner.stopping.get() {
+                report.violations.push(format!(
+                    "controller {}: the server is stopping, and not all was checked: run `kura check` again",
+                    inner.id.0
+                ));
+            }
             let stuck = stuck.or(inner.checkpoint().await.err());
             report.violations.extend(stuck.map(|error| {
                 format!("controller {}: what was written last cannot be brought to its place: {error}", inner.id.0)
@@ -66,6 +82,9 @@ impl Inner {
         let mut from = 0;
         while let Some(index) = volume.next_mapped(from) {
             from = index + 1;
+            if self.stopping.get() {
+                break;
+            }
             // What is being looked at is not tidied away meanwhile.
             let _still = self.tidying.lock().await;
             let Some(extent) = volume.extent(index) else { continue };
@@ -111,6 +130,8 @@ impl Inner {
         if !extent.is_loaded() && self.load(&extent).await.is_err() {
             return blocks;
         }
+        // What is found to be bad is held against the page again before it is written.
+        let _pins = Pins::of([&extent]);
         let first = u64::from(index) * blocks as u64 + at as u64;
         let expected: Vec<Checksum> = {
             // What is in the write buffer lies there when it has left it, which may be when its copies have been read.
@@ -142,20 +163,45 @@ impl Inner {
             let name = volume.spec.borrow().name.clone();
             let above = if found.lost[bad] { self.read_above(volume, block, expected[bad]).await } else { None };
             if let Some(good) = above {
-                let repaired = report.dry_run || self.repair(volume, &extent, block, good, expected[bad]);
-                report.repaired += u64::from(repaired);
+                self.mend(volume, &extent, block, (good, expected[bad]), report).await;
             } else if found.lost[bad] {
                 report
                     .violations
                     .push(format!("volume {name} block {block}: bad on disk {} and no copy is good", disk.0));
-            } else if let Ok(good) =
-                self.array.read(&extent.group.places(), at + bad, &expected[bad..=bad], Urgency::Idle).await
-            {
-                let data = good.data.slice(0..BLOCK_BYTES);
-                let repaired = report.dry_run || self.repair(volume, &extent, block, data, expected[bad]);
-                report.repaired += u64::from(repaired);
+            } else {
+                let good = self.array.read(&extent.group.places(), at + bad, &expected[bad..=bad], Urgency::Idle).await;
+                match good.map(|good| good.data.slice(0..BLOCK_BYTES)) {
+                    Ok(good) => self.mend(volume, &extent, block, (good, expected[bad]), report).await,
+                    Err(error) => report.not_mended(volume, block, &error),
+                }
             }
         }
         at + expected.len()
+    }
+
+    /// Writes a block again of which a copy is bad and these bytes are good, as soon as there is room for that. The caller
+    /// has pinned the extent's page.
+    pub async fn mend(
+        &self,
+        volume: &Rc<VolumeState>,
+        extent: &Rc<Extent>,
+        block: u64,
+        (data, checksum): (Bufs, Checksum),
+        report: &mut Report,
+    ) {
+        while !report.dry_run && !self.repair(volume, extent, block, data.clone(), checksum) {
+            if self.overtaken(volume, extent, block, &[checksum]) {
+                // Whoever wrote or cleared it since has mended it.
+                return;
+            }
+            let room = match self.ready(volume) {
+                Ok(()) => self.make_room(Self::bytes_of(1)).await,
+                refused => refused,
+            };
+            if let Err(error) = room {
+                return report.not_mended(volume, block, &error);
+            }
+        }
+        report.repaired += 1;
     }
 }

@@ -11,7 +11,7 @@
 
 use crate::check::Report;
 use crate::destage::{Destination, Flight};
-use crate::extent::{Dirty, Extent};
+use crate::extent::{Dirty, Extent, Pins};
 use crate::record::{HotBlock, Record};
 use crate::store::{Freed, Inner};
 use crate::tables::{HotPlace, VolumeState};
@@ -268,8 +268,10 @@ impl Inner {
         let first = u64::from(extent.owner.index) * blocks;
         let hot: Vec<_> =
             volume.hot.borrow().range(first..first + blocks).map(|(block, place)| (*block, place.id)).collect();
+        let _pins = Pins::of([extent]);
         for (block, id) in hot {
             if !extent.is_loaded() && self.load(extent).await.is_err() {
+                // Who checks the extent itself says so.
                 return;
             }
             let inside = (block - first) as usize;
@@ -285,9 +287,11 @@ impl Inner {
             if found.lost[0] {
                 let name = volume.spec.borrow().name.clone();
                 report.violations.push(format!("volume {name} block {block}: no copy in the hot area is good"));
-            } else if let Ok(good) = self.array.read(&places, id.slot.into(), &[expected], Urgency::Idle).await {
-                let repaired = report.dry_run || self.repair(volume, extent, block, good.data, expected);
-                report.repaired += u64::from(repaired);
+            } else {
+                match self.array.read(&places, id.slot.into(), &[expected], Urgency::Idle).await {
+                    Ok(good) => self.mend(volume, extent, block, (good.data, expected), report).await,
+                    Err(error) => report.not_mended(volume, block, &error),
+                }
             }
         }
     }

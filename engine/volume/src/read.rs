@@ -194,7 +194,7 @@ impl Inner {
     }
 
     /// True when a block was written, cleared or given up since its checksum was looked up.
-    fn overtaken(&self, volume: &VolumeState, extent: &Rc<Extent>, first: u64, checksums: &[Checksum]) -> bool {
+    pub fn overtaken(&self, volume: &VolumeState, extent: &Rc<Extent>, first: u64, checksums: &[Checksum]) -> bool {
         let blocks = self.array.extent_blocks() as u64;
         let here = volume.extent((first / blocks) as u32).is_some_and(|now| Rc::ptr_eq(&now, extent));
         let dirty = volume.dirty.borrow().range(first..first + checksums.len() as u64).next().is_some();

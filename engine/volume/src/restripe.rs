@@ -1,7 +1,7 @@
 //! Stripes as a whole: a place of them moved to another disk, and all of them held against their parity.
 
 use crate::check::Report;
-use crate::extent::Extent;
+use crate::extent::{Extent, Pins};
 use crate::refused::Read;
 use crate::store::Inner;
 use crate::stripe::{Slot, Stripe, StripeRow, gather, others, stripe_id};
@@ -179,8 +179,9 @@ impl Inner {
 
     /// Reads every block of a group, holds it against its checksum and its row against its parity, and mends what can be.
     pub async fn check_stripes(&self, volume: &Rc<VolumeState>, extents: &[Rc<Extent>], report: &mut Report) {
+        let _pins = Pins::of(extents);
         for stripe in self.stripes_of(volume, extents) {
-            if extents.iter().any(|extent| extent.group.is_moving()) {
+            if self.stopping.get() || extents.iter().any(|extent| extent.group.is_moving()) {
                 // What is being moved is read by who moves it.
                 return;
             }
@@ -206,8 +207,7 @@ impl Inner {
             for (block, data, expected) in bad {
                 let index = (block / self.array.extent_blocks() as u64) as u32;
                 let Some(extent) = volume.extent(index) else { continue };
-                let repaired = report.dry_run || self.repair(volume, &extent, block, data.into(), expected);
-                report.repaired += u64::from(repaired);
+                self.mend(volume, &extent, block, (data.into(), expected), report).await;
             }
         }
     }

@@ -33,16 +33,18 @@ pub trait Exports: Send + Sync + 'static {
 
     /// The export a client means that gives no name: the only one, unless an implementation knows better.
     fn default_export(&self) -> impl Future<Output = Result<Export>> + Send {
-        async {
-            let mut all = self.list().await?;
-            match (all.pop(), all.is_empty()) {
-                (Some(only), true) => Ok(only),
-                (Some(_), false) => Err(kura_block::Error::missing(
-                    "there is no default export: name one of those that the server lists",
-                )),
-                (None, _) => Err(kura_block::Error::missing("there is no default export: the server has no volume")),
-            }
+        async { only(self.list().await?) }
+    }
+}
+
+/// The only one of these exports; an error of kind `Missing` where there are more or none.
+pub fn only(mut exports: Vec<Export>) -> Result<Export> {
+    match (exports.pop(), exports.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (Some(_), false) => {
+            Err(kura_block::Error::missing("there is no default export: name one of those that the server lists"))
         }
+        (None, _) => Err(kura_block::Error::missing("there is no default export: the server has no volume")),
     }
 }
 

@@ -33,7 +33,7 @@ mod tls;
 mod transmit;
 
 pub use client::Client;
-pub use export::{Contexts, Export, Exports, Extent};
+pub use export::{Contexts, Export, Exports, Extent, only};
 pub use handshake::handshake;
 pub use hangup::Hangup;
 pub use limits::Limits;

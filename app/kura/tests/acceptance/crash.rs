@@ -35,7 +35,7 @@ fn a_hundred_crashes_lose_nothing_that_was_promised() {
     for crash in 0..CRASHES {
         let mut server = home.serve();
         promises.verify(&home, crash);
-        home.ok(&["check"]);
+        home.ok(&["check", "--dry-run"]);
         acknowledged += write_until_killed(&home, &mut server, &mut promises, &mut random);
         if crash % 4 == 3 {
             // Another crash while the server is still recovering from this one.
@@ -46,7 +46,7 @@ fn a_hundred_crashes_lose_nothing_that_was_promised() {
     }
     let _server = home.serve();
     promises.verify(&home, CRASHES);
-    home.ok(&["check"]);
+    home.ok(&["check", "--dry-run"]);
     println!("{acknowledged} requests were acknowledged between {CRASHES} crashes");
 }
 

@@ -4,6 +4,7 @@ use crate::harness::{Home, eventually, fails, ok, tool};
 use crate::nbd::{Client, FLUSH, FUA, READ, TRIM, WRITE};
 use serde_json::Value;
 use std::io::{Read, Write};
+use std::process::Stdio;
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -120,6 +121,51 @@ fn a_stop_does_not_wait_for_idle_clients() {
     assert!(server.stop().success());
     drop(connections);
     assert!(server.wait(Duration::from_secs(1)).is_some());
+}
+
+/// Half a minute's work on such disks: a stop does not wait for it, and who asked for it is told.
+#[test]
+fn a_stop_ends_a_check() {
+    let home = Home::new();
+    let ssd = "channels = 1, read_latency_ns = 100_000, write_latency_ns = 1_000, flush_latency_ns = 1_000, \
+               read_bytes_per_s = 4_000_000, write_bytes_per_s = 1_000_000_000";
+    let disk = |name: &str| {
+        format!("{{ path = \"{name}\", class = \"slow\", size = \"512M\", model = {{ ssd = {{ {ssd} }} }} }}")
+    };
+    let fast = |name: &str| format!("{{ path = \"{name}\", class = \"fast\", size = \"256M\" }}");
+    let disks = [fast("f"), fast("g"), disk("a"), disk("b")].join(", ");
+    let config = format!("demo = \"0\"\n[tier]\npolicy = \"off\"\n[pool]\njournal = \"32M\"\ndisks = [{disks}]\n");
+    std::fs::write(home.path("kura.toml"), config).expect("a configuration");
+    let mut server = home.spawn(&["--config", "kura.toml"]);
+    server.wait_until_ready();
+    home.ok(&["volume", "create", "v", "--size", "128M"]);
+    ok(tool("qemu-io").args(["-f", "raw", "-c", "write -P 7 0 64M", "-c", "flush", &home.uri("v")]));
+    let mut check = home.kura(&["check"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("a check");
+    let port = server.port("http");
+    eventually(Duration::from_secs(30), "the check runs", || get(port, "/api/v1/jobs").contains("running"));
+    assert!(check.try_wait().expect("the check").is_none(), "the check is over already");
+    assert!(server.stop().success());
+    assert_eq!(check.wait().expect("the check").code(), Some(1), "a check that was cut short says that all is well");
+}
+
+/// A client that names no export means the only volume, which its snapshots do not change.
+#[test]
+fn the_only_volume_is_the_default_export_beside_its_snapshots() {
+    let home = Home::new();
+    let _server = home.serve();
+    home.ok(&["snapshot", "create", "demo@a"]);
+    let unnamed = format!("nbd+unix:///?socket={}", home.socket().display());
+    assert_eq!(ok(tool("nbdinfo").args(["--size", &unnamed])).trim(), (1 << 30).to_string());
+    home.ok(&["volume", "create", "other", "--size", "64M"]);
+    fails(tool("nbdinfo").args(["--size", &unnamed]));
+}
+
+#[test]
+fn a_switch_in_the_environment_is_on_with_1() {
+    let home = Home::new();
+    let mut serve = home.kura(&["serve", "--config", "missing.toml"]);
+    let said = fails(serve.env("KURA_DEGRADED", "1"));
+    assert!(said.contains("missing.toml"), "{said}");
 }
 
 /// What a command prints with `--json`.

@@ -24,6 +24,8 @@ pub struct World {
     pub sim: Sim,
     pub rng: ChaCha8Rng,
     pub reference: Reference,
+    /// A disk has had faults: a check may find something to repair.
+    pub faulty: bool,
     disks: Vec<SimDisk>,
     names: u32,
 }
@@ -61,7 +63,8 @@ impl World {
         let disk = |name: &str, mib| sim.disk(name, spec(mib));
         let slow = (0..6).map(|at| disk(&format!("slow{at}"), 16));
         let disks = [disk("fast0", 20), disk("fast1", 20)].into_iter().chain(slow).collect();
-        let world = Self { rng: sim.rng("model"), reference: Reference::default(), names: 0, sim, disks };
+        let world =
+            Self { rng: sim.rng("model"), reference: Reference::default(), faulty: false, names: 0, sim, disks };
         let new: Vec<_> = world
             .disks
             .iter()
@@ -145,7 +148,7 @@ impl World {
     /// Starts the node without some of its disks: it has everything, or refuses to start and changes nothing. True when it
     /// started.
     pub fn start_without(&mut self, away: usize) -> bool {
-        let (runtime, seed) = (self.sim.runtime(), self.sim.seed());
+        let (runtime, seed, faulty) = (self.sim.runtime(), self.sim.seed(), self.faulty);
         let mut here = self.disks.clone();
         for _ in 0..away {
             let gone = here.remove(self.rng.random_range(0..here.len()));
@@ -156,7 +159,7 @@ impl World {
             match Self::start(seed, &self.disks, &here, runtime, false).await {
                 Ok(controllers) => {
                     compare(&controllers, &reference, seed).await;
-                    check(&controllers, seed).await;
+                    check(&controllers, seed, faulty).await;
                     true
                 }
                 Err(error) => {
@@ -173,7 +176,7 @@ impl World {
                 let disks = controllers.node.pool().await.unwrap().disks;
                 assert!(disks.iter().all(|disk| disk.state == DiskState::Healthy), "seed {seed}: {disks:?}");
                 compare(&controllers, &reference, seed).await;
-                check(&controllers, seed).await;
+                check(&controllers, seed, faulty).await;
             });
         }
         started
@@ -182,7 +185,7 @@ impl World {
     /// Starts the node, compares it with the model, and does so many steps of random work.
     pub fn incarnation(&mut self, steps: u32) -> Outcome<()> {
         let runtime = self.sim.runtime();
-        let (disks, seed) = (self.disks.clone(), self.sim.seed());
+        let (disks, seed, faulty) = (self.disks.clone(), self.sim.seed(), self.faulty);
         let (rng, reference, names) =
             (&mut self.rng, RefCell::new(std::mem::take(&mut self.reference)), &mut self.names);
         let outcome = self.sim.run_until_crash_or(async {
@@ -192,7 +195,7 @@ impl World {
                 step(&controllers, &reference, rng, names, seed).await;
             }
             if steps > 0 && rng.random_bool(0.3) {
-                check(&controllers, seed).await;
+                check(&controllers, seed, faulty).await;
             }
             if rng.random_bool(0.3) {
                 for controller in &*controllers {
@@ -211,11 +214,12 @@ impl World {
     /// Starts the node once more, reads everything, and checks everything.
     pub fn last_check(&mut self) {
         let (disks, seed, runtime) = (self.disks.clone(), self.sim.seed(), self.sim.runtime());
+        let faulty = self.faulty;
         let reference = RefCell::new(std::mem::take(&mut self.reference));
         self.sim.block_on(async {
             let controllers = Self::open(seed, &disks, runtime).await;
             compare(&controllers, &reference, seed).await;
-            check(&controllers, seed).await;
+            check(&controllers, seed, faulty).await;
             for controller in &*controllers {
                 controller.store().stop().await.unwrap();
             }
@@ -269,7 +273,7 @@ impl World {
         self.sim.block_on(async {
             let controllers = Self::open(seed, &disks, runtime).await;
             compare(&controllers, &reference, seed).await;
-            check(&controllers, seed).await;
+            check(&controllers, seed, true).await;
         });
     }
 }
@@ -286,10 +290,12 @@ async fn rebuilt(controller: &Controller, runtime: &dyn kura_block::Runtime, see
     panic!("seed {seed}: no rebuild: {:?} {:?}", store.unwanted(), store.rebuild_stalled());
 }
 
-async fn check(controllers: &[Rc<Controller>], seed: u64) {
+/// Checks everything. Without faults nothing is to be repaired: no write path, and no recovery, leaves copies that differ.
+async fn check(controllers: &[Rc<Controller>], seed: u64, faulty: bool) {
     for controller in controllers {
         let report = controller.store().check(Check::Repair).await.unwrap();
         assert!(report.violations.is_empty(), "seed {seed}: {:#?}", report.violations);
+        assert!(faulty || report.repaired == 0, "seed {seed}: {} blocks to repair, without a fault", report.repaired);
     }
 }
 

@@ -109,9 +109,7 @@ impl Inner {
             let name = volume.spec.borrow().name.clone();
             format!("volume {name} block {block}: no copy in the fast tier is good: {error}")
         })?;
-        let data = good.data.slice(0..BLOCK_BYTES);
-        let repaired = report.dry_run || self.repair(volume, extent, block, data, expected);
-        report.repaired += u64::from(repaired);
+        self.mend(volume, extent, block, (good.data.slice(0..BLOCK_BYTES), expected), report).await;
         Ok(())
     }
 }

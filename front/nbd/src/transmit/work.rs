@@ -98,6 +98,8 @@ impl<'v> Working<'v> {
         let shrunk = offset.saturating_add(u64::from(len)) > self.volume.geometry().size_bytes;
         let errno = match (error.kind(), command) {
             (Kind::Invalid, Command::Write | Command::WriteZeroes) if shrunk => Errno::NoSpc,
+            // The snapshot of a context is gone, not the volume: there is no need to leave.
+            (Kind::Missing, Command::BlockStatus) => Errno::Inval,
             _ => Errno::from(error),
         };
         Failure { errno, text: Cow::Owned(error.to_string()) }
@@ -179,7 +181,7 @@ fn start<'v>(terms: &Terms, served: Served<'v>, request: &Request, data: Bufs) -
         Command::BlockStatus => {
             Work::Status(Box::pin(status(Rc::clone(&terms.contexts), served, offset, u64::from(len))))
         }
-        // A hint: the volume reads ahead by its own rules.
+        // A hint, and nothing is read ahead.
         Command::Cache | Command::Disconnect | Command::Unknown(_) => done(),
     })
 }
