@@ -41,7 +41,7 @@ impl Bufs {
         }
         self.len += part.len();
         match self.parts.last_mut() {
-            Some(last) if last.continues_into(&part) => *last = last.joined(&part),
+            Some(last) if last.continues_into(&part) => last.grow(part.len()),
             _ => self.parts.push(part),
         }
     }

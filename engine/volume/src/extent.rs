@@ -4,6 +4,7 @@ use crate::tier::FastCopy;
 use kura_array::{Page, PageOwner, Places, Shape, Site};
 use kura_block::{BLOCK_BYTES, Buf, Checksum};
 use kura_journal::Lsn;
+use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -176,6 +177,19 @@ impl Extent {
         !self.dirty.replace(true)
     }
 
+    /// Sets the checksums of blocks from `first` on; the page must be loaded. Returns what they were, and whether the page was
+    /// clean before.
+    pub fn set_run(&self, first: usize, checksums: &[Checksum]) -> (Before, bool) {
+        let mut page = self.page.borrow_mut();
+        let page = page.as_mut().unwrap_or_else(|| unreachable!("the caller has loaded the page"));
+        let before = (first..).zip(checksums).map(|(block, checksum)| {
+            let before = page.get(block);
+            page.set(block, Some(*checksum));
+            before
+        });
+        (before.collect(), !self.dirty.replace(true))
+    }
+
     /// From now on the place of a block counts in parity; the page must be loaded. True when the page was clean before
     /// and is not now.
     pub fn put_in_parity(&self, block: usize) -> bool {
@@ -255,6 +269,9 @@ impl Drop for Pins {
         }
     }
 }
+
+/// What the checksums of blocks were.
+pub(crate) type Before = SmallVec<[Option<Checksum>; 32]>;
 
 /// A block in the write buffer.
 pub(crate) struct Dirty {

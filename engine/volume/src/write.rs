@@ -1,13 +1,15 @@
 //! Writing: into the journal and the write buffer.
 
-use crate::extent::{DIRTY_BYTES, Dirty, Extent};
+use crate::extent::{Before, DIRTY_BYTES, Dirty, Extent};
 use crate::record::Record;
 use crate::snapshot::{Change, Place};
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use kura_block::{BLOCK_BYTES, Buf, BufMut, Bufs, Checksum, PAGE_BYTES, Result};
 use kura_journal::Lsn;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::rc::Rc;
 
 /// Blocks in one record.
@@ -93,11 +95,18 @@ impl Inner {
     /// Writes blocks into the journal and the write buffer; their extents are there and their pages are loaded.
     pub fn put_blocks(&self, volume: &VolumeState, first: u64, data: &Bufs, checksums: &[Checksum]) {
         let lsn = self.append_data(&Record::Write { volume: volume.id, first }, data, checksums);
-        for (at, (checksum, block)) in checksums.iter().zip(split(data)).enumerate() {
-            let block_number = first + at as u64;
-            let at_rest = self.checksum(volume, block_number);
-            self.set_checksum(volume, block_number, Some(*checksum));
-            self.buffer(volume, block_number, Dirty::new(block, *checksum, lsn, at_rest));
+        let extent_blocks = self.array.extent_blocks() as u64;
+        let (mut block, mut left, mut bytes) = (first, checksums, split(data));
+        while !left.is_empty() {
+            let in_extent = (extent_blocks - block % extent_blocks).min(left.len() as u64);
+            let (fresh, rest) = left.split_at(in_extent as usize);
+            let at_rest = self.set_checksums(volume, block, fresh);
+            let mut dirty = volume.dirty.borrow_mut();
+            for ((checksum, at_rest), bytes) in fresh.iter().zip(at_rest).zip(bytes.by_ref()) {
+                self.buffer_in(&mut dirty, volume, block, Dirty::new(bytes, *checksum, lsn, at_rest));
+                block += 1;
+            }
+            left = rest;
         }
     }
 
@@ -222,18 +231,37 @@ impl Inner {
         }
     }
 
+    /// Sets the checksums of blocks of one extent, whose page is loaded; returns what they were.
+    fn set_checksums(&self, volume: &VolumeState, first: u64, checksums: &[Checksum]) -> Before {
+        let blocks = self.array.extent_blocks() as u64;
+        let Some(extent) = volume.extent((first / blocks) as u32) else { return smallvec![None; checksums.len()] };
+        let (before, was_clean) = extent.set_run((first % blocks) as usize, checksums);
+        self.page_changed(&extent, was_clean);
+        before
+    }
+
     /// Puts a block into the write buffer.
-    pub fn buffer(&self, volume: &VolumeState, block: u64, mut fresh: Dirty) {
-        let mut dirty = volume.dirty.borrow_mut();
-        let before = dirty.get(&block);
-        match before.filter(|before| before.data.is_some()) {
-            Some(before) => self.drained(before.lsn),
-            None => self.count_dirty(volume, 1),
+    pub fn buffer(&self, volume: &VolumeState, block: u64, fresh: Dirty) {
+        self.buffer_in(&mut volume.dirty.borrow_mut(), volume, block, fresh);
+    }
+
+    fn buffer_in(&self, dirty: &mut BTreeMap<u64, Dirty>, volume: &VolumeState, block: u64, mut fresh: Dirty) {
+        match dirty.entry(block) {
+            Entry::Vacant(entry) => {
+                self.count_dirty(volume, 1);
+                entry.insert(fresh);
+            }
+            Entry::Occupied(mut entry) => {
+                let before = entry.get_mut();
+                if before.data.is_some() {
+                    self.drained(before.lsn);
+                } else {
+                    self.count_dirty(volume, 1);
+                }
+                (fresh.in_flight, fresh.at_rest) = (before.in_flight, before.at_rest);
+                *before = fresh;
+            }
         }
-        if let Some(before) = before {
-            (fresh.in_flight, fresh.at_rest) = (before.in_flight, before.at_rest);
-        }
-        dirty.insert(block, fresh);
     }
 
     /// Counts blocks of a volume that come into the write buffer, or leave it.
