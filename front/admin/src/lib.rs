@@ -26,6 +26,7 @@ mod resources;
 mod routes;
 mod server;
 mod snapshots;
+mod stall;
 mod tier;
 
 #[cfg(test)]

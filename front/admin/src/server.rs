@@ -1,9 +1,10 @@
 //! Listens, and serves each connection behind the guard its listener needs.
 
-use crate::Token;
 use crate::guard::{by_site, by_token};
+use crate::stall::{PATIENCE, hurry};
+use crate::{Patient, Token};
 use axum::Router;
-use axum::middleware::from_fn;
+use axum::middleware::{from_fn, map_request};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -58,6 +59,7 @@ pub async fn serve(listener: Listener, access: Access, routes: Router, mut stop:
         Access::ThisMachine => routes.layer(from_fn(by_site)),
         Access::Token(token) => routes.layer(from_fn(move |request, next| by_token(token.clone(), request, next))),
     };
+    let routes = routes.layer(map_request(hurry));
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
@@ -128,7 +130,8 @@ async fn greet(stream: Box<dyn Stream>, tls: Option<TlsAcceptor>) -> Option<Box<
 async fn converse(stream: Box<dyn Stream>, routes: Router, stop: &mut watch::Receiver<bool>) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HELLO);
-    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+    let connection =
+        http.serve_connection(TokioIo::new(Patient::answering(stream, PATIENCE)), TowerToHyperService::new(routes));
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,

@@ -5,7 +5,7 @@ use crate::directory::Directory;
 use crate::keys::Key;
 use crate::past::split;
 use crate::policy::{Question, Verdict};
-use crate::problem::problem;
+use crate::problem::{problem, refusal};
 use percent_encoding::percent_decode_str;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{Credentials, S3Auth, SecretKey};
@@ -158,8 +158,17 @@ impl Directory {
         // Also where it is a snapshot's, the policy of today counts.
         let today = self.find(&bucket.name);
         let may = allowed(key.as_deref(), &bucket.name, today.as_deref(), operation, Some(object));
-        if may { Ok(()) } else { Err(denied()) }
+        if !may {
+            return Err(denied());
+        }
+        readable(today.as_deref(), operation)
     }
+}
+
+/// Refuses what a bucket's policy was to decide where what is set on it cannot be read; not what mends it.
+fn readable(known: Option<&Bucket>, operation: &str) -> S3Result<()> {
+    let mends = deed(operation) == Deed::Own && !reads(operation);
+    known.filter(|_| !mends).map_or(Ok(()), Bucket::readable).map_err(refusal)
 }
 
 /// Who may do what.
@@ -184,7 +193,12 @@ impl S3Access for Access {
                 let bucket = split(bucket).map_or(bucket, |(bucket, _)| bucket);
                 let of_version = names_a_version(context.uri().query().unwrap_or_default());
                 let object = context.s3_path().get_object_key().map(|object| (object, of_version));
-                allowed(key.as_deref(), bucket, self.0.find(bucket).as_deref(), operation, object)
+                let known = self.0.find(bucket);
+                let may = allowed(key.as_deref(), bucket, known.as_deref(), operation, object);
+                if may {
+                    readable(known.as_deref(), operation)?;
+                }
+                may
             }
         };
         if may { Ok(()) } else { Err(denied()) }

@@ -4,6 +4,7 @@ use crate::door::Way;
 use crate::policy::Policy;
 use crate::problem::problem;
 use crate::turns::Turns;
+use kura_block::Error;
 use kura_object::{Attributes, Partition, PartitionId};
 use s3s::dto::{BucketLifecycleConfiguration, CORSConfiguration, Tagging};
 use s3s::xml;
@@ -48,6 +49,8 @@ pub struct Bucket {
     pub(crate) lifecycle: Option<BucketLifecycleConfiguration>,
     pub(crate) tags: Option<Tagging>,
     pub(crate) policy: Option<Policy>,
+    /// What is set on it cannot be read, all of it or some: until that is set anew, it is not served.
+    pub(crate) unreadable: Option<Error>,
 }
 
 /// What is set on a bucket: an attribute of its partition, in the form in which S3 has it.
@@ -75,11 +78,11 @@ impl Setting {
 const CREATED: &str = "created";
 
 impl Versioning {
-    fn of(text: &[u8]) -> Self {
+    fn of(text: &[u8]) -> Option<Self> {
         match text {
-            b"Enabled" => Self::Enabled,
-            b"Suspended" => Self::Suspended,
-            _ => Self::Never,
+            b"Enabled" => Some(Self::Enabled),
+            b"Suspended" => Some(Self::Suspended),
+            _ => None,
         }
     }
 
@@ -104,30 +107,60 @@ impl Bucket {
         &self.home.way
     }
 
-    /// The bucket that a partition of the store at `home` is.
-    pub(crate) fn of(partition: Partition, home: Home) -> kura_block::Result<Self> {
+    /// The bucket that a partition of the store at `home` is. What of its settings cannot be read is left out, and keeps
+    /// this bucket from being served, and no other.
+    pub(crate) fn of(partition: Partition, home: Home) -> Self {
         let name = String::from_utf8_lossy(&partition.name).into_owned();
-        let corrupt = |what: &str| kura_block::Error::corrupt(format!("bucket {name}: its {what} cannot be read"));
-        let text = |attribute: &str| partition.attributes.get(attribute).map(Vec::as_slice);
-        let created = text(CREATED).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
-        let set = |setting: Setting| text(setting.attribute());
-        let policy = set(Setting::Policy).map(|text| Policy::parse(&String::from_utf8_lossy(text), &name));
-        Ok(Self {
-            created_ms: created.ok_or_else(|| corrupt(CREATED))?,
-            versioning: text(Setting::Versioning.attribute()).map(Versioning::of).unwrap_or_default(),
+        let mut settings = Settings { attributes: &partition.attributes, unreadable: Vec::new() };
+        let created = partition.attributes.get(CREATED).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        Self {
+            // Nothing but what is shown hangs on it.
+            created_ms: created.unwrap_or(partition.modified_ms),
+            versioning: settings.read(Setting::Versioning, Versioning::of).unwrap_or_default(),
             home,
             id: partition.id,
-            cors: set(Setting::Cors).map(from_xml).transpose().map_err(|()| corrupt("CORS rules"))?,
-            lifecycle: set(Setting::Lifecycle).map(from_xml).transpose().map_err(|()| corrupt("lifecycle rules"))?,
-            tags: set(Setting::Tags).map(from_xml).transpose().map_err(|()| corrupt("tags"))?,
-            policy: policy.transpose().map_err(|_| corrupt("policy"))?,
+            cors: settings.read(Setting::Cors, from_xml),
+            lifecycle: settings.read(Setting::Lifecycle, from_xml),
+            tags: settings.read(Setting::Tags, from_xml),
+            policy: settings.read(Setting::Policy, |text| Policy::parse(&String::from_utf8_lossy(text), &name).ok()),
+            unreadable: settings.error(&name),
             name,
-        })
+        }
+    }
+
+    /// Refuses a bucket of which a setting cannot be read.
+    pub(crate) fn readable(&self) -> kura_block::Result<()> {
+        self.unreadable.clone().map_or(Ok(()), Err)
     }
 }
 
-fn from_xml<T: for<'a> xml::Deserialize<'a>>(text: &[u8]) -> Result<T, ()> {
-    T::deserialize(&mut xml::Deserializer::new(text)).map_err(drop)
+/// What is set on a bucket, while it is read.
+struct Settings<'a> {
+    attributes: &'a Attributes,
+    unreadable: Vec<&'static str>,
+}
+
+impl Settings<'_> {
+    fn read<T>(&mut self, setting: Setting, parse: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+        let read = parse(self.attributes.get(setting.attribute())?);
+        if read.is_none() {
+            self.unreadable.push(setting.attribute());
+        }
+        read
+    }
+
+    fn error(&self, bucket: &str) -> Option<Error> {
+        let error = Error::corrupt(format!(
+            "bucket {bucket}: what is set on it cannot be read ({}): set that anew or delete it, until then the bucket is \
+             not served",
+            self.unreadable.join(", ")
+        ));
+        (!self.unreadable.is_empty()).then_some(error)
+    }
+}
+
+fn from_xml<T: for<'a> xml::Deserialize<'a>>(text: &[u8]) -> Option<T> {
+    T::deserialize(&mut xml::Deserializer::new(text)).ok()
 }
 
 /// A setting as it is stored.

@@ -244,6 +244,8 @@ impl Desk {
         let tables = async |store: Store| Ok::<_, Error>(store.check());
         let found = self.directory.way().ask(tables).await?;
         let mut lines: Vec<String> = found.iter().map(|violation| format!("object store: {violation}")).collect();
+        let unreadable = self.directory.buckets().into_iter().filter_map(|bucket| bucket.unreadable.clone());
+        lines.extend(unreadable.map(|error| format!("object store: {error}")));
         if data {
             self.scrub(&mut lines).await?;
         }

@@ -9,7 +9,7 @@ use crate::problem::{problem, refusal};
 use kura_block::{Error, Kind, Result};
 use kura_object::{Batch, Condition, Item, PartitionId, Put, Query, Store, Which};
 use s3s::validation::{AwsNameValidation, NameValidation};
-use s3s::{S3ErrorCode, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -121,7 +121,7 @@ impl Directory {
         self.home().way
     }
 
-    fn home(&self) -> Home {
+    pub(crate) fn home(&self) -> Home {
         self.look(|known| known.home.clone())
     }
 
@@ -140,19 +140,22 @@ impl Directory {
 
     /// The bucket that a request names, as it is today or as a snapshot has it; or `NoSuchBucket`.
     pub(crate) async fn bucket(&self, name: &str) -> S3Result<Arc<Bucket>> {
-        let found = self.bucket_or_missing(name).await;
-        found.map_err(|error| match error.kind() {
-            Kind::Missing => problem(S3ErrorCode::NoSuchBucket, error.to_string()),
-            _ => refusal(error),
-        })
+        self.bucket_or_missing(name).await.map_err(no_bucket)
     }
 
-    /// The same, or `Missing`.
+    /// The same, or `Missing`; `Corrupt` where what is set on it cannot be read.
     pub(crate) async fn bucket_or_missing(&self, name: &str) -> Result<Arc<Bucket>> {
-        match split(name) {
-            Some((bucket, snapshot)) => self.past.bucket(bucket, snapshot).await,
-            None => self.find(name).ok_or_else(|| Error::missing(format!("there is no bucket {name}"))),
-        }
+        let bucket = match split(name) {
+            Some((bucket, snapshot)) => self.past.bucket(bucket, snapshot).await?,
+            None => self.named(name)?,
+        };
+        bucket.readable()?;
+        Ok(bucket)
+    }
+
+    /// The bucket of this name as it is today, whatever is set on it, or `Missing`.
+    fn named(&self, name: &str) -> Result<Arc<Bucket>> {
+        self.find(name).ok_or_else(|| Error::missing(format!("there is no bucket {name}")))
     }
 
     /// All buckets, by name.
@@ -192,7 +195,8 @@ impl Directory {
                 // What a bucket of this name may have left when a crash came between its end and its uploads'.
                 forget_uploads(&store, &made, &home).await?;
             }
-            Bucket::of(store.create_partition(made.as_bytes(), Bucket::attributes(now), now).await?, home)
+            let partition = store.create_partition(made.as_bytes(), Bucket::attributes(now), now).await?;
+            Ok(Bucket::of(partition, home))
         };
         let bucket = way.ask(create).await.map_err(|error: Error| match error.kind() {
             Kind::Exists => Error::exists(format!("bucket {name}: exists already")),
@@ -228,12 +232,14 @@ impl Directory {
     /// Sets or removes what is set on a bucket.
     pub(crate) async fn set(&self, name: &str, setting: Setting, value: Option<Vec<u8>>) -> S3Result<()> {
         let _turn = self.changing.lock().await;
-        let home = self.bucket(name).await?.home.clone();
+        // Also where what is set cannot be read: so it is mended.
+        let home = self.named(name).map_err(no_bucket)?.home.clone();
         let way = home.way.clone();
         let partition = name.as_bytes().to_vec();
         let change = vec![(setting.attribute().to_owned(), value)];
-        let set =
-            async move |store: Store| Bucket::of(store.set_partition_attributes(&partition, None, change).await?, home);
+        let set = async move |store: Store| {
+            Ok(Bucket::of(store.set_partition_attributes(&partition, None, change).await?, home))
+        };
         let bucket = way.ask(set).await.map_err(|error: Error| match error.kind() {
             Kind::Invalid => problem(
                 S3ErrorCode::MaxMessageLengthExceeded,
@@ -316,6 +322,14 @@ async fn store_keys(way: &Way, partition: PartitionId, stored: Keys, keys: Keys)
     way.ask::<_, Error, _, _>(keep).await
 }
 
+/// What a request is told for which there is no bucket.
+fn no_bucket(error: Error) -> S3Error {
+    match error.kind() {
+        Kind::Missing => problem(S3ErrorCode::NoSuchBucket, error.to_string()),
+        _ => refusal(error),
+    }
+}
+
 fn pay(owed: &mut Owed) -> Result<()> {
     owed.take().map_or(Ok(()), |kept| kept())
 }
@@ -340,7 +354,10 @@ async fn buckets(store: &Store, home: &Home) -> Result<BTreeMap<String, Arc<Buck
         let Some(last) = page.last() else { return Ok(all) };
         after.clone_from(&last.name);
         for partition in page.into_iter().filter(|partition| !partition.name.starts_with(b".")) {
-            let bucket = Bucket::of(partition, home.clone())?;
+            let bucket = Bucket::of(partition, home.clone());
+            if let Some(error) = &bucket.unreadable {
+                tracing::error!("S3: {error}");
+            }
             all.insert(bucket.name.clone(), Arc::new(bucket));
         }
     }

@@ -1,13 +1,15 @@
-//! The task that does what lifecycle rules say: at most an hour late, and soon after rules were set.
+//! The task that does what lifecycle rules say: at most an hour late, and soon after rules were set. It gives back what
+//! is left of uploads that are gone, too.
 
 use crate::bucket::Bucket;
 use crate::delete::delete;
 use crate::directory::{Directory, now_ms};
 use crate::lifecycle::{Facts, Fate, aborts, asks_for_tags, fate};
 use crate::multipart::{abort_upload, uploads_under_way};
+use crate::parts::parts_of;
 use crate::tags;
-use kura_block::{Kind, Result};
-use kura_object::{After, Batch, Condition, Item, Page, Query, Stat, Store, Which};
+use kura_block::{Error, Kind, Result};
+use kura_object::{After, Batch, Condition, Item, Page, PartitionId, Query, Stat, Store, Which};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -16,12 +18,18 @@ use tokio::sync::watch;
 const EVERY: Duration = Duration::from_hours(1);
 /// Versions that one step looks at before it lets others go on.
 const PAGE: usize = 500;
+/// Lost parts that are removed at once.
+const LOST: usize = 200;
 
 /// Does what the buckets' rules say until `stop` says true.
 pub async fn sweep(directory: Arc<Directory>, mut stop: watch::Receiver<bool>) {
     loop {
+        if let Err(error) = sweep_lost_parts(&directory).await {
+            tracing::warn!(%error, "parts without an upload could not be looked for; trying again later");
+        }
         for bucket in directory.buckets() {
-            if bucket.lifecycle.is_none() {
+            // What cannot be read may say that versions stay.
+            if bucket.lifecycle.is_none() || bucket.unreadable.is_some() {
                 continue;
             }
             if let Err(error) = sweep_bucket(&directory, &bucket.name).await {
@@ -44,7 +52,7 @@ async fn sweep_bucket(directory: &Directory, name: &str) -> Result<()> {
     way.ask(async move |store: Store| sweep_uploads(&store, &bucket).await).await?;
     let mut place = Place::default();
     while !place.over {
-        let Some(bucket) = directory.find(name) else { return Ok(()) };
+        let Some(bucket) = directory.find(name).filter(|bucket| bucket.unreadable.is_none()) else { return Ok(()) };
         let way = bucket.way().clone();
         place = way.ask(async move |store: Store| sweep_page(&store, &bucket, place).await).await?;
     }
@@ -59,6 +67,55 @@ async fn sweep_uploads(store: &Store, bucket: &Bucket) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Removes parts whose upload is gone: older builds left some. None comes to be: a part is stored while its upload is there,
+/// and goes with it.
+async fn sweep_lost_parts(directory: &Directory) -> Result<()> {
+    let home = directory.home();
+    let (parts, mut after) = (home.parts, After::default());
+    loop {
+        let query = Query { delimiter: Some(b"/".to_vec()), after, limit: Some(PAGE), ..Query::default() };
+        let step = async move |store: Store| {
+            let Page { items, next } = store.list(parts, &query).await?;
+            let mut lost = 0;
+            for (at, item) in items.iter().enumerate() {
+                let Item::Prefix(prefix) = item else { continue };
+                let id = &prefix[..prefix.len() - 1];
+                // An upload stands right before its parts.
+                let is_under_way = |before: &Item| matches!(before, Item::Object { key, .. } if key == id);
+                if !at.checked_sub(1).is_some_and(|before| is_under_way(&items[before])) {
+                    lost += remove_lost(&store, parts, id).await?;
+                }
+            }
+            Ok::<_, Error>((lost, next))
+        };
+        let (lost, next) = home.way.ask(step).await?;
+        if lost > 0 {
+            tracing::info!(parts = lost, "parts whose upload is gone are given back");
+        }
+        match next {
+            Some(next) => after = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Removes what there is of an upload's parts, unless the upload is there: how many they were.
+async fn remove_lost(store: &Store, parts: PartitionId, id: &[u8]) -> Result<usize> {
+    let lost = parts_of(store, parts, id).await?;
+    for some in lost.chunks(LOST) {
+        let mut batch = Batch::new();
+        batch.require(parts, id, Condition::Absent);
+        for part in some {
+            batch.remove(parts, &part.key, Which::Latest);
+        }
+        match store.commit(batch).await {
+            Err(error) if error.kind() == Kind::Exists => return Ok(0),
+            done => done.map(drop)?,
+        }
+    }
+    Ok(lost.len())
 }
 
 /// How far a sweep is, and what it carries from page to page.

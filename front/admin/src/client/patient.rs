@@ -17,6 +17,8 @@ const UNSENT_BYTES: u32 = 128 << 10;
 pub struct Patient<S> {
     stream: S,
     patience: Option<Duration>,
+    /// What is read is waited for, too.
+    hears: bool,
     /// While a read or a write waits.
     waits: Option<Pin<Box<Sleep>>>,
 }
@@ -24,7 +26,12 @@ pub struct Patient<S> {
 impl<S> Patient<S> {
     /// With none it waits for ever.
     pub fn new(stream: S, patience: Option<Duration>) -> Self {
-        Self { stream, patience, waits: None }
+        Self { stream, patience, hears: true, waits: None }
+    }
+
+    /// A server's end: its client may be silent for ever, but must take what is written to it.
+    pub(crate) fn answering(stream: S, patience: Duration) -> Self {
+        Self { hears: false, ..Self::new(stream, Some(patience)) }
     }
 
     /// Goes on waiting, or fails.
@@ -37,6 +44,9 @@ impl<S> Patient<S> {
 
     /// Something moved. Whoever waits in the other direction waits on, by the same clock.
     fn moved(&mut self) {
+        if !self.hears {
+            self.waits = None;
+        }
         if let (Some(waits), Some(patience)) = (&mut self.waits, self.patience) {
             waits.as_mut().reset(Instant::now() + patience);
         }
@@ -63,6 +73,7 @@ impl Patient<TcpStream> {
 impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         match Pin::new(&mut self.stream).poll_read(context, into) {
+            read if !self.hears => read,
             Poll::Pending => self.wait(context),
             done @ Poll::Ready(_) => {
                 self.moved();
@@ -73,7 +84,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Patient<S> {
-    fn written(&mut self, context: &mut Context<'_>, written: Poll<Result<usize>>) -> Poll<Result<usize>> {
+    fn written<T>(&mut self, context: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
         if written.is_pending() {
             return self.wait(context);
         }
@@ -102,7 +113,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        // With TLS, it is here that what was written goes out.
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.written(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {

@@ -90,6 +90,13 @@ pub async fn directory() -> (Arc<Directory>, Store) {
     Store::format(&*device, Format { id: [7; 16], segment_bytes: None }).await.expect("a store");
     let runtime = Rc::new(Tokio(Instant::now()));
     let store = Store::open(device, runtime, Options::default()).await.expect("the store");
+    let directory = reopened(&store).await;
+    directory.create_bucket("demo").await.expect("a bucket");
+    (directory, store)
+}
+
+/// The buckets of a store as a start finds them.
+pub async fn reopened(store: &Store) -> Arc<Directory> {
     let (jobs, mut coming) = mpsc::unbounded_channel::<Job>();
     let serving = store.clone();
     spawn_local(async move {
@@ -97,10 +104,7 @@ pub async fn directory() -> (Arc<Directory>, Store) {
             spawn_local(job(serving.clone()));
         }
     });
-    let directory =
-        Directory::open(Arc::new(Jobs(jobs)), Arc::new(NoSnapshots), None, || Ok(())).await.expect("a directory");
-    directory.create_bucket("demo").await.expect("a bucket");
-    (directory, store)
+    Directory::open(Arc::new(Jobs(jobs)), Arc::new(NoSnapshots), None, || Ok(())).await.expect("a directory")
 }
 
 /// Runs a test in time that passes only when nobody works.

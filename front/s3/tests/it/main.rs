@@ -5,5 +5,6 @@ mod fuzz;
 mod fuzz_body;
 mod local;
 mod rules;
+mod settings;
 mod stalls;
 mod uploads;

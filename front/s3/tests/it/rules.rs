@@ -16,7 +16,7 @@ async fn set(service: &Service, what: &str, xml: &str) {
 }
 
 /// Follows the rules once.
-async fn follow(directory: &Arc<Directory>) {
+pub async fn follow(directory: &Arc<Directory>) {
     let (stop, stopping) = watch::channel(false);
     let sweeping = spawn_local(sweep(Arc::clone(directory), stopping));
     tokio::time::sleep(Duration::from_mins(1)).await;
@@ -49,14 +49,20 @@ fn rule(what: &str) -> String {
     )
 }
 
+/// A bucket with versions, in which everybody may do everything.
+async fn versioned() -> (Arc<Directory>, Store, Service, PartitionId) {
+    let (directory, store) = directory().await;
+    let service = Service::new(Arc::clone(&directory));
+    open_to_all(&service).await;
+    set(&service, "versioning", VERSIONING).await;
+    let bucket = store.partition(b"demo").await.expect("the bucket").id;
+    (directory, store, service, bucket)
+}
+
 #[test]
 fn what_expires_with_versions_is_marked_and_what_is_not_current_goes() {
     run(async {
-        let (directory, store) = directory().await;
-        let service = Service::new(Arc::clone(&directory));
-        open_to_all(&service).await;
-        set(&service, "versioning", VERSIONING).await;
-        let bucket = store.partition(b"demo").await.expect("the bucket").id;
+        let (directory, store, service, bucket) = versioned().await;
         for key in [b"l/a".as_slice(), b"other"] {
             for _ in 0..3 {
                 // Long ago.
@@ -84,11 +90,7 @@ fn what_expires_with_versions_is_marked_and_what_is_not_current_goes() {
 #[test]
 fn markers_above_nothing_go_wherever_a_step_ends() {
     run(async {
-        let (directory, store) = directory().await;
-        let service = Service::new(Arc::clone(&directory));
-        open_to_all(&service).await;
-        set(&service, "versioning", VERSIONING).await;
-        let bucket = store.partition(b"demo").await.expect("the bucket").id;
+        let (directory, store, service, bucket) = versioned().await;
         for some in 0..11 {
             let mut batch = Batch::new();
             for at in 0..100 {

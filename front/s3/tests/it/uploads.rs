@@ -3,8 +3,9 @@
 use crate::asked::{Answer, ask};
 use crate::fuzz_body::open_to_all;
 use crate::local::{run, service};
+use crate::rules::follow;
 use futures::future::join_all;
-use kura_object::{Query, Store};
+use kura_object::{Put, Query, Store};
 use kura_s3::Service;
 use s3s::crypto::{Checksum as _, Md5};
 
@@ -121,5 +122,33 @@ fn an_upload_of_a_bucket_that_goes_leaves_nothing() {
         assert!(begun.iter().all(|answer| matches!(answer.status, 200 | 403 | 404)), "{begun:?}");
         assert_eq!(left(&store).await, 0);
         assert!(directory.find("demo").is_none());
+    });
+}
+
+#[test]
+fn parts_whose_upload_is_gone_are_given_back() {
+    run(async {
+        let (directory, store) = crate::local::directory().await;
+        let service = Service::new(std::sync::Arc::clone(&directory));
+        open_to_all(&service).await;
+        let id = begin(&service).await;
+        let part = ask(&service, &format!("PUT /demo/m?partNumber=1&uploadId={id}"), "", b"hello").await;
+        assert_eq!((part.status, left(&store).await), (200, 3));
+        // As an older build left them: before, between and behind those that are not lost.
+        let parts = store.partition(b".parts").await.expect("parts").id;
+        for (first, count) in [("0", 1), ("7", 1200), ("g", 2)] {
+            for number in 0..count {
+                let key = format!("{}/{number:05}", first.repeat(32));
+                store
+                    .put(parts, key.as_bytes(), Put { content: b"lost".as_slice().into(), ..Put::default() })
+                    .await
+                    .expect("a part");
+            }
+        }
+        follow(&directory).await;
+        assert_eq!(left(&store).await, 3, "what is under way stays, and nothing else");
+        assert_eq!(complete(&service, &id, None).await.status, 200);
+        assert_eq!(ask(&service, "GET /demo/m", "", b"").await.body, b"hello");
+        assert!(store.check().is_empty());
     });
 }
