@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use kura_load::Spec;
-use kura_trace::{Op, Request, TraceError};
+use kura_trace::{Op, Request, TraceError, files};
 use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -173,28 +173,6 @@ impl Iterator for Endless {
             }
         }
     }
-}
-
-/// The files that a trace's path stands for, found as [`kura_trace::open`] finds them: of a blktrace recording all
-/// `NAME.blktrace.N`, by any of them or by what their names share; else the path itself.
-fn files(path: &Path) -> Vec<PathBuf> {
-    const INFIX: &str = ".blktrace";
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let stem = match name.rsplit_once('.') {
-        Some((stem, cpu)) if cpu.parse::<u32>().is_ok() && stem.ends_with(INFIX) => stem.to_owned(),
-        _ if path.exists() => return vec![path.to_owned()],
-        _ => format!("{}{INFIX}", name.strip_suffix(INFIX).unwrap_or(&name)),
-    };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let is_one = |name: &str| {
-        let cpu = name.strip_prefix(&stem).and_then(|rest| rest.strip_prefix('.'));
-        cpu.is_some_and(|cpu| cpu.parse::<u32>().is_ok())
-    };
-    let entries = folder.read_dir().into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> =
-        entries.filter(|entry| entry.file_name().to_str().is_some_and(is_one)).map(|entry| entry.path()).collect();
-    found.sort();
-    if found.is_empty() { vec![path.to_owned()] } else { found }
 }
 
 /// A hash of the files' bytes, and of where each ends.

@@ -15,8 +15,9 @@ pub(crate) struct Arrivals {
 
 impl Arrivals {
     pub(crate) fn from_params(params: &mut Params, rate_per_s: f64) -> Result<Self, Invalid> {
+        params.rate_per_s = params.number("rate", rate_per_s, 1e-3..=1e9, "requests a second, on average")?;
         Ok(Self {
-            rate_per_s: params.number("rate", rate_per_s, 1e-3..=1e9, "requests a second, on average")?,
+            rate_per_s: params.rate_per_s,
             poisson: params.choice("arrivals", "poisson", &["poisson", "fixed"], "independent, or evenly spaced")?
                 == "poisson",
         })
@@ -46,7 +47,7 @@ impl Clock {
         let now = self.next_ns;
         let gaps: f64 = if self.arrivals.poisson { self.rng.sample(Exp1) } else { 1.0 };
         let gap_ns = gaps * 1e9 / (self.arrivals.rate_per_s * pace) + self.rest_ns;
-        self.next_ns += gap_ns as u64;
+        self.next_ns = self.next_ns.saturating_add(gap_ns as u64);
         self.rest_ns = gap_ns.fract();
         now
     }
@@ -61,6 +62,10 @@ pub(crate) struct Bursts {
 
 impl Bursts {
     pub(crate) fn from_params(params: &mut Params) -> Result<Option<Self>, Invalid> {
+        if params.is_given("on") && !params.is_given("off") {
+            let load = params.load();
+            return Err(Invalid(format!("load:{load}: on= without off= makes no bursts: give off=, or leave on= out")));
+        }
         let seconds = 1e-6..=1e6;
         let on_s = params.number("on", 1.0, seconds, "bursts: seconds in which requests arrive")?;
         let off_s =
@@ -72,6 +77,11 @@ impl Bursts {
     /// When a request of the load arrives that would have arrived at `at_ns` without bursts.
     pub(crate) fn stretch(self, at_ns: u64) -> u64 {
         at_ns.saturating_add((at_ns / self.on_ns).saturating_mul(self.off_ns))
+    }
+
+    /// How many times as long a load takes with them.
+    pub(crate) fn longer(self) -> f64 {
+        1.0 + self.off_ns as f64 / self.on_ns as f64
     }
 }
 

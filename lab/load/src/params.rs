@@ -25,6 +25,8 @@ pub(crate) struct Params {
     load: String,
     given: BTreeMap<String, String>,
     taken: Vec<Parameter>,
+    /// Requests a second, once that is known.
+    pub(crate) rate_per_s: f64,
 }
 
 impl Params {
@@ -42,11 +44,16 @@ impl Params {
                 return Err(Invalid(format!("load:{load}: {key} is given twice: leave one out")));
             }
         }
-        Ok(Self { load, given, taken: Vec::new() })
+        Ok(Self { load, given, taken: Vec::new(), rate_per_s: 1.0 })
     }
 
     pub(crate) fn load(&self) -> &str {
         &self.load
+    }
+
+    /// Whether it was given and is not yet taken.
+    pub(crate) fn is_given(&self, key: &str) -> bool {
+        self.given.contains_key(key)
     }
 
     /// A number, in words of its meaning.

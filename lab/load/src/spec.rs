@@ -12,6 +12,11 @@ use std::str::FromStr;
 /// What a name begins with where a trace's path could stand instead.
 pub const PREFIX: &str = "load:";
 
+const YEAR_S: f64 = 365.0 * 86400.0;
+/// The longest that a load may take: times are nanoseconds in 64 bits, 584 years, and arrivals at random take longer or
+/// less long than they do on average.
+const LONGEST_S: f64 = 300.0 * YEAR_S;
+
 /// A load, told by a text as `zipf,theta=1.2,seconds=600,seed=7`: a name and parameters in any order, each with a
 /// default. [`PREFIX`] before it is allowed. Two of the same text give the same requests.
 #[derive(Clone, Debug)]
@@ -146,7 +151,7 @@ impl Spec {
             Kind::Concentrations(concentrations) => Box::new(concentrations.requests(seed)),
             Kind::Tpcc(tpcc) => Box::new(tpcc.requests(seed)),
         };
-        Requests { inner, bounds: self.bounds }
+        Requests { inner, bounds: self.bounds, taken: 0, at_ns: 0 }
     }
 }
 
@@ -160,6 +165,14 @@ impl Bounds {
             return Err(Invalid(format!("load:{}: it never ends: give seconds or requests", params.load())));
         }
         let bursts = Bursts::from_params(params)?;
+        let lasts_s = requests as f64 / params.rate_per_s * bursts.map_or(1.0, Bursts::longer);
+        if seconds == 0.0 && lasts_s > LONGEST_S {
+            let (load, rate) = (params.load(), params.rate_per_s);
+            let years = lasts_s / YEAR_S;
+            return Err(Invalid(format!(
+                "load:{load}: {requests} requests at {rate} a second take {years:.0} years: give fewer, or a higher rate"
+            )));
+        }
         let seed = params.count("seed", seed, 0..=u64::MAX, "another seed, another course of the same load")?;
         let end_ns = if seconds == 0.0 { u64::MAX } else { (seconds * 1e9) as u64 };
         Ok(Self { seed, end_ns, requests: if requests == 0 { u64::MAX } else { requests }, bursts })
@@ -170,17 +183,32 @@ impl Bounds {
 pub struct Requests {
     inner: Box<dyn Iterator<Item = Request> + Send>,
     bounds: Bounds,
+    taken: u64,
+    /// When the last one arrived.
+    at_ns: u64,
+}
+
+impl Requests {
+    /// How much of the load has come, 0 to 1.
+    pub fn progress(&self) -> f64 {
+        let of = |done: u64, all: u64| done as f64 / all.max(1) as f64;
+        of(self.taken, self.bounds.requests).max(of(self.at_ns, self.bounds.end_ns)).min(1.0)
+    }
 }
 
 impl Iterator for Requests {
     type Item = Request;
 
     fn next(&mut self) -> Option<Request> {
-        self.bounds.requests = self.bounds.requests.checked_sub(1)?;
+        if self.taken == self.bounds.requests {
+            return None;
+        }
+        self.taken += 1;
         let mut request = self.inner.next()?;
         if let Some(bursts) = self.bounds.bursts {
             request.at_ns = bursts.stretch(request.at_ns);
         }
+        self.at_ns = request.at_ns;
         (request.at_ns < self.bounds.end_ns).then_some(request)
     }
 }

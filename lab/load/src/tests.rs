@@ -77,6 +77,11 @@ fn what_is_wrong_is_told_in_a_line_that_helps() {
         ("uniform,arrivals=late", "arrivals=late is none of poisson, fixed"),
         ("src1_0-like,reads=2", "reads=2 is not a number from 0 to 1"),
         ("tpcc-like,warehouses=0", "warehouses=0 is not a whole number from 1"),
+        // A cache that never is full never asks the disk for anything.
+        ("tpcc-like,warehouses=1,cache=1G,requests=10", "give at most 206M, or more warehouses"),
+        ("uniform,on=3", "load:uniform: on= without off= makes no bursts: give off="),
+        ("uniform,rate=0.001,requests=20000000", "20000000 requests at 0.001 a second take 634 years"),
+        ("uniform,rate=1,requests=10000000,on=1,off=1000000", "take 317098 years"),
     ];
     for (text, expected) in cases {
         let error = text.parse::<Spec>().unwrap_err().to_string();

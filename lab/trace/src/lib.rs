@@ -40,6 +40,6 @@ pub use anatomy::{
 };
 pub use error::TraceError;
 pub use fit::{Fit, Fitter};
-pub use read::{Format, Reader, open};
+pub use read::{Format, Reader, files, open};
 pub use request::{Op, Request};
 pub use write::{Written, write_blkparse, write_msr};

@@ -28,6 +28,10 @@ use work::Work;
 /// How many accesses of a checkpoint come for each other one while it lasts.
 const CHECKPOINT_PACE: u64 = 3;
 
+/// The cache is at most this part of the database. A larger one takes ever longer to fill, and one as large as the database
+/// never is full.
+const CACHE_PART: u64 = 4;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Tpcc {
     tables: Tables,
@@ -42,8 +46,17 @@ impl Tpcc {
         let page_bytes = params.size("block", 2 << 10, (1 << 10)..=(64 << 10), "bytes of a page")?;
         let cache = params.size("cache", 56 << 20, (1 << 20)..=(16 << 30), "bytes of the buffer cache")?;
         let minutes = params.number("checkpoint", 0.0, 0.0..=1e5, "minutes between checkpoints; 0: none")?;
+        let tables = Tables::new(warehouses as u32, page_bytes);
+        let most = u64::from(tables.pages()) * page_bytes / CACHE_PART;
+        if cache > most {
+            let (load, cache, most) = (params.load(), cache >> 20, most >> 20);
+            return Err(Invalid(format!(
+                "load:{load}: a cache of {cache}M holds more than a quarter of {warehouses} warehouses, after which hardly \
+                 anything is read: give at most {most}M, or more warehouses"
+            )));
+        }
         Ok(Self {
-            tables: Tables::new(warehouses as u32, page_bytes),
+            tables,
             cache_pages: (cache / page_bytes) as u32,
             checkpoint_ns: (minutes > 0.0).then_some((minutes * 60e9) as u64),
             arrivals: Arrivals::from_params(params, 100.0)?,

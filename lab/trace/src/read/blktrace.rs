@@ -3,7 +3,8 @@
 //! ```text
 //!  0 magic+version 4 sequence 8 time 16 sector 24 bytes 28 action 32 pid 36 device 40 cpu 44 error 46 pdu_len | pdu
 //! ```
-//! One file for each processor (`NAME.blktrace.0`, `.1`, ...), or one of them all (`blkparse -d`).
+//! One file for each processor (`NAME.blktrace.0`, `.1`, ...; empty where it had nothing to do), or one of them all
+//! (`blkparse -d`).
 
 use std::path::{Path, PathBuf};
 
@@ -186,33 +187,34 @@ fn byte_order(bytes: &[u8]) -> Option<bool> {
     if is(u32::from_le_bytes(*first)) { Some(false) } else { is(u32::from_be_bytes(*first)).then_some(true) }
 }
 
-/// The sources of a recording: the given one, or all files of which `path` names one, or what they share.
-pub fn all_sources(given: Source, path: &Path) -> Result<Vec<Source>, TraceError> {
-    let files = files_of(path);
-    if files.is_empty() || (path.exists() && !files.iter().any(|file| file == path)) {
-        return Ok(vec![given]);
-    }
-    files.iter().map(|file| Source::open(file)).collect()
-}
-
-/// The files of a recording, one for each processor, in the processors' order, by any of them or by the name they
-/// share (with or without `.blktrace`); empty if there are none.
-pub fn files_of(path: &Path) -> Vec<PathBuf> {
+/// The files of a recording, one for each processor, with the processors' numbers and in their order, by any of them or by
+/// the name they share (with or without `.blktrace`); each plain or compressed, as `NAME.blktrace.0.gz`. Empty if there
+/// are none.
+pub fn files_of(path: &Path) -> Vec<(u32, PathBuf)> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
-    let stem = match name.rsplit_once('.') {
-        Some((stem, cpu)) if cpu.parse::<u32>().is_ok() && stem.ends_with(INFIX) => stem.to_string(),
-        _ if name.ends_with(INFIX) => name.to_string(),
-        _ => format!("{name}{INFIX}"),
+    let stem = match of_processor(name) {
+        Some((stem, _)) => stem.to_string(),
+        None if name.ends_with(INFIX) => name.to_string(),
+        None => format!("{name}{INFIX}"),
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(entries) = folder.read_dir() else { return Vec::new() };
     let mut found: Vec<(u32, PathBuf)> = entries
         .filter_map(|entry| {
             let name = entry.ok()?.file_name();
-            let cpu = name.to_str()?.strip_prefix(&stem)?.strip_prefix('.')?.parse().ok()?;
-            Some((cpu, path.with_file_name(&name)))
+            let (other, cpu) = of_processor(name.to_str()?)?;
+            (other == stem).then(|| (cpu, path.with_file_name(&name)))
         })
         .collect();
     found.sort();
-    found.into_iter().map(|(_, path)| path).collect()
+    found
+}
+
+/// What a file's name shares with those of the recording's other files, up to `.blktrace`, and the number of its
+/// processor; `None` for other files.
+fn of_processor(name: &str) -> Option<(&str, u32)> {
+    let plain = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name);
+    let (stem, cpu) = plain.rsplit_once('.')?;
+    let is_number = cpu.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && stem.ends_with(INFIX)).then_some((stem, cpu.parse().ok()?))
 }

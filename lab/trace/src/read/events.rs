@@ -1,6 +1,6 @@
 //! The events of the kernel's block layer, and the requests they tell of: what was queued and when it completed.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::window::Timed;
 use crate::error::Complaint;
@@ -104,6 +104,8 @@ pub struct Matcher {
     first: u64,
     /// Who lacks bytes, by operation and place, the oldest first.
     open: BTreeSet<(Op, u64, u64)>,
+    /// Bytes of the longest that was queued, by operation: so far back may begin what reaches into a completion.
+    longest: BTreeMap<Op, u64>,
 }
 
 struct Waiting {
@@ -141,30 +143,45 @@ impl Matcher {
 
     fn queue(&mut self, request: Request) {
         let number = self.first + self.waiting.len() as u64;
+        let longest = self.longest.entry(request.op).or_default();
+        *longest = (*longest).max(u64::from(request.len_bytes));
         self.open.insert((request.op, request.offset_bytes, number));
         self.waiting.push_back(Waiting { request, left: u64::from(request.len_bytes).max(1) });
     }
 
     fn complete(&mut self, event: &Event) {
         let (begin, end) = (event.offset_bytes, event.offset_bytes + u64::from(event.len_bytes.max(1)));
+        let is_it = |key: &&(Op, u64, u64)| {
+            let Waiting { request, left } = &self.waiting[(key.2 - self.first) as usize];
+            request.len_bytes == event.len_bytes && *left == u64::from(request.len_bytes).max(1)
+        };
+        // What was queued just so is what completes, whatever else is under way there.
+        if let Some(key) = self.open.range((event.op, begin, 0)..(event.op, begin + 1, 0)).find(is_it).copied() {
+            self.end(key, event.at_ns, end - begin);
+            return;
+        }
         // A request that began before may reach into what completes.
-        let before = self.open.range((event.op, 0, 0)..(event.op, begin, 0)).next_back();
-        let from = before.map_or(begin, |(_, offset, _)| *offset);
+        let from = begin.saturating_sub(self.longest.get(&event.op).copied().unwrap_or(0));
         let touched: Vec<_> = self.open.range((event.op, from, 0)..(event.op, end, 0)).copied().collect();
         let mut done = begin;
         for key in touched {
-            let Waiting { request, left } = &mut self.waiting[(key.2 - self.first) as usize];
+            let request = self.waiting[(key.2 - self.first) as usize].request;
             let request_end = request.offset_bytes + u64::from(request.len_bytes.max(1));
             let (low, high) = (done.max(request.offset_bytes), end.min(request_end));
-            if low >= high {
-                continue;
+            if low < high {
+                done = high;
+                self.end(key, event.at_ns, high - low);
             }
-            done = high;
-            request.response_ns = event.at_ns.saturating_sub(request.at_ns);
-            *left = left.saturating_sub(high - low);
-            if *left == 0 {
-                self.open.remove(&key);
-            }
+        }
+    }
+
+    /// So many bytes of an open request have completed.
+    fn end(&mut self, key: (Op, u64, u64), at_ns: u64, bytes: u64) {
+        let Waiting { request, left } = &mut self.waiting[(key.2 - self.first) as usize];
+        request.response_ns = at_ns.saturating_sub(request.at_ns);
+        *left = left.saturating_sub(bytes);
+        if *left == 0 {
+            self.open.remove(&key);
         }
     }
 }

@@ -7,7 +7,8 @@
 //!                               /dev/sdb wait 250 0
 //! ```
 //! Version 3 says when, in microseconds. Version 2 knows only waits, also in microseconds: what stands between two of
-//! them arrives at once.
+//! them arrives at once. (So fio's manual says of waits; fio itself, which no longer writes them, reads them as
+//! milliseconds since the begin.)
 
 use super::source::Source;
 use super::text::{fields, number};

@@ -12,7 +12,7 @@ mod text;
 mod window;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blkparse::Blkparse;
 use blktrace::Blktrace;
@@ -81,20 +81,52 @@ enum Input {
 ///
 /// Refused: what cannot be read, an unknown format, and a trace without a request.
 pub fn open(path: &Path) -> Result<Reader, TraceError> {
-    let mut source = first_file(path)?;
-    let head = source.peek()?;
-    let format = sniff(head).map_err(|complaint| complaint.of_file(path))?;
-    Reader::new(source, path, format)
+    let files = files(path);
+    if let Some(complaint) = twice(path, &files) {
+        return Err(complaint.of_file(path));
+    }
+    let mut sources = files.iter().map(|file| Source::open(file)).collect::<Result<Vec<_>, _>>()?;
+    // A processor that had nothing to do leaves an empty file.
+    let mut told = 0;
+    while told + 1 < sources.len() && sources[told].head()?.is_empty() {
+        told += 1;
+    }
+    let format = sniff(sources[told].head()?).map_err(|complaint| complaint.of_file(path))?;
+    Reader::new(sources, path, format)
 }
 
-fn first_file(path: &Path) -> Result<Source, TraceError> {
-    let per_cpu = if path.exists() { Vec::new() } else { blktrace::files_of(path) };
-    Source::open(per_cpu.first().map_or(path, |first| first.as_path()))
+/// The files that [`open`] reads for a path: all of a blktrace recording, else the path itself.
+pub fn files(path: &Path) -> Vec<PathBuf> {
+    let found: Vec<_> = blktrace::files_of(path).into_iter().map(|(_, file)| file).collect();
+    let is_another = path.exists() && !found.iter().any(|file| file == path);
+    if found.is_empty() || is_another { vec![path.to_owned()] } else { found }
+}
+
+/// What is wrong with a recording that has two files of a processor, as one plain and one compressed.
+fn twice(path: &Path, files: &[PathBuf]) -> Option<Complaint> {
+    let found = blktrace::files_of(path);
+    let pair = found.windows(2).find(|pair| pair[0].0 == pair[1].0 && files.contains(&pair[0].1))?;
+    let [one, other] = [&pair[0].1, &pair[1].1].map(|file| file.display());
+    Some(Complaint::new(format!("{one} and {other} are of one processor"), "leave one of them in the folder"))
+}
+
+/// The only file of a trace in a form that has one.
+fn only(mut sources: Vec<Source>, path: &Path, format: Format) -> Result<Source, TraceError> {
+    match (sources.pop(), sources.is_empty()) {
+        (Some(source), true) => Ok(source),
+        _ => {
+            let what = format!("{format} in several files that are named like those of a blktrace recording");
+            Err(Complaint::new(what, "give the one to be read another name").of_file(path))
+        }
+    }
 }
 
 fn sniff(head: &[u8]) -> Result<Format, Complaint> {
     if head.is_empty() {
         return Err(Complaint::new("the trace is empty", "record or copy it again"));
+    }
+    if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
+        return Err(Complaint::new("this is text in UTF-16", "make it UTF-8 (iconv -f UTF-16 -t UTF-8)"));
     }
     let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let line = lines.find(|line| !line.is_empty()).unwrap_or_default();
@@ -113,15 +145,15 @@ fn sniff(head: &[u8]) -> Result<Format, Complaint> {
 }
 
 impl Reader {
-    fn new(source: Source, path: &Path, format: Format) -> Result<Reader, TraceError> {
+    fn new(sources: Vec<Source>, path: &Path, format: Format) -> Result<Reader, TraceError> {
+        let only = |sources| only(sources, path, format);
         let input = match format {
-            Format::Msr => Input::Requests(Ordered::new(Box::new(Msr::new(source)))),
-            Format::Iolog => Input::Requests(Ordered::new(Box::new(Iolog::new(source)?))),
-            Format::Blkparse => Input::Events(Ordered::new(Box::new(Blkparse::new(source))), Matcher::default()),
-            Format::Blktrace => {
-                let recorded = Blktrace::new(blktrace::all_sources(source, path)?)?;
-                Input::Events(Ordered::new(Box::new(recorded)), Matcher::default())
+            Format::Msr => Input::Requests(Ordered::new(Box::new(Msr::new(only(sources)?)))),
+            Format::Iolog => Input::Requests(Ordered::new(Box::new(Iolog::new(only(sources)?)?))),
+            Format::Blkparse => {
+                Input::Events(Ordered::new(Box::new(Blkparse::new(only(sources)?))), Matcher::default())
             }
+            Format::Blktrace => Input::Events(Ordered::new(Box::new(Blktrace::new(sources)?)), Matcher::default()),
         };
         let mut reader = Reader { input, format, begin_ns: 0, first: None, failed: false };
         reader.first = reader.input.next()?;

@@ -1,12 +1,12 @@
 //! The bytes of a trace: decompressed, in lines or in records, with the place where they stand.
 
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use memchr::memchr;
 
 use crate::error::{Complaint, TraceError, excerpt};
@@ -16,6 +16,10 @@ const CHUNK: usize = 1 << 18;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+/// Behind a first byte of 0x50 to 0x5f: a frame of zstd that holds no data, as pzstd puts first.
+const ZSTD_SKIPPABLE: &[u8] = &[0x2a, 0x4d, 0x18];
+/// What some programs put before text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// What we know and do not read.
 const FOREIGN: &[(&[u8], &str)] =
     &[(b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2"), (b"\x04\x22\x4d\x18", "lz4"), (b"PK\x03\x04", "zip")];
@@ -43,7 +47,7 @@ struct Counted {
 }
 
 impl Read for Counted {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(buf)?;
         self.taken.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
@@ -52,7 +56,7 @@ impl Read for Counted {
 
 impl Source {
     pub fn open(path: &Path) -> Result<Source, TraceError> {
-        let refuse = |error: std::io::Error| {
+        let refuse = |error: io::Error| {
             let remedy = "name a trace file that can be read";
             Complaint::new(format!("the trace could not be opened: {error}"), remedy).of_file(path)
         };
@@ -89,6 +93,15 @@ impl Source {
             self.refill()?;
         }
         Ok(&self.buffer[self.begin..self.end])
+    }
+
+    /// The same of a file of which nothing was taken, without the mark that may stand before text.
+    pub fn head(&mut self) -> Result<&[u8], TraceError> {
+        if self.byte == 0 && self.peek()?.starts_with(BYTE_ORDER_MARK) {
+            self.begin += BYTE_ORDER_MARK.len();
+            self.byte += BYTE_ORDER_MARK.len() as u64;
+        }
+        self.peek()
     }
 
     /// The next line, without its end; `None` after the last one. A last line without an end is refused: it was cut.
@@ -173,7 +186,7 @@ impl Source {
     }
 
     /// A complaint about what lies behind the bytes that could be read.
-    fn unreadable(&self, error: &std::io::Error) -> TraceError {
+    fn unreadable(&self, error: &io::Error) -> TraceError {
         let what = if error.kind() == ErrorKind::UnexpectedEof {
             "the compressed stream is cut".to_string()
         } else {
@@ -188,6 +201,35 @@ impl Source {
     }
 }
 
+/// What a file of gzip holds: one member after another, and perhaps zeroes, to which tapes and some disks fill files up.
+struct Members<R>(Option<GzDecoder<R>>);
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            let count = member.read(buf)?;
+            if count > 0 || buf.is_empty() {
+                return Ok(count);
+            }
+            let Some(mut rest) = self.0.take().map(GzDecoder::into_inner) else { break };
+            self.0 = begins_again(&mut rest)?.then(|| GzDecoder::new(rest));
+        }
+        Ok(0)
+    }
+}
+
+/// Skips zeroes; whether something comes behind them.
+fn begins_again(rest: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let bytes = rest.fill_buf()?;
+        let (zeroes, len) = (bytes.iter().take_while(|byte| **byte == 0).count(), bytes.len());
+        rest.consume(zeroes);
+        if zeroes < len || len == 0 {
+            return Ok(len > 0);
+        }
+    }
+}
+
 /// The bytes of a file, whatever compresses them.
 fn decompressed(mut counted: Counted) -> Result<Box<dyn Read + Send>, Complaint> {
     let unreadable = |error| Complaint::new(format!("the file cannot be read: {error}"), "name another");
@@ -196,10 +238,11 @@ fn decompressed(mut counted: Counted) -> Result<Box<dyn Read + Send>, Complaint>
     if let Some((_, name)) = FOREIGN.iter().find(|(magic, _)| head.starts_with(magic)) {
         return Err(Complaint::new(format!("this is {name}"), "decompress it, or use gzip or zstd"));
     }
-    let (gzip, zstd) = (head.starts_with(GZIP), head.starts_with(ZSTD));
-    let whole = std::io::Cursor::new(head).chain(counted);
+    let is_skippable = head.get(1..4) == Some(ZSTD_SKIPPABLE) && head[0] & 0xf0 == 0x50;
+    let (gzip, zstd) = (head.starts_with(GZIP), head.starts_with(ZSTD) || is_skippable);
+    let whole = io::Cursor::new(head).chain(counted);
     Ok(if gzip {
-        Box::new(MultiGzDecoder::new(BufReader::with_capacity(CHUNK, whole)))
+        Box::new(Members(Some(GzDecoder::new(BufReader::with_capacity(CHUNK, whole)))))
     } else if zstd {
         Box::new(zstd::Decoder::with_buffer(BufReader::with_capacity(CHUNK, whole)).map_err(unreadable)?)
     } else {

@@ -158,6 +158,9 @@ fn msr_is_read_with_and_without_a_heading_and_carriage_returns() {
     assert_eq!(read(MSR).expect("sound"), msr_requests());
     let dressed = format!("Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n{MSR}").replace('\n', "\r\n");
     assert_eq!(read(dressed).expect("sound"), msr_requests());
+    let marked = [b"\xef\xbb\xbf", MSR.as_bytes()].concat();
+    assert_eq!(read(gzip(&marked)).expect("sound"), msr_requests());
+    assert!(refusal(b"\xff\xfe1\0,\0").starts_with("trace: this is text in UTF-16; make it UTF-8"));
 }
 
 #[test]
@@ -165,11 +168,21 @@ fn compression_is_known_by_content() {
     let (first, rest) = MSR.split_at(MSR.find('\n').expect("lines") + 5);
     let members = [gzip(first.as_bytes()), gzip(rest.as_bytes())].concat();
     let frames = [first, rest].map(|part| zstd::encode_all(part.as_bytes(), 1).expect("memory takes it")).concat();
-    for compressed in [members, frames] {
-        assert_eq!(read(&compressed).expect("sound"), msr_requests());
+    for compressed in [&members, &frames] {
+        assert_eq!(read(compressed).expect("sound"), msr_requests());
         let cut = refusal(&compressed[..compressed.len() - 5]);
         assert!(cut.starts_with("trace: byte ") && cut.contains("the compressed stream is cut; "), "{cut}");
     }
+    // As pzstd begins, and filled up with zeroes, as from a tape; more of them than are read at a time.
+    let skippable = [&[0x5a, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4], &frames[..]].concat();
+    let padded = [members, vec![0; 1 << 19]].concat();
+    for dressed in [&skippable, &padded] {
+        assert_eq!(read(dressed).expect("sound"), msr_requests());
+    }
+    assert!(
+        refusal([&padded[..], b"something else"].concat())
+            .contains("the file cannot be read on: invalid gzip header; ")
+    );
     // Lines that were read whole before; incompressible, so that more than one chunk comes before the cut.
     let long: String = (0..40_000u64).fold(String::new(), |mut text, index| {
         let offset = index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1;
@@ -208,6 +221,36 @@ fn blktrace_is_read_whole_or_by_processor_in_both_byte_orders() {
 }
 
 #[test]
+fn a_recording_is_read_whole_where_processors_were_idle_and_files_are_compressed() {
+    let (cpu0, cpu1) = recording(false);
+    let zstd = zstd::encode_all(&cpu0[..], 1).expect("memory takes it");
+    let folder = Folder::new();
+    let at = |name: &str| folder.0.path().join(name);
+    let all = |name: &str| open(&at(name)).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    folder.file("disk.blktrace.0", "");
+    folder.file("disk.blktrace.1.gz", gzip(&cpu1));
+    folder.file("disk.blktrace.2.zst", zstd);
+    for name in ["disk", "disk.blktrace", "disk.blktrace.0", "disk.blktrace.1.gz", "disk.blktrace.2.zst"] {
+        assert_eq!(all(name).expect("sound"), kernel_requests(), "{name}");
+        assert_eq!(crate::files(&at(name)).len(), 3, "{name}");
+    }
+    // A file beside them that has the shared name is a trace of its own.
+    folder.file("disk", MSR);
+    assert_eq!((all("disk").expect("sound"), crate::files(&at("disk"))), (msr_requests(), vec![at("disk")]));
+    fs::remove_file(at("disk")).expect("removed");
+
+    let said = |name: &str| all(name).expect_err("refused").to_string();
+    folder.file("disk.blktrace.1", &cpu1);
+    assert!(said("disk").contains("disk.blktrace.1.gz are of one processor; leave one"), "{}", said("disk"));
+    for name in ["1", "1.gz", "2.zst"] {
+        fs::remove_file(at(&format!("disk.blktrace.{name}"))).expect("removed");
+    }
+    assert!(said("disk").contains("the trace is empty; "), "{}", said("disk"));
+    folder.file("disk.blktrace.1", BLKPARSE);
+    assert!(said("disk").contains("blkparse text in several files"), "{}", said("disk"));
+}
+
+#[test]
 fn fio_logs_are_read() {
     let timed = "fio version 3 iolog\n33 /dev/sdb add\n185 /dev/sdb open\n195 /dev/sdb read 61440 4096\n\
         490 /dev/sdb write 774144 4096\n500 /dev/sdb trim 0 65536\n510 /dev/sdb datasync 0 0\n600 /dev/sdb close\n";
@@ -240,6 +283,22 @@ fn merged_and_split_requests_find_their_completions() {
     let responses: Vec<u64> = read(trace).expect("sound").iter().map(|request| request.response_ns).collect();
     // Both merged ones end with what they became; the split one with its last part; the overwrite with its own.
     assert_eq!(responses, [10_000, 9_000, 28_000, 37_000]);
+}
+
+#[test]
+fn requests_that_overlap_find_their_completions() {
+    let trace = "\
+  8,0    0        1     0.000000000     1  Q   W 0 + 100 [a]
+  8,0    0        2     0.000001000     1  Q   W 8 + 8 [a]
+  8,0    0        3     0.000002000     1  Q   W 40 + 8 [a]
+  8,0    0        4     0.000010000     0  C   W 50 + 50 [0]
+  8,0    0        5     0.000020000     0  C   W 8 + 8 [0]
+  8,0    0        6     0.000030000     0  C   W 40 + 8 [0]
+  8,0    0        7     0.000040000     0  C   W 0 + 50 [0]
+";
+    let responses: Vec<u64> = read(trace).expect("sound").iter().map(|request| request.response_ns).collect();
+    // The long one ends with its other half; those inside it with what is just theirs.
+    assert_eq!(responses, [40_000, 19_000, 28_000]);
 }
 
 #[test]
