@@ -5,8 +5,11 @@ use std::time::Duration;
 /// Limits on a client, and on clients together.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Clients connected at once; more wait to be accepted.
+    /// Clients served at once that came to one listener; more wait to be accepted.
     pub connections: usize,
+    /// Clients that negotiate at once with one listener, beside those that are served. Of more, those go that negotiate for
+    /// the longest time, of whoever has most of them.
+    pub negotiations: usize,
     /// From connecting to the begin of transmission.
     pub handshake_timeout: Duration,
     /// Data of one option while negotiating, in bytes; more is read, thrown away and refused.
@@ -26,6 +29,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1024,
+            negotiations: 128,
             handshake_timeout: Duration::from_secs(30),
             option_bytes: 64 << 10,
             payload_bytes: 64 << 20,

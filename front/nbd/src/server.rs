@@ -7,55 +7,66 @@ use crate::listen::Listener;
 use crate::session::Session;
 use crate::socket::Socket;
 use crate::tls::Tls;
+use std::collections::BTreeMap;
 use std::future::Future;
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// How long to wait when a client cannot be accepted, for example because no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Negotiates with clients. One server may have several listeners, which share its limit on connections.
+/// Negotiates with clients. One server may have several listeners, each with places of its own for clients: who may reach
+/// one of them takes none of another's.
 pub struct Server<E> {
     exports: Arc<E>,
     limits: Limits,
-    places: Arc<Semaphore>,
 }
 
 impl<E: Exports> Server<E> {
     /// A server of `exports`.
     pub fn new(exports: E, limits: Limits) -> Self {
-        Self { exports: Arc::new(exports), limits, places: Arc::new(Semaphore::new(limits.connections)) }
+        Self { exports: Arc::new(exports), limits }
     }
 
     /// Accepts clients at `listener` until `stop` resolves, negotiates with each as `tls` says, and calls `begin` with
     /// those that chose an export. `begin` brings the session to the thread of its volume and calls
     /// [`crate::transmit`] there. Clients that still negotiate when it stops are dropped.
+    ///
+    /// Only who chose an export takes a place: one that merely connects, and may be nobody who is to be served, keeps none
+    /// from the others. Clients that find all places taken are not accepted, and those who are past that already wait.
     pub async fn serve<F>(&self, listener: Listener, tls: Tls, begin: F, stop: impl Future<Output = ()>)
     where
         F: Fn(Session<Socket>) + Clone + Send + 'static,
     {
-        let mut negotiations = JoinSet::new();
+        let places = Arc::new(Semaphore::new(self.limits.connections));
+        let (mut negotiations, mut negotiating) = (JoinSet::new(), Negotiating::default());
+        let mut waiting = JoinSet::new();
         let mut stop = pin!(stop);
         loop {
-            let client = async {
-                let place = Arc::clone(&self.places).acquire_owned().await;
-                (listener.accept().await, place)
-            };
             tokio::select! {
                 biased;
                 () = &mut stop => return,
-                Some(_) = negotiations.join_next() => {}
-                (accepted, place) = client => match (accepted, place) {
-                    (Ok(socket), Ok(place)) => {
-                        let (exports, tls, limits) = (Arc::clone(&self.exports), tls.clone(), self.limits);
-                        negotiations.spawn(negotiate(socket, place, exports, tls, limits, begin.clone()));
+                Some(_) = waiting.join_next() => {}
+                Some(ended) = negotiations.join_next_with_id() => {
+                    let id = ended.as_ref().map_or_else(tokio::task::JoinError::id, |(id, _)| *id);
+                    negotiating.remove(id);
+                    if let Ok((_, Some(session))) = ended {
+                        waiting.spawn(take_place(session, Arc::clone(&places), begin.clone()));
                     }
-                    // The semaphore is never closed.
-                    (_, Err(_)) => return,
-                    (Err(error), _) => {
+                }
+                // Whoever waits was told already that it is served: it comes first.
+                accepted = accept(&listener, &places), if waiting.is_empty() => match accepted {
+                    Ok(socket) => {
+                        let origin = socket.origin().to_owned();
+                        let (exports, tls, limits) = (Arc::clone(&self.exports), tls.clone(), self.limits);
+                        let client = negotiations.spawn(negotiate(socket, exports, tls, limits));
+                        negotiating.add(client, origin, self.limits.negotiations);
+                    }
+                    Err(error) => {
                         tracing::warn!(address = %listener.address(), %error, "cannot accept an NBD client");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
@@ -65,26 +76,63 @@ impl<E: Exports> Server<E> {
     }
 }
 
-/// Negotiates with one client.
-async fn negotiate<E: Exports>(
-    socket: Socket,
-    place: OwnedSemaphorePermit,
-    exports: Arc<E>,
-    tls: Tls,
-    limits: Limits,
-    begin: impl Fn(Session<Socket>),
-) {
+/// The next client, once there is a place for it.
+async fn accept(listener: &Listener, places: &Semaphore) -> io::Result<Socket> {
+    // Given back at once: it is taken by who gets as far as to choose an export.
+    drop(places.acquire().await.map_err(io::Error::other)?);
+    listener.accept().await
+}
+
+/// Waits for a place, and begins.
+async fn take_place(mut session: Session<Socket>, places: Arc<Semaphore>, begin: impl Fn(Session<Socket>)) {
+    // The semaphore is never closed.
+    if let Ok(place) = places.acquire_owned().await {
+        session.place = Some(place);
+        begin(session);
+    }
+}
+
+/// The clients that negotiate, the oldest first.
+#[derive(Default)]
+struct Negotiating(Vec<(AbortHandle, String)>);
+
+impl Negotiating {
+    /// Adds a client. Where there are more than `most` now, one goes: of the machine (or of those of this one) with most
+    /// clients here the oldest, so that who keeps many connections open in silence displaces his own.
+    fn add(&mut self, client: AbortHandle, origin: String, most: usize) {
+        self.0.push((client, origin));
+        if self.0.len() <= most {
+            return;
+        }
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for (_, origin) in &self.0 {
+            *counts.entry(origin).or_default() += 1;
+        }
+        let most = counts.values().max();
+        let Some(at) = self.0.iter().position(|(_, origin)| counts.get(origin.as_str()) == most) else { return };
+        let (client, origin) = self.0.remove(at);
+        tracing::debug!(%origin, "NBD client dropped while negotiating: too many do");
+        client.abort();
+    }
+
+    fn remove(&mut self, id: tokio::task::Id) {
+        self.0.retain(|(client, _)| client.id() != id);
+    }
+}
+
+/// Negotiates with one client; the session is ready to go to another thread.
+async fn negotiate<E: Exports>(socket: Socket, exports: Arc<E>, tls: Tls, limits: Limits) -> Option<Session<Socket>> {
     let peer = socket.peer().to_owned();
     match handshake(socket, &*exports, &tls, &limits).await {
         Ok(None) => tracing::debug!(%peer, "NBD client left without an export"),
         Err(hangup) => tracing::info!(%peer, %hangup, "NBD client dropped while negotiating"),
-        Ok(Some(mut session)) => {
-            if let Err(error) = session.detach() {
-                return tracing::warn!(%peer, %error, "NBD client lost on its way to its volume");
+        Ok(Some(mut session)) => match session.detach() {
+            Ok(()) => {
+                tracing::debug!(%peer, export = %session.export.name, "NBD client connected");
+                return Some(session);
             }
-            session.place = Some(place);
-            tracing::debug!(%peer, export = %session.export.name, "NBD client connected");
-            begin(session);
-        }
+            Err(error) => tracing::warn!(%peer, %error, "NBD client lost on its way to its volume"),
+        },
     }
+    None
 }

@@ -56,6 +56,12 @@ impl Socket {
         &self.peer
     }
 
+    /// From where the other end came: an IP address, or that it is of this machine.
+    pub(crate) fn origin(&self) -> &str {
+        // What follows the last colon is a port, or a process.
+        self.peer.rsplit_once(':').map_or(&self.peer, |(origin, _)| origin)
+    }
+
     /// Leaves this thread's reactor.
     pub fn detach(&mut self) -> io::Result<()> {
         self.state = match std::mem::replace(&mut self.state, State::Lost) {

@@ -80,7 +80,7 @@ pub struct Nbd {
     pub request_bytes: Spanned<Size>,
     /// The most requests of one connection that are served at once.
     pub in_flight: Spanned<usize>,
-    /// The most clients connected at once.
+    /// The most clients connected at once to the address, and to the socket.
     pub connections: Spanned<usize>,
 }
 

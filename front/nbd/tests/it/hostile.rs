@@ -92,11 +92,33 @@ fn clients_beyond_the_limit_wait_for_a_place() {
     let (_running, _folder, path) = server(Limits { connections: 1, ..Limits::default() });
     runtime().block_on(async {
         let first = connect(&path).await;
-        let second = connect(&path);
+        // It may have been told that it has its export; served it is not.
+        let second = async { connect(&path).await.read(0, 1).await.unwrap().unwrap() };
         tokio::pin!(second);
         assert!(tokio::time::timeout(Duration::from_millis(100), &mut second).await.is_err());
         drop(first);
         tokio::time::timeout(PATIENCE, second).await.expect("a place was given up");
+    });
+}
+
+#[test]
+fn clients_that_only_negotiate_take_nobodys_place() {
+    // They would keep their connections for a quarter of an hour.
+    let waits = 15 * PATIENCE;
+    let (_running, _folder, path) =
+        server(Limits { connections: 2, negotiations: 4, handshake_timeout: waits, ..Limits::default() });
+    runtime().block_on(async {
+        let mut silent: Vec<_> = (0..40).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let mut first = connect(&path).await;
+        silent.extend((0..40).map(|_| UnixStream::connect(&path).unwrap()));
+        let mut second = connect(&path).await;
+        for good in [&mut first, &mut second] {
+            assert_eq!(good.write(0, 0, b"kept").await.unwrap(), 0);
+        }
+        drop((first, silent));
+        // What they displaced, and what they left, gives its place back.
+        let mut third = connect(&path).await;
+        assert_eq!(third.read(0, 4).await.unwrap().unwrap(), b"kept");
     });
 }
 

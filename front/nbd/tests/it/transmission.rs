@@ -12,6 +12,7 @@ const STRUCTURED: Setup =
 const SIMPLE: Setup = Setup { structured: false, read_only: false, context: None, limits: LIMITS, moves_every: None };
 const LIMITS: Limits = Limits {
     connections: 1,
+    negotiations: 1,
     handshake_timeout: Duration::from_secs(10),
     option_bytes: 1 << 16,
     payload_bytes: 256 << 10,
