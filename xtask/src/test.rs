@@ -57,10 +57,14 @@ pub fn setup() -> Result<()> {
 /// The folder with traces, where it is not where it is looked for.
 const TRACES: &str = "KURA_TRACES";
 
+/// A folder of traces beside the checkout, if there is one.
+pub fn traces_beside() -> Option<PathBuf> {
+    Some(shell::root().join("../shared/traces")).filter(|beside| beside.is_dir())
+}
+
 /// Replays the traces of a folder, if there is one: the project has none of its own.
 fn traces(given: Option<PathBuf>) -> Result<()> {
-    let beside = shell::root().join("../shared/traces");
-    let Some(folder) = given.or_else(|| beside.is_dir().then_some(beside)) else {
+    let Some(folder) = given.or_else(traces_beside) else {
         println!(
             "left out: there are no traces. {TRACES}=DIR names a folder of them, with a README.md that states what each is like"
         );

@@ -14,6 +14,7 @@ mod machine;
 mod nbd;
 mod object;
 mod process;
+mod replay;
 mod replicate;
 mod report;
 mod s3;
@@ -42,6 +43,8 @@ enum Name {
     Nbd(nbd::Args),
     /// What the index of a million objects takes: memory, and a restart.
     Object(object::Args),
+    /// How many requests of a trace a second the lab replays, and in how much memory.
+    Replay(replay::Args),
     /// Copies of file trees beside rsync, xargs, fpsync and rclone.
     Replicate(replicate::Args),
     /// Objects over S3 beside `MinIO`, versitygw and s3s-fs.
@@ -61,6 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
         Name::Controllers(args) => controllers::run(args),
         Name::Nbd(args) => nbd::run(args),
         Name::Object(args) => object::run(args),
+        Name::Replay(args) => replay::run(args),
         Name::Replicate(args) => replicate::run(args),
         Name::S3(args) => s3::run(args),
         Name::Snapshot(args) => snapshot::run(args),
