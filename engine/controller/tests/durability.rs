@@ -530,8 +530,8 @@ fn a_check_mends_more_than_the_journal_holds() {
     for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
         let rig = Rig::new(4, 32, 64 << 10, Settings { write_buffer_bytes: 256 << 10, ..Settings::default() });
         rig.run(async |controller, _| {
-            let device = create(controller, "v", 8192, layout).await;
-            for at in 0..512 {
+            let device = create(controller, "v", 10240, layout).await;
+            for at in 0..640 {
                 device.write(at << 16, Buf::copy_of(&[1; 16 * BLOCK]).into(), false).await.unwrap();
             }
             controller.store().stop().await.unwrap();
