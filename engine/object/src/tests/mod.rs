@@ -3,6 +3,7 @@
 mod basics;
 mod crash;
 mod faults;
+mod lists;
 mod model;
 mod restart;
 mod space;
