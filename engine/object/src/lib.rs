@@ -89,7 +89,7 @@ pub use object::{
     ATTRIBUTES_LIMIT_BYTES, Attributes, KEY_LIMIT_BYTES, Partition, PartitionId, Stat, TAG_LIMIT_BYTES, Version, Which,
 };
 pub use open::Format;
-pub use read::Reader;
+pub use read::{Fetched, Reader};
 pub use scrub::{Damage, ScrubPlace, Scrubbed};
 pub use store::{Counters, Options, Store, Usage};
 pub use upload::Upload;

@@ -409,6 +409,11 @@ impl Store {
         }
     }
 
+    /// Bytes of content that are kept in memory for those who read it again, and how many may be; none where none are.
+    pub fn recent_bytes(&self) -> Option<(u64, u64)> {
+        self.inner.recent.bytes()
+    }
+
     /// What it has done since it was opened.
     pub fn counters(&self) -> Counters {
         self.inner.counters.get()

@@ -5,6 +5,7 @@ mod crash;
 mod faults;
 mod lists;
 mod model;
+mod recent;
 mod restart;
 mod space;
 mod thin;
