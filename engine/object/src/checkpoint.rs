@@ -15,8 +15,8 @@ use crate::index::{Index, Leaf};
 use crate::object::Row;
 use crate::root::{CheckpointRef, Root};
 use crate::space::Use;
-use crate::store::Inner;
-use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Reader, Result, Writer, is_sealed};
+use crate::store::{Inner, passes};
+use kura_block::{BLOCK_BYTES, Block, Buf, Error, Reader, Result, Writer, is_sealed};
 use std::time::Duration;
 use tokio::sync::MutexGuard;
 
@@ -95,14 +95,14 @@ impl Inner {
             let ticket = self.state.borrow().log.ticket(true);
             self.written(&ticket).await?;
             if self.state.borrow().log.taken_back != taken_back {
-                return Err(Error::full("what a checkpoint may hold was taken back: the device has no room"));
+                return Err(Error::retry("what a checkpoint may hold was taken back meanwhile"));
             }
             self.flush_log().await?;
             let checkpoint = CheckpointRef { number, first_segment: segments.first().copied().unwrap_or(0), leaves };
             self.write_root(|root| Root { checkpoint, start, ..root }).await
         };
         if let Err(error) = done.await {
-            if error.kind() == Kind::Full {
+            if passes(&error) {
                 self.free_segments(&segments);
                 let log = &mut self.state.borrow_mut().log;
                 log.bytes_since_checkpoint += replaced.0;

@@ -7,6 +7,7 @@ use crate::object::{
     Attributes, KEY_LIMIT_BYTES, PartitionId, Stat, TAG_LIMIT_BYTES, Which, check_attributes, check_key, name_of, shown,
 };
 use crate::policy::{self, For};
+use crate::recent::Said;
 use crate::store::{Inner, Store};
 use crate::submit::{Edit, Prepared, Ready, Refusal, Taken};
 use crate::upload::Upload;
@@ -43,6 +44,15 @@ impl Store {
             };
             ready.push((named.partition, named.key, change));
         }
+        // Read again it is, mostly, what was put just now.
+        let keeps = self.inner.recent.keeps() && durability == Durability::Durable;
+        let said = |change: &Ready| match change {
+            Ready::Put { put, .. } if keeps => {
+                Some(Said { attributes: put.attributes.clone(), inline: put.content.inline.clone() })
+            }
+            _ => None,
+        };
+        let said: Vec<Option<Said>> = ready.iter().map(|(_, _, change)| said(change)).collect();
         if durability == Durability::Memory {
             self.inner.until(|state| state.log.backlog() < policy::BACKLOG_ENTRIES).await?;
         }
@@ -51,6 +61,11 @@ impl Store {
             match self.inner.submit(&mut prepared).await {
                 Ok((ticket, changed)) => {
                     self.inner.acknowledged(&ticket).await?;
+                    for (said, changed) in said.into_iter().zip(&changed) {
+                        if let (Some(said), Some(now)) = (said, &changed.now) {
+                            self.inner.recent.keep_said(now.revision, said);
+                        }
+                    }
                     return Ok(changed);
                 }
                 Err(Refusal::Error(error)) => return Err(error),

@@ -2,7 +2,7 @@
 
 use crate::policy::{self, For, Tail};
 use crate::space::Use;
-use crate::store::{Inner, State};
+use crate::store::{Inner, State, passes};
 use kura_block::{Error, Kind, Result, Run, RunKind};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -113,7 +113,7 @@ impl Inner {
             }
             match result {
                 Ok(()) => self.full_until.set(0),
-                Err(error) if error.kind() == Kind::Full => {
+                Err(error) if passes(&error) => {
                     self.full_until.set(self.state.borrow().log.last_sequence() + policy::VAIN_ENTRIES);
                 }
                 Err(error) => {

@@ -45,7 +45,7 @@
 //! 6. Nobody sees a change that is to be durable before it is.
 //! 7. A read returns the bytes that were put, or an error.
 //! 8. A batch that the device has no room for is `Full` and did not happen; the store goes on, and what gives room can
-//!    always be done.
+//!    always be done. So does one that the device refuses for now, for a second: `Retry`.
 
 mod ahead;
 mod batch;
@@ -89,7 +89,7 @@ pub use object::{
     ATTRIBUTES_LIMIT_BYTES, Attributes, KEY_LIMIT_BYTES, Partition, PartitionId, Stat, TAG_LIMIT_BYTES, Version, Which,
 };
 pub use open::Format;
-pub use read::Reader;
+pub use read::{Fetched, Reader};
 pub use scrub::{Damage, ScrubPlace, Scrubbed};
 pub use store::{Counters, Options, Store, Usage};
 pub use upload::Upload;

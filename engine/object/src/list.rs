@@ -5,9 +5,16 @@ use crate::log::Log;
 use crate::object::{Partition, PartitionId, Row, Stat, Version, name_of};
 use crate::store::{State, Store};
 use kura_block::Result;
+use std::time::Duration;
 
 /// Items of a page when the query does not say.
 const LIMIT: usize = 1000;
+/// Hidden versions that are looked at without a pause: some milliseconds.
+const LOOK_ROWS: usize = 4096;
+/// How often so many are looked at for a page: then it is given as it is.
+const LOOKS: usize = 16;
+/// Hidden versions of one key that are walked over; from then on it is quicker to jump.
+const WALKED: u32 = 8;
 
 /// Where a page begins: behind this.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -56,16 +63,37 @@ pub enum Item {
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// In key order.
+    /// In key order; fewer than asked for, or none, also where many keys in a row have nothing to show.
     pub items: Vec<Item>,
     /// Where the next page begins; `None` when this is the last one.
     pub next: Option<After>,
 }
 
+/// What one look at the index finds.
+pub(crate) struct Look {
+    pub page: Page,
+    /// It ended early, in the midst of what has nothing to show.
+    pub short: bool,
+}
+
 impl Store {
-    /// A page of a partition's keys, in key order (bytes compared), without a read of the device.
+    /// A page of a partition's keys, in key order (bytes compared), without a read of the device. It comes after a bounded
+    /// time: with few items, or none, where very many keys have nothing to show. Others go on meanwhile.
     pub async fn list(&self, partition: PartitionId, query: &Query) -> Result<Page> {
-        self.inner.seen(Log::last_pending, || self.inner.state.borrow().list(partition, query)).await
+        let limit = query.limit.unwrap_or(LIMIT);
+        let (mut query, mut items) = (query.clone(), Vec::new());
+        for left in (0..LOOKS).rev() {
+            query.limit = Some(limit - items.len());
+            let look = || self.inner.state.borrow().list(partition, &query, LOOK_ROWS);
+            let Look { page, short } = self.inner.seen(Log::last_pending, look).await?;
+            items.extend(page.items);
+            if !short || left == 0 || items.len() == limit {
+                return Ok(Page { items, next: page.next });
+            }
+            query.after = page.next.unwrap_or_default();
+            self.inner.runtime.sleep(Duration::ZERO).await;
+        }
+        Ok(Page { items, next: Some(query.after) })
     }
 
     /// Partitions in the order of their names: up to `limit` behind `after`.
@@ -74,8 +102,8 @@ impl Store {
         let query = Query { after, limit: Some(limit), ..Query::default() };
         let look = || {
             let state = self.inner.state.borrow();
-            let page = state.list(PartitionId::ROOT, &query)?;
-            let known = page.items.into_iter().filter_map(|item| match item {
+            let look = state.list(PartitionId::ROOT, &query, usize::MAX)?;
+            let known = look.page.items.into_iter().filter_map(|item| match item {
                 Item::Object { stat, .. } => state.partitions.get(&stat.version.0).cloned(),
                 Item::Prefix(_) => None,
             });
@@ -94,19 +122,21 @@ fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl State {
-    fn list(&self, partition: PartitionId, query: &Query) -> Result<Page> {
+    /// A page, or what there is of it when `rows` hidden versions were met.
+    pub fn list(&self, partition: PartitionId, query: &Query, rows: usize) -> Result<Look> {
         let limit = query.limit.unwrap_or(LIMIT);
         let wanted = name_of(partition, &query.prefix);
-        let mut page = Page { items: Vec::new(), next: None };
-        let Some(mut from) = first_row(partition, query) else { return Ok(page) };
+        let mut look = Look { page: Page { items: Vec::new(), next: None }, short: false };
+        let Some(mut from) = first_row(partition, query) else { return Ok(look) };
         if limit == 0 {
-            return Ok(page);
+            return Ok(look);
         }
-        // Key that was listed last: its other versions are not the newest.
+        // Key that was met last, and how many of its versions: the others are not the newest.
         let mut met: Option<Vec<u8>> = match &query.after {
             After::Version(key, _) => Some(name_of(partition, key)),
             _ => None,
         };
+        let (mut walked, mut hidden) = (0, 0);
         loop {
             let mut jump = None;
             let mut over = true;
@@ -115,15 +145,31 @@ impl State {
                     return false;
                 }
                 let latest = met.as_ref() != Some(&row.name);
-                let (next, goes_on) = step(&mut page, query, limit, &row, known, latest);
+                walked = if latest { 0 } else { walked + 1 };
+                let step = step(&mut look.page, query, limit, &row, known, latest);
+                over = !matches!(step, Step::End);
+                match step {
+                    Step::Next | Step::End => {}
+                    Step::Jump(to) => jump = Some(to),
+                    Step::Hidden => {
+                        hidden += 1;
+                        if hidden == rows {
+                            (look.short, over) = (true, false);
+                            // A full page goes on behind its last item.
+                            let behind = || After::Key(row.key().to_vec());
+                            let full = look.page.items.len() == limit;
+                            look.page.next = if full { next_after(&look.page, query) } else { Some(behind()) };
+                        } else if walked >= WALKED {
+                            jump = Some(Row::new(row.name.clone(), 0));
+                        }
+                    }
+                }
                 met = Some(row.name);
-                over = goes_on;
-                jump = next;
-                goes_on && jump.is_none()
+                over && jump.is_none()
             })?;
             match jump {
                 Some(next) if over => from = next,
-                _ => return Ok(page),
+                _ => return Ok(look),
             }
         }
     }
@@ -141,42 +187,40 @@ fn first_row(partition: PartitionId, query: &Query) -> Option<Row> {
     Some(from.max(Row::newest(name_of(partition, &query.prefix))))
 }
 
-/// Takes one row into the page: where to jump to, if anywhere, and whether to go on at all.
-fn step(page: &mut Page, query: &Query, limit: usize, row: &Row, known: Known, latest: bool) -> (Option<Row>, bool) {
+/// What comes behind a row.
+enum Step {
+    Next,
+    /// The row shows nothing, and no more do those of its key that follow.
+    Hidden,
+    Jump(Row),
+    End,
+}
+
+/// Takes one row into the page.
+fn step(page: &mut Page, query: &Query, limit: usize, row: &Row, known: Known, latest: bool) -> Step {
     let key = row.key();
-    let hidden = !query.versions && (known.is_marker() || !latest);
-    if hidden {
-        // Its other versions are hidden too.
-        return (Some(Row::new(row.name.clone(), 0)), true);
-    }
-    let is_full = page.items.len() == limit;
     let cut = query.delimiter.as_ref().filter(|delimiter| !delimiter.is_empty()).and_then(|delimiter| {
         let rest = &key[query.prefix.len()..];
         let at = rest.windows(delimiter.len()).position(|window| window == delimiter.as_slice())?;
         Some(query.prefix.len() + at + delimiter.len())
     });
-    if let Some(cut) = cut {
-        let prefix = &key[..cut];
-        let name = &row.name[..row.name.len() - key.len() + cut];
-        let is_met = matches!(&query.after, After::Key(after) if after == prefix);
-        if !is_met && is_full {
-            page.next = next_after(page, query);
-            return (None, false);
-        }
-        if !is_met {
-            page.items.push(Item::Prefix(prefix.to_vec()));
-        }
-        return match behind(name) {
-            Some(next) => (Some(Row::newest(next)), true),
-            None => (None, false),
-        };
+    let is_met = cut.is_some_and(|cut| matches!(&query.after, After::Key(after) if *after == key[..cut]));
+    if !is_met && !query.versions && (known.is_marker() || !latest) {
+        return Step::Hidden;
     }
-    if is_full {
+    if !is_met && page.items.len() == limit {
         page.next = next_after(page, query);
-        return (None, false);
+        return Step::End;
     }
-    page.items.push(Item::Object { key: key.to_vec(), stat: known.stat(latest) });
-    (None, true)
+    let Some(cut) = cut else {
+        page.items.push(Item::Object { key: key.to_vec(), stat: known.stat(latest) });
+        return Step::Next;
+    };
+    if !is_met {
+        page.items.push(Item::Prefix(key[..cut].to_vec()));
+    }
+    let name = &row.name[..row.name.len() - key.len() + cut];
+    behind(name).map_or(Step::End, |next| Step::Jump(Row::newest(next)))
 }
 
 /// Where the page behind this one begins.

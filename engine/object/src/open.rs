@@ -6,7 +6,7 @@ use crate::policy;
 use crate::recent::Recent;
 use crate::root::{CheckpointRef, Root, Start};
 use crate::space::Space;
-use crate::store::{Inner, Options, State, Store};
+use crate::store::{Inner, Options, State, Store, passes};
 use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Result, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -141,7 +141,7 @@ impl Store {
             return Ok(());
         }
         let flushed = self.flush().await;
-        if flushed.as_ref().is_err_and(|error| error.kind() != Kind::Full) {
+        if flushed.as_ref().is_err_and(|error| !passes(error)) {
             return flushed;
         }
         self.inner.until(|_| !self.inner.in_round.get()).await?;
@@ -160,7 +160,7 @@ impl Store {
         }
         match self.inner.checkpoint().await {
             // The log says it all, too: the next start takes longer.
-            Err(error) if error.kind() == Kind::Full => flushed,
+            Err(error) if passes(&error) => flushed,
             result => result.and(flushed),
         }
     }

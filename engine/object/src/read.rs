@@ -4,7 +4,7 @@ use crate::commit::ReadRecord;
 use crate::extent::{self, Checksums};
 use crate::known::{Known, Piece};
 use crate::object::{Attributes, PartitionId, Row, Stat, Which, name_of, shown};
-use crate::recent::STEP_BYTES;
+use crate::recent::{STEP_BYTES, Said};
 use crate::record::{Record, crc_of};
 use crate::store::{Inner, Store};
 use kura_block::{BLOCK_BYTES, Bufs, Error, Kind, Local, Result};
@@ -60,7 +60,18 @@ pub struct Reader {
     /// The next step, asked of the device while the caller is busy with the last one.
     ahead: Option<Local<'static, Step>>,
     place: String,
+    fetched: Fetched,
     _pins: Pins,
+}
+
+/// Where what was read came from: the record with what it says of the object and holds of small content, and pieces of at most
+/// 1 MiB each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fetched {
+    /// From memory.
+    pub from_memory: u64,
+    /// From the device, though there is memory to keep some in.
+    pub from_device: u64,
 }
 
 /// What a step of a read gives, and the checksums of the extent that it was in.
@@ -90,6 +101,11 @@ impl Reader {
         self.range.start += data.len() as u64;
         self.look_ahead().await;
         Ok(Some(data))
+    }
+
+    /// Where what was read came from since this was asked last, ahead of the caller included.
+    pub fn fetched(&mut self) -> Fetched {
+        std::mem::take(&mut self.fetched)
     }
 
     /// Asks the device for the next step, without waiting for it.
@@ -130,8 +146,10 @@ impl Reader {
         };
         let mut checksums = self.checksums.take();
         if let Some(data) = self.inner.recent.get(extent, from..from + len as u64) {
+            self.fetched.from_memory += 1;
             return Box::pin(std::future::ready(Ok((data, checksums))));
         }
+        self.fetched.from_device += u64::from(self.inner.recent.keeps());
         let inner = Rc::clone(&self.inner);
         Box::pin(async move {
             let data = extent::read(&*inner.device, extent, from, len, &mut checksums).await?;
@@ -247,13 +265,19 @@ impl Inner {
             checksums: None,
             ahead: None,
             place: format!("{partition}, key {}", shown(key)),
+            fetched: Fetched::default(),
             _pins: pins,
         };
         if known.inline_bytes == 0 {
             // The first bytes are on their way while the record is read.
             reader.look_ahead().await;
         }
-        let record_at = known.place;
+        let (record_at, revision) = (known.place, known.revision);
+        if let Some(said) = self.recent.said(revision) {
+            reader.fetched.from_memory += 1;
+            (reader.attributes, reader.inline) = (said.attributes.clone(), said.inline.clone());
+            return Ok(reader);
+        }
         let read = match self.record_at(&row, known).await {
             Err(error) if self.was_taken_back(&row, record_at, &error)? => {
                 drop(reader);
@@ -261,6 +285,11 @@ impl Inner {
             }
             read => read.map_err(|error| error.at(&reader.place))?,
         };
+        if self.recent.keeps() {
+            reader.fetched.from_device += 1;
+            let said = Said { attributes: read.attributes.clone(), inline: read.inline.clone() };
+            self.recent.keep_said(revision, said);
+        }
         (reader.attributes, reader.inline) = (read.attributes, read.inline);
         Ok(reader)
     }

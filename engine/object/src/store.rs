@@ -8,7 +8,7 @@ use crate::recent::Recent;
 use crate::root::Root;
 use crate::space::Space;
 use futures::future::select;
-use kura_block::{Block, Error, Kind, Result, Runtime};
+use kura_block::{Block, Bufs, Error, Kind, Result, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -142,6 +142,15 @@ pub(crate) struct State {
 /// Flushes of the log at a time.
 const FLUSHES_LIMIT: u32 = 2;
 
+/// How long to wait before the device is asked again that refused to write an entry for now, and how often.
+const AGAIN: Duration = Duration::from_millis(20);
+const REFUSALS: u32 = 50;
+
+/// True for an error of a write after which the store goes on: nothing of it happened, and a later one may succeed.
+pub(crate) fn passes(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Full | Kind::Retry)
+}
+
 enum Step {
     Write(Group),
     /// Nothing is written before the root says that a new opening begins.
@@ -176,7 +185,7 @@ impl Inner {
                         volatile_since = self.runtime.now();
                     }
                     let written = match self.write_group(group).await {
-                        Err(error) if error.kind() == Kind::Full => self.give_up(error).await,
+                        Err(error) if passes(&error) => self.give_up(error).await,
                         Ok(needs_flush) => {
                             if needs_flush {
                                 self.begin_flush();
@@ -246,7 +255,7 @@ impl Inner {
             (group.encode(state.log.store, state.log.opening, proof), proof, needs_flush)
         };
         let entry_bytes = entry.len() as u64;
-        self.device.write(place, entry, durable && !needs_flush).await?;
+        self.insist(place, entry, durable && !needs_flush).await?;
         self.count(|counters| {
             counters.entries += 1;
             counters.log_bytes += entry_bytes;
@@ -257,6 +266,18 @@ impl Inner {
         }
         self.progress.notify_waiters();
         Ok(durable && needs_flush)
+    }
+
+    /// Writes to the device, which may refuse for now: asked again for a while, as what waits behind it was asked for by
+    /// clients that would have to come again.
+    async fn insist(&self, place: u64, bytes: Bufs, fua: bool) -> Result<()> {
+        for _ in 0..REFUSALS {
+            match self.device.write(place, bytes.clone(), fua).await {
+                Err(error) if error.kind() == Kind::Retry => self.runtime.sleep(AGAIN).await,
+                done => return done,
+            }
+        }
+        self.device.write(place, bytes, fua).await
     }
 
     /// Makes every entry written so far durable, beside all else.
@@ -276,7 +297,12 @@ impl Inner {
     /// Makes every entry written so far durable.
     pub async fn flush_log(&self) -> Result<()> {
         let written = self.state.borrow().log.written;
-        self.device.flush().await?;
+        // One that is refused, be it for now, may have dropped what it was for.
+        let device = |error: Error| match error.kind() {
+            Kind::Retry => Error::device(error.to_string()),
+            _ => error,
+        };
+        self.device.flush().await.map_err(device)?;
         self.note_durable(written);
         self.progress.notify_waiters();
         Ok(())
@@ -383,12 +409,17 @@ impl Store {
         }
     }
 
+    /// Bytes of content that are kept in memory for those who read it again, and how many may be; none where none are.
+    pub fn recent_bytes(&self) -> Option<(u64, u64)> {
+        self.inner.recent.bytes()
+    }
+
     /// What it has done since it was opened.
     pub fn counters(&self) -> Counters {
         self.inner.counters.get()
     }
 
-    /// Makes every change that was acknowledged so far durable. `Full` when the device had no room for what was
+    /// Makes every change that was acknowledged so far durable. `Full` or `Retry` when the device did not take what was
     /// acknowledged in memory: it is undone then, and this is said once.
     pub async fn flush(&self) -> Result<()> {
         let ticket = {

@@ -1,14 +1,14 @@
-//! Taking back what the device had no room for: entries that are not written, the newest first.
+//! Taking back what the device did not take: entries that are not written, the newest first.
 //!
-//! A thin device may refuse a write that goes where nothing lies yet. What the entry says is in the index by then, and so
-//! is what was built on it. All of it is undone, whoever waits for it is told `Full`, and the log goes on where the first
-//! of these entries began. The next entry is of a new opening, which the root says before it is written: what the
+//! A thin device may refuse a write that goes where nothing lies yet (`Full`), and any may refuse for now (`Retry`). What the
+//! entry says is in the index by then, and so is what was built on it. All of it is undone, whoever waits for it is told
+//! why, and the log goes on where the first of these entries began. The next entry is of a new opening, which the root says before it is written: what the
 //! refused write may have left on the device never counts.
 
 use crate::known::{Extent, Known};
 use crate::object::{Partition, PartitionId, Row};
-use crate::store::{Inner, State};
-use kura_block::{Error, Kind, Result};
+use crate::store::{Inner, State, passes};
+use kura_block::{Error, Result};
 use std::collections::BTreeSet;
 
 /// What one record changed.
@@ -74,21 +74,21 @@ impl State {
 impl Inner {
     /// Gives the entries up that are not written, and makes ready for others.
     pub async fn give_up(&self, error: Error) -> Result<()> {
-        tracing::warn!(%error, "the object store's device has no room: what was not written is refused");
+        tracing::warn!(%error, "the object store's device takes nothing more now: what was not written is refused");
         self.note_full(&error);
         self.state.borrow_mut().log.must_reopen = true;
         self.take_back(&error)?;
         self.reopen().await
     }
 
-    /// Makes it durable that the next entry is of a new opening, where that must be. Where there is no room even for
-    /// that, entries wait no longer: they are given up, too.
+    /// Makes it durable that the next entry is of a new opening, where that must be. Where even that is refused, entries
+    /// wait no longer: they are given up, too.
     pub async fn reopen(&self) -> Result<()> {
         if !self.state.borrow().log.must_reopen {
             return Ok(());
         }
         match self.begin_opening().await {
-            Err(error) if error.kind() == Kind::Full => self.take_back(&error),
+            Err(error) if passes(&error) => self.take_back(&error),
             result => result,
         }
     }

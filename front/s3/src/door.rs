@@ -1,5 +1,6 @@
 //! The way onto the thread that has the object store.
 
+use crate::meters;
 use crate::problem::stopped;
 use kura_block::Local;
 use kura_object::Store;
@@ -46,8 +47,10 @@ impl Way {
         let (answer, answered) = oneshot::channel();
         self.0.send(Box::new(move |store| {
             Box::pin(async move {
+                let worked = work(store.clone()).await;
+                meters::cached(&store);
                 // A client that went away no longer wants the answer.
-                let _ = answer.send(work(store).await);
+                let _ = answer.send(worked);
             })
         }));
         answered

@@ -115,9 +115,11 @@ where
         let (pieces, coming) = mpsc::channel(AHEAD);
         let body = Outgoing { ready, left_bytes: range.end - range.start, coming };
         let (stat, attributes) = (reader.stat.clone(), std::mem::take(&mut reader.attributes));
+        meters::fetched(reader.fetched());
         let gone = head.send(Ok(Opened { stat, attributes, range, body })).is_err();
         while left > 0 && !gone {
             let next = reader.next().await;
+            meters::fetched(reader.fetched());
             left -= next.as_ref().ok().and_then(Option::as_ref).map_or(left, |piece| piece.len() as u64);
             let Some(piece) = next.transpose() else { return };
             if pieces.send(piece).await.is_err() {

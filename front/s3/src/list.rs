@@ -134,12 +134,12 @@ fn show(page: &Page, encoding: Encoding, with_owner: bool) -> Shown {
     shown
 }
 
-/// The key or prefix that a page ends with.
+/// The key or prefix behind which the next page begins: not always one that was listed.
 fn last_of(page: &Page) -> Option<&[u8]> {
-    page.items.last().map(|item| match item {
-        Item::Object { key, .. } => key.as_slice(),
-        Item::Prefix(prefix) => prefix.as_slice(),
-    })
+    match page.next.as_ref()? {
+        After::Nothing => None,
+        After::Key(last) | After::Version(last, _) | After::Prefix(last) => Some(last),
+    }
 }
 
 impl Service {
@@ -162,7 +162,7 @@ impl Service {
         };
         let page = self.page(&bucket, query).await?;
         let Shown { objects, prefixes } = show(&page, encoding, true);
-        let next = page.next.as_ref().and_then(|_| last_of(&page)).map(|last| encoding.write(last));
+        let next = last_of(&page).map(|last| encoding.write(last));
         Ok(S3Response::new(ListObjectsOutput {
             is_truncated: Some(page.next.is_some()),
             next_marker: next,

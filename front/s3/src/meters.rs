@@ -1,7 +1,8 @@
 //! What this room reports, and its names.
 
 use hyper::{Method, StatusCode};
-use metrics::{counter, histogram};
+use kura_object::{Fetched, Store};
+use metrics::{counter, gauge, histogram};
 use std::time::Instant;
 
 /// Requests answered, by `method`.
@@ -14,6 +15,15 @@ pub const LATENCY: &str = "kura_s3_latency_seconds";
 pub const RECEIVED: &str = "kura_s3_received_bytes_total";
 /// Bytes of objects that went out.
 pub const SENT: &str = "kura_s3_sent_bytes_total";
+
+/// Pieces of objects' content, of at most 1 MiB, that were read from memory.
+pub const CACHE_HITS: &str = "kura_s3_cache_hits_total";
+/// Pieces that were read from the volume: they were not in memory.
+pub const CACHE_MISSES: &str = "kura_s3_cache_misses_total";
+/// Bytes of objects' content that are in memory, to be read again.
+pub const CACHED: &str = "kura_s3_cache_bytes";
+/// The most of them.
+pub const CACHE_LIMIT: &str = "kura_s3_cache_limit_bytes";
 
 /// A request under way.
 pub(crate) struct Request {
@@ -43,4 +53,17 @@ pub(crate) fn received(bytes: usize) {
 
 pub(crate) fn sent(bytes: usize) {
     counter!(SENT).increment(bytes as u64);
+}
+
+pub(crate) fn fetched(fetched: Fetched) {
+    counter!(CACHE_HITS).increment(fetched.from_memory);
+    counter!(CACHE_MISSES).increment(fetched.from_device);
+}
+
+/// Tells what a store keeps in memory.
+pub(crate) fn cached(store: &Store) {
+    if let Some((bytes, limit_bytes)) = store.recent_bytes() {
+        gauge!(CACHED).set(bytes as f64);
+        gauge!(CACHE_LIMIT).set(limit_bytes as f64);
+    }
 }

@@ -189,7 +189,7 @@ async fn commit_part(
         versioned: false,
     };
     batch.put(parts, &part_key(&id, number), put);
-    let stored = committed(&store, batch).await;
+    let stored = committed(&store, batch, &Guard::default()).await;
     let stat = stored.map_err(|error| match error.code() {
         S3ErrorCode::NoSuchBucket => {
             problem(S3ErrorCode::NoSuchUpload, "the upload was completed or aborted meanwhile")
@@ -236,7 +236,7 @@ impl Service {
             batch.require(bucket.id, &key, Condition::Partition);
             batch.put(parts, &upload, Put { attributes, modified_ms, ..Put::default() });
             batch.put(partition, &key, Put { tag: upload, modified_ms, versioned: true, ..Put::default() });
-            store.commit(batch).await.map_err(of_commit)
+            store.commit(batch).await.map_err(|error| of_commit(error, false))
         };
         way.ask(begin).await.map(|_: Vec<_>| ())?;
         Ok(S3Response::new(CreateMultipartUploadOutput {
@@ -375,7 +375,7 @@ async fn complete(
     };
     let keys = whole.keys.iter().map(|key| (parts, key.clone())).collect();
     batch.join(target.bucket.id, &target.key, keys, put);
-    Ok((committed(&store, batch).await?, whole.checksum, sums.map(|sums| sums.kind())))
+    Ok((committed(&store, batch, &target.guard).await?, whole.checksum, sums.map(|sums| sums.kind())))
 }
 
 /// What completing this upload of these parts made of the object, if that is what it is.

@@ -91,12 +91,12 @@ pub(crate) fn precondition_failed(which: &str) -> s3s::S3Error {
     )
 }
 
-/// What a commit's error means where it stores an object under a guard.
-pub(crate) fn of_commit(error: kura_block::Error) -> s3s::S3Error {
+/// What a commit's error means where it stores an object; `guarded` where that was held against the one that is there.
+pub(crate) fn of_commit(error: kura_block::Error, guarded: bool) -> s3s::S3Error {
     match error.kind() {
         Kind::Exists => precondition_failed("If-None-Match"),
         // What If-Match was held against has changed meanwhile.
-        Kind::Retry => {
+        Kind::Retry if guarded => {
             custom("ConditionalRequestConflict", StatusCode::CONFLICT, "another request was quicker: try again")
         }
         Kind::Missing => problem(S3ErrorCode::NoSuchBucket, "the bucket is gone, or what If-Match was held against"),
@@ -123,12 +123,13 @@ pub(crate) async fn commit(
         versioned: target.bucket.versioning.adds(),
     };
     batch.put(target.bucket.id, &target.key, put);
-    Ok((committed(&store, batch).await?, digested))
+    Ok((committed(&store, batch, &target.guard).await?, digested))
 }
 
-/// Commits a batch whose last change stores an object, and tells what stands.
-pub(crate) async fn committed(store: &Store, batch: Batch) -> S3Result<Stat> {
-    let changed = store.commit(batch).await.map_err(of_commit)?;
+/// Commits a batch whose last change stores an object, under its guard, and tells what stands.
+pub(crate) async fn committed(store: &Store, batch: Batch, guard: &Guard) -> S3Result<Stat> {
+    let guarded = guard.if_match.is_some();
+    let changed = store.commit(batch).await.map_err(|error| of_commit(error, guarded))?;
     let now = changed.into_iter().next_back().and_then(|changed| changed.now);
     now.ok_or_else(|| problem(S3ErrorCode::InternalError, "what was stored is not there"))
 }

@@ -3,7 +3,9 @@
 mod basics;
 mod crash;
 mod faults;
+mod lists;
 mod model;
+mod recent;
 mod restart;
 mod space;
 mod thin;

@@ -8,7 +8,8 @@ use crate::*;
 use futures::future::{join, join_all, join3};
 use kura_block::{BLOCK_BYTES, Block, Buf, Kind, Runtime};
 use kura_sim::{FaultKind, Place, Sim, SimDisk};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 fn known(store: &Store, bucket: PartitionId, key: &[u8]) -> Known {
@@ -301,4 +302,78 @@ fn a_device_that_refuses_for_a_while_is_not_asked_for_ever() {
         disk.revive();
         assert_eq!(read(&store, bucket, b"a").await.unwrap(), b"one");
     });
+}
+
+#[test]
+fn writes_that_are_refused_for_a_moment_come_late() {
+    let (sim, disk) = rig(33, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        disk.inject(FaultKind::Refuses { lasts: Duration::from_millis(500) });
+        store.put(bucket, b"a", put(b"one")).await.unwrap();
+    });
+    sim.crash();
+    let store = open(&sim, &disk);
+    sim.block_on(async { assert_eq!(read(&store, bucket(&store).await, b"a").await.unwrap(), b"one") });
+}
+
+/// Four clients put while the device refuses now and then, for longer than a write waits.
+#[test]
+fn a_device_that_refuses_for_long_costs_what_was_not_written_and_no_restart() {
+    let (mut stored, mut refused) = (0, 0);
+    for seed in 0..20 {
+        let (sim, disk) = rig(200 + seed, 16 << 20);
+        let store = open(&sim, &disk);
+        let (kept, gone) = (RefCell::new(BTreeMap::new()), RefCell::new(BTreeSet::new()));
+        let bucket = sim.block_on(async {
+            let (bucket, runtime) = (bucket(&store).await, sim.runtime());
+            let client = async |number: u64| {
+                for at in 0..40 {
+                    let key = format!("{number}/{at}").into_bytes();
+                    let content = bytes(number * 1000 + at, [50, 5000, 30_000][at as usize % 3]);
+                    match store.put(bucket, &key, put(&content)).await {
+                        Ok(_) => drop(kept.borrow_mut().insert(key, content)),
+                        Err(error) => {
+                            assert_eq!(error.kind(), Kind::Retry, "{error}");
+                            gone.borrow_mut().insert(key);
+                        }
+                    }
+                    runtime.sleep(Duration::from_millis(20 + number * 7)).await;
+                }
+            };
+            let trouble = async {
+                for _ in 0..4 {
+                    runtime.sleep(Duration::from_millis(60 + seed * 3)).await;
+                    disk.inject(FaultKind::Refuses { lasts: Duration::from_millis(1500) });
+                    runtime.sleep(Duration::from_millis(1500)).await;
+                }
+            };
+            join(join_all((0..4).map(client)), trouble).await;
+            disk.inject(FaultKind::Refuses { lasts: Duration::MAX });
+            assert_eq!(store.inner.checkpoint().await.unwrap_err().kind(), Kind::Retry);
+            disk.revive();
+            store.put(bucket, b"last", put(b"one")).await.unwrap();
+            store.inner.checkpoint().await.unwrap();
+            bucket
+        });
+        assert_sound(&store);
+        if seed % 2 == 0 {
+            sim.block_on(store.close()).unwrap();
+        }
+        drop(store);
+        sim.crash();
+        let store = open(&sim, &disk);
+        sim.block_on(async {
+            for (key, content) in kept.borrow().iter() {
+                assert_eq!(read(&store, bucket, key).await.unwrap(), *content, "{}", key.escape_ascii());
+            }
+            for key in gone.borrow().iter() {
+                assert_eq!(read(&store, bucket, key).await.unwrap_err().kind(), Kind::Missing);
+            }
+        });
+        stored += kept.borrow().len();
+        refused += gone.borrow().len();
+    }
+    assert!(stored > 300 && refused > 300, "{stored} stored, {refused} refused");
 }
