@@ -20,6 +20,7 @@ const NEEDS: &[Need] = &[
     need("acl", "setfacl"),
     need("attr", "setfattr"),
     need("awscli", "/usr/bin/aws"),
+    need("bsdutils", "script"),
     need("btrfs-progs", "mkfs.btrfs"),
     need("chromium", "chromium"),
     need("curl", "curl"),
@@ -41,6 +42,7 @@ const NEEDS: &[Need] = &[
     need("rsync", "rsync"),
     need("s3cmd", "s3cmd"),
     need("util-linux", "setpriv"),
+    need("zstd", "zstd"),
     // To build the test programs of libnbd and nbd (suites.rs).
     need("build-essential", "cc"),
     need("dpkg-dev", "dpkg-source"),

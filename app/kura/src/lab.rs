@@ -1,5 +1,6 @@
 //! `kura lab`: the papers' experiments and any trace, on simulated disks, without a server.
 
+mod bar;
 mod node;
 mod policy;
 mod replay;

@@ -5,10 +5,11 @@ use crate::new_file::NewFile;
 use crate::show::{self, Out};
 use crate::size::Size;
 use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
 use kura_admin::{Client, NewRecording, RecordedOp, RecordedRequest, RecordedRequests};
 use kura_trace::{Op, Request, TraceError, Written, write_blkparse, write_msr};
 use serde::Serialize;
-use std::io::{ErrorKind, Write, stderr, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
@@ -38,12 +39,14 @@ pub async fn trace(client: &Client, out: Out, command: TraceCommand) -> Result<(
             if matches!(out, Out::Json) {
                 bail!("--json reports on the export, and a trace is not JSON: name a file for the trace with -o");
             }
-            let (exported, _) = export(client, volume, format, Pipe(stdout())).await?;
+            // A terminal is not to be written to by two.
+            let bar = bar(if stdout().is_terminal() { Out::Quiet } else { out })?;
+            let (exported, _) = export(client, volume, format, Pipe(stdout()), &bar).await?;
             exported.warn(out);
             Ok(())
         }
         TraceCommand::Export { volume, format, output: Some(file) } => {
-            let exported = to_file(client, volume, format, &file).await?;
+            let exported = to_file(client, volume, format, &file, &bar(out)?).await?;
             exported.warn(out);
             out.show(&exported, |Exported { volume, requests, .. }| {
                 format!("{requests} requests of volume {volume} are in {}", file.display())
@@ -84,9 +87,24 @@ impl Exported {
     }
 }
 
+/// Requests between two words of how far an export is.
+const WORD: u64 = 1024;
+
+/// A bar of requests, on standard error where that is a terminal.
+fn bar(out: Out) -> Result<ProgressBar> {
+    let bar = if matches!(out, Out::Quiet) { ProgressBar::hidden() } else { ProgressBar::no_length() };
+    Ok(bar.with_style(ProgressStyle::with_template("export {wide_bar} {pos} of {len} requests, {eta} left")?))
+}
+
 /// Exports to a file, whole or not at all.
-async fn to_file(client: &Client, volume: String, format: TraceFormat, file: &Path) -> Result<Exported> {
-    let (exported, new) = export(client, volume, format, NewFile::create(file)?).await?;
+async fn to_file(
+    client: &Client,
+    volume: String,
+    format: TraceFormat,
+    file: &Path,
+    bar: &ProgressBar,
+) -> Result<Exported> {
+    let (exported, new) = export(client, volume, format, NewFile::create(file)?, bar).await?;
     new.keep()?;
     Ok(exported)
 }
@@ -97,8 +115,10 @@ async fn export<W: Write + Send + 'static>(
     volume: String,
     format: TraceFormat,
     mut to: W,
+    bar: &ProgressBar,
 ) -> Result<(Exported, W)> {
     let recording = client.recording(&volume).await?;
+    bar.set_length(recording.requests - recording.overwritten);
     let mut recorded = client.recorded(&volume).await?;
     let first = recorded.next().await?;
     let first = first.with_context(|| format!("volume {volume}: no request is recorded yet"))?;
@@ -114,7 +134,8 @@ async fn export<W: Write + Send + 'static>(
         };
         (written, to)
     });
-    let overwritten = send(first, &mut recorded, sender).await;
+    let overwritten = send(first, &mut recorded, sender, bar).await;
+    bar.finish_and_clear();
     let (written, to) = writing.await.context("the trace could not be written")?;
     let (Written { requests, left_out }, overwritten) = (written?, overwritten?);
     Ok((Exported { volume, format, requests, overwritten, left_out }, to))
@@ -125,6 +146,7 @@ async fn send(
     first: RecordedRequest,
     recorded: &mut RecordedRequests,
     to: mpsc::Sender<Request>,
+    bar: &ProgressBar,
 ) -> Result<u64, kura_admin::ClientError> {
     let (mut sent, mut seen, mut next) = (0, 0, Some(first));
     while let Some(request) = next {
@@ -139,6 +161,9 @@ async fn send(
         if to.send(request).await.is_err() {
             // The writer has failed, and says why.
             break;
+        }
+        if sent % WORD == 0 {
+            bar.set_position(sent);
         }
         (sent, seen) = (sent + 1, number + 1);
         next = recorded.next().await?;

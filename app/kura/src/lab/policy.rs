@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use kura_tier::{Costs, Facts, Heat, Move, Placed, Policy, Settings, SlowLoad, Space, Tier, VolumeFacts, Wants};
 use kura_trace::{Op, Request, TraceError};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Milliseconds of a disk for a request, and its bytes a millisecond.
@@ -41,18 +41,59 @@ struct Dated {
     text: String,
 }
 
+/// How far a volume reaches, and by what.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Its size.
+    pub end_bytes: u64,
+    /// The request that ends there, counted from 1; none where the size was given.
+    pub furthest_request: Option<u64>,
+}
+
 /// The volume as it would be.
-struct Volume {
+pub struct Volume {
+    bytes: u64,
+    fast_bytes: u64,
     region_bytes: u64,
     regions: u32,
+    /// Regions that the fast tier holds.
     room: u32,
-    /// On the fast tier, and those of them written since they came up.
-    placed: BTreeSet<u32>,
-    dirty: BTreeSet<u32>,
+    /// On the fast tier, in order; dirty when written since they came up.
+    placed: Vec<Placed>,
     heat: BTreeMap<u32, Heat>,
 }
 
 impl Volume {
+    /// One of which nothing is on the fast tier yet. Refused: more regions than are told apart, and a fast tier of none.
+    pub fn new(settings: &Settings, fast_bytes: Option<u64>, extent: Extent) -> Result<Self> {
+        let (region_bytes, Extent { end_bytes, furthest_request }) = (settings.region_bytes(), extent);
+        let regions = u32::try_from(end_bytes.div_ceil(region_bytes)).ok().with_context(|| {
+            let reaches = match furthest_request {
+                Some(number) => format!("request {number} reaches to byte {end_bytes}"),
+                None => format!("--size {}", Size(end_bytes)),
+            };
+            format!(
+                "{reaches}, and a policy tells 2^32 regions apart, of {} each: fit the trace into a smaller volume, such as \
+                 by --fit compact, or give larger regions in the configuration",
+                Size(region_bytes)
+            )
+        })?;
+        // The paper's 24 of 293 GB, unless it is said.
+        let (fast_bytes, of) = match fast_bytes {
+            Some(bytes) => (bytes, format!("--fast {}", Size(bytes))),
+            None => (end_bytes / 12, format!("a fast tier of a twelfth of {}", Size(end_bytes))),
+        };
+        ensure!(fast_bytes <= end_bytes, "{of}: the volume has {} in all", Size(end_bytes));
+        let room = u32::try_from(fast_bytes / region_bytes).unwrap_or(u32::MAX);
+        ensure!(
+            room > 0,
+            "{of}: the policy's regions have {}: give a larger --fast, or smaller regions in the configuration",
+            Size(region_bytes)
+        );
+        let (placed, heat) = (Vec::new(), BTreeMap::new());
+        Ok(Self { bytes: end_bytes, fast_bytes, region_bytes, regions, room, placed, heat })
+    }
+
     fn regions_of(&self, request: &Request) -> std::ops::RangeInclusive<u32> {
         let region = |at: u64| (at / self.region_bytes) as u32;
         region(request.offset_bytes)..=region(request.end_bytes() - 1)
@@ -64,23 +105,25 @@ impl Volume {
         for region in self.regions_of(request) {
             let heat = self.heat.entry(region).or_insert(Heat { region, ..Heat::default() });
             *(if request.op == Op::Read { &mut heat.reads } else { &mut heat.writes }) += 1;
-            let there = self.placed.contains(&region);
-            if there && request.op == Op::Write {
-                self.dirty.insert(region);
+            match self.find(region) {
+                Ok(at) => self.placed[at].dirty |= request.op == Op::Write,
+                Err(_) => fast = false,
             }
-            fast &= there;
         }
         fast
     }
 
+    /// Where a region is among those on the fast tier, or where it would be.
+    fn find(&self, region: u32) -> std::result::Result<usize, usize> {
+        self.placed.binary_search_by_key(&region, |placed| placed.region)
+    }
+
     fn decide(&mut self, policy: &mut dyn Policy, now_ns: u64, interval_ns: u64) -> Vec<Move> {
         let heat: Vec<Heat> = std::mem::take(&mut self.heat).into_values().collect();
-        let on_disk = heat.iter().filter(|heat| !self.placed.contains(&heat.region));
+        let on_disk = heat.iter().filter(|heat| self.find(heat.region).is_err());
         let slow_ios: u64 = on_disk.map(|heat| u64::from(heat.total())).sum();
-        let is_dirty = |region: &u32| Placed { region: *region, dirty: self.dirty.contains(region) };
-        let placed: Vec<Placed> = self.placed.iter().map(is_dirty).collect();
-        let volume =
-            VolumeFacts { volume: 0, regions: self.regions, heat: &heat, placed: &placed, wants: Wants::default() };
+        let placed = &self.placed[..];
+        let volume = VolumeFacts { volume: 0, regions: self.regions, heat: &heat, placed, wants: Wants::default() };
         let move_ms = SLOW_MS + self.region_bytes as f64 / SLOW_BYTES_PER_MS;
         let utilisation = (slow_ios as f64 * SLOW_MS * 1e6 / interval_ns as f64).min(1.0);
         let decision = policy.decide(&Facts {
@@ -101,10 +144,14 @@ impl Volume {
         let (mut up_bytes, mut down_bytes) = (0, 0);
         for region in decided.regions.clone() {
             match decided.to {
-                Tier::Fast => up_bytes += u64::from(self.placed.insert(region)) * self.region_bytes,
+                Tier::Fast => {
+                    if let Err(at) = self.find(region) {
+                        self.placed.insert(at, Placed { region, dirty: false });
+                        up_bytes += self.region_bytes;
+                    }
+                }
                 Tier::Slow => {
-                    self.placed.remove(&region);
-                    let dirty = self.dirty.remove(&region);
+                    let dirty = self.find(region).is_ok_and(|at| self.placed.remove(at).dirty);
                     down_bytes += u64::from(dirty || !decided.drop_clean) * self.region_bytes;
                 }
             }
@@ -116,31 +163,16 @@ impl Volume {
 /// Lets a policy decide over requests.
 pub fn dry_run(
     settings: Settings,
-    fast_bytes: Option<u64>,
-    volume_bytes: u64,
+    mut volume: Volume,
     requests: impl Iterator<Item = std::result::Result<Request, TraceError>>,
 ) -> Result<DryRun> {
-    let (region_bytes, interval_ns) = (settings.region_bytes(), settings.interval_ns());
-    // The paper's 24 of 293 GB, unless it is said.
-    let fast_bytes = fast_bytes.unwrap_or(volume_bytes / 12);
-    let room = u32::try_from(fast_bytes / region_bytes).context("--fast: that many regions are no fast tier")?;
-    ensure!(
-        room > 0,
-        "--fast {}: the policy's regions have {}: give a larger fast tier, or smaller regions in the configuration",
-        Size(fast_bytes),
-        Size(region_bytes)
-    );
-    ensure!(fast_bytes <= volume_bytes, "--fast {}: the volume has {} in all", Size(fast_bytes), Size(volume_bytes));
-    let regions = u32::try_from(volume_bytes.div_ceil(region_bytes)).context("the volume has too many regions")?;
+    let interval_ns = settings.interval_ns();
     let mut policy = settings.policy()?;
-    let mut volume =
-        Volume { region_bytes, regions, room, placed: BTreeSet::new(), dirty: BTreeSet::new(), heat: BTreeMap::new() };
-    let name = policy.name().to_owned();
     let mut run = DryRun {
-        policy: name,
+        policy: policy.name().to_owned(),
         settings,
-        volume_bytes,
-        fast_bytes,
+        volume_bytes: volume.bytes,
+        fast_bytes: volume.fast_bytes,
         requests: 0,
         fast_share: 0.0,
         up_bytes: 0,
@@ -150,15 +182,14 @@ pub fn dry_run(
     let (mut end_ns, mut fast) = (interval_ns, 0_u64);
     for request in requests {
         let request = request?;
-        while request.at_ns >= end_ns {
-            for decided in volume.decide(policy.as_mut(), end_ns, interval_ns) {
-                let (up_bytes, down_bytes) = volume.make(&decided);
-                run.up_bytes += up_bytes;
-                run.down_bytes += down_bytes;
-                let text = decided.reason.to_string();
-                run.moves.push(Dated { at_s: end_ns as f64 / 1e9, decided, text });
-            }
-            end_ns += interval_ns;
+        while request.at_ns >= end_ns && end_ns < u64::MAX {
+            let is_idle = volume.heat.is_empty();
+            let moves = volume.decide(policy.as_mut(), end_ns, interval_ns);
+            // Until the request it need not be asked: idle time changes nothing of what it decides.
+            let rests = is_idle && moves.is_empty() && policy.rests();
+            run.make(moves, end_ns, &mut volume);
+            let begin_ns = if rests { request.at_ns / interval_ns * interval_ns } else { end_ns };
+            end_ns = begin_ns.saturating_add(interval_ns);
         }
         if matches!(request.op, Op::Read | Op::Write) {
             run.requests += 1;
@@ -167,6 +198,19 @@ pub fn dry_run(
     }
     run.fast_share = fast as f64 / run.requests.max(1) as f64;
     Ok(run)
+}
+
+impl DryRun {
+    /// Does what was decided, and keeps it.
+    fn make(&mut self, moves: Vec<Move>, at_ns: u64, volume: &mut Volume) {
+        for decided in moves {
+            let (up_bytes, down_bytes) = volume.make(&decided);
+            self.up_bytes += up_bytes;
+            self.down_bytes += down_bytes;
+            let text = decided.reason.to_string();
+            self.moves.push(Dated { at_s: at_ns as f64 / 1e9, decided, text });
+        }
+    }
 }
 
 /// Shows a dry run.

@@ -1,5 +1,6 @@
 //! `kura lab replay`: a trace, adapted, through a node of simulated disks.
 
+use super::bar::{Bar, Pass};
 use super::node::node;
 use super::policy;
 use super::summary::text;
@@ -8,13 +9,13 @@ use crate::config::{Config, Flags, Purpose};
 use crate::new_file::NewFile;
 use crate::show::{Out, print};
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use kura_controller::Layout;
-use kura_replay::{Ahead, NodeSpec, Options, Pace, Phase, Prefill, Progress, Summary, Survey};
+use kura_replay::{Ahead, NodeSpec, Options, Pace, Prefill, Summary, Survey};
 use kura_tier::Settings;
 use kura_trace::{Adapt, Anatomy, Fit, Fitter, Request, Scope, TraceError};
 use serde_json::{Value, json};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
@@ -27,46 +28,79 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
     if let Some(path) = &command.output {
         // A place that takes no file is told now, not after hours; who breaks off leaves nothing there.
         NewFile::create(path)?;
+        keep_what_is_read(path, command)?;
     }
     let config = Config::load_for(Purpose::Lab, command.config.as_deref(), Flags::default())?;
     let spec = node(&config, &command.model)?;
     let source = Source::of(command)?;
     let (options, adapted) = adapt(command, &spec, &source)?;
+    let bar = Bar::new(out)?;
     if let Some(name) = &command.policy {
-        policy::show(&decided(name, command, &config, &adapted)?, out)?;
+        let decided = decided(name, command, &config, &adapted, &bar);
+        bar.clear();
+        policy::show(&decided?, out)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let survey = Survey::of(Ahead::of(adapted.requests()?)?).map_err(|error| error.of_trace(&command.trace))?;
+    let requests = adapted.requests(Some((&bar, "survey")))?;
+    let survey = Survey::of(Ahead::of(requests)?);
+    bar.clear();
+    let survey = survey.map_err(|error| error.of_trace(&command.trace))?;
     if survey.load.requests == 0 {
         bail!("{}: no request is left to replay: widen the window, or name another trace", command.trace);
     }
     // The report reads the trace on a thread of its own, beside the replay.
     let report = source.clone();
-    let report = std::thread::spawn(move || Anatomy::of(report.requests()?, &Scope::default()));
-    let bar = Bar::new(out)?;
-    let done = kura_replay::replay(&spec, &options, &survey, adapted.requests()?, &mut |progress| bar.show(progress));
-    bar.0.finish_and_clear();
+    let report = std::thread::spawn(move || Anatomy::of(report.requests(None)?, &Scope::default()));
+    let requests = adapted.requests(None)?;
+    let done = kura_replay::replay(&spec, &options, &survey, requests, &mut |progress| bar.show(progress));
+    bar.clear();
     let summary = done.with_context(|| command.trace.clone())?;
     let Ok(anatomy) = report.join() else { bail!("{}: looking at the trace failed", command.trace) };
     show(command, &anatomy?, &summary, config.pool.warn_at_percent.get_ref(), out)?;
     Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Refuses a result in place of what it is the result of.
+fn keep_what_is_read(output: &Path, command: &LabReplay) -> Result<()> {
+    let Ok(there) = output.metadata() else { return Ok(()) };
+    let is_it = |path: &Path| path.metadata().is_ok_and(|read| (read.dev(), read.ino()) == (there.dev(), there.ino()));
+    let of_trace = kura_trace::files(Path::new(&command.trace));
+    if of_trace.iter().chain(&command.config).any(|path| is_it(path)) {
+        bail!("{}: is read for this: name another file for the result", output.display());
+    }
+    Ok(())
+}
+
 /// What a tiering policy would have done with the trace.
-fn decided(name: &str, command: &LabReplay, config: &Config, adapted: &Adapted<'_>) -> Result<policy::DryRun> {
+fn decided(
+    name: &str,
+    command: &LabReplay,
+    config: &Config,
+    adapted: &Adapted<'_>,
+    bar: &Bar,
+) -> Result<policy::DryRun> {
     let named = Settings::named(name)?;
     let configured = config.tier.config().map_err(anyhow::Error::msg)?.map(|tier| tier.settings);
     // The parameters of another policy are none of this one's.
     let is_same = |settings: &Settings| std::mem::discriminant(settings) == std::mem::discriminant(&named);
     let settings = configured.filter(is_same).unwrap_or(named);
-    let mut end_bytes = command.size.map_or(0, |size| size.0);
-    for request in adapted.requests()? {
-        end_bytes = end_bytes.max(request?.end_bytes());
+    let requests = |prefix| {
+        let requests = adapted.requests(Some((bar, prefix)))?;
+        anyhow::Ok(requests.map(|request| request.map_err(|error| error.of_trace(&command.trace))))
+    };
+    let mut extent = policy::Extent { end_bytes: command.size.map_or(0, |size| size.0), furthest_request: None };
+    for (number, request) in (1..).zip(requests("survey")?) {
+        let end_bytes = request?.end_bytes();
+        if end_bytes > extent.end_bytes {
+            extent = policy::Extent { end_bytes, furthest_request: Some(number) };
+        }
     }
-    if end_bytes == 0 {
+    if extent.end_bytes == 0 {
         bail!("{}: no request is left to decide about: widen the window, or name another trace", command.trace);
     }
-    policy::dry_run(settings, command.fast.map(|size| size.0), end_bytes, adapted.requests()?)
+    let fast_bytes = command.fast.map(|size| size.0);
+    let volume = policy::Volume::new(&settings, fast_bytes, extent).with_context(|| command.trace.clone())?;
+    policy::dry_run(settings, volume, requests("policy")?)
 }
 
 fn show(command: &LabReplay, anatomy: &Anatomy, summary: &Summary, warn_at: &[u8], out: Out) -> Result<()> {
@@ -123,14 +157,25 @@ impl Source {
         Ok(Self { kind, from_ns, for_ns, known: Arc::default() })
     }
 
-    /// The requests in the window, from their beginning.
-    fn requests(&self) -> std::result::Result<Requests, TraceError> {
+    /// The requests in the window, from their beginning, under a bar if it is a pass that has one.
+    fn requests(&self, pass: Option<Pass>) -> std::result::Result<Requests, TraceError> {
         if self.known.get().is_some() {
-            return Ok(Box::new(Known { known: Arc::clone(&self.known), at: 0 }));
+            let known = Known { known: Arc::clone(&self.known), at: 0 };
+            return Ok(match pass {
+                Some(pass) => Box::new(pass.over(known, Known::progress)),
+                None => Box::new(known),
+            });
         }
-        let all: Requests = match &self.kind {
-            Kind::Trace(path) => Box::new(kura_trace::open(path)?),
-            Kind::Load(load) => Box::new(load.requests().map(Ok)),
+        let all: Requests = match (&self.kind, pass) {
+            (Kind::Trace(path), None) => Box::new(kura_trace::open(path)?),
+            (Kind::Trace(path), Some(pass)) => Box::new(pass.over(kura_trace::open(path)?, |reader| {
+                let (read_bytes, all_bytes) = reader.progress();
+                read_bytes as f64 / all_bytes.max(1) as f64
+            })),
+            (Kind::Load(load), None) => Box::new(load.requests().map(Ok)),
+            (Kind::Load(load), Some(pass)) => {
+                Box::new(pass.over(load.requests(), kura_load::Requests::progress).map(Ok))
+            }
         };
         let requests = match (self.from_ns, self.for_ns) {
             (0, u64::MAX) => all,
@@ -174,6 +219,13 @@ struct Known {
     at: usize,
 }
 
+impl Known {
+    /// How many of them were taken, 0 to 1.
+    fn progress(&self) -> f64 {
+        self.at as f64 / self.known.get().map_or(1, Vec::len).max(1) as f64
+    }
+}
+
 impl Iterator for Known {
     type Item = std::result::Result<Request, TraceError>;
 
@@ -194,14 +246,16 @@ struct Adapted<'a> {
 }
 
 impl Adapted<'_> {
-    fn requests(&self) -> std::result::Result<Requests, TraceError> {
-        let mut requests = self.source.requests()?;
+    /// The requests, made to fit; `bar` tells how far they are read, and what for.
+    fn requests(&self, bar: Option<(&Bar, &'static str)>) -> std::result::Result<Requests, TraceError> {
+        let pass = |prefix| bar.map(|(bar, _)| Pass { bar: bar.clone(), prefix });
+        let mut requests = self.source.requests(bar.and_then(|(_, prefix)| pass(prefix)))?;
         // Times are compared to the bit: untouched unless a factor was asked for.
         if self.accelerate.to_bits() != 1.0_f64.to_bits() {
             requests = Box::new(requests.accelerated(self.accelerate)?);
         }
         let Some(volume_bytes) = self.volume_bytes else { return Ok(requests) };
-        let fitter = Fitter::new(self.fit, volume_bytes, || self.source.requests());
+        let fitter = Fitter::new(self.fit, volume_bytes, || self.source.requests(pass("fit")));
         let fitter = fitter.map_err(|error| error.of_trace(self.name))?;
         Ok(Box::new(requests.fitted(fitter)))
     }
@@ -236,31 +290,4 @@ fn adapt<'a>(command: &'a LabReplay, spec: &NodeSpec, source: &'a Source) -> Res
     };
     let LabReplay { accelerate, fit, ref trace, .. } = *command;
     Ok((options, Adapted { name: trace, source, accelerate, fit, volume_bytes }))
-}
-
-/// A bar on standard error, where that is a terminal.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new(out: Out) -> Result<Self> {
-        let bar = if matches!(out, Out::Quiet) { ProgressBar::hidden() } else { ProgressBar::no_length() };
-        let style = ProgressStyle::with_template("{prefix} {wide_bar} {msg}, {eta} left")?;
-        Ok(Self(bar.with_style(style)))
-    }
-
-    fn show(&self, progress: Progress) {
-        let (prefix, unit) = match progress.phase {
-            Phase::Prefill => ("prefill", "bytes"),
-            Phase::Replay => ("replay", "requests"),
-            Phase::ReadBack => ("read back", "bytes"),
-        };
-        if self.0.prefix() != prefix {
-            self.0.set_prefix(prefix);
-            self.0.reset();
-        }
-        self.0.set_length(progress.total);
-        self.0.set_position(progress.done);
-        let elapsed_s = progress.elapsed.as_secs_f64();
-        self.0.set_message(format!("{} of {} {unit}, virtual time {elapsed_s:.1} s", progress.done, progress.total));
-    }
 }

@@ -120,6 +120,11 @@ fn a_small_memory_keeps_the_newest_requests() {
     let told = String::from_utf8_lossy(&told.stderr).into_owned();
     assert!(told.lines().count() == 1 && told.contains("the oldest 952 requests"), "{told}");
 
+    // A terminal is told how far an export is.
+    let command = format!("stty cols 120; {} trace export demo -o out.txt", env!("CARGO_BIN_EXE_kura"));
+    let shown = ok(tool("script").args(["-q", "-e", "-c", &command, "/dev/null"]).current_dir(home.path("")));
+    assert!(shown.contains(" of 2048 requests, ") && shown.contains(" left"), "{shown}");
+
     // A reader that has seen enough is no failure.
     let script = "set -o pipefail; \"$0\" trace export demo --quiet | head -n 1";
     let seen = ok(tool("bash").args(["-c", script, env!("CARGO_BIN_EXE_kura")]).current_dir(home.path("")));
