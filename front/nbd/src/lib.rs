@@ -24,6 +24,7 @@ mod handshake;
 mod hangup;
 mod limits;
 mod listen;
+mod memory;
 pub mod meters;
 mod protocol;
 mod server;

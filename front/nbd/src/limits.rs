@@ -21,6 +21,12 @@ pub struct Limits {
     /// Data of one connection's requests that are served at once, in bytes; further ones wait in the socket. One
     /// request may go beyond it.
     pub bytes_in_flight: usize,
+    /// Memory for the data of writes that all connections of a server share, in bytes, beside 256 KiB each; further writes
+    /// wait in the socket. As much as one payload may take at least.
+    pub memory_bytes: usize,
+    /// A client whose write has memory that others wait for, and that is not heard of for so long, is sent away: in this
+    /// time it is to send 1 MiB of the write, or the rest of it.
+    pub stall_timeout: Duration,
     /// How long requests in flight may take to end, and their replies to be taken, once a connection is closing.
     pub drain_timeout: Duration,
 }
@@ -35,6 +41,8 @@ impl Default for Limits {
             payload_bytes: 64 << 20,
             requests: 256,
             bytes_in_flight: 16 << 20,
+            memory_bytes: 256 << 20,
+            stall_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(5),
         }
     }

@@ -4,6 +4,7 @@ use crate::export::Exports;
 use crate::handshake::handshake;
 use crate::limits::Limits;
 use crate::listen::Listener;
+use crate::memory::Budget;
 use crate::session::Session;
 use crate::socket::Socket;
 use crate::tls::Tls;
@@ -20,16 +21,18 @@ use tokio::task::{AbortHandle, JoinSet};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Negotiates with clients. One server may have several listeners, each with places of its own for clients: who may reach
-/// one of them takes none of another's.
+/// one of them takes none of another's. The data of all clients' writes shares one memory.
 pub struct Server<E> {
     exports: Arc<E>,
     limits: Limits,
+    memory: Arc<Budget>,
 }
 
 impl<E: Exports> Server<E> {
     /// A server of `exports`.
     pub fn new(exports: E, limits: Limits) -> Self {
-        Self { exports: Arc::new(exports), limits }
+        let memory = Budget::new(limits.memory_bytes.max(limits.payload_bytes as usize));
+        Self { exports: Arc::new(exports), limits, memory }
     }
 
     /// Accepts clients at `listener` until `stop` resolves, negotiates with each as `tls` says, and calls `begin` with
@@ -43,7 +46,8 @@ impl<E: Exports> Server<E> {
         F: Fn(Session<Socket>) + Clone + Send + 'static,
     {
         let places = Arc::new(Semaphore::new(self.limits.connections));
-        let (mut negotiations, mut negotiating) = (JoinSet::new(), Negotiating::default());
+        let mut negotiations: JoinSet<Option<Session<Socket>>> = JoinSet::new();
+        let mut negotiating = Negotiating::default();
         let mut waiting = JoinSet::new();
         let mut stop = pin!(stop);
         loop {
@@ -54,7 +58,8 @@ impl<E: Exports> Server<E> {
                 Some(ended) = negotiations.join_next_with_id() => {
                     let id = ended.as_ref().map_or_else(tokio::task::JoinError::id, |(id, _)| *id);
                     negotiating.remove(id);
-                    if let Ok((_, Some(session))) = ended {
+                    if let Ok((_, Some(mut session))) = ended {
+                        session.memory = Some(Arc::clone(&self.memory));
                         waiting.spawn(take_place(session, Arc::clone(&places), begin.clone()));
                     }
                 }

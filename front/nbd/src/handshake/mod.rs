@@ -21,6 +21,9 @@ pub(crate) const ALLOCATION: &str = "base:allocation";
 /// Contexts one client selects at most: each is looked up for each of its questions.
 const CONTEXTS: usize = 16;
 
+/// Queries for contexts that one option carries at most: each is compared with each context that there is.
+const QUERIES: usize = 256;
+
 /// Zeroes that end the reply to `EXPORT_NAME` unless the client can do without.
 const EXPORT_NAME_PADDING: [u8; 124] = [0; 124];
 
@@ -293,6 +296,9 @@ where
         let Some(query) = ContextQuery::decode(data) else {
             return self.refuse(number, reply::ERR_INVALID, "the option's data is malformed");
         };
+        if query.queries.len() > QUERIES {
+            return self.refuse(number, reply::ERR_TOO_BIG, "ask for at most 256 metadata contexts at once");
+        }
         let export = match self.find(query.export).await {
             Ok(export) => export,
             Err(error) => return self.refuse_error(number, &error),

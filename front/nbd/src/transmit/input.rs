@@ -4,10 +4,12 @@
 //! still missing, the rest is read straight into the payload's own aligned buffer.
 
 use crate::hangup::Hangup;
+use crate::memory::{Budget, Grant, OWN_BYTES, Wanted};
 use crate::protocol::{Command, REQUEST_BYTES, Request};
 use kura_block::{BufMut, Bufs};
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::io::{AsyncRead, ReadBuf};
@@ -19,10 +21,18 @@ const SHORT_READ_BYTES: usize = 4 << 10;
 /// A payload of which this much is missing is read in place.
 const DIRECT_BYTES: usize = 32 << 10;
 
+/// The data of a write, empty with other requests.
+#[derive(Default)]
+pub struct Payload {
+    pub data: Bufs,
+    /// The memory that was granted for it, where it took more than the connection has.
+    pub grant: Option<Grant>,
+}
+
 /// What a client sends.
 pub enum Incoming {
     /// A request, with the payload of a write.
-    Request(Request, Bufs),
+    Request(Request, Payload),
     /// A write whose payload was larger than allowed, and was thrown away.
     Oversized(Request),
     /// Nothing more.
@@ -32,8 +42,10 @@ pub enum Incoming {
 enum State {
     /// A request's header comes next.
     Header,
+    /// The payload of `request` waits for memory.
+    Memory { request: Request, wanted: Wanted },
     /// The payload of `request` has come as far as `filled`.
-    Payload { request: Request, data: BufMut, filled: usize },
+    Payload { request: Request, data: BufMut, filled: usize, grant: Option<Grant> },
     /// This much of the payload of `request` is still to be thrown away.
     Excess { request: Request, left: usize },
 }
@@ -48,11 +60,13 @@ pub struct Input {
     window: usize,
     state: State,
     payload_limit: usize,
+    memory: Option<Arc<Budget>>,
     arrived: Instant,
 }
 
 impl Input {
-    pub fn new(payload_limit: usize) -> Self {
+    /// Takes payloads up to `payload_limit` bytes, for which it draws from `memory`.
+    pub fn new(payload_limit: usize, memory: Option<Arc<Budget>>) -> Self {
         Self {
             buffer: vec![0; BUFFER_BYTES].into(),
             begin: 0,
@@ -60,6 +74,7 @@ impl Input {
             window: BUFFER_BYTES,
             state: State::Header,
             payload_limit,
+            memory,
             arrived: Instant::now(),
         }
     }
@@ -69,8 +84,27 @@ impl Input {
         self.arrived
     }
 
-    /// The next request. Between calls nothing is lost, whether or not the last one was pending.
-    pub fn poll_next<S>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<Result<Incoming, Hangup>>
+    /// Bytes that have come of a payload that is not complete, where that has memory which all share.
+    pub fn withheld(&self) -> Option<usize> {
+        match &self.state {
+            State::Payload { filled, grant: Some(_), .. } => Some(*filled),
+            _ => None,
+        }
+    }
+
+    /// True when somebody waits for such memory.
+    pub fn others_wait(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.is_short())
+    }
+
+    /// The next request, where `held_bytes` of data of earlier ones are in flight. Between calls nothing is lost, whether or
+    /// not the last one was pending.
+    pub fn poll_next<S>(
+        &mut self,
+        stream: &mut S,
+        held_bytes: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Incoming, Hangup>>
     where
         S: AsyncRead + Unpin,
     {
@@ -78,12 +112,17 @@ impl Input {
             let missing = match &mut self.state {
                 State::Header => {
                     if self.end - self.begin >= REQUEST_BYTES {
-                        if let Some(request) = self.take_header()? {
-                            return Poll::Ready(Ok(Incoming::Request(request, Bufs::new())));
+                        if let Some(request) = self.take_header(held_bytes)? {
+                            return Poll::Ready(Ok(Incoming::Request(request, Payload::default())));
                         }
                         continue;
                     }
                     0
+                }
+                State::Memory { request, wanted } => {
+                    let (request, grant) = (*request, ready!(wanted.poll(cx)));
+                    self.state = State::Payload { request, data: BufMut::room(request.len as usize), filled: 0, grant };
+                    continue;
                 }
                 State::Payload { data, filled, .. } => {
                     let taken = (data.len() - *filled).min(self.end - self.begin);
@@ -112,7 +151,7 @@ impl Input {
     }
 
     /// Takes the header at the front of the buffer; `None` when a payload follows it.
-    fn take_header(&mut self) -> Result<Option<Request>, Hangup> {
+    fn take_header(&mut self, held_bytes: usize) -> Result<Option<Request>, Hangup> {
         let request = Request::decode(&self.buffer[self.begin..self.end])
             .ok_or(Hangup::Violation("a request without its magic number"))?;
         self.begin += REQUEST_BYTES;
@@ -120,10 +159,11 @@ impl Input {
             return Ok(Some(request));
         }
         let len = request.len as usize;
-        self.state = if len > self.payload_limit {
-            State::Excess { request, left: len }
-        } else {
-            State::Payload { request, data: BufMut::room(len), filled: 0 }
+        self.state = match &self.memory {
+            _ if len > self.payload_limit => State::Excess { request, left: len },
+            // Before anything is allocated.
+            Some(memory) if held_bytes + len > OWN_BYTES => State::Memory { request, wanted: memory.want(request.len) },
+            _ => State::Payload { request, data: BufMut::room(len), filled: 0, grant: None },
         };
         Ok(None)
     }
@@ -131,12 +171,12 @@ impl Input {
     /// Ends the state of a payload that is complete.
     fn take_payload(&mut self) -> Incoming {
         match std::mem::replace(&mut self.state, State::Header) {
-            State::Payload { request, data, .. } => {
+            State::Payload { request, data, grant, .. } => {
                 self.window = if data.len() >= 2 * DIRECT_BYTES { SHORT_READ_BYTES } else { BUFFER_BYTES };
-                Incoming::Request(request, data.freeze().into())
+                Incoming::Request(request, Payload { data: data.freeze().into(), grant })
             }
             State::Excess { request, .. } => Incoming::Oversized(request),
-            State::Header => Incoming::End,
+            State::Header | State::Memory { .. } => Incoming::End,
         }
     }
 

@@ -26,8 +26,8 @@ use crate::session::Session;
 use crate::tls::Stream;
 use answer::Replies;
 use futures::stream::{FuturesUnordered, StreamExt};
-use input::Incoming;
-use kura_block::{Block, Bufs};
+use input::{Incoming, Payload};
+use kura_block::Block;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -45,6 +45,8 @@ pub(crate) use input::Input;
 const SEND_FIRST_BYTES: usize = 256 << 10;
 /// How long the client may take to close its side after we closed ours.
 const LINGER: Duration = Duration::from_secs(1);
+/// What a client sends of a write within [`Limits::stall_timeout`] at least, while others wait for the memory it has.
+const STALL_BYTES: usize = 1 << 20;
 
 /// How serving a session ended.
 pub enum Ended<S> {
@@ -124,13 +126,15 @@ struct Connection<'v, S> {
     hangup: Option<Hangup>,
     /// Runs once the connection no longer is open.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// Runs while a write that is not complete has memory which all share, with what had come of it when it began.
+    stall: Option<(Pin<Box<Sleep>>, usize)>,
     meters: Meters,
     place: Option<OwnedSemaphorePermit>,
 }
 
 impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
     fn new(session: Session<S>, served: Served<'v>, limits: &Limits) -> Self {
-        let Session { stream, export, structured, contexts, place, input } = session;
+        let Session { stream, export, structured, contexts, place, input, memory } = session;
         let terms = Terms {
             size_bytes: export.geometry.size_bytes,
             read_only: export.read_only,
@@ -145,7 +149,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
             terms,
             limits: *limits,
             phase: Phase::Open,
-            input: input.unwrap_or_else(|| Input::new(limits.payload_bytes as usize)),
+            input: input.unwrap_or_else(|| Input::new(limits.payload_bytes as usize, memory)),
             replies: Replies::new(structured),
             working: FuturesUnordered::new(),
             working_bytes: 0,
@@ -153,6 +157,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
             heard: true,
             hangup: None,
             deadline: None,
+            stall: None,
             meters: Meters::of_connection(),
             place,
         }
@@ -162,7 +167,8 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
     fn into_session(self) -> Session<S> {
         let Self { stream, export, terms, place, input, .. } = self;
         let (structured, contexts) = (terms.structured, terms.contexts.to_vec());
-        Session { stream, export, structured, contexts, place, input: Some(input) }
+        // What it draws memory from goes with its input.
+        Session { stream, export, structured, contexts, place, input: Some(input), memory: None }
     }
 
     /// Acts until there is nothing to do; ready at the end of the connection.
@@ -208,14 +214,14 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
                 return Poll::Ready(Action::Answer(answered));
             }
             if self.takes_requests() {
-                match self.input.poll_next(&mut self.stream, cx) {
+                match self.input.poll_next(&mut self.stream, self.working_bytes, cx) {
                     Poll::Ready(Ok(Incoming::End)) => return Poll::Ready(Action::Leave(Ok(()))),
                     Poll::Ready(Err(hangup)) => return Poll::Ready(Action::Leave(Err(hangup))),
-                    Poll::Ready(Ok(Incoming::Request(request, data))) => {
+                    Poll::Ready(Ok(Incoming::Request(request, payload))) => {
                         if request.command == Command::Disconnect {
                             return Poll::Ready(Action::Leave(Ok(())));
                         }
-                        match self.begin(request, data, cx) {
+                        match self.begin(request, payload, cx) {
                             Poll::Ready(answered) => return Poll::Ready(Action::Answer(answered)),
                             Poll::Pending => continue,
                         }
@@ -237,8 +243,25 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
                 return Poll::Ready(Action::Finish);
             }
             self.sent = 0;
-            return Poll::Pending;
+            return self.poll_stall(cx).map(|hangup| Action::Leave(Err(hangup)));
         }
+    }
+
+    /// Ready when a write has had memory for too long that others wait for. While the volume is at work the client is not
+    /// to blame for what does not come: it may not be listened to.
+    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Hangup> {
+        let limit = self.limits.stall_timeout;
+        let blamed = self.phase != Phase::Closing && self.working.is_empty();
+        while let Some(came) = self.input.withheld().filter(|_| blamed) {
+            let (sleep, before) = self.stall.get_or_insert_with(|| (Box::pin(tokio::time::sleep(limit)), came));
+            ready!(sleep.as_mut().poll(cx));
+            if came < *before + STALL_BYTES && self.input.others_wait() {
+                return Poll::Ready(Hangup::Slow { what: "send the data of a write while others wait", limit });
+            }
+            self.stall = None;
+        }
+        self.stall = None;
+        Poll::Pending
     }
 
     /// Ready when a connection that is ending took too long.
@@ -267,13 +290,13 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
     }
 
     /// Begins a request; pending when its answer will come later, through `working`.
-    fn begin(&mut self, request: Request, data: Bufs, cx: &mut Context<'_>) -> Poll<Answered> {
+    fn begin(&mut self, request: Request, payload: Payload, cx: &mut Context<'_>) -> Poll<Answered> {
         if self.phase == Phase::Stopping {
             let failure = Failure::new(Errno::Shutdown, "the server is shutting down");
             return Poll::Ready(self.refused(request, failure));
         }
         let arrived = self.input.arrived();
-        let mut working = match Working::begin(&self.terms, self.served, request, data, arrived) {
+        let mut working = match Working::begin(&self.terms, self.served, request, payload, arrived) {
             Ok(working) => working,
             Err(failure) => return Poll::Ready(self.refused(request, failure)),
         };

@@ -1,6 +1,6 @@
 //! Both halves of a connection against streams that cut bytes anywhere.
 
-use super::input::{Incoming, Input};
+use super::input::{Incoming, Input, Payload};
 use super::output::Output;
 use crate::protocol::{Command, REQUEST_MAGIC, Request};
 use kura_block::BufMut;
@@ -107,14 +107,14 @@ proptest! {
             }
         }
         let mut stream = Choppy::new(bytes, cuts);
-        let mut input = Input::new(PAYLOAD_LIMIT);
-        let mut next = || block_on(poll_fn(|cx| input.poll_next(&mut stream, cx))).unwrap();
+        let mut input = Input::new(PAYLOAD_LIMIT, None);
+        let mut next = || block_on(poll_fn(|cx| input.poll_next(&mut stream, 0, cx))).unwrap();
         for (at, len) in payloads.iter().enumerate() {
             match (next(), len) {
-                (Incoming::Request(Request { command: Command::Flush, cookie, .. }, data), None) => {
+                (Incoming::Request(Request { command: Command::Flush, cookie, .. }, Payload { data, .. }), None) => {
                     prop_assert_eq!((cookie, data.len()), (at as u64, 0));
                 }
-                (Incoming::Request(Request { command: Command::Write, cookie, .. }, data), Some(len)) => {
+                (Incoming::Request(Request { command: Command::Write, cookie, .. }, Payload { data, .. }), Some(len)) => {
                     prop_assert_eq!(cookie, at as u64);
                     prop_assert_eq!(&*data.contiguous(), &payload(at, *len));
                 }

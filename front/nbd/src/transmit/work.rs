@@ -1,7 +1,9 @@
 //! From a request to what the volume makes of it.
 
+use super::input::Payload;
 use crate::export::{Contexts, Extent};
 use crate::handshake::ALLOCATION;
+use crate::memory::Grant;
 use crate::protocol::{Command, Errno, Request, command_flag as flag, state};
 use kura_block::{Block, Bufs, Error, Kind, Local, Run, RunKind};
 use std::borrow::Cow;
@@ -76,21 +78,23 @@ pub struct Working<'v> {
     arrived: Instant,
     volume: &'v dyn Block,
     work: Work<'v>,
+    /// Goes with the last use of what it was granted for.
+    _grant: Option<Grant>,
 }
 
 impl<'v> Working<'v> {
-    /// Begins to serve `request`, with `data` the payload of a write; refuses what must not come to the volume.
+    /// Begins to serve `request`, with the payload of a write; refuses what must not come to the volume.
     pub fn begin(
         terms: &Terms,
         served: Served<'v>,
         request: Request,
-        data: Bufs,
+        payload: Payload,
         arrived: Instant,
     ) -> Result<Self, Failure> {
         check(terms, &request)?;
-        let work = start(terms, served, &request, data)?;
+        let work = start(terms, served, &request, payload.data)?;
         let volume = served.volume;
-        Ok(Self { request, arrived, volume, work })
+        Ok(Self { request, arrived, volume, work, _grant: payload.grant })
     }
 
     fn failure(&self, error: &Error) -> Failure {

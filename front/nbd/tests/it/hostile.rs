@@ -122,6 +122,56 @@ fn clients_that_only_negotiate_take_nobodys_place() {
     });
 }
 
+/// Bytes of this process that are in memory. Other tests of it run at the same time.
+fn resident_bytes() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[test]
+fn writes_that_stall_take_a_bounded_memory_and_for_a_bounded_time() {
+    let big = Volume { name: "disk", size_bytes: 16 << 20, read_only: false };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nbd.sock");
+    let limits = Limits { memory_bytes: 32 << 20, stall_timeout: Duration::from_millis(500), ..Limits::default() };
+    let _running = serve(&Address::Unix(path.clone()), &[big], Tls::Off, limits).unwrap();
+    let payload: u32 = 16 << 20;
+    runtime().block_on(async {
+        let mut small = connect(&path).await;
+        let before = resident_bytes();
+        // All but the last byte of 640 MiB, as far as the server takes it.
+        let mut stalled = Vec::new();
+        for _ in 0..40 {
+            let mut client = connect(&path).await;
+            let sent = [request(WRITE, 0, 1, 0, payload), vec![7; payload as usize - 1]].concat();
+            let _ = tokio::time::timeout(Duration::from_millis(20), client.send(&sent)).await;
+            stalled.push(client);
+        }
+        let grown = resident_bytes().saturating_sub(before);
+        assert!(grown < 200 << 20, "{} MiB", grown >> 20);
+        // What is small has memory of its own, and what is not gets it when those who stall have had their time.
+        assert_eq!(small.write(0, 0, &[3; 4096]).await.unwrap(), 0);
+        let mut good = connect(&path).await;
+        let write = good.write(0, 0, &[9; 8 << 20]);
+        assert_eq!(tokio::time::timeout(PATIENCE, write).await.expect("memory for it").unwrap(), 0);
+        assert_eq!(good.read(0, 4096).await.unwrap().unwrap(), [9; 4096]);
+    });
+}
+
+#[test]
+fn a_client_that_pauses_is_waited_for_while_nobody_wants_its_memory() {
+    let limits = Limits { stall_timeout: Duration::from_millis(50), ..Limits::default() };
+    let (_running, _folder, path) = server(limits);
+    runtime().block_on(async {
+        let mut client = connect(&path).await;
+        client.send(&[request(WRITE, 0, 1, 0, 1 << 20), vec![5; 1000]].concat()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        client.send(&vec![5; (1 << 20) - 1000]).await.unwrap();
+        assert_eq!(client.error().await.unwrap(), 0);
+        assert_eq!(client.read((1 << 20) - 8, 8).await.unwrap().unwrap(), [5; 8]);
+    });
+}
+
 #[test]
 fn a_socket_left_behind_is_replaced_and_one_in_use_is_not() {
     let (running, folder, path) = server(Limits::default());

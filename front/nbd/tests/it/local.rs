@@ -126,3 +126,16 @@ pub async fn connect(setup: Setup) -> (Client<DuplexStream>, Served) {
     assert_eq!(client.verdict(GO, &info_query("disk", &[])).await.expect("a reply"), ACK);
     (client, Served { volume, stop, server })
 }
+
+/// A client that has negotiated nothing yet, with a server of these exports, all of one volume.
+pub async fn greeted(exports: Vec<Export>) -> Client<DuplexStream> {
+    let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+    spawn_local(async move {
+        let limits = Limits::default();
+        // A client that leaves before it chose is none to serve.
+        let Ok(Some(session)) = handshake(theirs, &Fixed(exports), &Tls::Off, &limits).await else { return };
+        let (volume, stop) = (Rc::new(Memory::new(SIZE)), std::future::pending());
+        drop(transmit(session, volume, &Odd, &limits, stop, std::future::pending()).await);
+    });
+    Client::greet(ours, 3).await.expect("a greeting")
+}

@@ -4,6 +4,7 @@
 mod certificates;
 mod client;
 mod clients;
+mod contexts;
 mod fuzz;
 mod fuzz_body;
 mod hostile;

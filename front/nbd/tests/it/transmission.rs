@@ -18,6 +18,8 @@ const LIMITS: Limits = Limits {
     payload_bytes: 256 << 10,
     requests: 64,
     bytes_in_flight: 1 << 20,
+    memory_bytes: 1 << 20,
+    stall_timeout: Duration::from_secs(10),
     drain_timeout: Duration::from_secs(5),
 };
 
