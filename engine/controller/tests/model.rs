@@ -20,6 +20,7 @@
 mod model {
     pub mod reference;
     pub mod restless;
+    pub mod volumes;
     pub mod world;
 }
 
@@ -102,6 +103,33 @@ fn after_a_rebuild_another_disk_may_die() {
         world.sim.set_plan(&FaultPlan::default());
         world.lose_another();
     }
+}
+
+/// A pool so small that random work fills it: what it refuses is as it was, what it drops are snapshots and only where that is
+/// its policy, and what is deleted makes room.
+#[test]
+#[ignore = "nothing is lost, but a pool of 2.5 MiB disks keeps some extents when all volumes are gone: whose they are is to be found out"]
+fn a_full_pool_loses_nothing_and_takes_more_when_there_is_room() {
+    let (mut refused, mut dropped) = (0, 0);
+    let seeds = seeds(2);
+    for seed in seeds.clone() {
+        let mut world = World::tight(seed);
+        let shape = power_cuts(&world, 2500);
+        for _ in 0..3 {
+            let plan = FaultPlan::random(&mut world.rng, &shape);
+            println!("seed {seed} at {:?}:\n{plan}", world.sim.now());
+            world.sim.set_plan(&plan);
+            world.incarnation(60);
+        }
+        world.sim.set_plan(&FaultPlan::default());
+        world.last_check();
+        world.make_room();
+        refused += u64::from(world.reference.refused > 0);
+        dropped += u64::from(world.reference.dropped > 0);
+    }
+    let tried = seeds.end - seeds.start;
+    println!("of {tried} pools {refused} refused something and {dropped} dropped snapshots");
+    assert!(tried < 20 || refused * 4 > tried && dropped * 10 > tried, "{refused} and {dropped} of {tried}");
 }
 
 /// Disks are away at a start, wherever the power went before it.

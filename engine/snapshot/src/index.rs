@@ -64,6 +64,8 @@ const HOME: u64 = u64::MAX;
 #[derive(Default)]
 pub struct IndexTable {
     versions: BTreeMap<Key, u64>,
+    /// Of these, those at home.
+    homes: usize,
     holes: BTreeSet<(u32, Epoch)>,
 }
 
@@ -103,12 +105,15 @@ impl IndexTable {
             Location::Home => HOME,
             Location::Slot(slot) => slot.0,
         };
-        self.versions.insert(key, at);
+        let before = self.versions.insert(key, at);
+        self.homes = self.homes + usize::from(at == HOME) - usize::from(before == Some(HOME));
     }
 
     /// Lists a version no more.
     pub fn remove(&mut self, key: Key) -> Option<Location> {
-        self.versions.remove(&key).map(location)
+        let at = self.versions.remove(&key)?;
+        self.homes -= usize::from(at == HOME);
+        Some(location(at))
     }
 
     /// The newest hole of a group born before `before`.
@@ -158,9 +163,9 @@ impl IndexTable {
         self.holes.iter().copied()
     }
 
-    /// Versions listed.
-    pub fn len(&self) -> usize {
-        self.versions.len()
+    /// Versions that lie in slots.
+    pub fn slots(&self) -> usize {
+        self.versions.len() - self.homes
     }
 
     /// True when nothing is listed: every block is at home, or never written.

@@ -154,6 +154,38 @@ impl Pvol {
         })
     }
 
+    /// The version that a snapshot sees at home, where home's extent was taken at `born` (an LSN): what only it has there
+    /// must lie elsewhere before home is anything else's.
+    pub fn seen_at_home(&self, block: u64, group: u32, born: u64) -> Option<Key> {
+        let listed = self.index.listed(block, block + 1).find(|(_, at)| *at == Location::Home);
+        if let Some((key, _)) = listed {
+            let until = self.until(key, group)?;
+            return self.pairs.sees(key.birth(), until).map(|_| key);
+        }
+        self.home_is_seen(block, group, born).then(|| Key::new(block, self.pairs.latest_at(born)))
+    }
+
+    /// What home has, which is not the present, lies in a slot from now on: home is free.
+    pub fn vacate(&mut self, key: Key, slot: Slot) {
+        let listed = self.index.get(key).is_some();
+        self.index.insert(key, Location::Slot(slot));
+        // What was never listed is left to nobody yet.
+        if !listed && let Some(next) = self.index.next(key) {
+            self.hold(key, next.birth());
+        }
+    }
+
+    /// The present, which lay in a slot, is at home, which was free. The slot that says so from now on and its version, where
+    /// that is not the oldest version there is.
+    pub fn come_home(&mut self, present: Key) -> Option<(Key, Slot)> {
+        self.index.remove(present);
+        let says = self.older_slot(present.block(), present.birth());
+        if says.is_some() {
+            self.index.insert(present, Location::Home);
+        }
+        says
+    }
+
     /// True when a snapshot sees what home had before anything was listed of this block, where home's extent was taken
     /// at `born` (an LSN).
     pub fn home_is_seen(&self, block: u64, group: u32, born: u64) -> bool {

@@ -61,7 +61,7 @@ impl Inner {
                 continue;
             }
             self.clear_loaded(volume, at, piece_end);
-            self.stir();
+            self.client_wrote();
             let empty = space == Space::GiveBack && self.group_is_empty(volume, index).await?;
             if empty && volume.branch.borrow().is_none() && !volume.held.get() {
                 self.unmap(volume, index);
@@ -131,7 +131,7 @@ impl Inner {
                 self.make_writable(volume, at, piece_end).await?;
                 Self::refuse_branch(volume)?;
                 self.clear_loaded(volume, at, piece_end);
-                self.stir();
+                self.client_wrote();
             }
             at = piece_end;
         }

@@ -171,6 +171,7 @@ impl Inner {
             dirty_bytes: Cell::new(0),
             dirty_in_stripes: Cell::new(0),
             last_write: Cell::new(Duration::ZERO),
+            last_read: Cell::new(Duration::ZERO),
             last_checkpoint: Cell::new(Duration::ZERO),
             loaded: RefCell::new(VecDeque::new()),
             dirty_pages: RefCell::default(),

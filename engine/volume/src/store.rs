@@ -54,6 +54,8 @@ pub(crate) struct Inner {
     /// Of these, bytes of volumes with parity.
     pub dirty_in_stripes: Cell<u64>,
     pub last_write: Cell<Duration>,
+    /// When a client last read from a volume.
+    pub last_read: Cell<Duration>,
     pub last_checkpoint: Cell<Duration>,
     /// Extents whose page is in memory, in the order of the cache's clock.
     pub loaded: RefCell<VecDeque<Weak<Extent>>>,
@@ -168,11 +170,6 @@ impl Store {
             hot_limit_bytes: self.inner.hot.borrow().extents().count() as u64 * self.inner.array.extent_bytes(),
             ..self.inner.counts.get()
         }
-    }
-
-    /// How long writes stood still while snapshots were made.
-    pub fn snapshot_stops(&self) -> Stops {
-        self.inner.stops.get()
     }
 
     /// Takes a disk out of service; durable when the future resolves.
@@ -348,7 +345,7 @@ impl Inner {
 
     pub fn status_of(&self, volume: &VolumeState) -> VolumeStatus {
         let mapped = u64::from(volume.mapped());
-        let slots = volume.branch().map_or(0, |branch| branch.pvol.borrow().index.len() as u64);
+        let slots = volume.branch().map_or(0, |branch| branch.pvol.borrow().index.slots() as u64);
         VolumeStatus {
             id: volume.id,
             spec: volume.spec.borrow().clone(),
@@ -450,7 +447,6 @@ impl Inner {
 
     /// Wakes the tasks that empty the buffer and shorten the journal, when there is work for them.
     pub fn stir(&self) {
-        self.last_write.set(self.runtime.now());
         if !self.emptying.get() || self.dirty_bytes.get() > self.settings.write_buffer_bytes / 4 {
             self.destager.notify_one();
         }

@@ -46,6 +46,10 @@ pub(crate) struct VolumeState {
     pub branch: RefCell<Option<Rc<Branch>>>,
     /// Where to look next for blocks that can be brought home.
     pub put_in_order: Cell<u64>,
+    /// Where a roll-back, if there is one, goes on.
+    pub rolled_back: Cell<u64>,
+    /// There may be such blocks that the last look, from the first block to the last, has not seen.
+    pub disordered: Cell<bool>,
     /// Writes wait: several volumes are about to have snapshots of one instant.
     pub held: Cell<bool>,
     /// What the user says of its place in the tiers.
@@ -93,6 +97,8 @@ impl VolumeState {
             dirty: RefCell::default(),
             branch: RefCell::default(),
             put_in_order: Cell::new(0),
+            rolled_back: Cell::new(0),
+            disordered: Cell::new(true),
             held: Cell::new(false),
             tier: Cell::default(),
             heat: HeatMap::default(),

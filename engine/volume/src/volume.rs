@@ -102,6 +102,7 @@ impl Block for Volume {
             let (first, end) = (offset / unit, (offset + len as u64).div_ceil(unit));
             self.store.inner.note_use(&self.state, first, end, false);
             self.look_up(first, end);
+            self.store.inner.last_read.set(self.store.inner.runtime.now());
             let blocks = self.store.inner.read_seen(&self.state, first, end).await?;
             self.count(|counts| {
                 counts.reads += 1;

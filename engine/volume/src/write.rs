@@ -86,10 +86,16 @@ impl Inner {
             }
             if self.holds(volume, &edges) && volume.branch.borrow().is_none() {
                 self.put_blocks(volume, first, &blocks, &checksums);
-                self.stir();
+                self.client_wrote();
                 return Ok(());
             }
         }
+    }
+
+    /// A client has written: what waits for idle time waits, and the buffer has more to empty.
+    pub fn client_wrote(&self) {
+        self.last_write.set(self.runtime.now());
+        self.stir();
     }
 
     /// Writes blocks into the journal and the write buffer; their extents are there and their pages are loaded.

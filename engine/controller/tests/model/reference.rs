@@ -1,5 +1,7 @@
 //! Volumes as plain vectors of blocks, and what a power cut may make of them.
 
+use kura_block::{Error, Kind};
+use kura_controller::WhenFull;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -66,9 +68,27 @@ pub struct Volume {
 #[derive(Default)]
 pub struct Reference {
     pub volumes: BTreeMap<String, Volume>,
+    /// What a full pool does, where it is so small that it gets full.
+    pub when_full: Option<WhenFull>,
+    /// Requests that a full pool has refused.
+    pub refused: u32,
+    /// Snapshots that a full pool has dropped.
+    pub dropped: u32,
 }
 
 impl Reference {
+    /// True for what a full pool may drop.
+    pub fn may_drop(&self, name: &str) -> bool {
+        self.when_full == Some(WhenFull::DropOldest) && name.contains('@')
+    }
+
+    /// True when an error may be that the pool is full; it is counted then.
+    pub fn refuses(&mut self, error: &Error) -> bool {
+        let full = self.when_full.is_some() && error.kind() == Kind::Full;
+        self.refused += u32::from(full);
+        full
+    }
+
     pub fn bytes(&self, name: &str, offset: usize, len: usize) -> Vec<u8> {
         let volume = &self.volumes[name];
         let mut out = vec![0; len];

@@ -1,11 +1,12 @@
 //! A node of two controllers on eight simulated disks, random work on it, and the comparison with the model.
 
-use super::reference::{BLOCK, Reference, Versions, Volume};
+use super::reference::{BLOCK, Reference};
 use super::restless::Restless;
+use super::volumes::{create, delete, forget_dropped, resize, roll_back, snapshot};
 use kura_block::{Block, Buf, Bufs, DeviceId, Kind, Result};
 use kura_controller::{
     Check, Config, Controller, DiskClass, DiskState, HotSettings, JournalLimits, Layout, NewDisk, Node, PoolSpec,
-    Saving, Settings, SharedPool, SnapshotSpec, TierSetup, VolumeSpec, format,
+    Saving, Settings, SharedPool, TierSetup, VolumeSpec, WhenFull, format,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Outcome, Sim, SimDisk};
@@ -29,6 +30,9 @@ pub struct World {
     disks: Vec<SimDisk>,
     names: u32,
 }
+
+/// A size of each slow disk at which random work soon finds the pool full.
+const TIGHT_KIB: u64 = 2560;
 
 /// A node that runs.
 struct Opened {
@@ -56,15 +60,25 @@ enum Action {
 
 impl World {
     pub fn new(seed: u64) -> Self {
+        Self::of(seed, 16 << 10, None)
+    }
+
+    /// A world whose pool gets full.
+    pub fn tight(seed: u64) -> Self {
+        let when_full = if seed.is_multiple_of(2) { WhenFull::Refuse } else { WhenFull::DropOldest };
+        Self::of(seed, TIGHT_KIB, Some(when_full))
+    }
+
+    fn of(seed: u64, slow_kib: u64, when_full: Option<WhenFull>) -> Self {
         let sim = Sim::new(seed);
         // Half of the worlds have queues before their disks.
         let spec =
-            |mib: u64| DiskSpec { jitter: 0.5, rotational: (seed / 2).is_multiple_of(2), ..DiskSpec::nvme(mib << 20) };
-        let disk = |name: &str, mib| sim.disk(name, spec(mib));
-        let slow = (0..6).map(|at| disk(&format!("slow{at}"), 16));
-        let disks = [disk("fast0", 20), disk("fast1", 20)].into_iter().chain(slow).collect();
-        let world =
-            Self { rng: sim.rng("model"), reference: Reference::default(), faulty: false, names: 0, sim, disks };
+            |kib: u64| DiskSpec { jitter: 0.5, rotational: (seed / 2).is_multiple_of(2), ..DiskSpec::nvme(kib << 10) };
+        let disk = |name: &str, kib| sim.disk(name, spec(kib));
+        let slow = (0..6).map(|at| disk(&format!("slow{at}"), slow_kib));
+        let disks = [disk("fast0", 20 << 10), disk("fast1", 20 << 10)].into_iter().chain(slow).collect();
+        let reference = Reference { when_full, ..Reference::default() };
+        let world = Self { rng: sim.rng("model"), reference, faulty: false, names: 0, sim, disks };
         let new: Vec<_> = world
             .disks
             .iter()
@@ -85,11 +99,16 @@ impl World {
         self.disks.iter().map(|disk| disk.name().to_owned()).collect()
     }
 
-    async fn open(seed: u64, disks: &[SimDisk], runtime: Rc<dyn kura_block::Runtime>) -> Opened {
-        let mut started = Self::start(seed, disks, disks, Rc::clone(&runtime), false).await;
+    async fn open(
+        seed: u64,
+        disks: &[SimDisk],
+        runtime: Rc<dyn kura_block::Runtime>,
+        when_full: Option<WhenFull>,
+    ) -> Opened {
+        let mut started = Self::start(seed, disks, disks, Rc::clone(&runtime), (false, when_full)).await;
         // One disk at most is faulty here: the others have everything.
         if started.as_ref().is_err_and(|error| error.to_string().contains("journal copy")) {
-            started = Self::start(seed, disks, disks, runtime, true).await;
+            started = Self::start(seed, disks, disks, runtime, (true, when_full)).await;
         }
         started.unwrap_or_else(|error| panic!("seed {seed}: the node does not start: {error}"))
     }
@@ -100,7 +119,7 @@ impl World {
         disks: &[SimDisk],
         here: &[SimDisk],
         runtime: Rc<dyn kura_block::Runtime>,
-        degraded: bool,
+        (degraded, when_full): (bool, Option<WhenFull>),
     ) -> Result<Opened> {
         let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
         let config = Config {
@@ -122,6 +141,7 @@ impl World {
                     by_stripe: seed.is_multiple_of(3),
                     ..HotSettings::TODAY
                 },
+                when_full: when_full.unwrap_or_default(),
                 saving: if seed % 4 == 1 { Saving::Copy } else { Saving::Redirect },
                 ..Settings::default()
             },
@@ -156,7 +176,7 @@ impl World {
         }
         let reference = RefCell::new(std::mem::take(&mut self.reference));
         let started = self.sim.block_on(async {
-            match Self::start(seed, &self.disks, &here, runtime, false).await {
+            match Self::start(seed, &self.disks, &here, runtime, (false, None)).await {
                 Ok(controllers) => {
                     compare(&controllers, &reference, seed).await;
                     check(&controllers, seed, faulty).await;
@@ -172,7 +192,7 @@ impl World {
         if !started {
             let runtime = self.sim.runtime();
             self.sim.block_on(async {
-                let controllers = Self::start(seed, &self.disks, &self.disks, runtime, false).await.unwrap();
+                let controllers = Self::start(seed, &self.disks, &self.disks, runtime, (false, None)).await.unwrap();
                 let disks = controllers.node.pool().await.unwrap().disks;
                 assert!(disks.iter().all(|disk| disk.state == DiskState::Healthy), "seed {seed}: {disks:?}");
                 compare(&controllers, &reference, seed).await;
@@ -184,14 +204,16 @@ impl World {
 
     /// Starts the node, compares it with the model, and does so many steps of random work.
     pub fn incarnation(&mut self, steps: u32) -> Outcome<()> {
-        let runtime = self.sim.runtime();
+        let runtime: Rc<dyn kura_block::Runtime> = self.sim.runtime();
         let (disks, seed, faulty) = (self.disks.clone(), self.sim.seed(), self.faulty);
+        let when_full = self.reference.when_full;
         let (rng, reference, names) =
             (&mut self.rng, RefCell::new(std::mem::take(&mut self.reference)), &mut self.names);
         let outcome = self.sim.run_until_crash_or(async {
-            let controllers = Self::open(seed, &disks, runtime).await;
+            let controllers = Self::open(seed, &disks, Rc::clone(&runtime), when_full).await;
             compare(&controllers, &reference, seed).await;
             for _ in 0..steps {
+                rest(&*runtime, rng).await;
                 step(&controllers, &reference, rng, names, seed).await;
             }
             if steps > 0 && rng.random_bool(0.3) {
@@ -215,31 +237,72 @@ impl World {
     pub fn last_check(&mut self) {
         let (disks, seed, runtime) = (self.disks.clone(), self.sim.seed(), self.sim.runtime());
         let faulty = self.faulty;
+        let when_full = self.reference.when_full;
         let reference = RefCell::new(std::mem::take(&mut self.reference));
         self.sim.block_on(async {
-            let controllers = Self::open(seed, &disks, runtime).await;
+            let controllers = Self::open(seed, &disks, runtime, when_full).await;
             compare(&controllers, &reference, seed).await;
             check(&controllers, seed, faulty).await;
             for controller in &*controllers {
                 controller.store().stop().await.unwrap();
             }
         });
+        self.reference = reference.into_inner();
+    }
+
+    /// Deletes every volume: a pool that was full takes what it took when it was new.
+    pub fn make_room(&mut self) {
+        let (disks, seed) = (self.disks.clone(), self.sim.seed());
+        let runtime: Rc<dyn kura_block::Runtime> = self.sim.runtime();
+        let when_full = self.reference.when_full;
+        self.sim.block_on(async {
+            let controllers = Self::open(seed, &disks, Rc::clone(&runtime), when_full).await;
+            // Those that nothing is made of go first; one that is being rolled back, when it is.
+            for _ in 0..1000 {
+                for controller in &*controllers {
+                    for volume in controller.volumes() {
+                        let _ = controller.store().delete(&volume.spec.name).await;
+                    }
+                }
+                runtime.sleep(Duration::from_millis(100)).await;
+                if controllers.iter().all(|controller| controller.volumes().is_empty()) {
+                    break;
+                }
+            }
+            runtime.sleep(Duration::from_secs(5)).await;
+            for (at, controller) in controllers.iter().enumerate() {
+                let (name, size_bytes) = (format!("new{at}"), 64 * BLOCK as u64);
+                let spec = VolumeSpec {
+                    name: name.clone(),
+                    size_bytes,
+                    layout: Layout::Mirror,
+                    thick: true,
+                    read_only: false,
+                };
+                let made = controller.store().create(spec).await;
+                made.unwrap_or_else(|error| panic!("seed {seed}: {name}: the pool is full of nothing: {error}"));
+            }
+            check(&controllers, seed, true).await;
+        });
     }
 
     /// Lets one disk leave, or fail, in the middle of random work: the same one whenever it is called.
     pub fn part_with_a_disk(&mut self, steps: u32) -> Outcome<()> {
-        let (runtime, disks, seed) = (self.sim.runtime(), self.disks.clone(), self.sim.seed());
+        let (disks, seed) = (self.disks.clone(), self.sim.seed());
+        let runtime: Rc<dyn kura_block::Runtime> = self.sim.runtime();
+        let when_full = self.reference.when_full;
         let (device, leaves) = (DeviceId((seed / 2 % 8) as u16), seed % 2 == 0);
         let (rng, reference, names) =
             (&mut self.rng, RefCell::new(std::mem::take(&mut self.reference)), &mut self.names);
         let outcome = self.sim.run_until_crash_or(async {
-            let controllers = Self::open(seed, &disks, runtime).await;
+            let controllers = Self::open(seed, &disks, Rc::clone(&runtime), when_full).await;
             compare(&controllers, &reference, seed).await;
             for controller in &*controllers {
                 let store = controller.store();
                 if leaves { store.leave_disk(device).await } else { store.fail_disk(device).await }.unwrap();
             }
             for _ in 0..steps {
+                rest(&*runtime, rng).await;
                 step(&controllers, &reference, rng, names, seed).await;
             }
         });
@@ -253,10 +316,11 @@ impl World {
     /// Waits for the rebuild; then the power goes, one more disk dies, and everything must still be there.
     pub fn lose_another(&mut self) {
         let (disks, seed, runtime) = (self.disks.clone(), self.sim.seed(), self.sim.runtime());
+        let when_full = self.reference.when_full;
         let reference = RefCell::new(std::mem::take(&mut self.reference));
         let unwanted: Vec<DeviceId> = self.sim.block_on(async {
             let runtime: Rc<dyn kura_block::Runtime> = runtime;
-            let controllers = Self::open(seed, &disks, Rc::clone(&runtime)).await;
+            let controllers = Self::open(seed, &disks, Rc::clone(&runtime), when_full).await;
             let mut unwanted = Vec::new();
             for controller in &*controllers {
                 rebuilt(controller, &*runtime, seed).await;
@@ -271,7 +335,7 @@ impl World {
         disks[good[self.rng.random_range(0..good.len())]].inject(FaultKind::Dead);
         let runtime = self.sim.runtime();
         self.sim.block_on(async {
-            let controllers = Self::open(seed, &disks, runtime).await;
+            let controllers = Self::open(seed, &disks, runtime, when_full).await;
             compare(&controllers, &reference, seed).await;
             check(&controllers, seed, true).await;
         });
@@ -314,7 +378,7 @@ async fn compare(controllers: &[Rc<Controller>], reference: &RefCell<Reference>,
     }
     let reference = &mut *reference.borrow_mut();
     for (name, volume) in &reference.volumes {
-        let may_lack = volume.deleting || !volume.durable;
+        let may_lack = volume.deleting || !volume.durable || reference.may_drop(name);
         assert!(found.contains(name) || may_lack, "seed {seed}: volume {name} is gone");
     }
     reference.volumes.retain(|name, _| found.contains(name));
@@ -324,7 +388,15 @@ async fn compare(controllers: &[Rc<Controller>], reference: &RefCell<Reference>,
     }
 }
 
+/// Now and then nobody asks for anything, for as long as it takes to put places in order.
+async fn rest(runtime: &dyn kura_block::Runtime, rng: &mut ChaCha8Rng) {
+    if rng.random_bool(0.06) {
+        runtime.sleep(Duration::from_millis(rng.random_range(200..600))).await;
+    }
+}
+
 async fn step(controllers: &Opened, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, names: &mut u32, seed: u64) {
+    forget_dropped(controllers, &mut reference.borrow_mut(), seed);
     let volumes: Vec<String> = reference.borrow().volumes.keys().cloned().collect();
     if volumes.len() < 2 || (volumes.len() < 4 && rng.random_bool(0.05)) {
         *names += 1;
@@ -342,8 +414,11 @@ async fn step(controllers: &Opened, reference: &RefCell<Reference>, rng: &mut Ch
     if volumes.len() < 9 && rng.random_bool(0.1) {
         *names += 1;
         let read_only = rng.random_bool(0.2);
-        let name = name.clone();
-        snapshot(owner, reference, &name, format!("{}@s{names}", name.replace('@', "-")), read_only).await;
+        // Sometimes of all volumes there at one instant: they share a PoolVOL from then on.
+        let theirs: Vec<String> = owner.volumes().into_iter().map(|volume| volume.spec.name).collect();
+        let roots = theirs.iter().map(String::as_str).filter(|other| !other.contains('@'));
+        let of: Vec<&str> = if rng.random_bool(0.3) { roots.collect() } else { vec![name] };
+        snapshot(owner, reference, &of, *names, read_only).await;
         return;
     }
     let device = owner.open_volume(name).unwrap();
@@ -386,113 +461,6 @@ async fn step(controllers: &Opened, reference: &RefCell<Reference>, rng: &mut Ch
     if rng.random_bool(0.1) {
         resize(owner, reference, rng, name).await;
     }
-}
-
-/// Rolls a volume back to a snapshot that is not larger; beyond its end the volume reads as zeroes.
-async fn roll_back(owner: &Rc<Controller>, reference: &RefCell<Reference>, snapshot: &str, seed: u64) {
-    let volumes = owner.store().volumes();
-    let svol = volumes.iter().find(|volume| volume.spec.name == snapshot).unwrap();
-    let name = svol.svol.clone().unwrap().pvol;
-    let pvol = volumes.iter().find(|volume| volume.spec.name == name).unwrap();
-    if pvol.spec.read_only || pvol.spec.size_bytes < svol.spec.size_bytes {
-        assert!(owner.store().roll_back(snapshot).await.is_err(), "seed {seed}");
-        return;
-    }
-    let size = pvol.spec.size_bytes as usize;
-    let mut bytes = reference.borrow().bytes(snapshot, 0, svol.spec.size_bytes as usize);
-    bytes.resize(size, 0);
-    reference.borrow_mut().write(&name, 0, &bytes);
-    match owner.store().roll_back(snapshot).await {
-        Ok(_) => reference.borrow_mut().acknowledge(&name, 0, size / BLOCK, true),
-        // One at a time.
-        Err(error) => {
-            assert!(error.to_string().contains("being rolled back"), "seed {seed}: {error}");
-            reference.borrow_mut().undo(&name, 0, size / BLOCK);
-        }
-    }
-}
-
-/// Deletes a volume, or is told that others are made of it.
-async fn delete(owner: &Rc<Controller>, reference: &RefCell<Reference>, name: &str, seed: u64) {
-    let children =
-        owner.store().volumes().iter().any(|volume| volume.svol.as_ref().is_some_and(|svol| svol.pvol == name));
-    reference.borrow_mut().volumes.get_mut(name).unwrap().deleting = !children;
-    match owner.store().delete(name).await {
-        Ok(()) => {
-            assert!(!children, "seed {seed}: {name}");
-            reference.borrow_mut().volumes.remove(name);
-        }
-        Err(error) => {
-            let rolling = error.to_string().contains("being rolled back");
-            assert!(children || rolling, "seed {seed}: {name}: {error}");
-            reference.borrow_mut().volumes.get_mut(name).unwrap().deleting = false;
-        }
-    }
-}
-
-/// Makes a snapshot. If a power cut leaves it there, it is what the volume was at that instant, to the last block: what was
-/// written before it is durable with it.
-async fn snapshot(owner: &Rc<Controller>, reference: &RefCell<Reference>, of: &str, name: String, read_only: bool) {
-    let svol = {
-        let reference = &mut *reference.borrow_mut();
-        let pvol = reference.volumes.get_mut(of).unwrap();
-        pvol.versions = true;
-        let blocks = pvol.blocks.iter().map(Versions::frozen).collect();
-        Volume { blocks, versions: true, read_only, ..Volume::default() }
-    };
-    reference.borrow_mut().volumes.insert(name.clone(), svol);
-    let acknowledged = reference.borrow().acknowledged(of);
-    let wanted = SnapshotSpec { of: of.to_owned(), name: name.clone(), read_only };
-    let made = owner.store().snapshot(&[wanted], 7).await;
-    if made.is_ok() {
-        owner.store().flush().await.unwrap();
-    }
-    let reference = &mut *reference.borrow_mut();
-    if let Err(error) = made {
-        assert!(error.to_string().contains("being rolled back"), "{name}: {error}");
-        reference.volumes.remove(&name);
-        return;
-    }
-    reference.flushed(of, &acknowledged);
-    reference.volumes.get_mut(&name).unwrap().durable = true;
-}
-
-async fn create(controller: &Rc<Controller>, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, name: String) {
-    let blocks = rng.random_range(8..200);
-    let spec = VolumeSpec {
-        name: name.clone(),
-        size_bytes: (blocks * BLOCK) as u64,
-        layout: [Layout::Mirror, Layout::Raid5, Layout::HotMirror][rng.random_range(0..3)],
-        thick: rng.random_bool(0.2),
-        read_only: false,
-    };
-    let volume = Volume { blocks: vec![Versions::default(); blocks], ..Volume::default() };
-    reference.borrow_mut().volumes.insert(name.clone(), volume);
-    controller.store().create(spec).await.unwrap();
-    reference.borrow_mut().volumes.get_mut(&name).unwrap().durable = true;
-}
-
-/// Grows a volume, or cuts it; a power cut in the middle may leave either size.
-async fn resize(controller: &Rc<Controller>, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, name: &str) {
-    controller.store().flush().await.unwrap();
-    let acknowledged = reference.borrow().acknowledged(name);
-    reference.borrow_mut().flushed(name, &acknowledged);
-    let mut blocks = rng.random_range(8..200);
-    let before = acknowledged.len();
-    if reference.borrow().volumes[name].versions {
-        blocks = blocks.max(before);
-    }
-    if blocks < before {
-        // What is cut off may be gone although the old size is still there.
-        let cut = vec![0; (before - blocks) * BLOCK];
-        reference.borrow_mut().write(name, blocks * BLOCK, &cut);
-    }
-    reference.borrow_mut().volumes.get_mut(name).unwrap().resizing = Some(blocks);
-    controller.store().resize(name, (blocks * BLOCK) as u64).await.unwrap();
-    let reference = &mut *reference.borrow_mut();
-    let volume = reference.volumes.get_mut(name).unwrap();
-    volume.blocks.resize(blocks, Versions::default());
-    volume.resizing = None;
 }
 
 fn action(rng: &mut ChaCha8Rng, from: usize, len: usize) -> Action {
@@ -542,10 +510,14 @@ async fn act(
 ) {
     let settle = async |offset: usize, len: usize, durable: bool, done: Option<kura_block::Result<()>>| {
         let (first, end) = (offset / BLOCK, (offset + len).div_ceil(BLOCK));
+        let refuses = |error: &kura_block::Error| reference.borrow_mut().refuses(error);
+        // What a full pool refuses may be done in part.
+        let done = done.filter(|done| !done.as_ref().is_err_and(refuses));
         match done {
             Some(Ok(())) => reference.borrow_mut().acknowledge(name, first, end, durable),
             Some(Err(_)) => reference.borrow_mut().undo(name, first, end),
-            // Each block of a request that nobody waits for any more is what it was, or what it was to become.
+            // Each block of a request that nobody waits for any more, or that was refused half-way, is what it was, or what it
+            // was to become.
             None => {
                 let read = device.read((first * BLOCK) as u64, (end - first) * BLOCK).await;
                 let read = read.unwrap_or_else(|error| panic!("seed {seed}: {name}: {error}")).contiguous();

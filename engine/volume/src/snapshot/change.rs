@@ -38,14 +38,18 @@ enum How {
 }
 
 /// What a change holds while it waits: slots that are nobody's yet, free again when dropped, and pages.
-struct Taken {
+pub(super) struct Taken {
     family: Rc<Family>,
-    slots: Vec<Slot>,
-    pins: Pins,
+    pub slots: Vec<Slot>,
+    pub pins: Pins,
 }
 
 impl Taken {
-    fn fit(&mut self, count: usize) {
+    pub fn of(family: &Rc<Family>) -> Self {
+        Self { family: Rc::clone(family), slots: Vec::new(), pins: Pins::of([]) }
+    }
+
+    pub fn fit(&mut self, count: usize) {
         let mut table = self.family.table.borrow_mut();
         if count < self.slots.len() {
             table.put_back(&self.slots.split_off(count));
@@ -76,7 +80,7 @@ impl Inner {
         change: &Change<'_>,
         edges: &Edges,
     ) -> Result<bool> {
-        let mut taken = Taken { family: Rc::clone(&branch.family), slots: Vec::new(), pins: Pins::of([]) };
+        let mut taken = Taken::of(&branch.family);
         let mut old: BTreeMap<u64, Old> = BTreeMap::new();
         loop {
             self.ready(volume)?;
@@ -128,7 +132,7 @@ impl Inner {
                 continue;
             }
             self.apply(volume, branch, blocks.start, change, (&plan, &mut taken, &old));
-            self.stir();
+            self.client_wrote();
             return Ok(true);
         }
     }
@@ -166,7 +170,7 @@ impl Inner {
     }
 
     /// Makes the PoolVOL so large that it has these slots.
-    fn fit_pool(&self, taken: &Taken) {
+    pub(super) fn fit_pool(&self, taken: &Taken) {
         let pool = &taken.family.pool;
         let Some(last) = taken.slots.iter().max() else { return };
         let group_bytes = Self::bytes_of(self.group_blocks(pool));
@@ -190,7 +194,7 @@ impl Inner {
         places.chain(slots).collect()
     }
 
-    fn index_of(&self, block: u64) -> u32 {
+    pub(super) fn index_of(&self, block: u64) -> u32 {
         (block / self.array.extent_blocks() as u64) as u32
     }
 
@@ -243,6 +247,7 @@ impl Inner {
                 How::Redirect(birth) => {
                     let Some(slot) = slots.next() else { continue };
                     entries.push((slot, owned(*birth, Epoch::FIRST)));
+                    volume.disordered.set(true);
                     unseen.extend(pvol.write(Key::new(block, *birth), Location::Slot(slot)));
                     (Rc::clone(pool), slot.0)
                 }
@@ -250,7 +255,10 @@ impl Inner {
                     let (Some(slot), Some((_, data))) = (slots.next(), old.get(&block)) else { continue };
                     let latest = pvol.pairs.latest();
                     self.put_blocks(pool, slot.0, data, &[Checksum::of(&data.contiguous())]);
-                    self.put_entries(&branch.family, &[(slot, owned(*born, latest))]);
+                    // What home had is in this slot now, which alone says what it has.
+                    let silent = branch.family.silence(&pvol, Key::new(block, *born));
+                    let says = silent.into_iter().chain([(slot, owned(*born, latest))]);
+                    self.put_entries(&branch.family, &says.collect::<Vec<_>>());
                     pvol.save(Key::new(block, *born), slot, latest);
                     (Rc::clone(volume), block)
                 }

@@ -2,13 +2,14 @@
 
 use super::Branch;
 use super::change::{Change, birth_now};
+use super::tidy::STEP;
 use crate::record::Record;
 use crate::snapshot::VersionRecord;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use crate::write::{Edges, PIECE_BLOCKS};
 use kura_block::{BLOCK_BYTES, Result};
-use kura_snapshot::{Key, Location, Slot};
+use kura_snapshot::{Key, Location};
 use std::rc::Rc;
 
 impl Inner {
@@ -23,39 +24,57 @@ impl Inner {
             self.released(volume).await;
             self.ready(volume)?;
             self.refuse_rolled_to(volume, branch)?;
-            let same = volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch));
-            if same && self.dig(volume, branch, first / group_blocks) {
+            if !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) {
+                return Ok(first);
+            }
+            let superseded = Self::superseded(branch, (first, group_end));
+            if superseded.is_empty() {
+                self.dig(volume, branch, first / group_blocks);
                 return Ok(group_end);
             }
+            self.judge_all(volume, branch, superseded);
+            return Ok(first);
         }
         let until = end.min(group_end).min(first + PIECE_BLOCKS as u64);
         let changed = self.change(volume, branch, first..until, &Change::Clear, &Edges::default()).await?;
         Ok(if changed { until } else { first })
     }
 
-    /// Makes a group read as zeroes; false when some of its blocks must be cleared one by one.
-    fn dig(&self, volume: &Rc<VolumeState>, branch: &Branch, group: u64) -> bool {
+    /// Some versions of a group's blocks that no snapshot sees, nor the volume itself.
+    fn superseded(branch: &Branch, (first, end): (u64, u64)) -> Vec<Key> {
+        let pvol = branch.pvol.borrow();
+        let latest = pvol.era();
+        let newer = |key: Key| pvol.index.next(key).is_some();
+        let listed = pvol.index.listed(first, end).map(|(key, _)| key);
+        listed.filter(|key| key.birth() >= latest && newer(*key)).take(STEP).collect()
+    }
+
+    /// Makes a group read as zeroes, of whose versions the snapshots see all but the present.
+    ///
+    /// ```text
+    ///   slots, home            in the log
+    ///   present in a slot      hole > pool entries: its slot is free
+    ///   present at home        hole > pool entries: the slot that said what home has is silent
+    ///   older ones             stay where they are, for the snapshots
+    /// ```
+    /// Cut behind the hole, the log leaves a block what it was, or zeroes: what is older is hidden by the hole, and home
+    /// speaks no more. Nobody sees an older version instead, for there is none that is as young as the hole.
+    fn dig(&self, volume: &Rc<VolumeState>, branch: &Branch, group: u64) {
         let group_blocks = self.group_blocks(volume);
         let (first, end) = (group * group_blocks, (group + 1) * group_blocks);
         let mut pvol = branch.pvol.borrow_mut();
         let latest = pvol.era();
         let listed: Vec<_> = pvol.index.listed(first, end).collect();
-        if listed.iter().any(|(_, at)| *at == Location::Home) {
-            return false;
-        }
         // What no snapshot sees must not be there when the hole is the newest of all.
         let (unseen, seen): (Vec<_>, Vec<_>) = listed.into_iter().partition(|(key, _)| key.birth() >= latest);
-        let unseen: Vec<(Key, Slot)> = unseen
-            .into_iter()
-            .filter_map(|(key, at)| match at {
-                Location::Slot(slot) => Some((key, slot)),
-                Location::Home => None,
-            })
-            .collect();
         for (key, _) in &unseen {
             pvol.index.remove(*key);
         }
-        let frees: Vec<_> = unseen.into_iter().map(|(_, slot)| (slot, None)).collect();
+        let ends = |(key, at): (Key, Location)| match at {
+            Location::Slot(slot) => Some((slot, None)),
+            Location::Home => branch.family.silence(&pvol, key),
+        };
+        let ends: Vec<_> = unseen.into_iter().filter_map(ends).collect();
         let index = (first / self.array.extent_blocks() as u64) as u32;
         let born = volume.extent(index).map(|extent| extent.owner.born);
         let base_is_seen = branch.parent.is_some() || born.is_some_and(|born| pvol.pairs.latest_at(born) < latest);
@@ -67,16 +86,17 @@ impl Inner {
         {
             drop(pvol);
             self.unmap(volume, index);
-            self.put_entries(&branch.family, &frees);
-            return true;
+            self.put_entries(&branch.family, &ends);
+            self.tidy_family(&branch.family);
+            return;
         }
         let birth = birth_now(&pvol, group as u32);
         self.append(&Record::Versions(VersionRecord::Hole { volume: volume.id, group: group as u32, birth }));
         let unseen = pvol.dig(group as u32, first, end, birth);
         drop(pvol);
         // Only now: before the hole, what is older would be the present.
-        self.put_entries(&branch.family, &frees);
+        self.put_entries(&branch.family, &ends);
         self.tidy_versions(volume, unseen);
-        true
+        self.tidy_family(&branch.family);
     }
 }

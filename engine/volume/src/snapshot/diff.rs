@@ -2,6 +2,7 @@
 
 use super::locate::Place;
 use crate::store::{Inner, Store};
+use crate::tables::VolumeState;
 use kura_block::{BLOCK_BYTES, Error, Result, RunKind};
 use std::ops::Range;
 use std::rc::Rc;
@@ -26,11 +27,7 @@ impl Store {
     pub async fn changed(&self, earlier: &str, later: &str, offset: u64) -> Result<Changes> {
         let inner = &self.inner;
         let (one, other) = (inner.find(earlier)?, inner.find(later)?);
-        let related = match (one.branch(), other.branch()) {
-            (Some(one), Some(other)) => Rc::ptr_eq(&one.family, &other.family),
-            _ => false,
-        };
-        if !related {
+        if !Rc::ptr_eq(&VolumeState::root(&one), &VolumeState::root(&other)) || one.branch.borrow().is_none() {
             return Err(Error::invalid(format!(
                 "{earlier} and {later}: give two snapshots of one volume, or one and the volume"
             )));
@@ -82,6 +79,17 @@ impl Store {
             add(common.max(offset / unit), end);
         }
         Ok(Changes { ranges, next_offset: None })
+    }
+}
+
+impl VolumeState {
+    /// The volume that it is made of in the end: itself, unless it is a snapshot or clone.
+    fn root(volume: &Rc<Self>) -> Rc<Self> {
+        let mut root = Rc::clone(volume);
+        while let Some((parent, _)) = root.branch().and_then(|branch| branch.parent.clone()) {
+            root = parent;
+        }
+        root
     }
 }
 

@@ -1,10 +1,17 @@
 //! Finding and reading what a volume, or a snapshot, sees.
 
+use super::Branch;
 use crate::store::Inner;
 use crate::tables::VolumeState;
+use futures::future::join_all;
 use kura_block::{BLOCK_BYTES, Bufs, Error, Result, Run, RunKind};
 use kura_snapshot::{Epoch, Location, Pvol, Version};
+use smallvec::SmallVec;
+use std::ops::Range;
 use std::rc::Rc;
+
+/// Places that a request reads at once where what it asks for lies scattered.
+const PLACES_AT_ONCE: usize = 16;
 
 /// Where a block lies.
 #[derive(Clone)]
@@ -46,9 +53,12 @@ impl Inner {
                 continue;
             }
             if let Version::Listed(_, location) = version {
-                let Location::Slot(slot) = location else { return (Place::At(Rc::clone(&at), block), 1) };
                 let oldest =
                     pvol.rolled.filter(|rolled| before > rolled.since).map_or(Epoch::FIRST, |rolled| rolled.since);
+                let Location::Slot(slot) = location else {
+                    let run = self.at_home(&at, &branch, &pvol, block..block + span, before);
+                    return (Place::At(Rc::clone(&at), block), run);
+                };
                 let follows = |ahead: &u64| {
                     matches!(pvol.version(block + ahead, group, before),
                         Version::Listed(key, Location::Slot(next)) if next.0 == slot.0 + ahead && key.birth() >= oldest)
@@ -56,13 +66,14 @@ impl Inner {
                 let run = 1 + (1..span).take_while(follows).count() as u64;
                 return (Place::At(Rc::clone(&branch.family.pool), slot.0), run);
             }
-            span = pvol.index.first_in(block + 1, block + span).map_or(span, |next| next - block);
-            if version == Version::Hole {
-                return (Place::Zero, span);
+            let there = || before == Epoch::NOW || self.was_there(&at, block, &pvol, before);
+            if version == Version::Base && branch.parent.is_none() && there() {
+                let run = self.at_home(&at, &branch, &pvol, block..block + span, before);
+                return (Place::At(Rc::clone(&at), block), run);
             }
-            let Some((parent, epoch)) = branch.parent.clone() else {
-                let there = before == Epoch::NOW || self.was_there(&at, block, &pvol, before);
-                return (if there { Place::At(Rc::clone(&at), block) } else { Place::Zero }, span);
+            span = pvol.index.first_in(block + 1, block + span).map_or(span, |next| next - block);
+            let Some((parent, epoch)) = branch.parent.clone().filter(|_| version != Version::Hole) else {
+                return (Place::Zero, span);
             };
             drop(pvol);
             (at, before) = (parent, epoch);
@@ -93,6 +104,35 @@ impl Inner {
         }
     }
 
+    /// How many of a group's blocks from the first one on, which is at home, are seen at home.
+    fn at_home(&self, volume: &VolumeState, branch: &Branch, pvol: &Pvol, blocks: Range<u64>, before: Epoch) -> u64 {
+        let group = (blocks.start / self.group_blocks(volume)) as u32;
+        let rolled = pvol.rolled.filter(|rolled| before > rolled.since);
+        let oldest = rolled.map_or(Epoch::FIRST, |rolled| rolled.since);
+        // What is not listed is seen at home, or else it is not.
+        let unlisted = branch.parent.is_none()
+            && rolled.is_none()
+            && pvol.index.hole(group, before).is_none()
+            && (before == Epoch::NOW || self.was_there(volume, blocks.start, pvol, before));
+        let mut at = blocks.start + 1;
+        while at < blocks.end {
+            let next = pvol.index.first_in(at, blocks.end).unwrap_or(blocks.end);
+            if next > at {
+                if !unlisted {
+                    break;
+                }
+                at = next;
+                continue;
+            }
+            match pvol.version(at, group, before) {
+                Version::Listed(key, Location::Home) if key.birth() >= oldest => at += 1,
+                Version::Base if unlisted => at += 1,
+                _ => break,
+            }
+        }
+        at - blocks.start
+    }
+
     /// True when a block's extent was there already when a snapshot was made.
     fn was_there(&self, volume: &VolumeState, block: u64, pvol: &Pvol, epoch: Epoch) -> bool {
         let extent = volume.extent((block / self.array.extent_blocks() as u64) as u32);
@@ -116,18 +156,36 @@ impl Inner {
                 }
                 continue;
             }
-            let (place, run) = self.locate(volume, at, end);
-            let read = match &place {
-                Place::Zero => Ok(Bufs::zeroes(Self::bytes_of(run) as usize)),
-                Place::At(source, block) => self.read_blocks(source, *block, block + run).await,
-            };
-            // What lies elsewhere by now was, perhaps, given up and written over.
-            if self.locate(volume, at, at + run) == (place, run) {
+            let runs = self.runs_from(volume, at, end);
+            let reads = join_all(runs.iter().map(|(place, run)| self.read_place(place, *run))).await;
+            for ((place, run), read) in runs.into_iter().zip(reads) {
+                // What lies elsewhere by now was, perhaps, given up and written over.
+                if self.locate(volume, at, at + run) != (place, run) {
+                    break;
+                }
                 out.append(read?);
                 at += run;
             }
         }
         Ok(out)
+    }
+
+    /// Where the blocks of a range lie, from its start on: some places, which are read at once.
+    fn runs_from(&self, volume: &Rc<VolumeState>, first: u64, end: u64) -> SmallVec<[(Place, u64); 2]> {
+        let (mut runs, mut at) = (SmallVec::new(), first);
+        while at < end && runs.len() < PLACES_AT_ONCE {
+            let (place, run) = self.locate(volume, at, end);
+            at += run;
+            runs.push((place, run));
+        }
+        runs
+    }
+
+    async fn read_place(&self, place: &Place, run: u64) -> Result<Bufs> {
+        match place {
+            Place::Zero => Ok(Bufs::zeroes(Self::bytes_of(run) as usize)),
+            Place::At(source, block) => self.read_blocks(source, *block, block + run).await,
+        }
     }
 
     /// What lies at a range of bytes as a volume sees it, from its start on.

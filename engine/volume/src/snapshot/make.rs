@@ -93,6 +93,11 @@ impl Store {
 }
 
 impl Store {
+    /// How long writes stood still while snapshots were made.
+    pub fn snapshot_stops(&self) -> Stops {
+        self.inner.stops.get()
+    }
+
     /// A volume or snapshot by name: quick however many there are.
     pub fn status_by_name(&self, name: &str) -> Result<VolumeStatus> {
         let volume = self.inner.find(name)?;
@@ -184,12 +189,41 @@ impl Inner {
                 return Err(Error::full(format!("volume {name}: had 67 million snapshots: copy it to a new volume")));
             }
         }
-        let make = |(pvol, spec): (&Rc<VolumeState>, &SnapshotSpec)| self.make_snapshot(pvol, spec, made_unix_s);
+        let mut founded = Vec::new();
+        let make = |(pvol, spec): (&Rc<VolumeState>, &SnapshotSpec)| {
+            let branch = pvol.branch().unwrap_or_else(|| {
+                let branch = Self::join_family(pvol, &founded).unwrap_or_else(|| self.found_family(pvol));
+                founded.push(Rc::clone(pvol));
+                branch
+            });
+            self.make_snapshot(pvol, &branch, spec, made_unix_s)
+        };
         Ok(pvols.iter().zip(wanted).map(make).collect())
     }
 
-    fn make_snapshot(&self, pvol: &Rc<VolumeState>, wanted: &SnapshotSpec, made_unix_s: u64) -> Rc<VolumeState> {
-        let branch = pvol.branch().unwrap_or_else(|| self.found_family(pvol));
+    /// Volumes whose first snapshots are of one instant share a PoolVOL, where they lie on the disks in one way.
+    ///
+    /// A slot is known by its owner's number. Volumes that come from different controllers may have the same one; what is made
+    /// of them later has numbers of its own. Nor may the number be that of a member that is gone: it may have slots yet.
+    fn join_family(pvol: &VolumeState, founded: &[Rc<VolumeState>]) -> Option<Rc<Branch>> {
+        if founded.iter().any(|other| other.number() == pvol.number()) {
+            return None;
+        }
+        let layout = pvol.spec.borrow().layout;
+        let fits = |pool: &VolumeState| pool.shape == pvol.shape && pool.spec.borrow().layout == layout;
+        let found = founded.iter().filter_map(|other| other.branch()).find(|branch| fits(&branch.family.pool))?;
+        let branch = Branch::new(Rc::clone(&found.family), None);
+        pvol.branch.replace(Some(Rc::clone(&branch)));
+        Some(branch)
+    }
+
+    fn make_snapshot(
+        &self,
+        pvol: &Rc<VolumeState>,
+        branch: &Branch,
+        wanted: &SnapshotSpec,
+        made_unix_s: u64,
+    ) -> Rc<VolumeState> {
         let spec =
             Spec { name: wanted.name.clone(), thick: false, read_only: wanted.read_only, ..pvol.spec.borrow().clone() };
         let of = Svol { pvol: pvol.id, epoch: branch.pvol.borrow().pairs.next() };
@@ -197,7 +231,7 @@ impl Inner {
         let pool = branch.family.pool.id;
         let record = Snapshot { svol, of, made_unix_s, pool, spec };
         let lsn = self.append(&Record::Versions(VersionRecord::Snapshot(record.clone())));
-        self.put_snapshot(pvol, &branch, record, lsn)
+        self.put_snapshot(pvol, branch, record, lsn)
     }
 
     /// Puts a snapshot into the tables.
@@ -282,13 +316,16 @@ impl Inner {
     /// A volume is gone: what it had in common with others is theirs, or nobody's.
     pub fn leave_family(&self, volume: &Rc<VolumeState>) {
         let Some(branch) = volume.branch.take() else { return };
-        let Some((parent, epoch)) = &branch.parent else {
+        let is_kin = |one: &Rc<VolumeState>| one.branch().is_some_and(|one| Rc::ptr_eq(&one.family, &branch.family));
+        if branch.parent.is_none() && !self.tables.borrow().volumes.values().any(is_kin) {
             self.dirty_pool_pages
                 .set(self.dirty_pool_pages.get().saturating_sub(branch.family.table.borrow().dirty().len() as u64));
             self.remove(&branch.family.pool);
             return;
-        };
-        if let Some(pvol) = parent.branch() {
+        }
+        if let Some((parent, epoch)) = &branch.parent
+            && let Some(pvol) = parent.branch()
+        {
             let keys = pvol.pvol.borrow_mut().pairs.remove(*epoch);
             self.tidy(Tidying::Versions { volume: Rc::clone(parent), keys });
             self.tidy(Tidying::Holes(Rc::clone(parent)));
@@ -390,7 +427,7 @@ impl Inner {
         let of = parent.branch()?;
         let pvol = of.pvol.borrow();
         let pair = pvol.pairs.get(epoch)?;
-        let own = branch.pvol.borrow().index.len() as u64;
+        let own = branch.pvol.borrow().index.slots() as u64;
         // Held by this one, and born since the one before it.
         let before = pvol.pairs.sees(Epoch::FIRST, Epoch(epoch.0 - 1)).unwrap_or_default();
         let only = pvol.pairs.held(epoch).iter().filter(|key| key.birth() >= before);

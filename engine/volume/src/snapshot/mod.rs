@@ -17,12 +17,15 @@
 //! 4. What a slot held is read by nobody once the record that gives it up is appended: readers look again when they come
 //!    back from a disk.
 //! 5. A home place is written only while no snapshot sees what it has.
+//! 6. What is listed at home is older than every hole of its group; the newest slot of those older than it says when it was
+//!    born, and no other one does.
 
 mod change;
 mod clear;
 mod diff;
 mod locate;
 mod make;
+mod order;
 mod pages;
 mod record;
 mod rollback;
@@ -40,8 +43,9 @@ pub(crate) use tidy::Tidying;
 
 use crate::tables::{Tables, VolumeState};
 use kura_block::{Error, Reader, Result, Writer};
-use kura_snapshot::{Epoch, Location, Pair, PairTable, PoolTable, Pvol, Rolled, Svol};
+use kura_snapshot::{Entry, Epoch, Key, Location, Pair, PairTable, PoolTable, Pvol, Rolled, Slot, Svol};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Runs that one answer about a range lists.
@@ -70,10 +74,19 @@ pub enum WhenFull {
     DropOldest,
 }
 
-/// A PVOL, its snapshots, theirs, and the PoolVOL they share.
+/// PVOLs, their snapshots, theirs, and the PoolVOL they share: one PVOL, or those whose snapshots were made at one instant.
 pub(crate) struct Family {
     pub pool: Rc<VolumeState>,
     pub table: RefCell<PoolTable>,
+}
+
+impl Family {
+    /// The entry by which the slot that says what home has, which is this version, says so no more; if one does.
+    fn silence(&self, pvol: &Pvol, at_home: Key) -> Option<(Slot, Option<Entry>)> {
+        let (_, slot) = pvol.older_slot(at_home.block(), at_home.birth())?;
+        let says = self.table.borrow().get(slot).filter(|entry| entry.home > Epoch::FIRST)?;
+        Some((slot, Some(Entry { home: Epoch::FIRST, ..says })))
+    }
 }
 
 /// A volume that has snapshots, or is one.
@@ -170,12 +183,14 @@ impl Tables {
         Ok(Rc::new(Family { pool: self.known(pool)?, table: RefCell::default() }))
     }
 
-    /// Every slot's version is listed by the volume that owns it, and every listed version has its slot.
+    /// Every slot's version is listed by the volume that owns it, every listed version has its slot, and what a slot says that
+    /// home has is there.
     pub fn check_versions(&self) -> Vec<String> {
         let mut violations = Vec::new();
         for family in self.families() {
             let table = family.table.borrow();
             let pool = family.pool.spec.borrow().name.clone();
+            let mut members = BTreeMap::new();
             let mut listed = 0;
             for volume in self.volumes.values() {
                 let Some(branch) = volume.branch().filter(|branch| Rc::ptr_eq(&branch.family, &family)) else {
@@ -201,9 +216,17 @@ impl Tables {
                         violations.push(format!("volume {name}: its volume does not know it: {pair:?}"));
                     }
                 }
+                members.insert(volume.number(), branch);
             }
             if listed > table.owned() {
                 violations.push(format!("{pool}: {listed} versions in {} slots", table.owned()));
+            }
+            for (slot, entry) in table.entries().filter(|(_, entry)| entry.home > Epoch::FIRST) {
+                let Some(branch) = members.get(&entry.owner) else { continue };
+                let at = branch.pvol.borrow().index.get(Key::new(entry.key.block(), entry.home));
+                if at != Some(Location::Home) {
+                    violations.push(format!("{pool} slot {}: {entry:?} says what home has, which is {at:?}", slot.0));
+                }
             }
         }
         violations

@@ -132,7 +132,7 @@ impl Inner {
             tables.volumes.values().filter(of_family).map(|volume| (volume.number(), Rc::clone(volume))).collect()
         };
         let entries: Vec<_> = family.table.borrow().entries().collect();
-        let mut homes: BTreeMap<(u32, u64), Epoch> = BTreeMap::new();
+        let mut homes: BTreeMap<(u32, u64), (Epoch, Slot)> = BTreeMap::new();
         for (slot, Entry { owner, key, home }) in entries {
             let Some(branch) = members.get(&owner).and_then(|volume| volume.branch()) else {
                 family.table.borrow_mut().put(slot, None);
@@ -140,17 +140,23 @@ impl Inner {
             };
             branch.pvol.borrow_mut().index.insert(key, Location::Slot(slot));
             if home > Epoch::FIRST {
-                let newest = homes.entry((owner, key.block())).or_default();
-                *newest = home.max(*newest);
+                let newest = homes.entry((owner, key.block())).or_insert((home, slot));
+                *newest = (*newest).max((home, slot));
             }
         }
-        for ((owner, block), birth) in homes {
-            if let Some(branch) = members.get(&owner).and_then(|volume| volume.branch()) {
-                let key = Key::new(block, birth);
-                let index = &mut branch.pvol.borrow_mut().index;
-                if index.get(key).is_none() {
-                    index.insert(key, Location::Home);
-                }
+        for ((owner, block), (birth, slot)) in homes {
+            let Some(volume) = members.get(&owner) else { continue };
+            let Some(branch) = volume.branch() else { continue };
+            let key = Key::new(block, birth);
+            let group = (block / self.group_blocks(volume)) as u32;
+            let pvol = &mut *branch.pvol.borrow_mut();
+            if pvol.index.oldest_hole(group).is_some_and(|hole| hole <= birth) {
+                // The power went between the hole and the record that silences the slot.
+                let mut table = family.table.borrow_mut();
+                let silent = table.get(slot).map(|entry| Entry { home: Epoch::FIRST, ..entry });
+                table.put(slot, silent);
+            } else if pvol.index.get(key).is_none() {
+                pvol.index.insert(key, Location::Home);
             }
         }
         for volume in members.into_values() {
@@ -166,14 +172,15 @@ impl Inner {
     /// belongs into one record.
     pub fn judge(&self, volume: &VolumeState, branch: &Branch, key: Key) -> Vec<(Slot, Option<Entry>)> {
         let group = (key.block() / self.group_blocks(volume)) as u32;
-        let (mut pvol, table) = (branch.pvol.borrow_mut(), branch.family.table.borrow());
+        let mut pvol = branch.pvol.borrow_mut();
         let Verdict::Goes(at) = pvol.judge(key, group) else { return Vec::new() };
+        let Location::Slot(slot) = at else {
+            // What home has counts for nothing.
+            return branch.family.silence(&pvol, key).into_iter().collect();
+        };
+        let table = branch.family.table.borrow();
         let older = pvol.older_slot(key.block(), key.birth());
         let says = |home: Epoch| older.and_then(|(_, slot)| Some((slot, Some(Entry { home, ..table.get(slot)? }))));
-        let Location::Slot(slot) = at else {
-            // What home has counts for nothing: the slot that says when it was born says so no more.
-            return says(Epoch::FIRST).into_iter().collect();
-        };
         // Where this one says what home has, an older one says so from now on; else home is the oldest version there is.
         let home = table.get(slot).map_or(Epoch::FIRST, |entry| entry.home);
         let at_home = Key::new(key.block(), home);

@@ -69,7 +69,7 @@ impl Inner {
         let mut pvol = branch.pvol.borrow_mut();
         pvol.pairs.skip(rolled.since);
         pvol.rolled = Some(rolled);
-        volume.put_in_order.set(0);
+        volume.rolled_back.set(0);
     }
 
     /// Replays that a volume is being rolled back, or has been.
@@ -89,7 +89,7 @@ impl Inner {
         if !rolled {
             return Ok(());
         }
-        let (done, all) = (volume.put_in_order.get(), u64::from(volume.extents().max(1)));
+        let (done, all) = (volume.rolled_back.get(), u64::from(volume.extents().max(1)));
         let share = done * 100 / (all * self.array.extent_blocks() as u64).max(1);
         let name = volume.spec.borrow().name.clone();
         Err(Error::busy(format!("volume {name}: is being rolled back, {share} % done: try again when it is")))
@@ -112,18 +112,18 @@ impl Inner {
         let end = volume.size_bytes() / BLOCK_BYTES as u64;
         let group_blocks = self.group_blocks(volume);
         for _ in 0..STEP {
-            let first = volume.put_in_order.get();
+            let first = volume.rolled_back.get();
             if first >= end {
                 self.append(&Record::Versions(VersionRecord::RolledBack { volume: volume.id }));
                 branch.pvol.borrow_mut().rolled = None;
-                volume.put_in_order.set(0);
+                volume.disordered.set(true);
                 return self.commit_all().await;
             }
             let until = end.min((first / group_blocks + 1) * group_blocks);
             if self.group_differs(volume, branch, &svol, first / group_blocks) {
                 self.roll_group_back(volume, branch, &svol, (first, until)).await?;
             }
-            volume.put_in_order.set(until);
+            volume.rolled_back.set(until);
         }
         Ok(())
     }

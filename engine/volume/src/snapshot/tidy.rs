@@ -1,21 +1,19 @@
-//! What deleted snapshots leave behind: versions that nobody sees any more, and blocks whose places can be put in order.
+//! What deleted snapshots leave behind: versions that nobody sees any more.
 
+use super::order::{BREATH, Progress, QUIET};
 use super::{Branch, Family};
-use crate::extent::Pins;
 use crate::record::Record;
 use crate::snapshot::VersionRecord;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use futures::future::select;
-use kura_block::{Bufs, Checksum, Result};
-use kura_snapshot::{Entry, Epoch, Key, Location, Slot};
+use kura_block::Result;
+use kura_snapshot::{Epoch, Key, Location, Slot};
 use std::rc::Rc;
 use std::time::Duration;
 
 /// Versions looked at between two looks at what else goes on.
-const STEP: usize = 256;
-/// How long the clients must be quiet before blocks are put in order while there are snapshots.
-const QUIET: Duration = Duration::from_millis(200);
+pub(super) const STEP: usize = 256;
 /// How long to wait before trying again what did not succeed.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -38,6 +36,14 @@ impl Inner {
         self.tidier.notify_one();
     }
 
+    /// Has slots that nobody uses any more given back to the pool; asked for often, it is done once.
+    pub fn tidy_family(&self, family: &Rc<Family>) {
+        let asked = |what: &Tidying| matches!(what, Tidying::Family(asked) if Rc::ptr_eq(asked, family));
+        if !self.untidy.borrow().back().is_some_and(asked) {
+            self.tidy(Tidying::Family(Rc::clone(family)));
+        }
+    }
+
     /// Hands versions of a volume, if any, to the task that tidies up.
     pub fn tidy_versions(&self, volume: &Rc<VolumeState>, keys: Vec<Key>) {
         if !keys.is_empty() {
@@ -49,11 +55,16 @@ impl Inner {
     pub async fn tidy_for_ever(self: Rc<Self>) {
         while !self.stopping.get() && self.journal().alive().is_ok() {
             let waits = !self.untidy.borrow().is_empty();
-            let done = if waits { self.tidy_next().await.map(|()| true) } else { self.put_in_order().await };
-            if matches!(done, Ok(false)) {
+            let done = if waits { self.tidy_next().await.map(|()| Progress::Moved) } else { self.put_in_order().await };
+            let rest = match done {
+                Ok(Progress::Moved) | Err(_) => None,
+                Ok(Progress::Looked) => Some(BREATH),
+                Ok(Progress::Nothing) => Some(QUIET),
+            };
+            if let Some(rest) = rest {
                 let news = std::pin::pin!(self.tidier.notified());
                 if self.families_wait() {
-                    select(news, self.runtime.sleep(QUIET)).await;
+                    select(news, self.runtime.sleep(rest)).await;
                 } else {
                     news.await;
                 }
@@ -92,11 +103,10 @@ impl Inner {
                         return Err(error);
                     }
                     let Some(branch) = volume.branch() else { return Ok(()) };
-                    for key in keys.split_off(keys.len().saturating_sub(STEP)) {
-                        let changes = self.judge(&volume, &branch, key);
-                        self.put_entries(&branch.family, &changes);
-                    }
+                    let part = keys.split_off(keys.len().saturating_sub(STEP));
+                    self.judge_all(&volume, &branch, part);
                 }
+                volume.disordered.set(true);
                 if let Some(branch) = volume.branch() {
                     self.tidy(Tidying::Family(Rc::clone(&branch.family)));
                 }
@@ -131,6 +141,14 @@ impl Inner {
         }
         self.stir();
         Ok(())
+    }
+
+    /// Decides on versions that perhaps nobody sees, each with what was decided before.
+    pub(super) fn judge_all(&self, volume: &VolumeState, branch: &Branch, keys: Vec<Key>) {
+        for key in keys {
+            let changes = self.judge(volume, branch, key);
+            self.put_entries(&branch.family, &changes);
+        }
     }
 
     /// Groups of a PoolVOL without a slot in use go back to the pool.
@@ -174,6 +192,7 @@ impl Inner {
                     self.unmap(volume, group * volume.shape.extents());
                     self.append(&Record::Versions(VersionRecord::NoHoles { volume: volume.id, group }));
                     branch.pvol.borrow_mut().index.fill(group);
+                    volume.disordered.set(true);
                 }
             }
         }
@@ -215,164 +234,5 @@ impl Inner {
         for volume in members {
             volume.branch.replace(None);
         }
-    }
-
-    /// True when some volume has blocks that may be brought home later.
-    fn families_wait(&self) -> bool {
-        let tables = self.tables.borrow();
-        tables.volumes.values().any(|volume| {
-            volume.branch().is_some_and(|branch| {
-                let pvol = branch.pvol.borrow();
-                pvol.rolled.is_some() || branch.parent.is_none() && !pvol.index.is_empty()
-            })
-        })
-    }
-
-    /// Brings some blocks of one volume home whose home no snapshot sees; false when there is nothing to do now.
-    async fn put_in_order(&self) -> Result<bool> {
-        let rolled =
-            |volume: &&Rc<VolumeState>| volume.branch().is_some_and(|branch| branch.pvol.borrow().rolled.is_some());
-        let rolling: Vec<_> = self.tables.borrow().volumes.values().filter(rolled).cloned().collect();
-        for volume in &rolling {
-            if let Some(branch) = volume.branch() {
-                self.go_on_rolling_back(volume, &branch).await?;
-            }
-        }
-        if !rolling.is_empty() {
-            return Ok(true);
-        }
-        let _one = self.tidying.lock().await;
-        let quiet = self.runtime.now().saturating_sub(self.last_write.get()) >= QUIET;
-        let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
-        for volume in volumes {
-            let Some(branch) = volume.branch() else { continue };
-            if branch.parent.is_some() {
-                continue;
-            }
-            if !quiet && !branch.pvol.borrow().pairs.is_empty() {
-                continue;
-            }
-            if branch.pvol.borrow().rolled.is_some() {
-                // A roll-back has begun while this waited, and goes by the same cursor.
-                continue;
-            }
-            let blocks = self.homeless(&volume, &branch);
-            if blocks.is_empty() {
-                continue;
-            }
-            for block in blocks {
-                self.bring_block_home(&volume, &branch, block).await?;
-            }
-            if branch.pvol.borrow().pairs.is_empty() {
-                self.tidy(Tidying::Holes(Rc::clone(&volume)));
-            }
-            self.tidy(Tidying::Family(Rc::clone(&branch.family)));
-            return Ok(true);
-        }
-        Ok(false)
-    }
-
-    /// Some blocks that lie in a slot although their home is free for them.
-    fn homeless(&self, volume: &Rc<VolumeState>, branch: &Branch) -> Vec<u64> {
-        let pvol = branch.pvol.borrow();
-        let from = volume.put_in_order.get();
-        let around = pvol.index.listed(from, super::BLOCKS_LIMIT);
-        let mut blocks: Vec<u64> = Vec::new();
-        let mut looked = 0;
-        for (key, _) in around {
-            looked += 1;
-            volume.put_in_order.set(key.block() + 1);
-            if blocks.last() != Some(&key.block()) && self.may_come_home(volume, branch, key.block()).is_some() {
-                blocks.push(key.block());
-            }
-            if blocks.len() == STEP || looked == 16 * STEP {
-                return blocks;
-            }
-        }
-        // The next look begins at the first block again.
-        volume.put_in_order.set(0);
-        blocks
-    }
-
-    /// The slot of a block that can be brought home, and the version it is.
-    fn may_come_home(&self, volume: &VolumeState, branch: &Branch, block: u64) -> Option<(Key, Slot)> {
-        let pvol = branch.pvol.borrow();
-        if pvol.rolled.is_some() {
-            // What is listed is not what the volume is.
-            return None;
-        }
-        let group = (block / self.group_blocks(volume)) as u32;
-        let (key, Location::Slot(slot)) = pvol.index.find(block, Epoch::NOW)? else { return None };
-        let extent = volume.extent((block / self.array.extent_blocks() as u64) as u32);
-        let born = extent.map_or(u64::MAX, |extent| extent.owner.born);
-        let listed_home = pvol.index.listed(block, block + 1).any(|(_, at)| at == Location::Home);
-        // A snapshot looks for nothing in an extent that is younger than itself.
-        let too_young = pvol.pairs.sees(key.birth(), pvol.pairs.latest_at(born)).is_some();
-        let holed = pvol.index.hole(group, Epoch::NOW).is_some();
-        let free = !holed && !listed_home && !too_young && !pvol.home_is_seen(block, group, born);
-        free.then_some((key, slot))
-    }
-
-    /// Writes a block to its home and gives its slot up, unless something else happens to it meanwhile.
-    async fn bring_block_home(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>, block: u64) -> Result<()> {
-        let pool = &branch.family.pool;
-        loop {
-            if self.ready(volume).is_err() || !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) {
-                return Ok(());
-            }
-            let Some((key, slot)) = self.may_come_home(volume, branch, block) else { return Ok(()) };
-            let home = (block / self.array.extent_blocks() as u64) as u32;
-            let Some(at_home) = volume.extent(home) else {
-                // No snapshot is given up for this: whoever does that waits until nothing is tidied up.
-                self.map_into_free(volume, home).await?;
-                continue;
-            };
-            let in_slot = pool.extent((slot.0 / self.array.extent_blocks() as u64) as u32);
-            let _pinned = Pins::of(in_slot.iter().chain([&at_home]));
-            let data = self.read_blocks(pool, slot.0, slot.0 + 1).await?;
-            self.make_room(Self::bytes_of(1)).await?;
-            if let Some(extent) = self.unloaded(volume, block).or_else(|| self.unloaded(pool, slot.0)) {
-                self.load(&extent).await?;
-                continue;
-            }
-            if volume.extent(home).is_none() {
-                continue;
-            }
-            // From here on nothing waits: it is as it was read, or it is looked at again.
-            let now = self.checksum(pool, slot.0);
-            let unchanged = now.is_none_or(|now| now == Checksum::of(&data.contiguous()));
-            if !unchanged
-                || self.may_come_home(volume, branch, block) != Some((key, slot))
-                || self.ready(volume).is_err()
-            {
-                continue;
-            }
-            self.come_home(volume, branch, (key, slot), now.map(|checksum| (data, checksum)));
-            return Ok(());
-        }
-    }
-
-    fn come_home(
-        &self,
-        volume: &Rc<VolumeState>,
-        branch: &Branch,
-        (key, slot): (Key, Slot),
-        data: Option<(Bufs, Checksum)>,
-    ) {
-        let block = key.block();
-        match data {
-            Some((data, checksum)) => self.put_blocks(volume, block, &data, &[checksum]),
-            None => self.clear_loaded(volume, block, block + 1),
-        }
-        let mut pvol = branch.pvol.borrow_mut();
-        pvol.index.remove(key);
-        let mut entries = vec![(slot, None)];
-        // A younger version than any that is left says so: home has what was born then.
-        if let Some((older, Location::Slot(carrier))) = pvol.index.find(block, Epoch::NOW) {
-            entries.insert(0, (carrier, Some(Entry { owner: volume.number(), key: older, home: key.birth() })));
-            pvol.index.insert(key, Location::Home);
-        }
-        drop(pvol);
-        self.put_entries(&branch.family, &entries);
     }
 }

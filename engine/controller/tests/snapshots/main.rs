@@ -6,13 +6,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
+mod discard;
+mod limits;
+mod order;
+
 use kura_block::{Block, Buf, Kind, Runtime};
 use kura_controller::{
     Check, Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Saving, Settings, SharedPool,
     SnapshotSpec, VolumeSpec, WhenFull, format,
 };
 use kura_shared::InProcess;
-use kura_sim::{DiskSpec, Sim, SimDisk};
+use kura_sim::{DiskSpec, Outcome, Sim, SimDisk};
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
 use std::rc::Rc;
@@ -25,13 +29,20 @@ const BLOCK: usize = 4096;
 struct Rig {
     sim: Sim,
     disks: Vec<SimDisk>,
+    journal: JournalLimits,
 }
 
 impl Rig {
     fn new(slow_mib: u64) -> Self {
+        Self::on(|| DiskSpec::nvme(slow_mib << 20))
+    }
+
+    /// A node whose slow disks are so.
+    fn on(slow: impl Fn() -> DiskSpec) -> Self {
         let sim = Sim::new(5);
-        let sizes = [("fast0", 18), ("fast1", 18), ("slow0", slow_mib), ("slow1", slow_mib), ("slow2", slow_mib)];
-        let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
+        let fast = ["fast0", "fast1"].map(|name| sim.disk(name, DiskSpec::nvme(18 << 20)));
+        let disks: Vec<_> =
+            fast.into_iter().chain(["slow0", "slow1", "slow2"].map(|name| sim.disk(name, slow()))).collect();
         let new: Vec<_> = (disks.iter().enumerate())
             .map(|(id, disk)| NewDisk {
                 path: disk.name().into(),
@@ -42,26 +53,39 @@ impl Rig {
             .collect();
         let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
         sim.block_on(format(&new, &pool)).unwrap();
-        Self { sim, disks }
+        Self { sim, disks, journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 } }
     }
 
-    async fn open(disks: &[SimDisk], runtime: &Rc<dyn Runtime>, settings: Settings) -> (Node, Vec<Rc<Controller>>) {
-        let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
-        let journal = JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 };
-        let config = Config { settings, journal, ..Config::default() };
+    async fn open(&self, runtime: &Rc<dyn Runtime>, settings: Settings) -> (Node, Vec<Rc<Controller>>) {
+        let paths: Vec<String> = self.disks.iter().map(|disk| disk.name().to_owned()).collect();
+        let config = Config { settings, journal: self.journal, ..Config::default() };
         let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
-        Node::start(&paths, SimDisk::opener(disks), runtime, &shared, config).await.unwrap()
+        Node::start(&paths, SimDisk::opener(&self.disks), runtime, &shared, config).await.unwrap()
     }
 
     /// Opens the node and does `work`, then cuts the power.
     fn run<T>(&self, settings: Settings, work: impl AsyncFnOnce(&Node, &[Rc<Controller>], &dyn Runtime) -> T) -> T {
+        match self.run_until_crash_or(settings, work) {
+            Outcome::Done(done) => done,
+            Outcome::Crashed => panic!("no power cut was planned"),
+        }
+    }
+
+    /// As [`Rig::run`], where the plan may cut the power sooner.
+    fn run_until_crash_or<T>(
+        &self,
+        settings: Settings,
+        work: impl AsyncFnOnce(&Node, &[Rc<Controller>], &dyn Runtime) -> T,
+    ) -> Outcome<T> {
         let runtime: Rc<dyn Runtime> = self.sim.runtime();
-        let done = self.sim.block_on(async {
-            let (node, controllers) = Self::open(&self.disks, &runtime, settings).await;
+        let outcome = self.sim.run_until_crash_or(async {
+            let (node, controllers) = self.open(&runtime, settings).await;
             work(&node, &controllers, &*runtime).await
         });
-        self.sim.crash();
-        done
+        if matches!(outcome, Outcome::Done(_)) {
+            self.sim.crash();
+        }
+        outcome
     }
 }
 

@@ -1,0 +1,157 @@
+//! What is done to volumes as wholes, in the node and in the model.
+
+use super::reference::{BLOCK, Reference, Versions, Volume};
+use kura_block::Kind;
+use kura_controller::{Controller, Layout, SnapshotSpec, VolumeSpec};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Forgets the snapshots that a full pool has dropped; nothing else goes by itself.
+pub fn forget_dropped(controllers: &[Rc<Controller>], reference: &mut Reference, seed: u64) {
+    let here: Vec<String> = controllers.iter().flat_map(|one| one.volumes()).map(|volume| volume.spec.name).collect();
+    let gone: Vec<String> = reference.volumes.keys().filter(|name| !here.contains(name)).cloned().collect();
+    for name in gone {
+        assert!(reference.may_drop(&name), "seed {seed}: {name} is gone");
+        println!("{name} was dropped");
+        reference.volumes.remove(&name);
+        reference.dropped += 1;
+    }
+}
+
+/// Rolls a volume back to a snapshot that is not larger; beyond its end the volume reads as zeroes.
+pub async fn roll_back(owner: &Rc<Controller>, reference: &RefCell<Reference>, snapshot: &str, seed: u64) {
+    let volumes = owner.store().volumes();
+    let svol = volumes.iter().find(|volume| volume.spec.name == snapshot).unwrap();
+    let name = svol.svol.clone().unwrap().pvol;
+    let pvol = volumes.iter().find(|volume| volume.spec.name == name).unwrap();
+    if pvol.spec.read_only || pvol.spec.size_bytes < svol.spec.size_bytes {
+        assert!(owner.store().roll_back(snapshot).await.is_err(), "seed {seed}");
+        return;
+    }
+    let size = pvol.spec.size_bytes as usize;
+    let mut bytes = reference.borrow().bytes(snapshot, 0, svol.spec.size_bytes as usize);
+    bytes.resize(size, 0);
+    reference.borrow_mut().write(&name, 0, &bytes);
+    match owner.store().roll_back(snapshot).await {
+        Ok(_) => reference.borrow_mut().acknowledge(&name, 0, size / BLOCK, true),
+        // One at a time.
+        Err(error) => {
+            let dropped = reference.borrow().may_drop(snapshot) && error.kind() == Kind::Missing;
+            assert!(dropped || error.to_string().contains("being rolled back"), "seed {seed}: {error}");
+            reference.borrow_mut().undo(&name, 0, size / BLOCK);
+        }
+    }
+}
+
+/// Deletes a volume, or is told that others are made of it.
+pub async fn delete(owner: &Rc<Controller>, reference: &RefCell<Reference>, name: &str, seed: u64) {
+    let children =
+        owner.store().volumes().iter().any(|volume| volume.svol.as_ref().is_some_and(|svol| svol.pvol == name));
+    reference.borrow_mut().volumes.get_mut(name).unwrap().deleting = !children;
+    match owner.store().delete(name).await {
+        Ok(()) => {
+            assert!(!children, "seed {seed}: {name}");
+            reference.borrow_mut().volumes.remove(name);
+        }
+        Err(error) => {
+            let rolling = error.to_string().contains("being rolled back");
+            assert!(children || rolling, "seed {seed}: {name}: {error}");
+            reference.borrow_mut().volumes.get_mut(name).unwrap().deleting = false;
+        }
+    }
+}
+
+/// Makes snapshots of one instant. What a power cut leaves of them is what their volumes were at that instant, to the last block:
+/// what was written before it is durable with it.
+pub async fn snapshot(
+    owner: &Rc<Controller>,
+    reference: &RefCell<Reference>,
+    of: &[&str],
+    number: u32,
+    read_only: bool,
+) {
+    let named = |of: &&str| SnapshotSpec {
+        of: (*of).to_owned(),
+        name: format!("{}@s{number}", of.replace('@', "-")),
+        read_only,
+    };
+    let wanted: Vec<SnapshotSpec> = of.iter().map(named).collect();
+    let mut acknowledged = Vec::new();
+    for SnapshotSpec { of, name, .. } in &wanted {
+        let reference = &mut *reference.borrow_mut();
+        let pvol = reference.volumes.get_mut(of).unwrap();
+        pvol.versions = true;
+        let blocks = pvol.blocks.iter().map(Versions::frozen).collect();
+        let svol = Volume { blocks, versions: true, read_only, ..Volume::default() };
+        reference.volumes.insert(name.clone(), svol);
+        acknowledged.push(reference.acknowledged(of));
+    }
+    let made = owner.store().snapshot(&wanted, 7).await;
+    if made.is_ok() {
+        owner.store().flush().await.unwrap();
+    }
+    let reference = &mut *reference.borrow_mut();
+    if let Err(error) = made {
+        let dropped = of.iter().any(|of| reference.may_drop(of)) && error.kind() == Kind::Missing;
+        assert!(dropped || error.to_string().contains("being rolled back"), "{wanted:?}: {error}");
+        for SnapshotSpec { name, .. } in &wanted {
+            reference.volumes.remove(name);
+        }
+        return;
+    }
+    for (SnapshotSpec { of, name, .. }, acknowledged) in wanted.iter().zip(acknowledged) {
+        reference.flushed(of, &acknowledged);
+        reference.volumes.get_mut(name).unwrap().durable = true;
+    }
+}
+
+pub async fn create(controller: &Rc<Controller>, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, name: String) {
+    let blocks = rng.random_range(8..200);
+    let spec = VolumeSpec {
+        name: name.clone(),
+        size_bytes: (blocks * BLOCK) as u64,
+        layout: [Layout::Mirror, Layout::Raid5, Layout::HotMirror][rng.random_range(0..3)],
+        thick: rng.random_bool(0.2),
+        read_only: false,
+    };
+    let volume = Volume { blocks: vec![Versions::default(); blocks], ..Volume::default() };
+    reference.borrow_mut().volumes.insert(name.clone(), volume);
+    let made = controller.store().create(spec).await;
+    let reference = &mut *reference.borrow_mut();
+    match made {
+        Ok(_) => reference.volumes.get_mut(&name).unwrap().durable = true,
+        Err(error) => {
+            assert!(reference.refuses(&error), "{name}: {error}");
+            reference.volumes.remove(&name);
+        }
+    }
+}
+
+/// Grows a volume, or cuts it; a power cut in the middle may leave either size.
+pub async fn resize(controller: &Rc<Controller>, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, name: &str) {
+    controller.store().flush().await.unwrap();
+    let acknowledged = reference.borrow().acknowledged(name);
+    reference.borrow_mut().flushed(name, &acknowledged);
+    let mut blocks = rng.random_range(8..200);
+    let before = acknowledged.len();
+    if reference.borrow().volumes[name].versions {
+        blocks = blocks.max(before);
+    }
+    if blocks < before {
+        // What is cut off may be gone although the old size is still there.
+        let cut = vec![0; (before - blocks) * BLOCK];
+        reference.borrow_mut().write(name, blocks * BLOCK, &cut);
+    }
+    reference.borrow_mut().volumes.get_mut(name).unwrap().resizing = Some(blocks);
+    let resized = controller.store().resize(name, (blocks * BLOCK) as u64).await;
+    let reference = &mut *reference.borrow_mut();
+    if let Err(error) = resized {
+        assert!(blocks > before && reference.refuses(&error), "{name}: {error}");
+        blocks = before;
+    }
+    let volume = reference.volumes.get_mut(name).unwrap();
+    volume.blocks.resize(blocks, Versions::default());
+    volume.resizing = None;
+}

@@ -1,0 +1,185 @@
+//! Discards of volumes whose blocks have been put in order.
+//!
+//! What must hold: the discard of a whole volume takes no room, however full the pool is, and costs no snapshot; it leaves the
+//! snapshots what they were, also over a restart, and wherever the power goes each block is what it was, or zeroes; when the
+//! snapshots are gone the pool has everything back.
+
+use super::order::{BLOCKS, IDLE, Wanted, part, scattered};
+use super::{BLOCK, Rig, check, device, freed, read, settings, snapshot, volume, write};
+use kura_block::Kind;
+use kura_controller::{Controller, JournalLimits, Node, Saving, Settings, VolumeSpec, WhenFull};
+use kura_sim::{CrashPoint, FaultPlan, Outcome};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A scattered volume that was left alone until its blocks were home.
+fn in_order(rig: &Rig, settings: Settings) -> Wanted {
+    let wanted = scattered(rig, settings);
+    rig.run(settings, async |_, _, runtime| runtime.sleep(IDLE).await);
+    wanted
+}
+
+async fn discard(controllers: &[Rc<Controller>]) {
+    let device = device(controllers, "v");
+    device.discard(0, (BLOCKS * BLOCK) as u64).await.unwrap();
+    device.flush().await.unwrap();
+}
+
+/// Takes all that is free.
+async fn fill(node: &Node) {
+    let (mut blocks, mut number) = (4096, 0);
+    while blocks >= 16 {
+        number += 1;
+        let filler = VolumeSpec { thick: true, ..volume(&format!("filler{number}"), blocks) };
+        match node.create_volume(filler).await {
+            Ok(_) => {}
+            Err(error) if error.kind() == Kind::Full => blocks /= 2,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+async fn compare_snapshots(controllers: &[Rc<Controller>], wanted: &Wanted) {
+    for (name, bytes) in &wanted.contents[1..] {
+        assert!(read(&*device(controllers, name), BLOCKS).await == *bytes, "{name} is what it was");
+    }
+}
+
+#[test]
+fn a_discard_takes_no_room_of_a_full_pool() {
+    let rig = Rig::new(24);
+    let wanted = in_order(&rig, settings());
+    rig.run(settings(), async |node, _, _| fill(node).await);
+    rig.run(Settings { when_full: WhenFull::DropOldest, ..settings() }, async |node, controllers, runtime| {
+        let free = node.pool().await.unwrap().free_bytes;
+        let slots = async || {
+            let volumes = node.volumes().await.unwrap();
+            volumes.iter().map(|volume| volume.svol.as_ref().map_or(0, |svol| svol.unique_bytes)).sum::<u64>()
+        };
+        println!("{free} bytes are free, snapshots hold {} of their own", slots().await);
+        discard(controllers).await;
+        runtime.sleep(IDLE).await;
+        assert!(node.pool().await.unwrap().free_bytes >= free, "a discard takes nothing");
+        compare_snapshots(controllers, &wanted).await;
+        assert!(read(&*device(controllers, "v"), BLOCKS).await.iter().all(|byte| *byte == 0));
+        check(node).await;
+    });
+    rig.run(settings(), async |node, controllers, runtime| {
+        compare_snapshots(controllers, &wanted).await;
+        assert!(read(&*device(controllers, "v"), BLOCKS).await.iter().all(|byte| *byte == 0), "after a restart");
+        check(node).await;
+        for volume in node.volumes().await.unwrap() {
+            if volume.spec.name.starts_with("filler") {
+                node.delete_volume(&volume.spec.name, false).await.unwrap();
+            }
+        }
+        // The volume has nothing any more: two copies of all its blocks are back, too.
+        part(node, runtime, wanted.free + 2 * (BLOCKS * BLOCK) as u64).await;
+        assert!(read(&*device(controllers, "v"), BLOCKS).await.iter().all(|byte| *byte == 0));
+        check(node).await;
+    });
+}
+
+/// Each block is what it was or zeroes, and the snapshots that are there are what they were.
+async fn compare_cut(controllers: &[Rc<Controller>], wanted: &Wanted, crash: Option<u64>) {
+    for (name, bytes) in &wanted.contents {
+        let Some(device) = controllers.iter().find_map(|one| one.open_volume(name).ok()) else {
+            assert_eq!(*name, "v@b", "crash at {crash:?}");
+            continue;
+        };
+        for (block, (found, then)) in read(&*device, BLOCKS).await.chunks(BLOCK).zip(bytes.chunks(BLOCK)).enumerate() {
+            let cleared = *name == "v" && found.iter().all(|byte| *byte == 0);
+            assert!(found == then || cleared, "{name} block {block}, crash at {crash:?}");
+        }
+    }
+}
+
+/// Cuts the power at every operation of a discard, each record a write of its own; the newest snapshot stays, or was deleted
+/// right before.
+fn cuts(deletes: bool) {
+    let whole = |crash: Option<u64>| {
+        let journal = JournalLimits { linger: Duration::ZERO, batch_bytes: 4 << 10 };
+        let rig = Rig { journal, ..Rig::new(24) };
+        let wanted = in_order(&rig, settings());
+        let crashes = crash.map(CrashPoint::Op).into_iter().collect();
+        rig.sim.set_plan(&FaultPlan { crashes, ..FaultPlan::default() });
+        let before = rig.sim.operations();
+        let outcome = rig.run_until_crash_or(settings(), async |node, controllers, runtime| {
+            if deletes {
+                node.delete_volume("v@b", false).await.unwrap();
+            }
+            discard(controllers).await;
+            runtime.sleep(IDLE).await;
+        });
+        let operations = rig.sim.operations() - before;
+        assert_eq!(matches!(outcome, Outcome::Crashed), crash.is_some(), "crash at {crash:?}");
+        rig.sim.set_plan(&FaultPlan::default());
+        rig.run(settings(), async |node, controllers, runtime| {
+            compare_cut(controllers, &wanted, crash).await;
+            check(node).await;
+            runtime.sleep(IDLE).await;
+            compare_cut(controllers, &wanted, crash).await;
+            discard(controllers).await;
+            assert!(read(&*device(controllers, "v"), BLOCKS).await.iter().all(|byte| *byte == 0), "crash at {crash:?}");
+            for name in ["v@b", "v@a"] {
+                if controllers.iter().any(|one| one.open_volume(name).is_ok()) {
+                    node.delete_volume(name, false).await.unwrap();
+                }
+            }
+            freed(node, runtime, wanted.free + 2 * (BLOCKS * BLOCK) as u64).await;
+            assert!(read(&*device(controllers, "v"), BLOCKS).await.iter().all(|byte| *byte == 0), "crash at {crash:?}");
+            check(node).await;
+        });
+        operations
+    };
+    let operations = whole(None);
+    println!("{operations} operations to cut");
+    for crash in 1..=operations {
+        whole(Some(crash));
+    }
+}
+
+#[test]
+fn no_power_cut_in_a_discard_shows_what_is_older() {
+    cuts(false);
+}
+
+#[test]
+fn no_power_cut_in_a_discard_shows_what_a_deleted_snapshot_saw() {
+    cuts(true);
+}
+
+/// Saving by copies: home has had several versions, one after the other, and only the last slot says which it has.
+#[test]
+fn what_home_had_before_is_not_taken_for_what_it_has() {
+    let rig = Rig::new(24);
+    let settings = Settings { saving: Saving::Copy, ..settings() };
+    rig.run(settings, async |node, controllers, runtime| {
+        node.create_volume(volume("v", BLOCKS)).await.unwrap();
+        let device = device(controllers, "v");
+        write(&*device, 0, &vec![1; BLOCKS * BLOCK]).await;
+        for name in ["a", "b"] {
+            node.snapshot(vec![snapshot("v", name)], 1).await.unwrap();
+            write(&*device, 0, &vec![2; BLOCKS * BLOCK]).await;
+        }
+        let owner = controllers.iter().find(|one| one.open_volume("v").is_ok()).unwrap();
+        owner.store().roll_back("v@a").await.unwrap();
+        // While somebody reads, nothing is put in order.
+        for _ in 0..20 {
+            runtime.sleep(Duration::from_millis(50)).await;
+            assert!(read(&*device, BLOCKS).await.iter().all(|byte| *byte == 1));
+        }
+        node.delete_volume("v@b", false).await.unwrap();
+        for _ in 0..20 {
+            runtime.sleep(Duration::from_millis(50)).await;
+            read(&*device, 1).await;
+        }
+        discard(controllers).await;
+        check(node).await;
+    });
+    rig.run(settings, async |node, controllers, _| {
+        assert!(read(&*device(controllers, "v"), BLOCKS).await.iter().all(|byte| *byte == 0), "the volume");
+        assert!(read(&*device(controllers, "v@a"), BLOCKS).await.iter().all(|byte| *byte == 1), "its snapshot");
+        check(node).await;
+    });
+}

@@ -1,0 +1,375 @@
+//! Places in order: in idle time blocks that were redirected go home, where they lie one behind the other again.
+//!
+//! ```text
+//!               home of 7      slot 4             slot 9              in the log
+//!               old version    free               present
+//!   vacate      (same)         old version        present             data of slot 4 > pool entries: 4 is the old version's
+//!   come home   present        old version        free                data of home > pool entries: 4 says what home has, 9 is free
+//! ```
+//!
+//! Where no snapshot sees what home has, the present comes home at once. Where one does, that goes into a slot first, and
+//! only where the blocks around lie scattered: it costs two writes a block, and gains nothing where they lie together.
+//!
+//! What must hold:
+//! 1. A home is written only when the log has what a snapshot sees there in a slot, and whose the slot is.
+//! 2. A slot is given up behind the data that makes it superfluous; cut anywhere between two records, the log leaves each
+//!    version where it was or where it goes.
+//! 3. Nothing that was looked at has changed when the records are appended: from the last look on there is no await.
+//! 4. No snapshot is given up for the room that this takes, and no client waits for it longer than for one step.
+//! 5. A step ends, whatever clients write meanwhile: what does not stay as it was read is left for a later one.
+//! 6. What home has of a version is older than every hole of its group: nothing comes home in a group with holes.
+
+use super::Branch;
+use super::change::Taken;
+use super::tidy::Tidying;
+use crate::extent::{Extent, Pins};
+use crate::store::Inner;
+use crate::tables::VolumeState;
+use crate::write::checksums_of;
+use futures::future::try_join_all;
+use kura_block::{BLOCK_BYTES, Bufs, Checksum, Kind, Result};
+use kura_snapshot::{Entry, Epoch, Key, Location, Slot};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How long the clients must be quiet before blocks are put in order while there are snapshots.
+pub(super) const QUIET: Duration = Duration::from_millis(200);
+/// Blocks put in order at once: what a sequential reader asks for at a time.
+const WINDOW: u64 = 32;
+/// Blocks looked at between two looks at what else goes on, which is short of a millisecond, and how long the next ones wait.
+const LOOKS: u64 = 2048;
+pub(super) const BREATH: Duration = Duration::from_millis(10);
+/// Reads of what changes meanwhile, in one step. The second one is of the write buffer, as a rule, and waits for no disk.
+const READS: u32 = 2;
+
+/// What came of putting places in order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Something lies where it belongs now: there may be more.
+    Moved,
+    /// Nothing was found so far.
+    Looked,
+    /// There is nothing to do now.
+    Nothing,
+}
+
+/// A block whose present lies in a slot and can come home.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Homeless {
+    present: Key,
+    slot: Slot,
+    /// What a snapshot sees at home: it goes to a slot first.
+    seen: Option<Key>,
+}
+
+/// A block of a volume, or of a PoolVOL.
+type Spot = (Rc<VolumeState>, u64);
+
+impl Homeless {
+    /// What must be read to bring it home.
+    fn places(self, volume: &Rc<VolumeState>, pool: &Rc<VolumeState>) -> impl Iterator<Item = Spot> {
+        let vacated = self.seen.map(|seen| (Rc::clone(volume), seen.block()));
+        vacated.into_iter().chain([(Rc::clone(pool), self.slot.0)])
+    }
+}
+
+/// What places held when they were read, by volume and block.
+#[derive(Default)]
+struct Held(BTreeMap<(u64, u64), (Bufs, Checksum)>);
+
+impl Inner {
+    /// True when some volume has blocks that may be brought home later.
+    pub(super) fn families_wait(&self) -> bool {
+        let tables = self.tables.borrow();
+        tables.volumes.values().any(|volume| {
+            volume.branch().is_some_and(|branch| {
+                let pvol = branch.pvol.borrow();
+                pvol.rolled.is_some() || branch.parent.is_none() && !pvol.index.is_empty()
+            })
+        })
+    }
+
+    /// True when no client has asked for anything for a while.
+    fn is_quiet(&self) -> bool {
+        self.runtime.now().saturating_sub(self.last_write.get().max(self.last_read.get())) >= QUIET
+    }
+
+    /// Brings some blocks of one volume home.
+    pub(super) async fn put_in_order(&self) -> Result<Progress> {
+        let rolled =
+            |volume: &&Rc<VolumeState>| volume.branch().is_some_and(|branch| branch.pvol.borrow().rolled.is_some());
+        let rolling: Vec<_> = self.tables.borrow().volumes.values().filter(rolled).cloned().collect();
+        for volume in &rolling {
+            if let Some(branch) = volume.branch() {
+                self.go_on_rolling_back(volume, &branch).await?;
+            }
+        }
+        if !rolling.is_empty() {
+            return Ok(Progress::Moved);
+        }
+        let _one = self.tidying.lock().await;
+        let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
+        let mut progress = Progress::Nothing;
+        for volume in volumes {
+            let Some(branch) = volume.branch().filter(|branch| branch.parent.is_none()) else { continue };
+            if volume.put_in_order.get() == 0 && !volume.disordered.get() {
+                continue;
+            }
+            if branch.pvol.borrow().rolled.is_some() {
+                // A roll-back has begun while this waited.
+                continue;
+            }
+            let plain = branch.pvol.borrow().pairs.is_empty();
+            if !plain && !self.is_quiet() {
+                continue;
+            }
+            let found = self.next_window(&volume, &branch);
+            let moved = match &found {
+                Some(blocks) => self.order_window(&volume, &branch, blocks.clone()).await,
+                None => Ok(false),
+            };
+            if found.is_some() && !matches!(moved, Ok(true)) {
+                // Another look is to find it again.
+                volume.disordered.set(true);
+            }
+            let moved = moved?;
+            let passed = volume.put_in_order.get() == 0;
+            // Not where something has to wait: this would look at once whether it still has to.
+            let done = passed && (moved || found.is_none());
+            if done && plain {
+                self.tidy(Tidying::Holes(Rc::clone(&volume)));
+            }
+            if done {
+                self.tidy(Tidying::Family(Rc::clone(&branch.family)));
+            }
+            if moved {
+                return Ok(Progress::Moved);
+            }
+            if found.is_none() && !passed {
+                progress = Progress::Looked;
+            }
+        }
+        Ok(progress)
+    }
+
+    /// The next blocks of a volume of which some are to be brought home, if any are found soon.
+    fn next_window(&self, volume: &Rc<VolumeState>, branch: &Branch) -> Option<Range<u64>> {
+        let end = volume.size_bytes() / BLOCK_BYTES as u64;
+        if volume.put_in_order.get() == 0 {
+            volume.disordered.set(false);
+        }
+        let mut looked = 0;
+        while looked < LOOKS {
+            let first = branch.pvol.borrow().index.first_in(volume.put_in_order.get(), end);
+            let Some(first) = first else {
+                // The next look begins at the first block again.
+                volume.put_in_order.set(0);
+                return None;
+            };
+            let start = first / WINDOW * WINDOW;
+            let window = start..end.min(start + WINDOW);
+            volume.put_in_order.set(if window.end == end { 0 } else { window.end });
+            if !self.homeless(volume, branch, &window).is_empty() {
+                return Some(window);
+            }
+            if window.end == end {
+                return None;
+            }
+            looked += WINDOW;
+        }
+        None
+    }
+
+    /// What is to be brought home of a window.
+    fn homeless(&self, volume: &Rc<VolumeState>, branch: &Branch, window: &Range<u64>) -> Vec<Homeless> {
+        let can = |block: u64| self.may_come_home(volume, branch, block);
+        let mut found: Vec<_> = window.clone().filter_map(can).collect();
+        if found.iter().any(|one| one.seen.is_some()) && !self.is_scattered(volume, window) {
+            found.retain(|one| one.seen.is_none());
+        }
+        found
+    }
+
+    /// True when a sequential reader of the window has to go to more than one place.
+    fn is_scattered(&self, volume: &Rc<VolumeState>, window: &Range<u64>) -> bool {
+        self.locate(volume, window.start, window.end).1 < window.end - window.start
+    }
+
+    /// What there is to know of a block that can be brought home.
+    fn may_come_home(&self, volume: &VolumeState, branch: &Branch, block: u64) -> Option<Homeless> {
+        let pvol = branch.pvol.borrow();
+        if pvol.rolled.is_some() {
+            // What is listed is not what the volume is.
+            return None;
+        }
+        let group = (block / self.group_blocks(volume)) as u32;
+        let (present, Location::Slot(slot)) = pvol.index.find(block, Epoch::NOW)? else { return None };
+        let born = volume.extent(self.index_of(block)).map_or(u64::MAX, |extent| extent.owner.born);
+        let seen = pvol.seen_at_home(block, group, born);
+        // What nobody sees any more is about to be listed no more.
+        let listed_home = pvol.index.listed(block, block + 1).any(|(_, at)| at == Location::Home);
+        // A snapshot looks for nothing in an extent that is younger than itself.
+        let too_young = pvol.pairs.sees(present.birth(), pvol.pairs.latest_at(born)).is_some();
+        let holed = pvol.index.hole(group, Epoch::NOW).is_some();
+        let can = !holed && !too_young && (seen.is_some() || !listed_home);
+        can.then_some(Homeless { present, slot, seen })
+    }
+
+    /// Writes blocks of a window to their homes and gives their slots up; false when that cannot be now. Blocks that clients
+    /// change all the time are left for another look.
+    async fn order_window(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>, window: Range<u64>) -> Result<bool> {
+        let pool = &branch.family.pool;
+        let mut taken = Taken::of(&branch.family);
+        let (mut held, mut reads) = (Held::default(), 0);
+        loop {
+            let quiet = branch.pvol.borrow().pairs.is_empty() || self.is_quiet();
+            let here = volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch));
+            if !quiet || !here || self.ready(volume).is_err() {
+                return Ok(false);
+            }
+            let mut homeless = self.homeless(volume, branch, &window);
+            if reads == READS {
+                let found = homeless.len();
+                homeless.retain(|one| one.places(volume, pool).all(|place| self.is_as_read(&held, &place)));
+                if homeless.len() < found {
+                    volume.disordered.set(true);
+                }
+            }
+            if homeless.is_empty() {
+                return Ok(false);
+            }
+            taken.fit(homeless.iter().filter(|one| one.seen.is_some()).count());
+            self.fit_pool(&taken);
+            let home = |one: &Homeless| (Rc::clone(volume), one.present.block());
+            let in_slots = taken.slots.iter().flat_map(|slot| [slot.0, slot.page()]);
+            let written: Vec<_> =
+                homeless.iter().map(home).chain(in_slots.map(|block| (Rc::clone(pool), block))).collect();
+            let unmapped = written.iter().find(|(state, block)| state.extent(self.index_of(*block)).is_none());
+            if let Some((state, block)) = unmapped {
+                // No snapshot is given up for this: whoever does that waits until nothing is tidied up.
+                match self.map_into_free(state, self.index_of(*block)).await {
+                    Err(error) if error.kind() == Kind::Full => return Ok(false),
+                    mapped => mapped?,
+                }
+                continue;
+            }
+            let places: Vec<_> = homeless.iter().flat_map(|one| one.places(volume, pool)).collect();
+            taken.pins = self.pinned(written.iter().chain(&places));
+            if let Some(unloaded) = taken.pins.extents().iter().find(|extent| !extent.is_loaded()) {
+                self.load(unloaded).await?;
+                continue;
+            }
+            let bytes = Self::bytes_of(places.len() as u64);
+            if !self.has_room(bytes) {
+                self.make_room(bytes).await?;
+                continue;
+            }
+            let unread: Vec<_> = places.into_iter().filter(|place| !self.is_as_read(&held, place)).collect();
+            if !unread.is_empty() {
+                self.read_places(unread, &mut held).await?;
+                reads += 1;
+                continue;
+            }
+            self.apply_order(volume, branch, &homeless, &mut taken, &held);
+            self.stir();
+            return Ok(true);
+        }
+    }
+
+    fn pinned<'a>(&self, places: impl Iterator<Item = &'a Spot>) -> Pins {
+        let mut extents: Vec<Rc<Extent>> = Vec::new();
+        for extent in places.filter_map(|(state, block)| state.extent(self.index_of(*block))) {
+            if !extents.iter().any(|known| Rc::ptr_eq(known, &extent)) {
+                extents.push(extent);
+            }
+        }
+        Pins::of(&extents)
+    }
+
+    /// Reads blocks, those that lie together at once.
+    async fn read_places(&self, mut places: Vec<Spot>, held: &mut Held) -> Result<()> {
+        places.sort_by_key(|(state, block)| (state.id, *block));
+        let runs: Vec<&[Spot]> = places.chunk_by(follows).collect();
+        let reads = runs.iter().map(|run| self.read_blocks(&run[0].0, run[0].1, run[0].1 + run.len() as u64));
+        for (run, data) in runs.iter().zip(try_join_all(reads).await?) {
+            for (at, ((state, block), checksum)) in run.iter().zip(checksums_of(&data)).enumerate() {
+                let bytes = data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES);
+                held.0.insert((state.id, *block), (bytes, checksum));
+            }
+        }
+        Ok(())
+    }
+
+    /// True when a place holds what it held when it was read.
+    fn is_as_read(&self, held: &Held, (state, block): &Spot) -> bool {
+        let read = held.0.get(&(state.id, *block));
+        read.is_some_and(|(_, read)| self.checksum(state, *block).is_none_or(|now| now == *read))
+    }
+
+    /// Appends what brings blocks home: nothing it rests on changes meanwhile, for there is no await.
+    fn apply_order(
+        &self,
+        volume: &Rc<VolumeState>,
+        branch: &Branch,
+        homeless: &[Homeless],
+        taken: &mut Taken,
+        held: &Held,
+    ) {
+        let pool = &branch.family.pool;
+        let owner = volume.number();
+        let home = |one: Key| (Rc::clone(volume), one.block());
+        let slots = std::mem::take(&mut taken.slots);
+        let moves: Vec<(Key, Slot)> = homeless.iter().filter_map(|one| one.seen).zip(slots).collect();
+        self.copy_blocks(held, moves.iter().map(|(seen, slot)| (home(*seen), (Rc::clone(pool), slot.0))).collect());
+        let mut pvol = branch.pvol.borrow_mut();
+        let mut entries = Vec::new();
+        for (seen, slot) in &moves {
+            entries.extend(branch.family.silence(&pvol, *seen));
+            entries.push((*slot, Some(Entry { owner, key: *seen, home: Epoch::FIRST })));
+            pvol.vacate(*seen, *slot);
+        }
+        self.put_entries(&branch.family, &entries);
+        drop(pvol);
+        let present = |one: &Homeless| ((Rc::clone(pool), one.slot.0), home(one.present));
+        self.copy_blocks(held, homeless.iter().map(present).collect());
+        let mut pvol = branch.pvol.borrow_mut();
+        let mut entries = Vec::new();
+        for one in homeless {
+            // A younger version than any that is left says so: home has what was born then.
+            if let Some((older, says)) = pvol.come_home(one.present) {
+                entries.push((says, Some(Entry { owner, key: older, home: one.present.birth() })));
+            }
+            entries.push((one.slot, None));
+        }
+        drop(pvol);
+        self.put_entries(&branch.family, &entries);
+    }
+
+    /// Writes blocks that were read to other places; those never written read as zeroes there.
+    fn copy_blocks(&self, held: &Held, copies: Vec<(Spot, Spot)>) {
+        let written = |(state, block): &Spot| self.checksum(state, *block).is_some();
+        let copies: Vec<_> = copies.into_iter().map(|(from, to)| (written(&from), from, to)).collect();
+        for run in copies.chunk_by(|one, next| follows(&one.2, &next.2) && one.0 == next.0) {
+            let (written, _, (state, first)) = &run[0];
+            if !written {
+                self.clear_loaded(state, *first, first + run.len() as u64);
+                continue;
+            }
+            let (mut data, mut checksums) = (Bufs::new(), SmallVec::<[Checksum; 32]>::new());
+            for (_, (from, block), _) in run {
+                let (bytes, checksum) = &held.0[&(from.id, *block)];
+                data.append(bytes.clone());
+                checksums.push(*checksum);
+            }
+            self.put_blocks(state, *first, &data, &checksums);
+        }
+    }
+}
+
+/// True when a block lies right behind another one.
+fn follows(one: &Spot, next: &Spot) -> bool {
+    Rc::ptr_eq(&one.0, &next.0) && one.1 + 1 == next.1
+}
