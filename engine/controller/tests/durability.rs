@@ -551,7 +551,6 @@ fn a_check_mends_more_than_the_journal_holds() {
         rig.sim.crash();
         rig.run(async |controller, _| {
             assert_eq!(check(controller).await, bad, "{layout:?}");
-            eprintln!("second {} third {}", check(controller).await, check(controller).await);
             assert_eq!(check(controller).await, 0, "{layout:?}: a check left something to the next");
         });
     }

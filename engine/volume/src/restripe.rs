@@ -232,7 +232,6 @@ impl Inner {
                 if report.dry_run {
                     return None;
                 }
-                eprintln!("PARITY {stripe} {} counted {:b} expected {:?}", row.row, row.facts.counted, row.expected.iter().map(|e| e.is_some()).collect::<Vec<_>>());
                 tracing::warn!(volume = volume.id, stripe, row = row.row, "writing a parity again that does not agree");
                 let refused =
                     self.array.write_place(at.place(Slot::Parity), at.at(row.row), sum.into(), Urgency::Idle).await;
