@@ -30,6 +30,9 @@ pub struct Args {
     /// Snapshots at the end.
     #[arg(long, default_value_t = 100)]
     snapshots: usize,
+    /// Seconds that all sides are left alone after every block was overwritten in random order.
+    #[arg(long, default_value_t = 60)]
+    idle: u64,
     /// Where the files lie: the file system and device to measure on.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -120,6 +123,9 @@ pub fn run(args: &Args) -> Result<()> {
             for subject in &mut subjects {
                 subject.bring_to(stage.name, args)?;
             }
+            if stage.name == "long after" {
+                std::thread::sleep(Duration::from_secs(args.idle));
+            }
             measure(args, stage, round, &mut subjects, &mut samples)?;
         }
         for subject in &mut subjects {
@@ -133,14 +139,15 @@ pub fn run(args: &Args) -> Result<()> {
     verdicts.extend(["kura", "kura-copy"].map(|side| judge_stops(side, &stops)));
     println!("{}\n", machine::line(&facts));
     println!(
-        "{} MiB a side, {} s a measurement, medians of {} rounds, many: {} snapshots; each cell: rate (p50/p99 us, server \
-         CPU an I/O)\n",
-        args.size, args.seconds, args.rounds, args.snapshots
+        "{} MiB a side, {} s a measurement, medians of {} rounds, {} s idle, many: {} snapshots; each cell: rate (p50/p99 us, \
+         server CPU an I/O)\n",
+        args.size, args.seconds, args.rounds, args.idle, args.snapshots
     );
     println!("{}", report::table(&samples, &works, &SIDES, "kura"));
     println!("{}", report::verdicts(&verdicts));
     let settings = json!({
-        "size_mib": args.size, "seconds": args.seconds, "rounds": args.rounds, "snapshots": args.snapshots
+        "size_mib": args.size, "seconds": args.seconds, "rounds": args.rounds, "idle_s": args.idle,
+        "snapshots": args.snapshots
     });
     println!("samples: {}", report::keep("snapshot", facts, settings, &samples, &verdicts)?.display());
     Ok(())
@@ -324,7 +331,11 @@ impl Subject {
     /// Does what comes before a stage.
     fn bring_to(&mut self, stage: &str, args: &Args) -> Result<()> {
         match stage {
-            "long after" => overwrite(&self.side.target, args.size << 20)?,
+            "long after" => {
+                // All of it is held by a snapshot.
+                self.snapshot()?;
+                overwrite(&self.side.target, args.size << 20)?;
+            }
             "many" => {
                 let fio::Target::Uri(uri) = self.side.target.clone() else { return Ok(()) };
                 while self.made + 2 < args.snapshots {
