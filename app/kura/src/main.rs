@@ -14,6 +14,7 @@ mod greeting;
 mod identify;
 mod lab;
 mod logs;
+mod memory;
 mod modelled;
 mod nbd;
 mod new_file;

@@ -12,7 +12,7 @@ use crate::show::print;
 use crate::snapshot::schedule::{Schedules, carry_out};
 use crate::space;
 use crate::tend::tend;
-use crate::{logs, tls};
+use crate::{logs, memory, tls};
 use crate::{nbd, s3};
 use anyhow::{Context, Result};
 use kura_admin::{Access, Admin, Listener, Timestamp, Token};
@@ -63,7 +63,7 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
             tracing::warn!("{said}");
         }
         let objects = match &doors.s3 {
-            Some(_) => Objects::open_if_possible(&running.node, &data, config.s3.cache.get_ref().0).await?,
+            Some(_) => Objects::open_if_possible(&running.node, &data, cache_bytes(&config.s3)).await?,
             None => None,
         };
         // Where there is no store nobody is listened to: a client hears so at once.
@@ -82,6 +82,11 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
     // What a device that hangs keeps from its end is not waited for.
     runtime.shutdown_background();
     ended
+}
+
+/// Bytes of objects' content that are kept in memory.
+fn cache_bytes(s3: &config::S3) -> u64 {
+    s3.cache.as_ref().map_or_else(memory::cache_bytes, |cache| cache.get_ref().0)
 }
 
 /// Makes the pool where the data directory is new, and runs its controllers.

@@ -85,7 +85,9 @@ impl S3 {
             );
             findings.push(Finding::new("s3.listen", self.listen.span(), text));
         }
-        within_bytes("s3.cache", &self.cache, CACHE_BYTES, findings);
+        if let Some(cache) = &self.cache {
+            within_bytes("s3.cache", cache, CACHE_BYTES, findings);
+        }
         if let Some(tls) = &self.tls {
             file("s3.tls.cert", &tls.cert, findings);
             file("s3.tls.key", &tls.key, findings);

@@ -102,8 +102,9 @@ pub struct NbdTls {
 pub struct S3 {
     /// The TCP address.
     pub listen: Spanned<Listen>,
-    /// Bytes of objects' content that are kept in memory for those who read it again; 0 keeps none.
-    pub cache: Spanned<Size>,
+    /// Bytes of objects' content that are kept in memory for those who read it again; 0 keeps none, and unless given it is
+    /// a share of the memory that there is.
+    pub cache: Option<Spanned<Size>>,
     /// TLS on the TCP address.
     pub tls: Option<Identity>,
 }
@@ -397,7 +398,7 @@ impl Default for Nbd {
 
 impl Default for S3 {
     fn default() -> Self {
-        Self { listen: unplaced(local(9000)), cache: unplaced(Size(256 << 20)), tls: None }
+        Self { listen: unplaced(local(9000)), cache: None, tls: None }
     }
 }
 

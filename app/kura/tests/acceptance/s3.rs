@@ -1,6 +1,7 @@
 //! Objects over S3, under the clients that people use.
 
 use crate::harness::{Home, Server, ok, tool};
+use crate::serving::get;
 use std::path::Path;
 use std::process::Command;
 
@@ -74,4 +75,36 @@ fn versions_and_tags() {
 #[test]
 fn policies_cors_and_lifecycle() {
     check("rules.py");
+}
+
+/// What the metrics say of the cache: hits, misses, bytes.
+fn cache(server: &Server) -> [u64; 3] {
+    let metrics = get(server.port("http"), "/metrics");
+    ["hits_total", "misses_total", "bytes"].map(|what| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("kura_s3_cache_{what} ")));
+        line.map_or(0, |value| value.parse().expect("a number"))
+    })
+}
+
+#[test]
+fn what_is_read_again_comes_from_memory() {
+    let home = Home::new();
+    let mut server = home.serve();
+    let key = Key::of(&server);
+    ok(script("cache.py", &server, &key).arg("fill"));
+    let [hits, misses, bytes] = cache(&server);
+    assert!(hits >= 3 * 11 && misses == 0 && bytes > 3_000_000, "{hits} hits, {misses} misses, {bytes} bytes");
+    assert!(server.stop().success());
+    // A start begins with nothing.
+    let mut server = home.serve();
+    ok(script("cache.py", &server, &key).arg("again"));
+    let [hits, misses, _] = cache(&server);
+    assert!(hits == 0 && misses >= 3, "{hits} hits, {misses} misses");
+    ok(script("cache.py", &server, &key).arg("again"));
+    assert_eq!(cache(&server)[..2], [misses, misses], "now it is there");
+    assert!(server.stop().success());
+    std::fs::write(home.path("kura.toml"), "[s3]\ncache = '0'\n").expect("a configuration");
+    let server = home.serve_with(&["--config", "kura.toml"]);
+    ok(script("cache.py", &server, &key).arg("fill"));
+    assert_eq!(cache(&server), [0; 3], "nothing is kept");
 }

@@ -363,17 +363,18 @@ fn a_device_that_refuses_for_long_costs_what_was_not_written_and_no_restart() {
         }
         drop(store);
         sim.crash();
+        let (kept, gone) = (kept.into_inner(), gone.into_inner());
         let store = open(&sim, &disk);
         sim.block_on(async {
-            for (key, content) in kept.borrow().iter() {
+            for (key, content) in &kept {
                 assert_eq!(read(&store, bucket, key).await.unwrap(), *content, "{}", key.escape_ascii());
             }
-            for key in gone.borrow().iter() {
+            for key in &gone {
                 assert_eq!(read(&store, bucket, key).await.unwrap_err().kind(), Kind::Missing);
             }
         });
-        stored += kept.borrow().len();
-        refused += gone.borrow().len();
+        stored += kept.len();
+        refused += gone.len();
     }
     assert!(stored > 300 && refused > 300, "{stored} stored, {refused} refused");
 }

@@ -73,8 +73,9 @@ impl Patient<TcpStream> {
 impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         match Pin::new(&mut self.stream).poll_read(context, into) {
-            read if !self.hears => read,
-            Poll::Pending => self.wait(context),
+            Poll::Pending if self.hears => self.wait(context),
+            Poll::Pending => Poll::Pending,
+            done @ Poll::Ready(_) if !self.hears => done,
             done @ Poll::Ready(_) => {
                 self.moved();
                 done
