@@ -1,7 +1,7 @@
 //! What this room reports, and its names.
 
 use hyper::{Method, StatusCode};
-use metrics::{counter, histogram};
+use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 use std::time::Instant;
 
 /// Requests answered, by `method`.
@@ -14,6 +14,15 @@ pub const LATENCY: &str = "kura_s3_latency_seconds";
 pub const RECEIVED: &str = "kura_s3_received_bytes_total";
 /// Bytes of objects that went out.
 pub const SENT: &str = "kura_s3_sent_bytes_total";
+
+/// Tells the recorder that is installed what each of them means.
+pub fn describe() {
+    describe_counter!(REQUESTS, "S3 requests answered, by method");
+    describe_counter!(ERRORS, "S3 requests refused, by method and status");
+    describe_histogram!(LATENCY, Unit::Seconds, "Time from an S3 request's head to its answer's, by method");
+    describe_counter!(RECEIVED, Unit::Bytes, "Bytes of objects that came in over S3");
+    describe_counter!(SENT, Unit::Bytes, "Bytes of objects that went out over S3");
+}
 
 /// A request under way.
 pub(crate) struct Request {
