@@ -14,7 +14,9 @@ use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// What is written and read in one go where bytes a second are measured.
 const LARGE_BYTES: usize = 1 << 20;
@@ -84,7 +86,7 @@ pub async fn bench(client: &Client, out: Out, command: BenchCommand) -> Result<(
                 read_only: false,
             };
             client.create_volume(&new).await?;
-            let rows = of_volume(&client.status().await?, &name, &load, true).await;
+            let rows = unless_interrupted(async { of_volume(&client.status().await?, &name, &load, true).await }).await;
             // What was made for it goes, also where it failed.
             client.delete_volume(&name, true).await?;
             rows?
@@ -92,6 +94,25 @@ pub async fn bench(client: &Client, out: Out, command: BenchCommand) -> Result<(
         BenchCommand::Object { size, load } => of_objects(client, size, &load).await?,
     };
     out.show(rows.as_slice(), text)
+}
+
+/// Lets a measurement end early where Ctrl-C or SIGTERM asks for it: what was made for it is to go in any case.
+async fn unless_interrupted<T>(measuring: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        measured = measuring => measured,
+        _ = tokio::signal::ctrl_c() => bail!("interrupted: what was made for the measurement is deleted"),
+        _ = terminate.recv() => bail!("ended: what was made for the measurement is deleted"),
+    }
+}
+
+/// Ends the clients of a measurement that is dropped: they run on threads, which nobody drops.
+struct Ends(Arc<AtomicBool>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Where a volume is reached.
@@ -149,13 +170,14 @@ async fn of_volume(status: &Status, name: &str, how: &BenchLoad, may_write: bool
         load("write, anywhere", small, true, true),
         load("read, anywhere", small, false, true),
     ];
-    let door = Arc::new(Door::of(status)?);
+    let (door, ended) = (Arc::new(Door::of(status)?), Arc::new(AtomicBool::new(false)));
+    let _ends = Ends(Arc::clone(&ended));
     let mut rows = Vec::new();
     for load in loads.into_iter().filter(|load| may_write || !load.write) {
         let began = Instant::now();
         let clients = (0..how.clients).map(|number| {
-            let (door, name, how) = (Arc::clone(&door), name.to_owned(), how.clone());
-            tokio::task::spawn_blocking(move || client_of(&door, &name, load, &how, number))
+            let (door, name, how, ended) = (Arc::clone(&door), name.to_owned(), how.clone(), Arc::clone(&ended));
+            tokio::task::spawn_blocking(move || client_of((&door, &name), load, &how, number, &ended))
         });
         let each: Vec<Vec<Duration>> = try_join_all(clients)
             .await?
@@ -168,7 +190,13 @@ async fn of_volume(status: &Status, name: &str, how: &BenchLoad, may_write: bool
 }
 
 /// One client's requests, until its time is up: how long each took.
-fn client_of(door: &Door, name: &str, load: Load, how: &BenchLoad, number: u16) -> Result<Vec<Duration>> {
+fn client_of(
+    (door, name): (&Door, &str),
+    load: Load,
+    how: &BenchLoad,
+    number: u16,
+    ended: &AtomicBool,
+) -> Result<Vec<Duration>> {
     let mut client = door.open(name)?;
     let places = client.size_bytes() / load.bytes as u64;
     ensure!(places > 0, "it is smaller than a request of {}", Size(load.bytes as u64));
@@ -178,7 +206,7 @@ fn client_of(door: &Door, name: &str, load: Load, how: &BenchLoad, number: u16) 
     // Not the same twice, so that nothing can be left out as known.
     let mut data: Vec<u8> = (0..load.bytes).map(|byte| (byte * 31 + usize::from(number)) as u8).collect();
     let (began, mut each) = (Instant::now(), Vec::new());
-    while began.elapsed() < how.time {
+    while began.elapsed() < how.time && !ended.load(Ordering::Relaxed) {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         at = if load.random { (state >> 16) % places } else { (at + 1) % places };
         let asked = Instant::now();
@@ -197,7 +225,7 @@ async fn of_objects(client: &Client, size: Size, how: &BenchLoad) -> Result<Vec<
     ensure!((1..=64 << 20).contains(&size.0), "--size {size}: give 1 to 64M");
     let bucket = format!("bench-{}", std::process::id());
     client.create_bucket(&bucket).await?;
-    let measured = on_bucket(client, &bucket, size.0 as usize, how).await;
+    let measured = unless_interrupted(on_bucket(client, &bucket, size.0 as usize, how)).await;
     // What was made for it goes, also where it failed.
     loop {
         let page = client.objects(&bucket, &kura_admin::ObjectQuery::default()).await?;

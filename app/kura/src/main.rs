@@ -8,6 +8,7 @@ mod bench;
 mod cli;
 mod config;
 mod data;
+mod descriptors;
 mod disks;
 mod export;
 mod greeting;
@@ -39,7 +40,7 @@ mod trace;
 use anyhow::{Error, Result};
 use clap::FromArgMatches;
 use cli::{Cli, Command, ConfigCommand, PoolCommand};
-use config::{Config, Flags};
+use config::{Config, Findings, Flags};
 use kura_admin::{ClientError, Problem, ServerUri};
 // Its allocator is the binary's.
 use kura_memory as _;
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
     let parsed = cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let Cli { common, command } = match parsed {
         Ok(cli) => cli,
-        Err(error) => return misused(&error),
+        Err(error) => return misused(&error, std::env::args_os().any(|arg| arg == "--json")),
     };
     let json = common.json;
     let done = match command {
@@ -91,8 +92,8 @@ fn check_config(file: &Path, common: &cli::Common) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tells what is wrong with a command line, on one line; help and the version are told as they are.
-fn misused(error: &clap::Error) -> ExitCode {
+/// Tells what is wrong with a command line, on one line or as an object; help and the version are told as they are.
+fn misused(error: &clap::Error, json: bool) -> ExitCode {
     if !error.use_stderr() || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         error.exit();
     }
@@ -114,12 +115,23 @@ fn misused(error: &clap::Error) -> ExitCode {
     let is_word = |word: &&str| word.starts_with(|first: char| first.is_ascii_lowercase());
     let command = usage.split_whitespace().take_while(is_word).collect::<Vec<_>>().join(" ");
     let command = if command.is_empty() { "kura" } else { &command };
-    let _ = writeln!(stderr(), "kura: {said}: `{command} --help` tells more");
+    let remedy = format!("`{command} --help` tells more");
+    let _ = if json {
+        writeln!(stderr(), "{}", serde_json::json!({ "error": said, "remedy": remedy, "kind": "usage" }))
+    } else {
+        writeln!(stderr(), "kura: {said}: {remedy}")
+    };
     ExitCode::from(2)
 }
 
 /// Tells an error and its remedy, on standard error.
 fn complain(error: &Error, json: bool) {
+    if let (true, Some(findings)) = (json, error.downcast_ref::<Findings>()) {
+        let error = format!("{} in the configuration", findings.count());
+        let shown = serde_json::json!({ "error": error, "remedy": null, "kind": "invalid", "findings": findings });
+        let _ = writeln!(stderr(), "{shown}");
+        return;
+    }
     let (text, remedy) = match error.downcast_ref::<ClientError>() {
         Some(ClientError::Refused(Problem { error, remedy, .. })) => (error.clone(), remedy.clone()),
         Some(ClientError::NoServer { server, cause }) => no_server(server, cause),

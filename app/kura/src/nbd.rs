@@ -2,7 +2,7 @@
 
 mod changes;
 
-use crate::{config, s3};
+use crate::{config, descriptors, s3};
 use anyhow::Result;
 use kura_admin::Replicas;
 use kura_block::{Error, Geometry};
@@ -39,6 +39,12 @@ impl Doors {
             ..Limits::default()
         };
         Ok(Self { listeners, limits })
+    }
+
+    /// Takes no more clients than `limit` descriptors have room for.
+    pub fn fit(&mut self, limit: usize) -> Result<()> {
+        self.limits = descriptors::fit(self.limits, limit, descriptors::open())?;
+        Ok(())
     }
 
     /// URIs of the volumes, in which `{volume}` stands for a volume's name.

@@ -12,7 +12,7 @@ use crate::show::print;
 use crate::snapshot::schedule::{Schedules, carry_out};
 use crate::space;
 use crate::tend::tend;
-use crate::{logs, memory, tls};
+use crate::{descriptors, logs, memory, tls};
 use crate::{nbd, s3};
 use anyhow::{Context, Result};
 use kura_admin::{Access, Admin, Listener, Timestamp, Token};
@@ -49,13 +49,18 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
     logs::start(&config.log)?;
     let buckets = Matcher::Suffix("_seconds".to_owned());
     let metrics = PrometheusBuilder::new().set_buckets_for_metric(buckets, &LATENCIES_S)?.install_recorder()?;
+    kura_nbd::meters::describe();
+    kura_s3::meters::describe();
+    let descriptors = descriptors::raise();
     let mut data = DataDir::open(&config.data)?;
     // Hashes of what comes over S3 are the most work that the doors do: they get every core there is, up to a few.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(cores.min(DOOR_THREADS)).thread_name("doors").enable_all().build()?;
-    let doors = runtime.block_on(Doors::open(&config, &data))?;
+    let mut doors = runtime.block_on(Doors::open(&config, &data))?;
     let (running, book) = start(&config, &data, degraded)?;
+    // Now that the disks are open, which come first.
+    doors.nbd.fit(descriptors)?;
     let ended = runtime.block_on(async {
         running.node.set_tier(config.tier.config().map_err(anyhow::Error::msg)?).await?;
         let disks = running.node.pool().await?.disks;

@@ -10,8 +10,7 @@ use std::sync::Arc;
 /// What an HTTPS server shows.
 pub fn identity(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
     let chain = certificates(cert)?;
-    let secret = PrivateKeyDer::from_pem_file(key)
-        .with_context(|| format!("{}: no private key in PEM can be read from it", key.display()))?;
+    let secret = secret(key)?;
     let config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
@@ -22,11 +21,22 @@ pub fn identity(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
 
 /// Whom an HTTPS client trusts.
 pub fn trust(ca: &Path) -> Result<Arc<ClientConfig>> {
+    client(authorities(ca)?)
+}
+
+/// The authorities in a PEM file.
+pub fn authorities(ca: &Path) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(ca)? {
         roots.add(authority).with_context(|| format!("{}: not an authority's certificate", ca.display()))?;
     }
-    client(roots)
+    Ok(roots)
+}
+
+/// The private key in a PEM file.
+pub fn secret(key: &Path) -> Result<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_file(key)
+        .with_context(|| format!("{}: no private key in PEM can be read from it", key.display()))
 }
 
 /// Whom this system trusts.
@@ -45,7 +55,8 @@ fn client(roots: RootCertStore) -> Result<Arc<ClientConfig>> {
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+/// The certificates in a PEM file: at least one.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = read.with_context(|| format!("{}: no certificate in PEM can be read from it", path.display()))?;
     ensure!(!chain.is_empty(), "{}: there is no certificate in it", path.display());

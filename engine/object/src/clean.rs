@@ -181,9 +181,8 @@ impl Inner {
 
     /// Copies the extents of a version that lie in the victims, and logs its record anew, with where they are now.
     async fn move_out(self: &Rc<Self>, row: Row, known: Known, victims: &[u32]) -> Result<()> {
-        if self.alive_at(&row, known.place)?.is_none() {
-            return Ok(());
-        }
+        // As it is now: a version that was taken back since it was listed may have left its place and revision to another.
+        let Some(known) = self.alive_at(&row, known.place)? else { return Ok(()) };
         let _pins = Pins::of(self, &known);
         let read = self.record_at(&row, known).await?;
         let mut edit = edit(read.known, read.attributes, read.inline);

@@ -53,7 +53,10 @@ fn describe() {
     describe_gauge!("kura_disk_healthy", "1 when the disk is in use, 0 when it is failed or missing");
     describe_gauge!("kura_disk_data_bytes", Unit::Bytes, "Bytes for volumes' data on the disk");
     describe_gauge!("kura_disk_free_bytes", Unit::Bytes, "Bytes of the disk that nobody holds");
-    describe_counter!("kura_disk_io_errors_total", "I/O errors since the start");
+    describe_counter!(
+        "kura_disk_io_errors_total",
+        "Reads, writes and flushes of the pool that failed on the disk, since the start"
+    );
     describe_counter!("kura_disk_checksum_errors_total", "Blocks that failed their checksum since the start");
     describe_gauge!("kura_controller_volumes", "Volumes the controller owns");
     describe_gauge!("kura_controller_journal_bytes", Unit::Bytes, "Size of the journal");

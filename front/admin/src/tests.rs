@@ -209,6 +209,8 @@ async fn every_route_is_described() {
     assert_eq!(status, StatusCode::OK);
     let api: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!((&api["openapi"], &api["info"]["version"]), (&Value::from("3.1.0"), &Value::from("1.2.3")));
+    assert_eq!(api["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+    assert_eq!(api["security"], serde_json::json!([{ "token": [] }, {}]), "a token, or none where the server has none");
     let mut described = vec![];
     for (path, methods) in api["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {

@@ -74,7 +74,7 @@ impl Listener {
             let text = format!("NBD address {address}: {error}");
             match error.kind() {
                 io::ErrorKind::AddrInUse => Error::busy(format!("{text}: stop the other server or choose another")),
-                _ => Error::invalid(text),
+                _ => Error::invalid(format!("{text}: choose another")),
             }
         };
         match address {

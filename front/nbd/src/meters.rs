@@ -1,7 +1,9 @@
 //! What this room reports, and its names.
 
 use crate::protocol::Command;
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 use std::time::Instant;
 
 /// Clients in transmission.
@@ -14,6 +16,15 @@ pub const ERRORS: &str = "kura_nbd_errors_total";
 pub const BYTES: &str = "kura_nbd_bytes_total";
 /// Seconds from a request's arrival to its reply, by `command`.
 pub const LATENCY: &str = "kura_nbd_latency_seconds";
+
+/// Tells the recorder that is installed what each of them means.
+pub fn describe() {
+    describe_gauge!(CONNECTIONS, "NBD clients that are served");
+    describe_counter!(REQUESTS, "NBD requests answered, by command");
+    describe_counter!(ERRORS, "NBD requests answered with an error, by command");
+    describe_counter!(BYTES, Unit::Bytes, "Bytes read and written over NBD, by command");
+    describe_histogram!(LATENCY, Unit::Seconds, "Time from an NBD request's arrival to its reply, by command");
+}
 
 /// The handles of one command.
 struct CommandMeters {

@@ -2,7 +2,7 @@
 
 use hyper::{Method, StatusCode};
 use kura_object::{Fetched, Store};
-use metrics::{counter, gauge, histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use std::time::Instant;
 
 /// Requests answered, by `method`.
@@ -24,6 +24,19 @@ pub const CACHE_MISSES: &str = "kura_s3_cache_misses_total";
 pub const CACHED: &str = "kura_s3_cache_bytes";
 /// The most of them.
 pub const CACHE_LIMIT: &str = "kura_s3_cache_limit_bytes";
+
+/// Tells the recorder that is installed what each of them means.
+pub fn describe() {
+    describe_counter!(REQUESTS, "S3 requests answered, by method");
+    describe_counter!(ERRORS, "S3 requests refused, by method and status");
+    describe_histogram!(LATENCY, Unit::Seconds, "Time from an S3 request's head to its answer's, by method");
+    describe_counter!(RECEIVED, Unit::Bytes, "Bytes of objects that came in over S3");
+    describe_counter!(SENT, Unit::Bytes, "Bytes of objects that went out over S3");
+    describe_counter!(CACHE_HITS, "Pieces of objects' content, of at most 1 MiB, that were read from memory");
+    describe_counter!(CACHE_MISSES, "Pieces that were read from the volume: they were not in memory");
+    describe_gauge!(CACHED, Unit::Bytes, "Bytes of objects' content that are in memory, to be read again");
+    describe_gauge!(CACHE_LIMIT, Unit::Bytes, "The most bytes of objects' content that are kept in memory");
+}
 
 /// A request under way.
 pub(crate) struct Request {

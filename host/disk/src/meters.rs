@@ -29,7 +29,10 @@ impl Meters {
     pub(crate) fn of(path: &Path) -> Self {
         describe_counter!(REQUESTS, "Requests to a device, by kind");
         describe_counter!(BYTES, Unit::Bytes, "Bytes requested of a device, by kind");
-        describe_counter!(ERRORS, "Requests that a device failed, by kind");
+        describe_counter!(
+            ERRORS,
+            "Requests that the operating system failed, by device and kind; the pool's own count is kura_disk_io_errors_total"
+        );
         describe_histogram!(SECONDS, Unit::Seconds, "Time a device took, by kind");
         let device = path.display().to_string();
         let meter = |kind: &'static str| Meter {

@@ -1,7 +1,8 @@
-//! What a configuration must hold beyond its syntax. Pure but for looking whether files are there.
+//! What a configuration must hold beyond its syntax. Pure but for looking at files that it names.
 
 use super::{Admin, Config, Disk, Finding, Listen, Nbd, Pool, Purpose, S3};
 use crate::size::Size;
+use crate::tls;
 use kura_controller::EXTENT_MAX_BYTES;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -66,9 +67,10 @@ impl Nbd {
             findings.push(Finding::new("nbd.listen", self.listen.span(), text));
         }
         if let Some(tls) = &self.tls {
-            file("nbd.tls.cert", &tls.cert, findings);
-            file("nbd.tls.key", &tls.key, findings);
-            tls.client_ca.iter().for_each(|ca| file("nbd.tls.client_ca", ca, findings));
+            identity(["nbd.tls.cert", "nbd.tls.key"], (&tls.cert, &tls.key), findings);
+            if let Some(ca) = &tls.client_ca {
+                pem("nbd.tls.client_ca", ca, |path| tls::authorities(path).map(drop), findings);
+            }
         }
         within_bytes("nbd.request_bytes", &self.request_bytes, REQUEST_BYTES, findings);
         within("nbd.in_flight", *self.in_flight.get_ref() as u64, self.in_flight.span(), IN_FLIGHT, findings);
@@ -89,8 +91,7 @@ impl S3 {
             within_bytes("s3.cache", cache, CACHE_BYTES, findings);
         }
         if let Some(tls) = &self.tls {
-            file("s3.tls.cert", &tls.cert, findings);
-            file("s3.tls.key", &tls.key, findings);
+            identity(["s3.tls.cert", "s3.tls.key"], (&tls.cert, &tls.key), findings);
         }
     }
 }
@@ -121,8 +122,7 @@ impl Admin {
             }
         }
         if let Some(tls) = &self.tls {
-            file("admin.tls.cert", &tls.cert, findings);
-            file("admin.tls.key", &tls.key, findings);
+            identity(["admin.tls.cert", "admin.tls.key"], (&tls.cert, &tls.key), findings);
         }
     }
 }
@@ -227,11 +227,32 @@ fn beyond(listen: &Spanned<Listen>) -> Option<SocketAddr> {
     }
 }
 
-fn file(key: &'static str, path: &Spanned<PathBuf>, findings: &mut Vec<Finding>) {
-    if let Err(error) = std::fs::File::open(path.get_ref()) {
-        let text = format!("{} cannot be read: {error}", path.get_ref().display());
-        findings.push(Finding::new(key, path.span(), text));
+/// Checks what a server shows to clients: a certificate, its key, and that they belong together.
+fn identity(keys: [&'static str; 2], (cert, key): (&Spanned<PathBuf>, &Spanned<PathBuf>), findings: &mut Vec<Finding>) {
+    let has_cert = pem(keys[0], cert, |path| tls::certificates(path).map(drop), findings);
+    let has_key = pem(keys[1], key, |path| tls::secret(path).map(drop), findings);
+    if has_cert && has_key {
+        pem(keys[1], key, |path| tls::identity(cert.get_ref(), path).map(drop), findings);
     }
+}
+
+/// True when the file can be read, and read as what it is to hold.
+fn pem(
+    key: &'static str,
+    path: &Spanned<PathBuf>,
+    read: impl FnOnce(&Path) -> anyhow::Result<()>,
+    findings: &mut Vec<Finding>,
+) -> bool {
+    let wrong = match std::fs::File::open(path.get_ref()) {
+        Err(error) => {
+            let path = path.get_ref().display();
+            Some(format!("{path} cannot be read: {error}: correct the path, or whom the file lets read it"))
+        }
+        Ok(_) => read(path.get_ref()).err().map(|error| format!("{error:#}")),
+    };
+    let is_fine = wrong.is_none();
+    findings.extend(wrong.map(|text| Finding::new(key, path.span(), text)));
+    is_fine
 }
 
 pub(super) fn within_bytes(

@@ -1,8 +1,9 @@
 //! What is wrong with a configuration, and where.
 
+use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 /// One thing that is wrong.
@@ -30,7 +31,13 @@ impl Finding {
     /// What the parser found.
     pub fn of_toml(error: &toml::de::Error) -> Self {
         let message = error.message().lines().collect::<Vec<_>>().join(", ");
-        Self { span: error.span(), key: None, text: nearest(&message).unwrap_or(message) }
+        let remedy = match message.as_str() {
+            "duplicate key" => Some("remove one"),
+            _ if message.starts_with("missing field") => Some("add it"),
+            _ => None,
+        };
+        let plain = || remedy.map_or_else(|| message.clone(), |remedy| format!("{message}: {remedy}"));
+        Self { span: error.span(), key: None, text: nearest(&message).unwrap_or_else(plain) }
     }
 }
 
@@ -52,9 +59,25 @@ fn nearest(message: &str) -> Option<String> {
 }
 
 /// All that is wrong with one configuration, one line each: `FILE:LINE:COLUMN: KEY: what is wrong and what to do`.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
 pub struct Findings {
-    lines: Vec<String>,
+    told: Vec<Told>,
+}
+
+/// A finding as it is told; what it is not about is left out.
+#[derive(Debug, Serialize)]
+struct Told {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<PathBuf>,
+    /// From 1 on, as the column, which counts characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    text: String,
 }
 
 impl Findings {
@@ -62,42 +85,64 @@ impl Findings {
     pub fn new(file: Option<&Path>, text: &str, mut findings: Vec<Finding>) -> Self {
         findings.sort_by_key(|finding| finding.span.as_ref().map(|span| span.start));
         let file = file.unwrap_or(Path::new(""));
-        Self { lines: findings.iter().map(|finding| line(file, text, finding)).collect() }
+        Self { told: findings.iter().map(|finding| told(file, text, finding)).collect() }
     }
 
     /// A file that cannot be read.
     pub fn unreadable(file: &Path, error: &std::io::Error) -> Self {
-        Self { lines: vec![format!("{}: cannot be read: {error}", file.display())] }
+        let text = format!("cannot be read: {error}: name a configuration that can, or none");
+        Self { told: vec![Told { file: Some(file.to_owned()), line: None, column: None, key: None, text }] }
     }
 
     /// True when nothing is wrong.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.told.is_empty()
+    }
+
+    /// How many things are wrong, in words.
+    pub fn count(&self) -> String {
+        match self.told.len() {
+            1 => "a mistake".to_owned(),
+            many => format!("{many} mistakes"),
+        }
     }
 }
 
 impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.lines.join("\n"))
+        let lines = self.told.iter().map(Told::to_string).collect::<Vec<_>>();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.file.as_ref().map(|file| match (self.line, self.column) {
+            (Some(line), Some(column)) => format!("{}:{line}:{column}", file.display()),
+            _ => file.display().to_string(),
+        });
+        let parts = [place.as_deref(), self.key.as_deref(), Some(self.text.as_str())];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(": "))
     }
 }
 
 impl std::error::Error for Findings {}
 
-fn line(file: &Path, text: &str, finding: &Finding) -> String {
-    let key = finding.key.map(str::to_owned);
-    let (place, key) = match &finding.span {
-        None => (None, key),
-        Some(span) => {
-            let start = span.start.min(text.len());
-            let before = text.get(..start).unwrap_or_default();
-            let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
-            let place = format!("{}:{}:{column}", file.display(), before.matches('\n').count() + 1);
-            (Some(place), key_at(text, start).or(key).or_else(|| bare_key(text, span)))
-        }
+fn told(file: &Path, text: &str, finding: &Finding) -> Told {
+    let (key, said) = (finding.key.map(str::to_owned), finding.text.clone());
+    let Some(span) = &finding.span else {
+        return Told { file: None, line: None, column: None, key, text: said };
     };
-    let parts = [place, key, Some(finding.text.clone())];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
+    let start = span.start.min(text.len());
+    let before = text.get(..start).unwrap_or_default();
+    let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+    Told {
+        file: Some(file.to_owned()),
+        line: Some(before.matches('\n').count() + 1),
+        column: Some(column),
+        key: key_at(text, start).or(key).or_else(|| bare_key(text, span)),
+        text: said,
+    }
 }
 
 /// The text at `span` when it is a key, as of one that stands twice.

@@ -1,12 +1,22 @@
 use super::*;
+use rcgen::{CertificateParams, KeyPair};
+use std::sync::LazyLock;
 
-/// Loads `text` as a file named `kura.toml` in a directory where `cert.pem` and `disk0` are files, and returns what is
-/// found wrong, with that directory written as `DIR`.
+/// A certificate with its key, and another key, in PEM.
+static IDENTITY: LazyLock<[String; 3]> = LazyLock::new(|| {
+    let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let cert = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+    [cert.pem(), key.serialize_pem(), other.serialize_pem()]
+});
+
+/// Loads `text` as a file named `kura.toml` in a directory where `disk0` is a file, `cert.pem` and `key.pem` belong
+/// together and `other.pem` is another key, and returns what is found wrong, with that directory written as `DIR`.
 fn found(text: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let here = directory.path().to_str().unwrap();
-    for name in ["cert.pem", "disk0"] {
-        std::fs::write(directory.path().join(name), "").unwrap();
+    let [cert, key, other] = &*IDENTITY;
+    for (name, content) in [("cert.pem", cert.as_str()), ("key.pem", key), ("other.pem", other), ("disk0", "")] {
+        std::fs::write(directory.path().join(name), content).unwrap();
     }
     let file = directory.path().join("kura.toml");
     std::fs::write(&file, text.replace("DIR", here)).unwrap();
@@ -45,22 +55,41 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
              add [nbd.tls] with cert, key and client_ca, or listen on 127.0.0.1",
         ),
         (
-            "[nbd]\nlisten = '[::]:10809'\ntls = { cert = 'DIR/cert.pem', key = 'DIR/cert.pem' }",
+            "[nbd]\nlisten = '[::]:10809'\ntls = { cert = 'DIR/cert.pem', key = 'DIR/key.pem' }",
             "2:10: nbd.listen: [::]:10809 is reached from other machines, which requires TLS and clients' certificates: \
              add [nbd.tls] with cert, key and client_ca, or listen on 127.0.0.1",
         ),
         (
-            "[nbd]\nlisten = '[::]:10809'\n[nbd.tls]\ncert = 'DIR/cert.pem'\nkey = 'DIR/cert.pem'\nclient_ca = 'DIR/ca.pem'",
-            "6:13: nbd.tls.client_ca: DIR/ca.pem cannot be read: No such file or directory (os error 2)",
+            "[nbd]\nlisten = '[::]:10809'\n[nbd.tls]\ncert = 'DIR/cert.pem'\nkey = 'DIR/key.pem'\nclient_ca = 'DIR/ca.pem'",
+            "6:13: nbd.tls.client_ca: DIR/ca.pem cannot be read: No such file or directory (os error 2): \
+             correct the path, or whom the file lets read it",
         ),
-        ("[nbd.tls]\ncert = 'DIR/cert.pem'", "1:1: nbd.tls: missing field `key`"),
+        (
+            "[nbd.tls]\ncert = 'DIR/key.pem'\nkey = 'DIR/key.pem'",
+            "2:8: nbd.tls.cert: DIR/key.pem: there is no certificate in it",
+        ),
+        (
+            "[nbd.tls]\ncert = 'DIR/cert.pem'\nkey = 'DIR/key.pem'\nclient_ca = 'DIR/disk0'",
+            "4:13: nbd.tls.client_ca: DIR/disk0: there is no certificate in it",
+        ),
+        ("[nbd.tls]\ncert = 'DIR/cert.pem'\nkey = 'DIR/key.pem'\nclient_ca = 'DIR/cert.pem'", ""),
+        (
+            "[admin.tls]\ncert = 'DIR/cert.pem'\nkey = 'DIR/disk0'",
+            "3:7: admin.tls.key: DIR/disk0: no private key in PEM can be read from it: no items found",
+        ),
+        (
+            "[s3.tls]\ncert = 'DIR/cert.pem'\nkey = 'DIR/other.pem'",
+            "3:7: s3.tls.key: DIR/cert.pem and DIR/other.pem: do they belong together?: keys may not be consistent: \
+             KeyMismatch",
+        ),
+        ("[nbd.tls]\ncert = 'DIR/cert.pem'", "1:1: nbd.tls: missing field `key`: add it"),
         ("[s3]\ncache = '2T'", "2:9: s3.cache: 2T is not between 0 and 1T"),
         (
             "[s3]\nlisten = '0.0.0.0:9000'",
             "2:10: s3.listen: 0.0.0.0:9000 is reached from other machines, which requires TLS: \
              add [s3.tls] with cert and key, or listen on 127.0.0.1",
         ),
-        ("[s3]\nlisten = '0.0.0.0:9000'\ntls = { cert = 'DIR/cert.pem', key = 'DIR/cert.pem' }", ""),
+        ("[s3]\nlisten = '0.0.0.0:9000'\ntls = { cert = 'DIR/cert.pem', key = 'DIR/key.pem' }", ""),
         (
             "[admin]\nlisten = '10.0.0.1:7400'",
             "2:10: admin.listen: 10.0.0.1:7400 is reached from other machines, which requires a token and TLS: \
@@ -144,7 +173,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ),
         ("[pool]\ndisks = [{ model = 'hdd-7200', path = 'DIR/disk0', class = 'slow' }]", ""),
         ("data = ", "1:8: string values must be quoted, expected literal string"),
-        ("data = 'a'\ndata = 'b'", "2:1: data: duplicate key"),
+        ("data = 'a'\ndata = 'b'", "2:1: data: duplicate key: remove one"),
     ];
     let mut wrong = vec![];
     for (text, expected) in cases {
@@ -196,7 +225,10 @@ fn all_that_is_wrong_is_told_at_once_in_order() {
 #[test]
 fn a_file_that_is_missing_is_named() {
     let findings = Config::load(Some(Path::new("/nowhere/kura.toml")), Flags::default()).unwrap_err();
-    assert_eq!(findings.to_string(), "/nowhere/kura.toml: cannot be read: No such file or directory (os error 2)");
+    assert_eq!(
+        findings.to_string(),
+        "/nowhere/kura.toml: cannot be read: No such file or directory (os error 2): name a configuration that can, or none"
+    );
 }
 
 #[test]

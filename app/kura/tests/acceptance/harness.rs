@@ -66,10 +66,23 @@ impl Home {
         server
     }
 
+    /// A server that may have so many files open and no more.
+    pub fn serve_limited(&self, files: u32) -> Server {
+        let mut prlimit = Command::new("prlimit");
+        prlimit.arg(format!("--nofile={files}:{files}")).arg(env!("CARGO_BIN_EXE_kura"));
+        let mut server = self.spawn_by(prlimit, &[]);
+        server.wait_until_ready();
+        server
+    }
+
     /// A server that is only just starting.
     pub fn spawn(&self, args: &[&str]) -> Server {
+        self.spawn_by(Command::new(env!("CARGO_BIN_EXE_kura")), args)
+    }
+
+    fn spawn_by(&self, mut kura: Command, args: &[&str]) -> Server {
         let log = std::fs::File::create(self.path("server.log")).expect("the server's log");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_kura"))
+        let mut child = kura
             .args(["serve", "--nbd", "127.0.0.1:0", "--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
             .args(args)
             .current_dir(self.folder.path())

@@ -1,8 +1,10 @@
 //! What the commands promise: directories that move, room that is there or refused, nouns and their verbs.
 
 use crate::clients::nbdsh;
-use crate::harness::{Home, Server, fails, ok, tool};
+use crate::harness::{Home, Server, eventually, fails, ok, tool};
 use crate::serving::{json, volume};
+use serde_json::Value;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// A server on a pool of small files, with two controllers.
@@ -179,6 +181,51 @@ fn what_makes_no_sense_is_refused_on_a_line_and_makes_nothing() {
     refused(&home, &["replicate", "run", "source", "full"], "is not empty");
     assert!(!home.data().exists(), "a refused run left a data directory");
     home.ok(&["replicate", "run", "source", "copy"]);
+}
+
+#[test]
+fn mistakes_are_objects_where_json_is_asked_for() {
+    let home = Home::new();
+    let told = |args: &[&str]| -> Value {
+        let said = fails(&mut home.kura(args));
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{args:?}: {error}: {said}"))
+    };
+    let usage = told(&["volume", "create", "v", "--json"]);
+    assert_eq!(usage["kind"], "usage");
+    assert!(usage["error"].as_str().is_some_and(|error| error.contains("--size <SIZE>")), "{usage}");
+    assert_eq!(usage["remedy"], "`kura volume create --help` tells more");
+    assert_eq!(home.kura(&["volume", "create", "v", "--json"]).output().expect("kura").status.code(), Some(2));
+    std::fs::write(home.path("kura.toml"), "[nbd]\nlistn = 1\n").expect("a file");
+    let one = told(&["config", "check", "kura.toml", "--json"]);
+    let place = serde_json::json!({
+        "file": "kura.toml", "line": 2, "column": 1, "key": "nbd.listn", "text": "no such key: listn; did you mean listen?"
+    });
+    assert_eq!((&one["kind"], &one["findings"]), (&"invalid".into(), &serde_json::json!([place])));
+    std::fs::write(home.path("kura.toml"), "[nbd]\nin_flight = 0\nconnections = 0\n").expect("a file");
+    let two = told(&["config", "check", "kura.toml", "--json"]);
+    assert_eq!(
+        (two["findings"].as_array().map(Vec::len), &two["error"]),
+        (Some(2), &"2 mistakes in the configuration".into())
+    );
+    assert_eq!(told(&["status", "--json"])["kind"], "no-server");
+}
+
+#[test]
+fn a_measurement_that_is_interrupted_leaves_nothing() {
+    let home = Home::new();
+    let _server = home.serve();
+    let list = |noun: &str| json(&home, &[noun, "list"]).to_string();
+    for (bench, noun) in [("volume", "volume"), ("object", "bucket")] {
+        let mut running = home.kura(&["bench", bench, "--time", "1m"]);
+        // `timeout` passes signals on.
+        let mut running = running.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("kura");
+        eventually(Duration::from_secs(30), "it is at work", || list(noun).contains("bench-"));
+        let asked = Instant::now();
+        ok(tool("kill").args(["-TERM", &running.id().to_string()]));
+        let status = running.wait().expect("kura");
+        assert!(!status.success() && asked.elapsed() < Duration::from_secs(30), "{status} {:?}", asked.elapsed());
+        assert!(!list(noun).contains("bench-"), "{}", list(noun));
+    }
 }
 
 #[test]

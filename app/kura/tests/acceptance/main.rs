@@ -11,6 +11,7 @@ mod commands;
 mod crash;
 mod filesystem;
 mod harness;
+mod hostile;
 mod interface;
 mod lab_replay;
 mod lab_replicate;

@@ -21,10 +21,35 @@ fn a_first_start_says_what_to_try_and_serves_it() {
     }
     let health = get(server.port("http"), "/healthz");
     assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+    // A first request over S3, so that there is something to tell of it.
+    get(server.port("S3      http"), "/demo");
     let metrics = get(server.port("http"), "/metrics");
-    assert!(metrics.contains("# TYPE kura_"), "{metrics}");
+    let about = |what: &str| -> Vec<_> {
+        metrics.lines().filter_map(|line| line.strip_prefix(what)?.split(' ').next()).collect()
+    };
+    let (typed, helped) = (about("# TYPE "), about("# HELP "));
+    assert!(
+        ["kura_nbd_requests_total", "kura_s3_requests_total", "kura_healthy"].iter().all(|name| typed.contains(name))
+    );
+    let silent: Vec<_> = typed.iter().filter(|name| !helped.contains(name)).collect();
+    assert!(silent.is_empty(), "nothing is said of {silent:?}");
     let api = get(server.port("http"), "/api/v1/openapi.json");
     assert!(api.contains("\"/api/v1/volumes\""), "{api}");
+}
+
+#[test]
+fn logs_are_objects_where_that_is_asked_for() {
+    let home = Home::new();
+    std::fs::write(home.path("kura.toml"), "[log]\nformat = \"json\"\nlevel = \"info\"\n").expect("a file");
+    let mut server = home.serve_with(&["--config", "kura.toml"]);
+    let volume = Client::connect(&home.socket(), "demo").expect("a connection");
+    assert!(server.stop().success());
+    drop(volume);
+    let lines: Vec<Value> = server.log().lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    for line in &lines {
+        assert!(["timestamp", "level", "message", "target"].iter().all(|name| line[name].is_string()), "{line}");
+    }
+    assert!(lines.iter().any(|line| line["message"] == "stopped" && line["level"] == "INFO"), "{lines:?}");
 }
 
 #[test]

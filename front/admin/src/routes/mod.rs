@@ -24,6 +24,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 use tokio::sync::watch;
 use utoipa::OpenApi;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
@@ -180,6 +181,7 @@ pub fn router(admin: Admin) -> Router {
         .merge(frames)
         .split_for_parts();
     api.info.version.clone_from(&admin.version);
+    describe_token(&mut api);
     let description = async move || axum::Json(api.clone());
     router
         .route("/api/v1/openapi.json", get(description))
@@ -187,6 +189,15 @@ pub fn router(admin: Admin) -> Router {
         .method_not_allowed_fallback(no_such_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .with_state(Arc::new(Door { admin, jobs: Jobs::default() }))
+}
+
+/// Says how the token is shown where the server has one, which is not everywhere.
+fn describe_token(api: &mut utoipa::openapi::OpenApi) {
+    let mut bearer = Http::new(HttpAuthScheme::Bearer);
+    bearer.description =
+        Some("The server's admin.token, where it has one: always beyond loopback, never on its socket".to_owned());
+    api.components.get_or_insert_default().add_security_scheme("token", SecurityScheme::Http(bearer));
+    api.security = Some(vec![SecurityRequirement::new("token", [""; 0]), SecurityRequirement::default()]);
 }
 
 async fn no_such_route(request: axum::extract::Request) -> Problem {

@@ -139,9 +139,9 @@ fn writes_that_stall_take_a_bounded_memory_and_for_a_bounded_time() {
     runtime().block_on(async {
         let mut small = connect(&path).await;
         let before = resident_bytes();
-        // All but the last byte of 640 MiB, as far as the server takes it.
+        // All but the last byte of 320 MiB, as far as the server takes it.
         let mut stalled = Vec::new();
-        for _ in 0..40 {
+        for _ in 0..20 {
             let mut client = connect(&path).await;
             let sent = [request(WRITE, 0, 1, 0, payload), vec![7; payload as usize - 1]].concat();
             let _ = tokio::time::timeout(Duration::from_millis(20), client.send(&sent)).await;
