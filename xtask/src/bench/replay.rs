@@ -2,7 +2,7 @@
 
 use super::report::{Verdict, median, verdicts};
 use super::{kura, machine};
-use crate::{shell, test};
+use crate::test;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
