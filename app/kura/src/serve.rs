@@ -299,6 +299,8 @@ async fn wind_down(
         objects.close().await?;
     }
     running.node.stop().await?;
+    // Threads end when nobody can ask them any more.
+    drop(keeper);
     Ok(tokio::task::spawn_blocking(move || running.join()).await?)
 }
 

@@ -133,7 +133,6 @@ fn cuts(deletes: bool) {
         operations
     };
     let operations = whole(None);
-    println!("{operations} operations to cut");
     for crash in 1..=operations {
         whole(Some(crash));
     }
