@@ -532,7 +532,7 @@ fn a_check_mends_more_than_the_journal_holds() {
         rig.run(async |controller, _| {
             let device = create(controller, "v", 10240, layout).await;
             for at in 0..640 {
-                device.write(at << 16, Buf::copy_of(&[1; 16 * BLOCK]).into(), false).await.unwrap();
+                device.write(at << 16, Buf::copy_of(&vec![1; 16 * BLOCK]).into(), false).await.unwrap();
             }
             controller.store().stop().await.unwrap();
         });

@@ -152,7 +152,8 @@ fn writes_that_stall_take_a_bounded_memory_and_for_a_bounded_time() {
         // What is small has memory of its own, and what is not gets it when those who stall have had their time.
         assert_eq!(small.write(0, 0, &[3; 4096]).await.unwrap(), 0);
         let mut good = connect(&path).await;
-        let write = good.write(0, 0, &vec![9; 8 << 20]);
+        let bytes = vec![9; 8 << 20];
+        let write = good.write(0, 0, &bytes);
         assert_eq!(tokio::time::timeout(PATIENCE, write).await.expect("memory for it").unwrap(), 0);
         assert_eq!(good.read(0, 4096).await.unwrap().unwrap(), [9; 4096]);
     });
