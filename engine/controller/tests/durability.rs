@@ -427,7 +427,7 @@ fn a_stop_leaves_no_stripe_half_written() {
 
 #[test]
 fn disks_that_refuse_for_a_moment_stay_in_service() {
-    for layout in [Layout::Mirror, Layout::Raid5] {
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
         let rig = Rig::new(4, 8, 64 << 10, Settings { write_buffer_bytes: 256 << 10, ..Settings::default() });
         rig.run(async |controller, _| {
             let device = create(controller, "v", 256, layout).await;
@@ -468,7 +468,7 @@ fn what_no_disk_takes_is_not_forgotten() {
 /// A flush that a disk refuses may have dropped what it was for, whatever the disk says next.
 #[test]
 fn a_flush_that_is_refused_is_not_believed_the_next_time() {
-    for layout in [Layout::Mirror, Layout::Raid5] {
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
         let rig = Rig::new(4, 8, 64 << 10, Settings::default());
         rig.run(async |controller, _| {
             let device = create(controller, "v", 64, layout).await;
@@ -527,7 +527,7 @@ fn a_check_beside_a_writer_finds_nothing() {
 /// More is bad on a disk than the journal holds: one check mends all of it, and waits for room where there is none.
 #[test]
 fn a_check_mends_more_than_the_journal_holds() {
-    for layout in [Layout::Mirror, Layout::Raid5] {
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
         let rig = Rig::new(4, 32, 64 << 10, Settings { write_buffer_bytes: 256 << 10, ..Settings::default() });
         rig.run(async |controller, _| {
             let device = create(controller, "v", 10240, layout).await;

@@ -198,67 +198,70 @@ impl Inner {
             rows.retain(|row| row.facts.counted != 0);
             self.read_rows(&at, &mut rows, Urgency::Idle, |facts| Some(Reads { columns: facts.counted, parity: true }))
                 .await;
-            let mut bad = Vec::new();
             for row in &rows {
                 report.blocks += row.expected.iter().flatten().count() as u64;
-                bad.extend(self.check_row(volume, stripe, &at, row, report).await);
+                self.check_row(volume, stripe, &at, row, report).await;
             }
             drop(lock);
-            for (block, data, expected) in bad {
-                let index = (block / self.array.extent_blocks() as u64) as u32;
-                let Some(extent) = volume.extent(index) else { continue };
-                self.mend(volume, &extent, block, (data.into(), expected), report).await;
-            }
         }
     }
 
-    /// Blocks of a row that are bad where their disk works, and what they must be. Where all are good and parity does not
-    /// agree, it is written anew.
-    async fn check_row(
-        &self,
-        volume: &VolumeState,
-        stripe: u64,
-        at: &Stripe,
-        row: &StripeRow,
-        report: &mut Report,
-    ) -> Option<(u64, Buf, Checksum)> {
+    /// Mends a row: what is bad where its disk works, and parity that does not agree with blocks which are all good. Each is
+    /// written where it lies: what belongs there is known, and nobody else writes while the stripe is locked. The way of
+    /// every write would leave the place of a block that goes to the hot area as it is, and other blocks of the row would count on it.
+    async fn check_row(&self, volume: &VolumeState, stripe: u64, at: &Stripe, row: &StripeRow, report: &mut Report) {
         let name = || volume.spec.borrow().name.clone();
         let lost = row.facts.lost & row.facts.counted;
         if lost == 0 {
             let sum = xor(row.old.iter().flatten().map(|block| &**block));
             let agrees = row.parity.as_deref().is_some_and(|parity| *parity == *sum);
             if !agrees && self.array.works(at.place(Slot::Parity)) {
-                report.repaired += 1;
-                if report.dry_run {
-                    return None;
-                }
-                tracing::warn!(volume = volume.id, stripe, row = row.row, "writing a parity again that does not agree");
-                let refused =
-                    self.array.write_place(at.place(Slot::Parity), at.at(row.row), sum.into(), Urgency::Idle).await;
-                if let Err(error) = self.heed(refused.into_iter().collect()).await {
-                    report.violations.push(format!("volume {}: {error}", name()));
-                }
+                self.mend_row(volume, at, row, (Slot::Parity, sum), report).await;
             }
-            return None;
+            return;
         }
-        let mut mended = None;
         for column in bits(lost) {
             let Some(expected) = row.expected[column] else { continue };
             let block = volume.shape.block_of(stripe, column, row.row);
             let disk = at.place(Slot::Column(column));
-            match row.told(Slot::Column(column)).filter(|told| Checksum::of(told) == expected) {
-                Some(told) if self.array.works(disk) => mended = Some((block, told, expected)),
+            let told = row.told(Slot::Column(column)).filter(|told| Checksum::of(told) == expected);
+            let good = match told {
+                Some(told) => Some(told),
+                None => self.read_above(volume, block, expected).await.map(|above| above.contiguous()),
+            };
+            match good {
+                Some(good) if self.array.works(disk) => {
+                    self.mend_row(volume, at, row, (Slot::Column(column), good), report).await;
+                }
                 Some(_) => {}
-                None => match self.read_above(volume, block, expected).await {
-                    Some(above) => mended = Some((block, above.contiguous(), expected)),
-                    None => report.violations.push(format!(
-                        "volume {} block {block}: bad or away on disk {}, and its row does not tell it",
-                        name(),
-                        disk.device.0
-                    )),
-                },
+                None => report.violations.push(format!(
+                    "volume {} block {block}: bad or away on disk {}, and its row does not tell it",
+                    name(),
+                    disk.device.0
+                )),
             }
         }
-        mended
+    }
+
+    /// Writes a block of a row, or its parity, again where it lies; the stripe is locked, and its group held.
+    async fn mend_row(
+        &self,
+        volume: &VolumeState,
+        at: &Stripe,
+        row: &StripeRow,
+        (slot, bytes): (Slot, Buf),
+        report: &mut Report,
+    ) {
+        report.repaired += 1;
+        if report.dry_run {
+            return;
+        }
+        let place = at.place(slot);
+        tracing::warn!(volume = volume.id, disk = place.device.0, row = row.row, "writing again what is bad in a row");
+        let refused = self.array.write_place(place, at.at(row.row), bytes.into(), Urgency::Idle).await;
+        if let Err(error) = self.heed(refused.into_iter().collect()).await {
+            let name = volume.spec.borrow().name.clone();
+            report.violations.push(format!("volume {name}: {error}"));
+        }
     }
 }
