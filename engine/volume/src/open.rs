@@ -156,6 +156,7 @@ impl Inner {
             tidying: Arc::default(),
             last_records: RefCell::default(),
             dropping: Arc::default(),
+            dropped: Cell::new(0),
             tidier: Notify::new(),
             dirty_pool_pages: Cell::new(0),
             replayed_entries: RefCell::default(),

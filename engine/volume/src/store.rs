@@ -82,6 +82,8 @@ pub(crate) struct Inner {
     pub tidying: Arc<tokio::sync::Mutex<()>>,
     /// Held by who drops a snapshot because the pool is full.
     pub dropping: Arc<tokio::sync::Mutex<()>>,
+    /// Snapshots that were dropped so since the start.
+    pub dropped: Cell<u64>,
     /// There is something to tidy up.
     pub tidier: Notify,
     /// Pages of pool tables that the next checkpoint writes.

@@ -3,10 +3,11 @@
 use super::reference::{BLOCK, Reference};
 use super::restless::Restless;
 use super::volumes::{create, delete, forget_dropped, resize, roll_back, snapshot};
+use crate::rig;
 use kura_block::{Block, Buf, Bufs, DeviceId, Kind, Result};
 use kura_controller::{
-    Check, Config, Controller, DiskClass, DiskState, HotSettings, JournalLimits, Layout, NewDisk, Node, PoolSpec,
-    Saving, Settings, SharedPool, TierSetup, VolumeSpec, WhenFull, format,
+    Check, Config, Controller, DiskState, HotSettings, JournalLimits, Layout, Node, PoolSpec, Saving, Settings,
+    SharedPool, TierSetup, VolumeSpec, WhenFull,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Outcome, Sim, SimDisk};
@@ -79,19 +80,8 @@ impl World {
         let disks = [disk("fast0", 20 << 10), disk("fast1", 20 << 10)].into_iter().chain(slow).collect();
         let reference = Reference { when_full, ..Reference::default() };
         let world = Self { rng: sim.rng("model"), reference, faulty: false, names: 0, sim, disks };
-        let new: Vec<_> = world
-            .disks
-            .iter()
-            .enumerate()
-            .map(|(id, disk)| NewDisk {
-                path: disk.name().into(),
-                device: disk.open(),
-                class: if id < 2 { DiskClass::Fast } else { DiskClass::Slow },
-                uuid: [id as u8 + 1; 16],
-            })
-            .collect();
         let pool = PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
-        world.sim.block_on(format(&new, &pool)).unwrap();
+        rig::format(&world.sim, &world.disks, 2, &pool);
         world
     }
 
@@ -250,15 +240,16 @@ impl World {
         self.reference = reference.into_inner();
     }
 
-    /// Deletes every volume: a pool that was full takes what it took when it was new.
-    pub fn make_room(&mut self) {
+    /// Deletes every volume: a pool that was full takes what it took when it was new. False when roll-backs that wait for room
+    /// are left, which only another disk, or the deletion of another volume, gives them.
+    pub fn make_room(&mut self) -> bool {
         let (disks, seed) = (self.disks.clone(), self.sim.seed());
         let runtime: Rc<dyn kura_block::Runtime> = self.sim.runtime();
         let when_full = self.reference.when_full;
         self.sim.block_on(async {
             let controllers = Self::open(seed, &disks, Rc::clone(&runtime), when_full).await;
             // Those that nothing is made of go first; one that is being rolled back, when it is.
-            for _ in 0..1000 {
+            for _ in 0..100 {
                 for controller in &*controllers {
                     for volume in controller.volumes() {
                         let _ = controller.store().delete(&volume.spec.name).await;
@@ -268,6 +259,18 @@ impl World {
                 if controllers.iter().all(|controller| controller.volumes().is_empty()) {
                     break;
                 }
+            }
+            let left = controllers.iter().flat_map(|controller| controller.volumes()).collect::<Vec<_>>();
+            if !left.is_empty() {
+                // Roll-backs that find no room wait for some, and hold on to what they need; nothing else may be left.
+                for controller in &*controllers {
+                    for volume in controller.volumes().into_iter().filter(|volume| volume.snapshots == 0) {
+                        let error = controller.store().delete(&volume.spec.name).await.unwrap_err().to_string();
+                        assert!(error.contains("is being rolled back"), "seed {seed}: {}: {error}", volume.spec.name);
+                    }
+                }
+                check(&controllers, seed, true).await;
+                return false;
             }
             runtime.sleep(Duration::from_secs(5)).await;
             for (at, controller) in controllers.iter().enumerate() {
@@ -283,7 +286,8 @@ impl World {
                 made.unwrap_or_else(|error| panic!("seed {seed}: {name}: the pool is full of nothing: {error}"));
             }
             check(&controllers, seed, true).await;
-        });
+            true
+        })
     }
 
     /// Lets one disk leave, or fail, in the middle of random work: the same one whenever it is called.

@@ -382,11 +382,12 @@ impl Inner {
         if self.settings.when_full == WhenFull::Refuse {
             return Ok(false);
         }
-        // What another one has dropped meanwhile may be enough.
-        let Ok(one) = Arc::clone(&self.dropping).try_lock_owned() else {
-            drop(self.dropping.lock().await);
+        let before = self.dropped.get();
+        let one = Arc::clone(&self.dropping).lock_owned().await;
+        if self.dropped.get() != before {
+            // What another one has dropped meanwhile may be enough.
             return Ok(true);
-        };
+        }
         let ending = || Error::retry("the server is shutting down");
         let inner = self.me.upgrade().ok_or_else(ending)?;
         // It goes on although the client that wanted room leaves: half a snapshot is nobody's.
@@ -415,6 +416,7 @@ impl Inner {
         self.remove(oldest);
         self.commit_all().await?;
         self.share.drop_name(&name).await?;
+        self.dropped.set(self.dropped.get() + 1);
         self.tidy_all().await?;
         self.checkpoint().await?;
         Ok(true)
