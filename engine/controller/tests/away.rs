@@ -6,10 +6,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
+mod rig;
+
 use kura_block::{Block, Buf, Kind, Result, Runtime};
 use kura_controller::{
-    Check, Config, Controller, DiskClass, DiskState, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings,
-    SharedPool, VolumeSpec, format,
+    Check, Config, Controller, DiskState, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, VolumeSpec,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, Sim, SimDisk};
@@ -25,15 +26,8 @@ const SLOW: usize = 4;
 fn formatted(sim: &Sim) -> Vec<SimDisk> {
     let disk = |at: usize| sim.disk(&format!("disk{at}"), DiskSpec::nvme(26 << 20));
     let disks: Vec<_> = (0..FAST + SLOW).map(disk).collect();
-    let new = |(id, disk): (usize, &SimDisk)| NewDisk {
-        path: disk.name().into(),
-        device: disk.open(),
-        class: if id < FAST { DiskClass::Fast } else { DiskClass::Slow },
-        uuid: [id as u8 + 1; 16],
-    };
-    let new: Vec<_> = disks.iter().enumerate().map(new).collect();
     let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 2, journal_bytes: 5 << 20 };
-    sim.block_on(format(&new, &pool)).unwrap();
+    rig::format(sim, &disks, FAST, &pool);
     disks
 }
 

@@ -3,11 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
+mod rig;
+
 use futures::future::{Either, select, try_join};
 use kura_block::{Block, Buf, ControllerId, DeviceId, Kind, Result, Runtime};
 use kura_controller::{
-    Check, Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, PoolSpec, Settings,
-    SnapshotSpec, VolumeSpec, WhenFull, format,
+    Check, Config, Controller, HotSettings, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec,
+    WhenFull,
 };
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, Discard, DiskSpec, FaultKind, FaultPlan, Outcome, Sim, SimDisk};
@@ -35,16 +37,8 @@ impl Rig {
         };
         let slow = (0..slow).map(|at| disk(&format!("slow{at}"), slow_mib));
         let disks: Vec<_> = [disk("fast0", 48), disk("fast1", 48)].into_iter().chain(slow).collect();
-        let new: Vec<_> = (disks.iter().enumerate())
-            .map(|(id, disk)| NewDisk {
-                path: disk.name().into(),
-                device: disk.open(),
-                class: if id < 2 { DiskClass::Fast } else { DiskClass::Slow },
-                uuid: [id as u8 + 1; 16],
-            })
-            .collect();
         let pool = PoolSpec { uuid: [9; 16], extent_bytes, controllers: 1, journal_bytes: 8 << 20 };
-        sim.block_on(format(&new, &pool)).unwrap();
+        rig::format(&sim, &disks, 2, &pool);
         Self { sim, disks, settings }
     }
 

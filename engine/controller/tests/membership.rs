@@ -5,10 +5,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
+mod rig;
+
 use kura_block::{Buf, DeviceId, Runtime};
 use kura_controller::{
-    Check, Config, DiskClass, DiskState, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, SharedPool,
-    VolumeSpec, format,
+    Check, Config, DiskClass, DiskState, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, VolumeSpec,
 };
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
@@ -31,16 +32,8 @@ impl Rig {
         let sizes =
             [("fast0", 18), ("fast1", 18), ("slow0", 8), ("slow1", 8), ("slow2", 8), ("fast9", 18), ("slow9", 8)];
         let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
-        let new: Vec<_> = (disks.iter().take(5).enumerate())
-            .map(|(id, disk)| NewDisk {
-                path: disk.name().into(),
-                device: disk.open(),
-                class: if id < 2 { DiskClass::Fast } else { DiskClass::Slow },
-                uuid: [id as u8 + 1; 16],
-            })
-            .collect();
         let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
-        sim.block_on(format(&new, &pool)).unwrap();
+        rig::format(&sim, &disks[..5], 2, &pool);
         Self { sim, disks }
     }
 
@@ -229,16 +222,8 @@ fn a_long_rebuild_does_not_fill_the_journal() {
     let sim = Sim::new(5);
     let sizes = [("fast0", 18), ("slow0", 256), ("slow1", 256), ("slow2", 256)];
     let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
-    let new: Vec<_> = (disks.iter().enumerate())
-        .map(|(id, disk)| NewDisk {
-            path: disk.name().into(),
-            device: disk.open(),
-            class: if id == 0 { DiskClass::Fast } else { DiskClass::Slow },
-            uuid: [id as u8 + 1; 16],
-        })
-        .collect();
     let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
-    sim.block_on(format(&new, &pool)).unwrap();
+    rig::format(&sim, &disks, 1, &pool);
     let rig = Rig { sim, disks };
     let done = rig.run(&["fast0", "slow0", "slow1", "slow2"], async |node, runtime| {
         let spec = VolumeSpec {

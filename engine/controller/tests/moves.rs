@@ -5,10 +5,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
+mod rig;
+
 use kura_block::{Block, Buf, Kind, Runtime};
 use kura_controller::{
-    Check, Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Settings, SharedPool,
-    SnapshotSpec, VolumeSpec, format,
+    Check, Config, Controller, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, SnapshotSpec, VolumeSpec,
 };
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
@@ -34,15 +35,8 @@ fn formatted_with(sim: &Sim, slow: impl Fn(u64) -> DiskSpec) -> Vec<SimDisk> {
     let disk =
         |at: usize| sim.disk(&format!("disk{at}"), if at < 2 { DiskSpec::nvme(26 << 20) } else { slow(26 << 20) });
     let disks: Vec<_> = (0..5).map(disk).collect();
-    let new = |(id, disk): (usize, &SimDisk)| NewDisk {
-        path: disk.name().into(),
-        device: disk.open(),
-        class: if id < 2 { DiskClass::Fast } else { DiskClass::Slow },
-        uuid: [id as u8 + 1; 16],
-    };
-    let new: Vec<_> = disks.iter().enumerate().map(new).collect();
     let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
-    sim.block_on(format(&new, &pool)).unwrap();
+    rig::format(sim, &disks, 2, &pool);
     disks
 }
 

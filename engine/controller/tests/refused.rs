@@ -9,12 +9,11 @@
     reason = "a test breaks by panicking, and shows the seed that broke it"
 )]
 
+mod rig;
+
 use kura_array::Shelf;
 use kura_block::{Block, Buf, Bufs, ControllerId, DeviceId, ExtentId, Kind, Result, Runtime};
-use kura_controller::{
-    Check, Config, Controller, DiskClass, HotSettings, JournalLimits, Layout, NewDisk, PoolSpec, Settings, VolumeSpec,
-    format,
-};
+use kura_controller::{Check, Config, Controller, HotSettings, JournalLimits, Layout, PoolSpec, Settings, VolumeSpec};
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, Fault, FaultKind, FaultPlan, Outcome, Place, Sim, SimDisk, When};
 use rand::{Rng, RngExt};
@@ -58,16 +57,8 @@ impl Rig {
         let spec = |mib: u64| DiskSpec { jitter: 0.5, rotational: seed.is_multiple_of(2), ..DiskSpec::nvme(mib << 20) };
         let slow = SLOW.map(|id| sim.disk(&format!("slow{id}"), spec(16)));
         let disks: Vec<_> = ["fast0", "fast1"].map(|name| sim.disk(name, spec(20))).into_iter().chain(slow).collect();
-        let new: Vec<_> = (disks.iter().enumerate())
-            .map(|(id, disk)| NewDisk {
-                path: disk.name().into(),
-                device: disk.open(),
-                class: if id < 2 { DiskClass::Fast } else { DiskClass::Slow },
-                uuid: [id as u8 + 1; 16],
-            })
-            .collect();
         let pool = PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: 1, journal_bytes: 5 << 20 };
-        sim.block_on(format(&new, &pool)).unwrap();
+        rig::format(&sim, &disks, 2, &pool);
         let settings = Settings {
             write_buffer_bytes: 256 << 10,
             // Pages come and go.

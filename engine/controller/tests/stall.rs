@@ -4,10 +4,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
+mod rig;
+
 use kura_block::{Buf, ControllerId, DeviceId, Runtime};
-use kura_controller::{
-    Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, PoolSpec, Settings, VolumeSpec, format,
-};
+use kura_controller::{Config, Controller, JournalLimits, Layout, PoolSpec, Settings, VolumeSpec};
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Sim, SimDisk};
 use std::rc::Rc;
@@ -20,16 +20,8 @@ const BYTES: usize = 1 << 20;
 fn disks(sim: &Sim) -> Vec<SimDisk> {
     let sizes = [("fast0", 18), ("fast1", 18), ("slow0", 8), ("slow1", 8), ("slow2", 8), ("slow3", 8)];
     let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
-    let new: Vec<_> = (disks.iter().enumerate())
-        .map(|(id, disk)| NewDisk {
-            path: disk.name().into(),
-            device: disk.open(),
-            class: if id < 2 { DiskClass::Fast } else { DiskClass::Slow },
-            uuid: [id as u8 + 1; 16],
-        })
-        .collect();
     let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 1, journal_bytes: 5 << 20 };
-    sim.block_on(format(&new, &pool)).unwrap();
+    rig::format(sim, &disks, 2, &pool);
     disks
 }
 

@@ -9,11 +9,13 @@
 mod discard;
 mod limits;
 mod order;
+#[path = "../rig/mod.rs"]
+mod rig;
 
 use kura_block::{Block, Buf, Kind, Runtime};
 use kura_controller::{
-    Check, Config, Controller, DiskClass, JournalLimits, Layout, NewDisk, Node, PoolSpec, Saving, Settings, SharedPool,
-    SnapshotSpec, VolumeSpec, WhenFull, format,
+    Check, Config, Controller, JournalLimits, Layout, Node, PoolSpec, Saving, Settings, SharedPool, SnapshotSpec,
+    VolumeSpec, WhenFull,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, Outcome, Sim, SimDisk};
@@ -43,16 +45,8 @@ impl Rig {
         let fast = ["fast0", "fast1"].map(|name| sim.disk(name, DiskSpec::nvme(18 << 20)));
         let disks: Vec<_> =
             fast.into_iter().chain(["slow0", "slow1", "slow2"].map(|name| sim.disk(name, slow()))).collect();
-        let new: Vec<_> = (disks.iter().enumerate())
-            .map(|(id, disk)| NewDisk {
-                path: disk.name().into(),
-                device: disk.open(),
-                class: if id < 2 { DiskClass::Fast } else { DiskClass::Slow },
-                uuid: [id as u8 + 1; 16],
-            })
-            .collect();
         let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
-        sim.block_on(format(&new, &pool)).unwrap();
+        rig::format(&sim, &disks, 2, &pool);
         Self { sim, disks, journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 } }
     }
 
