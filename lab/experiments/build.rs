@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What results depend on; that something else is edited does not make them doubtful.
-const SOURCES: &[&str] = &["engine", "host", "lab", "Cargo.toml", "Cargo.lock"];
+const SOURCES: &[&str] = &["engine", "front", "host", "lab", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
     // Of this run, not of the build of this script: a copied target directory may have one of another checkout.
@@ -38,6 +38,11 @@ fn commit(root: &Path) -> Option<String> {
     let mut hasher = DefaultHasher::new();
     status.hash(&mut hasher);
     git(root, &[&["diff", "--binary", "HEAD", "--"], SOURCES].concat())?.hash(&mut hasher);
+    // No diff shows what is in files that git does not know yet.
+    let new = git(root, &[&["ls-files", "--others", "--exclude-standard", "-z", "--"], SOURCES].concat())?;
+    for path in new.split('\0').filter(|path| !path.is_empty()) {
+        std::fs::read(root.join(path)).unwrap_or_default().hash(&mut hasher);
+    }
     Some(format!("{head}-dirty-{:08x}", hasher.finish() as u32))
 }
 

@@ -93,14 +93,25 @@ struct Bar {
     running: Mutex<ProgressBar>,
 }
 
-/// The bar counts thousandths of points.
+/// The bar counts thousandths of points, or of what is read before.
 const STEPS: f64 = 1000.0;
 
 impl Bar {
     fn new(out: Out) -> Result<Self> {
-        let template = "{prefix} {wide_bar} {msg} points, {elapsed} so far, {eta} left";
+        let template = "{prefix} {wide_bar} {msg}, {elapsed} so far, {eta} left";
         let style = ProgressStyle::with_template(template)?;
         Ok(Self { style, is_quiet: matches!(out, Out::Quiet), running: Mutex::new(ProgressBar::hidden()) })
+    }
+
+    /// Another bar in place of the one that is drawn, if bars are drawn.
+    fn replace(&self, running: &mut ProgressBar, experiment: &str, units: f64, says: String) {
+        running.finish_and_clear();
+        if !self.is_quiet {
+            *running = ProgressBar::new((units * STEPS) as u64).with_style(self.style.clone());
+            running.set_prefix(experiment.to_owned());
+            running.set_message(says);
+            running.enable_steady_tick(Duration::from_millis(500));
+        }
     }
 
     fn with(&self, change: impl FnOnce(&mut ProgressBar)) {
@@ -110,21 +121,24 @@ impl Bar {
 }
 
 impl Watch for Bar {
+    fn reads(&self, experiment: &str, fraction: f64) {
+        self.with(|bar| {
+            if bar.prefix() != experiment {
+                self.replace(bar, experiment, 1.0, "reading what is given".to_owned());
+            }
+            bar.set_position((fraction * STEPS) as u64);
+        });
+    }
+
     fn begins(&self, experiment: &str, points: usize) {
-        if !self.is_quiet {
-            let bar = ProgressBar::new((points as f64 * STEPS) as u64).with_style(self.style.clone());
-            bar.set_prefix(experiment.to_owned());
-            bar.set_message(format!("0/{points}"));
-            bar.enable_steady_tick(Duration::from_millis(500));
-            self.with(|running| *running = bar);
-        }
+        self.with(|bar| self.replace(bar, experiment, points as f64, format!("0/{points} points")));
     }
 
     fn is_at(&self, points: f64) {
         self.with(|bar| {
             let all = bar.length().unwrap_or(0) / STEPS as u64;
             bar.set_position((points * STEPS) as u64);
-            bar.set_message(format!("{}/{all}", points as u64));
+            bar.set_message(format!("{}/{all} points", points as u64));
         });
     }
 

@@ -22,8 +22,9 @@ pub trait Experiment: Sync {
     /// What it is.
     fn about(&self) -> About;
 
-    /// The units of work at this scale, with the smallest things that can be done apart from each other.
-    fn points(&self, setting: &Setting) -> Result<Vec<Point<Self::Config>>>;
+    /// The units of work at this scale, with the smallest things that can be done apart from each other. `progress` hears
+    /// how much is read of the traces that were given.
+    fn points(&self, setting: &Setting, progress: &Progress<'_>) -> Result<Vec<Point<Self::Config>>>;
 
     /// True for an experiment that measures this machine: its points are done one by one, since each would disturb the
     /// others, and come to other data each time.
@@ -108,6 +109,9 @@ pub struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
+    /// Progress told to nobody.
+    pub const UNTOLD: Progress<'static> = Progress { tell: &|_| {} };
+
     /// Progress told to `tell`.
     pub fn new(tell: &'a dyn Fn(f64)) -> Self {
         Self { tell }
@@ -116,5 +120,10 @@ impl<'a> Progress<'a> {
     /// `fraction` of the point is done, 0 to 1.
     pub fn at(&self, fraction: f64) {
         (self.tell)(fraction.clamp(0.0, 1.0));
+    }
+
+    /// Does a part of it, the one from `begin` to `end`, that tells its own progress from 0 to 1.
+    pub fn part<T>(&self, begin: f64, end: f64, of: impl FnOnce(&Progress<'_>) -> T) -> T {
+        of(&Progress::new(&|fraction| self.at(begin + (end - begin) * fraction)))
     }
 }

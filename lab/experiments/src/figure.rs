@@ -74,6 +74,12 @@ impl Figure {
         }})
     }
 
+    /// A layer: ticks across bars, of what a paper says of them.
+    pub fn ticks_of_paper(field: &str) -> Json {
+        let tick = json!({ "type": "tick", "thickness": 4, "color": Self::PAPER });
+        json!({ "mark": tick, "encoding": { "y": { "field": field, "type": "quantitative" } } })
+    }
+
     /// An axis of numbers.
     pub fn axis(field: &str, title: &str) -> Json {
         json!({ "field": field, "type": "quantitative", "title": title })

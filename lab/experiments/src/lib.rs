@@ -34,7 +34,7 @@
 //!         About { name: "squares", paper: "999 Fig. 1", shows: "How areas grow with sides." }
 //!     }
 //!
-//!     fn points(&self, setting: &Setting) -> Result<Vec<Point<Side>>> {
+//!     fn points(&self, setting: &Setting, _: &Progress<'_>) -> Result<Vec<Point<Side>>> {
 //!         let most = setting.scaled(4, 100);
 //!         Ok((1..=most).map(|metres| Point { name: format!("side-{metres}"), config: Side { metres } }).collect())
 //!     }

@@ -1,12 +1,13 @@
 //! The results of an experiment as files: a folder of CSV, Vega-Lite and one JSON object that says what they are.
 
 use crate::experiment::{About, Scale, Setting};
-use crate::files;
-use crate::findings::{Criterion, Findings};
+use crate::figure::Figure;
+use crate::files::Unfinished;
+use crate::findings::{Criterion, Findings, Table};
 use crate::machine::{COMMIT, Machine};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use std::path::Path;
 
 /// The JSON object of a finished experiment.
@@ -54,9 +55,11 @@ pub struct Shown {
 
 /// The file of the JSON object, in the experiment's folder.
 const FILE: &str = "result.json";
+/// The table that says what made the others, among them.
+const RUN: &str = "run";
 
 impl Outcome {
-    /// Writes what the experiment found into its folder; the object last, so that what it names is there.
+    /// Writes what the experiment found into its folder.
     pub fn write(
         about: About,
         setting: &Setting,
@@ -75,7 +78,8 @@ impl Outcome {
             caption: figure.caption.clone(),
         });
         let (tables, figures): (Vec<_>, Vec<_>) = (tables.collect(), figures.collect());
-        let files = tables.iter().chain(&figures).map(|shown| shown.file.clone()).collect();
+        let files = tables.iter().chain(&figures).map(|shown| shown.file.clone());
+        let files = files.chain([file(RUN, "csv")]).collect();
         let outcome = Self {
             experiment: about.name.to_owned(),
             paper: about.paper.to_owned(),
@@ -91,17 +95,55 @@ impl Outcome {
             figures,
             files,
         };
-        let out = &setting.out;
-        outcome.replace_older(out);
-        for (table, shown) in findings.tables.iter().zip(&outcome.tables) {
-            files::write(&out.join(&shown.file), table.csv()?.as_bytes())?;
-        }
-        for (figure, shown) in findings.figures.iter().zip(&outcome.figures) {
-            files::write(&out.join(&shown.file), &serde_json::to_vec(&figure.spec)?)?;
-        }
-        let object = serde_json::to_string_pretty(&outcome)?;
-        files::write(&out.join(about.name).join(FILE), object.as_bytes())?;
+        outcome.write_files(&setting.out, &findings.tables, &findings.figures)?;
         Ok(outcome)
+    }
+
+    /// Writes all there is before anything takes its place: a disk that is full leaves the older result.
+    fn write_files(&self, out: &Path, tables: &[Table], figures: &[Figure]) -> Result<()> {
+        let mut files =
+            vec![Unfinished::new(out.join(&self.experiment).join(format!("{RUN}.csv")), self.run()?.as_bytes())?];
+        for (table, shown) in tables.iter().zip(&self.tables) {
+            files.push(Unfinished::new(out.join(&shown.file), table.csv()?.as_bytes())?);
+        }
+        for (figure, shown) in figures.iter().zip(&self.figures) {
+            let mut spec = figure.spec.clone();
+            spec["usermeta"] = self.made_by();
+            files.push(Unfinished::new(out.join(&shown.file), &serde_json::to_vec(&spec)?)?);
+        }
+        let object = serde_json::to_string_pretty(self)?;
+        // Last, so that what it names is there.
+        files.push(Unfinished::new(out.join(&self.experiment).join(FILE), object.as_bytes())?);
+        self.replace_older(out);
+        files.into_iter().try_for_each(Unfinished::keep)
+    }
+
+    /// What made it, but for the configuration of each point, which is long.
+    fn made_by(&self) -> Json {
+        let Self { experiment, command, seed, scale, commit, machine, .. } = self;
+        json!({
+            "experiment": experiment, "command": command, "seed": seed, "scale": scale, "commit": commit,
+            "machine": machine,
+        })
+    }
+
+    /// The same with all configurations as CSV, a key and its value a line: what the tables beside it are of.
+    fn run(&self) -> Result<String> {
+        let mut table = Table::new(RUN, "", &["key", "value"]);
+        let text = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let mut all = self.made_by();
+        all["configuration"] = Json::Object(self.configuration.clone());
+        for (key, value) in all.as_object().into_iter().flatten() {
+            match value {
+                Json::Object(parts) => {
+                    parts
+                        .iter()
+                        .for_each(|(part, value)| table.row([format!("{key}.{part}").into(), text(value).into()]));
+                }
+                value => table.row([key.as_str().into(), text(value).into()]),
+            }
+        }
+        table.csv()
     }
 
     /// Removes the object of an earlier run and those of its files that this run does not write.

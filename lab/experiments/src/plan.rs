@@ -14,8 +14,8 @@ pub trait Listed: Sync {
     /// True when its points are done one by one.
     fn is_measured(&self) -> bool;
 
-    /// Its points at a setting.
-    fn plan<'a>(&'a self, setting: &'a Setting) -> Result<Box<dyn Plan + 'a>>;
+    /// Its points at a setting; `progress` hears how much is read of the traces that were given.
+    fn plan<'a>(&'a self, setting: &'a Setting, progress: &Progress<'_>) -> Result<Box<dyn Plan + 'a>>;
 }
 
 /// The points of an experiment at a setting. Data are JSON text.
@@ -54,8 +54,8 @@ impl<E: Experiment> Listed for E {
         Experiment::is_measured(self)
     }
 
-    fn plan<'a>(&'a self, setting: &'a Setting) -> Result<Box<dyn Plan + 'a>> {
-        let points = self.points(setting)?;
+    fn plan<'a>(&'a self, setting: &'a Setting, progress: &Progress<'_>) -> Result<Box<dyn Plan + 'a>> {
+        let points = self.points(setting, progress)?;
         let mut names = BTreeSet::new();
         for Point { name, .. } in &points {
             let fits = name.starts_with(|c: char| c.is_ascii_alphanumeric())

@@ -1,7 +1,8 @@
 //! Experiments done: one after another, the points of each on all cores, each saved when it is done.
 
 use crate::experiment::{About, Progress, Setting};
-use crate::machine::COMMIT;
+use crate::files;
+use crate::machine::{COMMIT, Machine};
 use crate::outcome::Outcome;
 use crate::plan::{Listed, Plan};
 use crate::saved::Identity;
@@ -22,6 +23,10 @@ pub struct Options {
 
 /// Who watches a run. Called from every thread.
 pub trait Watch: Sync {
+    /// Before anything begins: so much, 0 to 1, is read of the traces that an experiment was given. Not called where there
+    /// are none.
+    fn reads(&self, experiment: &str, fraction: f64);
+
     /// An experiment of so many points begins.
     fn begins(&self, experiment: &str, points: usize);
 
@@ -35,7 +40,8 @@ pub trait Watch: Sync {
 /// Does the experiments and writes the results of each. The first point that fails ends the run; what is done by then
 /// is saved.
 pub fn run(experiments: &[&dyn Listed], options: &Options, watch: &dyn Watch) -> Result<Vec<Outcome>> {
-    // What cannot begin is told before what takes long.
+    // What cannot begin is told before what takes long; and so is a folder that takes no file.
+    files::probe(&options.setting.out)?;
     let tasks = experiments.iter().map(|experiment| Task::new(*experiment, options, watch));
     let tasks = tasks.collect::<Result<Vec<_>>>()?;
     tasks.into_iter().map(Task::run).collect()
@@ -48,6 +54,8 @@ struct Task<'a> {
     plan: Box<dyn Plan + 'a>,
     /// Points done at the same time.
     jobs: usize,
+    /// This machine, where it is what is measured.
+    machine: Option<Machine>,
     watch: &'a dyn Watch,
     /// How far each point is, 0 to 1.
     fractions: Mutex<Vec<f64>>,
@@ -56,10 +64,12 @@ struct Task<'a> {
 impl<'a> Task<'a> {
     fn new(experiment: &'a dyn Listed, options: &'a Options, watch: &'a dyn Watch) -> Result<Self> {
         let about = experiment.about();
-        let plan = experiment.plan(&options.setting).with_context(|| about.name)?;
+        let reads = |fraction| watch.reads(about.name, fraction);
+        let plan = experiment.plan(&options.setting, &Progress::new(&reads)).with_context(|| about.name)?;
         let fractions = Mutex::new(vec![0.0; plan.points()]);
-        let most = if experiment.is_measured() { 1 } else { plan.points().max(1) };
-        Ok(Self { about, options, plan, jobs: options.jobs.clamp(1, most), watch, fractions })
+        let machine = experiment.is_measured().then(Machine::this);
+        let most = if machine.is_some() { 1 } else { plan.points().max(1) };
+        Ok(Self { about, options, plan, jobs: options.jobs.clamp(1, most), machine, watch, fractions })
     }
 
     fn run(self) -> Result<Outcome> {
@@ -109,6 +119,7 @@ impl<'a> Task<'a> {
             scale: *scale,
             config: self.plan.config(point)?,
             commit: COMMIT.to_owned(),
+            machine: self.machine.clone(),
         };
         let saved = if *again { None } else { identity.load(out) };
         let data = match saved.filter(|data| self.plan.reads(data).is_ok()) {

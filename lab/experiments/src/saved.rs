@@ -2,6 +2,7 @@
 
 use crate::experiment::Scale;
 use crate::files;
+use crate::machine::Machine;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -23,6 +24,9 @@ pub struct Identity {
     pub config: Json,
     /// The program that made it.
     pub commit: String,
+    /// The machine, where the data are measures of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
 }
 
 #[derive(Serialize, Deserialize)]

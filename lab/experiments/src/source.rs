@@ -1,5 +1,6 @@
 //! Where requests come from: a trace that was given, or a generated load.
 
+use crate::experiment::Progress;
 use anyhow::{Context, Result, ensure};
 use kura_load::Spec;
 use kura_trace::{Op, Request, TraceError, files};
@@ -29,13 +30,19 @@ pub enum Source {
 /// Requests of a [`Source`].
 pub type Requests<'a> = Box<dyn Iterator<Item = Result<Request, TraceError>> + 'a>;
 
-/// How far a load reaches, and how fast it comes.
+/// How far a load reaches, how fast it comes, and how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Extent {
     /// The first byte behind all requests.
     pub end_bytes: u64,
+    /// The first request that ends there, counted from 1; none of a load, whose parameters say how far it reaches.
+    pub furthest_request: Option<u64>,
     /// Mean arrivals a second.
     pub arrivals_per_s: f64,
+    /// When the last request comes, of all of a trace, and of the beginning of a load.
+    pub last_ns: u64,
+    /// The longest time from a request to the next, and the number of that next one, counted from 1.
+    pub longest_gap: (u64, u64),
 }
 
 /// Requests that tell how fast a generated load comes.
@@ -45,16 +52,26 @@ const PACE_REQUESTS: usize = 20_000;
 const WORD: u64 = 4096;
 
 impl Source {
-    /// A trace's path, or `load:` and a generated load.
-    pub fn of(path: &Path, seed: u64) -> Result<Self> {
+    /// A trace's path, or `load:` and a generated load. `tell` hears how much of a trace is read, 0 to 1.
+    pub fn of(path: &Path, seed: u64, tell: &dyn Fn(f64)) -> Result<Self> {
         if let Some(text) = path.to_str().filter(|text| text.starts_with(kura_load::PREFIX)) {
             return Self::load(text, seed);
         }
         // What cannot be read is told now, not after what takes long.
         kura_trace::open(path)?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        let xxh3 = hash(&files(path)).with_context(|| format!("reading {}", path.display()))?;
+        let xxh3 = hash(&files(path), tell).with_context(|| format!("reading {}", path.display()))?;
         Ok(Self::Trace { path: path.to_owned(), name, xxh3 })
+    }
+
+    /// The same of several paths.
+    pub fn all(paths: &[PathBuf], seed: u64, progress: &Progress<'_>) -> Result<Vec<Self>> {
+        let all = paths.len() as f64;
+        let one = |(path, n): (&PathBuf, u32)| {
+            let (begin, end) = (f64::from(n) / all, f64::from(n + 1) / all);
+            progress.part(begin, end, |progress| Self::of(path, seed, &|part| progress.at(part)))
+        };
+        paths.iter().zip(0..).map(one).collect()
     }
 
     /// A generated load, of this seed unless it names its own.
@@ -80,23 +97,41 @@ impl Source {
         })
     }
 
-    /// How far it reaches and how fast it comes: of a trace, all of it is read.
-    pub fn extent(&self) -> Result<Extent> {
+    /// How far it reaches and how fast it comes: of a trace, all of it is read, of which `tell` hears.
+    pub fn extent(&self, tell: &dyn Fn(f64)) -> Result<Extent> {
         let (room_bytes, most) = match self {
             Self::Trace { .. } => (0, usize::MAX),
             Self::Load(text) => (text.parse::<Spec>()?.size_bytes(), PACE_REQUESTS),
         };
-        let (mut end_bytes, mut gaps, mut first_ns, mut last_ns) = (room_bytes, 0_u64, None, 0);
-        for request in self.requests(|_| {})?.take(most) {
+        let (mut end_bytes, mut furthest_request, mut first_ns, mut last_ns) = (room_bytes, None, None, 0);
+        let (mut requests, mut longest_gap) = (0_u64, (0, 0));
+        for request in self.requests(tell)?.take(most) {
             let request = request?;
-            end_bytes = end_bytes.max(request.end_bytes());
-            gaps += u64::from(first_ns.is_some());
+            requests += 1;
+            if request.end_bytes() > end_bytes {
+                (end_bytes, furthest_request) = (request.end_bytes(), Some(requests));
+            }
+            let gap_ns = first_ns.map_or(0, |_: u64| request.at_ns.saturating_sub(last_ns));
+            longest_gap = longest_gap.max((gap_ns, requests));
             first_ns.get_or_insert(request.at_ns);
             last_ns = request.at_ns;
         }
         let span_s = (last_ns - first_ns.unwrap_or(0)) as f64 / 1e9;
         ensure!(span_s > 0.0, "{}: no time passes in it: it has no rate of arrivals", self.title());
-        Ok(Extent { end_bytes, arrivals_per_s: gaps as f64 / span_s })
+        let arrivals_per_s = (requests - 1) as f64 / span_s;
+        Ok(Extent { end_bytes, furthest_request, arrivals_per_s, last_ns, longest_gap })
+    }
+
+    /// Refuses what reaches further than `most_bytes`; `why` says what is no larger.
+    pub fn reaches_at_most(&self, extent: &Extent, most_bytes: u64, why: &str) -> Result<()> {
+        let Extent { end_bytes, furthest_request, .. } = *extent;
+        let what = furthest_request.map_or("it".to_owned(), |request| format!("request {request}"));
+        ensure!(
+            end_bytes <= most_bytes,
+            "{}: {what} reaches to byte {end_bytes}, and {why} {most_bytes} bytes at most: give a trace of a smaller volume",
+            self.title()
+        );
+        Ok(())
     }
 
     /// Its requests that move data, `factor` times as many a second, over and over: behind the last comes the first.
@@ -176,8 +211,10 @@ impl Iterator for Endless {
 }
 
 /// A hash of the files' bytes, and of where each ends.
-fn hash(files: &[PathBuf]) -> std::io::Result<String> {
+fn hash(files: &[PathBuf], tell: &dyn Fn(f64)) -> std::io::Result<String> {
     let (mut hasher, mut buffer) = (Xxh3Default::new(), vec![0; 1 << 20]);
+    let len = |path: &PathBuf| std::fs::metadata(path).map_or(0, |it| it.len());
+    let (all_bytes, mut hashed_bytes) = (files.iter().map(len).sum::<u64>(), 0_u64);
     for path in files {
         let (mut file, mut len_bytes) = (std::fs::File::open(path)?, 0_u64);
         loop {
@@ -186,6 +223,8 @@ fn hash(files: &[PathBuf]) -> std::io::Result<String> {
                 read => {
                     hasher.update(&buffer[..read]);
                     len_bytes += read as u64;
+                    hashed_bytes += read as u64;
+                    tell(hashed_bytes as f64 / all_bytes.max(1) as f64);
                 }
             }
         }
@@ -206,7 +245,7 @@ mod tests {
         file("disk.blktrace.10", "second");
         file("disk.csv", "another");
         file("disk.blktrace.txt", "notes");
-        let of = |name: &str| hash(&files(&folder.path().join(name))).unwrap();
+        let of = |name: &str| hash(&files(&folder.path().join(name)), &|_| {}).unwrap();
         let names = ["disk", "disk.blktrace", "disk.blktrace.0", "disk.blktrace.10"];
         let before = names.map(of);
         assert!(before.iter().all(|hash| *hash == before[0]), "{before:?}");
@@ -223,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_load_has_the_seed_unless_it_names_one() {
-        let seed = |text: &str| match Source::of(Path::new(text), 7).unwrap() {
+        let seed = |text: &str| match Source::of(Path::new(text), 7, &|_| {}).unwrap() {
             Source::Load(text) => text.split(',').find_map(|it| it.strip_prefix("seed=")).map(str::to_owned),
             Source::Trace { .. } => None,
         };
@@ -239,7 +278,7 @@ mod tests {
         let line = |n: u64| format!("{},web,3,Read,{},4096,100\n", 128_166_372_003_061_629 + n, n * 4096);
         std::fs::write(&path, (0..50_000).map(line).collect::<String>()).unwrap();
         let told = std::cell::RefCell::new(Vec::new());
-        let source = Source::of(&path, 0).unwrap();
+        let source = Source::of(&path, 0, &|_| {}).unwrap();
         assert_eq!(source.requests(|part| told.borrow_mut().push(part)).unwrap().count(), 50_000);
         let told = told.into_inner();
         assert!(told.len() > 5 && told.is_sorted(), "{told:?}");

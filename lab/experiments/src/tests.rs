@@ -6,6 +6,7 @@ use crate::{Watch, report, run};
 use anyhow::{Result, ensure};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tempfile::TempDir;
 
@@ -27,7 +28,7 @@ impl Experiment for Roots {
         About { name: "roots", paper: "999 Fig. 1", shows: "Roots grow ever slower." }
     }
 
-    fn points(&self, _: &Setting) -> Result<Vec<Point<u64>>> {
+    fn points(&self, _: &Setting, _: &Progress<'_>) -> Result<Vec<Point<u64>>> {
         Ok((0..7).map(|n| Point { name: format!("of-{n}"), config: n + self.offset }).collect())
     }
 
@@ -53,11 +54,15 @@ impl Experiment for Roots {
     }
 }
 
-/// Keeps the farthest that was told, in thousandths of a point.
+/// Keeps the farthest that was told, in thousandths of a point, and all that was told before anything began.
 #[derive(Default)]
-struct Watched(AtomicU64);
+struct Watched(AtomicU64, Mutex<Vec<f64>>);
 
 impl Watch for Watched {
+    fn reads(&self, _: &str, fraction: f64) {
+        self.1.lock().unwrap().push(fraction);
+    }
+
     fn begins(&self, _: &str, _: usize) {}
 
     fn is_at(&self, points: f64) {
@@ -154,6 +159,27 @@ fn progress_ends_with_all_points() {
     assert_eq!(watched.0.load(Ordering::Relaxed), 7000);
 }
 
+/// Traces are read whole before the first point begins: how far that is is told, through all of them.
+#[test]
+fn progress_begins_with_the_traces() {
+    let out = folder();
+    let line = |n: u64| format!("{},web,3,Read,{},4096,100\n", 128_166_372_003_061_629 + n * 1000, n % 512 * 4096);
+    std::fs::write(out.path().join("t.csv"), (0..50_000).map(line).collect::<String>()).unwrap();
+    let trace = || out.path().join("t.csv");
+    let setting = Setting { traces: vec![trace(), trace()], out: out.path().join("out"), ..Setting::default() };
+    let watched = Watched::default();
+    let experiments = crate::named(&["tier-traces".to_owned(), "trace-anatomy".to_owned()]).unwrap();
+    // What they come to is no matter here.
+    for experiment in experiments {
+        drop(experiment.plan(&setting, &Progress::new(&|part| watched.reads("", part))).unwrap());
+        let told = std::mem::take(&mut *watched.1.lock().unwrap());
+        assert!(told.len() > 3 && told.is_sorted() && told[0] < 0.5 && told[told.len() - 1] > 0.9, "{told:?}");
+    }
+    let failed = Roots { fails: Some(0), ..Roots::default() };
+    run(&[&failed], &options(out.path()), &watched).unwrap_err();
+    assert!(watched.1.lock().unwrap().is_empty(), "there is no trace");
+}
+
 #[test]
 fn results_have_their_form() {
     let out = folder();
@@ -168,10 +194,54 @@ fn results_have_their_form() {
         { "name": "root of 5", "paper": null, "ours": 2.23607, "bound": "at most 1", "holds": false },
     ]);
     assert_eq!(json["criteria"], criteria);
-    assert_eq!(json["files"], json!(["roots/roots.csv", "roots/roots.vl.json"]));
+    assert_eq!(json["files"], json!(["roots/roots.csv", "roots/roots.vl.json", "roots/run.csv"]));
     assert_eq!(json["command"], "kura lab run roots --quick --seed 0");
     assert_eq!(json["configuration"]["of-6"], 6);
     assert_eq!(Outcome::all(out.path()).unwrap(), [outcome]);
+}
+
+/// A table or a figure that is carried off says with the file beside it, or in itself, what made it.
+#[test]
+fn tables_and_figures_say_what_made_them() {
+    let out = folder();
+    let Outcome { command, commit, machine, .. } = done(&Roots::default(), &options(out.path())).unwrap();
+    let run = std::fs::read(out.path().join("roots/run.csv")).unwrap();
+    let rows = csv::Reader::from_reader(run.as_slice()).into_deserialize::<(String, String)>();
+    let rows: std::collections::BTreeMap<String, String> = rows.map(Result::unwrap).collect();
+    let (cores, memory) = (machine.cores.to_string(), machine.memory_bytes.to_string());
+    for (key, value) in [
+        ("experiment", "roots"),
+        ("command", &command),
+        ("seed", "0"),
+        ("scale", "quick"),
+        ("commit", &commit),
+        ("machine.cpu", &machine.cpu),
+        ("machine.cores", &cores),
+        ("machine.memory_bytes", &memory),
+        ("machine.kernel", &machine.kernel),
+        ("configuration.of-6", "6"),
+    ] {
+        assert_eq!(rows.get(key).map(String::as_str), Some(value), "{key} in {rows:#?}");
+    }
+    let figure: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(out.path().join("roots/roots.vl.json")).unwrap()).unwrap();
+    let made_by = &figure["usermeta"];
+    assert_eq!((&made_by["commit"], &made_by["machine"]["cores"]), (&json!(commit), &json!(machine.cores)), "{figure}");
+}
+
+#[test]
+fn a_folder_that_takes_no_file_is_told_before_anything_is_done() {
+    let out = folder();
+    std::fs::write(out.path().join("file"), "").unwrap();
+    for name in ["file", "file/below"] {
+        let roots = Roots::default();
+        let error = format!("{:#}", done(&roots, &options(&out.path().join(name))).unwrap_err());
+        assert!(error.contains(&format!("{name}: no file can be made there")) && error.lines().count() == 1, "{error}");
+        assert_eq!(roots.done.load(Ordering::Relaxed), 0);
+    }
+    // To ask leaves nothing.
+    crate::files::probe(&out.path().join("a/b")).unwrap();
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
 }
 
 #[test]
@@ -219,6 +289,7 @@ fn a_folder_without_results_is_told_in_one_line() {
 #[derive(Default)]
 struct Clock {
     running: AtomicUsize,
+    done: AtomicUsize,
 }
 
 impl Experiment for Clock {
@@ -229,7 +300,7 @@ impl Experiment for Clock {
         About { name: "clock", paper: "beyond", shows: "Nothing." }
     }
 
-    fn points(&self, _: &Setting) -> Result<Vec<Point<()>>> {
+    fn points(&self, _: &Setting, _: &Progress<'_>) -> Result<Vec<Point<()>>> {
         Ok((0..6).map(|nth| Point { name: format!("point-{nth}"), config: () }).collect())
     }
 
@@ -241,6 +312,7 @@ impl Experiment for Clock {
         ensure!(self.running.fetch_add(1, Ordering::SeqCst) == 0, "another point disturbs it");
         std::thread::sleep(std::time::Duration::from_millis(5));
         self.running.fetch_sub(1, Ordering::SeqCst);
+        self.done.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
@@ -255,6 +327,24 @@ fn what_is_measured_is_measured_point_by_point() {
     run(&[&Clock::default()], &Options { jobs: 6, ..options(out.path()) }, &Watched::default()).unwrap();
 }
 
+/// What was measured elsewhere is not what this machine does.
+#[test]
+fn a_point_measured_on_another_machine_is_measured_again() {
+    let out = folder();
+    let measured = || {
+        let clock = Clock::default();
+        run(&[&clock], &options(out.path()), &Watched::default()).unwrap();
+        clock.done.load(Ordering::SeqCst)
+    };
+    assert_eq!([measured(), measured()], [6, 0]);
+    let point = out.path().join("clock/points/point-2.json");
+    let saved = std::fs::read_to_string(&point).unwrap();
+    let elsewhere = saved.replace(&crate::Machine::this().kernel, "0.1-elsewhere");
+    assert_ne!(saved, elsewhere);
+    std::fs::write(&point, elsewhere).unwrap();
+    assert_eq!([measured(), measured()], [1, 0]);
+}
+
 #[test]
 fn data_that_json_cannot_hold_are_refused() {
     struct Nothing;
@@ -264,7 +354,7 @@ fn data_that_json_cannot_hold_are_refused() {
         fn about(&self) -> About {
             About { name: "nothing", paper: "beyond", shows: "Nothing." }
         }
-        fn points(&self, _: &Setting) -> Result<Vec<Point<()>>> {
+        fn points(&self, _: &Setting, _: &Progress<'_>) -> Result<Vec<Point<()>>> {
             Ok(vec![Point { name: "one".to_owned(), config: () }])
         }
         fn run(&self, _: &Point<()>, _: &Setting, _: &Progress<'_>) -> Result<f64> {

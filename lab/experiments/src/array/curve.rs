@@ -39,6 +39,13 @@ impl Curve {
         self.kept_up().zip(other.kept_up()).map(|((_, ours), (_, theirs))| ours / theirs)
     }
 
+    /// The least of this over the other, at all rates at which this kept up: 0 where the other did not.
+    pub fn least_over(&self, other: &Self) -> f64 {
+        let other: Vec<(f64, f64)> = other.kept_up().collect();
+        let ratio = |(nth, (_, ours)): (usize, (f64, f64))| other.get(nth).map_or(0.0, |(_, theirs)| ours / theirs);
+        self.kept_up().enumerate().map(ratio).fold(f64::INFINITY, f64::min)
+    }
+
     /// The deepest fall from one rate to the next, as a part of the higher one; 0 where it only rises.
     pub fn deepest_fall(&self) -> f64 {
         let points: Vec<(f64, f64)> = self.kept_up().collect();
@@ -60,6 +67,7 @@ mod tests {
         assert_eq!([99.0, 100.0, 350.0].map(|rate| curve.up_to(rate)), [None, Some(10.0), Some(20.0)]);
         let other = Curve(vec![(100.0, Some(5.0)), (200.0, None)]);
         assert_eq!(curve.over(&other).collect::<Vec<_>>(), [2.0]);
+        assert!(curve.least_over(&other) <= 0.0 && (other.least_over(&curve) - 0.5).abs() < 1e-9);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::curve::Curve;
 use super::response::NOISE;
 use super::systems::{HOT, HOT_PAPER, MIRROR_DISKS, MIRROR_TRACKS, RAID5, System};
-use super::{Config, Measured, RATES, kept_up, lines, measured, points, system, warmed};
+use super::{Config, Measured, RATES, kept_up, lines, measured, points, system, under_and_near, warmed};
 use crate::experiment::{About, Experiment, Point, Progress, Setting};
 use crate::findings::{Criterion, Findings, Table};
 use anyhow::Result;
@@ -36,8 +36,8 @@ impl Experiment for ArrayRebuild {
         }
     }
 
-    fn points(&self, setting: &Setting) -> Result<Vec<Point<Config>>> {
-        points(setting, RATES)
+    fn points(&self, setting: &Setting, progress: &Progress<'_>) -> Result<Vec<Point<Config>>> {
+        points(setting, RATES, progress)
     }
 
     fn run(&self, point: &Point<Config>, setting: &Setting, progress: &Progress<'_>) -> Result<Option<Data>> {
@@ -120,6 +120,7 @@ fn criteria(results: &[(Point<Config>, Option<Data>)]) -> Vec<Criterion> {
         "90th percentile of RAID5 over that of hot mirroring as in the paper, both rebuilding, least over the rates";
     let holds = least.is_finite() && least > 1.0;
     criteria.push(Criterion::number(name, least, "above 1", holds).against("hot mirroring is faster than RAID5"));
+    criteria.extend(under_and_near(&during(&RAID5), &during(&MIRROR_DISKS), &during(&HOT), ", rebuilding"));
     let half = normal(&HOT).saturation() / 2.0;
     let suffers = during(&HOT)
         .up_to(half)

@@ -2,7 +2,7 @@
 
 use super::curve::Curve;
 use super::systems::{HOT, HOT_PAPER, MIRROR_DISKS, MIRROR_TRACKS, RAID5, SYSTEMS, System};
-use super::{Config, Measured, RATES, kept_up, lines, measured, points, warmed};
+use super::{Config, Measured, RATES, kept_up, lines, measured, points, under_and_near, warmed};
 use crate::experiment::{About, Experiment, Point, Progress, Setting};
 use crate::findings::{Criterion, Findings, Table};
 use anyhow::Result;
@@ -28,8 +28,8 @@ impl Experiment for ArrayResponse {
         }
     }
 
-    fn points(&self, setting: &Setting) -> Result<Vec<Point<Config>>> {
-        points(setting, RATES)
+    fn points(&self, setting: &Setting, progress: &Progress<'_>) -> Result<Vec<Point<Config>>> {
+        points(setting, RATES, progress)
     }
 
     fn run(&self, point: &Point<Config>, setting: &Setting, progress: &Progress<'_>) -> Result<Option<Measured>> {
@@ -145,6 +145,7 @@ fn criteria(curve: &dyn Fn(&System) -> Curve) -> Vec<Criterion> {
         let name = format!("90th percentile of {name}, least over the rates");
         criteria.push(Criterion::number(name, least, "above 1", least.is_finite() && least > 1.0).against(says));
     }
+    criteria.extend(under_and_near(&raid5, &disks, &ours, ""));
     let ratio = ours.rate_at(EQUAL_MS) / paper.rate_at(EQUAL_MS).max(1.0);
     let name = format!("arrivals at a 90th percentile of {EQUAL_MS} ms: hot mirroring, kura's over the paper's");
     criteria.push(Criterion::at_least(name, ratio, 2.0));

@@ -65,10 +65,10 @@ impl Experiment for ArrayLoad {
         }
     }
 
-    fn points(&self, setting: &Setting) -> Result<Vec<Point<Recording>>> {
-        let sources = match setting.traces.as_slice() {
-            [] => LOADS.map(|load| Source::load(load, setting.seed)),
-            [without, with] => [without, with].map(|path| Source::of(path, setting.seed)),
+    fn points(&self, setting: &Setting, progress: &Progress<'_>) -> Result<Vec<Point<Recording>>> {
+        let sources: Vec<Source> = match setting.traces.as_slice() {
+            [] => LOADS.iter().map(|load| Source::load(load, setting.seed)).collect::<Result<_>>()?,
+            two @ [_, _] => Source::all(two, setting.seed, progress)?,
             other => bail!(
                 "it wants two traces, first one without checkpoints, then one with them (`cargo xtask tpcc-trace` \
                  records such), or none for generated loads: {} given",
@@ -77,7 +77,6 @@ impl Experiment for ArrayLoad {
         };
         let named = ["without-checkpoints", "with-checkpoints"].into_iter().zip([false, true]).zip(sources);
         let points = named.map(|((name, has_checkpoints), source)| {
-            let source = source?;
             let block_bytes = page_bytes(&source)?;
             Ok(Point { name: name.to_owned(), config: Recording { source, block_bytes, has_checkpoints } })
         });

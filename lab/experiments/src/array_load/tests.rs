@@ -43,7 +43,7 @@ fn waves_are_periodic_and_noise_is_not() {
 fn two_traces_or_none() {
     let with = |traces: &[&str]| {
         let setting = Setting { traces: traces.iter().map(Into::into).collect(), ..Setting::default() };
-        ArrayLoad.plan(&setting).map(|plan| plan.points()).map_err(|error| error.to_string())
+        ArrayLoad.plan(&setting, &Progress::UNTOLD).map(|plan| plan.points()).map_err(|error| error.to_string())
     };
     let load = "load:tpcc-like,requests=10";
     assert_eq!(with(&[]), Ok(2));
@@ -83,7 +83,7 @@ fn a_load_of_another_shape_fails() {
 
 fn findings(loads: [&str; 2]) -> Findings {
     let setting = Setting { traces: loads.map(Into::into).into(), seed: 1, ..Setting::default() };
-    let points = Experiment::points(&ArrayLoad, &setting).unwrap().into_iter();
+    let points = Experiment::points(&ArrayLoad, &setting, &Progress::UNTOLD).unwrap().into_iter();
     let done = points.map(|point| {
         let data = ArrayLoad.run(&point, &setting, &Progress::new(&|_| {})).unwrap();
         (point, data)

@@ -90,7 +90,7 @@ impl Experiment for DeviceModel {
         }
     }
 
-    fn points(&self, setting: &Setting) -> Result<Vec<Point<Config>>> {
+    fn points(&self, setting: &Setting, _: &Progress<'_>) -> Result<Vec<Point<Config>>> {
         ensure!(setting.traces.is_empty(), "it takes no trace: run it without --trace");
         let disk = (self.disk)();
         let point = |name: &str, config| Point { name: name.to_owned(), config };

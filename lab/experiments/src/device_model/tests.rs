@@ -49,7 +49,7 @@ fn what_follows_from_a_formula_says_so() {
 #[test]
 fn a_trace_is_refused() {
     let setting = Setting { traces: vec!["x.csv".into()], ..Setting::default() };
-    let error = DeviceModel::TRUE.plan(&setting).err().unwrap().to_string();
+    let error = DeviceModel::TRUE.plan(&setting, &Progress::UNTOLD).err().unwrap().to_string();
     assert_eq!(error, "it takes no trace: run it without --trace");
 }
 
@@ -76,6 +76,6 @@ fn a_broken_model_fails() {
 fn every_point_of_either_scale_is_planned() {
     for scale in [crate::Scale::Quick, crate::Scale::Full] {
         let setting = Setting { scale, ..Setting::default() };
-        assert_eq!(DeviceModel::TRUE.plan(&setting).unwrap().points(), 18);
+        assert_eq!(DeviceModel::TRUE.plan(&setting, &Progress::UNTOLD).unwrap().points(), 18);
     }
 }

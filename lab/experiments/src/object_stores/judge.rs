@@ -16,6 +16,18 @@ const AMPLIFICATION: (usize, f64) = (64, 1.1);
 /// An aged store is to have this share of what it had at first.
 const AGED_SHARE: f64 = 0.85;
 
+/// What the paper measured. It does not tell its figures' numbers but for these.
+mod paper {
+    /// "About ten times" the file systems, objects of 4 KB created.
+    pub const BDB_OVER_FILES_4_KIB: f64 = 10.0;
+    /// Berkeley DB, read: KiB of an object and MB/s. The last is "about".
+    pub const BDB_READ_MB_S: [(usize, f64); 3] = [(256, 71.2), (512, 4.5), (1024, 4.0)];
+    /// Berkeley DB over Btrfs, read, up to 256 KB: as much and more.
+    pub const BDB_OVER_BTRFS: f64 = 2.0;
+    /// Ext3 over Btrfs, objects of 32 KB read.
+    pub const EXT3_OVER_BTRFS_32_KIB: f64 = 3.7;
+}
+
 /// Of what a side came to, one number.
 type Of = fn(&Measured) -> Option<f64>;
 
@@ -57,7 +69,16 @@ pub fn judge(results: &[(Point<Config>, Vec<Rounds>)]) -> Result<Findings> {
         for phase in &PHASES {
             line.speed(phase, &mut findings)?;
         }
+        if clients == 1 {
+            findings.criteria.extend(line.as_in_the_paper());
+        }
         for phase in &PHASES {
+            findings.criteria.extend(line.least(
+                "first: MB/s over the best of the others",
+                phase,
+                line.first(phase),
+                1.0,
+            ));
             findings.criteria.extend(line.least("MB/s over those at half the size", phase, line.steps(phase), 1.0));
             findings.criteria.extend(line.least("MB/s aged over fresh", phase, line.aged(phase), AGED_SHARE));
         }
@@ -100,11 +121,13 @@ impl Line<'_> {
         let Phase { name, figure, mb_s, .. } = *phase;
         let by = self.by();
         let title = format!("{name}, {by} ({figure})");
-        let mut table = Table::new(format!("{name}-{}", self.clients), title.clone(), &["size_kib", "store", "mb_s"]);
+        let columns = ["size_kib", "store", "mb_s", "paper_mb_s"];
+        let mut table = Table::new(format!("{name}-{}", self.clients), title.clone(), &columns);
         for &(kib, sides) in &self.points {
             for side in Side::ALL {
                 if let Some(rate) = median(sides, side, mb_s) {
-                    table.row([(kib as u64).into(), side.to_string().into(), rate.into()]);
+                    let paper = self.of_paper(phase, side, kib);
+                    table.row([(kib as u64).into(), side.to_string().into(), rate.into(), paper.into()]);
                 }
             }
             let Some((ours, best)) = median(sides, Side::Kura, mb_s).zip(best_other(sides, mb_s)) else { continue };
@@ -118,12 +141,19 @@ impl Line<'_> {
             ));
         }
         let names = Side::ALL.map(|side| side.to_string());
-        let drawing = json!({ "mark": { "type": "line", "point": true }, "encoding": {
-            "x": { "field": "size_kib", "type": "quantitative", "title": "size of an object, KiB",
-                   "scale": { "type": "log", "base": 2 }, "axis": { "values": SIZES_KIB } },
-            "y": { "field": "mb_s", "type": "quantitative", "title": "MB/s", "scale": { "type": "log" } },
+        let mut layers = vec![json!({ "mark": { "type": "line", "point": true }, "encoding": {
+            "y": { "field": "mb_s", "type": "quantitative" },
             "color": { "field": "store", "type": "nominal", "title": null, "sort": null, "scale": { "domain": names } },
-        }});
+        }})];
+        if self.points.iter().any(|(kib, _)| self.of_paper(phase, Side::BerkeleyDb, *kib).is_some()) {
+            layers.push(Figure::dots_of_paper("paper_mb_s", "Berkeley DB in the paper"));
+        }
+        let x = json!({
+            "field": "size_kib", "type": "quantitative", "title": "size of an object, KiB",
+            "scale": { "type": "log", "base": 2 }, "axis": { "values": SIZES_KIB },
+        });
+        let y = json!({ "type": "quantitative", "title": "MB/s", "scale": { "type": "log" } });
+        let drawing = Figure::layers(x, y, layers);
         let caption = format!(
             "MB of content a second (10^6 bytes), median of the rounds, {by}; {}. The device is what no store can beat by \
              much. The paper's numbers are of another machine: 10 times the file systems for Berkeley DB at 4 KB in Fig. 2, \
@@ -133,6 +163,64 @@ impl Line<'_> {
         findings.figures.push(Figure::of(&table, title, caption, drawing)?);
         findings.tables.push(table);
         Ok(())
+    }
+
+    /// MB/s of the paper, where it prints them: of one client, as far as can be told.
+    fn of_paper(&self, phase: &Phase, side: Side, kib: usize) -> Option<f64> {
+        let is_printed = self.clients == 1 && phase.name == "read" && side == Side::BerkeleyDb;
+        let found = paper::BDB_READ_MB_S.into_iter().find(|(at, _)| is_printed && *at == kib);
+        found.map(|(_, mb_s)| mb_s)
+    }
+
+    /// What the paper found of its three stores, here. Its numbers are of a disk of 2009: its order is judged.
+    fn as_in_the_paper(&self) -> Vec<Criterion> {
+        let [create, read] = &PHASES;
+        let of = |phase: &Phase, side, kib| {
+            let (_, sides) = self.points.iter().find(|(at, _)| *at == kib)?;
+            median(sides, side, phase.mb_s)
+        };
+        let files_4_kib = [Side::Btrfs, Side::Ext3].iter().filter_map(|side| of(create, *side, 4)).reduce(f64::max);
+        let over_btrfs = |kib| Some(of(read, Side::BerkeleyDb, kib)? / of(read, Side::Btrfs, kib)?);
+        let least = SIZES_KIB.into_iter().filter(|kib| *kib <= 256).filter_map(over_btrfs).reduce(f64::min);
+        let [(before, high), (after, low), _] = paper::BDB_READ_MB_S;
+        let judged = |what: &str, ours: Option<f64>, bound: &str, holds: fn(f64) -> bool| {
+            ours.map(|ours| Criterion::number(format!("the paper's stores here: {what}"), ours, bound, holds(ours)))
+        };
+        let ratio = |over: Option<f64>, under: Option<f64>| Some(over? / under?);
+        let criteria = [
+            judged(
+                "create 4 KiB, Berkeley DB over the better file system (Fig. 2)",
+                ratio(of(create, Side::BerkeleyDb, 4), files_4_kib),
+                "above 1",
+                |ours| ours > 1.0,
+            )
+            .map(|it| it.against(paper::BDB_OVER_FILES_4_KIB)),
+            judged("read to 256 KiB, Berkeley DB over Btrfs, least (Fig. 3)", least, "above 1", |ours| ours > 1.0)
+                .map(|it| it.against(paper::BDB_OVER_BTRFS)),
+            judged(
+                "read, Berkeley DB at 512 KiB over that at 256 KiB (Fig. 3)",
+                ratio(of(read, Side::BerkeleyDb, after), of(read, Side::BerkeleyDb, before)),
+                "below 1",
+                |ours| ours < 1.0,
+            )
+            .map(|it| it.against(low / high).by_formula()),
+            judged(
+                "read 32 KiB, Ext3 over Btrfs (Fig. 3)",
+                ratio(of(read, Side::Ext3, 32), of(read, Side::Btrfs, 32)),
+                "above 1",
+                |ours| ours > 1.0,
+            )
+            .map(|it| it.against(paper::EXT3_OVER_BTRFS_32_KIB)),
+        ];
+        criteria.into_iter().flatten().collect()
+    }
+
+    /// Ours over the best of the paper's three.
+    fn first(&self, phase: &Phase) -> Vec<(usize, f64)> {
+        let over = |(kib, sides): &(usize, &[Rounds])| {
+            Some((*kib, median(sides, Side::Kura, phase.mb_s)? / best_other(sides, phase.mb_s)?))
+        };
+        self.points.iter().filter_map(over).collect()
     }
 
     /// The least of ratios by size, which is to be at least `bound`.

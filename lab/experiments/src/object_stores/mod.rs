@@ -59,7 +59,7 @@ impl Experiment for ObjectStores {
         true
     }
 
-    fn points(&self, setting: &Setting) -> Result<Vec<Point<Config>>> {
+    fn points(&self, setting: &Setting, _: &Progress<'_>) -> Result<Vec<Point<Config>>> {
         ensure!(setting.traces.is_empty(), "it takes no trace: run it without --trace");
         let (count, bytes) = setting.scaled(QUICK, FULL);
         let point = |clients: usize, kib: usize| {

@@ -105,7 +105,7 @@ impl Experiment for Balance {
         }
     }
 
-    fn points(&self, setting: &Setting) -> Result<Vec<Point<Config>>> {
+    fn points(&self, setting: &Setting, _: &Progress<'_>) -> Result<Vec<Point<Config>>> {
         ensure!(setting.traces.is_empty(), "it takes no trace: run it without --trace");
         let Balanced { may_cut, least_part_bytes, units } = self.ours;
         let parts = Parts { may_cut, least_part_bytes, units };

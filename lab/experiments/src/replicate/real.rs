@@ -89,7 +89,7 @@ impl Experiment for Real {
         true
     }
 
-    fn points(&self, setting: &Setting) -> Result<Vec<Point<Config>>> {
+    fn points(&self, setting: &Setting, _: &Progress<'_>) -> Result<Vec<Point<Config>>> {
         ensure!(setting.traces.is_empty(), "it takes no trace: run it without --trace");
         let (divisor, rounds) = setting.scaled((100, 1), (20, 3));
         let point = |name: &str, what, workers| {

@@ -7,7 +7,7 @@ use crate::plan::Listed;
 /// Criteria of an experiment at the quick scale.
 fn judged<E: Experiment>(experiment: &E) -> Vec<Criterion> {
     let setting = Setting { seed: 1, ..Setting::default() };
-    let points = experiment.points(&setting).unwrap();
+    let points = experiment.points(&setting, &Progress::UNTOLD).unwrap();
     let results: Vec<_> = points
         .into_iter()
         .map(|point| {
@@ -62,6 +62,9 @@ fn a_split_that_cuts_nothing_is_too_slow() {
 fn traces_are_refused() {
     let setting = Setting { traces: vec!["x.csv".into()], ..Setting::default() };
     for listed in [&Contention { model: Model::PAPER } as &dyn Listed, &Balance::of(Model::PAPER)] {
-        assert_eq!(listed.plan(&setting).err().unwrap().to_string(), "it takes no trace: run it without --trace");
+        assert_eq!(
+            listed.plan(&setting, &Progress::UNTOLD).err().unwrap().to_string(),
+            "it takes no trace: run it without --trace"
+        );
     }
 }

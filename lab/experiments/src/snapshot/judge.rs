@@ -2,7 +2,7 @@
 
 use super::machine::{Load, Mix, Ran, Saving};
 use super::methods::{BACKUP, Config, Done, NORMAL, RATIOS, SCALES, Work, writes};
-use super::{CONTROLLERS, residuals};
+use super::{CONTROLLERS, message, residuals};
 use crate::experiment::Point;
 use crate::figure::Figure;
 use crate::findings::{Criterion, Findings, Table, Value};
@@ -101,13 +101,11 @@ fn table_1(results: &Results<'_>, findings: &mut Findings) -> Result<()> {
         "y": { "field": "speed", "type": "quantitative", "title": "speed relative to aggregate" },
         "color": { "field": "method", "type": "nominal", "title": null, "sort": null },
     }});
-    let tick = json!({ "type": "tick", "thickness": 4, "color": Figure::PAPER });
-    let paper = json!({ "mark": tick, "encoding": { "y": { "field": "paper", "type": "quantitative" } } });
     let axes = json!({
         "x": { "field": "mix", "type": "nominal", "title": null, "sort": null, "axis": { "labelAngle": 0 } },
         "xOffset": { "field": "method", "sort": null },
     });
-    let drawing = json!({ "encoding": axes, "layer": [ours, paper] });
+    let drawing = json!({ "encoding": axes, "layer": [ours, Figure::ticks_of_paper("paper")] });
     let caption = "Normal operation: all requests to PVOLs, 60 % of them reads, a tenth of the writes make a save copy. \
                    Backup: beside these, 40 % of the requests read SVOLs. The ticks are the paper's.";
     findings.figures.push(Figure::of(&table, title, caption, drawing)?);
@@ -123,6 +121,12 @@ fn fig_9(results: &Results<'_>, findings: &mut Findings) -> Result<()> {
         let paper = (kind == Kind::AccessChange && percent == 100).then_some(paper::ACCESS_CHANGE_ALL_SAVES);
         table.row([u64::from(percent).into(), kind.name().into(), speed.into(), paper.into()]);
     }
+    let mut farthest: f64 = 0.0;
+    for (percent, paper) in message::paper::SPEEDS {
+        farthest = farthest.max((results.speed(Kind::Message, writes(percent), Saving::Copy)? - paper).abs());
+    }
+    let name = "one cost model: farthest that message is from its curve in Fig. 5, with the times of all else here";
+    findings.criteria.push(Criterion::at_most(name, farthest, message::NEAR).against("its own curve"));
     let all_saves = |kind| results.speed(kind, writes(100), Saving::Copy);
     let criteria = &mut findings.criteria;
     let name = "speed of access-change at 100 % save copies (Fig. 9)";

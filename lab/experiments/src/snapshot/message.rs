@@ -27,13 +27,13 @@ pub struct Config {
 const RATIOS: [u32; 10] = [0, 5, 10, 15, 20, 30, 40, 60, 80, 100];
 
 /// What the paper says, in its text (3.2); the figure itself is not printed in numbers.
-mod paper {
+pub(super) mod paper {
     /// "About 40 % slower at a save copy ratio of 10 %, about 60 % at 20 % and more", and as fast without.
     pub const SPEEDS: [(u32, f64); 7] = [(0, 1.0), (10, 0.6), (20, 0.4), (40, 0.4), (60, 0.4), (80, 0.4), (100, 0.4)];
 }
 
 /// What a point read off Fig. 5 may be away.
-const NEAR: f64 = 0.1;
+pub(super) const NEAR: f64 = 0.1;
 
 impl Experiment for SnapshotMessage {
     type Config = Config;
@@ -47,7 +47,7 @@ impl Experiment for SnapshotMessage {
         }
     }
 
-    fn points(&self, setting: &Setting) -> Result<Vec<Point<Config>>> {
+    fn points(&self, setting: &Setting, _: &Progress<'_>) -> Result<Vec<Point<Config>>> {
         ensure!(setting.traces.is_empty(), "it takes no trace: run it without --trace");
         let point = |method: Kind, percent: u32| Point {
             name: format!("{method}-{percent}"),

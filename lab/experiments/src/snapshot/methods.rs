@@ -67,7 +67,7 @@ impl Experiment for SnapshotMethods {
         }
     }
 
-    fn points(&self, setting: &Setting) -> Result<Vec<Point<Config>>> {
+    fn points(&self, setting: &Setting, _: &Progress<'_>) -> Result<Vec<Point<Config>>> {
         ensure!(setting.traces.is_empty(), "it takes no trace: run it without --trace");
         let decks = setting.scaled(10, 50);
         let load = |controllers: u16, mix: Mix, saving: Saving| {

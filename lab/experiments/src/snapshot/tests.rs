@@ -14,7 +14,7 @@ type Results<E> = Vec<(Point<<E as Experiment>::Config>, <E as Experiment>::Data
 /// All points at the quick scale.
 fn done<E: Experiment>(experiment: &E, seed: u64) -> Results<E> {
     let setting = Setting { seed, ..Setting::default() };
-    let points = experiment.points(&setting).unwrap();
+    let points = experiment.points(&setting, &Progress::UNTOLD).unwrap();
     points
         .into_iter()
         .map(|point| {
@@ -40,7 +40,7 @@ fn methods() -> &'static Results<SnapshotMethods> {
 
 #[test]
 fn one_model_gives_the_papers_numbers() {
-    for (criteria, count) in [(judged(&MESSAGE, &done(&MESSAGE, 1)), 7), (judged(&METHODS, methods()), 21)] {
+    for (criteria, count) in [(judged(&MESSAGE, &done(&MESSAGE, 1)), 7), (judged(&METHODS, methods()), 22)] {
         assert_eq!(criteria.len(), count);
         let failing = failing(criteria);
         assert!(failing.is_empty(), "{failing:#?}");
@@ -51,7 +51,7 @@ fn one_model_gives_the_papers_numbers() {
 fn the_same_seed_gives_the_same_data() {
     let [one, again, other] = [3, 3, 4].map(|seed| {
         let setting = Setting { seed, ..Setting::default() };
-        let points = MESSAGE.points(&setting).unwrap();
+        let points = MESSAGE.points(&setting, &Progress::UNTOLD).unwrap();
         let point = points.iter().find(|point| point.name == "message-20").unwrap();
         MESSAGE.run(point, &setting, &Progress::new(&|_| {})).unwrap()
     });
@@ -149,6 +149,9 @@ fn data_that_are_a_little_off_fail() {
 fn traces_are_refused() {
     let setting = Setting { traces: vec!["x.csv".into()], ..Setting::default() };
     for listed in [&MESSAGE as &dyn Listed, &METHODS] {
-        assert_eq!(listed.plan(&setting).err().unwrap().to_string(), "it takes no trace: run it without --trace");
+        assert_eq!(
+            listed.plan(&setting, &Progress::UNTOLD).err().unwrap().to_string(),
+            "it takes no trace: run it without --trace"
+        );
     }
 }

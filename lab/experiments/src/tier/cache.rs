@@ -18,6 +18,8 @@ use std::rc::Rc;
 
 const BLOCK_BYTES: u64 = 4096;
 const WAYS: usize = 512;
+/// The largest volume: its blocks have tags.
+pub const VOLUME_BYTES_LIMIT: u64 = u32::MAX as u64 * BLOCK_BYTES;
 /// Blocks of a set that may be dirty before it is cleaned: a fifth.
 const DIRTY: usize = WAYS / 5;
 /// Cleaning writes under way.
@@ -32,8 +34,8 @@ struct Slot {
 }
 
 struct State {
-    slots: Vec<Slot>,
-    sets: usize,
+    /// Empty where nothing of a set was asked for.
+    sets: Vec<Vec<Slot>>,
     clock: u32,
     /// Runs of neighbouring blocks that are to be written back.
     to_clean: VecDeque<Range<u64>>,
@@ -62,8 +64,12 @@ enum Found {
 
 impl State {
     fn set(&mut self, block: u64) -> &mut [Slot] {
-        let set = (block / WAYS as u64 % self.sets as u64) as usize;
-        &mut self.slots[set * WAYS..(set + 1) * WAYS]
+        let set = (block / WAYS as u64 % self.sets.len() as u64) as usize;
+        let slots = &mut self.sets[set];
+        if slots.is_empty() {
+            slots.resize(WAYS, Slot::default());
+        }
+        slots
     }
 
     /// Finds a block, or takes the place of the least recently used clean one.
@@ -111,8 +117,7 @@ impl Cache {
     pub fn new(cache_bytes: u64, devices: &Rc<Devices>, runtime: &Rc<SimRuntime>) -> Rc<Self> {
         let sets = (cache_bytes / BLOCK_BYTES) as usize / WAYS;
         let state = State {
-            slots: vec![Slot::default(); sets.max(1) * WAYS],
-            sets: sets.max(1),
+            sets: vec![Vec::new(); sets.max(1)],
             clock: 0,
             to_clean: VecDeque::new(),
             cleaning: 0,

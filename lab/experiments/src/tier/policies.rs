@@ -3,7 +3,7 @@
 
 use super::judge::{self, Run};
 use super::measure::Measured;
-use super::systems::{CACHE, OTF, OTF_UP, STATIC, Scene, TITLES};
+use super::systems::{CACHE, OTF, OTF_UP, STATIC, Scene, TITLES, title};
 use super::{Config, Data};
 use crate::experiment::{About, Experiment, Point, Progress, Setting};
 use crate::findings::{Criterion, Findings};
@@ -36,7 +36,7 @@ impl Experiment for TierPolicies {
         }
     }
 
-    fn points(&self, setting: &Setting) -> Result<Vec<Point<Config>>> {
+    fn points(&self, setting: &Setting, _: &Progress<'_>) -> Result<Vec<Point<Config>>> {
         if !setting.traces.is_empty() {
             bail!("it takes no trace: its loads are generated; `tier-traces` does the same with traces");
         }
@@ -108,9 +108,35 @@ fn papers(runs: &[Run<'_>], load: &str) -> Vec<Criterion> {
         )
         .against("they do"),
     ];
+    criteria.extend(sizes(runs, load));
     if !is_writes {
         let name = format!("{load}: mean response, OTF-AST over static (Table 5)");
         criteria.push(over(name, mean(OTF) / mean(STATIC), 56.8 / 7.1));
+    }
+    criteria
+}
+
+/// How far, as a factor, is of the same rough size: a half to twice the paper's.
+const ROUGHLY: f64 = 2.0;
+
+/// Every number of Tables 4 and 5 but the buffer's, which is 0 or little, against ours.
+fn sizes(runs: &[Run<'_>], load: &str) -> Vec<Criterion> {
+    let mut criteria = Vec::new();
+    for run in runs.iter().filter(|run| run.load == load) {
+        for (nth, measured, again) in [("", run.first(), false), (", its 2nd run", run.second(), true)] {
+            let papers = judge::printed(load, run.system, again);
+            for (what, ours, paper) in [
+                ("SSD share, % (Table 4)", measured.fast * 100.0, papers.ssd),
+                ("mean response, ms (Table 5)", measured.mean_ms, papers.mean_ms),
+                ("mean response up to 100 ms, ms (Table 5)", measured.mean_to_100_ms, papers.to_100_ms),
+                ("mean response of the first 20 minutes, ms (section 4)", measured.mean_20_min_ms, papers.to_20_min_ms),
+            ] {
+                let Some(paper) = paper else { continue };
+                let holds = (paper / ROUGHLY..=paper * ROUGHLY).contains(&ours);
+                let name = format!("{load}: rough size of {}{nth}: {what}", title(run.system));
+                criteria.push(Criterion::number(name, ours, "half to twice the paper's", holds).against(paper));
+            }
+        }
     }
     criteria
 }

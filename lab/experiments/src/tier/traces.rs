@@ -6,7 +6,7 @@ use super::{Config, Data};
 use crate::experiment::{About, Experiment, Point, Progress, Setting};
 use crate::findings::Findings;
 use crate::source::{Extent, Source};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 /// The paper's systems and ours on any traces.
 pub struct TierTraces;
@@ -21,6 +21,10 @@ const LOADS: [&str; 5] = [
     "load:sequential,size=64G,rate=150,seconds=7200",
 ];
 const GIB: u64 = 1 << 30;
+/// What the cache can address, in whole GiB.
+const VOLUME_BYTES_LIMIT: u64 = super::cache::VOLUME_BYTES_LIMIT / GIB * GIB;
+/// A year: every interval of a policy is gone through.
+const DAYS_LIMIT: u64 = 366;
 /// The paper's volume has 293 GB, its fast tier 24.
 const PAPER_SUBLUNS: u64 = 293;
 const PAPER_FAST: u64 = 24;
@@ -38,14 +42,15 @@ impl Experiment for TierTraces {
         }
     }
 
-    fn points(&self, setting: &Setting) -> Result<Vec<Point<Config>>> {
+    fn points(&self, setting: &Setting, progress: &Progress<'_>) -> Result<Vec<Point<Config>>> {
         let sources: Vec<Source> = match setting.traces.as_slice() {
             [] => LOADS.iter().map(|text| Source::load(text, setting.seed)).collect::<Result<_>>()?,
-            paths => paths.iter().map(|path| Source::of(path, setting.seed)).collect::<Result<_>>()?,
+            paths => progress.part(0.0, 0.2, |progress| Source::all(paths, setting.seed, progress))?,
         };
-        let mut points = Vec::new();
-        for (source, n) in sources.into_iter().zip(1..) {
-            let scene = scene(&source)?;
+        let (mut points, all) = (Vec::new(), sources.len() as f64);
+        for (source, n) in sources.into_iter().zip(1_u32..) {
+            let (begin, end) = (0.2 + 0.8 * f64::from(n - 1) / all, 0.2 + 0.8 * f64::from(n) / all);
+            let scene = progress.part(begin, end, |progress| scene(&source, progress))?;
             points.extend(TITLES.map(|(system, _)| Point {
                 name: format!("trace-{n}.{system}"),
                 config: Config { system, driver: scene.paper.system(system), source: source.clone(), ..scene.config() },
@@ -88,16 +93,29 @@ impl Fitted {
 
 /// A volume as long as the trace reaches, in subLUNs of which there are some 293 or, in powers of two, up to twice as
 /// many; as large a part of it fast as in the paper. The first third trains static tiering.
-fn scene(source: &Source) -> Result<Fitted> {
-    let Extent { end_bytes, arrivals_per_s } = source.extent()?;
+fn scene(source: &Source, progress: &Progress<'_>) -> Result<Fitted> {
+    let extent = source.extent(&|part| progress.at(part))?;
+    let Extent { end_bytes, arrivals_per_s, mut last_ns, .. } = extent;
+    source.reaches_at_most(&extent, VOLUME_BYTES_LIMIT, "the cache that it is tried on addresses")?;
     let volume_bytes = end_bytes.next_multiple_of(GIB);
     let sublun_bytes = (volume_bytes / PAPER_SUBLUNS).next_power_of_two() / 2;
     let sublun_bytes = sublun_bytes.max(1 << 20);
     let fast_bytes = volume_bytes / sublun_bytes * PAPER_FAST / PAPER_SUBLUNS * sublun_bytes;
-    let mut last_ns = 0;
-    for request in source.requests(|_| {})? {
-        last_ns = request?.at_ns;
+    if let Source::Load(_) = source {
+        for request in source.requests(|_| {})? {
+            last_ns = request?.at_ns;
+        }
     }
+    let days = |ns: u64| ns / 86_400_000_000_000;
+    let (gap_ns, request) = extent.longest_gap;
+    ensure!(
+        days(last_ns) <= DAYS_LIMIT,
+        "{}: it lasts {} days, {} of them before request {request}, and {DAYS_LIMIT} are played at most: give a part of it, \
+         or a trace of which all times are right",
+        source.title(),
+        days(last_ns),
+        days(gap_ns)
+    );
     let to_s = last_ns / 1_000_000_000 + 1;
     // The paper sets i by the mean of the days before.
     let paper = Scene { fast_bytes, sublun_bytes, floor_iops: arrivals_per_s.min(Scene::PAPER.floor_iops) };

@@ -40,10 +40,10 @@ impl Experiment for TraceAnatomy {
         }
     }
 
-    fn points(&self, setting: &Setting) -> Result<Vec<Point<Source>>> {
+    fn points(&self, setting: &Setting, progress: &Progress<'_>) -> Result<Vec<Point<Source>>> {
         let sources = match setting.traces.as_slice() {
             [] => vec![Source::load(LOAD, setting.seed)?],
-            paths => paths.iter().map(|path| Source::of(path, setting.seed)).collect::<Result<_>>()?,
+            paths => Source::all(paths, setting.seed, progress)?,
         };
         Ok(sources.into_iter().zip(1..).map(|(config, n)| Point { name: format!("trace-{n}"), config }).collect())
     }
