@@ -12,6 +12,7 @@ mod crash;
 mod filesystem;
 mod harness;
 mod interface;
+mod lab_forms;
 mod lab_replay;
 mod lab_replicate;
 mod lab_report;
