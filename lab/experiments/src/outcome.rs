@@ -183,6 +183,28 @@ impl Outcome {
 /// The command that does the same again.
 fn command(name: &str, setting: &Setting) -> String {
     let Setting { scale, seed, traces, .. } = setting;
-    let traces = traces.iter().map(|path| format!(" --trace {}", path.display()));
+    let traces = traces.iter().map(|path| format!(" --trace {}", word(path)));
     format!("kura lab run {name} --{scale} --seed {seed}{}", traces.collect::<String>())
+}
+
+/// A path as a word of a shell's line.
+fn word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./,:=+@%".contains(&byte);
+    if text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_one_that_a_shell_understands() {
+        let traces = ["a b.csv", "it's.csv", "load:zipf,theta=1.2"].map(std::path::PathBuf::from).to_vec();
+        let setting = Setting { scale: Scale::Quick, seed: 3, traces, out: "lab-report".into() };
+        assert_eq!(
+            command("tier-traces", &setting),
+            r"kura lab run tier-traces --quick --seed 3 --trace 'a b.csv' --trace 'it'\''s.csv' --trace load:zipf,theta=1.2"
+        );
+    }
 }

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use janitor::{Janitor, folder};
 use postgres::{Beside, MIX, Postgres};
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use volume::{Recorded, Volume};
@@ -110,7 +111,7 @@ fn make(args: &Args) -> Result<()> {
 
     let (traces, mut about) = record(&binary, &scale, &out)?;
     let file = out.join("tpcc.txt");
-    let save = |about: &str| std::fs::write(&file, about).with_context(|| file.display().to_string());
+    let save = |about: &str| volume::put(&file, |mut half| Ok(half.write_all(about.as_bytes())?));
     save(&about)?;
     about.push_str(&lab::replay(&binary, &traces, &out)?);
     save(&about)?;
@@ -130,6 +131,7 @@ fn record(binary: &Path, scale: &Scale, out: &Path) -> Result<(Vec<PathBuf>, Str
     let mut traces = Vec::new();
     for name in ["without-checkpoints", "with-checkpoints"] {
         let file = out.join(format!("tpcc-{name}.csv.gz"));
+        janitor.remove(&volume::half(&file))?;
         let interval = (name == "with-checkpoints").then_some(scale.checkpoint);
         about.push_str(&trace(&file, interval, scale, &volume, &postgres)?.told(name, scale));
         println!("{}", file.display());

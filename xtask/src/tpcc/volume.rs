@@ -106,14 +106,33 @@ impl Volume {
         );
         let recorded = count(&plain, said["left_out"].as_u64().unwrap_or_default())?;
         shell::output(Command::new("gzip").args(["--no-name", "--force"]).arg(&plain))?;
-        // The target may be on another file system.
-        std::fs::copy(plain.with_extension("csv.gz"), file).with_context(|| file.display().to_string())?;
+        // The target may be on another file system; half of a trace is none.
+        let packed = plain.with_extension("csv.gz");
+        put(file, |mut half| Ok(std::io::copy(&mut std::fs::File::open(packed)?, &mut half).map(drop)?))?;
         Ok(recorded)
     }
 
     fn kura(&self, args: &[&str]) -> Result<String> {
         shell::output(Command::new(&self.binary).args(args).arg("--server").arg(self.data.join("admin.sock")))
     }
+}
+
+/// Writes a file beside its place and puts it there when it is whole; who is cut off leaves nothing there.
+pub fn put(path: &Path, write: impl FnOnce(&std::fs::File) -> Result<()>) -> Result<()> {
+    let half = half(path);
+    let written = std::fs::File::create(&half).map_err(Into::into).and_then(|file| write(&file));
+    let put = written.and_then(|()| Ok(std::fs::rename(&half, path)?));
+    if put.is_err() {
+        let _ = std::fs::remove_file(&half);
+    }
+    put.with_context(|| path.display().to_string())
+}
+
+/// What a file is called until it is whole.
+pub fn half(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".half");
+    name.into()
 }
 
 /// Counts the requests of a trace in MSR's form.
@@ -147,4 +166,26 @@ fn eventually(what: &str, log: &Path, mut condition: impl FnMut() -> bool) -> Re
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::put;
+    use anyhow::bail;
+    use std::io::Write;
+
+    #[test]
+    fn a_file_is_put_in_its_place_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.csv.gz");
+        let files = || std::fs::read_dir(folder.path()).unwrap().count();
+        let said = put(&path, |mut half| {
+            half.write_all(b"ha")?;
+            bail!("no room")
+        });
+        assert!(format!("{:#}", said.unwrap_err()).ends_with("trace.csv.gz: no room"));
+        assert_eq!(files(), 0);
+        put(&path, |mut half| Ok(half.write_all(b"whole")?)).unwrap();
+        assert_eq!((std::fs::read(&path).unwrap().as_slice(), files()), (&b"whole"[..], 1));
+    }
 }

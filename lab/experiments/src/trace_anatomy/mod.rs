@@ -200,15 +200,18 @@ impl Drawn<'_> {
         for &(regions, share) in &data.profile.concentration {
             table.row([regions.into(), share.into()]);
         }
-        let caption = "The busiest 1 MiB regions first: so many of them take this share of the requests. The farther the \
-                       curve is up and left, the more a small fast tier can do.";
+        let mib = data.profile.region_bytes >> 20;
+        let caption = format!(
+            "The busiest {mib} MiB regions first: so many of them take this share of the requests. The farther the curve is \
+             up and left, the more a small fast tier can do."
+        );
         Self::figure(
             table,
-            caption,
+            &caption,
             json!({
                 "mark": { "type": "line", "strokeWidth": 3 },
                 "encoding": {
-                    "x": { "field": "regions", "type": "quantitative", "title": "regions of 1 MiB, busiest first",
+                    "x": { "field": "regions", "type": "quantitative", "title": format!("regions of {mib} MiB, busiest first"),
                         "scale": { "type": "log" } },
                     "y": { "field": "share", "type": "quantitative", "title": "share of requests",
                         "scale": { "domain": [0, 1] } },
@@ -225,11 +228,14 @@ impl Drawn<'_> {
         for &(at_ns, bytes) in growth {
             table.row([unit.of_ns(at_ns).into(), (bytes as f64 / (1_u64 << 30) as f64).into()]);
         }
-        let caption = "What was read or written at least once by then, in blocks of 4 KiB. A curve that flattens comes \
-                       back to the same places.";
+        let caption = format!(
+            "What was read or written at least once by then, in blocks of {} KiB. A curve that flattens comes back to the \
+             same places.",
+            (data.profile.region_bytes / profile::BLOCKS) >> 10
+        );
         Self::figure(
             table,
-            caption,
+            &caption,
             json!({
                 "mark": { "type": "line", "strokeWidth": 3 },
                 "encoding": {

@@ -11,6 +11,8 @@ pub struct Profile {
     pub requests: u64,
     /// Reads and writes up to so many bytes, a power of two, and more than the one before.
     pub sizes: BTreeMap<u64, [u64; 2]>,
+    /// Bytes of a region: 1 MiB, or more where more than a million of these are touched. A block is a 256th of it.
+    pub region_bytes: u64,
     /// So many of the busiest regions take this share of the requests.
     pub concentration: Vec<(u64, f64)>,
     /// Bytes touched by this time, in nanoseconds.
@@ -18,7 +20,10 @@ pub struct Profile {
 }
 
 const REGION_BYTES: u64 = 1 << 20;
-const BLOCK_BYTES: u64 = 4096;
+/// Blocks of a region: of the smallest one, 4 KiB each.
+pub const BLOCKS: u64 = 256;
+/// Regions that are counted apart, at most: some 80 MB of memory.
+const MOST_REGIONS: usize = 1 << 20;
 /// The most points that a curve keeps.
 const CURVE: usize = 200;
 
@@ -28,16 +33,34 @@ struct Region {
     /// Requests that begin in it.
     requests: u64,
     /// A bit for each of its blocks that was touched.
-    touched: [u64; (REGION_BYTES / BLOCK_BYTES / 64) as usize],
+    touched: [u64; (BLOCKS / 64) as usize],
 }
 
-/// Counts requests as they pass.
-#[derive(Default)]
+impl Region {
+    /// Touches a block; whether it is the first time.
+    fn touch(&mut self, block: u64) -> bool {
+        let (word, bit) = (&mut self.touched[(block / 64) as usize], 1 << (block % 64));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+}
+
+/// Counts requests as they pass, in bounded memory: regions double in size when there would be too many.
 pub struct Counter {
     profile: Profile,
     regions: BTreeMap<u64, Region>,
+    most_regions: usize,
+    /// Blocks that were touched.
     blocks: u64,
     growth: Growth,
+}
+
+impl Default for Counter {
+    fn default() -> Self {
+        let profile = Profile { region_bytes: REGION_BYTES, ..Profile::default() };
+        Self { profile, regions: BTreeMap::new(), most_regions: MOST_REGIONS, blocks: 0, growth: Growth::default() }
+    }
 }
 
 impl Counter {
@@ -51,15 +74,30 @@ impl Counter {
         self.profile.requests += 1;
         let size = u64::from(request.len_bytes).next_power_of_two();
         self.profile.sizes.entry(size).or_default()[kind] += 1;
-        self.regions.entry(request.offset_bytes / REGION_BYTES).or_default().requests += 1;
-        for block in request.offset_bytes / BLOCK_BYTES..request.end_bytes().div_ceil(BLOCK_BYTES) {
-            let region = self.regions.entry(block * BLOCK_BYTES / REGION_BYTES).or_default();
-            let bit = block % (REGION_BYTES / BLOCK_BYTES);
-            let word = &mut region.touched[(bit / 64) as usize];
-            self.blocks += u64::from(*word >> (bit % 64) & 1 == 0);
-            *word |= 1 << (bit % 64);
+        self.regions.entry(request.offset_bytes / self.profile.region_bytes).or_default().requests += 1;
+        let block_bytes = self.profile.region_bytes / BLOCKS;
+        for block in request.offset_bytes / block_bytes..request.end_bytes().div_ceil(block_bytes) {
+            self.blocks += u64::from(self.regions.entry(block / BLOCKS).or_default().touch(block % BLOCKS));
         }
-        self.growth.at(request.at_ns, self.blocks * BLOCK_BYTES);
+        while self.regions.len() > self.most_regions {
+            self.double();
+        }
+        self.growth.at(request.at_ns, self.blocks * self.profile.region_bytes / BLOCKS);
+    }
+
+    /// Two neighbours become one, of regions and of blocks.
+    fn double(&mut self) {
+        let fine = std::mem::take(&mut self.regions);
+        self.profile.region_bytes *= 2;
+        self.blocks = 0;
+        for (number, region) in fine {
+            let coarse = self.regions.entry(number / 2).or_default();
+            coarse.requests += region.requests;
+            let is_touched = |block: &u64| region.touched[(block / 64) as usize] >> (block % 64) & 1 == 1;
+            for block in (0..BLOCKS).filter(is_touched) {
+                self.blocks += u64::from(coarse.touch(number % 2 * (BLOCKS / 2) + block / 2));
+            }
+        }
     }
 
     /// All that was counted.
@@ -146,6 +184,24 @@ mod tests {
         assert!(all.concentration.is_sorted_by(|(_, low), (_, high)| low < high));
         assert_eq!(all.concentration.last(), Some(&(7, 1.0)));
         assert!(all.concentration[0].1 > 1.0 / 7.0);
+    }
+
+    #[test]
+    fn regions_double_when_there_are_too_many() {
+        let request = |n: u64| Request {
+            at_ns: n,
+            op: Op::Read,
+            offset_bytes: n % 100 * REGION_BYTES,
+            len_bytes: 8192,
+            response_ns: 0,
+        };
+        let mut counter = Counter { most_regions: 30, ..Counter::default() };
+        (0..1000).for_each(|n| counter.take(&request(n)));
+        assert!(counter.regions.len() <= 30);
+        let all = counter.end();
+        // A hundred of 1 MiB are 25 of 4 MiB, and of each of the hundred one block of 16 KiB is touched.
+        assert_eq!((all.region_bytes, all.concentration.last()), (4 * REGION_BYTES, Some(&(25, 1.0))));
+        assert_eq!(all.footprint.last(), Some(&(999, 100 * 16384)));
     }
 
     #[test]
