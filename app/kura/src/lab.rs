@@ -1,6 +1,7 @@
 //! `kura lab`: the papers' experiments and any trace, on simulated disks, without a server.
 
 mod bar;
+mod made;
 mod node;
 mod policy;
 mod replay;

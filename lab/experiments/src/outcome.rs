@@ -183,15 +183,14 @@ impl Outcome {
 /// The command that does the same again.
 fn command(name: &str, setting: &Setting) -> String {
     let Setting { scale, seed, traces, .. } = setting;
-    let traces = traces.iter().map(|path| format!(" --trace {}", word(path)));
+    let traces = traces.iter().map(|path| format!(" --trace {}", word(&path.display().to_string())));
     format!("kura lab run {name} --{scale} --seed {seed}{}", traces.collect::<String>())
 }
 
-/// A path as a word of a shell's line.
-fn word(path: &Path) -> String {
-    let text = path.display().to_string();
+/// Text as a word of a shell's line.
+pub fn word(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./,:=+@%".contains(&byte);
-    if text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    if text.bytes().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]

@@ -45,6 +45,12 @@ pub struct Extent {
     pub longest_gap: (u64, u64),
 }
 
+/// What tells a trace, or a generated load, from all others wherever it lies: its name and a hash of the bytes of all its
+/// files, or every parameter.
+pub fn identity(path: &Path, seed: u64) -> Result<serde_json::Value> {
+    Ok(serde_json::to_value(Source::of(path, seed, &|_| {})?)?)
+}
+
 /// Requests that tell how fast a generated load comes.
 const PACE_REQUESTS: usize = 20_000;
 

@@ -1,6 +1,7 @@
 //! `kura lab replay`: a trace, adapted, through a node of simulated disks.
 
 use super::bar::{Bar, Pass};
+use super::made::made_by;
 use super::node::node;
 use super::policy;
 use super::summary::text;
@@ -104,7 +105,8 @@ fn decided(
 }
 
 fn show(command: &LabReplay, anatomy: &Anatomy, summary: &Summary, warn_at: &[u8], out: Out) -> Result<()> {
-    let result = serde_json::to_string_pretty(&json!({ "trace": described(anatomy)?, "replay": summary }))?;
+    let result = json!({ "made_by": made_by(command)?, "trace": described(anatomy)?, "replay": summary });
+    let result = serde_json::to_string_pretty(&result)?;
     // Neither is to be lost because the other fails.
     let saved = command.output.as_deref().map_or(Ok(()), |path| save(path, &result));
     match out {
@@ -137,7 +139,7 @@ struct Source {
     from_ns: u64,
     for_ns: u64,
     /// All of them, once they have been read and are not too many: they are gone through several times.
-    known: Arc<OnceLock<Vec<Request>>>,
+    known: Arc<OnceLock<Requested>>,
 }
 
 #[derive(Clone)]
@@ -181,19 +183,46 @@ impl Source {
             (0, u64::MAX) => all,
             (from_ns, for_ns) => Box::new(all.window(from_ns, for_ns)),
         };
-        Ok(Box::new(Remember { requests, so_far: Some(Vec::new()), known: Arc::clone(&self.known) }))
+        Ok(Box::new(Remember { requests, so_far: Some(Requested::default()), known: Arc::clone(&self.known) }))
     }
 }
 
 /// The most requests that are kept in memory, 40 MiB of them; of more, each pass reads the trace again.
 const KNOWN: usize = 1 << 20;
+/// Requests in one piece of memory, which so never moves as they become more.
+const PIECE: usize = 1 << 13;
+
+/// Requests in their order.
+#[derive(Default)]
+struct Requested(Vec<Vec<Request>>);
+
+impl Requested {
+    fn len(&self) -> usize {
+        self.0.last().map_or(0, |last| (self.0.len() - 1) * PIECE + last.len())
+    }
+
+    fn push(&mut self, request: Request) {
+        match self.0.last_mut() {
+            Some(last) if last.len() < PIECE => last.push(request),
+            _ => {
+                let mut piece = Vec::with_capacity(PIECE);
+                piece.push(request);
+                self.0.push(piece);
+            }
+        }
+    }
+
+    fn get(&self, at: usize) -> Option<&Request> {
+        self.0.get(at / PIECE)?.get(at % PIECE)
+    }
+}
 
 /// Requests as they are read for the first time. Once all have been, without an error, they are known.
 struct Remember {
     requests: Requests,
     /// None when they are too many.
-    so_far: Option<Vec<Request>>,
-    known: Arc<OnceLock<Vec<Request>>>,
+    so_far: Option<Requested>,
+    known: Arc<OnceLock<Requested>>,
 }
 
 impl Iterator for Remember {
@@ -215,14 +244,14 @@ impl Iterator for Remember {
 
 /// Requests that are known.
 struct Known {
-    known: Arc<OnceLock<Vec<Request>>>,
+    known: Arc<OnceLock<Requested>>,
     at: usize,
 }
 
 impl Known {
     /// How many of them were taken, 0 to 1.
     fn progress(&self) -> f64 {
-        self.at as f64 / self.known.get().map_or(1, Vec::len).max(1) as f64
+        self.at as f64 / self.known.get().map_or(1, Requested::len).max(1) as f64
     }
 }
 

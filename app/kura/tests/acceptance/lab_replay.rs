@@ -83,6 +83,39 @@ fn the_flags_say_what_is_replayed() {
     assert_eq!(verified["replay"]["digest"], whole["replay"]["digest"], "to check takes no virtual time");
 }
 
+/// A result that was saved says what made it: its command gives the same bytes again.
+#[test]
+fn a_result_says_what_made_it() {
+    let home = home();
+    fs::rename(home.path("t.csv"), home.path("a trace.csv")).expect("another name");
+    let args =
+        ["a trace.csv", "--from", "200ms", "--for", "500ms", "--accelerate", "2", "--fit", "scale", "--size", "16M"];
+    home.ok(&[&["lab", "replay", "-o", "one.json", "--model", "slow=sata-ssd", "--quiet"], &args[..]].concat());
+    let one = fs::read_to_string(home.path("one.json")).expect("a result");
+    let result: Value = serde_json::from_str(&one).expect("JSON");
+    let made_by = &result["made_by"];
+    let commit = home.ok(&["lab", "run", "replicate-contention", "--json"]);
+    let commit: Value = serde_json::from_str(&commit).expect("JSON");
+    assert_eq!(made_by["commit"], commit["commit"]);
+    assert_eq!(made_by["window"], serde_json::json!({ "from_ns": 200_000_000, "for_ns": 500_000_000 }));
+    assert_eq!((&made_by["acceleration"], &made_by["fit"]), (&2.0.into(), &"scale".into()));
+    assert_eq!(made_by["source"]["trace"]["name"], "a trace.csv");
+
+    let line = made_by["command"].as_str().expect("a command").strip_prefix("kura ").expect("kura");
+    let again = format!("exec {} {line} -o again.json --quiet", env!("CARGO_BIN_EXE_kura"));
+    crate::harness::ok(crate::harness::tool("sh").args(["-c", &again]).current_dir(home.path("")));
+    assert_eq!(fs::read_to_string(home.path("again.json")).expect("a result"), one, "{line}");
+    // Another trace of the same name is told apart.
+    let hash = || replayed_as(&home, "a trace.csv")["made_by"]["source"]["trace"]["xxh3"].clone();
+    let before = hash();
+    fs::write(home.path("a trace.csv"), trace(601)).expect("another trace");
+    assert_ne!(hash(), before);
+}
+
+fn replayed_as(home: &Home, trace: &str) -> Value {
+    serde_json::from_str(&home.ok(&["lab", "replay", trace, "--json"])).expect("JSON")
+}
+
 #[test]
 fn the_node_is_that_of_a_configuration() {
     let home = home();

@@ -1,6 +1,8 @@
 //! The lab's report, as a browser shows it without a network.
 
 use crate::harness::{Home, ok, tool};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// A page as Chromium ends up with it.
@@ -137,4 +139,67 @@ fn what_cannot_be_run_is_told_in_one_line() {
     assert!(!home.path("lab-report").join("device-model").exists());
     let list = ok(&mut home.kura(&["lab", "list"]));
     assert!(list.contains("device-model") && list.contains("object-stores"), "{list}");
+}
+
+/// A run that is killed at any moment has lost what it was at, and nothing else: the next one goes on from there.
+#[test]
+fn a_run_that_is_killed_goes_on_where_it_was() {
+    let home = Home::new();
+    let args = |out: &'static str| ["lab", "run", "snapshot-methods", "--seed", "3", "--jobs", "1", "--out", out];
+    let points = home.path("cut/snapshot-methods/points");
+    let saved = || {
+        let files = std::fs::read_dir(&points).into_iter().flatten().map(|entry| entry.expect("a point").path());
+        let whole = files.filter(|path| path.extension().is_some_and(|kind| kind == "json"));
+        whole.map(|path| (path.clone(), std::fs::metadata(&path).expect("a point").ino())).collect::<BTreeMap<_, _>>()
+    };
+    let mut run = std::process::Command::new(env!("CARGO_BIN_EXE_kura"))
+        .args(args("cut"))
+        .current_dir(home.path(""))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("kura");
+    while saved().len() < 3 {
+        assert!(run.try_wait().expect("the run").is_none(), "it ended before it was killed");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    run.kill().expect("kill -9");
+    run.wait().expect("the killed run");
+    let before = saved();
+    assert!(!home.path("cut/snapshot-methods/result.json").exists(), "a run that was killed left a result");
+
+    home.ok(&args("cut"));
+    let after = saved();
+    assert!(before.iter().all(|point| after.get(point.0) == Some(point.1)), "{before:?} {after:?}");
+    assert!(after.len() > before.len() + 10, "{} points were saved of {}", before.len(), after.len());
+    home.ok(&args("whole"));
+    for table in ["mixes.csv", "save-ratio.csv", "counters.csv"] {
+        let of = |out: &str| std::fs::read(home.path(out).join("snapshot-methods").join(table)).expect("a table");
+        assert_eq!(of("cut"), of("whole"), "{table}");
+    }
+}
+
+/// What would take hours, or all of the memory, or give wrong numbers in silence, is refused with the request in one line.
+#[test]
+fn traces_that_no_experiment_can_play_are_told_in_one_line() {
+    let home = Home::new();
+    let line = |ticks: u64, offset: u64| format!("{ticks},host,0,Read,{offset},4096,0\n");
+    let begin = 128_166_372_000_000_000;
+    let trace = |name: &str, lines: [String; 3]| std::fs::write(home.path(name), lines.concat()).expect("a trace");
+    let later = begin + 600_000_000;
+    trace("far.csv", [line(begin, 0), line(later, 1 << 50), line(later + 10_000_000, 0)]);
+    trace("times.csv", [line(0, 0), line(begin, 0), line(begin + 600_000_000, 0)]);
+    let far = "far.csv: request 2 reaches to byte 1125899906846720";
+    for (experiment, file, told) in [
+        ("tier-traces", "far.csv", [far, "smaller volume"]),
+        ("array-response", "far.csv", [far, "smaller volume"]),
+        ("array-rebuild", "far.csv", [far, "smaller volume"]),
+        ("tier-traces", "times.csv", ["times.csv: it lasts 148340 days, 148340 of them before request 2", "366"]),
+    ] {
+        let complaint = crate::harness::fails(&mut home.kura(&["lab", "run", experiment, "--trace", file]));
+        let is_told = told.iter().all(|words| complaint.contains(words));
+        assert!(is_told && complaint.trim_end().lines().count() == 1, "{experiment} {file}: {complaint}");
+    }
+    assert!(!home.path("lab-report").exists());
+    let complaint = crate::harness::fails(&mut home.kura(&["lab", "run", "device-model", "--out", "far.csv"]));
+    assert!(complaint.contains("far.csv: no file can be made there"), "{complaint}");
 }
