@@ -4,9 +4,9 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::vec::IntoIter;
 
 /// Items handed over at once.
-const BATCH: usize = 4096;
+const BATCH: usize = 512;
 /// Batches that wait.
-const BATCHES: usize = 4;
+const BATCHES: usize = 16;
 
 /// The same items in the same order, taken by another thread, which ends when this is dropped.
 pub struct Ahead<T> {

@@ -11,51 +11,46 @@ use std::task::{Context, Wake, Waker};
 /// Slot of the driver's own future, which lives on the driver's stack.
 pub(crate) const MAIN: usize = usize::MAX;
 
-/// Tasks waiting for their turn. `std` wants wakers `Send`, so the queue is behind a lock nobody contends for.
+/// The slots of tasks waiting for their turn. `std` wants wakers `Send`, so the queue is behind a lock nobody contends for.
 #[derive(Default)]
-struct Ready(Mutex<VecDeque<Arc<Turn>>>);
+struct Ready(Mutex<VecDeque<usize>>);
 
 impl Ready {
-    fn with<T>(&self, work: impl FnOnce(&mut VecDeque<Arc<Turn>>) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut VecDeque<usize>) -> T) -> T {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// A task's right to be polled once after each wake.
+/// A task's right to be polled once after each wake. One that outlives its task wakes whoever has its slot by then, which
+/// finds nothing new.
 pub(crate) struct Turn {
     slot: usize,
     queued: AtomicBool,
-    over: AtomicBool,
     ready: Arc<Ready>,
-}
-
-impl Turn {
-    pub(crate) fn slot(&self) -> usize {
-        self.slot
-    }
-
-    /// The task is gone: wakes have no effect from now on.
-    pub(crate) fn end(&self) {
-        self.over.store(true, Ordering::Relaxed);
-    }
 }
 
 impl Wake for Turn {
     fn wake(self: Arc<Self>) {
-        if !self.queued.swap(true, Ordering::Relaxed) {
-            let ready = Arc::clone(&self.ready);
-            ready.with(|queue| queue.push_back(self));
-        }
+        self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        Arc::clone(self).wake();
+        if !self.queued.swap(true, Ordering::Relaxed) {
+            self.ready.with(|queue| queue.push_back(self.slot));
+        }
+    }
+}
+
+impl Turn {
+    /// It is the task's turn: the next wake queues it again.
+    pub(crate) fn begin(&self) {
+        self.queued.store(false, Ordering::Relaxed);
     }
 }
 
 struct Task {
     /// Empty while the task is being polled.
-    future: Option<Local<'static, ()>>,
+    work: Option<(Local<'static, ()>, Waker)>,
     turn: Arc<Turn>,
 }
 
@@ -68,9 +63,7 @@ pub(crate) struct Executor {
 
 impl Executor {
     fn turn(&self, slot: usize) -> Arc<Turn> {
-        let turn =
-            Turn { slot, queued: AtomicBool::new(false), over: AtomicBool::new(false), ready: Arc::clone(&self.ready) };
-        let turn = Arc::new(turn);
+        let turn = Arc::new(Turn { slot, queued: AtomicBool::new(false), ready: Arc::clone(&self.ready) });
         turn.wake_by_ref();
         turn
     }
@@ -85,34 +78,29 @@ impl Executor {
         let mut tasks = self.tasks.borrow_mut();
         let entry = tasks.vacant_entry();
         let turn = self.turn(entry.key());
-        entry.insert(Task { future: Some(future), turn });
+        entry.insert(Task { work: Some((future, Waker::from(Arc::clone(&turn)))), turn });
     }
 
-    /// The next turn, or `None` when every task waits for something.
-    pub(crate) fn next(&self) -> Option<Arc<Turn>> {
-        loop {
-            let turn = self.ready.with(VecDeque::pop_front)?;
-            turn.queued.store(false, Ordering::Relaxed);
-            if !turn.over.load(Ordering::Relaxed) {
-                return Some(turn);
-            }
-        }
+    /// The slot whose turn is next, or `None` when every task waits for something.
+    pub(crate) fn next(&self) -> Option<usize> {
+        self.ready.with(VecDeque::pop_front)
     }
 
-    /// Polls the task whose turn it is.
-    pub(crate) fn poll(&self, turn: Arc<Turn>) {
-        let slot = turn.slot;
-        let future = self.tasks.borrow_mut().get_mut(slot).and_then(|task| task.future.take());
-        let Some(mut future) = future else { return };
-        let waker = Waker::from(turn);
+    /// Polls the task whose turn it is, if it has not ended.
+    pub(crate) fn poll(&self, slot: usize) {
+        let begin = |task: &mut Task| {
+            task.turn.begin();
+            task.work.take()
+        };
+        let work = self.tasks.borrow_mut().get_mut(slot).and_then(begin);
+        let Some((mut future, waker)) = work else { return };
         if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             if let Some(task) = self.tasks.borrow_mut().get_mut(slot) {
-                task.future = Some(future);
+                task.work = Some((future, waker));
             }
         } else {
             // The future is dropped after its slot is free: its destructor may spawn.
-            let task = self.tasks.borrow_mut().remove(slot);
-            task.turn.end();
+            drop(self.tasks.borrow_mut().remove(slot));
         }
     }
 
@@ -124,11 +112,7 @@ impl Executor {
     /// Drops every task, as a power cut does. Their destructors may wake each other, to no effect; they may not spawn.
     pub(crate) fn clear(&self) {
         let tasks = std::mem::take(&mut *self.tasks.borrow_mut());
-        for (_, task) in tasks {
-            task.turn.end();
-            drop(task);
-        }
-        let queue = self.ready.with(std::mem::take);
-        drop(queue);
+        drop(tasks);
+        self.ready.with(VecDeque::clear);
     }
 }

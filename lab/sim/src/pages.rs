@@ -115,8 +115,8 @@ impl Pages {
         let touched = page_numbers(offset, len);
         for page in [touched.start, touched.end.saturating_sub(1)] {
             let (from, to) = (offset.max(page * PAGE), end.min((page + 1) * PAGE));
-            let known = self.get(page).is_some() || below.is_some_and(|below| below.get(page).is_some());
-            if from < to && known && !whole.contains(&page) {
+            let known = || self.get(page).is_some() || below.is_some_and(|below| below.get(page).is_some());
+            if from < to && !whole.contains(&page) && known() {
                 let chunk = Chunk { page, within: (from - page * PAGE) as usize, from: 0, len: (to - from) as usize };
                 self.patch(below, chunk, &Bufs::zeroes(chunk.len).contiguous());
             }

@@ -126,10 +126,11 @@ impl World {
         let mut value = Poll::Pending;
         while value.is_pending() && !self.crash_due.get() {
             match self.executor.next() {
-                Some(turn) if turn.slot() == MAIN => {
+                Some(MAIN) => {
+                    main.begin();
                     value = future.as_mut().poll(&mut Context::from_waker(&main_waker));
                 }
-                Some(turn) => self.executor.poll(turn),
+                Some(slot) => self.executor.poll(slot),
                 None => {
                     self.step();
                     polls = 0;
@@ -138,7 +139,6 @@ impl World {
             polls += 1;
             assert!(polls < POLLS_LIMIT, "{}", self.report("tasks wake each other without end"));
         }
-        main.end();
         match value {
             Poll::Ready(value) if !self.crash_due.get() => Some(value),
             _ => None,
