@@ -191,7 +191,7 @@ struct Frozen {
 const SUMMED_PAGES: usize = 8;
 
 /// Bytes in the buffer that [`Buf::zeroes`] lends.
-const ZEROES_BYTES: usize = 64 * 1024;
+const ZEROES_BYTES: usize = 1 << 20;
 
 thread_local! {
     static ZEROES: Buf = BufMut::zeroed(ZEROES_BYTES).freeze();
@@ -234,6 +234,11 @@ impl Buf {
     /// True when `next` continues this buffer in memory, so that both can be one piece of I/O.
     pub(crate) fn continues_into(&self, next: &Self) -> bool {
         Arc::ptr_eq(&self.memory, &next.memory) && self.start + self.len == next.start
+    }
+
+    /// True when this and `next` are zeroes that were lent, and so many are there to lend at once.
+    pub(crate) fn lends_with(&self, next: &Self) -> bool {
+        self.len + next.len <= ZEROES_BYTES && Arc::ptr_eq(&self.memory, &next.memory) && self.is_lent_zeroes()
     }
 
     /// Takes in the `len` bytes that follow in its memory, which the caller has seen in a buffer that continues this one.

@@ -42,6 +42,7 @@ impl Bufs {
         self.len += part.len();
         match self.parts.last_mut() {
             Some(last) if last.continues_into(&part) => last.grow(part.len()),
+            Some(last) if last.lends_with(&part) => *last = Buf::zeroes(last.len() + part.len()),
             _ => self.parts.push(part),
         }
     }

@@ -11,14 +11,14 @@
 //! One that refuses for now (`Retry`: the system is short of memory, say) is no broken disk, and all disks of a pool may do so
 //! at once. Only a flush is not asked for again: one that is refused may have dropped what it was for.
 
-use futures::future::{Either, select};
 use kura_block::{Block, Bufs, Error, Geometry, Kind, Local, Result, Run, Runtime};
+use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::sync::Notify;
 
 /// How long to wait before asking a disk again that refused for now.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -35,21 +35,30 @@ struct Watch {
     name: String,
     limit: Duration,
     runtime: Rc<dyn Runtime>,
-    /// When each request that is under way began, by its number.
-    under_way: RefCell<BTreeMap<u64, Duration>>,
-    next: Cell<u64>,
+    /// When each request that is under way began, and who waits for it.
+    under_way: RefCell<Slab<(Duration, Option<Waker>)>>,
     /// Somebody looks at it now and then.
     watched: Cell<bool>,
     given_up: Cell<bool>,
-    news: Notify,
 }
 
 /// A request under way.
-struct UnderWay<'a>(&'a Watch, u64);
+struct UnderWay<'a>(&'a Watch, usize);
+
+impl UnderWay<'_> {
+    /// Who waits is woken when the disk is given up.
+    fn waits(&self, context: &Context<'_>) {
+        if let Some((_, waker)) = self.0.under_way.borrow_mut().get_mut(self.1)
+            && !waker.as_ref().is_some_and(|known| known.will_wake(context.waker()))
+        {
+            *waker = Some(context.waker().clone());
+        }
+    }
+}
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.0.under_way.borrow_mut().remove(&self.1);
+        self.0.under_way.borrow_mut().remove(self.1);
     }
 }
 
@@ -61,31 +70,31 @@ impl Patient {
             limit,
             runtime: Rc::clone(runtime),
             under_way: RefCell::default(),
-            next: Cell::new(0),
             watched: Cell::new(false),
             given_up: Cell::new(false),
-            news: Notify::new(),
         };
         Self { disk, watch: Rc::new(watch) }
     }
 
     async fn wait<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let watch = &self.watch;
-        let mut given_up = pin!(watch.news.notified());
-        given_up.as_mut().enable();
         if watch.given_up.get() {
             return Err(watch.error());
         }
-        let number = watch.next.replace(watch.next.get() + 1);
-        watch.under_way.borrow_mut().insert(number, watch.runtime.now());
-        let _under_way = UnderWay(watch, number);
+        let under_way = UnderWay(watch, watch.under_way.borrow_mut().insert((watch.runtime.now(), None)));
         if !watch.limit.is_zero() && !watch.watched.replace(true) {
             watch.runtime.spawn(Box::pin(Rc::clone(watch).look()));
         }
-        match select(pin!(work), given_up).await {
-            Either::Left((done, _)) => done,
-            Either::Right(_) => Err(watch.error()),
-        }
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            let done = work.as_mut().poll(context);
+            if done.is_pending() && watch.given_up.get() {
+                return Poll::Ready(Err(watch.error()));
+            }
+            under_way.waits(context);
+            done
+        })
+        .await
     }
 }
 
@@ -107,7 +116,7 @@ impl Watch {
     async fn look(self: Rc<Self>) {
         loop {
             self.runtime.sleep(self.limit / LOOKS).await;
-            let oldest = self.under_way.borrow().first_key_value().map(|(_, since)| *since);
+            let oldest = self.under_way.borrow().iter().map(|(_, (since, _))| *since).min();
             let Some(since) = oldest else {
                 self.watched.set(false);
                 return;
@@ -115,7 +124,9 @@ impl Watch {
             if self.runtime.now().saturating_sub(since) >= self.limit {
                 tracing::error!(disk = self.name, seconds = self.limit.as_secs(), "a disk does not answer: given up");
                 self.given_up.set(true);
-                self.news.notify_waiters();
+                let waiting: Vec<Waker> =
+                    self.under_way.borrow_mut().iter_mut().filter_map(|(_, (_, waker))| waker.take()).collect();
+                waiting.into_iter().for_each(Waker::wake);
                 return;
             }
         }

@@ -41,7 +41,7 @@ impl Drop for Below<'_> {
 /// next one has to.
 struct Leaving<'a> {
     inner: &'a Inner,
-    pages: Vec<(Rc<Extent>, Page)>,
+    pages: Vec<(Rc<Extent>, Rc<Page>)>,
     hot: Vec<(u64, Places, HotPage)>,
     fast: Vec<(Places, FastPage)>,
     /// The tables changed.
@@ -256,13 +256,13 @@ impl Inner {
     }
 
     /// The pages to write out now; clean from here on.
-    fn take_dirty_pages(&self) -> Vec<(Rc<Extent>, Page)> {
+    fn take_dirty_pages(&self) -> Vec<(Rc<Extent>, Rc<Page>)> {
         let extents = std::mem::take(&mut *self.dirty_pages.borrow_mut());
         extents.into_iter().filter_map(|extent| extent.take_dirty().map(|page| (extent, page))).collect()
     }
 
     /// Notes that pages are on the disks, or that they must be written again.
-    fn pages_left(&self, pages: Vec<(Rc<Extent>, Page)>, written: bool) {
+    fn pages_left(&self, pages: Vec<(Rc<Extent>, Rc<Page>)>, written: bool) {
         for (extent, _) in pages {
             let dirty_again = extent.left(written);
             self.page_changed(&extent, dirty_again);
@@ -270,7 +270,7 @@ impl Inner {
     }
 
     /// Writes pages beside their extents, on all copies.
-    pub async fn write_pages(&self, pages: &[(Rc<Extent>, Page)]) -> Result<()> {
+    pub async fn write_pages(&self, pages: &[(Rc<Extent>, Rc<Page>)]) -> Result<()> {
         let mut writes = stream::iter(pages)
             .map(|(extent, page)| async move {
                 self.array.write_page(&extent.group.site(), extent.member(), extent.owner, page).await

@@ -62,7 +62,8 @@ impl Group {
 pub(crate) struct Extent {
     pub owner: PageOwner,
     pub group: Rc<Group>,
-    page: RefCell<Option<Page>>,
+    /// Shared with who writes it out: a change meanwhile is made to a copy.
+    page: RefCell<Option<Rc<Page>>>,
     /// The page differs from the one on the disks.
     dirty: Cell<bool>,
     /// The page is being written out: until it is there the disks have an older one.
@@ -105,7 +106,7 @@ impl Extent {
         let sequence = self.page.borrow().as_ref().map_or(0, |page| page.sequence);
         let mut page = Page::empty(blocks);
         page.sequence = sequence;
-        *self.page.borrow_mut() = Some(page);
+        *self.page.borrow_mut() = Some(Rc::new(page));
         self.dirty.set(true);
         self.turns.set(self.turns.get() + 1);
     }
@@ -137,7 +138,7 @@ impl Extent {
     }
 
     /// The page as it is in memory, if it is.
-    pub fn page(&self) -> Option<Page> {
+    pub fn page(&self) -> Option<Rc<Page>> {
         self.page.borrow().clone()
     }
 
@@ -156,7 +157,7 @@ impl Extent {
     pub fn install(&self, page: Page, turn: u64) -> bool {
         let takes = self.turns.get() == turn;
         if takes {
-            *self.page.borrow_mut() = Some(page);
+            *self.page.borrow_mut() = Some(Rc::new(page));
             self.turns.set(turn + 1);
         }
         takes
@@ -168,34 +169,36 @@ impl Extent {
         look(page.as_ref().unwrap_or_else(|| unreachable!("the caller has loaded the page")))
     }
 
+    /// Changes the page, which must be loaded.
+    fn change_page<T>(&self, change: impl FnOnce(&mut Page) -> T) -> T {
+        let mut page = self.page.borrow_mut();
+        change(Rc::make_mut(page.as_mut().unwrap_or_else(|| unreachable!("the caller has loaded the page"))))
+    }
+
     /// Sets or clears the checksum of a block; the page must be loaded. True when the page was clean before.
     pub fn set(&self, block: usize, checksum: Option<Checksum>) -> bool {
-        match &mut *self.page.borrow_mut() {
-            Some(page) => page.set(block, checksum),
-            None => unreachable!("the caller has loaded the page"),
-        }
+        self.change_page(|page| page.set(block, checksum));
         !self.dirty.replace(true)
     }
 
     /// Sets the checksums of blocks from `first` on; the page must be loaded. Returns what they were, and whether the page was
     /// clean before.
     pub fn set_run(&self, first: usize, checksums: &[Checksum]) -> (Before, bool) {
-        let mut page = self.page.borrow_mut();
-        let page = page.as_mut().unwrap_or_else(|| unreachable!("the caller has loaded the page"));
-        let before = (first..).zip(checksums).map(|(block, checksum)| {
-            let before = page.get(block);
-            page.set(block, Some(*checksum));
-            before
+        let before = self.change_page(|page| {
+            let change = |(block, checksum): (usize, &Checksum)| {
+                let before = page.get(block);
+                page.set(block, Some(*checksum));
+                before
+            };
+            (first..).zip(checksums).map(change).collect()
         });
-        (before.collect(), !self.dirty.replace(true))
+        (before, !self.dirty.replace(true))
     }
 
     /// From now on the place of a block counts in parity; the page must be loaded. True when the page was clean before
     /// and is not now.
     pub fn put_in_parity(&self, block: usize) -> bool {
-        let mut page = self.page.borrow_mut();
-        let page = page.as_mut().unwrap_or_else(|| unreachable!("the caller has loaded the page"));
-        page.put_in_parity(block) && !self.dirty.replace(true)
+        self.change_page(|page| page.put_in_parity(block)) && !self.dirty.replace(true)
     }
 
     /// Says that the page, which must be loaded, must be written out; true when it was clean before.
@@ -214,7 +217,7 @@ impl Extent {
     }
 
     /// The page to write out now, with its next sequence number. The caller says [`Extent::left`] when that is done.
-    pub fn take_dirty(&self) -> Option<Page> {
+    pub fn take_dirty(&self) -> Option<Rc<Page>> {
         if !self.dirty.replace(false) {
             return None;
         }
@@ -222,8 +225,8 @@ impl Extent {
         self.turns.set(self.turns.get() + 1);
         let page = &mut *self.page.borrow_mut();
         let page = page.as_mut()?;
-        page.sequence += 1;
-        Some(page.clone())
+        Rc::make_mut(page).sequence += 1;
+        Some(Rc::clone(page))
     }
 
     /// The page taken last is on the disks, or, unless `written`, must be written again. True when that makes it dirty.
