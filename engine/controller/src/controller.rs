@@ -272,6 +272,7 @@ impl Controller {
             writes: status.writes,
             read_bytes: status.read_bytes,
             written_bytes: status.written_bytes,
+            array: status.array,
             method: self.store.sharing().0,
             sharing: self.store.sharing().1,
             carried: self.harbour.carried(),

@@ -1,7 +1,7 @@
 //! What a node tells about itself. Plain data; sizes are bytes.
 
 use kura_array::{Class, Layout, Shape};
-use kura_volume::{Sharing, SharingCounters, Spec, Stops, SvolStatus};
+use kura_volume::{ArrayCounters, Sharing, SharingCounters, Spec, Stops, SvolStatus};
 
 pub use kura_volume::Report as CheckReport;
 
@@ -139,6 +139,8 @@ pub struct ControllerInfo {
     pub read_bytes: u64,
     /// Bytes written since the start.
     pub written_bytes: u64,
+    /// What was written to stripes and the hot area since the start.
+    pub array: ArrayCounters,
     /// How it shares what is free.
     pub method: Sharing,
     /// What sharing the pool with the others has cost since the start.

@@ -174,6 +174,7 @@ impl Inner {
                 self.cooled.borrow_mut().push((volume.id, *block, *id));
             }
         }
+        self.count(|counts| counts.array.cooled_blocks += found.len() as u64);
         found.len()
     }
 

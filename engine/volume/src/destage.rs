@@ -15,6 +15,7 @@ use kura_array::hot::MirrorId;
 use kura_array::{Failure, Place, Urgency};
 use kura_block::{Bufs, Checksum, Error, Kind, Result};
 use kura_journal::Lsn;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -75,13 +76,14 @@ impl Inner {
         let mut cursor = Cursor::default();
         let mut flying = FuturesUnordered::new();
         loop {
-            let width = destage_width(self.pressure());
+            let (width, durable) = (destage_width(self.pressure()), self.journal().durable());
             while flying.len() < width {
-                let Some(flight) = self.next_flight(&mut cursor, self.journal().durable()) else { break };
+                let Some(flight) = self.next_flight(&mut cursor, durable) else { break };
                 flying.push(self.destage(flight));
             }
             let empty = self.dirty_bytes.get() == 0;
-            self.emptying.set(!empty);
+            let comes_back = !flying.is_empty() || width == 0 && !empty;
+            self.emptying.set(comes_back.then_some((width, durable)));
             if flying.is_empty() && (self.stopped.get() && empty || self.journal().alive().is_err()) {
                 return;
             }
@@ -102,7 +104,7 @@ impl Inner {
         }
     }
 
-    fn pressure(&self) -> Pressure {
+    pub fn pressure(&self) -> Pressure {
         Pressure {
             dirty_bytes: self.dirty_bytes.get(),
             limit_bytes: self.settings.write_buffer_bytes,
@@ -114,16 +116,17 @@ impl Inner {
     /// The next neighbouring blocks to write, from the cursor on and around: durable, and none on its way already.
     pub fn next_flight(&self, cursor: &mut Cursor, durable: Lsn) -> Option<Flight> {
         let tables = self.tables.borrow();
-        let here =
-            tables.volumes.range(cursor.0..).map(|(id, volume)| (volume, if *id == cursor.0 { cursor.1 } else { 0 }));
-        let around = tables.volumes.range(..=cursor.0).map(|(_, volume)| (volume, 0));
+        let (at, block) = *cursor;
+        let here = tables.volumes.range(at..).map(|(id, volume)| (volume, if *id == at { block } else { 0 }..u64::MAX));
+        let around =
+            tables.volumes.range(..=at).map(|(id, volume)| (volume, 0..if *id == at { block } else { u64::MAX }));
         // Within a checkpoint, only what it waits for goes where records are needed; else the journal must have room.
         let may_fly = self.parity_below.get().is_some() || self.may_fly();
         if !may_fly {
             self.checkpointer.notify_one();
         }
-        for (volume, from) in here.chain(around).filter(|(volume, _)| may_fly || !volume.shape.parity) {
-            if let Some(flight) = self.flight_in(volume, from, durable) {
+        for (volume, within) in here.chain(around).filter(|(volume, _)| may_fly || !volume.shape.parity) {
+            if let Some(flight) = self.flight_in(volume, within, durable) {
                 *cursor = (volume.id, flight.blocks.last().map_or(0, |(block, ..)| block + 1));
                 return Some(flight);
             }
@@ -131,8 +134,9 @@ impl Inner {
         None
     }
 
-    fn flight_in(&self, volume: &Rc<VolumeState>, from: u64, durable: Lsn) -> Option<Flight> {
-        match self.hot_flight(volume, from, durable) {
+    /// A flight whose first block is one of these.
+    fn flight_in(&self, volume: &Rc<VolumeState>, within: Range<u64>, durable: Lsn) -> Option<Flight> {
+        match self.hot_flight(volume, within.clone(), durable) {
             HotFlight::Begins(flight) => return Some(flight),
             HotFlight::Soon => return None,
             HotFlight::None => {}
@@ -141,9 +145,9 @@ impl Inner {
         let below = self.parity_below.get().filter(|_| volume.shape.parity).map_or(durable, |below| below.min(durable));
         let mut dirty = volume.dirty.borrow_mut();
         let fit = |entry: &Dirty| !entry.in_flight && entry.lsn < below && entry.data.is_some();
-        let mut from = from;
+        let mut from = within.start;
         loop {
-            let first = *dirty.range(from..).find(|(_, entry)| fit(entry))?.0;
+            let first = *dirty.range(from..within.end.max(from)).find(|(_, entry)| fit(entry))?.0;
             let extent = volume.extent((first / blocks) as u32)?;
             if extent.group.is_moving() {
                 let group_blocks = self.group_blocks(volume);
@@ -190,6 +194,7 @@ impl Inner {
         };
         self.flying_debt.set(self.flying_debt.get() - debt);
         if done.is_ok() && matches!(flight.to, Destination::Stripe(_)) {
+            self.count(|counts| counts.array.cold_blocks += flight.blocks.len() as u64);
             self.leave_hot_behind(&flight);
         }
         if done.is_ok() && !matches!(flight.to, Destination::Fast(_)) {

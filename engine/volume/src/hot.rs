@@ -23,6 +23,7 @@ use kura_array::policy::choose_pair;
 use kura_array::{Place, Places, Urgency};
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Result};
 use kura_journal::Lsn;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Slots that one record names at most.
@@ -41,9 +42,9 @@ pub(crate) enum HotFlight {
 }
 
 impl Inner {
-    /// The next blocks of a volume to go to the hot area, from block `from` on: those of a stripe that is written as a
+    /// The next blocks of a volume to go to the hot area, the first of `within`: those of a stripe that is written as a
     /// whole do not, and where the hot area is full or the volume is kept out of it none do.
-    pub fn hot_flight(&self, volume: &Rc<VolumeState>, from: u64, durable: Lsn) -> HotFlight {
+    pub fn hot_flight(&self, volume: &Rc<VolumeState>, within: Range<u64>, durable: Lsn) -> HotFlight {
         if !volume.has_hot_area() || volume.kept_cold.get() > 0 {
             return HotFlight::None;
         }
@@ -57,7 +58,7 @@ impl Inner {
             let rests = |extent: Rc<Extent>| !extent.group.is_moving() && self.takes_writes(&extent).is_none();
             ripe(entry) && volume.extent((block / blocks) as u32).is_some_and(rests)
         };
-        let Some(first) = dirty.range(from..).find(|(block, entry)| fit(**block, entry)).map(|(block, _)| *block)
+        let Some(first) = dirty.range(within).find(|(block, entry)| fit(**block, entry)).map(|(block, _)| *block)
         else {
             return HotFlight::None;
         };
@@ -122,6 +123,7 @@ impl Inner {
         if placed.is_empty() {
             return Ok(());
         }
+        self.count(|counts| counts.array.hot_blocks += placed.len() as u64);
         let olds: Vec<_> = placed.iter().filter_map(|placed| placed.old).collect();
         let lsn = self.append(&Record::HotBlocks { blocks: placed });
         for old in olds {

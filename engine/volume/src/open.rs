@@ -188,7 +188,7 @@ impl Inner {
             stalled: RefCell::new(None),
             stopping: Cell::new(false),
             stopped: Cell::new(false),
-            emptying: Cell::new(false),
+            emptying: Cell::new(None),
             destager: Notify::new(),
             checkpointer: Notify::new(),
             rebuilder: Notify::new(),

@@ -28,6 +28,19 @@ pub struct Status {
     pub hot_bytes: u64,
     /// What the hot area holds, one copy counted.
     pub hot_limit_bytes: u64,
+    /// What the write buffer and the migration wrote to stripes and the hot area.
+    pub array: ArrayCounters,
+}
+
+/// What was written to volumes with parity since the start, in blocks of 4 KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArrayCounters {
+    /// From the write buffer to the mirrored hot area.
+    pub hot_blocks: u64,
+    /// From the hot area to their cold places.
+    pub cooled_blocks: u64,
+    /// From the write buffer straight to their cold places.
+    pub cold_blocks: u64,
 }
 
 /// A volume as it is.

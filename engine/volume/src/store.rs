@@ -118,8 +118,9 @@ pub(crate) struct Inner {
     pub stopping: Cell<bool>,
     /// Nothing comes into the write buffer any more.
     pub stopped: Cell<bool>,
-    /// The destager knows that there is something in the buffer.
-    pub emptying: Cell<bool>,
+    /// How wide the destager is, and what was durable when it looked for blocks: without more of either it finds none until
+    /// one of its writes, or the time it sleeps, ends. None when it waits to be woken.
+    pub emptying: Cell<Option<(usize, Lsn)>>,
     /// The destager has something to look at.
     pub destager: Notify,
     /// The checkpointer has something to look at.
@@ -447,9 +448,18 @@ impl Inner {
         }
     }
 
+    /// Counts what was done since the start.
+    pub fn count(&self, add: impl FnOnce(&mut Status)) {
+        let mut counts = self.counts.get();
+        add(&mut counts);
+        self.counts.set(counts);
+    }
+
     /// Wakes the tasks that empty the buffer and shorten the journal, when there is work for them.
     pub fn stir(&self) {
-        if !self.emptying.get() || self.dirty_bytes.get() > self.settings.write_buffer_bytes / 4 {
+        let has_more =
+            |(width, durable)| policy::destage_width(self.pressure()) > width || self.journal().durable() > durable;
+        if self.emptying.get().is_none_or(has_more) {
             self.destager.notify_one();
         }
         let usage = self.journal().usage();

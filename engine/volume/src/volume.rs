@@ -65,9 +65,7 @@ impl Volume {
     }
 
     fn count(&self, add: impl FnOnce(&mut Status)) {
-        let mut counts = self.store.inner.counts.get();
-        add(&mut counts);
-        self.store.inner.counts.set(counts);
+        self.store.inner.count(add);
     }
 
     async fn finish(&self, fua: bool) -> Result<()> {

@@ -2,9 +2,9 @@
 
 use crate::Snapshot;
 use crate::resources::{
-    CheckResult, Controller, ControllerSharing, Disk, DiskClass, DiskState, DrainedController, Health, Layout,
-    MovedVolume, NewVolume, Pool, RecordedOp, RecordedRequest, Recording, RecordingState, SnapshotStops, StayingVolume,
-    StopsUpTo, Timestamp, Volume,
+    CheckResult, Controller, ControllerArray, ControllerSharing, Disk, DiskClass, DiskState, DrainedController, Health,
+    Layout, MovedVolume, NewVolume, Pool, RecordedOp, RecordedRequest, Recording, RecordingState, SnapshotStops,
+    StayingVolume, StopsUpTo, Timestamp, Volume,
 };
 use kura_block::Amount;
 use kura_controller as engine;
@@ -190,6 +190,11 @@ impl From<engine::ControllerInfo> for Controller {
             writes: info.writes,
             read_bytes: info.read_bytes,
             written_bytes: info.written_bytes,
+            array: ControllerArray {
+                hot_blocks: info.array.hot_blocks,
+                cooled_blocks: info.array.cooled_blocks,
+                cold_blocks: info.array.cold_blocks,
+            },
             sharing: ControllerSharing {
                 method: info.method.to_string(),
                 shared_accesses: info.sharing.shared_reads + info.sharing.shared_updates,

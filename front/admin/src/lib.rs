@@ -43,10 +43,10 @@ pub use replicas::{
     Follow, NewPoint, NewTransfer, PartHash, Replica, ReplicaState, ReplicaTransfer, Replicas, ReplicationJob,
 };
 pub use resources::{
-    CheckRequest, CheckResult, Controller, ControllerSharing, Disk, DiskClass, DiskState, DrainedController, Health,
-    Job, JobState, Layout, MoveVolume, MovedVolume, NewDisk, NewRecording, NewVolume, Pool, RecordedOp,
-    RecordedRequest, Recording, RecordingState, Replacement, ResizeVolume, SnapshotStops, Status, StayingVolume,
-    StopsUpTo, Timestamp, Volume,
+    CheckRequest, CheckResult, Controller, ControllerArray, ControllerSharing, Disk, DiskClass, DiskState,
+    DrainedController, Health, Job, JobState, Layout, MoveVolume, MovedVolume, NewDisk, NewRecording, NewVolume, Pool,
+    RecordedOp, RecordedRequest, Recording, RecordingState, Replacement, ResizeVolume, SnapshotStops, Status,
+    StayingVolume, StopsUpTo, Timestamp, Volume,
 };
 pub use routes::{Admin, Disks, router};
 pub use server::{Access, Listener, serve};

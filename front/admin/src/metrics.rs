@@ -67,6 +67,9 @@ fn describe() {
     describe_counter!("kura_controller_writes_total", "Writes since the start");
     describe_counter!("kura_controller_read_bytes_total", Unit::Bytes, "Bytes read since the start");
     describe_counter!("kura_controller_written_bytes_total", Unit::Bytes, "Bytes written since the start");
+    describe_counter!("kura_controller_hot_blocks_total", "Blocks of 4 KiB written to the hot area");
+    describe_counter!("kura_controller_cooled_blocks_total", "Blocks of 4 KiB moved from the hot area to stripes");
+    describe_counter!("kura_controller_cold_blocks_total", "Blocks of 4 KiB written straight to stripes");
     describe_counter!("kura_controller_shared_accesses_total", "Accesses to memory that controllers share");
     describe_counter!("kura_controller_messages_total", "Messages to other controllers about what they share");
     describe_counter!("kura_controller_drops_total", "What was known of the pool and dropped for a message");
@@ -138,6 +141,9 @@ fn tell_controller(controller: &Controller) {
     counter!("kura_controller_writes_total", &labels).absolute(controller.writes);
     counter!("kura_controller_read_bytes_total", &labels).absolute(controller.read_bytes);
     counter!("kura_controller_written_bytes_total", &labels).absolute(controller.written_bytes);
+    counter!("kura_controller_hot_blocks_total", &labels).absolute(controller.array.hot_blocks);
+    counter!("kura_controller_cooled_blocks_total", &labels).absolute(controller.array.cooled_blocks);
+    counter!("kura_controller_cold_blocks_total", &labels).absolute(controller.array.cold_blocks);
     counter!("kura_controller_shared_accesses_total", &labels).absolute(controller.sharing.shared_accesses);
     counter!("kura_controller_messages_total", &labels).absolute(controller.sharing.messages);
     counter!("kura_controller_drops_total", &labels).absolute(controller.sharing.drops);

@@ -304,12 +304,26 @@ pub struct Controller {
     pub read_bytes: u64,
     /// Bytes written since the start.
     pub written_bytes: u64,
+    /// What was written to stripes and the hot area.
+    #[serde(default)]
+    pub array: ControllerArray,
     /// What sharing the pool with the other controllers has cost.
     #[serde(default)]
     pub sharing: ControllerSharing,
     /// How long writes stood still while snapshots were made.
     #[serde(default)]
     pub snapshot_stops: SnapshotStops,
+}
+
+/// What a controller wrote to volumes with parity since the start, in blocks of 4 KiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ControllerArray {
+    /// From the write buffer to the mirrored hot area.
+    pub hot_blocks: u64,
+    /// From the hot area to their cold places.
+    pub cooled_blocks: u64,
+    /// From the write buffer straight to their cold places.
+    pub cold_blocks: u64,
 }
 
 /// What sharing the pool has cost a controller since the start: divided by its reads and writes, what a request costs.

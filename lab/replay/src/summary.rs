@@ -160,6 +160,12 @@ pub struct ControllerSummary {
     pub read_bytes: u64,
     /// Bytes written to its volumes.
     pub written_bytes: u64,
+    /// Blocks of 4 KiB that the write buffer put into the mirrored hot area.
+    pub hot_blocks: u64,
+    /// Blocks of 4 KiB that the migration brought from there to their stripes.
+    pub cooled_blocks: u64,
+    /// Blocks of 4 KiB that the write buffer put straight into their stripes.
+    pub cold_blocks: u64,
     /// Bytes in the write buffer, not at their place.
     pub dirty_bytes: u64,
     /// Bytes of the journal that a crash would replay.

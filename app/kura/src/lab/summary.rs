@@ -2,7 +2,8 @@
 
 use crate::show::table;
 use crate::size::Size;
-use kura_replay::{DiskSummary, Pace, PoolSummary, Prefill, Response, Summary, TierSummary};
+use kura_controller::Layout;
+use kura_replay::{ControllerSummary, DiskSummary, Pace, PoolSummary, Prefill, Response, Summary, TierSummary};
 
 /// What a time of nothing means.
 const AT_ONCE: &str =
@@ -11,6 +12,7 @@ const AT_ONCE: &str =
 /// The summary in under a screen for a dozen disks. `warn_at`: per cents of the pool's use that a server would warn of.
 pub fn text(summary: &Summary, warn_at: &[u8]) -> String {
     let mut parts = vec![facts(summary), responses(summary), disks(&summary.disks), controllers(summary)];
+    parts.extend(array(summary));
     parts.extend(summary.tier.as_ref().map(tier));
     parts.extend(full(&summary.pool, warn_at));
     parts.extend(verdicts(summary));
@@ -81,7 +83,7 @@ fn disks(disks: &[DiskSummary]) -> String {
 
 fn controllers(summary: &Summary) -> String {
     let header = ["CONTROLLER", "READS>", "WRITES>", "READ>", "WRITTEN>", "BUFFERED>", "JOURNAL USED>", "JOURNAL>"];
-    let row = |controller: &kura_replay::ControllerSummary| {
+    let row = |controller: &ControllerSummary| {
         vec![
             controller.id.to_string(),
             controller.reads.to_string(),
@@ -94,6 +96,18 @@ fn controllers(summary: &Summary) -> String {
         ]
     };
     table(&header, summary.controllers.iter().map(row))
+}
+
+/// What a layout with parity wrote, where the volume has one.
+fn array(summary: &Summary) -> Option<String> {
+    let sum = |of: fn(&ControllerSummary) -> u64| Size(summary.controllers.iter().map(of).sum::<u64>() * 4096);
+    let (hot, cooled, cold) = (sum(|one| one.hot_blocks), sum(|one| one.cooled_blocks), sum(|one| one.cold_blocks));
+    matches!(summary.volume.layout, Layout::Raid5 | Layout::HotMirror).then(|| {
+        format!(
+            "{:<12}{hot} went to the hot area, {cooled} from there to stripes, {cold} straight to stripes\n",
+            "array"
+        )
+    })
 }
 
 fn tier(tier: &TierSummary) -> String {
