@@ -281,9 +281,9 @@ impl Array {
                 return Ok(Verified { data, damaged: Vec::new() });
             }
             member.count_checksum_errors(bad.len());
-            return self.patch((data, bad), &copies, chosen, first, expected).await;
+            return self.patch((data, bad), &copies, chosen, (first, urgency), expected).await;
         }
-        self.patch((Bufs::new(), (0..expected.len()).collect()), &copies, chosen, first, expected).await
+        self.patch((Bufs::new(), (0..expected.len()).collect()), &copies, chosen, (first, urgency), expected).await
     }
 
     /// Reads blocks of one of several copies, from block `first` of their extents on; nothing is verified.
@@ -313,7 +313,7 @@ impl Array {
         read: (Bufs, Vec<usize>),
         copies: &[(Rc<Member>, Place)],
         chosen: usize,
-        first: usize,
+        (first, urgency): (usize, Urgency),
         expected: &[Checksum],
     ) -> Result<Verified> {
         let (data, bad) = read;
@@ -331,7 +331,7 @@ impl Array {
                 if blocks[at].is_some() {
                     break;
                 }
-                match self.read_copy(member, *place, first + at, 1, Urgency::Client).await {
+                match self.read_copy(member, *place, first + at, 1, urgency).await {
                     Ok(block) if mismatches(&block, &expected[at..=at]).is_empty() => blocks[at] = Some(block),
                     Ok(_) => member.count_checksum_errors(1),
                     Err(error) if member.works() => refused = Some(error),
@@ -358,11 +358,11 @@ impl Array {
     }
 
     /// Reads blocks of one place, one for each expected checksum.
-    pub async fn read_verified(&self, place: Place, first: usize, expected: &[Checksum]) -> Found {
+    pub async fn read_verified(&self, place: Place, first: usize, expected: &[Checksum], urgency: Urgency) -> Found {
         let Some(member) = self.member(place.device).filter(|member| member.works()) else {
             return Found::Some(vec![None; expected.len()]);
         };
-        let Ok(data) = self.read_copy(&member, place, first, expected.len(), Urgency::Client).await else {
+        let Ok(data) = self.read_copy(&member, place, first, expected.len(), urgency).await else {
             return if member.works() { Found::Refused } else { Found::Some(vec![None; expected.len()]) };
         };
         let bad = mismatches(&data, expected);

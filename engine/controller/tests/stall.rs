@@ -1,4 +1,4 @@
-//! Disks that neither answer nor fail, in virtual time.
+//! Disks that neither answer nor fail, or take nothing more, in virtual time.
 //!
 //! What must hold: nobody waits for such a disk longer than it is said, it goes out of service, and nothing is lost or wrong.
 
@@ -6,7 +6,8 @@
 
 mod rig;
 
-use kura_block::{Buf, ControllerId, DeviceId, Runtime};
+use futures::future::join_all;
+use kura_block::{Buf, ControllerId, DeviceId, Kind, Runtime};
 use kura_controller::{Config, Controller, JournalLimits, Layout, PoolSpec, Settings, VolumeSpec};
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Sim, SimDisk};
@@ -89,4 +90,38 @@ fn a_disk_that_does_not_answer_goes_out_of_service() {
             assert!((LIMIT..2 * LIMIT).contains(&longest), "{layout:?}: {longest:?} on disk {stalls}");
         }
     }
+}
+
+/// A disk is out of service, so that reads are told from the others of their rows; and another volume waits for disks that are
+/// full. Readers of one row wait for each other, and for nothing else.
+#[test]
+fn reads_that_are_told_from_others_do_not_wait_for_full_disks() {
+    let sim = Sim::new(7);
+    let disks = disks(&sim);
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let controller = open(&disks, &runtime).await;
+        let create = async |name: &str, layout| {
+            let (name, size_bytes) = (name.to_owned(), BYTES as u64);
+            let spec = VolumeSpec { name: name.clone(), size_bytes, layout, thick: false, read_only: false };
+            controller.store().create(spec).await.unwrap();
+            controller.open_volume(&name).unwrap()
+        };
+        let (v, w) = (create("v", Layout::Raid5).await, create("w", Layout::Mirror).await);
+        v.write(0, Buf::copy_of(&content(0)).into(), true).await.unwrap();
+        controller.store().checkpoint().await.unwrap();
+        disks[2..].iter().for_each(|disk| disk.inject(FaultKind::Full { lasts: Duration::MAX }));
+        controller.store().fail_disk(DeviceId(2)).await.unwrap();
+        w.write(0, Buf::copy_of(&content(1)[..64 << 10]).into(), true).await.unwrap();
+        runtime.sleep(Duration::from_secs(2)).await;
+        let refused = controller.store().checkpoint().await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Full, "{refused}");
+        for _ in 0..3 {
+            let reads = (0..BYTES).step_by(4096).map(|at| v.read(at as u64, 4096));
+            for (block, read) in join_all(reads).await.into_iter().enumerate() {
+                let read = read.unwrap_or_else(|error| panic!("block {block}: {error}"));
+                assert!(*read.contiguous() == content(0)[block * 4096..(block + 1) * 4096], "block {block}");
+            }
+        }
+    });
 }

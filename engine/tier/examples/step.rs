@@ -35,9 +35,15 @@ fn main() -> Result<()> {
             let mut times_ms = Vec::new();
             let mut moves = 0;
             for round in 0..ROUNDS {
-                let heat = heat(touched, round as u32);
-                let volume =
-                    VolumeFacts { volume: 1, regions: REGIONS, heat: &heat, placed: &placed, wants: Wants::default() };
+                let (heat, all) = (heat(touched, round as u32), 0..REGIONS);
+                let volume = VolumeFacts {
+                    volume: 1,
+                    regions: REGIONS,
+                    mapped: std::slice::from_ref(&all),
+                    heat: &heat,
+                    placed: &placed,
+                    wants: Wants::default(),
+                };
                 let facts = Facts {
                     now_ns: (round as u64 + 1) * settings.interval_ns(),
                     interval_ns: settings.interval_ns(),

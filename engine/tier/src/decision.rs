@@ -93,6 +93,8 @@ pub enum Reason {
         /// Requests expected at a region that comes.
         by_ios: f64,
     },
+    /// Down: a volume that is pinned to the fast tier comes in its place.
+    ForPinned,
     /// Up: it is what is missing of a region that is up.
     Rest,
     /// The volume is pinned to this tier.
@@ -125,6 +127,7 @@ impl fmt::Display for Reason {
             Self::Displaced { expected_ios, by_ios } => {
                 write!(f, "{expected_ios:.3} requests expected a region, {by_ios:.3} by what takes its place")
             }
+            Self::ForPinned => f.write_str("a volume that is pinned to the fast tier takes its place"),
             Self::Rest => f.write_str("it is what is missing of a region on the fast tier"),
             Self::Pinned => f.write_str("the volume is pinned"),
             Self::Ceiling => f.write_str("the volume is above its ceiling"),

@@ -1,6 +1,7 @@
 //! What a policy is told at the end of an interval.
 
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// A class of devices that data lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -53,6 +54,17 @@ pub struct Wants {
     pub ceiling_regions: Option<u32>,
 }
 
+impl Wants {
+    /// What is left of it for the other part of a volume whose data lies in two, when so many regions of the one are there.
+    pub fn less(self, regions: u32) -> Self {
+        Self {
+            pin: self.pin,
+            floor_regions: self.floor_regions.saturating_sub(regions),
+            ceiling_regions: self.ceiling_regions.map(|ceiling| ceiling.saturating_sub(regions)),
+        }
+    }
+}
+
 /// A volume (the paper's LUN) in the interval.
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeFacts<'a> {
@@ -60,6 +72,9 @@ pub struct VolumeFacts<'a> {
     pub volume: u64,
     /// How many regions it has.
     pub regions: u32,
+    /// Runs of regions in which something is allocated, in order of address, none next to the other. The rest are holes: there
+    /// is nothing to move.
+    pub mapped: &'a [Range<u32>],
     /// The regions with I/O, in order of address, each once.
     pub heat: &'a [Heat],
     /// The regions on the fast tier and those on their way there, not those on their way down; in order of address.

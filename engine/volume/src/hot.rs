@@ -183,12 +183,17 @@ impl Inner {
     }
 
     /// Reads blocks from slots of the hot area, one for each expected checksum.
-    pub async fn read_hot(&self, id: MirrorId, expected: &[Checksum]) -> Result<kura_array::Verified> {
+    pub async fn read_hot(
+        &self,
+        id: MirrorId,
+        expected: &[Checksum],
+        urgency: Urgency,
+    ) -> Result<kura_array::Verified> {
         let places = self.hot_places(id.born).ok_or_else(|| Error::corrupt("a hot extent is gone"))?;
         for number in 0..expected.len() as u16 {
             self.hot.borrow_mut().touch(MirrorId { slot: id.slot + number, ..id });
         }
-        self.array.read(&places, id.slot.into(), expected, Urgency::Client).await
+        self.array.read(&places, id.slot.into(), expected, urgency).await
     }
 
     /// Gives up the slots of a volume's blocks from `first` to before `end`.

@@ -94,7 +94,7 @@ impl Inner {
         checksums: &[Checksum],
         source: &Source,
     ) -> Result<Option<Bufs>> {
-        match self.read_source(volume, extent, first, checksums, source).await {
+        match self.read_source(volume, extent, first, checksums, (source, Urgency::Client)).await {
             Ok(verified) => {
                 for at in verified.damaged {
                     let block = verified.data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES);
@@ -103,7 +103,7 @@ impl Inner {
                 Ok(Some(verified.data))
             }
             Err(error)
-                if self.is_elsewhere(volume, extent, first, source)
+                if self.is_elsewhere(volume, extent, first..first + checksums.len() as u64, source)
                     || matches!(error.kind(), Kind::Corrupt | Kind::Device)
                         && self.overtaken(volume, extent, first, checksums) =>
             {
@@ -120,13 +120,14 @@ impl Inner {
         extent: &Rc<Extent>,
         first: u64,
         checksums: &[Checksum],
+        urgency: Urgency,
     ) -> Result<Verified> {
         let shape = volume.shape;
         let mut at = 0;
         let pieces = shape.pieces(first..first + checksums.len() as u64).map(|piece| {
             let expected = &checksums[at..at + piece.rows.len()];
             at += piece.rows.len();
-            self.read_piece(volume, extent, piece, expected)
+            self.read_piece(volume, extent, piece, expected, urgency)
         });
         let mut whole = Verified { data: Bufs::new(), damaged: Vec::new() };
         let mut at = 0;
@@ -146,16 +147,17 @@ impl Inner {
         extent: &Rc<Extent>,
         piece: Piece,
         expected: &[Checksum],
+        urgency: Urgency,
     ) -> Result<Verified> {
         let at = self.stripe_of(extent, piece.stripe);
         let place = at.place(Slot::Column(piece.column));
         let mut refused = None;
-        let mut blocks = match self.array.read_verified(place, at.at(piece.rows.start), expected).await {
+        let mut blocks = match self.array.read_verified(place, at.at(piece.rows.start), expected, urgency).await {
             Found::All(data) => return Ok(Verified { data, damaged: Vec::new() }),
             Found::Some(blocks) => blocks,
             Found::Refused => {
                 // What was not read with its neighbours may be read by itself.
-                let read = self.read_each(place, at.at(piece.rows.start), expected.len(), Urgency::Client).await;
+                let read = self.read_each(place, at.at(piece.rows.start), expected.len(), urgency).await;
                 let good = read.into_iter().zip(expected).map(|(read, expected)| {
                     let good = read.good(*expected);
                     good.unwrap_or_else(|error| {
@@ -169,7 +171,7 @@ impl Inner {
         let missing: Vec<_> = (0..blocks.len()).filter(|block| blocks[*block].is_none()).collect();
         let wanted: Vec<_> = missing.iter().map(|block| (piece.rows.start + block, expected[*block])).collect();
         let extents = volume.group_of(extent.owner.index);
-        let told = self.reconstruct(volume, &extents, piece.stripe, piece.column, &wanted).await?;
+        let told = self.reconstruct(volume, &extents, (piece.stripe, piece.column), &wanted, urgency).await?;
         for (block, told) in missing.iter().zip(told) {
             blocks[*block] = told.map(Bufs::from);
         }

@@ -101,8 +101,9 @@ impl Inner {
             };
             for device in devices {
                 // Where another controller was quicker, the next turn chooses without this disk.
-                if let Some(extent) = self.share.take(device).await? {
-                    places.push(Place { device, extent });
+                match self.share.take(device).await {
+                    Ok(taken) => places.extend(taken.map(|extent| Place { device, extent })),
+                    Err(error) => return self.take_back(&places, error).await,
                 }
                 candidates.retain(|candidate| candidate.device != device);
             }
@@ -114,11 +115,14 @@ impl Inner {
     pub async fn allocate_on(&self, disks: &[DeviceId]) -> Result<Places> {
         let mut places = Places::new();
         for device in disks {
-            let Some(extent) = self.share.take(*device).await? else {
-                self.put_back(&places).await?;
-                return Err(Error::full(format!("disk {} has no free extent", device.0)));
-            };
-            places.push(Place { device: *device, extent });
+            match self.share.take(*device).await {
+                Ok(Some(extent)) => places.push(Place { device: *device, extent }),
+                Ok(None) => {
+                    let full = Error::full(format!("disk {} has no free extent", device.0));
+                    return self.take_back(&places, full).await;
+                }
+                Err(error) => return self.take_back(&places, error).await,
+            }
         }
         Ok(places)
     }
@@ -145,12 +149,18 @@ impl Inner {
         let failed = members.iter().find(|member| !member.works() && takes_data(member) && !leaving(member));
         let Some(failed) = failed else { return Err(full) };
         let mut places = self.allocate(shape.width() - 1, &[]).await.map_err(|_| full.clone())?;
-        let Some(extent) = self.share.take(failed.id).await? else {
-            self.put_back(&places).await?;
-            return Err(full);
-        };
-        places.push(Place { device: failed.id, extent });
+        match self.share.take(failed.id).await {
+            Ok(Some(extent)) => places.push(Place { device: failed.id, extent }),
+            Ok(None) => return self.take_back(&places, full).await,
+            Err(error) => return self.take_back(&places, error).await,
+        }
         Ok(places)
+    }
+
+    /// Gives up what was taken before an error, which it returns: left alone it would be nobody's until a restart.
+    async fn take_back(&self, places: &[Place], error: Error) -> Result<Places> {
+        self.put_back(places).await?;
+        Err(error)
     }
 
     /// Allocates the group of an extent of a volume, unless it has been meanwhile; where the pool is full, a snapshot may

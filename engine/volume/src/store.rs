@@ -21,7 +21,7 @@ use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime}
 use kura_journal::{Journal, Lsn};
 use kura_snapshot::method::{Counters, Kind as Sharing};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,8 +96,8 @@ pub(crate) struct Inner {
     pub last_records: RefCell<BTreeMap<u64, Lsn>>,
     /// The fast tier.
     pub tier: Tier,
-    /// Stripes on their way to their places, or being read as a whole: volume and stripe.
-    pub stripes: RefCell<BTreeSet<StripeId>>,
+    /// Stripes on their way to their places, or being read as a whole, and why one waits for a disk, while it does.
+    pub stripes: RefCell<BTreeMap<StripeId, Option<Error>>>,
     /// Of these, those on their way.
     pub flying_stripes: Cell<u32>,
     /// Bytes of the journal that what is on its way may still take.

@@ -24,6 +24,7 @@ use kura_array::{Place, Site, Urgency};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::rc::Rc;
 
 /// A stripe of a volume: the volume, the birth of its group, and its number in the volume.
@@ -96,15 +97,21 @@ impl Stripe {
 }
 
 impl Inner {
-    /// Waits until nothing else happens to a stripe; an error while what happens there waits for a disk that is full.
+    /// Waits until nothing else happens to a stripe; `Retry` while what happens there waits for a disk that is full. Whatever
+    /// else the store waits for is no matter here.
     pub async fn lock_stripe(&self, id: StripeId) -> Result<StripeLock<'_>> {
         loop {
             let room = self.room.notified();
-            if self.stripes.borrow_mut().insert(id) {
-                return Ok(StripeLock(self, id));
-            }
-            if let Some(error) = self.stalled.borrow().clone() {
-                return Err(error);
+            match self.stripes.borrow_mut().entry(id) {
+                Entry::Vacant(free) => {
+                    free.insert(None);
+                    return Ok(StripeLock(self, id));
+                }
+                Entry::Occupied(taken) => {
+                    if let Some(full) = taken.get() {
+                        return Err(Error::retry(format!("a stripe is being written, which waits for a disk: {full}")));
+                    }
+                }
             }
             room.await;
         }
@@ -112,7 +119,10 @@ impl Inner {
 
     /// Takes a stripe for a flight, unless something happens to it.
     pub fn take_stripe(&self, id: StripeId) -> bool {
-        let taken = self.stripes.borrow_mut().insert(id);
+        let taken = match self.stripes.borrow_mut().entry(id) {
+            Entry::Vacant(free) => free.insert(None).is_none(),
+            Entry::Occupied(_) => false,
+        };
         self.flying_stripes.set(self.flying_stripes.get() + u32::from(taken));
         taken
     }
@@ -228,14 +238,24 @@ impl Inner {
         let solved: Vec<_> = rows.iter().map(|row| row.solve().filter(|_| parity_works)).collect();
         self.refuse_homeless(&at, &rows, &solved)?;
         self.announce(flight, stripe, &rows, &solved).await?;
+        let mut waited = false;
         loop {
             let failures = self.write_rows(&at, &rows, &solved, urgency).await;
-            let Some(full) = self.dismiss(failures).await else { return Ok(()) };
+            let Some(full) = self.dismiss(failures).await else {
+                if waited {
+                    // Nobody else may come along who would say so.
+                    self.stalled.take();
+                    self.room.notify_waiters();
+                }
+                return Ok(());
+            };
+            waited = true;
             if self.stopping.get() || self.journal().alive().is_err() {
                 // Data and parity may be apart: no checkpoint may say that they are not.
                 self.torn.set(true);
                 return Err(full);
             }
+            self.stripes.borrow_mut().insert(stripe_id(volume, &flight.extents, stripe), Some(full.clone()));
             self.stalled.replace(Some(full));
             self.room.notify_waiters();
             self.runtime.sleep(STALLED).await;
@@ -391,19 +411,17 @@ impl Inner {
         &self,
         volume: &VolumeState,
         extents: &[Rc<Extent>],
-        stripe: u64,
-        column: usize,
+        (stripe, column): (u64, usize),
         wanted: &[(usize, Checksum)],
+        urgency: Urgency,
     ) -> Result<Vec<Option<Buf>>> {
         let Some(extent) = extents.first() else { return Ok(vec![None; wanted.len()]) };
-        // Whatever keeps it from being told, it is not what the stripe waits for.
-        let locked = self.lock_stripe(stripe_id(volume, extents, stripe)).await;
-        let _lock = locked.map_err(|error| Error::device(error.to_string()))?;
+        let _lock = self.lock_stripe(stripe_id(volume, extents, stripe)).await?;
         let _pins = self.load_stripe(volume, extents, stripe).await?;
         let at = self.stripe_of(extent, stripe);
         let mut rows: Vec<_> =
             wanted.iter().map(|(row, _)| self.stripe_row(volume, extents, stripe, &at, *row)).collect();
-        self.read_rows(&at, &mut rows, Urgency::Client, |facts| Some(others(facts, Slot::Column(column)))).await;
+        self.read_rows(&at, &mut rows, urgency, |facts| Some(others(facts, Slot::Column(column)))).await;
         let tell = |(row, (_, expected)): (&StripeRow, &(usize, Checksum))| {
             let told = row.told(Slot::Column(column)).filter(|told| Checksum::of(told) == *expected);
             if told.is_none() {

@@ -25,6 +25,7 @@ use kura_array::{Layout, PageOwner, Places, Shape};
 use kura_block::{Checksum, DeviceId, Error, Reader, Result, Sparse, Writer};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 const VERSION: u32 = 6;
@@ -56,6 +57,9 @@ pub(crate) struct VolumeState {
     pub tier: Cell<TierRules>,
     /// Requests of its regions.
     pub heat: HeatMap,
+    /// The runs of regions with something allocated, of so many extents each, as they were when somebody asked; `None` when the
+    /// map has changed since.
+    mapped_runs: RefCell<Option<(u32, MappedRuns)>>,
     /// What clients have asked of it here: a request counts once, and again for every 64 KiB.
     pub work: Cell<u64>,
     pub deleted: Cell<bool>,
@@ -67,6 +71,9 @@ pub(crate) struct VolumeState {
     pub kept_cold: Cell<u32>,
     pub opened: Cell<u32>,
 }
+
+/// Runs of regions in which something is allocated.
+pub(crate) type MappedRuns = Rc<[Range<u32>]>;
 
 /// A volume that stays where it is.
 pub(crate) struct Stay(Rc<VolumeState>);
@@ -102,6 +109,7 @@ impl VolumeState {
             held: Cell::new(false),
             tier: Cell::default(),
             heat: HeatMap::default(),
+            mapped_runs: RefCell::default(),
             work: Cell::new(0),
             deleted: Cell::new(false),
             staying: Cell::new(0),
@@ -138,6 +146,7 @@ impl VolumeState {
         let cut_off = map.used(extents).filter(|(_, extent)| extent.is_some()).count() as u32;
         self.mapped.set(self.mapped.get() - cut_off);
         map.resize(extents);
+        self.mapped_runs.take();
     }
 
     /// Extents that its size asks for, in whole groups; none where it has no map.
@@ -153,6 +162,27 @@ impl VolumeState {
     /// The first extent from `from` on that is allocated.
     pub fn next_mapped(&self, from: u32) -> Option<u32> {
         self.map.borrow().used(from).find(|(_, extent)| extent.is_some()).map(|(index, _)| index)
+    }
+
+    /// The runs of regions, each of so many extents, in which something is allocated, in order.
+    pub fn mapped_runs(&self, region_extents: u32) -> MappedRuns {
+        if let Some((of, runs)) = &*self.mapped_runs.borrow()
+            && *of == region_extents
+        {
+            return Rc::clone(runs);
+        }
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        for (index, _) in self.map.borrow().used(0).filter(|(_, extent)| extent.is_some()) {
+            let region = index / region_extents;
+            match runs.last_mut() {
+                Some(last) if last.end > region => {}
+                Some(last) if last.end == region => last.end += 1,
+                _ => runs.push(region..region + 1),
+            }
+        }
+        let runs = MappedRuns::from(runs);
+        *self.mapped_runs.borrow_mut() = Some((region_extents, Rc::clone(&runs)));
+        runs
     }
 
     /// True when one of its extents is so.
@@ -183,6 +213,7 @@ impl VolumeState {
         let extents = first..first.saturating_add(self.shape.extents());
         let owner = |index| PageOwner { volume: self.id, index, born };
         let made: Vec<_> = extents.clone().map(|index| Rc::new(make(owner(index), Rc::clone(&group)))).collect();
+        self.mapped_runs.take();
         let mut map = self.map.borrow_mut();
         if extents.end > map.len() {
             return Err(Error::corrupt(format!("extent {first} is mapped beyond the end of volume {}", self.id)));
@@ -197,6 +228,7 @@ impl VolumeState {
     /// Takes the group of an extent out of the map; empty when there is none.
     pub fn take_group(&self, index: u32) -> Vec<Rc<Extent>> {
         let first = self.first_of(index);
+        self.mapped_runs.take();
         let mut map = self.map.borrow_mut();
         let group = (first..first + self.shape.extents()).filter(|index| map.get(*index).is_some()).collect::<Vec<_>>();
         let taken: Vec<_> = group.into_iter().filter_map(|index| map.get_mut(index)?.take()).collect();

@@ -117,9 +117,10 @@ impl Block for Volume {
             self.geometry().check(offset, data.len() as u64)?;
             let unit = BLOCK_BYTES as u64;
             let end = (offset + data.len() as u64).div_ceil(unit);
-            self.store.inner.note_use(&self.state, offset / unit, end, true);
             self.look_up(offset / unit, end);
             self.store.inner.write_bytes(&self.state, offset, &data).await?;
+            // Where they are by now: the old versions may stay where they were.
+            self.store.inner.note_use(&self.state, offset / unit, end, true);
             self.count(|counts| {
                 counts.writes += 1;
                 counts.written_bytes += data.len() as u64;

@@ -122,8 +122,15 @@ impl Volume {
         let heat: Vec<Heat> = std::mem::take(&mut self.heat).into_values().collect();
         let on_disk = heat.iter().filter(|heat| self.find(heat.region).is_err());
         let slow_ios: u64 = on_disk.map(|heat| u64::from(heat.total())).sum();
-        let placed = &self.placed[..];
-        let volume = VolumeFacts { volume: 0, regions: self.regions, heat: &heat, placed, wants: Wants::default() };
+        let (placed, all) = (&self.placed[..], 0..self.regions);
+        let volume = VolumeFacts {
+            volume: 0,
+            regions: self.regions,
+            mapped: std::slice::from_ref(&all),
+            heat: &heat,
+            placed,
+            wants: Wants::default(),
+        };
         let move_ms = SLOW_MS + self.region_bytes as f64 / SLOW_BYTES_PER_MS;
         let utilisation = (slow_ios as f64 * SLOW_MS * 1e6 / interval_ns as f64).min(1.0);
         let decision = policy.decide(&Facts {

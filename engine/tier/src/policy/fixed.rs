@@ -69,12 +69,34 @@ impl Fixed {
         }
     }
 
+    /// A volume's regions on the fast tier, with their ranks: what was not chosen, then the lowest ranks.
+    fn least_first(&self, volume: &VolumeFacts<'_>) -> Vec<(usize, u32)> {
+        let rank = |region: u32| self.chosen.iter().position(|place| *place == (volume.volume, region));
+        let ranked = volume.placed.iter().map(|placed| (rank(placed.region).unwrap_or(usize::MAX), placed.region));
+        let mut ranked: Vec<_> = ranked.collect();
+        ranked.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+        ranked
+    }
+
+    /// What leaves for regions of pinned volumes, as many as are chosen at once and no more than `short`.
+    fn for_pinned(&self, facts: &Facts<'_>, short: u32) -> Vec<(u64, u32)> {
+        let most = short.min(self.settings.regions) as usize;
+        if most == 0 {
+            return Vec::new();
+        }
+        let mut least = Vec::new();
+        // What is above its ceiling leaves anyway.
+        for volume in facts.volumes.iter().filter(|volume| wants::is_free(volume) && wants::excess(volume) == 0) {
+            let may_leave = self.least_first(volume).into_iter().take(wants::spare(volume) as usize);
+            least.extend(may_leave.map(|(rank, region)| (rank, volume.volume, region)));
+        }
+        least.sort_by_key(|(rank, ..)| std::cmp::Reverse(*rank));
+        least.into_iter().take(most).map(|(_, volume, region)| (volume, region)).collect()
+    }
+
     /// Sends down what a volume has above its ceiling: what was not chosen, then the lowest ranks.
     fn lower_to_ceiling(&self, volume: &VolumeFacts<'_>, decision: &mut Decision) {
-        let rank = |region: u32| self.chosen.iter().position(|place| *place == (volume.volume, region));
-        let mut placed: Vec<u32> = volume.placed.iter().map(|placed| placed.region).collect();
-        placed.sort_by_key(|region| std::cmp::Reverse(rank(*region).unwrap_or(usize::MAX)));
-        for region in placed.into_iter().take(wants::excess(volume) as usize) {
+        for (_, region) in self.least_first(volume).into_iter().take(wants::excess(volume) as usize) {
             wants::push(decision, volume.volume, region..region + 1, Tier::Slow, Reason::Ceiling);
         }
     }
@@ -87,7 +109,10 @@ impl Policy for Fixed {
 
     fn decide(&mut self, facts: &Facts<'_>) -> Decision {
         let mut decision = Decision::default();
-        let mut free = wants::moves(facts, &mut decision);
+        let left = wants::moves(facts, &mut decision);
+        let mut free = left.free;
+        let victims = self.for_pinned(facts, left.short());
+        left.displace(&victims, &mut decision);
         if self.chosen.is_empty() {
             self.train(facts);
         }
@@ -100,7 +125,8 @@ impl Policy for Fixed {
         for (place, rank) in self.chosen.iter().zip(1..) {
             let Some(volume) = facts.volumes.iter().find(|volume| volume.volume == place.0) else { continue };
             let on_fast = volume.placed.binary_search_by_key(&place.1, |placed| placed.region).is_ok();
-            let Some(room) = rooms.get_mut(&place.0).filter(|room| **room > 0 && free > 0 && !on_fast) else {
+            let comes = free > 0 && !on_fast && wants::is_mapped(volume, place.1);
+            let Some(room) = rooms.get_mut(&place.0).filter(|room| **room > 0 && comes) else {
                 continue;
             };
             (*room, free) = (*room - 1, free - 1);

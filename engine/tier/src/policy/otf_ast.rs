@@ -15,7 +15,7 @@ use super::{Policy, region_size, wants, within};
 use crate::{Decision, Facts, Heat, Pace, Reason, Standing, Tier, VolumeFacts};
 use kura_block::Result;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Parameters, with the paper's letters and values.
@@ -121,6 +121,23 @@ impl OtfAst {
         Self { settings, volumes: BTreeMap::new(), pace }
     }
 
+    /// What leaves for regions of pinned volumes, no more than may move at once: what was outside the candidates for longest.
+    fn for_pinned(&self, facts: &Facts<'_>, short: u32) -> Vec<(u64, u32)> {
+        let most = short.min(self.settings.moved_at_once) as usize;
+        if most == 0 {
+            return Vec::new();
+        }
+        let (none, mut least) = (Volume::default(), Vec::new());
+        // What is above its ceiling leaves anyway.
+        for volume in facts.volumes.iter().filter(|volume| wants::is_free(volume) && wants::excess(volume) == 0) {
+            let own = self.volumes.get(&volume.volume).unwrap_or(&none);
+            let may_leave = own.least_first(volume).into_iter().take(wants::spare(volume) as usize);
+            least.extend(may_leave.map(|(idle, region)| (idle, volume.volume, region)));
+        }
+        least.sort_by_key(|(idle, ..)| std::cmp::Reverse(*idle));
+        least.into_iter().take(most).map(|(_, volume, region)| (volume, region)).collect()
+    }
+
     /// Halves the moves' pace while the slow tier is busy, and doubles it while it is not.
     fn throttle(&mut self, facts: &Facts<'_>) {
         if !self.settings.throttle {
@@ -170,24 +187,27 @@ pub(crate) fn candidates(settings: &OtfAstSettings, heat: &[Heat], interval_ns: 
 }
 
 impl Volume {
-    /// What is up and down after an interval. `free`: regions that the fast tier has room for.
+    /// What is up and down after an interval. `free`: regions that the fast tier has room for; `gone`: those that leave already.
     fn decide(
         &mut self,
         settings: &OtfAstSettings,
-        facts: &Facts<'_>,
-        volume: &VolumeFacts<'_>,
+        (facts, volume): (&Facts<'_>, &VolumeFacts<'_>),
+        mut gone: BTreeSet<u32>,
         free: &mut u32,
         decision: &mut Decision,
     ) {
         self.heat = volume.heat.to_vec();
         self.total = volume.heat.iter().map(|heat| u64::from(heat.total())).sum();
+        // Whatever is asked of the volume: the user's word holds of a quiet one too.
+        gone.extend(self.lower_to_ceiling(volume, decision));
+        self.idle.retain(|region, _| !gone.contains(region));
         let Some(mut groups) = candidates(settings, volume.heat, facts.interval_ns) else { return };
         for group in &mut groups {
             let before = self.candidates.iter().filter(|before| overlap(&before.regions, &group.regions));
             group.streak = 1 + before.map(|before| before.streak).max().unwrap_or(0);
         }
         self.candidates = groups;
-        self.down(settings, volume, decision);
+        self.down(settings, volume, &gone, decision);
         self.up(settings, volume, free, decision);
     }
 
@@ -202,7 +222,8 @@ impl Volume {
                 (false, true) => Reason::Streak { share, streak: group.streak },
                 (false, false) => continue,
             };
-            for region in group.regions.clone().filter(|region| !on_fast(region)) {
+            let comes = |region: &u32| !on_fast(region) && wants::is_mapped(volume, *region);
+            for region in group.regions.clone().filter(comes) {
                 if room == 0 {
                     return;
                 }
@@ -212,21 +233,47 @@ impl Volume {
         }
     }
 
-    fn down(&mut self, settings: &OtfAstSettings, volume: &VolumeFacts<'_>, decision: &mut Decision) {
+    /// Regions on the fast tier, and how long each has been outside the candidates: the longest first.
+    fn least_first(&self, volume: &VolumeFacts<'_>) -> Vec<(u32, u32)> {
+        let idle = |region: u32| self.idle.get(&region).copied().unwrap_or(0);
+        let mut placed: Vec<_> = volume.placed.iter().map(|placed| (idle(placed.region), placed.region)).collect();
+        placed.sort_by_key(|(idle, _)| std::cmp::Reverse(*idle));
+        placed
+    }
+
+    /// Sends down what the volume has above its ceiling; which regions.
+    fn lower_to_ceiling(&self, volume: &VolumeFacts<'_>, decision: &mut Decision) -> BTreeSet<u32> {
+        let excess = wants::excess(volume) as usize;
+        if excess == 0 {
+            return BTreeSet::new();
+        }
+        let lowered: BTreeSet<u32> =
+            self.least_first(volume).into_iter().take(excess).map(|(_, region)| region).collect();
+        for region in &lowered {
+            wants::push(decision, volume.volume, *region..*region + 1, Tier::Slow, Reason::Ceiling);
+        }
+        lowered
+    }
+
+    fn down(
+        &mut self,
+        settings: &OtfAstSettings,
+        volume: &VolumeFacts<'_>,
+        gone: &BTreeSet<u32>,
+        decision: &mut Decision,
+    ) {
         let is_candidate = |region: u32| self.candidates.iter().any(|group| group.regions.contains(&region));
         let mut idle = BTreeMap::new();
-        let mut spare = wants::spare(volume);
-        let mut excess = wants::excess(volume);
-        for placed in volume.placed {
+        let mut spare = wants::spare(volume).saturating_sub(gone.len() as u32);
+        for placed in volume.placed.iter().filter(|placed| !gone.contains(&placed.region)) {
             let before = self.idle.get(&placed.region).copied().unwrap_or(0);
             let outside = if is_candidate(placed.region) { 0 } else { before + 1 };
-            let over = excess > 0;
-            if (outside < settings.timeout && !over) || spare == 0 {
+            if outside < settings.timeout || spare == 0 {
                 idle.insert(placed.region, outside);
                 continue;
             }
-            (spare, excess) = (spare - 1, excess.saturating_sub(1));
-            let reason = if over { Reason::Ceiling } else { Reason::Idle { intervals: outside } };
+            spare -= 1;
+            let reason = Reason::Idle { intervals: outside };
             wants::push(decision, volume.volume, placed.region..placed.region + 1, Tier::Slow, reason);
         }
         self.idle = idle;
@@ -245,12 +292,16 @@ impl Policy for OtfAst {
     fn decide(&mut self, facts: &Facts<'_>) -> Decision {
         self.throttle(facts);
         let mut decision = Decision { moves: Vec::new(), pace: self.pace };
-        let mut free = wants::moves(facts, &mut decision);
+        let left = wants::moves(facts, &mut decision);
+        let mut free = left.free;
+        let victims = self.for_pinned(facts, left.short());
+        left.displace(&victims, &mut decision);
         let known = |id: &u64| facts.volumes.iter().any(|volume| volume.volume == *id);
         self.volumes.retain(|id, _| known(id));
         for volume in facts.volumes.iter().filter(|volume| wants::is_free(volume)) {
             let own = self.volumes.entry(volume.volume).or_default();
-            own.decide(&self.settings, facts, volume, &mut free, &mut decision);
+            let gone = victims.iter().filter(|(of, _)| *of == volume.volume).map(|(_, region)| *region).collect();
+            own.decide(&self.settings, (facts, volume), gone, &mut free, &mut decision);
         }
         for decided in &mut decision.moves {
             decided.drop_clean &= self.settings.drop_clean;

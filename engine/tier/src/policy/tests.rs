@@ -2,7 +2,7 @@
 
 use super::world::{World, reads};
 use super::*;
-use crate::{Heat, Move, Tier, Wants};
+use crate::{Costs, Facts, Heat, Move, Placed, Reason, SlowLoad, Space, Tier, VolumeFacts, Wants};
 use proptest::prelude::*;
 
 /// The paper counts subLUNs from 1.
@@ -145,6 +145,125 @@ fn a_copy_costs_what_it_delays() {
         let mut policy = Worth::new(small());
         world.interval(&mut policy, &reads([(5, 1)]));
         assert_eq!(world.placed.contains_key(&5), up, "{utilisation}");
+    }
+}
+
+/// One of each policy, with regions of a GiB.
+fn each_policy() -> [Box<dyn Policy>; 3] {
+    let worth = WorthSettings { region_bytes: 1 << 30, most_bytes_per_s: 1 << 40, ..WorthSettings::default() };
+    [
+        Box::new(Worth::new(worth)),
+        Box::new(OtfAst::new(OtfAstSettings::default())),
+        Box::new(Fixed::new(FixedSettings { training_s: 60, ..FixedSettings::default() })),
+    ]
+}
+
+/// A thin volume that is pinned takes space for what it holds.
+#[test]
+fn a_pin_takes_no_space_for_holes() {
+    for mut policy in each_policy() {
+        let wants = Wants { pin: Some(Tier::Fast), ..Wants::default() };
+        let mut world = World { wants, mapped: Some(&[90..94, 200..202]), ..World::paper() };
+        world.interval(&mut *policy, &reads([(5, 10_000)]));
+        assert_eq!(world.fast(), [90, 91, 92, 93, 200, 201], "{}", policy.name());
+    }
+}
+
+/// What a policy decides of a volume that fills the fast tier, with a floor, and a pinned one of six regions beside it.
+fn beside_a_pinned_volume(policy: &mut dyn Policy, floor_regions: u32) -> Vec<Move> {
+    let placed: Vec<_> = (0..24).map(|region| Placed { region, dirty: false }).collect();
+    let heat: Vec<_> = (4..24).map(|region| Heat { region, reads: 500, writes: 0 }).collect();
+    let (wants, pinned) =
+        (Wants { floor_regions, ..Wants::default() }, Wants { pin: Some(Tier::Fast), ..Wants::default() });
+    let volume =
+        |volume, mapped, heat, placed, wants| VolumeFacts { volume, regions: 300, mapped, heat, placed, wants };
+    let mut decide = |at: u64, volumes: &[VolumeFacts<'_>]| {
+        let facts = Facts {
+            now_ns: at * 60_000_000_000,
+            interval_ns: 60_000_000_000,
+            region_bytes: 1 << 30,
+            volumes,
+            fast: Space { total: 24, free: 0 },
+            waiting: 0,
+            slow: SlowLoad::default(),
+            costs: Costs { up_ms: 50.0, down_ms: 50.0, slow_ms: 8.0, fast_ms: 0.1 },
+        };
+        policy.decide(&facts).moves
+    };
+    let busy = volume(7, std::slice::from_ref(&(0..300)), &heat, &placed, wants);
+    decide(1, &[busy]);
+    decide(2, &[busy, volume(8, &[10..13, 50..53], &[], &[], pinned)])
+}
+
+/// On a full tier what is wanted least leaves for a pinned volume, but what a floor keeps; and no more than that.
+#[test]
+fn a_pin_displaces_what_is_wanted_least() {
+    for mut policy in each_policy() {
+        let moves = beside_a_pinned_volume(&mut *policy, 0);
+        let to = |tier: Tier| moves.iter().filter(move |decided| decided.to == tier);
+        let down: Vec<_> = to(Tier::Slow).flat_map(|decided| decided.regions.clone()).collect();
+        let up: Vec<_> = to(Tier::Fast).flat_map(|decided| decided.regions.clone()).collect();
+        assert_eq!(up, [10, 11, 12, 50, 51, 52], "{}", policy.name());
+        assert_eq!(down.len(), 6, "{}: {moves:?}", policy.name());
+        assert!(to(Tier::Slow).all(|decided| decided.volume == 7 && decided.reason == Reason::ForPinned));
+        if policy.name() != "otf-ast" {
+            assert!((0..4).all(|idle| down.contains(&idle)), "{}: {down:?}", policy.name());
+        }
+        assert!(moves.iter().rposition(|decided| decided.to == Tier::Slow) < Some(moves.len() - 1));
+    }
+    for mut policy in each_policy() {
+        let moves = beside_a_pinned_volume(&mut *policy, 22);
+        let down: u32 =
+            moves.iter().filter(|decided| decided.to == Tier::Slow).map(|decided| decided.regions.len() as u32).sum();
+        assert_eq!(down, 2, "{}: {moves:?}", policy.name());
+    }
+}
+
+/// Where nothing is allocated there is nothing to bring up, however much it is asked for.
+#[test]
+fn holes_displace_nothing() {
+    static FIRST: std::ops::Range<u32> = 0..600;
+    let mut world = World { mapped: Some(std::slice::from_ref(&FIRST)), ..worth_world(32) };
+    let mut policy = Worth::new(small());
+    for _ in 0..20 {
+        world.interval(&mut policy, &reads((0..32).map(|region| (region, 4))));
+    }
+    let before = world.fast();
+    assert_eq!(before.len(), 32);
+    for _ in 0..20 {
+        let decision = world.interval(&mut policy, &reads((5000..5032).map(|region| (region, 5000))));
+        assert!(decision.moves.is_empty(), "{:?}", decision.moves);
+    }
+    // Nor do they cost what is allocated its credit.
+    for _ in 0..3 {
+        world.interval(&mut policy, &reads((300..316).map(|region| (region, 5000))));
+    }
+    assert!((300..316).all(|region| world.placed.contains_key(&region)), "{:?}", world.fast());
+}
+
+/// A concentration moves on, and what a volume may have up moves with it.
+#[test]
+fn at_a_ceiling_the_better_regions_of_a_volume_are_up() {
+    let wants = Wants { ceiling_regions: Some(16), ..Wants::default() };
+    let mut world = World { wants, ..worth_world(1000) };
+    let mut policy = Worth::new(small());
+    for start in [0, 4096, 8192] {
+        for _ in 0..400 {
+            world.interval(&mut policy, &reads((start..start + 16).map(|region| (region, 100))));
+        }
+        assert_eq!(world.fast(), (start..start + 16).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_ceiling_holds_of_a_quiet_volume() {
+    for mut policy in each_policy() {
+        let mut world = World::paper();
+        world.placed = (0..20).map(|region| (region, false)).collect();
+        world.interval(&mut *policy, &reads([(3, 2)]));
+        world.wants.ceiling_regions = Some(5);
+        world.interval(&mut *policy, &[]);
+        assert_eq!(world.placed.len(), 5, "{}", policy.name());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::{Costs, Decision, Facts, Heat, Placed, Policy, SlowLoad, Space, Tier, VolumeFacts, Wants};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A volume, and what of it is on the fast tier: whether it is dirty there.
 pub(super) struct World {
@@ -12,6 +13,8 @@ pub(super) struct World {
     pub now_ns: u64,
     pub slow: SlowLoad,
     pub wants: Wants,
+    /// What of it is allocated; `None` is all.
+    pub mapped: Option<&'static [Range<u32>]>,
     pub placed: BTreeMap<u32, bool>,
 }
 
@@ -26,6 +29,7 @@ impl World {
             now_ns: 0,
             slow: SlowLoad { utilisation: 0.3, queue: 0.5 },
             wants: Wants::default(),
+            mapped: None,
             placed: BTreeMap::new(),
         }
     }
@@ -35,7 +39,9 @@ impl World {
         self.now_ns += self.interval_ns;
         let placed: Vec<Placed> =
             self.placed.iter().map(|(region, dirty)| Placed { region: *region, dirty: *dirty }).collect();
-        let volume = VolumeFacts { volume: 7, regions: self.regions, heat, placed: &placed, wants: self.wants };
+        let (regions, wants, all) = (self.regions, self.wants, 0..self.regions);
+        let mapped = self.mapped.unwrap_or(std::slice::from_ref(&all));
+        let volume = VolumeFacts { volume: 7, regions, mapped, heat, placed: &placed, wants };
         let up_ms = 30.0 + self.region_bytes as f64 / 137_000.0;
         let decision = policy.decide(&Facts {
             now_ns: self.now_ns,

@@ -103,7 +103,7 @@ impl Inner {
         let block = u64::from(extent.owner.index) * self.array.extent_blocks() as u64 + inside as u64;
         let good = match self.array.read(&copy.places, inside, &[expected], Urgency::Idle).await {
             Ok(good) => Ok(good),
-            Err(_) => self.read_below(volume, extent, block, &[expected]).await,
+            Err(_) => self.read_below(volume, extent, block, &[expected], Urgency::Idle).await,
         };
         let good = good.map_err(|error| {
             let name = volume.spec.borrow().name.clone();

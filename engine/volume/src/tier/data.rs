@@ -9,6 +9,7 @@ use kura_array::hot::MirrorId;
 use kura_array::{Urgency, Verified};
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Result};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Where blocks at rest are read from.
@@ -52,9 +53,10 @@ impl Inner {
         (slot.map_or(Source::Home, Source::Hot), run)
     }
 
-    /// True when a block would be read from somewhere else by now.
-    pub fn is_elsewhere(&self, volume: &VolumeState, extent: &Extent, block: u64, source: &Source) -> bool {
-        !self.source_run(volume, extent, block, block + 1).0.is(source)
+    /// True when one of some neighbouring blocks would be read from somewhere else by now.
+    pub fn is_elsewhere(&self, volume: &VolumeState, extent: &Extent, blocks: Range<u64>, source: &Source) -> bool {
+        let (now, run) = self.source_run(volume, extent, blocks.start, blocks.end);
+        !now.is(source) || run < blocks.end - blocks.start
     }
 
     /// Reads blocks of an extent, one for each expected checksum, from where they lie.
@@ -64,16 +66,16 @@ impl Inner {
         extent: &Rc<Extent>,
         first: u64,
         checksums: &[Checksum],
-        source: &Source,
+        (source, urgency): (&Source, Urgency),
     ) -> Result<Verified> {
         let inside = (first % self.array.extent_blocks() as u64) as usize;
         match source {
-            Source::Fast(copy) => match self.array.read(&copy.places, inside, checksums, Urgency::Client).await {
+            Source::Fast(copy) => match self.array.read(&copy.places, inside, checksums, urgency).await {
                 Ok(read) => Ok(read),
-                Err(error) => self.read_either(volume, extent, copy, first, checksums).await.ok_or(error),
+                Err(error) => self.read_either(volume, extent, copy, first, (checksums, urgency)).await.ok_or(error),
             },
-            Source::Hot(slot) => self.read_hot(*slot, checksums).await,
-            Source::Home => self.read_home(volume, extent, first, checksums).await,
+            Source::Hot(slot) => self.read_hot(*slot, checksums, urgency).await,
+            Source::Home => self.read_home(volume, extent, first, checksums, urgency).await,
         }
     }
 
@@ -84,12 +86,13 @@ impl Inner {
         extent: &Rc<Extent>,
         first: u64,
         checksums: &[Checksum],
+        urgency: Urgency,
     ) -> Result<Verified> {
         if volume.shape.parity {
-            return self.read_stripes(volume, extent, first, checksums).await;
+            return self.read_stripes(volume, extent, first, checksums, urgency).await;
         }
         let inside = (first % self.array.extent_blocks() as u64) as usize;
-        self.array.read(&extent.group.places(), inside, checksums, Urgency::Client).await
+        self.array.read(&extent.group.places(), inside, checksums, urgency).await
     }
 
     /// Reads each block where it is good: on the fast copy, or at home where that is not older.
@@ -99,16 +102,16 @@ impl Inner {
         extent: &Rc<Extent>,
         copy: &FastCopy,
         first: u64,
-        checksums: &[Checksum],
+        (checksums, urgency): (&[Checksum], Urgency),
     ) -> Option<Verified> {
         let blocks = self.array.extent_blocks() as u64;
         let mut whole = Verified { data: Bufs::new(), damaged: Vec::new() };
         for (number, expected) in checksums.iter().enumerate() {
             let (block, expected) = (first + number as u64, std::slice::from_ref(expected));
             let inside = (block % blocks) as usize;
-            let read = match self.array.read(&copy.places, inside, expected, Urgency::Idle).await {
+            let read = match self.array.read(&copy.places, inside, expected, urgency).await {
                 Ok(read) => read,
-                Err(_) => self.read_below(volume, extent, block, expected).await.ok()?,
+                Err(_) => self.read_below(volume, extent, block, expected, urgency).await.ok()?,
             };
             // Either way some copy of it is bad.
             whole.damaged.push(number);
@@ -124,10 +127,11 @@ impl Inner {
         extent: &Rc<Extent>,
         block: u64,
         expected: &[Checksum],
+        urgency: Urgency,
     ) -> Result<Verified> {
         match volume.slot(block) {
-            Some(slot) => self.read_hot(slot, expected).await,
-            None => self.read_home(volume, extent, block, expected).await,
+            Some(slot) => self.read_hot(slot, expected, urgency).await,
+            None => self.read_home(volume, extent, block, expected, urgency).await,
         }
     }
 

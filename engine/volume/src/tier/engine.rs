@@ -2,7 +2,7 @@
 
 use super::{FastCopy, Hits, Key, Pin, TierRules};
 use crate::store::Inner;
-use crate::tables::VolumeState;
+use crate::tables::{MappedRuns, VolumeState};
 use kura_array::Work;
 use kura_block::{Amount, DeviceId, Error, Result};
 use kura_tier::{
@@ -112,6 +112,7 @@ impl Measured {
 struct Told {
     id: u64,
     regions: u32,
+    mapped: MappedRuns,
     heat: Vec<Heat>,
     placed: Vec<Placed>,
     wants: Wants,
@@ -154,8 +155,9 @@ impl Inner {
 
     /// Copies of an extent in the fast tier.
     pub fn fast_width(&self) -> usize {
-        let single = self.tier.engine.borrow().setup.as_ref().is_some_and(|setup| setup.single_disk.is_some());
-        if single && self.fast_disks().len() == 1 { 1 } else { 2 }
+        let named = self.tier.engine.borrow().setup.as_ref().and_then(|setup| setup.single_disk);
+        // Another one that is left alone was not asked for.
+        if named.is_some_and(|named| self.fast_disks() == [named]) { 1 } else { 2 }
     }
 
     /// Why nothing goes up, where that is so: one line.
@@ -243,7 +245,7 @@ impl Inner {
     fn decide(&self, now: Duration, interval: Duration) {
         let told = self.tell_policy();
         let (space, load) = (self.tier_space(), self.slow_load(interval));
-        let hindered = self.tier_hindrance().is_some();
+        let (hindered, going_down) = (self.tier_hindrance().is_some(), self.going_down());
         let engine = &mut *self.tier.engine.borrow_mut();
         engine.begun = now;
         engine.load = load;
@@ -255,19 +257,20 @@ impl Inner {
             .map(|volume| VolumeFacts {
                 volume: volume.id,
                 regions: volume.regions,
+                mapped: &volume.mapped,
                 heat: &volume.heat,
                 placed: &volume.placed,
                 wants: volume.wants,
             })
             .collect();
-        let waiting = engine.waiting.iter().map(|waiting| waiting.decided.regions.len() as u32).sum();
+        let waiting: u32 = engine.waiting.iter().map(|waiting| waiting.decided.regions.len() as u32).sum();
         let facts = Facts {
             now_ns: now.as_nanos() as u64,
             interval_ns: interval.as_nanos() as u64,
             region_bytes: self.region_bytes(),
             volumes: &volumes,
             fast: if hindered { Space::default() } else { space },
-            waiting,
+            waiting: waiting + going_down,
             slow: load,
             costs: Costs { up_ms: up * of, down_ms: down * of, slow_ms: slow, fast_ms: fast },
         };
@@ -315,7 +318,7 @@ impl Inner {
         }
     }
 
-    /// What the policy is told of each volume.
+    /// What the policy is told of each volume; not of snapshots, which have nothing of their own but slots of a PoolVOL.
     fn tell_policy(&self) -> Vec<Told> {
         let of = self.region_extents();
         let mut placed: BTreeMap<u64, BTreeMap<u32, bool>> = BTreeMap::new();
@@ -330,18 +333,27 @@ impl Inner {
             });
         }
         let tables = self.tables.borrow();
-        let volumes = tables.volumes.values();
-        volumes
-            .map(|volume| {
-                let regions = self.regions_of(volume);
-                let mut heat = volume.heat.take();
-                heat.retain(|heat| heat.region < regions);
-                let here = placed.remove(&volume.id).unwrap_or_default();
-                let here = here.into_iter().filter(|(region, _)| *region < regions);
-                let placed = here.map(|(region, dirty)| Placed { region, dirty }).collect();
-                Told { id: volume.id, regions, heat, placed, wants: self.wants_of(volume.tier.get()) }
-            })
-            .collect()
+        let is_svol = |volume: &VolumeState| volume.branch().is_some_and(|branch| branch.parent.is_some());
+        let own = tables.volumes.values().filter(|volume| !is_svol(volume));
+        let mut pools: BTreeMap<u64, Wants> = BTreeMap::new();
+        for volume in own.clone() {
+            if let Some(branch) = volume.branch() {
+                let here = placed.get(&volume.id).map_or(0, |regions| regions.len() as u32);
+                pools.insert(branch.family.pool.id, self.wants_of(volume.tier.get()).less(here));
+            }
+        }
+        own.map(|volume| {
+            let regions = self.regions_of(volume);
+            let wants = pools.get(&volume.id).copied();
+            let wants = wants.unwrap_or_else(|| self.wants_of(volume.tier.get()));
+            let mut heat = volume.heat.take();
+            heat.retain(|heat| heat.region < regions);
+            let here = placed.remove(&volume.id).unwrap_or_default();
+            let here = here.into_iter().filter(|(region, _)| *region < regions);
+            let placed = here.map(|(region, dirty)| Placed { region, dirty }).collect();
+            Told { id: volume.id, regions, mapped: volume.mapped_runs(of), heat, placed, wants }
+        })
+        .collect()
     }
 
     /// Regions of a volume.
@@ -349,16 +361,18 @@ impl Inner {
         volume.size_bytes().div_ceil(self.region_bytes()) as u32
     }
 
+    /// What rules come to in regions: a floor is at least what it says, a ceiling at most.
     fn wants_of(&self, rules: TierRules) -> Wants {
         let region_bytes = self.region_bytes();
+        let ceiling = (rules.ceiling_bytes > 0).then_some((rules.ceiling_bytes / region_bytes) as u32);
         Wants {
             pin: match rules.pin {
                 Pin::None => None,
                 Pin::Fast => Some(Class::Fast),
                 Pin::Slow => Some(Class::Slow),
             },
-            floor_regions: (rules.floor_bytes / region_bytes) as u32,
-            ceiling_regions: (rules.ceiling_bytes > 0).then_some((rules.ceiling_bytes / region_bytes) as u32),
+            floor_regions: (rules.floor_bytes.div_ceil(region_bytes) as u32).min(ceiling.unwrap_or(u32::MAX)),
+            ceiling_regions: ceiling,
         }
     }
 
@@ -366,6 +380,12 @@ impl Inner {
     pub fn send_down(&self, copy: &Rc<FastCopy>) {
         copy.set_leaving(true);
         self.tier.leaving.borrow_mut().insert(copy.key());
+    }
+
+    /// A copy that was on its way down stays.
+    pub fn stay_up(&self, copy: &FastCopy) {
+        copy.set_leaving(false);
+        self.tier.leaving.borrow_mut().remove(&copy.key());
     }
 }
 

@@ -1,10 +1,12 @@
 //! The log pool: requests of each region of a volume, counted as they come and taken once an interval.
 
+use crate::snapshot::Place;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use kura_tier::Heat;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Requests of a volume's regions since they were taken last.
 #[derive(Default)]
@@ -58,20 +60,33 @@ impl std::ops::Add for Hits {
     }
 }
 
+/// The region counted last, and its volume.
+type Last = Option<(u64, u64)>;
+
 impl Inner {
-    /// Counts a request of blocks `first` to before `end`.
-    pub fn note_use(&self, volume: &VolumeState, first: u64, end: u64, write: bool) {
-        let region_blocks = self.tier.region_blocks.get();
-        if region_blocks == 0 || first >= end {
+    /// Counts a request of blocks `first` to before `end`, where they lie: with a snapshot that may be in its PVOL, or in the
+    /// PoolVOL. A region counts once a request.
+    pub fn note_use(&self, volume: &Rc<VolumeState>, first: u64, end: u64, write: bool) {
+        if self.tier.region_blocks.get() == 0 || first >= end {
             return;
         }
         self.rouse();
-        for region in first / region_blocks..=(end - 1) / region_blocks {
-            volume.heat.count(region as u32, write);
+        let (mut last, mut fast) = (None, None);
+        if volume.branch.borrow().is_none() {
+            fast = self.note_at(volume, first, end, write, &mut last);
+        } else {
+            let mut at = first;
+            while at < end {
+                let (place, run) = self.locate(volume, at, end);
+                let found = match &place {
+                    Place::At(state, block) => self.note_at(state, *block, block + run, write, &mut last),
+                    Place::Zero => None,
+                };
+                fast = fast.or(found.filter(|_| at == first));
+                at += run;
+            }
         }
-        let blocks = self.array.extent_blocks() as u64;
-        let extent = volume.extent((first / blocks) as u32);
-        let fast = extent.is_some_and(|extent| extent.lies_fast((first % blocks) as usize, write));
+        let fast = fast.unwrap_or(false);
         let hits = &self.tier.hits;
         let mut now = hits.get();
         if write {
@@ -82,6 +97,22 @@ impl Inner {
             now.fast_reads += u64::from(fast);
         }
         hits.set(now);
+    }
+
+    /// Counts blocks of a volume where they are, but those of the region that was counted `last`; whether the first of them is
+    /// served by the fast tier. What is not allocated has nothing to be moved.
+    fn note_at(&self, volume: &VolumeState, first: u64, end: u64, write: bool, last: &mut Last) -> Option<bool> {
+        let (region_blocks, blocks) = (self.tier.region_blocks.get(), self.array.extent_blocks() as u64);
+        for region in first / region_blocks..=(end - 1) / region_blocks {
+            let at = first.max(region * region_blocks);
+            if volume.extent((at / blocks) as u32).is_some()
+                && last.replace((volume.id, region)) != Some((volume.id, region))
+            {
+                volume.heat.count(region as u32, write);
+            }
+        }
+        let extent = volume.extent((first / blocks) as u32)?;
+        Some(extent.lies_fast((first % blocks) as usize, write))
     }
 }
 

@@ -71,7 +71,8 @@ impl Inner {
         // What has rested waits for a hand that is free, and that is news.
         let rested = engine.resting.values().map(|rested| until(*rested)).filter(|rest| !rest.is_zero());
         let rested = rested.min().unwrap_or(LEAVING);
-        let leaves = (!self.tier.leaving.borrow().is_empty()).then_some(rested.min(LEAVING));
+        let paced = Some(until(engine.not_before)).filter(|paced| !paced.is_zero()).unwrap_or(LEAVING);
+        let leaves = (!self.tier.leaving.borrow().is_empty()).then_some(rested.min(LEAVING).min(paced));
         [decides, waits, leaves].into_iter().flatten().min()
     }
 
@@ -80,16 +81,19 @@ impl Inner {
         let now = self.runtime.now();
         let mut engine = self.tier.engine.borrow_mut();
         engine.resting.retain(|_, until| *until > now);
+        let waits = engine.not_before > now || engine.pace.bytes_per_s == 0;
         let down = self.tier.leaving.borrow().iter().find_map(|key| {
             let copy = self.tier.copy(*key)?;
             let rests = engine.flying.contains(key) || engine.resting.contains_key(key);
-            (!rests && copy.can_go_on()).then_some(copy)
+            // What is only dropped writes nothing.
+            let goes = !waits || copy.is_clean() || !self.is_paced(&copy);
+            (!rests && goes && copy.can_go_on()).then_some(copy)
         });
         if let Some(copy) = down {
             engine.flying.insert(copy.key());
             return Some(Step::Down(copy));
         }
-        if engine.not_before > now || engine.pace.bytes_per_s == 0 {
+        if waits {
             return None;
         }
         while let Some(mut waiting) = engine.waiting.pop_front() {
@@ -101,8 +105,7 @@ impl Inner {
             }
             if let Some(Step::Up(volume, index, _)) = &step {
                 engine.flying.insert((volume.id, *index));
-                let pace = self.array.extent_bytes() as f64 / engine.pace.bytes_per_s as f64;
-                engine.not_before = now + Duration::from_secs_f64(pace);
+                engine.charge(self.array.extent_bytes(), now);
             }
             if step.is_some() {
                 return step;
@@ -138,8 +141,7 @@ impl Inner {
                 }
                 // It was on its way down: it turns around.
                 (Class::Fast, Some(copy)) if copy.is_leaving() && self.is_wanted(&copy) => {
-                    copy.set_leaving(false);
-                    self.tier.leaving.borrow_mut().remove(&key);
+                    self.stay_up(&copy);
                     waiting.begun = true;
                     engine.arrived(waiting.number, 0, self.runtime.now());
                 }
@@ -170,6 +172,24 @@ impl Inner {
         }
     }
 
+    /// True for a copy that goes down because the policy says so: its disks stay, and so does its volume.
+    fn is_paced(&self, copy: &FastCopy) -> bool {
+        let volumes = &self.tables.borrow().volumes;
+        self.is_wanted(copy) && volumes.get(&copy.owner.volume).is_some_and(|volume| volume.kept_cold.get() == 0)
+    }
+
+    /// Regions of which something has still to be written home because the policy said so.
+    pub fn going_down(&self) -> u32 {
+        let leaving = self.tier.leaving.borrow();
+        let copies = leaving.iter().filter_map(|key| self.tier.copy(*key));
+        let going = copies.filter(|copy| !copy.is_clean() && copy.can_go_on() && self.is_paced(copy));
+        let of = self.region_extents();
+        let mut regions: Vec<_> = going.map(|copy| (copy.owner.volume, copy.owner.index / of)).collect();
+        // They come in order.
+        regions.dedup();
+        regions.len() as u32
+    }
+
     async fn run_step(&self, step: Step) {
         match step {
             Step::Up(volume, index, number) => {
@@ -198,6 +218,9 @@ impl Inner {
                 match done {
                     Ok((bytes, dropped)) => {
                         let number = engine.down_by.get(&copy.key()).copied();
+                        if self.is_paced(&copy) {
+                            engine.charge(bytes, begun);
+                        }
                         if bytes > 0 {
                             Measured::note(&mut engine.measured.down, now.saturating_sub(begun));
                         }
@@ -243,6 +266,14 @@ impl FastCopy {
 }
 
 impl super::engine::Engine {
+    /// So many bytes are moved since then: for as long as the pace allows for them no other move begins.
+    fn charge(&mut self, bytes: u64, since: Duration) {
+        if self.pace.bytes_per_s > 0 {
+            let takes = Duration::from_secs_f64(bytes as f64 / self.pace.bytes_per_s as f64);
+            self.not_before = self.not_before.max(since) + takes;
+        }
+    }
+
     /// An extent of a move has arrived.
     fn arrived(&mut self, number: u64, bytes: u64, now: Duration) {
         self.brought(number, bytes, true, now);

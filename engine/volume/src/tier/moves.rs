@@ -99,7 +99,7 @@ impl Inner {
                 let (part, rest) = run.split_at(count as usize);
                 let checksums: Vec<_> = part.iter().map(|(_, checksum)| *checksum).collect();
                 run = rest;
-                match self.read_source(volume, extent, at, &checksums, &source).await {
+                match self.read_source(volume, extent, at, &checksums, (&source, Urgency::Idle)).await {
                     Ok(read) => {
                         self.heed(self.array.write(&copy.places, *inside, &read.data, Urgency::Idle).await).await?;
                         copied.extend_from_slice(part);

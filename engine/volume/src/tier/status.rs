@@ -80,6 +80,15 @@ impl Store {
         rules.check()?;
         let inner = &self.inner;
         let volume = inner.find(name)?;
+        let (ceiling, region) = (rules.ceiling_bytes, inner.region_bytes());
+        if (1..region).contains(&ceiling) {
+            return Err(Error::invalid(format!(
+                "volume {name}: a ceiling of {} is less than a region, of {}, and lets nothing up: give as much at least, or pin \
+                 the volume to the slow tier",
+                Amount(ceiling),
+                Amount(region)
+            )));
+        }
         inner.append(&Record::TierRules { volume: volume.id, rules });
         volume.tier.set(rules);
         inner.rouse();
@@ -132,10 +141,21 @@ impl Store {
         let now = self.inner.runtime.now();
         let tables = self.inner.tables.borrow();
         let engine = self.inner.tier.engine.borrow();
+        let of_pool = |volume: &VolumeState| {
+            // What it is to those who use it.
+            let is_its = |pvol: &&Rc<VolumeState>| {
+                let branch = pvol.branch().filter(|branch| branch.parent.is_none());
+                branch.is_some_and(|branch| branch.family.pool.id == volume.id)
+            };
+            let pvol = tables.volumes.values().find(is_its).map(|pvol| pvol.spec.borrow().name.clone());
+            format!("{} (blocks beside its snapshots)", pvol.unwrap_or_default())
+        };
         let named = engine.moves.iter().filter(|done| done.number > after).map(|done| {
-            let volume = tables.volumes.get(&done.decided.volume);
-            let name =
-                volume.map_or_else(|| done.decided.volume.to_string(), |volume| volume.spec.borrow().name.clone());
+            let name = match tables.volumes.get(&done.decided.volume) {
+                Some(volume) if volume.is_pool() => of_pool(volume),
+                Some(volume) => volume.spec.borrow().name.clone(),
+                None => done.decided.volume.to_string(),
+            };
             (name, now.saturating_sub(done.at), done.clone())
         });
         named.collect()

@@ -299,8 +299,15 @@ impl Tiered {
         let before = std::mem::replace(&mut state.before, work);
         let part = |ns: u64| ns as f64 / interval_ns as f64;
         let queues = work.present_ns.iter().zip(before.present_ns).map(|(now, before)| part(now - before));
-        let volume =
-            VolumeFacts { volume: 0, regions: self.regions, heat: &heat, placed: &placed, wants: Wants::default() };
+        let all = 0..self.regions;
+        let volume = VolumeFacts {
+            volume: 0,
+            regions: self.regions,
+            mapped: std::slice::from_ref(&all),
+            heat: &heat,
+            placed: &placed,
+            wants: Wants::default(),
+        };
         let touching = self.devices.disks().min(self.region_bytes.div_ceil(64 << 10)) as f64;
         let move_ms = touching * POSITION_MS + self.region_bytes as f64 / BYTES_PER_MS;
         let facts = Facts {

@@ -15,11 +15,13 @@
 //! - **Throttled.** The moves' pace halves while the slow tier is busy and doubles while it is not.
 
 mod heat;
+mod round;
 
 use super::{Policy, region_size, wants, within};
 use crate::{Decision, Facts, Pace, Reason, Standing, Tier, VolumeFacts};
 use heat::{HeatMap, LEVELS, Now, SHIFTS};
 use kura_block::{Result, Sparse};
+use round::{Round, Victim, Victims, by_least, keep_least};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -250,7 +252,7 @@ impl Worth {
     }
 
     /// What the regions on the fast tier are expected to draw, the least first: no more than `most` of them.
-    fn victims(&self, facts: &Facts<'_>, most: usize) -> Vec<(f32, usize, u32)> {
+    fn victims(&self, facts: &Facts<'_>, most: usize) -> Vec<Victim> {
         let worths = self.worths();
         let mut victims = Vec::new();
         // What is above its ceiling has been dealt with.
@@ -270,6 +272,27 @@ impl Worth {
         victims
     }
 
+    /// Of each volume that is at its ceiling and in use, what its regions on the fast tier are expected to draw, the least first:
+    /// no more than `most` of them.
+    fn own_victims(&self, facts: &Facts<'_>, most: usize) -> BTreeMap<usize, Victims> {
+        let worths = self.worths();
+        let is_full = |volume: &VolumeFacts<'_>| {
+            let at_ceiling = wants::is_free(volume) && wants::room(volume) == 0 && wants::excess(volume) == 0;
+            at_ceiling && facts.fast.total > 0 && !volume.heat.is_empty()
+        };
+        let full = facts.volumes.iter().enumerate().filter(|(_, volume)| is_full(volume));
+        let least = full.filter_map(|(index, volume)| {
+            let (own, now) = self.volumes.get(&volume.volume).and_then(|own| Some((own, own.now?)))?;
+            let mut expected = Expected::of(own, &worths, now);
+            let mut victims: Vec<Victim> =
+                volume.placed.iter().map(|placed| (expected.at(placed.region), index, placed.region)).collect();
+            keep_least(&mut victims, 0, most);
+            victims.sort_unstable_by(by_least);
+            Some((index, victims.into_iter().peekable()))
+        });
+        least.collect()
+    }
+
     /// Halves the pace while the slow tier is busy, and doubles it while it is not.
     fn throttle(&mut self, facts: &Facts<'_>) {
         let busy = facts.slow.utilisation > BUSY || facts.slow.queue > QUEUE;
@@ -283,23 +306,6 @@ impl Worth {
         let regions = (bytes / facts.region_bytes.max(1) as f64).ceil();
         (regions.min(f64::from(u32::MAX)) as u32).saturating_sub(facts.waiting)
     }
-}
-
-type Victim = (f32, usize, u32);
-
-fn by_least(a: &Victim, b: &Victim) -> Ordering {
-    a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2))
-}
-
-/// Leaves the `most` least of those from `begin` on.
-fn keep_least(victims: &mut Vec<Victim>, begin: usize, most: usize) {
-    if victims.len() - begin <= most {
-        return;
-    }
-    if most > 0 {
-        victims[begin..].select_nth_unstable_by(most - 1, by_least);
-    }
-    victims.truncate(begin + most);
 }
 
 impl Volume {
@@ -341,73 +347,6 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// Turns candidates into moves, as far as the budget and the room go.
-struct Round<'a, 'f> {
-    facts: &'a Facts<'f>,
-    decision: Decision,
-    ups: Decision,
-    /// Regions that may still move, and that there is room for.
-    budget: u32,
-    free: u32,
-    victims: std::iter::Peekable<std::vec::IntoIter<Victim>>,
-    displace: f32,
-    displacing: f32,
-    /// By volume: regions that may still come up, and those that come up by now.
-    rooms: Vec<u32>,
-    taken: Vec<BTreeSet<u32>>,
-}
-
-impl Round<'_, '_> {
-    /// Brings a candidate's regions up; the number that do.
-    fn bring(&mut self, candidate: &Candidate, reason: &Reason) -> Vec<u32> {
-        let volume = &self.facts.volumes[candidate.volume];
-        let from = volume.placed.partition_point(|placed| placed.region < candidate.start);
-        let mut placed = volume.placed[from..].iter().map(|placed| placed.region).peekable();
-        let mut brought = Vec::new();
-        for region in candidate.start..candidate.end {
-            if placed.next_if_eq(&region).is_some() || self.taken[candidate.volume].contains(&region) {
-                continue;
-            }
-            if self.budget == 0 || self.rooms[candidate.volume] == 0 || !self.make_room(candidate) {
-                break;
-            }
-            (self.budget, self.free) = (self.budget - 1, self.free - 1);
-            self.rooms[candidate.volume] -= 1;
-            self.taken[candidate.volume].insert(region);
-            wants::push(&mut self.ups, volume.volume, region..region + 1, Tier::Fast, reason.clone());
-            brought.push(region);
-        }
-        brought
-    }
-
-    /// What a candidate must draw, at least, for there to be room.
-    fn least(&mut self) -> f32 {
-        match self.victims.peek() {
-            _ if self.free > 0 => 0.0,
-            Some((expected, ..)) => (expected * self.displace).max(expected + self.displacing),
-            None => f32::INFINITY,
-        }
-    }
-
-    /// Whether there is room for a candidate, or for what it draws clearly more than something that leaves for it.
-    fn has_room(&mut self, candidate: &Candidate) -> bool {
-        self.free > 0 || candidate.expected > self.least()
-    }
-
-    /// Sends the region down that is expected to draw least, if there is no room and the candidate draws clearly more.
-    fn make_room(&mut self, candidate: &Candidate) -> bool {
-        if self.free > 0 {
-            return true;
-        }
-        let fits = self.has_room(candidate);
-        let Some((expected, index, region)) = self.victims.next_if(|_| fits) else { return false };
-        let reason = Reason::Displaced { expected_ios: expected.into(), by_ios: candidate.expected.into() };
-        wants::push(&mut self.decision, self.facts.volumes[index].volume, region..region + 1, Tier::Slow, reason);
-        self.free += 1;
-        true
-    }
-}
-
 impl Policy for Worth {
     fn name(&self) -> &'static str {
         NAME
@@ -417,24 +356,34 @@ impl Policy for Worth {
         self.learn(facts);
         self.throttle(facts);
         let mut decision = Decision { moves: Vec::new(), pace: Pace { bytes_per_s: self.pace_bytes_per_s, depth: 1 } };
-        let free = wants::moves(facts, &mut decision);
+        let left = wants::moves(facts, &mut decision);
         self.lower_to_ceilings(facts, &mut decision);
         let (bar, displacing) = self.bars(facts);
         let budget = self.budget(facts);
-        let asked = facts.volumes.iter().any(|volume| !volume.heat.is_empty());
-        let short = if asked { budget.saturating_sub(free) } else { 0 };
-        let victims = if short > 0 { self.victims(facts, short as usize) } else { Vec::new() };
+        let asked = facts.fast.total > 0 && facts.volumes.iter().any(|volume| !volume.heat.is_empty());
+        let (for_pinned, free) = (left.short().min(budget), left.free);
+        let short = if asked { budget.saturating_sub(free) } else { for_pinned };
+        let mut victims = if short > 0 { self.victims(facts, short as usize) } else { Vec::new() };
+        // What the user says goes first.
+        let go: Vec<_> = victims.drain(..victims.len().min(for_pinned as usize)).collect();
+        let gone: Vec<_> = go.iter().map(|(_, index, region)| (facts.volumes[*index].volume, *region)).collect();
+        left.displace(&gone, &mut decision);
+        let mut taken = vec![BTreeSet::new(); facts.volumes.len()];
+        for (_, index, region) in &go {
+            taken[*index].insert(*region);
+        }
         let mut round = Round {
             facts,
             decision,
             ups: Decision::default(),
-            budget,
+            budget: budget - go.len() as u32,
             free,
             victims: victims.into_iter().peekable(),
             displace: self.settings.displace as f32,
             displacing,
             rooms: facts.volumes.iter().map(wants::room).collect(),
-            taken: vec![BTreeSet::new(); facts.volumes.len()],
+            taken,
+            own: self.own_victims(facts, budget as usize),
         };
         let mut candidates = self.candidates(facts, bar.max(round.least()));
         let saved_ms = facts.costs.slow_ms - facts.costs.fast_ms;
