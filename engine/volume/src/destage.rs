@@ -15,6 +15,7 @@ use kura_array::hot::MirrorId;
 use kura_array::{Failure, Place, Urgency};
 use kura_block::{Bufs, Checksum, Error, Kind, Result};
 use kura_journal::Lsn;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -203,15 +204,16 @@ impl Inner {
         {
             let mut dirty = flight.volume.dirty.borrow_mut();
             for (block, version, checksum) in &flight.blocks {
-                let Some(entry) = dirty.get_mut(block) else { continue };
-                entry.in_flight = false;
+                let Entry::Occupied(mut entry) = dirty.entry(*block) else { continue };
+                let now = entry.get_mut();
+                now.in_flight = false;
                 if done.is_ok() && !matches!(flight.to, Destination::Hot(_)) {
-                    entry.at_rest = Some(*checksum);
+                    now.at_rest = Some(*checksum);
                 }
-                if entry.data.is_none() {
-                    dirty.remove(block);
-                } else if done.is_ok() && entry.lsn == *version {
-                    dirty.remove(block);
+                if now.data.is_none() {
+                    entry.remove();
+                } else if done.is_ok() && now.lsn == *version {
+                    entry.remove();
                     self.count_dirty(&flight.volume, -1);
                     self.drained(*version);
                 }

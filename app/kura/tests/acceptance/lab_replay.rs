@@ -83,6 +83,26 @@ fn the_flags_say_what_is_replayed() {
     assert_eq!(verified["replay"]["digest"], whole["replay"]["digest"], "to check takes no virtual time");
 }
 
+/// What a layout with parity does with writes is told, and it is all of them.
+#[test]
+fn what_the_array_writes_is_told() {
+    let home = home();
+    // More than the write buffer keeps.
+    let load = "load:uniform,size=64M,rate=4000,requests=20000";
+    let args = ["lab", "replay", load, "--layout", "hot-mirror", "--model", "slow=sata-ssd", "--prefill", "none"];
+    let replay: Value = serde_json::from_str(&home.ok(&[&args[..], &["--json"]].concat())).expect("JSON");
+    let blocks = |of: &str| {
+        let controllers = replay["replay"]["controllers"].as_array().expect("controllers");
+        controllers.iter().map(|one| one[of].as_u64().expect("a count")).sum::<u64>()
+    };
+    let buffered = blocks("dirty_bytes") / 4096;
+    let arrived = blocks("hot_blocks") + blocks("cold_blocks");
+    assert!(arrived > 0 && arrived + buffered <= blocks("written_bytes") / 4096, "{replay}");
+    assert!(blocks("cooled_blocks") <= blocks("hot_blocks"), "{replay}");
+    let told = home.ok(&args);
+    assert!(told.contains("went to the hot area"), "{told}");
+}
+
 /// A result that was saved says what made it: its command gives the same bytes again.
 #[test]
 fn a_result_says_what_made_it() {
