@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use kura_admin as rest;
 use kura_admin::{BatchStep, Content, NewBucket, ObjectBatch, ObjectHead, ObjectPage, ObjectQuery, Objects, Timestamp};
-use kura_block::{Error, Result};
+use kura_block::{Error, Progress, Result};
 use kura_s3::{Asked, Bucket, Desk, DeskBatch, Entry, Grant, Head, Key, NewKey, Require, Versioning};
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ impl Objects for RestDesk {
         self.own.roll_back(snapshot).await
     }
 
-    async fn check(&self, data: bool) -> Result<Vec<String>> {
-        self.desk.check(data).await
+    async fn check(&self, scrub: Option<&Progress>) -> Result<Vec<String>> {
+        self.desk.check(scrub).await
     }
 
     fn buckets(&self) -> Vec<rest::Bucket> {

@@ -31,7 +31,7 @@ fn a_setting_that_cannot_be_read_closes_its_bucket_and_no_other() {
             }
             let desk = Desk::new(Arc::clone(&directory));
             assert!(desk.stat("demo", "a", None).await.expect_err("it is closed").to_string().contains(setting));
-            assert_eq!(desk.check(false).await.expect("a check").len(), 1);
+            assert_eq!(desk.check(None).await.expect("a check").len(), 1);
             desk.bucket("other").await.expect("others are served");
 
             // It is mended by setting it anew, and nothing was lost.
@@ -40,7 +40,7 @@ fn a_setting_that_cannot_be_read_closes_its_bucket_and_no_other() {
             let answer = ask(&service, &format!("{method} /demo?{line}"), "", body.as_bytes()).await;
             assert!(matches!(answer.status, 200 | 204), "{answer:?}");
             assert_eq!(ask(&service, "GET /demo/a", "", b"").await.body, b"one");
-            assert_eq!(desk.check(false).await.expect("a check"), Vec::<String>::new());
+            assert_eq!(desk.check(None).await.expect("a check"), Vec::<String>::new());
         });
     }
 }
