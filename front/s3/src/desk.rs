@@ -245,7 +245,7 @@ impl Desk {
         let found = self.directory.way().ask(tables).await?;
         let mut lines: Vec<String> = found.iter().map(|violation| format!("object store: {violation}")).collect();
         let unreadable = self.directory.buckets().into_iter().filter_map(|bucket| bucket.unreadable.clone());
-        lines.extend(unreadable.map(|error| format!("object store: {error}")));
+        lines.extend(unreadable.chain(self.directory.closed_keys()).map(|error| format!("object store: {error}")));
         if let Some(progress) = scrub {
             self.scrub(&mut lines, progress).await?;
         }

@@ -72,11 +72,11 @@ impl Objects for RestDesk {
     }
 
     async fn revoke_key(&self, id: &str) -> Result<()> {
-        self.own.directory.revoke_key(id).await.map(drop)
+        self.own.directory.revoke_key(id).await
     }
 
     fn check_revoke_key(&self, id: &str) -> Result<()> {
-        self.own.directory.known_key(id).map(drop)
+        self.own.directory.check_revoke_key(id)
     }
 
     async fn list(&self, bucket: &str, query: ObjectQuery) -> Result<ObjectPage> {
