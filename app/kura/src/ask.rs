@@ -1,17 +1,17 @@
 //! The commands that ask a server.
 
+use crate::bar::patiently;
 use crate::cli::{
     Class, Command, Common, ControllerCommand, DiskArg, DiskCommand, Layout, MoveTo, PoolCommand, VolumeCommand,
 };
 use crate::disks::unlike;
 use crate::show::{self, Deed, Out};
 use crate::size::Size;
-use crate::{bench, identify, object, snapshot, tier, tls, trace};
+use crate::{bench, identify, job, object, snapshot, tier, tls, trace};
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kura_admin::{
-    CheckRequest, CheckResult, Client, Disk, DiskState, MoveVolume, NewDisk, NewVolume, Replacement, ResizeVolume,
-    ServerUri, Token, Volume,
+    CheckRequest, CheckResult, Client, Disk, Job, JobResult, JobState, MoveVolume, NewDisk, NewVolume, Replacement,
+    ResizeVolume, ServerUri, Token, Volume,
 };
 use serde::Serialize;
 use std::process::ExitCode;
@@ -27,7 +27,10 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
             return check(&client, out, CheckRequest { data: !tables, dry_run }).await;
         }
         Command::Pool(PoolCommand::Status) => out.show(&client.pool().await?, show::pool)?,
-        Command::Pool(PoolCommand::Grow { disks, class, force }) => grow(&client, out, disks, class, force).await?,
+        Command::Pool(PoolCommand::Grow { disks, class, force, dry_run }) => {
+            let new = disks.into_iter().map(|disk| new_disk(disk, class, force)).collect::<Result<_>>()?;
+            grow(&client, out, new, dry_run).await?;
+        }
         Command::Pool(PoolCommand::Scrub { dry_run }) => {
             return check(&client, out, CheckRequest { data: true, dry_run }).await;
         }
@@ -36,6 +39,7 @@ pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
         Command::Volume(command) => volume(&client, out, command).await?,
         Command::Snapshot(command) => snapshot::snapshot(&client, out, command).await?,
         Command::Controller(command) => controller(&client, out, command).await?,
+        Command::Job(command) => job::job(&client, out, command).await?,
         Command::Bucket(command) => object::bucket(&client, out, command).await?,
         Command::Key(command) => object::key(&client, out, command).await?,
         Command::Object(command) => object::object(&client, out, command).await?,
@@ -81,8 +85,12 @@ async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
         DiskCommand::Identify { disk: id } => {
             out.show(&identify::Identity::of(known_disk(client, id).await?), identify::text)
         }
-        DiskCommand::Add { path, class, size, force } => {
-            let disk = add_disk(client, DiskArg { path, size }, class, force).await?;
+        DiskCommand::Add { path, class, size, force, dry_run } => {
+            let new = new_disk(DiskArg { path, size }, class, force)?;
+            if dry_run {
+                return would_add(client, out, vec![new]).await;
+            }
+            let disk = patiently(out, "adding the disk", client.add_disk(&new)).await?;
             let said = unlike_disks(client).await?;
             out.show(&disk, |disk| said.into_iter().fold(added(disk), |text, said| format!("{text}\n{said}")))
         }
@@ -92,8 +100,8 @@ async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
                 client.trial().remove_disk(disk).await?;
                 return would_leave(out, leaving, None);
             }
-            client.remove_disk(disk).await?;
-            leave(client, out, leaving, !no_wait).await
+            let job = client.remove_disk(disk).await?;
+            leave(client, out, leaving, &job, !no_wait).await
         }
         DiskCommand::Replace { disk, path, size, force, no_wait, dry_run } => {
             let leaving = known_disk(client, disk).await?;
@@ -103,51 +111,58 @@ async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
                 client.trial().replace_disk(disk, &new).await?;
                 return would_leave(out, leaving, Some(&new.path));
             }
-            client.replace_disk(disk, &new).await?;
-            leave(client, out, leaving, !no_wait).await
+            let job = patiently(out, "adding the disk", client.replace_disk(disk, &new)).await?;
+            leave(client, out, leaving, &job, !no_wait).await
         }
-        DiskCommand::Fail { disk: id, force, dry_run } => {
-            if dry_run {
-                client.trial().fail_disk(id, force).await?;
-            } else {
-                client.fail_disk(id, force).await?;
-            }
-            let disk = known_disk(client, id).await?;
-            out.show(&Deed { dry_run, of: &disk }, |Deed { of: Disk { path, .. }, .. }| {
-                if dry_run {
-                    format!(
-                        "would mark disk {id} ({path}) as failed: its data would have one copy less until it is rebuilt"
-                    )
-                } else {
-                    format!("disk {id} ({path}) is marked as failed: what it held is rebuilt on the others")
-                }
+        DiskCommand::Fail { disk: id, force, wait, dry_run: false } => fail(client, out, id, force, wait).await,
+        DiskCommand::Fail { disk: id, force, wait: _, dry_run } => {
+            client.trial().fail_disk(id, force).await?;
+            out.show(&Deed { dry_run, of: known_disk(client, id).await? }, |Deed { of: Disk { path, .. }, .. }| {
+                format!(
+                    "would mark disk {id} ({path}) as failed: its data would have one copy less until it is rebuilt"
+                )
             })
         }
     }
 }
 
 /// Adds disks, one after another.
-async fn grow(client: &Client, out: Out, disks: Vec<DiskArg>, class: Class, force: bool) -> Result<()> {
+async fn grow(client: &Client, out: Out, disks: Vec<NewDisk>, dry_run: bool) -> Result<()> {
+    if dry_run {
+        return would_add(client, out, disks).await;
+    }
     let (mut new, all) = (Vec::new(), disks.len());
     for disk in disks {
-        let path = disk.path.display().to_string();
-        let done = add_disk(client, disk, class, force).await;
-        let left = || format!("{path}: {} of {all} disks were added before", new.len());
+        let done = patiently(out, "adding the disk", client.add_disk(&disk)).await;
+        let left = || format!("{}: {} of {all} disks were added before", disk.path, new.len());
         new.push(if new.is_empty() { done? } else { done.with_context(left)? });
     }
     let said = unlike_disks(client).await?;
     out.show(new.as_slice(), |new| new.iter().map(added).chain(said).collect::<Vec<_>>().join("\n"))
 }
 
-async fn add_disk(client: &Client, disk: DiskArg, class: Class, force: bool) -> Result<Disk> {
+/// Tells what adding disks would do, which is refused where that is.
+async fn would_add(client: &Client, out: Out, disks: Vec<NewDisk>) -> Result<()> {
+    for disk in &disks {
+        client.trial().add_disk(disk).await?;
+    }
+    let deeds: Vec<_> = disks.into_iter().map(|of| Deed { dry_run: true, of }).collect();
+    let line = |Deed { of: NewDisk { path, size_bytes, .. }, .. }: &Deed<NewDisk>| match size_bytes {
+        Some(bytes) => format!("would add {path}, as a sparse file of {} unless it is there", Size(*bytes)),
+        None => format!("would add {path}: everything on it would be lost"),
+    };
+    out.show(deeds.as_slice(), |deeds| deeds.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+/// A disk as the server is asked to add it.
+fn new_disk(disk: DiskArg, class: Class, force: bool) -> Result<NewDisk> {
     let class = match class {
         Class::Fast => kura_admin::DiskClass::Fast,
         Class::Slow => kura_admin::DiskClass::Slow,
     };
     // The server may run in another directory.
     let path = std::path::absolute(disk.path)?.display().to_string();
-    let new = NewDisk { path, class, size_bytes: disk.size.map(|size| size.0), force };
-    Ok(client.add_disk(&new).await?)
+    Ok(NewDisk { path, class, size_bytes: disk.size.map(|size| size.0), force })
 }
 
 fn added(disk: &Disk) -> String {
@@ -184,40 +199,36 @@ fn would_leave(out: Out, disk: Disk, new: Option<&str>) -> Result<()> {
     })
 }
 
-/// Waits until a disk has left.
-async fn leave(client: &Client, out: Out, disk: Disk, wait: bool) -> Result<()> {
-    const LOOK: Duration = Duration::from_millis(200);
+/// Waits until a disk has left, which is what the job is about.
+async fn leave(client: &Client, out: Out, disk: Disk, job: &Job, wait: bool) -> Result<()> {
     let (id, path) = (disk.id, disk.path.clone());
-    let mut last = Disk { state: DiskState::Leaving, unwanted_bytes: 0, ..disk };
-    let bar = ProgressBar::new(0).with_message(format!("moving what disk {id} holds"));
-    bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}, {eta} left")?);
-    if !wait || matches!(out, Out::Quiet) {
-        bar.set_draw_target(ProgressDrawTarget::hidden());
+    if !wait {
+        let leaving = Deed { dry_run: false, of: Leaving { disk: known_disk(client, id).await?, removed: false } };
+        let follow = job.id;
+        return out
+            .show(&leaving, |_| format!("disk {id} ({path}) is leaving; `kura job follow {follow}` shows progress"));
     }
-    while let Some(now) = client.disks().await?.into_iter().find(|disk| disk.id == id) {
-        if !wait {
-            let leaving = Deed { dry_run: false, of: Leaving { disk: now, removed: false } };
-            return out.show(&leaving, |_| format!("disk {id} ({path}) is leaving; `kura disk list` shows progress"));
-        }
-        if now.lost_bytes > 0 && now.unwanted_bytes == now.lost_bytes {
-            bar.finish_and_clear();
-            bail!(
-                "disk {id} ({path}) had the only copy of {}: delete the volumes that lay on it; it stays in the pool until then",
-                Size(now.lost_bytes)
-            );
-        }
-        if let Some(why) = &now.stalled {
-            bar.set_message(format!("disk {id} waits: {why}"));
-        }
-        bar.set_length(bar.length().unwrap_or(0).max(now.unwanted_bytes));
-        bar.set_position(bar.length().unwrap_or(0) - now.unwanted_bytes);
-        last = now;
-        tokio::time::sleep(LOOK).await;
-    }
-    bar.finish_and_clear();
-    let disk = Disk { unwanted_bytes: 0, ..last };
+    let JobResult::Disk(disk) = job::result(client, out, job).await? else { bail!(unlike_its_kind(job)) };
     let left = Deed { dry_run: false, of: Leaving { disk, removed: true } };
     out.show(&left, |_| format!("disk {id} ({path}) has left the pool"))
+}
+
+/// Marks a disk as failed, and waits for the rebuild where that is wanted.
+async fn fail(client: &Client, out: Out, id: u16, force: bool, wait: bool) -> Result<()> {
+    let job = client.fail_disk(id, force).await?;
+    if wait {
+        let JobResult::Disk(of) = job::result(client, out, &job).await? else { bail!(unlike_its_kind(&job)) };
+        return out.show(&Deed { dry_run: false, of }, |Deed { of: Disk { path, .. }, .. }| {
+            format!("disk {id} ({path}) is marked as failed, and what it held is on the others")
+        });
+    }
+    out.show(&Deed { dry_run: false, of: known_disk(client, id).await? }, |Deed { of: Disk { path, .. }, .. }| {
+        format!("disk {id} ({path}) is marked as failed: what it held is rebuilt on the others")
+    })
+}
+
+fn unlike_its_kind(job: &Job) -> String {
+    format!("job {}: the server's answer is not a {job}'s", job.id)
 }
 
 async fn controller(client: &Client, out: Out, command: ControllerCommand) -> Result<()> {
@@ -225,7 +236,10 @@ async fn controller(client: &Client, out: Out, command: ControllerCommand) -> Re
         ControllerCommand::List => out.show(client.controllers().await?.as_slice(), show::controllers),
         ControllerCommand::Stats => out.show(client.controllers().await?.as_slice(), show::controller_stats),
         ControllerCommand::Drain { controller } => {
-            let drained = client.drain_controller(controller).await?;
+            let job = client.drain_controller(controller).await?;
+            let JobResult::Drained(drained) = job::result(client, out, &job).await? else {
+                bail!(unlike_its_kind(&job))
+            };
             out.show(&drained, |drained| show::drained(controller, drained))?;
             if !drained.stays.is_empty() {
                 bail!("controller {controller} keeps {} volumes", drained.stays.len());
@@ -250,7 +264,7 @@ async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()>
                 Layout::None => kura_admin::Layout::None,
             });
             let new = NewVolume { name, size_bytes: size.0, layout, thick, read_only };
-            let volume = client.create_volume(&new).await?;
+            let volume = patiently(out, "making the volume", client.create_volume(&new)).await?;
             out.show(&volume, |volume| format!("created volume {} of {}", volume.name, Size(volume.size_bytes)))
         }
         VolumeCommand::List => out.show(client.volumes().await?.as_slice(), show::volumes),
@@ -267,7 +281,8 @@ async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()>
 
 async fn move_to(client: &Client, out: Out, to: &MoveTo) -> Result<()> {
     let (name, controller) = (&to.name, to.controller());
-    let moved = client.move_volume(name, MoveVolume { controller }).await?;
+    let job = client.move_volume(name, MoveVolume { controller }).await?;
+    let JobResult::Moved(moved) = job::result(client, out, &job).await? else { bail!(unlike_its_kind(&job)) };
     out.show(&moved, |moved| match (moved.from, moved.volume.controller) {
         (from, to) if from == to => format!("volume {name} is controller {to}'s already"),
         (from, to) => {
@@ -298,7 +313,7 @@ async fn resize(client: &Client, out: Out, name: &str, to: ResizeVolume, dry_run
         let would = Deed { dry_run, of: Resized { volume: before, to_size_bytes } };
         return out.show(&would, |_| format!("would resize volume {name} from {from} to {size}{loss}"));
     }
-    let volume = client.resize_volume(name, to).await?;
+    let volume = patiently(out, "resizing the volume", client.resize_volume(name, to)).await?;
     out.show(&Deed { dry_run, of: Resized { volume, to_size_bytes } }, |_| {
         format!("resized volume {name} from {from} to {size}; clients see it when they reconnect")
     })
@@ -312,25 +327,18 @@ async fn delete(client: &Client, out: Out, name: &str, force: bool, dry_run: boo
         client.trial().delete_volume(name, force).await?;
         return out.show(&of, |_| format!("would delete volume {name} of {size}, which holds {holds}"));
     }
-    client.delete_volume(name, force).await?;
+    patiently(out, "deleting the volume", client.delete_volume(name, force)).await?;
     out.show(&of, |_| format!("deleted volume {name}; it held {holds}"))
 }
 
 async fn check(client: &Client, out: Out, request: CheckRequest) -> Result<ExitCode> {
     let job = client.check(request).await?;
-    let doing = if request.data { "reading every copy" } else { "checking tables" };
-    let spinner = ProgressBar::new_spinner().with_message(doing);
-    spinner.set_style(ProgressStyle::with_template("{spinner} {msg}, {elapsed}")?);
-    if !matches!(out, Out::Quiet) {
-        spinner.enable_steady_tick(Duration::from_millis(100));
+    let ended = job::follow(client, out, &job).await?;
+    if let (JobState::Cancelled, Some(JobResult::Check(so_far))) = (ended.state, &ended.result) {
+        // What was found until then is worth to be known.
+        out.show(so_far, show::check)?;
     }
-    let ended = client.follow(job.id, |_| ()).await;
-    spinner.finish_and_clear();
-    let ended = ended?;
-    if let Some(problem) = ended.error {
-        return Err(problem.into());
-    }
-    let result = ended.result.context("the check ended without a result")?;
+    let JobResult::Check(result) = job::ended(ended)? else { bail!(unlike_its_kind(&job)) };
     out.show(&result, show::check)?;
     Ok(verdict(&result))
 }

@@ -3,6 +3,7 @@
 //! A volume is asked over NBD and the object store over REST, by as many clients at once as is said, each with one request at a
 //! time. Unless a volume is named, both are measured on something that is made for it and deleted.
 
+use crate::bar::Bar;
 use crate::cli::{BenchCommand, BenchLoad};
 use crate::show::{Out, table};
 use crate::size::Size;
@@ -74,7 +75,7 @@ pub async fn bench(client: &Client, out: Out, command: BenchCommand) -> Result<(
     let rows = match command {
         BenchCommand::Volume { name: Some(name), load } => {
             client.volume(&name).await?;
-            of_volume(&client.status().await?, &name, &load, false).await?
+            of_volume(&client.status().await?, out, &name, &load, false).await?
         }
         BenchCommand::Volume { name: None, load } => {
             let name = format!("bench-{}", std::process::id());
@@ -86,12 +87,13 @@ pub async fn bench(client: &Client, out: Out, command: BenchCommand) -> Result<(
                 read_only: false,
             };
             client.create_volume(&new).await?;
-            let rows = unless_interrupted(async { of_volume(&client.status().await?, &name, &load, true).await }).await;
+            let rows =
+                unless_interrupted(async { of_volume(&client.status().await?, out, &name, &load, true).await }).await;
             // What was made for it goes, also where it failed.
             client.delete_volume(&name, true).await?;
             rows?
         }
-        BenchCommand::Object { size, load } => of_objects(client, size, &load).await?,
+        BenchCommand::Object { size, load } => of_objects(client, out, size, &load).await?,
     };
     out.show(rows.as_slice(), text)
 }
@@ -161,7 +163,7 @@ const fn load(what: &'static str, bytes: usize, write: bool, random: bool) -> Lo
     Load { what, bytes, write, random }
 }
 
-async fn of_volume(status: &Status, name: &str, how: &BenchLoad, may_write: bool) -> Result<Vec<Row>> {
+async fn of_volume(status: &Status, out: Out, name: &str, how: &BenchLoad, may_write: bool) -> Result<Vec<Row>> {
     let small = how.block.0 as usize;
     ensure!((512..=32 << 20).contains(&small), "--block {}: give 512 to 32M", how.block);
     let loads = [
@@ -173,13 +175,17 @@ async fn of_volume(status: &Status, name: &str, how: &BenchLoad, may_write: bool
     let (door, ended) = (Arc::new(Door::of(status)?), Arc::new(AtomicBool::new(false)));
     let _ends = Ends(Arc::clone(&ended));
     let mut rows = Vec::new();
-    for load in loads.into_iter().filter(|load| may_write || !load.write) {
+    let loads: Vec<_> = loads.into_iter().filter(|load| may_write || !load.write).collect();
+    let bar = Bar::time(out, "", how.time * loads.len() as u32);
+    for load in loads {
+        bar.say(load.what);
         let began = Instant::now();
         let clients = (0..how.clients).map(|number| {
             let (door, name, how, ended) = (Arc::clone(&door), name.to_owned(), how.clone(), Arc::clone(&ended));
             tokio::task::spawn_blocking(move || client_of((&door, &name), load, &how, number, &ended))
         });
-        let each: Vec<Vec<Duration>> = try_join_all(clients)
+        let each: Vec<Vec<Duration>> = bar
+            .during(try_join_all(clients))
             .await?
             .into_iter()
             .collect::<Result<_>>()
@@ -221,11 +227,11 @@ fn client_of(
     Ok(each)
 }
 
-async fn of_objects(client: &Client, size: Size, how: &BenchLoad) -> Result<Vec<Row>> {
+async fn of_objects(client: &Client, out: Out, size: Size, how: &BenchLoad) -> Result<Vec<Row>> {
     ensure!((1..=64 << 20).contains(&size.0), "--size {size}: give 1 to 64M");
     let bucket = format!("bench-{}", std::process::id());
     client.create_bucket(&bucket).await?;
-    let measured = unless_interrupted(on_bucket(client, &bucket, size.0 as usize, how)).await;
+    let measured = unless_interrupted(on_bucket(client, out, &bucket, size.0 as usize, how)).await;
     // What was made for it goes, also where it failed.
     loop {
         let page = client.objects(&bucket, &kura_admin::ObjectQuery::default()).await?;
@@ -240,7 +246,7 @@ async fn of_objects(client: &Client, size: Size, how: &BenchLoad) -> Result<Vec<
     measured
 }
 
-async fn on_bucket(client: &Client, bucket: &str, size_bytes: usize, how: &BenchLoad) -> Result<Vec<Row>> {
+async fn on_bucket(client: &Client, out: Out, bucket: &str, size_bytes: usize, how: &BenchLoad) -> Result<Vec<Row>> {
     let data = bytes::Bytes::from((0..size_bytes).map(|byte| (byte * 31) as u8).collect::<Vec<u8>>());
     let began = Instant::now();
     let puts = (0..how.clients).map(|number| {
@@ -259,7 +265,9 @@ async fn on_bucket(client: &Client, bucket: &str, size_bytes: usize, how: &Bench
             anyhow::Ok(each)
         }
     });
-    let put = try_join_all(puts).await?;
+    let bar = Bar::time(out, "put", how.time * 2);
+    let put = bar.during(try_join_all(puts)).await?;
+    bar.say("get");
     let puts = Row::of("put", size_bytes, began.elapsed(), put.concat());
     let began = Instant::now();
     let gets = put.iter().enumerate().map(|(number, stored)| async move {
@@ -272,6 +280,6 @@ async fn on_bucket(client: &Client, bucket: &str, size_bytes: usize, how: &Bench
         }
         anyhow::Ok(each)
     });
-    let each = try_join_all(gets.map(FutureExt::boxed_local)).await?.concat();
+    let each = bar.during(try_join_all(gets.map(FutureExt::boxed_local))).await?.concat();
     Ok(vec![puts, Row::of("get", size_bytes, began.elapsed(), each)])
 }

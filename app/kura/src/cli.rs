@@ -1,6 +1,7 @@
 //! The command line: only what there is.
 
 mod bench;
+mod job;
 mod lab;
 mod object;
 mod pool;
@@ -9,6 +10,7 @@ mod snapshot;
 mod tier;
 
 pub use bench::{BenchCommand, BenchLoad};
+pub use job::JobCommand;
 pub use lab::{LabCommand, LabReplay, LabRun, ModelArg, Prefill, loads};
 pub use object::{BucketCommand, Grant as ObjectGrant, GrantArg, KeyCommand, ObjectCommand, ObjectName, PutArgs};
 pub use pool::{Class, DiskArg, DiskCommand, PoolCommand, PoolCreate, PoolExport, PoolImport};
@@ -145,6 +147,9 @@ pub enum Command {
     /// List, measure, drain or resume controllers, which own volumes, and move volumes between them
     #[command(subcommand)]
     Controller(ControllerCommand),
+    /// List, follow or cancel what takes the server long: checks, and what moves data
+    #[command(subcommand)]
+    Job(JobCommand),
     /// Create, list or delete buckets, which S3 clients see
     #[command(subcommand)]
     Bucket(BucketCommand),
@@ -361,6 +366,9 @@ pub enum TraceCommand {
     Delete {
         /// The volume's name
         volume: String,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
@@ -438,6 +446,13 @@ mod tests {
             ("volume move a 1 --controller 1", false),
             ("controller move a 1", true),
             ("controller move a", false),
+            ("job list", true),
+            ("job follow 3 --json", true),
+            ("job cancel 3", true),
+            ("job cancel", false),
+            ("job follow three", false),
+            ("disk fail 3 --wait", true),
+            ("disk fail 3 --wait --dry-run", false),
             ("controller list --json", true),
             ("controller stats", true),
             ("controller stats 1", false),
@@ -445,7 +460,7 @@ mod tests {
             ("controller drain", false),
             ("controller resume 1", true),
             ("volume delete a --force --dry-run", true),
-            ("pool create --slow a", true),
+            ("pool create --slow a --dry-run", true),
             ("pool create --fast a --fast b --slow c=10G --slow d --force --controllers 4", true),
             ("pool create --fast a", false),
             ("pool create --slow a=b", false),
@@ -455,11 +470,11 @@ mod tests {
             ("pool create --slow a --extent 128M", false),
             ("pool create --slow a --extent 3M", false),
             ("pool create --slow a --journal 1M", false),
-            ("disk add /dev/sda --class slow --force", true),
+            ("disk add /dev/sda --class slow --force --dry-run", true),
             ("disk add /dev/sda", false),
             ("disk identify 3", true),
             ("disk identify", false),
-            ("pool grow a b=10G --class fast --force", true),
+            ("pool grow a b=10G --class fast --force --dry-run", true),
             ("pool grow", false),
             ("pool scrub --dry-run", true),
             ("pool export --data d", true),
@@ -492,7 +507,7 @@ mod tests {
             ("trace export a", true),
             ("trace export a --format msr -o a.csv", true),
             ("trace export a --format pdf", false),
-            ("trace delete a", true),
+            ("trace delete a --dry-run", true),
             ("lab list", true),
             ("lab loads", true),
             ("lab run", false),
@@ -571,7 +586,7 @@ mod tests {
             ("replicate add a b c --every 5m --rpo 0s", false),
             ("snapshot schedule add v --keep 24", false),
             ("snapshot schedule list", true),
-            ("snapshot schedule remove v", true),
+            ("snapshot schedule remove v --dry-run", true),
         ]);
     }
 

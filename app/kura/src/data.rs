@@ -60,6 +60,14 @@ impl DataDir {
         Ok(Self { path, is_new, _lock: lock })
     }
 
+    /// Refuses a directory in which no pool can be made, and makes none.
+    pub fn check_new(path: &Path) -> Result<()> {
+        if path.exists() && !is_new(path)? {
+            bail!("{} holds a pool already: name another --data", path.canonicalize()?.display());
+        }
+        Ok(())
+    }
+
     /// Takes `path`, which is made if there is none, for a pool that is there already. What is in it stays; until
     /// [`DataDir::finish`] no server makes a pool in it once it has a book of disks.
     pub fn adopt(path: &Path) -> Result<Self> {

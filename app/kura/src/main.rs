@@ -4,6 +4,7 @@
 //! Every other command asks a server through [`kura_admin::Client`].
 
 mod ask;
+mod bar;
 mod bench;
 mod cli;
 mod config;
@@ -13,6 +14,7 @@ mod disks;
 mod export;
 mod greeting;
 mod identify;
+mod job;
 mod lab;
 mod logs;
 mod memory;

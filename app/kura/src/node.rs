@@ -76,7 +76,31 @@ pub struct Running {
 /// Makes a pool of these disks, and the sparse files among them, and notes in `book` where they are. Disks that are not
 /// blank are taken only with `force`. What cannot become a pool is refused before anything is written.
 pub fn make_pool(planned: &[Planned], shape: Shape, force: bool, book: &Book) -> Result<()> {
-    let mut members: Vec<(Uuid, String, DiskClass, Usable)> = Vec::new();
+    let (members, spec) = members(planned, shape, force)?;
+    members.iter().try_for_each(|(.., usable)| usable.make())?;
+    kura_disk::run(|_| async {
+        let mut disks = Vec::new();
+        for (uuid, path, class, _) in &members {
+            disks.push(NewDisk { path: path.clone(), device: open(path)?, class: *class, uuid: *uuid.as_bytes() });
+        }
+        fill_journals(&disks, &spec)?;
+        kura_controller::format(&disks, &spec).await
+    })??;
+    let paths = members.into_iter().map(|(uuid, path, ..)| (uuid, path));
+    Ok(book.note(paths)?)
+}
+
+/// Refuses what [`make_pool`] refuses before it writes anything.
+pub fn check_pool(planned: &[Planned], shape: Shape, force: bool) -> Result<()> {
+    members(planned, shape, force).map(drop)
+}
+
+/// A disk that a pool is to be made of: its UUID, path and class.
+type NewMember = (Uuid, String, DiskClass, Usable);
+
+/// The disks of a pool, which fits them.
+fn members(planned: &[Planned], shape: Shape, force: bool) -> Result<(Vec<NewMember>, PoolSpec)> {
+    let mut members: Vec<NewMember> = Vec::new();
     let mut seen = BTreeSet::new();
     for disk in planned {
         let usable = Usable::find(&disk.path, disk.size, force)?;
@@ -93,17 +117,7 @@ pub fn make_pool(planned: &[Planned], shape: Shape, force: bool, book: &Book) ->
         DiskFacts { path, class, size_bytes }
     });
     check_fits(&facts.collect::<Vec<_>>(), &spec)?;
-    members.iter().try_for_each(|(.., usable)| usable.make())?;
-    kura_disk::run(|_| async {
-        let mut disks = Vec::new();
-        for (uuid, path, class, _) in &members {
-            disks.push(NewDisk { path: path.clone(), device: open(path)?, class: *class, uuid: *uuid.as_bytes() });
-        }
-        fill_journals(&disks, &spec)?;
-        kura_controller::format(&disks, &spec).await
-    })??;
-    let paths = members.into_iter().map(|(uuid, path, ..)| (uuid, path));
-    Ok(book.note(paths)?)
+    Ok((members, spec))
 }
 
 /// Fills the files in which journals will lie with zeroes there: a write to a block that the file system has given

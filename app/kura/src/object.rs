@@ -2,13 +2,14 @@
 
 mod batch;
 
+use crate::bar::Bar;
 use crate::cli::{BucketCommand, GrantArg, KeyCommand, ObjectCommand, ObjectGrant, ObjectName, PutArgs};
 use crate::new_file::NewFile;
 use crate::show::{Out, table};
 use crate::size::Size;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
-use futures::stream::{BoxStream, StreamExt, try_unfold};
+use futures::stream::{BoxStream, StreamExt, TryStreamExt, try_unfold};
 use kura_admin::{AccessKey, Bucket, Client, Grant, NewKey, Object, ObjectBytes, ObjectHead, ObjectQuery, Versioning};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -136,7 +137,9 @@ async fn put(client: &Client, out: Out, args: PutArgs) -> Result<()> {
     let PutArgs { object: ObjectName { bucket, key }, file, content_type, metadata, new } = args;
     let (source, size_bytes) = source(&file)?;
     let head = ObjectHead { content_type, metadata: metadata.into_iter().collect(), new };
-    let stored = client.write_object(&bucket, &key, &head, size_bytes, source).await?;
+    let bar = Bar::bytes(out, format!("storing {bucket}/{key}"), size_bytes);
+    let seen = source.inspect_ok(move |piece| bar.advance(piece.len() as u64)).boxed();
+    let stored = client.write_object(&bucket, &key, &head, size_bytes, seen).await?;
     out.show(&stored, |stored| format!("stored {bucket}/{key}: {}", Size(stored.size_bytes)))
 }
 
@@ -180,7 +183,8 @@ async fn get(client: &Client, out: Out, object: &ObjectName, file: Option<&Path>
             bail!("--json reports what was read, and the content is not JSON: name a file for the content");
         }
         let bytes = client.read_object(bucket, key, version, None).await?;
-        return match copy(bytes, &mut stdout()).await {
+        // What is read may be shown on the same terminal.
+        return match copy(bytes, &mut stdout(), &Bar::bytes(Out::Quiet, "", None)).await {
             // A reader that went away wants no more.
             Err(error) if is_broken_pipe(&error) => Ok(()),
             done => done.map(drop),
@@ -188,7 +192,9 @@ async fn get(client: &Client, out: Out, object: &ObjectName, file: Option<&Path>
     };
     let bytes = client.read_object(bucket, key, version, None).await?;
     let mut new = NewFile::create(file)?;
-    let size_bytes = copy(bytes, &mut new).await.with_context(|| file.display().to_string())?;
+    let bar = Bar::bytes(out, format!("reading {object}"), bytes.size_bytes());
+    let size_bytes = copy(bytes, &mut new, &bar).await.with_context(|| file.display().to_string())?;
+    drop(bar);
     new.keep()?;
     let read = Got { bucket, key, file, size_bytes };
     out.show(&read, |_| format!("{object} is in {}: {}", file.display(), Size(size_bytes)))
@@ -203,11 +209,12 @@ struct Got<'a> {
     size_bytes: u64,
 }
 
-async fn copy(mut bytes: ObjectBytes, to: &mut impl Write) -> Result<u64> {
+async fn copy(mut bytes: ObjectBytes, to: &mut impl Write, bar: &Bar) -> Result<u64> {
     let mut size_bytes = 0;
     while let Some(piece) = bytes.next().await? {
         to.write_all(&piece)?;
         size_bytes += piece.len() as u64;
+        bar.advance(piece.len() as u64);
     }
     to.flush()?;
     Ok(size_bytes)

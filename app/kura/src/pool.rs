@@ -1,12 +1,13 @@
 //! `kura pool create` and `kura pool import`: data directories, made without a server.
 
+use crate::bar::Bar;
 use crate::cli::{DiskArg, PoolCreate, PoolImport};
 use crate::data::DataDir;
 use crate::disks::{Book, Planned, refuse_single_fast};
 use crate::export::Exported;
-use crate::node::{Shape, make_pool};
+use crate::node::{Shape, check_pool, make_pool};
 use crate::show::Out;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use kura_block::Block;
 use kura_controller::{DiskClass, FoundDisk, FoundPool, Opener, survey};
 use kura_disk::{Disk, Lock, Options};
@@ -24,8 +25,7 @@ const NOT_ON_DISKS: [(&str, &str); 3] = [
 
 /// Makes a pool of the disks that are named, and its data directory.
 pub fn create(create: PoolCreate, out: Out) -> Result<()> {
-    let mut data = DataDir::open(&create.data)?;
-    ensure!(data.is_new(), "{} holds a pool already: name another --data", data.path().display());
+    DataDir::check_new(&create.data)?;
     let disk = |class| move |disk: DiskArg| Planned { path: disk.path, class, size: disk.size };
     let fast = create.fast.into_iter().map(disk(DiskClass::Fast));
     let planned: Vec<Planned> = fast.chain(create.slow.into_iter().map(disk(DiskClass::Slow))).collect();
@@ -37,9 +37,22 @@ pub fn create(create: PoolCreate, out: Out) -> Result<()> {
     }
     let shape =
         Shape { controllers: create.controllers, extent_bytes: create.extent.0, journal_bytes: create.journal.0 };
+    // What is refused leaves no directory behind.
+    check_pool(&planned, shape, create.force)?;
+    let dry_run = create.dry_run;
+    if dry_run {
+        let data = std::path::absolute(create.data)?;
+        return out.show(&serde_json::json!({ "data": data, "disks": planned.len(), "dry_run": dry_run }), |_| {
+            let (disks, data) = (planned.len(), data.display());
+            format!("would create a pool of {disks} disks in {data}: what they hold would be lost")
+        });
+    }
+    let mut data = DataDir::open(&create.data)?;
+    let bar = Bar::spinner(out, format!("making a pool of {} disks", planned.len()));
     make_pool(&planned, shape, create.force, &Book::open(&data)?)?;
+    drop(bar);
     data.finish()?;
-    out.show(&serde_json::json!({ "data": data.path(), "disks": planned.len() }), |_| {
+    out.show(&serde_json::json!({ "data": data.path(), "disks": planned.len(), "dry_run": dry_run }), |_| {
         let data = data.path().display();
         format!("created a pool of {} disks in {data}: serve it with `kura serve --data {data}`", planned.len())
     })

@@ -60,8 +60,18 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
                 Origin::Tree(_) => failover(&Jobs::under(&data.path), &name, anyway, common)?,
             }
         }
-        ReplicateCommand::Failback { name, data } => return failback(&Jobs::under(&data.path), &name, common),
-        ReplicateCommand::Remove { name, data } => {
+        ReplicateCommand::Failback { name, dry_run, data } => {
+            return failback(&Jobs::under(&data.path), &name, dry_run, common);
+        }
+        ReplicateCommand::Remove { name, dry_run: true, data } => {
+            let points = points(&Jobs::under(&data.path).get(&name)?, common)?;
+            out.show(&serde_json::json!({ "removed": name, "points": points, "dry_run": true }), |_| {
+                let points =
+                    if points.is_empty() { String::new() } else { format!(", and delete {}", points.join(", ")) };
+                format!("would remove {name}{points}; its copy stays")
+            })?;
+        }
+        ReplicateCommand::Remove { name, dry_run: false, data } => {
             let jobs = Jobs::under(&data.path);
             let left = forget_points(&jobs.get(&name)?, common);
             jobs.remove(&name)?;
@@ -69,7 +79,7 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
                 format!("; so do its snapshots replica-... of the source, which could not be deleted: {error:#}")
             });
             let left = left.map_err(|error| format!("{error:#}")).err();
-            out.show(&serde_json::json!({ "removed": name, "points_left": left }), |_| {
+            out.show(&serde_json::json!({ "removed": name, "points_left": left, "dry_run": false }), |_| {
                 format!("removed {name}; its copy stays{}", said.unwrap_or_default())
             })?;
         }
@@ -82,6 +92,16 @@ fn forget_points(job: &Job, common: &Common) -> Result<()> {
     match &job.source {
         Origin::Volume(volume) => waited_for(Pair::of(&home(common), volume, &job.target()?, &job.options)?.forget()),
         Origin::Tree(_) | Origin::Bucket(_) => Ok(()),
+    }
+}
+
+/// The points of a job's source.
+fn points(job: &Job, common: &Common) -> Result<Vec<String>> {
+    match &job.source {
+        Origin::Volume(volume) => {
+            waited_for(Pair::of(&home(common), volume, &job.target()?, &job.options)?.source_points())
+        }
+        Origin::Tree(_) | Origin::Bucket(_) => Ok(Vec::new()),
     }
 }
 
@@ -240,11 +260,11 @@ fn let_go(site: &Site, out: Out) -> Result<()> {
     })
 }
 
-fn failback(jobs: &Jobs, name: &str, common: &Common) -> Result<ExitCode> {
+fn failback(jobs: &Jobs, name: &str, dry_run: bool, common: &Common) -> Result<ExitCode> {
     let job = jobs.get(name)?;
     let place = jobs.take(&jobs.folder(name).join("back"), &job.target()?)?;
     let progress = Progress::default();
-    let options = job.options.clone();
+    let options = Options { dry_run, ..job.options.clone() };
     let work = || bring_back(&job, &options, &home(common), &place, &progress);
     let summary = bar::during(&progress, common.out(), work)?;
     if summary.is_complete {

@@ -152,10 +152,15 @@ async fn schedule_of(client: &Client, out: Out, command: ScheduleCommand) -> Res
             })
         }
         ScheduleCommand::List => out.show(client.snapshot_schedules().await?.as_slice(), schedules),
-        ScheduleCommand::Remove { volume, prefix } => {
-            client.remove_snapshot_schedule(&volume, &prefix).await?;
-            out.show(&serde_json::json!({ "volume": volume, "prefix": prefix }), |_| {
-                format!("the schedule {prefix} of volume {volume} is removed; its snapshots stay")
+        ScheduleCommand::Remove { volume, prefix, dry_run } => {
+            if dry_run {
+                client.trial().remove_snapshot_schedule(&volume, &prefix).await?;
+            } else {
+                client.remove_snapshot_schedule(&volume, &prefix).await?;
+            }
+            let done = if dry_run { "would be" } else { "is" };
+            out.show(&serde_json::json!({ "volume": volume, "prefix": prefix, "dry_run": dry_run }), |_| {
+                format!("the schedule {prefix} of volume {volume} {done} removed; its snapshots stay")
             })
         }
     }

@@ -7,8 +7,8 @@ use crate::replica::Keeper;
 use crate::size::Size;
 use crate::snapshot::schedule::Schedules;
 use kura_admin::{
-    Access, Admin, CheckRequest, Client, ClientError, DiskClass, DiskState, Health, JobState, Layout, Listener,
-    NewDisk, NewVolume, ProblemKind, ResizeVolume, ServerUri, Timestamp,
+    Access, Admin, CheckRequest, Client, ClientError, DiskClass, DiskState, Health, JobResult, JobState, Layout,
+    Listener, NewDisk, NewVolume, ProblemKind, ResizeVolume, ServerUri, Timestamp,
 };
 use kura_block::BufMut;
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -155,7 +155,8 @@ async fn a_check_is_a_job_that_is_followed_to_its_end() {
     let job = served.client.check(CheckRequest { data: true, dry_run: false }).await.unwrap();
     let mut seen = 0;
     let ended = served.client.follow(job.id, |_| seen += 1).await.unwrap();
-    let result = ended.result.unwrap();
+    let Some(JobResult::Check(result)) = ended.result else { panic!("{ended:?}") };
+    assert_eq!((ended.done, ended.total), (MIB, MIB), "bytes of its extents");
     assert_eq!((ended.state, ended.id, seen > 0), (JobState::Done, job.id, true));
     assert_eq!((result.volumes, result.blocks, result.violations), (1, MIB / 4096, vec![]));
     served.stop().await;

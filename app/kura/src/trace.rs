@@ -2,7 +2,7 @@
 
 use crate::cli::{TraceCommand, TraceFormat};
 use crate::new_file::NewFile;
-use crate::show::{self, Out};
+use crate::show::{self, Deed, Out};
 use crate::size::Size;
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -27,12 +27,16 @@ pub async fn trace(client: &Client, out: Out, command: TraceCommand) -> Result<(
         TraceCommand::Stop { volume } => out.show(&client.stop_recording(&volume).await?, |recording| {
             format!("the recording of volume {volume} is stopped after {} requests", recording.requests)
         }),
-        TraceCommand::Delete { volume } => {
+        TraceCommand::Delete { volume, dry_run } => {
+            // Nothing but that it is not there refuses it.
             let recording = client.recording(&volume).await?;
-            client.delete_recording(&volume).await?;
-            out.show(&recording, |recording| {
+            if !dry_run {
+                client.delete_recording(&volume).await?;
+            }
+            let (done, had) = if dry_run { ("would be", "holds") } else { ("is", "held") };
+            out.show(&Deed { dry_run, of: recording }, |Deed { of: recording, .. }| {
                 let kept = recording.requests - recording.overwritten;
-                format!("the recording of volume {volume} is deleted; it held {kept} requests")
+                format!("the recording of volume {volume} {done} deleted; it {had} {kept} requests")
             })
         }
         TraceCommand::Export { volume, format, output: None } => {

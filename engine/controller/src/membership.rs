@@ -267,6 +267,11 @@ impl Node {
         Ok(())
     }
 
+    /// Refuses a disk that is too small to join, before anything of it is written.
+    pub async fn check_add_disk(&self, path: String, class: Class, size_bytes: u64) -> Result<()> {
+        self.data_bytes(path, class, size_bytes).await.map(drop)
+    }
+
     /// Bytes for volumes' data on a disk that joins.
     async fn data_bytes(&self, path: String, class: Class, size_bytes: u64) -> Result<u64> {
         let plan = move |controller: Rc<Controller>| -> Local<'static, Result<u64>> {

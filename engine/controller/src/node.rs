@@ -3,7 +3,7 @@
 use crate::info::{CheckReport, ControllerInfo, DiskState, PoolInfo, VolumeInfo};
 use crate::{Config, Controller, Door, Recovered, door};
 use futures::future::try_join_all;
-use kura_block::{Amount, Block, ControllerId, DeviceId, Error, Local, Result, Runtime};
+use kura_block::{Amount, Block, ControllerId, DeviceId, Error, Local, Progress, Result, Runtime};
 use kura_volume::{Check, OnlyCopies, SharedPool, Space, Spec};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -278,8 +278,17 @@ impl Node {
 
     /// Checks every table and, as far as is asked, every copy of every written block.
     pub async fn check(&self, check: Check) -> Result<CheckReport> {
-        let reports =
-            self.ask_all(move |controller| Box::pin(async move { controller.store().check(check).await })).await?;
+        self.check_along(check, &Progress::default()).await
+    }
+
+    /// The same, while `progress` is told of the bytes of volumes; where it is cancelled, what is left is not looked at.
+    pub async fn check_along(&self, check: Check, progress: &Progress) -> Result<CheckReport> {
+        let progress = progress.clone();
+        let ask = move |controller: Rc<Controller>| -> Local<'static, Result<CheckReport>> {
+            let progress = progress.clone();
+            Box::pin(async move { controller.store().check_along(check, &progress).await })
+        };
+        let reports = self.ask_all(ask).await?;
         let mut all = CheckReport { dry_run: check != Check::Repair, ..CheckReport::default() };
         for report in reports {
             all.volumes += report.volumes;

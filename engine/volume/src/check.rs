@@ -4,7 +4,7 @@ use crate::extent::{Extent, Pins};
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_array::Urgency;
-use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Result};
+use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Progress, Result};
 use std::rc::Rc;
 
 /// What a check does.
@@ -48,6 +48,11 @@ const RUN_BLOCKS: usize = 256;
 impl Store {
     /// Holds the tables against their rules, and the disks against their checksums, as far as is asked.
     pub async fn check(&self, check: Check) -> Result<Report> {
+        self.check_along(check, &Progress::default()).await
+    }
+
+    /// The same, while `progress` is told of the bytes of volumes; where it is cancelled, what is left is not looked at.
+    pub async fn check_along(&self, check: Check, progress: &Progress) -> Result<Report> {
         let inner = &self.inner;
         let disks = inner.array.members().iter().map(|member| (member.id, member.plan.extents)).collect();
         let volumes: Vec<_> = inner.tables.borrow().volumes.values().cloned().collect();
@@ -56,10 +61,12 @@ impl Store {
         let mut report = Report { volumes: volumes.len() as u64, violations, ..Report::default() };
         report.dry_run = check != Check::Repair;
         if check != Check::Tables {
+            let extents: u64 = volumes.iter().map(|volume| u64::from(volume.mapped())).sum();
+            progress.expect(extents * inner.array.extent_bytes());
             // What could not be brought to its place hides nothing else that is wrong.
             let stuck = inner.checkpoint().await.err();
             for volume in volumes {
-                inner.check_volume(&volume, &mut report).await;
+                inner.check_volume(&volume, &mut report, progress).await;
             }
             if inner.stopping.get() {
                 report.violations.push(format!(
@@ -77,14 +84,15 @@ impl Store {
 }
 
 impl Inner {
-    async fn check_volume(&self, volume: &Rc<VolumeState>, report: &mut Report) {
+    async fn check_volume(&self, volume: &Rc<VolumeState>, report: &mut Report, progress: &Progress) {
         let mut lost_blocks = 0;
         let mut from = 0;
         while let Some(index) = volume.next_mapped(from) {
             from = index + 1;
-            if self.stopping.get() {
+            if self.stopping.get() || progress.is_cancelled() {
                 break;
             }
+            progress.advance(self.array.extent_bytes());
             // What is being looked at is not tidied away meanwhile.
             let _still = self.tidying.lock().await;
             let Some(extent) = volume.extent(index) else { continue };

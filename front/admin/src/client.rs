@@ -13,9 +13,9 @@ pub use trial::Trial;
 
 use crate::lines::Lines;
 use crate::{
-    CheckRequest, Controller, Disk, DrainedController, Job, JobState, MoveVolume, MovedVolume, NewDisk, NewRecording,
-    NewVolume, Pool, Problem, ProblemKind, RecordedRequest, Recording, Replacement, ResizeVolume, Status, TierMove,
-    TierRules, TierStatus, TierWhy, Token, Volume,
+    CheckRequest, Controller, Disk, Job, JobState, MoveVolume, NewDisk, NewRecording, NewVolume, Pool, Problem,
+    ProblemKind, RecordedRequest, Recording, Replacement, ResizeVolume, Status, TierMove, TierRules, TierStatus,
+    TierWhy, Token, Volume,
 };
 use axum::body::Body;
 use http_body_util::BodyExt;
@@ -195,8 +195,8 @@ impl Client {
         self.send(Method::PATCH, &volume_path(name), &size).await
     }
 
-    /// Makes another controller the owner of a volume.
-    pub async fn move_volume(&self, name: &str, to: MoveVolume) -> Result<MovedVolume> {
+    /// Begins to make another controller the owner of a volume.
+    pub async fn move_volume(&self, name: &str, to: MoveVolume) -> Result<Job> {
         self.send(Method::POST, &format!("{}/move", volume_path(name)), &to).await
     }
 
@@ -222,24 +222,22 @@ impl Client {
     }
 
     /// Lets a disk leave the pool; [`Client::disks`] lists it until it has.
-    pub async fn remove_disk(&self, id: u16) -> Result<()> {
-        self.request(Method::POST, &format!("/api/v1/disks/{id}/remove"), None).await?;
-        Ok(())
+    pub async fn remove_disk(&self, id: u16) -> Result<Job> {
+        self.parsed(self.request(Method::POST, &format!("/api/v1/disks/{id}/remove"), None).await?).await
     }
 
     /// Adds a disk and lets another one of its class leave the pool; [`Client::disks`] lists that one until it has.
-    pub async fn replace_disk(&self, id: u16, new: &Replacement) -> Result<Disk> {
+    pub async fn replace_disk(&self, id: u16, new: &Replacement) -> Result<Job> {
         self.send(Method::POST, &format!("/api/v1/disks/{id}/replace"), new).await
     }
 
     /// Marks a disk as failed; one that has the only copy of something only with `force`.
-    pub async fn fail_disk(&self, id: u16, force: bool) -> Result<()> {
-        self.request(Method::POST, &format!("/api/v1/disks/{id}/fail?force={force}"), None).await?;
-        Ok(())
+    pub async fn fail_disk(&self, id: u16, force: bool) -> Result<Job> {
+        self.parsed(self.request(Method::POST, &format!("/api/v1/disks/{id}/fail?force={force}"), None).await?).await
     }
 
-    /// Moves all volumes of a controller to the others; it takes none any more.
-    pub async fn drain_controller(&self, id: u16) -> Result<DrainedController> {
+    /// Begins to move all volumes of a controller to the others; it takes none any more.
+    pub async fn drain_controller(&self, id: u16) -> Result<Job> {
         self.send(Method::POST, &format!("/api/v1/controllers/{id}/drain"), &()).await
     }
 
@@ -256,6 +254,21 @@ impl Client {
     /// Starts a check.
     pub async fn check(&self, request: CheckRequest) -> Result<Job> {
         self.send(Method::POST, "/api/v1/check", &request).await
+    }
+
+    /// The jobs of the server, oldest first.
+    pub async fn jobs(&self) -> Result<Vec<Job>> {
+        self.get("/api/v1/jobs").await
+    }
+
+    /// A job.
+    pub async fn job(&self, id: u64) -> Result<Job> {
+        self.get(&format!("/api/v1/jobs/{id}")).await
+    }
+
+    /// Asks a job to end where it stands; it ends soon.
+    pub async fn cancel_job(&self, id: u64) -> Result<Job> {
+        self.parsed(self.request(Method::POST, &format!("/api/v1/jobs/{id}/cancel"), None).await?).await
     }
 
     /// Follows a job to its end: `seen` is told of each change, the last one is returned.

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Resources are nouns under `/api/v1/`, described by `/api/v1/openapi.json`; sizes are integers in bytes, times are
-//! RFC 3339. An error is a [`Problem`] with a status that follows from its kind. Long work answers `202` and a
-//! [`Job`], whose progress is at `/api/v1/jobs/ID` and, as server-sent events, at `/api/v1/jobs/ID/events`.
+//! RFC 3339. An error is a [`Problem`] with a status that follows from its kind. Checks, moves of volumes and what
+//! moves off disks and controllers answer `202` and a [`Job`], whose progress is at `/api/v1/jobs/ID` and, as server-sent events,
+//! at `/api/v1/jobs/ID/events`; everything else answers when it is done.
 //!
 //! The types here are the wire's own, so that the engine may change without breaking a client.
 
@@ -16,6 +17,7 @@ mod batch_lines;
 mod client;
 mod convert;
 mod guard;
+mod job;
 mod jobs;
 mod lines;
 mod metrics;
@@ -34,6 +36,7 @@ mod tests;
 
 pub use client::{Client, ClientError, FrameClient, ObjectBytes, Patient, RecordedRequests, ServerUri, Trial};
 pub use guard::Token;
+pub use job::{Job, JobKind, JobResult, JobState, JobUnit};
 pub use objects::{
     AccessKey, BatchResult, BatchStep, Bucket, Condition, Content, Grant, NewBucket, NewKey, Object, ObjectBatch,
     ObjectHead, ObjectPage, ObjectQuery, Objects, Versioning,
@@ -44,9 +47,9 @@ pub use replicas::{
 };
 pub use resources::{
     CheckRequest, CheckResult, Controller, ControllerArray, ControllerSharing, Disk, DiskClass, DiskState,
-    DrainedController, Health, Job, JobState, Layout, MoveVolume, MovedVolume, NewDisk, NewRecording, NewVolume, Pool,
-    RecordedOp, RecordedRequest, Recording, RecordingState, Replacement, ResizeVolume, SnapshotStops, Status,
-    StayingVolume, StopsUpTo, Timestamp, Volume,
+    DrainedController, Health, Layout, MoveVolume, MovedVolume, NewDisk, NewRecording, NewVolume, Pool, RecordedOp,
+    RecordedRequest, Recording, RecordingState, Replacement, ResizeVolume, SnapshotStops, Status, StayingVolume,
+    StopsUpTo, Timestamp, Volume,
 };
 pub use routes::{Admin, Disks, router};
 pub use server::{Access, Listener, serve};

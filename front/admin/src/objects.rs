@@ -4,7 +4,7 @@ use crate::resources::Timestamp;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use kura_block::Result;
+use kura_block::{Progress, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -227,8 +227,9 @@ pub trait Objects: Send + Sync + 'static {
     /// Makes the store what a snapshot of that volume is, and goes on with that.
     async fn roll_back(&self, snapshot: &str) -> Result<()>;
 
-    /// What does not hold of its tables and, with `data`, of what it stored: one line each.
-    async fn check(&self, data: bool) -> Result<Vec<String>>;
+    /// What does not hold of its tables and, where there is a progress to tell of it, of what it stored: one line each. It is
+    /// told of bytes, and may cancel it.
+    async fn check(&self, scrub: Option<&Progress>) -> Result<Vec<String>>;
 
     /// All buckets, by name.
     fn buckets(&self) -> Vec<Bucket>;

@@ -1,6 +1,5 @@
 //! The resources as they travel: JSON field names are stable, sizes are integers in bytes, times are RFC 3339.
 
-use crate::Problem;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::time::SystemTime;
 use utoipa::ToSchema;
@@ -423,42 +422,6 @@ pub struct CheckResult {
     pub repaired: u64,
     /// What does not hold: one line each; empty when all is well.
     pub violations: Vec<String>,
-}
-
-/// How far a job is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum JobState {
-    /// At work.
-    Running,
-    /// Ended; `result` says how.
-    Done,
-    /// Ended before its work was done; `error` says why.
-    Failed,
-}
-
-/// Long work. It is forgotten when the server stops, or after a hundred others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Job {
-    /// Its number.
-    pub id: u64,
-    /// What it does: `check`.
-    pub kind: String,
-    /// How far it is.
-    pub state: JobState,
-    /// When it started.
-    #[schema(value_type = String, format = DateTime)]
-    pub started_at: Timestamp,
-    /// When it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub ended_at: Option<Timestamp>,
-    /// What it found, once it is done.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub result: Option<CheckResult>,
-    /// Why it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Problem>,
 }
 
 /// Whether a recording goes on.

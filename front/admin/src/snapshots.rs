@@ -100,6 +100,9 @@ pub trait Schedules: Send + Sync + 'static {
     /// Adds one, durably; `volume` is the volume's number. `Exists` when the volume has one of this prefix.
     fn add(&self, volume: u64, new: SnapshotSchedule) -> Result<()>;
 
+    /// Refuses what [`Schedules::remove`] refuses.
+    fn check_remove(&self, volume: &str, prefix: &str) -> Result<()>;
+
     /// Removes one, durably; its snapshots stay.
     fn remove(&self, volume: &str, prefix: &str) -> Result<()>;
 }

@@ -72,6 +72,7 @@ const ROUTES: &[&str] = &[
     "POST /api/v1/disks/{id}/fail",
     "POST /api/v1/disks/{id}/remove",
     "POST /api/v1/disks/{id}/replace",
+    "POST /api/v1/jobs/{id}/cancel",
     "POST /api/v1/keys",
     "POST /api/v1/replicas/{volume}/frames",
     "POST /api/v1/replicas/{volume}/points",
@@ -121,6 +122,10 @@ impl Schedules for NoSchedules {
 
     fn add(&self, _volume: u64, new: SnapshotSchedule) -> kura_block::Result<()> {
         Err(kura_block::Error::invalid(format!("volume {}: no schedules here", new.volume)))
+    }
+
+    fn check_remove(&self, volume: &str, prefix: &str) -> kura_block::Result<()> {
+        self.remove(volume, prefix)
     }
 
     fn remove(&self, volume: &str, prefix: &str) -> kura_block::Result<()> {
@@ -243,6 +248,7 @@ async fn what_cannot_be_served_is_a_problem_with_its_status() {
         ("GET", "/api/v1/nothing", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
         ("GET", "/api/v1/jobs/7", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
         ("GET", "/api/v1/jobs/7/events", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
+        ("POST", "/api/v1/jobs/7/cancel", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
         ("GET", "/api/v1/jobs/seven", "", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
         ("POST", "/api/v1/disks/70000/fail", "", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
         ("POST", "/api/v1/disks", r#"{"path":"x","class":"slow"}"#, StatusCode::BAD_REQUEST, ProblemKind::Invalid),

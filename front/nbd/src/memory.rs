@@ -1,8 +1,8 @@
-//! Memory for the data of writes, which connections share.
+//! Memory for the data of requests, which connections share.
 //!
-//! A write's data is taken in before the volume has room for it, and a client chooses how much of it to send and when. So
-//! all connections together draw from one budget. What fits a connection's own small share costs nothing and waits for
-//! nobody: ordinary requests never come here.
+//! A write's data is taken in before the volume has room for it, and a client chooses how much of it to send and when; a
+//! read's data stays until the client has taken it. So all connections together draw from one budget. What fits a
+//! connection's own small share costs nothing and waits for nobody: ordinary requests never come here.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Data of writes in flight that a connection has room for by itself, in bytes.
+/// Data of requests in flight that a connection has room for by itself, in bytes.
 pub const OWN_BYTES: usize = 256 << 10;
 
 /// A budget in bytes, for all connections of a server.

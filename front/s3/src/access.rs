@@ -6,6 +6,7 @@ use crate::keys::Key;
 use crate::past::split;
 use crate::policy::{Question, Verdict};
 use crate::problem::{problem, refusal};
+use kura_block::{Error, Kind};
 use percent_encoding::percent_decode_str;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{Credentials, S3Auth, SecretKey};
@@ -18,12 +19,16 @@ pub(crate) struct Auth(pub Arc<Directory>);
 #[async_trait::async_trait]
 impl S3Auth for Auth {
     async fn get_secret_key(&self, id: &str) -> S3Result<SecretKey> {
-        let key = self.0.key(id);
-        let unknown = || {
-            let text = "there is no such access key here: `kura key list` lists them, `kura key create` makes one";
+        let refused = |error: Error| {
+            let text = match error.kind() {
+                Kind::Missing => {
+                    "there is no such access key here: `kura key list` lists them, `kura key create` makes one"
+                }
+                _ => "this access key is closed, since its record cannot be read: whoever runs the server knows more",
+            };
             problem(S3ErrorCode::InvalidAccessKeyId, text)
         };
-        key.map(|key| SecretKey::from(key.secret.as_str())).ok_or_else(unknown)
+        self.0.known_key(id).map(|key| SecretKey::from(key.secret.as_str())).map_err(refused)
     }
 }
 

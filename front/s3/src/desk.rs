@@ -15,7 +15,7 @@ use crate::put::{Guard, Target, commit};
 use crate::take_in::{Incoming, take_in};
 use bytes::Bytes;
 use futures::Stream;
-use kura_block::{Error, Kind, Result};
+use kura_block::{Error, Kind, Progress, Result};
 use kura_object::{Attributes, Batch, Changed, Item, Query, Stat, Store, Which};
 use s3s::dto::{ETagCondition, Metadata, StreamingBlob};
 use std::collections::BTreeMap;
@@ -238,25 +238,26 @@ impl Desk {
         if done.iter().any(is_done) { Ok(()) } else { Err(of_object(Error::missing(""), bucket, key, version)) }
     }
 
-    /// What does not hold of the store's tables and, with `data`, of what it stored: one line each, none when all is
-    /// well.
-    pub async fn check(&self, data: bool) -> Result<Vec<String>> {
+    /// What does not hold of the store's tables and, where there is a progress to tell of it, of what it stored: one line each,
+    /// none when all is well. It is told of bytes, and may cancel it.
+    pub async fn check(&self, scrub: Option<&Progress>) -> Result<Vec<String>> {
         let tables = async |store: Store| Ok::<_, Error>(store.check());
         let found = self.directory.way().ask(tables).await?;
         let mut lines: Vec<String> = found.iter().map(|violation| format!("object store: {violation}")).collect();
         let unreadable = self.directory.buckets().into_iter().filter_map(|bucket| bucket.unreadable.clone());
-        lines.extend(unreadable.map(|error| format!("object store: {error}")));
-        if data {
-            self.scrub(&mut lines).await?;
+        lines.extend(unreadable.chain(self.directory.closed_keys()).map(|error| format!("object store: {error}")));
+        if let Some(progress) = scrub {
+            self.scrub(&mut lines, progress).await?;
         }
         Ok(lines)
     }
 
-    async fn scrub(&self, lines: &mut Vec<String>) -> Result<()> {
+    async fn scrub(&self, lines: &mut Vec<String>, progress: &Progress) -> Result<()> {
         let mut place = None;
-        loop {
+        while !progress.is_cancelled() {
             let step = async move |store: Store| store.scrub(place, SCRUB_BYTES).await;
             let done = self.directory.way().ask(step).await?;
+            progress.advance(done.bytes);
             for damage in done.damaged {
                 let key = String::from_utf8_lossy(&damage.key).into_owned();
                 let bucket = self.directory.buckets().into_iter().find(|bucket| bucket.id == damage.partition);
@@ -265,9 +266,10 @@ impl Desk {
             }
             match done.next {
                 Some(next) => place = Some(next),
-                None => return Ok(()),
+                None => break,
             }
         }
+        Ok(())
     }
 }
 

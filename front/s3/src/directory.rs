@@ -42,6 +42,8 @@ pub(crate) struct Known {
     keys_partition: PartitionId,
     pub buckets: BTreeMap<String, Arc<Bucket>>,
     keys: Keys,
+    /// Access keys whose records cannot be read, and why: nothing that they sign is done.
+    closed_keys: BTreeMap<String, Error>,
 }
 
 /// Access keys by their identifiers.
@@ -168,10 +170,23 @@ impl Directory {
         self.look(|known| known.keys.get(id).cloned())
     }
 
-    /// The same, or `Missing`.
+    /// The same, or `Missing`; `Corrupt` where its record cannot be read.
     pub fn known_key(&self, id: &str) -> Result<Arc<Key>> {
         let missing = || Error::missing(format!("key {id}: no such key; `kura key list` lists them"));
-        self.key(id).ok_or_else(missing)
+        self.key(id).ok_or_else(|| self.look(|known| known.closed_keys.get(id).cloned()).unwrap_or_else(missing))
+    }
+
+    /// Refuses what [`Directory::revoke_key`] refuses.
+    pub fn check_revoke_key(&self, id: &str) -> Result<()> {
+        match self.known_key(id) {
+            Err(error) if error.kind() != Kind::Corrupt => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Why access keys are closed, a line each.
+    pub(crate) fn closed_keys(&self) -> Vec<Error> {
+        self.look(|known| known.closed_keys.values().cloned().collect())
     }
 
     /// All access keys.
@@ -269,15 +284,19 @@ impl Directory {
         Ok(key)
     }
 
-    /// Revokes an access key: from now on nothing that it signed is done. `Missing` when there is none.
-    pub async fn revoke_key(&self, id: &str) -> Result<Arc<Key>> {
+    /// Revokes an access key, also one whose record cannot be read: from now on nothing that it signed is done. `Missing` when
+    /// there is none.
+    pub async fn revoke_key(&self, id: &str) -> Result<()> {
         let _turn = self.turn_for_keys().await?;
-        let key = self.known_key(id)?;
+        self.check_revoke_key(id)?;
         let (partition, name) = (self.look(|known| known.keys_partition), id.as_bytes().to_vec());
         let remove = async move |store: Store| store.remove(partition, &name, Which::Latest).await;
         self.way().ask(remove).await?;
-        self.note(|known| known.keys.remove(id));
-        Ok(key)
+        self.note(|known| {
+            known.keys.remove(id);
+            known.closed_keys.remove(id);
+        });
+        Ok(())
     }
 }
 
@@ -287,8 +306,8 @@ pub(crate) async fn read(way: Way) -> Result<Known> {
     let read = async move |store: Store| {
         let keys_partition = system(&store, KEYS).await?;
         let home = Home { way, parts: system(&store, PARTS).await?, turns: Arc::default() };
-        let (buckets, keys) = (buckets(&store, &home).await?, keys(&store, keys_partition).await?);
-        Ok::<_, Error>(Known { home, keys_partition, buckets, keys })
+        let (buckets, (keys, closed_keys)) = (buckets(&store, &home).await?, keys(&store, keys_partition).await?);
+        Ok::<_, Error>(Known { home, keys_partition, buckets, keys, closed_keys })
     };
     ask.ask(read).await
 }
@@ -363,20 +382,32 @@ async fn buckets(store: &Store, home: &Home) -> Result<BTreeMap<String, Arc<Buck
     }
 }
 
-async fn keys(store: &Store, partition: PartitionId) -> Result<BTreeMap<String, Arc<Key>>> {
-    let mut all = BTreeMap::new();
+/// The access keys, and why others cannot be read: these are closed, and nothing else is.
+async fn keys(store: &Store, partition: PartitionId) -> Result<(Keys, BTreeMap<String, Error>)> {
+    let (mut all, mut closed) = (Keys::new(), BTreeMap::new());
     let mut query = Query::default();
     loop {
         let page = store.list(partition, &query).await?;
         for item in page.items {
             let Item::Object { key, .. } = item else { continue };
-            let (stat, attributes) = store.attributes(partition, &key, Which::Latest).await?;
-            let key = Key::of(&key, stat.modified_ms, &attributes)?;
-            all.insert(key.id.clone(), Arc::new(key));
+            let read = store.attributes(partition, &key, Which::Latest).await;
+            match read.and_then(|(stat, attributes)| Key::of(&key, stat.modified_ms, &attributes)) {
+                Ok(key) => drop(all.insert(key.id.clone(), Arc::new(key))),
+                Err(error) if error.kind() == Kind::Corrupt => {
+                    let id = String::from_utf8_lossy(&key).into_owned();
+                    let error = Error::corrupt(format!(
+                        "access key {id}: closed, since its record cannot be read: `kura key revoke {id}`, and make another one \
+                         ({error})"
+                    ));
+                    tracing::error!("S3: {error}");
+                    closed.insert(id, error);
+                }
+                Err(error) => return Err(error),
+            }
         }
         match page.next {
             Some(after) => query.after = after,
-            None => return Ok(all),
+            None => return Ok((all, closed)),
         }
     }
 }

@@ -88,7 +88,7 @@ impl Key {
     /// The key that is stored so.
     pub(crate) fn of(id: &[u8], created_ms: u64, attributes: &Attributes) -> Result<Self> {
         let id = String::from_utf8_lossy(id).into_owned();
-        let corrupt = || Error::corrupt(format!("access key {id}: its record cannot be read"));
+        let corrupt = || Error::corrupt("it has no secret, or grants what this kura does not know");
         let text = |value: &Vec<u8>| String::from_utf8(value.clone()).map_err(|_| corrupt());
         let mut buckets = BTreeMap::new();
         for (name, value) in attributes {

@@ -2,7 +2,7 @@
 
 use kura_block::Local;
 use slab::Slab;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,20 +11,26 @@ use std::task::{Context, Wake, Waker};
 /// Slot of the driver's own future, which lives on the driver's stack.
 pub(crate) const MAIN: usize = usize::MAX;
 
-/// The slots of tasks waiting for their turn. `std` wants wakers `Send`, so the queue is behind a lock nobody contends for.
+/// Tasks waiting for their turn. `std` wants wakers `Send`, so the queue is behind a lock nobody contends for.
 #[derive(Default)]
-struct Ready(Mutex<VecDeque<usize>>);
+struct Ready(Mutex<VecDeque<Ticket>>);
 
 impl Ready {
-    fn with<T>(&self, work: impl FnOnce(&mut VecDeque<usize>) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut VecDeque<Ticket>) -> T) -> T {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// A task's right to be polled once after each wake. One that outlives its task wakes whoever has its slot by then, which
-/// finds nothing new.
+/// Which task it is: one that has its slot later has another number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub(crate) slot: usize,
+    number: u64,
+}
+
+/// A task's right to be polled once after each wake.
 pub(crate) struct Turn {
-    slot: usize,
+    ticket: Ticket,
     queued: AtomicBool,
     ready: Arc<Ready>,
 }
@@ -36,15 +42,19 @@ impl Wake for Turn {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.queued.swap(true, Ordering::Relaxed) {
-            self.ready.with(|queue| queue.push_back(self.slot));
+            self.ready.with(|queue| queue.push_back(self.ticket));
         }
     }
 }
 
 impl Turn {
-    /// It is the task's turn: the next wake queues it again.
-    pub(crate) fn begin(&self) {
-        self.queued.store(false, Ordering::Relaxed);
+    /// If the ticket is its task's it is its turn now: the next wake queues it again.
+    pub(crate) fn begin(&self, ticket: Ticket) -> bool {
+        let is_its = self.ticket == ticket;
+        if is_its {
+            self.queued.store(false, Ordering::Relaxed);
+        }
+        is_its
     }
 }
 
@@ -59,11 +69,14 @@ struct Task {
 pub(crate) struct Executor {
     tasks: RefCell<Slab<Task>>,
     ready: Arc<Ready>,
+    /// Turns so far.
+    turns: Cell<u64>,
 }
 
 impl Executor {
     fn turn(&self, slot: usize) -> Arc<Turn> {
-        let turn = Arc::new(Turn { slot, queued: AtomicBool::new(false), ready: Arc::clone(&self.ready) });
+        let ticket = Ticket { slot, number: self.turns.replace(self.turns.get() + 1) };
+        let turn = Arc::new(Turn { ticket, queued: AtomicBool::new(false), ready: Arc::clone(&self.ready) });
         turn.wake_by_ref();
         turn
     }
@@ -81,17 +94,15 @@ impl Executor {
         entry.insert(Task { work: Some((future, Waker::from(Arc::clone(&turn)))), turn });
     }
 
-    /// The slot whose turn is next, or `None` when every task waits for something.
-    pub(crate) fn next(&self) -> Option<usize> {
+    /// Whose turn is next, or `None` when every task waits for something.
+    pub(crate) fn next(&self) -> Option<Ticket> {
         self.ready.with(VecDeque::pop_front)
     }
 
     /// Polls the task whose turn it is, if it has not ended.
-    pub(crate) fn poll(&self, slot: usize) {
-        let begin = |task: &mut Task| {
-            task.turn.begin();
-            task.work.take()
-        };
+    pub(crate) fn poll(&self, ticket: Ticket) {
+        let slot = ticket.slot;
+        let begin = |task: &mut Task| if task.turn.begin(ticket) { task.work.take() } else { None };
         let work = self.tasks.borrow_mut().get_mut(slot).and_then(begin);
         let Some((mut future, waker)) = work else { return };
         if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {

@@ -126,11 +126,12 @@ impl World {
         let mut value = Poll::Pending;
         while value.is_pending() && !self.crash_due.get() {
             match self.executor.next() {
-                Some(MAIN) => {
-                    main.begin();
-                    value = future.as_mut().poll(&mut Context::from_waker(&main_waker));
+                Some(ticket) if ticket.slot == MAIN => {
+                    if main.begin(ticket) {
+                        value = future.as_mut().poll(&mut Context::from_waker(&main_waker));
+                    }
                 }
-                Some(slot) => self.executor.poll(slot),
+                Some(ticket) => self.executor.poll(ticket),
                 None => {
                     self.step();
                     polls = 0;

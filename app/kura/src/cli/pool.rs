@@ -40,6 +40,9 @@ pub enum PoolCommand {
         /// Take disks that are not blank: what they hold is lost
         #[arg(long)]
         force: bool,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Read every copy of every written block, and repair bad copies from good ones, as `kura check` does
     #[command(after_help = "The exit status is 1 when something is wrong that is not repaired.")]
@@ -91,6 +94,9 @@ pub struct PoolCreate {
     /// Take disks that are not blank: what they hold is lost
     #[arg(long)]
     pub force: bool,
+    /// Only say what would happen
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Which pool gets a data directory.
@@ -153,6 +159,9 @@ pub enum DiskCommand {
         /// Take a disk that is not blank: what it holds is lost
         #[arg(long)]
         force: bool,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Mark a disk as failed: stop using it and copy what it held to the others
     Fail {
@@ -161,8 +170,11 @@ pub enum DiskCommand {
         /// Although it has the only copy of something: that is lost
         #[arg(long)]
         force: bool,
-        /// Only say what would happen
+        /// Return when what it held is on the others again
         #[arg(long)]
+        wait: bool,
+        /// Only say what would happen
+        #[arg(long, conflicts_with = "wait")]
         dry_run: bool,
     },
     /// Remove a disk from the pool; what it holds moves to the others first
@@ -170,7 +182,7 @@ pub enum DiskCommand {
     Remove {
         /// The disk's number, as listed
         disk: u16,
-        /// Return at once; `kura disk list` shows progress
+        /// Return at once; `kura job list` shows progress
         #[arg(long)]
         no_wait: bool,
         /// Only say what would happen
@@ -189,7 +201,7 @@ pub enum DiskCommand {
         /// Take a new disk that is not blank: what it holds is lost
         #[arg(long)]
         force: bool,
-        /// Return at once; `kura disk list` shows progress
+        /// Return at once; `kura job list` shows progress
         #[arg(long)]
         no_wait: bool,
         /// Only say what would happen

@@ -73,6 +73,9 @@ pub enum ReplicateCommand {
     Failback {
         /// The job's name
         name: String,
+        /// Only say what would be changed, of a tree
+        #[arg(long)]
+        dry_run: bool,
         #[command(flatten)]
         data: Data,
     },
@@ -102,6 +105,9 @@ pub enum ReplicateCommand {
     Remove {
         /// Its name
         name: String,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
         #[command(flatten)]
         data: Data,
     },

@@ -97,5 +97,8 @@ pub enum ScheduleCommand {
         /// What the snapshots' names begin with
         #[arg(long, default_value = "auto")]
         prefix: String,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
     },
 }

@@ -193,6 +193,11 @@ impl Pair {
         Ok(())
     }
 
+    /// The source's points, by their snapshots' names.
+    pub async fn source_points(&self) -> Result<Vec<String>> {
+        Ok(self.source.points(self.id).await?.iter().map(|point| self.source.name_of(&point.name)).collect())
+    }
+
     /// Deletes the source's points: no run follows.
     pub async fn forget(&self) -> Result<()> {
         for point in self.source.points(self.id).await? {

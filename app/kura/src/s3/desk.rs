@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use kura_admin as rest;
 use kura_admin::{BatchStep, Content, NewBucket, ObjectBatch, ObjectHead, ObjectPage, ObjectQuery, Objects, Timestamp};
-use kura_block::{Error, Result};
+use kura_block::{Error, Progress, Result};
 use kura_s3::{Asked, Bucket, Desk, DeskBatch, Entry, Grant, Head, Key, NewKey, Require, Versioning};
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ impl Objects for RestDesk {
         self.own.roll_back(snapshot).await
     }
 
-    async fn check(&self, data: bool) -> Result<Vec<String>> {
-        self.desk.check(data).await
+    async fn check(&self, scrub: Option<&Progress>) -> Result<Vec<String>> {
+        self.desk.check(scrub).await
     }
 
     fn buckets(&self) -> Vec<rest::Bucket> {
@@ -72,11 +72,11 @@ impl Objects for RestDesk {
     }
 
     async fn revoke_key(&self, id: &str) -> Result<()> {
-        self.own.directory.revoke_key(id).await.map(drop)
+        self.own.directory.revoke_key(id).await
     }
 
     fn check_revoke_key(&self, id: &str) -> Result<()> {
-        self.own.directory.known_key(id).map(drop)
+        self.own.directory.check_revoke_key(id)
     }
 
     async fn list(&self, bucket: &str, query: ObjectQuery) -> Result<ObjectPage> {

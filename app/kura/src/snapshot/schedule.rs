@@ -85,15 +85,19 @@ impl kura_admin::Schedules for Schedules {
         })
     }
 
+    fn check_remove(&self, volume: &str, prefix: &str) -> Result<()> {
+        if self.list().iter().any(|one| one.volume == volume && one.prefix == prefix) {
+            return Ok(());
+        }
+        Err(Error::missing(format!(
+            "volume {volume}: has no schedule {prefix}; `kura snapshot schedule list` lists them"
+        )))
+    }
+
     fn remove(&self, volume: &str, prefix: &str) -> Result<()> {
+        self.check_remove(volume, prefix)?;
         self.change(|kept| {
-            let before = kept.len();
             kept.retain(|one| one.schedule.volume != volume || one.schedule.prefix != prefix);
-            if kept.len() == before {
-                return Err(Error::missing(format!(
-                    "volume {volume}: has no schedule {prefix}; `kura snapshot schedule list` lists them"
-                )));
-            }
             Ok(())
         })
     }

@@ -1,12 +1,13 @@
 //! The command line towards a server: dry runs, what programs read, and which server is asked.
 
-use crate::harness::{Home, fails, ok, tool};
+use crate::harness::{Home, eventually, fails, ok, tool};
 use crate::nbd::Client;
 use crate::serving::{json, volume};
 use serde_json::{Value, json as value};
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 fn sparse(home: &Home, slow: &[&str]) {
     let disks = ["pool", "create", "--controllers", "2", "--journal", "16M", "--fast", "f0=128M", "--fast", "f1=128M"];
@@ -28,13 +29,25 @@ fn a_dry_run_is_refused_as_the_deed_is_and_does_nothing() {
     home.ok(&["bucket", "create", "empty"]);
     home.ok(&["object", "put", "full/key", "file"]);
     let key = json(&home, &["key", "create", "k"])["id"].as_str().expect("an id").to_owned();
+    home.ok(&["volume", "create", "s", "--size", "64M"]);
+    home.ok(&["snapshot", "schedule", "add", "s", "--every", "10h", "--keep", "3"]);
+    home.ok(&["trace", "record", "s"]);
+    let is_scheduled = || json(&home, &["snapshot", "list", "s"]).as_array().is_some_and(|list| list.len() == 1);
+    eventually(Duration::from_mins(1), "the schedule's first snapshot", is_scheduled);
     // What is there; how much space it takes just now is another matter.
     let state = || {
-        let lists =
-            [&["volume", "list"][..], &["snapshot", "list"], &["bucket", "list"], &["key", "list"], &["disk", "list"]];
+        let lists = [
+            &["volume", "list"][..],
+            &["snapshot", "list"],
+            &["snapshot", "schedule", "list"],
+            &["bucket", "list"],
+            &["key", "list"],
+            &["disk", "list"],
+            &["trace", "list"],
+        ];
         let mut state: Vec<Value> = Vec::new();
         for list in lists.map(|list| json(&home, list)) {
-            let of = |item: &Value| ["name", "id", "state", "size_bytes"].map(|field| item[field].clone());
+            let of = |item: &Value| ["name", "id", "volume", "state", "size_bytes"].map(|field| item[field].clone());
             state.extend(list.as_array().expect("a list").iter().flat_map(of));
         }
         state.push(json(&home, &["object", "list", "full"]));
@@ -42,7 +55,7 @@ fn a_dry_run_is_refused_as_the_deed_is_and_does_nothing() {
     };
     let before = state();
 
-    let refused: [(&[&str], &str); 12] = [
+    let refused: [(&[&str], &str); 17] = [
         (&["volume", "delete", "v"], "snapshots or clones are made of it"),
         (&["volume", "delete", "objects"], "has the object store"),
         (&["volume", "resize", "v", "32M", "--shrink"], "can grow but not shrink"),
@@ -55,6 +68,11 @@ fn a_dry_run_is_refused_as_the_deed_is_and_does_nothing() {
         (&["disk", "fail", "9"], "no such disk"),
         (&["disk", "replace", "3", "new", "--size", "1M"], "too small"),
         (&["disk", "replace", "3", "file"], "is not blank"),
+        (&["disk", "add", "file", "--class", "slow"], "is not blank"),
+        (&["disk", "add", "new", "--class", "slow", "--size", "1M"], "too small"),
+        (&["pool", "create", "--data", "other", "--slow", "file"], "is not blank"),
+        (&["snapshot", "schedule", "remove", "v"], "has no schedule auto"),
+        (&["trace", "delete", "v"], "v"),
     ];
     for (line, why) in refused {
         let dry = fails(&mut home.kura(&[line, &["--dry-run"]].concat()));
@@ -76,6 +94,11 @@ fn a_dry_run_is_refused_as_the_deed_is_and_does_nothing() {
         (vec!["key", "revoke", &key], value!({ "/id": key })),
         (vec!["disk", "fail", "3"], value!({ "/state": "healthy" })),
         (vec!["disk", "replace", "3", "new", "--size", "512M"], value!({ "/id": 3, "/removed": false })),
+        (vec!["disk", "add", "new", "--class", "slow", "--size", "512M"], value!({ "/0/size_bytes": 512 << 20 })),
+        (vec!["pool", "grow", "new=512M", "newer=1G", "--force"], value!({ "/1/size_bytes": 1 << 30 })),
+        (vec!["pool", "create", "--data", "other", "--slow", "new=1G"], value!({ "/disks": 1 })),
+        (vec!["snapshot", "schedule", "remove", "s"], value!({ "/volume": "s", "/prefix": "auto" })),
+        (vec!["trace", "delete", "s"], value!({ "/volume": "s" })),
     ];
     for (line, fields) in would {
         let told = json(&home, &[&line[..], &["--dry-run"]].concat());
@@ -84,7 +107,7 @@ fn a_dry_run_is_refused_as_the_deed_is_and_does_nothing() {
             assert_eq!(told.pointer(at), Some(is), "{line:?}: {told}");
         }
     }
-    assert!(!home.path("new").exists(), "a disk was made");
+    assert!(!home.path("new").exists() && !home.path("other").exists(), "something was made");
     assert_eq!(state(), before, "a dry run did something");
     ok(tool("qemu-io").args(["-f", "raw", "-c", "read -P 7 0 1M", &home.uri("v")]));
 }

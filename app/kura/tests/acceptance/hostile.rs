@@ -115,3 +115,32 @@ fn writes_that_stall_take_no_more_memory_than_there_is_for_writes() {
     good.call(FLUSH, 0, 0, 0, &[]).expect("a flush");
     assert_eq!(good.call(READ, 0, MIB, 4096, &[]).expect("a read"), [9; 4096]);
 }
+
+#[test]
+fn reads_that_nobody_takes_have_no_more_memory_than_there_is_for_them() {
+    let home = Home::new();
+    let server = home.serve();
+    let mut good = Client::connect(&home.socket(), "demo").expect("a connection");
+    for at in 0..64 {
+        good.call(WRITE, 0, at * MIB, MIB as u32, &vec![at as u8 + 1; MIB as usize]).expect("a write");
+    }
+    good.call(FLUSH, 0, 0, 0, &[]).expect("a flush");
+    let before = resident_bytes(&server);
+    // 768 MiB, of which nobody takes anything.
+    let stalled: Vec<UnixStream> = (0..12)
+        .map(|_| {
+            let mut stream = UnixStream::connect(home.socket()).expect("a connection");
+            stream.write_all(CHOOSE).expect("EXPORT_NAME");
+            stream.read_exact(&mut [0; 18 + 10]).expect("the greeting and the export's size and flags");
+            stream.write_all(&request(READ, 64 << 20)).expect("a read");
+            std::thread::sleep(Duration::from_millis(200));
+            stream
+        })
+        .collect();
+    let grown = resident_bytes(&server).saturating_sub(before);
+    assert!(grown < 400 * MIB, "{} MiB", grown / MIB);
+    assert_eq!(good.call(READ, 0, MIB, 4096, &[]).expect("a small read has memory of its own"), [2; 4096]);
+    let much = good.call(READ, 0, 0, 2 * MIB as u32, &[]).expect("a read, once the others had their time");
+    assert!(much[..MIB as usize].iter().all(|byte| *byte == 1) && much[MIB as usize..].iter().all(|byte| *byte == 2));
+    drop(stalled);
+}

@@ -13,6 +13,7 @@ mod filesystem;
 mod harness;
 mod hostile;
 mod interface;
+mod jobs;
 mod lab_forms;
 mod lab_replay;
 mod lab_replicate;

@@ -8,6 +8,7 @@ use crate::harness::{Ends, Home, Server, eventually, fails};
 use crate::nbd::{Client, FUA, READ, WRITE};
 use crate::serving::{json, volume};
 use crate::snapshots::rest;
+use serde_json::Value;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -84,8 +85,13 @@ impl Writer {
     }
 }
 
-fn move_to(home: &Home, controller: u64) -> std::io::Result<(u16, String)> {
-    rest(home, "POST", "volumes/v/move", &format!("{{\"controller\": {controller}}}"))
+/// Moves the volume, and waits for the end of that; an error when the server dies.
+fn move_to(home: &Home, controller: u64) -> std::io::Result<()> {
+    let (_, job) = rest(home, "POST", "volumes/v/move", &format!("{{\"controller\": {controller}}}"))?;
+    let job: Value = serde_json::from_str(&job)?;
+    let (_, events) = rest(home, "GET", &format!("jobs/{}/events", job["id"]), "")?;
+    let gone = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+    if events.contains("ended_at") { Ok(()) } else { Err(gone()) }
 }
 
 /// A server of two controllers with these disks, and a volume that has the layout that goes with them.
@@ -194,7 +200,7 @@ fn ten_crashes_leave_one_owner_and_all_data() {
             });
             for turn in 0.. {
                 match move_to(home, turn % 2) {
-                    Ok(_) => moves.fetch_add(1, Ordering::Relaxed),
+                    Ok(()) => moves.fetch_add(1, Ordering::Relaxed),
                     Err(_) => break,
                 };
             }

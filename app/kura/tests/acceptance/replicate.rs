@@ -444,6 +444,8 @@ fn jobs_run_by_name_and_by_schedule_and_tell_how_old_their_copy_is() {
     drop(following);
     let text = home.ok(&["replicate", "status"]);
     assert!(text.contains("tree") && text.contains("complete"), "{text}");
+    assert!(home.ok(&["replicate", "remove", "tree", "--dry-run"]).contains("would remove tree"));
+    assert_ne!(status(), Value::Array(Vec::new()));
     home.ok(&["replicate", "remove", "tree"]);
     assert_eq!(status(), Value::Array(Vec::new()));
     assert!(target.exists(), "the copy stays");
@@ -574,6 +576,9 @@ fn one_works_with_the_copy_and_goes_back() {
         let complaint = fails(&mut home.kura(refused));
         assert!(complaint.contains("failed over"), "{complaint}");
     }
+    let before = (marker(&target), tool("find").arg(&source).output().expect("find").stdout);
+    assert!(home.ok(&["replicate", "failback", "tree", "--dry-run"]).contains("would carry"));
+    assert_eq!((marker(&target), tool("find").arg(&source).output().expect("find").stdout), before);
     home.ok(&["replicate", "failback", "tree"]);
     assert_same(&target, &source);
     assert!(!source.join(".kura-replica").exists());

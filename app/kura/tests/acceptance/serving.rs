@@ -1,6 +1,6 @@
 //! `kura serve` and the commands beside it, as a user meets them.
 
-use crate::harness::{Home, eventually, fails, ok, tool};
+use crate::harness::{Home, Server, eventually, fails, ok, tool};
 use crate::nbd::{Client, FLUSH, FUA, READ, TRIM, WRITE};
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -148,10 +148,8 @@ fn a_stop_does_not_wait_for_idle_clients() {
     assert!(server.wait(Duration::from_secs(1)).is_some());
 }
 
-/// Half a minute's work on such disks: a stop does not wait for it, and who asked for it is told.
-#[test]
-fn a_stop_ends_a_check() {
-    let home = Home::new();
+/// A server on disks that are slow to read, with a mirrored volume `v` of which a check takes half a minute.
+pub fn slow_to_check(home: &Home) -> Server {
     let ssd = "channels = 1, read_latency_ns = 100_000, write_latency_ns = 1_000, flush_latency_ns = 1_000, \
                read_bytes_per_s = 4_000_000, write_bytes_per_s = 1_000_000_000";
     let disk = |name: &str| {
@@ -161,10 +159,17 @@ fn a_stop_ends_a_check() {
     let disks = [fast("f"), fast("g"), disk("a"), disk("b")].join(", ");
     let config = format!("demo = \"0\"\n[tier]\npolicy = \"off\"\n[pool]\njournal = \"32M\"\ndisks = [{disks}]\n");
     std::fs::write(home.path("kura.toml"), config).expect("a configuration");
-    let mut server = home.spawn(&["--config", "kura.toml"]);
-    server.wait_until_ready();
+    let server = home.serve_with(&["--config", "kura.toml"]);
     home.ok(&["volume", "create", "v", "--size", "128M"]);
     ok(tool("qemu-io").args(["-f", "raw", "-c", "write -P 7 0 64M", "-c", "flush", &home.uri("v")]));
+    server
+}
+
+/// A stop does not wait for it, and who asked for it is told.
+#[test]
+fn a_stop_ends_a_check() {
+    let home = Home::new();
+    let mut server = slow_to_check(&home);
     let mut check = home.kura(&["check"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("a check");
     let port = server.port("http");
     eventually(Duration::from_secs(30), "the check runs", || get(port, "/api/v1/jobs").contains("running"));

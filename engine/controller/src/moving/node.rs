@@ -2,7 +2,7 @@
 
 use crate::info::VolumeInfo;
 use crate::{Controller, Node};
-use kura_block::{ControllerId, Error, Local, Result};
+use kura_block::{ControllerId, Error, Local, Progress, Result};
 use kura_volume::Ticket;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -115,7 +115,8 @@ impl Node {
         self.doors[usize::from(controller)].call(set).await?
     }
 
-    fn check_controller(&self, controller: u16) -> Result<()> {
+    /// Refuses the number of a controller that there is not.
+    pub fn check_controller(&self, controller: u16) -> Result<()> {
         let count = self.doors.len();
         if usize::from(controller) < count {
             return Ok(());
@@ -126,6 +127,12 @@ impl Node {
 
     /// Moves all volumes of a controller to the others, and gives it none until [`Node::resume`], also after a restart.
     pub async fn drain(&self, controller: u16) -> Result<Drained> {
+        self.drain_along(controller, &Progress::default()).await
+    }
+
+    /// The same, while `progress` is told of volumes, snapshots and clones among them; where it is cancelled, no more of them
+    /// move, and the controller takes none all the same.
+    pub async fn drain_along(&self, controller: u16, progress: &Progress) -> Result<Drained> {
         self.check_controller(controller)?;
         {
             let _one = self.membership.lock().await;
@@ -136,9 +143,16 @@ impl Node {
             self.set_drained(controller, true).await?;
         }
         let mut drained = Drained::default();
-        for VolumeInfo { spec, .. } in self.volumes().await? {
+        let volumes: Vec<_> =
+            self.volumes().await?.into_iter().filter(|volume| volume.controller == controller).collect();
+        progress.expect(volumes.len() as u64);
+        for VolumeInfo { spec, .. } in volumes {
+            if progress.is_cancelled() {
+                break;
+            }
             let name = spec.name;
             let here = self.find(&name).await.is_ok_and(|(_, volume)| volume.controller == controller);
+            progress.advance(1);
             if !here {
                 continue;
             }
@@ -160,14 +174,20 @@ impl Node {
     /// Makes another controller the owner of a volume, of its snapshots and clones, and of what it was made of, while
     /// clients use them. `Busy` when it does not come to rest.
     pub async fn move_volume(&self, name: &str, to: u16) -> Result<Moved> {
+        self.move_volume_along(name, to, &Progress::default()).await
+    }
+
+    /// The same, while `progress` is told of the bytes that leave the fast tier and the hot area first; where it is cancelled
+    /// before they have, the volume stays.
+    pub async fn move_volume_along(&self, name: &str, to: u16, progress: &Progress) -> Result<Moved> {
         self.check_controller(to)?;
         let target = &self.doors[usize::from(to)];
         let (source, volume) = self.find(name).await?;
         if volume.controller != to {
             // The long part, while others may move too.
-            let wanted = name.to_owned();
+            let (wanted, progress) = (name.to_owned(), progress.clone());
             let cool_down = move |controller: Rc<Controller>| -> Local<'static, Result<()>> {
-                Box::pin(async move { controller.store().cool_down(&wanted).await })
+                Box::pin(async move { controller.store().cool_down(&wanted, &progress).await })
             };
             source.call(cool_down).await??;
         }

@@ -6,7 +6,7 @@ use crate::record::Record;
 use crate::snapshot::{HeldWrites, Tidying};
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
-use kura_block::{ControllerId, Error, Result};
+use kura_block::{ControllerId, Error, Progress, Result};
 use kura_journal::Lsn;
 use kura_snapshot::{Key, PoolTable, Pvol, Slot};
 use std::rc::Rc;
@@ -51,7 +51,7 @@ impl Store {
         let volume = inner.find(name)?;
         inner.ready(&volume)?;
         let cold = KeptCold::new(inner.kin(&volume));
-        inner.come_down(&cold).await?;
+        inner.come_down(&cold, &Progress::default()).await?;
         Ok((inner.image(&inner.kin(&volume)), cold))
     }
 

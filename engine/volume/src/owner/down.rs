@@ -6,7 +6,7 @@ use crate::cool::ColdStripe;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_array::Urgency;
-use kura_block::{Error, Result};
+use kura_block::{BLOCK_BYTES, Error, Progress, Result};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,6 +32,20 @@ impl KeptCold {
     fn name(&self) -> String {
         self.0.first().map(|volume| volume.spec.borrow().name.clone()).unwrap_or_default()
     }
+
+    /// Blocks in the hot area.
+    fn hot_blocks(&self) -> usize {
+        self.0.iter().map(|volume| volume.hot.borrow().len()).sum()
+    }
+
+    /// Tells how many blocks have still to come down; an error where nobody wants that any more.
+    fn tell(&self, progress: &Progress, blocks: usize) -> Result<()> {
+        progress.remains((blocks * BLOCK_BYTES) as u64);
+        if progress.is_cancelled() {
+            return Err(Error::busy(format!("volume {}: its move was cancelled, and it stays", self.name())));
+        }
+        Ok(())
+    }
 }
 
 impl Drop for KeptCold {
@@ -43,12 +57,12 @@ impl Drop for KeptCold {
 }
 
 /// The least that was left to come down, and since when.
-struct Progress {
+struct Patience {
     least: usize,
     since: Duration,
 }
 
-impl Progress {
+impl Patience {
     fn new(now: Duration) -> Self {
         Self { least: usize::MAX, since: now }
     }
@@ -64,25 +78,25 @@ impl Progress {
 
 impl Store {
     /// Brings what a family has in the fast tier and in the hot area to its own places: what is left for [`Store::offer`]
-    /// is little then.
-    pub async fn cool_down(&self, name: &str) -> Result<()> {
+    /// is little then. `progress` is told of bytes, and may cancel it.
+    pub async fn cool_down(&self, name: &str, progress: &Progress) -> Result<()> {
         let inner = &self.inner;
         let volume = inner.find(name)?;
         inner.ready(&volume)?;
-        inner.come_down(&KeptCold::new(inner.kin(&volume))).await
+        inner.come_down(&KeptCold::new(inner.kin(&volume)), progress).await
     }
 }
 
 impl Inner {
     /// Brings a family to its own places, durably.
-    pub(super) async fn come_down(&self, family: &KeptCold) -> Result<()> {
-        self.leave_fast_tier(family).await?;
-        self.leave_hot_area(family).await
+    pub(super) async fn come_down(&self, family: &KeptCold, progress: &Progress) -> Result<()> {
+        self.leave_fast_tier(family, progress).await?;
+        self.leave_hot_area(family, progress).await
     }
 
     /// Brings the fast copies of a family down.
-    async fn leave_fast_tier(&self, family: &KeptCold) -> Result<()> {
-        let mut progress = Progress::new(self.runtime.now());
+    async fn leave_fast_tier(&self, family: &KeptCold, progress: &Progress) -> Result<()> {
+        let mut patience = Patience::new(self.runtime.now());
         loop {
             let mut left = 0;
             for copy in family.0.iter().flat_map(|member| self.tier.copies_of(member.id)) {
@@ -91,10 +105,11 @@ impl Inner {
                     self.send_down(&copy);
                 }
             }
+            family.tell(progress, left + family.hot_blocks())?;
             if left == 0 {
                 return Ok(());
             }
-            if progress.is_stuck(left, self.runtime.now()) {
+            if patience.is_stuck(left, self.runtime.now()) {
                 return Err(Error::busy(format!(
                     "volume {}: some of it does not leave the fast tier: see whether kura check can read all of it, and try \
                      again",
@@ -107,20 +122,23 @@ impl Inner {
     }
 
     /// Brings all blocks of a family from the hot area to their cold places; what was in the write buffer, too.
-    async fn leave_hot_area(&self, family: &KeptCold) -> Result<()> {
-        let mut progress = Progress::new(self.runtime.now());
+    async fn leave_hot_area(&self, family: &KeptCold, progress: &Progress) -> Result<()> {
+        let mut patience = Patience::new(self.runtime.now());
         loop {
             let stripes: Vec<_> = family.0.iter().flat_map(|volume| self.hot_stripes(volume)).collect();
+            let (hot, mut cooled) = (family.hot_blocks(), 0);
             for chosen in stripes.chunks(WIDTH) {
-                self.cool(chosen.to_vec(), Urgency::Buffer).await;
+                cooled += self.cool(chosen.to_vec(), Urgency::Buffer).await;
+                family.tell(progress, hot.saturating_sub(cooled))?;
             }
             // What was on its way to the hot area is there after this, and slots of cooled blocks are given up.
             self.checkpoint().await?;
-            let left: usize = family.0.iter().map(|volume| volume.hot.borrow().len()).sum();
+            let left = family.hot_blocks();
+            family.tell(progress, left)?;
             if left == 0 {
                 return Ok(());
             }
-            if progress.is_stuck(left, self.runtime.now()) {
+            if patience.is_stuck(left, self.runtime.now()) {
                 return Err(Error::busy(format!(
                     "volume {}: {left} blocks do not leave the hot area: see whether kura check can read them all, and try \
                      again",

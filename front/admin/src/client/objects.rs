@@ -121,6 +121,11 @@ pub struct ObjectBytes {
 }
 
 impl ObjectBytes {
+    /// How many there are left, in bytes, where that is known.
+    pub fn size_bytes(&self) -> Option<u64> {
+        hyper::body::Body::size_hint(&self.body).exact()
+    }
+
     /// The next bytes; none at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         while let Some(frame) = self.body.frame().await {

@@ -1,7 +1,7 @@
 //! Dry runs: the server refuses what it would refuse, and does nothing.
 
 use super::{Client, Result, volume_path};
-use crate::{Replacement, ResizeVolume, RollBack};
+use crate::{NewDisk, Replacement, ResizeVolume, RollBack};
 use hyper::http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -36,6 +36,16 @@ impl Trial {
     /// Refused as [`Client::roll_back`] is.
     pub async fn roll_back(&self, name: &str, force: bool) -> Result<()> {
         self.ask(Method::POST, &format!("/api/v1/snapshots/{}/rollback", encoded(name)), &RollBack { force }).await
+    }
+
+    /// Refused as [`Client::add_disk`] is.
+    pub async fn add_disk(&self, new: &NewDisk) -> Result<()> {
+        self.ask(Method::POST, "/api/v1/disks", new).await
+    }
+
+    /// Refused as [`Client::remove_snapshot_schedule`] is.
+    pub async fn remove_snapshot_schedule(&self, volume: &str, prefix: &str) -> Result<()> {
+        self.delete(&format!("/api/v1/snapshot-schedules/{}/{}", encoded(volume), encoded(prefix)), "").await
     }
 
     /// Refused as [`Client::fail_disk`] is.

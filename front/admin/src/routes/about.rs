@@ -38,7 +38,7 @@ pub(super) async fn status(State(door): Shared) -> Result<Json<Status>, Problem>
 impl Door {
     async fn status(&self) -> Result<Status, Problem> {
         let admin = &self.admin;
-        let pool = self.pool().await?;
+        let pool = admin.pool().await?;
         let controllers = admin.node.controllers().await?;
         let volumes = admin.node.volumes().await?;
         let problems = pool.problems();

@@ -177,6 +177,7 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(jobs::check))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::show))
+        .routes(routes!(jobs::cancel))
         .routes(routes!(jobs::events))
         .merge(frames)
         .split_for_parts();

@@ -1,7 +1,11 @@
 //! The pool, its disks and controllers.
 
-use super::{Disks, Door, IsTrial, Removal, Shared};
-use crate::{Controller, Disk, DiskState, DrainedController, NewDisk, Pool, Problem, ProblemKind, Replacement};
+use super::jobs::accepted;
+use super::{Admin, Disks, Door, IsTrial, Removal, Shared};
+use crate::{
+    Controller, Disk, DiskState, DrainedController, Job, JobKind, JobResult, NewDisk, Pool, Problem, ProblemKind,
+    Replacement,
+};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -17,7 +21,7 @@ use uuid::Uuid;
     (status = "default", description = "What went wrong", body = Problem),
 ))]
 pub(super) async fn pool(State(door): Shared) -> Result<Json<Pool>, Problem> {
-    Ok(Json(door.pool().await?))
+    Ok(Json(door.admin.pool().await?))
 }
 
 /// The pool's disks, by number.
@@ -26,22 +30,36 @@ pub(super) async fn pool(State(door): Shared) -> Result<Json<Pool>, Problem> {
     (status = "default", description = "What went wrong", body = Problem),
 ))]
 pub(super) async fn disks(State(door): Shared) -> Result<Json<Vec<Disk>>, Problem> {
-    Ok(Json(door.pool().await?.disks))
+    Ok(Json(door.admin.pool().await?.disks))
 }
 
 /// Adds a disk to the pool. Everything on it is lost.
-#[utoipa::path(post, path = "/api/v1/disks", tag = "pool", request_body = NewDisk, responses(
-    (status = 201, description = "The disk, in use", body = Disk),
-    (status = "default", description = "What went wrong", body = Problem),
-))]
+#[utoipa::path(post, path = "/api/v1/disks", tag = "pool",
+    params(("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing")),
+    request_body = NewDisk,
+    responses(
+        (status = 201, description = "The disk, in use", body = Disk),
+        (status = 204, description = "Nothing would be refused"),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
 pub(super) async fn add_disk(
     State(door): Shared,
+    trial: IsTrial,
     new: Result<Json<NewDisk>, JsonRejection>,
-) -> Result<impl IntoResponse, Problem> {
-    Ok((StatusCode::CREATED, Json(door.add_disk(new?.0).await?)))
+) -> Result<Response, Problem> {
+    let new = new?.0;
+    // What is refused leaves no file behind.
+    let (path, class, inspected) = (new.path.clone(), new.class.into(), new.clone());
+    let size_bytes = door.ask_host(move |host| host.inspect(&inspected)).await?;
+    door.admin.node.check_add_disk(path, class, size_bytes).await?;
+    if trial?.dry_run {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    Ok((StatusCode::CREATED, Json(door.add_disk(new).await?)).into_response())
 }
 
-/// Marks a disk as failed: it is not used until it is replaced. Refused where it has the only copy of something.
+/// Marks a disk as failed: it is not used until it is replaced, and what it held is copied to the others. Refused where it has
+/// the only copy of something.
 #[utoipa::path(post, path = "/api/v1/disks/{id}/fail", tag = "pool",
     params(
         ("id" = u16, Path, description = "The disk's number"),
@@ -49,22 +67,24 @@ pub(super) async fn add_disk(
         ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
     ),
     responses(
-        (status = 204, description = "It is no longer used"),
+        (status = 202, description = "It is no longer used; the job copies what it held", body = Job),
+        (status = 204, description = "Nothing would be refused"),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
 pub(super) async fn fail_disk(
     State(door): Shared,
     id: Result<Path<u16>, PathRejection>,
     removal: Result<Query<Removal>, QueryRejection>,
-) -> Result<StatusCode, Problem> {
+) -> Result<Response, Problem> {
     let (id, Query(Removal { force, dry_run })) = (id?.0, removal?);
     if dry_run {
         door.admin.node.check_fail_disk(DeviceId(id), force).await?;
-        return Ok(StatusCode::NO_CONTENT);
+        return Ok(StatusCode::NO_CONTENT.into_response());
     }
     door.admin.node.fail_disk(DeviceId(id), force).await?;
     tracing::warn!(disk = id, "disk failed by hand");
-    Ok(StatusCode::NO_CONTENT)
+    let failed = door.disk(id).await?;
+    Ok(accepted(door.follow_disk(JobKind::RebuildDisk, failed)?).into_response())
 }
 
 /// Lets a disk leave the pool: it takes nothing new from now on, what it holds moves to the others, and then the pool
@@ -75,22 +95,21 @@ pub(super) async fn fail_disk(
         ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
     ),
     responses(
-        (status = 202, description = "It leaves"),
+        (status = 202, description = "It leaves: the job moves what it holds", body = Job),
+        (status = 204, description = "Nothing would be refused"),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
 pub(super) async fn remove_disk(
     State(door): Shared,
     id: Result<Path<u16>, PathRejection>,
     trial: IsTrial,
-) -> Result<StatusCode, Problem> {
+) -> Result<Response, Problem> {
     let id = id?.0;
     if trial?.dry_run {
         door.admin.node.check_remove_disk(DeviceId(id), None).await?;
-        return Ok(StatusCode::NO_CONTENT);
+        return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    door.admin.node.remove_disk(DeviceId(id)).await?;
-    tracing::info!(disk = id, "disk leaves");
-    Ok(StatusCode::ACCEPTED)
+    Ok(accepted(door.remove_disk(id).await?).into_response())
 }
 
 /// Adds a disk and lets another one of its class leave the pool, as `remove` does. What would be refused is refused before
@@ -102,7 +121,7 @@ pub(super) async fn remove_disk(
     ),
     request_body = Replacement,
     responses(
-        (status = 202, description = "The new disk, in use; the other one leaves", body = Disk),
+        (status = 202, description = "The new disk is in use, and the other one leaves: the job moves what it holds", body = Job),
         (status = 204, description = "Nothing would be refused"),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
@@ -120,10 +139,8 @@ pub(super) async fn replace_disk(
     if trial?.dry_run {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let added = door.add_disk(new).await?;
-    door.admin.node.remove_disk(DeviceId(id)).await?;
-    tracing::info!(disk = id, "disk leaves");
-    Ok((StatusCode::ACCEPTED, Json(added)).into_response())
+    door.add_disk(new).await?;
+    Ok(accepted(door.remove_disk(id).await?).into_response())
 }
 
 /// The controllers, by number.
@@ -141,17 +158,21 @@ pub(super) async fn controllers(State(door): Shared) -> Result<Json<Vec<Controll
 #[utoipa::path(post, path = "/api/v1/controllers/{id}/drain", tag = "pool", operation_id = "drain_controller",
     params(("id" = u16, Path, description = "The controller's number")),
     responses(
-        (status = 200, description = "What moved, and what stays", body = DrainedController),
+        (status = 202, description = "The job; what moved and what stays is its result", body = Job),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
 pub(super) async fn drain(
     State(door): Shared,
     id: Result<Path<u16>, PathRejection>,
-) -> Result<Json<DrainedController>, Problem> {
-    let id = id?.0;
-    let drained = DrainedController::from(door.admin.node.drain(id).await?);
-    tracing::info!(controller = id, moved = drained.moved.len(), stays = drained.stays.len(), "controller drained");
-    Ok(Json(drained))
+) -> Result<impl IntoResponse, Problem> {
+    let (id, node) = (id?.0, door.admin.node.clone());
+    node.check_controller(id)?;
+    let job = door.jobs.start(JobKind::DrainController, Some(id.to_string()), move |teller| async move {
+        let drained = DrainedController::from(node.drain_along(id, &teller.progress).await?);
+        tracing::info!(controller = id, moved = drained.moved.len(), stays = drained.stays.len(), "controller drained");
+        Ok(JobResult::Drained(drained))
+    })?;
+    Ok(accepted(job))
 }
 
 /// Lets a controller that was drained take volumes again.
@@ -172,22 +193,30 @@ pub(super) async fn resume(
     controller.map(Json).ok_or_else(gone)
 }
 
-impl Door {
+impl Admin {
     /// The pool, in which a disk that is away is named by where it was last.
     pub(super) async fn pool(&self) -> Result<Pool, Problem> {
-        let node = &self.admin.node;
-        let mut pool = Pool::new(node.pool().await?, node.space().await?, *self.admin.passed_percent.borrow());
+        let mut pool = Pool::new(self.node.pool().await?, self.node.space().await?, *self.passed_percent.borrow());
         for disk in pool.disks.iter_mut().filter(|disk| disk.state == DiskState::Missing) {
-            if let Some(path) = self.admin.disks.last_path(disk.uuid) {
+            if let Some(path) = self.disks.last_path(disk.uuid) {
                 disk.path = path;
             }
         }
         Ok(pool)
     }
+}
 
+impl Door {
     async fn disk(&self, id: u16) -> Result<Disk, Problem> {
-        let disk = self.pool().await?.disks.into_iter().find(|disk| disk.id == id);
+        let disk = self.admin.pool().await?.disks.into_iter().find(|disk| disk.id == id);
         disk.ok_or_else(|| Problem::new(ProblemKind::Missing, format!("disk {id}: no such disk")))
+    }
+
+    async fn remove_disk(&self, id: u16) -> Result<Job, Problem> {
+        self.admin.node.remove_disk(DeviceId(id)).await?;
+        tracing::info!(disk = id, "disk leaves");
+        let leaving = self.disk(id).await?;
+        self.follow_disk(JobKind::RemoveDisk, leaving)
     }
 
     async fn add_disk(&self, new: NewDisk) -> Result<Disk, Problem> {

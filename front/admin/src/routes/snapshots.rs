@@ -331,6 +331,7 @@ fn check(new: &SnapshotSchedule) -> Result<(), Problem> {
     params(
         ("volume" = String, Path, description = "The volume"),
         ("prefix" = String, Path, description = "What its snapshots' names begin with"),
+        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
     ),
     responses(
         (status = 204, description = "It is gone"),
@@ -339,8 +340,13 @@ fn check(new: &SnapshotSchedule) -> Result<(), Problem> {
 pub(super) async fn remove_schedule(
     State(door): Shared,
     which: Result<Path<(String, String)>, PathRejection>,
+    trial: IsTrial,
 ) -> Result<StatusCode, Problem> {
     let (volume, prefix) = which?.0;
+    if trial?.dry_run {
+        door.admin.schedules.check_remove(&volume, &prefix)?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     let (schedules, of, named) = (std::sync::Arc::clone(&door.admin.schedules), volume.clone(), prefix.clone());
     let remove = tokio::task::spawn_blocking(move || schedules.remove(&of, &named));
     remove.await.map_err(|error| Problem::new(ProblemKind::Retry, error.to_string()))??;

@@ -1,8 +1,9 @@
 //! Volumes.
 
+use super::jobs::accepted;
 use super::snapshots::is_snapshot;
 use super::{IsTrial, Removal, Shared};
-use crate::{MoveVolume, MovedVolume, NewVolume, Problem, ProblemKind, ResizeVolume, Volume};
+use crate::{Job, JobKind, JobResult, MoveVolume, MovedVolume, NewVolume, Problem, ProblemKind, ResizeVolume, Volume};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -86,18 +87,24 @@ pub(super) async fn resize(
 #[utoipa::path(post, path = "/api/v1/volumes/{name}/move", tag = "volumes", operation_id = "move_volume",
     params(("name" = String, Path, description = "The volume's name")), request_body = MoveVolume,
     responses(
-        (status = 200, description = "The volume, moved", body = MovedVolume),
+        (status = 202, description = "The job; its result is the volume, moved", body = Job),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
 pub(super) async fn migrate(
     State(door): Shared,
     name: Name,
     to: Result<Json<MoveVolume>, JsonRejection>,
-) -> Result<Json<MovedVolume>, Problem> {
-    let moved = MovedVolume::from(door.admin.node.move_volume(&name?.0, to?.controller).await?);
-    let (volume, from, to, waited_us) = (&moved.volume.name, moved.from, moved.volume.controller, moved.waited_us);
-    tracing::info!(?volume, from, to, waited_us, "volume moved");
-    Ok(Json(moved))
+) -> Result<impl IntoResponse, Problem> {
+    let (name, to, node) = (name?.0, to?.controller, door.admin.node.clone());
+    node.check_controller(to)?;
+    node.find(&name).await?;
+    let job = door.jobs.start(JobKind::MoveVolume, Some(name.clone()), move |teller| async move {
+        let moved = MovedVolume::from(node.move_volume_along(&name, to, &teller.progress).await?);
+        let (volume, from, waited_us) = (&moved.volume.name, moved.from, moved.waited_us);
+        tracing::info!(?volume, from, to, waited_us, "volume moved");
+        Ok(JobResult::Moved(moved))
+    })?;
+    Ok(accepted(job))
 }
 
 /// Deletes a volume and all it holds.

@@ -3,6 +3,7 @@
 use super::output::Output;
 use super::work::{Answer, Failure, Outcome};
 use crate::export::Extent;
+use crate::memory::Grant;
 use crate::protocol::{
     CHUNK_MAGIC, ChunkHeader, Errno, Request, SIMPLE_REPLY_MAGIC, STRING_BYTES, SimpleReply, chunk, command_flag,
 };
@@ -31,8 +32,8 @@ impl Replies {
         Self { output: Output::default(), structured }
     }
 
-    /// Adds the reply to `request`.
-    pub fn put(&mut self, request: &Request, outcome: Outcome) {
+    /// Adds the reply to `request`, whose data has this memory.
+    pub fn put(&mut self, request: &Request, outcome: Outcome, grant: Option<Grant>) {
         match outcome {
             Ok(Answer::Done) => self.simple(request, 0),
             Ok(Answer::Data(data)) => {
@@ -47,7 +48,7 @@ impl Replies {
             Ok(Answer::Status(contexts)) => self.status(request, &contexts),
             Err(failure) => self.error(request, &failure),
         }
-        self.output.end_reply();
+        self.output.end_reply(grant);
     }
 
     fn simple(&mut self, request: &Request, error: u32) {

@@ -21,11 +21,11 @@ const SHORT_READ_BYTES: usize = 4 << 10;
 /// A payload of which this much is missing is read in place.
 const DIRECT_BYTES: usize = 32 << 10;
 
-/// The data of a write, empty with other requests.
+/// The data of a write, empty with other requests, and memory for it or for what is read.
 #[derive(Default)]
 pub struct Payload {
     pub data: Bufs,
-    /// The memory that was granted for it, where it took more than the connection has.
+    /// The memory that was granted, where it takes more than the connection has.
     pub grant: Option<Grant>,
 }
 
@@ -42,7 +42,7 @@ pub enum Incoming {
 enum State {
     /// A request's header comes next.
     Header,
-    /// The payload of `request` waits for memory.
+    /// The payload of `request`, a write, or the answer to it, a read, waits for memory.
     Memory { request: Request, wanted: Wanted },
     /// The payload of `request` has come as far as `filled`.
     Payload { request: Request, data: BufMut, filled: usize, grant: Option<Grant> },
@@ -65,7 +65,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Takes payloads up to `payload_limit` bytes, for which it draws from `memory`.
+    /// Takes payloads up to `payload_limit` bytes, for which, as for what is read, it draws from `memory`.
     pub fn new(payload_limit: usize, memory: Option<Arc<Budget>>) -> Self {
         Self {
             buffer: vec![0; BUFFER_BYTES].into(),
@@ -121,6 +121,11 @@ impl Input {
                 }
                 State::Memory { request, wanted } => {
                     let (request, grant) = (*request, ready!(wanted.poll(cx)));
+                    if request.command == Command::Read {
+                        self.state = State::Header;
+                        let payload = Payload { data: Bufs::new(), grant };
+                        return Poll::Ready(Ok(Incoming::Request(request, payload)));
+                    }
                     self.state = State::Payload { request, data: BufMut::room(request.len as usize), filled: 0, grant };
                     continue;
                 }
@@ -150,20 +155,20 @@ impl Input {
         }
     }
 
-    /// Takes the header at the front of the buffer; `None` when a payload follows it.
+    /// Takes the header at the front of the buffer; `None` when a payload follows it, or memory for the answer does.
     fn take_header(&mut self, held_bytes: usize) -> Result<Option<Request>, Hangup> {
         let request = Request::decode(&self.buffer[self.begin..self.end])
             .ok_or(Hangup::Violation("a request without its magic number"))?;
         self.begin += REQUEST_BYTES;
-        if request.command != Command::Write {
-            return Ok(Some(request));
-        }
-        let len = request.len as usize;
-        self.state = match &self.memory {
-            _ if len > self.payload_limit => State::Excess { request, left: len },
-            // Before anything is allocated.
-            Some(memory) if held_bytes + len > OWN_BYTES => State::Memory { request, wanted: memory.want(request.len) },
-            _ => State::Payload { request, data: BufMut::room(len), filled: 0, grant: None },
+        let len = request.data_bytes();
+        self.state = match (&self.memory, request.command) {
+            (_, Command::Write) if len > self.payload_limit => State::Excess { request, left: len },
+            // Before anything is allocated. What is too large is refused.
+            (Some(memory), _) if held_bytes + len > OWN_BYTES && (1..=self.payload_limit).contains(&len) => {
+                State::Memory { request, wanted: memory.want(request.len) }
+            }
+            (_, Command::Write) => State::Payload { request, data: BufMut::room(len), filled: 0, grant: None },
+            _ => return Ok(Some(request)),
         };
         Ok(None)
     }

@@ -45,7 +45,8 @@ pub(crate) use input::Input;
 const SEND_FIRST_BYTES: usize = 256 << 10;
 /// How long the client may take to close its side after we closed ours.
 const LINGER: Duration = Duration::from_secs(1);
-/// What a client sends of a write within [`Limits::stall_timeout`] at least, while others wait for the memory it has.
+/// What a client sends of a write, or takes of what it read, within [`Limits::stall_timeout`] at least, while others wait for the
+/// memory it has.
 const STALL_BYTES: usize = 1 << 20;
 
 /// How serving a session ended.
@@ -77,6 +78,30 @@ where
         return Ended::Moved(Box::new(connection.into_session()));
     }
     Ended::Left(connection.close().await)
+}
+
+/// What a client has moved of data that has memory which all connections share, in bytes.
+#[derive(Clone, Copy)]
+enum Withheld {
+    /// Of a write that is not complete.
+    Sent(usize),
+    /// Of all replies so far.
+    Taken(usize),
+}
+
+impl Withheld {
+    fn bytes(self) -> usize {
+        let (Self::Sent(bytes) | Self::Taken(bytes)) = self;
+        bytes
+    }
+
+    /// What it should do.
+    fn what(self) -> &'static str {
+        match self {
+            Self::Sent(_) => "send the data of a write while others wait",
+            Self::Taken(_) => "take the data that it read while others wait",
+        }
+    }
 }
 
 /// Whether a connection takes requests.
@@ -126,8 +151,8 @@ struct Connection<'v, S> {
     hangup: Option<Hangup>,
     /// Runs once the connection no longer is open.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// Runs while a write that is not complete has memory which all share, with what had come of it when it began.
-    stall: Option<(Pin<Box<Sleep>>, usize)>,
+    /// Runs while the client has memory which all share, with what it had moved when it began.
+    stall: Option<(Pin<Box<Sleep>>, Withheld)>,
     meters: Meters,
     place: Option<OwnedSemaphorePermit>,
 }
@@ -214,7 +239,8 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
                 return Poll::Ready(Action::Answer(answered));
             }
             if self.takes_requests() {
-                match self.input.poll_next(&mut self.stream, self.working_bytes, cx) {
+                let held_bytes = self.working_bytes + self.replies.output.bytes();
+                match self.input.poll_next(&mut self.stream, held_bytes, cx) {
                     Poll::Ready(Ok(Incoming::End)) => return Poll::Ready(Action::Leave(Ok(()))),
                     Poll::Ready(Err(hangup)) => return Poll::Ready(Action::Leave(Err(hangup))),
                     Poll::Ready(Ok(Incoming::Request(request, payload))) => {
@@ -247,16 +273,26 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
         }
     }
 
-    /// Ready when a write has had memory for too long that others wait for. While the volume is at work the client is not
-    /// to blame for what does not come: it may not be listened to.
+    /// What the client could give memory back for that all share. While the volume is at work it is not to blame for what does
+    /// not come: it may not be listened to.
+    fn withheld(&self) -> Option<Withheld> {
+        if self.phase == Phase::Closing {
+            return None;
+        }
+        let taken = self.replies.output.withheld();
+        let came = self.input.withheld().filter(|_| self.working.is_empty());
+        taken.map(Withheld::Taken).or(came.map(Withheld::Sent))
+    }
+
+    /// Ready when a client has had memory for too long that others wait for.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Hangup> {
         let limit = self.limits.stall_timeout;
-        let blamed = self.phase != Phase::Closing && self.working.is_empty();
-        while let Some(came) = self.input.withheld().filter(|_| blamed) {
-            let (sleep, before) = self.stall.get_or_insert_with(|| (Box::pin(tokio::time::sleep(limit)), came));
+        while let Some(now) = self.withheld() {
+            self.stall.take_if(|(_, before)| std::mem::discriminant(before) != std::mem::discriminant(&now));
+            let (sleep, before) = self.stall.get_or_insert_with(|| (Box::pin(tokio::time::sleep(limit)), now));
             ready!(sleep.as_mut().poll(cx));
-            if came < *before + STALL_BYTES && self.input.others_wait() {
-                return Poll::Ready(Hangup::Slow { what: "send the data of a write while others wait", limit });
+            if now.bytes() < before.bytes() + STALL_BYTES && self.input.others_wait() {
+                return Poll::Ready(Hangup::Slow { what: now.what(), limit });
             }
             self.stall = None;
         }
@@ -309,16 +345,16 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
     }
 
     fn refused(&self, request: Request, failure: Failure) -> Answered {
-        Answered { request, arrived: self.input.arrived(), outcome: Err(failure) }
+        Answered { request, arrived: self.input.arrived(), outcome: Err(failure), grant: None }
     }
 
     fn apply(&mut self, action: Action) {
         match action {
-            Action::Answer(Answered { request, arrived, outcome }) => {
+            Action::Answer(Answered { request, arrived, outcome, grant }) => {
                 let times = (arrived, Instant::now());
                 self.meters.answered(request.command, request.len, outcome.is_err(), times);
                 if self.heard {
-                    self.replies.put(&request, outcome);
+                    self.replies.put(&request, outcome, grant);
                 }
             }
             Action::Leave(why) => {

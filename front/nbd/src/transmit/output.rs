@@ -1,5 +1,6 @@
 //! Replies into a stream of bytes, with as few writes as possible and without copying data.
 
+use crate::memory::Grant;
 use kura_block::Buf;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -25,6 +26,8 @@ struct Batch {
     pieces: Vec<Piece>,
     bytes: usize,
     replies: usize,
+    /// Memory of the data, which is held until all of the batch has gone.
+    grants: Vec<Grant>,
 }
 
 /// How much of the batch being sent has gone.
@@ -45,6 +48,8 @@ pub struct Output {
     gone: Progress,
     /// Bytes were handed to the stream that it may still hold back.
     held_back: bool,
+    /// Bytes that have gone since the connection began.
+    taken: usize,
 }
 
 impl Output {
@@ -65,9 +70,16 @@ impl Output {
         self.gathering.pieces.push(Piece::Data(data));
     }
 
-    /// Marks the end of a reply.
-    pub fn end_reply(&mut self) {
+    /// Marks the end of a reply, whose data has this memory.
+    pub fn end_reply(&mut self, grant: Option<Grant>) {
         self.gathering.replies += 1;
+        self.gathering.grants.extend(grant);
+    }
+
+    /// Bytes that have gone so far, where some that have not have memory which all connections share.
+    pub fn withheld(&self) -> Option<usize> {
+        let is_held = |batch: &Batch| !batch.grants.is_empty();
+        (is_held(&self.sending) || is_held(&self.gathering)).then_some(self.taken)
     }
 
     /// Bytes that have not gone, those of batches partly gone included.
@@ -109,6 +121,7 @@ impl Output {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.held_back = true;
+            self.taken += sent;
             self.advance(sent);
         }
         if self.held_back {
@@ -155,6 +168,7 @@ impl Output {
         self.gone = Progress::default();
         self.sending.heads.clear();
         self.sending.pieces.clear();
+        self.sending.grants.clear();
         (self.sending.bytes, self.sending.replies) = (0, 0);
     }
 }

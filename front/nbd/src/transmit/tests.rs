@@ -144,7 +144,7 @@ proptest! {
                 } else {
                     output.data(BufMut::copy_of(&bytes).freeze());
                 }
-                output.end_reply();
+                output.end_reply(None);
             }
             // One try that may stop half way: what comes next gathers behind it.
             let mut cx = Context::from_waker(futures::task::noop_waker_ref());

@@ -70,6 +70,8 @@ pub struct Answered {
     /// When it arrived.
     pub arrived: Instant,
     pub outcome: Outcome,
+    /// The memory of what was read, until the client has taken it.
+    pub grant: Option<Grant>,
 }
 
 /// A request being served; a future that resolves to what became of it.
@@ -79,7 +81,7 @@ pub struct Working<'v> {
     volume: &'v dyn Block,
     work: Work<'v>,
     /// Goes with the last use of what it was granted for.
-    _grant: Option<Grant>,
+    grant: Option<Grant>,
 }
 
 impl<'v> Working<'v> {
@@ -94,7 +96,7 @@ impl<'v> Working<'v> {
         check(terms, &request)?;
         let work = start(terms, served, &request, payload.data)?;
         let volume = served.volume;
-        Ok(Self { request, arrived, volume, work, _grant: payload.grant })
+        Ok(Self { request, arrived, volume, work, grant: payload.grant })
     }
 
     fn failure(&self, error: &Error) -> Failure {
@@ -121,7 +123,8 @@ impl Future for Working<'_> {
             Work::Status(work) => ready!(work.as_mut().poll(cx)).map(Answer::Status),
         };
         let outcome = outcome.map_err(|error| this.failure(&error));
-        Poll::Ready(Answered { request: this.request, arrived: this.arrived, outcome })
+        let grant = this.grant.take().filter(|_| matches!(outcome, Ok(Answer::Data(_))));
+        Poll::Ready(Answered { request: this.request, arrived: this.arrived, outcome, grant })
     }
 }
 

@@ -160,6 +160,36 @@ fn writes_that_stall_take_a_bounded_memory_and_for_a_bounded_time() {
 }
 
 #[test]
+fn reads_that_nobody_takes_have_a_bounded_memory_and_for_a_bounded_time() {
+    let big = Volume { name: "disk", size_bytes: 16 << 20, read_only: false };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nbd.sock");
+    let limits = Limits { memory_bytes: 32 << 20, stall_timeout: Duration::from_millis(500), ..Limits::default() };
+    let _running = serve(&Address::Unix(path.clone()), &[big], Tls::Off, limits).unwrap();
+    let payload: u32 = 16 << 20;
+    runtime().block_on(async {
+        let mut small = connect(&path).await;
+        assert_eq!(small.write(0, 0, &vec![7; payload as usize]).await.unwrap(), 0);
+        let before = resident_bytes();
+        // 640 MiB, of which nobody takes anything.
+        let mut stalled = Vec::new();
+        for _ in 0..40 {
+            let mut client = connect(&path).await;
+            client.send(&request(READ, 0, 1, 0, payload)).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            stalled.push(client);
+        }
+        let grown = resident_bytes().saturating_sub(before);
+        assert!(grown < 300 << 20, "{} MiB, other tests' among them", grown >> 20);
+        assert_eq!(small.read(0, 4096).await.unwrap().unwrap(), [7; 4096], "what is small has memory of its own");
+        let mut good = connect(&path).await;
+        let read = good.read(0, 8 << 20);
+        let read = tokio::time::timeout(PATIENCE, read).await.expect("memory for it, once those had their time");
+        assert!(read.unwrap().unwrap().iter().all(|byte| *byte == 7));
+    });
+}
+
+#[test]
 fn a_client_that_pauses_is_waited_for_while_nobody_wants_its_memory() {
     let limits = Limits { stall_timeout: Duration::from_millis(50), ..Limits::default() };
     let (_running, _folder, path) = server(limits);

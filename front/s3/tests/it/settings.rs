@@ -3,7 +3,8 @@
 use crate::asked::ask;
 use crate::fuzz_body::open_to_all;
 use crate::local::{directory, reopened, run};
-use kura_s3::{Desk, Service};
+use kura_object::{Batch, Put};
+use kura_s3::{Desk, NewKey, Service};
 use std::sync::Arc;
 
 #[test]
@@ -31,7 +32,7 @@ fn a_setting_that_cannot_be_read_closes_its_bucket_and_no_other() {
             }
             let desk = Desk::new(Arc::clone(&directory));
             assert!(desk.stat("demo", "a", None).await.expect_err("it is closed").to_string().contains(setting));
-            assert_eq!(desk.check(false).await.expect("a check").len(), 1);
+            assert_eq!(desk.check(None).await.expect("a check").len(), 1);
             desk.bucket("other").await.expect("others are served");
 
             // It is mended by setting it anew, and nothing was lost.
@@ -40,7 +41,7 @@ fn a_setting_that_cannot_be_read_closes_its_bucket_and_no_other() {
             let answer = ask(&service, &format!("{method} /demo?{line}"), "", body.as_bytes()).await;
             assert!(matches!(answer.status, 200 | 204), "{answer:?}");
             assert_eq!(ask(&service, "GET /demo/a", "", b"").await.body, b"one");
-            assert_eq!(desk.check(false).await.expect("a check"), Vec::<String>::new());
+            assert_eq!(desk.check(None).await.expect("a check"), Vec::<String>::new());
         });
     }
 }
@@ -59,5 +60,32 @@ fn a_policy_that_cannot_be_read_allows_nothing() {
         // Its owner sets another one.
         open_to_all(&service).await;
         assert_eq!(ask(&service, "PUT /demo/a", "", b"one").await.status, 200);
+    });
+}
+
+#[test]
+fn an_access_key_that_cannot_be_read_is_closed_and_nothing_else_is() {
+    run(async {
+        let (known, store) = directory().await;
+        open_to_all(&Service::new(Arc::clone(&known))).await;
+        let keys = store.partition(b".keys").await.expect("the keys").id;
+        let good = known.create_key(NewKey::default()).await.expect("a key");
+        let mut batch = Batch::new();
+        batch.put(keys, b"KURABROKEN", Put { attributes: [("name".to_owned(), vec![1])].into(), ..Put::default() });
+        store.commit(batch).await.expect("a record without a secret");
+
+        let known = reopened(&store).await;
+        let service = Service::new(Arc::clone(&known));
+        assert_eq!(ask(&service, "PUT /demo/a", "", b"one").await.status, 200);
+        assert_eq!(known.known_key(&good.id).expect("the other key").secret, good.secret);
+        assert!(known.key("KURABROKEN").is_none() && known.keys().iter().all(|key| key.id != "KURABROKEN"));
+        let desk = Desk::new(Arc::clone(&known));
+        let found = desk.check(None).await.expect("a check");
+        assert!(matches!(&found[..], [one] if one.contains("access key KURABROKEN: closed")), "{found:?}");
+        // It can be revoked, and that is the end of it.
+        known.revoke_key("KURABROKEN").await.expect("it is revoked");
+        assert!(known.revoke_key("KURABROKEN").await.is_err());
+        assert_eq!(desk.check(None).await.expect("a check"), Vec::<String>::new());
+        assert_eq!(Desk::new(reopened(&store).await).check(None).await.expect("a check"), Vec::<String>::new());
     });
 }

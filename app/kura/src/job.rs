@@ -1,0 +1,80 @@
+//! Long work at the server, followed from here.
+
+use crate::bar::JobBar;
+use crate::cli::JobCommand;
+use crate::show::{Out, table};
+use crate::size::Size;
+use anyhow::{Result, bail};
+use kura_admin::{Client, ClientError, Job, JobResult, JobState, JobUnit};
+
+/// Carries out a command on jobs.
+pub async fn job(client: &Client, out: Out, command: JobCommand) -> Result<()> {
+    match command {
+        JobCommand::List => out.show(client.jobs().await?.as_slice(), jobs),
+        JobCommand::Follow { job } => {
+            let job = follow(client, out, &client.job(job).await?).await?;
+            out.show(&job, line)?;
+            ended(job).map(drop)
+        }
+        JobCommand::Cancel { job } => {
+            let asked = client.cancel_job(job).await?;
+            out.show(&follow(client, out, &asked).await?, line)
+        }
+    }
+}
+
+/// Follows a job to its end, with a bar.
+pub async fn follow(client: &Client, out: Out, job: &Job) -> Result<Job> {
+    let (id, mut bar) = (job.id, JobBar::new(out, job));
+    tokio::select! {
+        ended = client.follow(id, |job| bar.show(job)) => Ok(ended?),
+        _ = tokio::signal::ctrl_c() => {
+            bail!("the {job} goes on at the server: `kura job follow {id}` shows how far it is, `kura job cancel {id}` ends it")
+        }
+    }
+}
+
+/// What came of a job that has ended; an error where it did not do its work.
+pub fn ended(job: Job) -> Result<JobResult> {
+    match job {
+        Job { state: JobState::Done, result: Some(result), .. } => Ok(result),
+        Job { error: Some(error), .. } => Err(ClientError::Refused(error).into()),
+        job => bail!("the {job} was cancelled after {}", done(&job)),
+    }
+}
+
+/// Follows a job to its end; what came of it.
+pub async fn result(client: &Client, out: Out, job: &Job) -> Result<JobResult> {
+    ended(follow(client, out, job).await?)
+}
+
+fn done(job: &Job) -> String {
+    match job.unit {
+        JobUnit::Bytes => format!("{} of {}", Size(job.done), Size(job.total)),
+        JobUnit::Volumes => format!("{} of {} volumes", job.done, job.total),
+    }
+}
+
+fn state(job: &Job) -> &'static str {
+    match job.state {
+        JobState::Running if job.waits.is_some() => "waits",
+        JobState::Running => "running",
+        JobState::Done => "done",
+        JobState::Failed => "failed",
+        JobState::Cancelled => "cancelled",
+    }
+}
+
+fn line(job: &Job) -> String {
+    format!("job {}, {job}: {}, {}", job.id, state(job), done(job))
+}
+
+fn jobs(jobs: &[Job]) -> String {
+    if jobs.is_empty() {
+        return "no jobs: checks, and what moves data, would be here".to_owned();
+    }
+    let row = |job: &Job| {
+        vec![job.id.to_string(), job.to_string(), state(job).to_owned(), done(job), job.started_at.to_string()]
+    };
+    table(&["JOB>", "WHAT", "STATE", "DONE", "STARTED"], jobs.iter().map(row))
+}
