@@ -88,11 +88,14 @@ impl Patient {
         let mut work = pin!(work);
         poll_fn(|context| {
             let done = work.as_mut().poll(context);
-            if done.is_pending() && watch.given_up.get() {
+            if done.is_ready() {
+                return done;
+            }
+            if watch.given_up.get() {
                 return Poll::Ready(Err(watch.error()));
             }
             under_way.waits(context);
-            done
+            Poll::Pending
         })
         .await
     }

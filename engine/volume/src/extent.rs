@@ -198,6 +198,9 @@ impl Extent {
     /// From now on the place of a block counts in parity; the page must be loaded. True when the page was clean before
     /// and is not now.
     pub fn put_in_parity(&self, block: usize) -> bool {
+        if self.with_page(|page| page.is_in_parity(block)) {
+            return false;
+        }
         self.change_page(|page| page.put_in_parity(block)) && !self.dirty.replace(true)
     }
 

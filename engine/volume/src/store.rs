@@ -457,8 +457,8 @@ impl Inner {
 
     /// Wakes the tasks that empty the buffer and shorten the journal, when there is work for them.
     pub fn stir(&self) {
-        let has_more =
-            |(width, durable)| policy::destage_width(self.pressure()) > width || self.journal().durable() > durable;
+        let width = policy::destage_width(self.pressure());
+        let has_more = |(looked, durable)| width > looked || width > 0 && self.journal().durable() > durable;
         if self.emptying.get().is_none_or(has_more) {
             self.destager.notify_one();
         }

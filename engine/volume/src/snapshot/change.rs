@@ -237,10 +237,6 @@ impl Inner {
         let mut slots = std::mem::take(&mut taken.slots).into_iter();
         let (mut entries, mut runs) = (Vec::new(), Vec::<Changed>::new());
         let mut pvol = branch.pvol.borrow_mut();
-        if pvol.index.is_empty() {
-            // Who puts blocks in order sleeps while no volume has any that lie elsewhere.
-            self.tidier.notify_one();
-        }
         let mut unseen = Vec::new();
         for (at, how) in plan.iter().enumerate() {
             let block = first + at as u64;
@@ -252,6 +248,10 @@ impl Inner {
                     let Some(slot) = slots.next() else { continue };
                     entries.push((slot, owned(*birth, Epoch::FIRST)));
                     volume.disordered.set(true);
+                    if branch.parent.is_none() && pvol.index.is_empty() {
+                        // Who puts blocks in order sleeps while no volume has any that lie elsewhere.
+                        self.tidier.notify_one();
+                    }
                     unseen.extend(pvol.write(Key::new(block, *birth), Location::Slot(slot)));
                     (Rc::clone(pool), slot.0)
                 }
