@@ -103,6 +103,27 @@ impl PoolTable {
         slots
     }
 
+    /// Takes slots as [`PoolTable::take`] does, where `fits` says that a block can be written: a slot and its page. Takes none
+    /// where there are fewer.
+    pub fn take_where(&mut self, count: usize, fits: impl Fn(u64) -> bool) -> Vec<Slot> {
+        let mut slots = Vec::with_capacity(count);
+        for number in self.open.iter().filter(|number| fits(**number)) {
+            let entries = self.pages.get(number).into_iter().flat_map(|page| page.entries.iter().enumerate());
+            let free = entries.filter(|(_, entry)| entry.owner == 0).map(|(at, _)| Slot::of(*number, at));
+            slots.extend(free.filter(|slot| fits(slot.0)).take(count - slots.len()));
+            if slots.len() == count {
+                break;
+            }
+        }
+        if slots.len() < count {
+            return Vec::new();
+        }
+        for slot in &slots {
+            self.set(*slot, Entry { owner: TAKEN, ..FREE });
+        }
+        slots
+    }
+
     /// The lowest page that is not there yet.
     fn add_page(&mut self) -> u64 {
         let mut number = 0;

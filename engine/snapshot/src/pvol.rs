@@ -123,14 +123,28 @@ impl Pvol {
         seen.is_some()
     }
 
-    /// When a version of a block in `group` was superseded; `None` for the present.
+    /// When a version of a block in `group` was superseded; `None` for the present. A roll-back supersedes what is older
+    /// than itself.
     fn until(&self, key: Key, group: u32) -> Option<Epoch> {
         let next = self.index.next(key).map(Key::birth);
         let hole = self.index.hole_after(group, key.birth());
-        match (next, hole) {
-            (Some(next), Some(hole)) => Some(next.min(hole)),
-            (next, hole) => next.or(hole),
-        }
+        let rolled = self.rolled.map(|rolled| rolled.since).filter(|since| key.birth() < *since);
+        [next, hole, rolled].into_iter().flatten().min()
+    }
+
+    /// What was the present of the blocks `first..end` when the roll-back under way began, and was written at `made`, the
+    /// number of the snapshot that the volume is rolled back to, or later: only younger snapshots may see it still.
+    pub fn rolled_over(&self, first: u64, end: u64, made: Epoch) -> Vec<Key> {
+        let Some(Rolled { since, .. }) = self.rolled else { return Vec::new() };
+        let listed = self.index.listed(first, end).map(|(key, _)| key);
+        listed.filter(|key| (made..since).contains(&key.birth()) && self.index.next(*key).is_none()).collect()
+    }
+
+    /// True when a snapshot sees what home's extent, taken at `born` (an LSN), had before anything was listed, or would if nothing
+    /// else were listed.
+    pub fn base_is_seen(&self, born: u64) -> bool {
+        let base = self.pairs.latest_at(born);
+        self.pairs.sees(base, self.era()).is_some()
     }
 
     /// Decides on a version of a block in `group`, when the newest snapshot that saw it is gone, or on all when the tables

@@ -96,7 +96,7 @@ impl Inner {
             }
             only.extents += u64::from(site.shape.extents());
             only.disks.extend(site.places.iter().map(|place| place.device).filter(|disk| gone.contains(disk)));
-            let named = volume.filter(|volume| !volume.is_pool());
+            let named = volume.filter(|volume| !volume.is_hidden());
             only.volumes.extend(named.map(|volume| volume.spec.borrow().name.clone()));
             true
         };

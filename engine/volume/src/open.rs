@@ -157,6 +157,7 @@ impl Inner {
             last_records: RefCell::default(),
             dropping: Arc::default(),
             dropped: Cell::new(0),
+            roomy_disks: Cell::new((usize::MAX, Duration::ZERO)),
             tidier: Notify::new(),
             dirty_pool_pages: Cell::new(0),
             replayed_entries: RefCell::default(),
@@ -427,7 +428,7 @@ impl Inner {
         let mut held: BTreeMap<DeviceId, Vec<kura_block::ExtentId>> = BTreeMap::new();
         let mut names = Vec::new();
         for volume in self.tables.borrow().volumes.values() {
-            if !volume.is_pool() {
+            if !volume.is_hidden() {
                 names.push(volume.spec.borrow().name.clone());
             }
             for Place { device, extent } in volume.groups().iter().flat_map(|extent| extent.group.places()) {

@@ -17,7 +17,7 @@
 //! 22 hole       volume u64, group u32, birth u32
 //! 23 no holes   volume u64, group u32
 //! 24 roll back   volume u64, svol u64, since u32: the volume is what the svol is, but for what is born since
-//! 25 rolled back   volume u64
+//! 25 rolled back   volume u64            26 left   svol u64: deleted, but for its volume, which is being rolled back to it
 //! 30 promote  volume u64, index u32, places as in map: the extent has a fast copy there
 //! 31 demote   volume u64, index u32: it has none any more
 //! 32 tier rules  volume u64, rules (pin u8: 0 none, 1 fast, 2 slow; floor bytes u64, ceiling bytes u64)
@@ -80,8 +80,18 @@ impl Spec {
         format!("/pool/{pvol}")
     }
 
-    /// True for a PoolVOL, which nobody sees.
+    /// True for a PoolVOL.
     pub(crate) fn is_pool(&self) -> bool {
+        self.name.starts_with("/pool/")
+    }
+
+    /// The name of a snapshot that is deleted, but for its volume, which is being rolled back to it.
+    pub(crate) fn left_name(svol: u64) -> String {
+        format!("/left/{svol}")
+    }
+
+    /// True for what nobody sees: PoolVOLs, and snapshots that are deleted but for a roll-back.
+    pub(crate) fn is_hidden(&self) -> bool {
         self.name.starts_with('/')
     }
 
@@ -343,7 +353,7 @@ impl Record {
                 Self::HotGivenUp { slots: (0..count).map(|_| decode_mirror_id(&mut reader)).collect::<Result<_>>()? }
             }
             16 => Self::Settled,
-            kind @ 20..=25 => Self::Versions(VersionRecord::decode(kind, &mut reader)?),
+            kind @ 20..=26 => Self::Versions(VersionRecord::decode(kind, &mut reader)?),
             30 => Self::Promote { volume: reader.u64()?, index: reader.u32()?, places: decode_places(&mut reader)? },
             31 => Self::Demote { volume: reader.u64()?, index: reader.u32()? },
             kind @ 40..=45 => Self::Owner(OwnerRecord::decode(kind, &mut reader)?),

@@ -167,11 +167,16 @@ impl Inner {
     /// have made room instead, and the caller asks again.
     pub async fn map(&self, volume: &Rc<VolumeState>, index: u32) -> Result<()> {
         match self.map_into_free(volume, index).await {
-            Err(error) if error.kind() == Kind::Full && self.data_disks().len() >= volume.shape.width() => {
-                if self.drop_oldest().await? { Ok(()) } else { Err(error) }
-            }
+            Err(error) if error.kind() == Kind::Full => self.drop_oldest_or(volume.shape, error).await,
             done => done,
         }
+    }
+
+    /// The pool is full for a volume of this shape: a snapshot goes, where that is the policy, or the error stays.
+    pub async fn drop_oldest_or(&self, shape: Shape, full: Error) -> Result<()> {
+        self.note_full();
+        let may_help = self.data_disks().len() >= shape.width();
+        if may_help && self.drop_oldest().await? { Ok(()) } else { Err(full) }
     }
 
     /// As [`Inner::map`], into what is free.

@@ -51,12 +51,17 @@ impl Store {
         made.map(|()| inner.status_of(&volume))
     }
 
-    /// Deletes a volume; durable when the future resolves, its space back soon after.
+    /// Deletes a volume; durable when the future resolves, its space back soon after. A snapshot that its volume is being rolled
+    /// back to is nobody else's from then on, and gives its space back when that is done, or with the volume.
     pub async fn delete(&self, name: &str) -> Result<()> {
         let inner = &self.inner;
         let volume = inner.find(name)?;
         inner.check_childless(&volume)?;
-        inner.remove(&volume);
+        if inner.is_rolled_to(&volume) {
+            inner.leave_to_roll_back(&volume);
+        } else {
+            inner.remove(&volume);
+        }
         inner.commit_all().await?;
         inner.share.drop_name(name).await?;
         inner.checkpointer.notify_one();

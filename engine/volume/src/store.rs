@@ -84,6 +84,8 @@ pub(crate) struct Inner {
     pub dropping: Arc<tokio::sync::Mutex<()>>,
     /// Snapshots that were dropped so since the start.
     pub dropped: Cell<u64>,
+    /// Disks that had extents to spare when this was looked at last, and when that was.
+    pub roomy_disks: Cell<(usize, Duration)>,
     /// There is something to tidy up.
     pub tidier: Notify,
     /// Pages of pool tables that the next checkpoint writes.
@@ -152,7 +154,7 @@ impl Store {
     /// All volumes, by number.
     pub fn volumes(&self) -> Vec<VolumeStatus> {
         let tables = self.inner.tables.borrow();
-        let seen = tables.volumes.values().filter(|volume| !volume.is_pool());
+        let seen = tables.volumes.values().filter(|volume| !volume.is_hidden());
         seen.map(|volume| self.inner.status_of(volume)).collect()
     }
 
@@ -341,7 +343,7 @@ impl Inner {
     /// A volume by name.
     pub fn find(&self, name: &str) -> Result<Rc<VolumeState>> {
         let tables = self.tables.borrow();
-        let named = |volume: &&Rc<VolumeState>| volume.spec.borrow().name == name && !volume.is_pool();
+        let named = |volume: &&Rc<VolumeState>| volume.spec.borrow().name == name && !volume.is_hidden();
         let found = tables.volumes.values().find(named);
         found.cloned().ok_or_else(|| Error::missing(format!("volume {name}: no such volume: see `kura volume list`")))
     }
@@ -357,7 +359,7 @@ impl Inner {
             open: volume.opened.get(),
             family: volume.branch().map_or(volume.id, |branch| branch.family.pool.id),
             work: volume.work.get(),
-            snapshots: volume.branch().map_or(0, |branch| branch.pvol.borrow().pairs.live().len() as u32),
+            snapshots: self.children(volume).len() as u32,
             svol: Self::svol_status(volume),
         }
     }
@@ -374,14 +376,16 @@ impl Inner {
         volume.take_groups().into_iter().for_each(|extents| self.give_up_group(extents, until));
         self.drop_dirty(volume, 0, u64::MAX);
         self.tables.borrow_mut().volumes.remove(&volume.id);
+        // What was deleted but for its roll-back has no other use.
+        if let Some(left) = self.left_to(volume) {
+            self.remove(&left);
+        }
         self.leave_family(volume);
     }
 
     /// Refuses work on a volume that is gone, or by a store that stops or whose journal failed.
     pub fn ready(&self, volume: &VolumeState) -> Result<()> {
-        if volume.deleted.get() {
-            return Err(Error::missing(format!("volume {}: deleted", volume.spec.borrow().name)));
-        }
+        volume.check_there()?;
         if self.stopping.get() {
             return Err(Error::retry("the server is shutting down"));
         }

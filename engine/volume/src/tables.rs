@@ -18,7 +18,7 @@
 use crate::extent::{Dirty, Extent, Group};
 use crate::owner::Owners;
 use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
-use crate::snapshot::{Branch, BranchFacts};
+use crate::snapshot::{Branch, BranchFacts, Look};
 use crate::tier::{HeatMap, Known, Tier, TierRules};
 use kura_array::hot::{HotTable, MirrorId};
 use kura_array::{Layout, PageOwner, Places, Shape};
@@ -45,12 +45,14 @@ pub(crate) struct VolumeState {
     pub dirty: RefCell<BTreeMap<u64, Dirty>>,
     /// What a volume with snapshots, or one that is a snapshot, has besides.
     pub branch: RefCell<Option<Rc<Branch>>>,
-    /// Where to look next for blocks that can be brought home.
-    pub put_in_order: Cell<u64>,
-    /// Where a roll-back, if there is one, goes on.
+    /// The look for blocks that are to be put in order.
+    pub disorder: Look,
+    /// The look for those of them whose homes no snapshot sees: bringing them there frees their slots.
+    pub free_homes: Look,
+    /// Where a roll-back, if there is one, goes on giving up what it has superseded.
+    pub rolled_over: Cell<u64>,
+    /// Where it goes on, after that, writing what differs.
     pub rolled_back: Cell<u64>,
-    /// There may be such blocks that the last look, from the first block to the last, has not seen.
-    pub disordered: Cell<bool>,
     /// Writes wait: several volumes are about to have snapshots of one instant.
     pub held: Cell<bool>,
     /// What the user says of its place in the tiers.
@@ -103,9 +105,10 @@ impl VolumeState {
             hot: RefCell::default(),
             dirty: RefCell::default(),
             branch: RefCell::default(),
-            put_in_order: Cell::new(0),
+            disorder: Look::default(),
+            free_homes: Look::default(),
+            rolled_over: Cell::new(0),
             rolled_back: Cell::new(0),
-            disordered: Cell::new(true),
             held: Cell::new(false),
             tier: Cell::default(),
             heat: HeatMap::default(),
@@ -278,9 +281,14 @@ impl VolumeState {
         (self.id >> 16) as u32
     }
 
-    /// True for a PoolVOL, which nobody sees.
+    /// True for a PoolVOL.
     pub fn is_pool(&self) -> bool {
         self.spec.borrow().is_pool()
+    }
+
+    /// True for what nobody sees: PoolVOLs, and snapshots that are deleted but for a roll-back.
+    pub fn is_hidden(&self) -> bool {
+        self.spec.borrow().is_hidden()
     }
 
     /// True when blocks of it may lie in the hot area.

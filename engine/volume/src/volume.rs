@@ -93,9 +93,7 @@ impl Block for Volume {
     fn read(&self, offset: u64, len: usize) -> Local<'_, Result<Bufs>> {
         Box::pin(async move {
             self.geometry().check(offset, len as u64)?;
-            if self.state.deleted.get() {
-                return Err(Error::missing("the volume is deleted"));
-            }
+            self.state.check_there()?;
             let unit = BLOCK_BYTES as u64;
             let (first, end) = (offset / unit, (offset + len as u64).div_ceil(unit));
             self.store.inner.note_use(&self.state, first, end, false);
@@ -158,6 +156,7 @@ impl Block for Volume {
     fn runs(&self, offset: u64, len: u64) -> Local<'_, Result<Vec<Run>>> {
         Box::pin(async move {
             self.geometry().check(offset, len)?;
+            self.state.check_there()?;
             self.store.inner.runs_seen(&self.state, offset, len).await
         })
     }

@@ -298,6 +298,15 @@ impl Inner {
 }
 
 impl VolumeState {
+    /// Refuses requests for a volume that is gone, or a snapshot of which only a roll-back knows any more.
+    pub(crate) fn check_there(&self) -> Result<()> {
+        let left = self.is_hidden() && !self.is_pool();
+        if !self.deleted.get() && !left {
+            return Ok(());
+        }
+        Err(kura_block::Error::missing(format!("volume {}: deleted", self.spec.borrow().name)))
+    }
+
     /// Refuses blocks beyond the volume's end: it may have become smaller since the request was checked.
     pub(crate) fn check_blocks(&self, end: u64) -> Result<()> {
         let spec = self.spec.borrow();

@@ -56,8 +56,8 @@ pub async fn delete(owner: &Rc<Controller>, reference: &RefCell<Reference>, name
             reference.borrow_mut().volumes.remove(name);
         }
         Err(error) => {
-            let rolling = error.to_string().contains("being rolled back");
-            assert!(children || rolling, "seed {seed}: {name}: {error}");
+            let dropped = reference.borrow().may_drop(name) && error.kind() == Kind::Missing;
+            assert!(children || dropped, "seed {seed}: {name}: {error}");
             reference.borrow_mut().volumes.get_mut(name).unwrap().deleting = false;
         }
     }

@@ -240,54 +240,62 @@ impl World {
         self.reference = reference.into_inner();
     }
 
-    /// Deletes every volume: a pool that was full takes what it took when it was new. False when roll-backs that wait for room
-    /// are left, which only another disk, or the deletion of another volume, gives them.
-    pub fn make_room(&mut self) -> bool {
+    /// Deletes every volume, those first that nothing is made of and else in random order, while a client reads: that always works,
+    /// whatever is under way, and the pool has everything back. `new` volumes are made then, as large as when it was new.
+    pub fn empty(&mut self, new: bool) -> Outcome<()> {
         let (disks, seed) = (self.disks.clone(), self.sim.seed());
         let runtime: Rc<dyn kura_block::Runtime> = self.sim.runtime();
         let when_full = self.reference.when_full;
-        self.sim.block_on(async {
+        let (rng, reference) = (&mut self.rng, RefCell::new(std::mem::take(&mut self.reference)));
+        let outcome = self.sim.run_until_crash_or(async {
             let controllers = Self::open(seed, &disks, Rc::clone(&runtime), when_full).await;
-            // Those that nothing is made of go first; one that is being rolled back, when it is.
-            for _ in 0..100 {
-                for controller in &*controllers {
-                    for volume in controller.volumes() {
-                        let _ = controller.store().delete(&volume.spec.name).await;
+            compare(&controllers, &reference, seed).await;
+            let emptied = std::cell::Cell::new(false);
+            let reads = async {
+                while !emptied.get() {
+                    for device in
+                        controllers.iter().filter_map(|one| one.open_volume(&one.volumes().first()?.spec.name).ok())
+                    {
+                        let _ = device.read(0, BLOCK).await;
                     }
+                    runtime.sleep(Duration::from_millis(20)).await;
                 }
-                runtime.sleep(Duration::from_millis(100)).await;
-                if controllers.iter().all(|controller| controller.volumes().is_empty()) {
-                    break;
-                }
-            }
-            let left = controllers.iter().flat_map(|controller| controller.volumes()).collect::<Vec<_>>();
-            if !left.is_empty() {
-                // Roll-backs that find no room wait for some, and hold on to what they need; nothing else may be left.
-                for controller in &*controllers {
-                    for volume in controller.volumes().into_iter().filter(|volume| volume.snapshots == 0) {
-                        let error = controller.store().delete(&volume.spec.name).await.unwrap_err().to_string();
-                        assert!(error.contains("is being rolled back"), "seed {seed}: {}: {error}", volume.spec.name);
+            };
+            let deletes = async {
+                loop {
+                    forget_dropped(&controllers, &mut reference.borrow_mut(), seed);
+                    let leaves = |one: &Rc<Controller>| {
+                        let leaves = one.volumes().into_iter().filter(|volume| volume.snapshots == 0);
+                        leaves.map(|volume| (Rc::clone(one), volume.spec.name)).collect::<Vec<_>>()
+                    };
+                    let leaves: Vec<_> = controllers.iter().flat_map(leaves).collect();
+                    if leaves.is_empty() {
+                        break;
                     }
+                    let (owner, name) = &leaves[rng.random_range(0..leaves.len())];
+                    delete(owner, &reference, name, seed).await;
+                    rest(&*runtime, rng).await;
                 }
-                check(&controllers, seed, true).await;
-                return false;
-            }
-            runtime.sleep(Duration::from_secs(5)).await;
-            for (at, controller) in controllers.iter().enumerate() {
-                let (name, size_bytes) = (format!("new{at}"), 64 * BLOCK as u64);
-                let spec = VolumeSpec {
-                    name: name.clone(),
-                    size_bytes,
-                    layout: Layout::Mirror,
-                    thick: true,
-                    read_only: false,
-                };
+                assert!(reference.borrow().volumes.is_empty(), "seed {seed}: some cannot be deleted");
+                all_is_back(&controllers, &*runtime, seed).await;
+                emptied.set(true);
+            };
+            futures::future::join(reads, deletes).await;
+            // A checkpoint gives it to the others.
+            runtime.sleep(Duration::from_secs(2)).await;
+            for (at, controller) in controllers.iter().enumerate().filter(|_| new) {
+                let (name, size_bytes, layout) = (format!("new{at}"), 64 * BLOCK as u64, Layout::Mirror);
+                let spec = VolumeSpec { name, size_bytes, layout, thick: true, read_only: false };
                 let made = controller.store().create(spec).await;
-                made.unwrap_or_else(|error| panic!("seed {seed}: {name}: the pool is full of nothing: {error}"));
+                made.unwrap_or_else(|error| panic!("seed {seed}: {at}: the pool is full of nothing: {error}"));
             }
             check(&controllers, seed, true).await;
-            true
-        })
+        });
+        self.reference = reference.into_inner();
+        if outcome == Outcome::Done(()) {
+            self.sim.crash();
+        }
+        outcome
     }
 
     /// Lets one disk leave, or fail, in the middle of random work: the same one whenever it is called.
@@ -344,6 +352,19 @@ impl World {
             check(&controllers, seed, true).await;
         });
     }
+}
+
+/// Waits until no volume, and no PoolVOL, has anything any more.
+async fn all_is_back(controllers: &[Rc<Controller>], runtime: &dyn kura_block::Runtime, seed: u64) {
+    let held =
+        || controllers.iter().map(|one| one.store().space()).map(|space| space.volume_bytes + space.snapshot_bytes);
+    for _ in 0..500 {
+        if held().sum::<u64>() == 0 {
+            return;
+        }
+        runtime.sleep(Duration::from_millis(10)).await;
+    }
+    panic!("seed {seed}: all volumes are gone, and something is held still: {:?}", held().collect::<Vec<_>>());
 }
 
 /// Waits until a controller has nothing left on disks that are failed or leaving.

@@ -26,7 +26,7 @@ async fn discard(controllers: &[Rc<Controller>]) {
 }
 
 /// Takes all that is free.
-async fn fill(node: &Node) {
+pub(super) async fn fill(node: &Node) {
     let (mut blocks, mut number) = (4096, 0);
     while blocks >= 16 {
         number += 1;

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
 mod discard;
+mod full;
 mod limits;
 mod order;
 #[path = "../rig/mod.rs"]

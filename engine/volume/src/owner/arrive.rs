@@ -99,7 +99,7 @@ fn holdings(came: &Tables) -> Holdings {
     let mut extents: BTreeMap<DeviceId, Vec<ExtentId>> = BTreeMap::new();
     let mut names = Vec::new();
     for volume in came.volumes.values() {
-        if !volume.is_pool() {
+        if !volume.is_hidden() {
             names.push(volume.spec.borrow().name.clone());
         }
         for Place { device, extent } in volume.groups().iter().flat_map(|extent| extent.group.places()) {

@@ -59,7 +59,7 @@ impl Store {
     pub fn family(&self, name: &str) -> Result<Vec<(u64, String)>> {
         let volume = self.inner.find(name)?;
         let kin = self.inner.kin(&volume);
-        Ok(kin.iter().filter(|one| !one.is_pool()).map(|one| (one.id, one.spec.borrow().name.clone())).collect())
+        Ok(kin.iter().filter(|one| !one.is_hidden()).map(|one| (one.id, one.spec.borrow().name.clone())).collect())
     }
 
     /// Keeps a family still: waits until nothing is tidied up, and only then lets its writes wait.

@@ -8,7 +8,7 @@ use crate::snapshot::VersionRecord;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use crate::write::{Edges, Seen};
-use kura_block::{BLOCK_BYTES, Bufs, Checksum, Result};
+use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Kind, Result};
 use kura_snapshot::{Entry, Epoch, Key, Location, Pvol, Slot, Version};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -97,10 +97,9 @@ impl Inner {
             let unmapped = |(state, block): &&(Rc<VolumeState>, u64)| state.extent(self.index_of(*block)).is_none();
             if let Some((state, block)) = written.iter().find(unmapped) {
                 let (state, index) = (Rc::clone(state), self.index_of(*block));
-                self.map(&state, index).await?;
-                if state.extent(index).is_none() {
-                    // The pool was full: other slots may lie where there is room.
-                    taken.fit(0);
+                match self.map_into_free(&state, index).await {
+                    Err(error) if error.kind() == Kind::Full => self.make_do(&state, &mut taken, error).await?,
+                    mapped => mapped?,
                 }
                 continue;
             }
@@ -167,6 +166,27 @@ impl Inner {
             }
         };
         blocks.map(how).collect()
+    }
+
+    /// The pool has no group for a write to a volume, or for the slots taken: others do that lie where the PoolVOL has groups, some of
+    /// which may have to be freed; else a snapshot goes where that is the policy, or the write is refused.
+    async fn make_do(&self, state: &Rc<VolumeState>, taken: &mut Taken, full: Error) -> Result<()> {
+        let (pool, wanted) = (Rc::clone(&taken.family.pool), taken.slots.len());
+        self.note_full();
+        if Rc::ptr_eq(state, &pool) {
+            let fits = |block: u64| pool.extent(self.index_of(block)).is_some();
+            loop {
+                taken.fit(0);
+                taken.slots = taken.family.table.borrow_mut().take_where(wanted, fits);
+                if taken.slots.len() == wanted {
+                    return Ok(());
+                }
+                if !self.free_slots(&taken.family).await {
+                    break;
+                }
+            }
+        }
+        self.drop_oldest_or(state.shape, full).await
     }
 
     /// Makes the PoolVOL so large that it has these slots.
@@ -247,7 +267,7 @@ impl Inner {
                 How::Redirect(birth) => {
                     let Some(slot) = slots.next() else { continue };
                     entries.push((slot, owned(*birth, Epoch::FIRST)));
-                    volume.disordered.set(true);
+                    volume.disorder.again();
                     if branch.parent.is_none() && pvol.index.is_empty() {
                         // Who puts blocks in order sleeps while no volume has any that lie elsewhere.
                         self.tidier.notify_one();

@@ -283,6 +283,11 @@ impl Inner {
             VersionRecord::NoHoles { volume, group } => self.replay_hole(volume, group, None),
             VersionRecord::RollBack { volume, rolled } => self.replay_roll_back(volume, Some(rolled)),
             VersionRecord::RolledBack { volume } => self.replay_roll_back(volume, None),
+            VersionRecord::Left { svol } => {
+                if let Some(svol) = self.tables.borrow().volumes.get(&svol) {
+                    Self::hide(svol);
+                }
+            }
         }
         Ok(())
     }
@@ -363,15 +368,19 @@ impl Inner {
         }
     }
 
+    /// The snapshots and clones that are made of a volume, oldest first; not one that is left to a roll-back.
+    pub fn children(&self, volume: &VolumeState) -> Vec<Rc<VolumeState>> {
+        let Some(branch) = volume.branch() else { return Vec::new() };
+        let (pvol, tables) = (branch.pvol.borrow(), self.tables.borrow());
+        let live = pvol.pairs.live().filter_map(|(_, pair)| tables.volumes.get(&pair.svol));
+        live.filter(|svol| !svol.is_hidden()).cloned().collect()
+    }
+
     /// Refuses to delete a volume that others are made of.
     pub fn check_childless(&self, volume: &VolumeState) -> Result<()> {
-        let Some(branch) = volume.branch() else { return Ok(()) };
-        self.refuse_rolled_to(volume, &branch)?;
-        let pvol = branch.pvol.borrow();
-        let Some((_, newest)) = pvol.pairs.live().next_back() else { return Ok(()) };
-        let tables = self.tables.borrow();
-        let child = tables.volumes.get(&newest.svol).map(|svol| svol.spec.borrow().name.clone()).unwrap_or_default();
-        let (name, count) = (volume.spec.borrow().name.clone(), pvol.pairs.live().len());
+        let children = self.children(volume);
+        let Some(newest) = children.last() else { return Ok(()) };
+        let (name, child, count) = (&volume.spec.borrow().name, &newest.spec.borrow().name, children.len());
         Err(Error::invalid(format!(
             "volume {name}: {count} snapshots or clones are made of it ({child} is the newest): delete them first"
         )))
@@ -406,7 +415,7 @@ impl Inner {
         let may_go = |volume: &&Rc<VolumeState>| {
             // A clone is a volume of its own.
             let snapshot = volume.spec.borrow().name.contains('@') && volume.opened.get() == 0;
-            snapshot && self.check_childless(volume).is_ok()
+            snapshot && self.check_childless(volume).is_ok() && !self.is_rolled_to(volume)
         };
         let Some(oldest) = volumes.iter().filter(may_go).min_by_key(|volume| (made(volume), volume.id)) else {
             return Ok(false);

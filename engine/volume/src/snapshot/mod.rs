@@ -36,6 +36,7 @@ pub(crate) use change::Change;
 pub use diff::Changes;
 pub(crate) use locate::Place;
 pub use make::{Held as HeldWrites, SnapshotSpec, SvolStatus};
+pub(crate) use order::Look;
 pub(crate) use pages::Replayed as ReplayedEntries;
 pub(crate) use record::VersionRecord;
 pub use stops::Stops;

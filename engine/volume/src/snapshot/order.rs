@@ -10,6 +10,9 @@
 //! Where no snapshot sees what home has, the present comes home at once. Where one does, that goes into a slot first, and
 //! only where the blocks around lie scattered: it costs two writes a block, and gains nothing where they lie together.
 //!
+//! A deleted snapshot leaves homes behind that nobody sees, and which are room for nothing but their own blocks. Where the pool is
+//! nearly full those come home at once, whatever clients do: each gives a slot back and takes none.
+//!
 //! What must hold:
 //! 1. A home is written only when the log has what a snapshot sees there in a slot, and whose the slot is.
 //! 2. A slot is given up behind the data that makes it superfluous; cut anywhere between two records, the log leaves each
@@ -19,9 +22,9 @@
 //! 5. A step ends, whatever clients write meanwhile: what does not stay as it was read is left for a later one.
 //! 6. What home has of a version is older than every hole of its group: nothing comes home in a group with holes.
 
-use super::Branch;
 use super::change::Taken;
 use super::tidy::Tidying;
+use super::{Branch, Family};
 use crate::extent::{Extent, Pins};
 use crate::store::Inner;
 use crate::tables::VolumeState;
@@ -30,6 +33,7 @@ use futures::future::try_join_all;
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, Kind, Result};
 use kura_snapshot::{Entry, Epoch, Key, Location, Slot};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -45,6 +49,11 @@ pub(super) const BREATH: Duration = Duration::from_millis(10);
 /// Reads of what changes meanwhile, in one step. The second one is of the write buffer, as a rule, and waits for no disk.
 const READS: u32 = 2;
 
+/// How long it counts what was found of the disks' room.
+const ROOM_COUNTS: Duration = Duration::from_secs(1);
+/// A disk with a smaller part of its extents free, one in so many, is nearly full.
+const SCARCE: u32 = 32;
+
 /// What came of putting places in order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
@@ -54,6 +63,57 @@ pub(super) enum Progress {
     Looked,
     /// There is nothing to do now.
     Nothing,
+}
+
+/// What is put in order of a volume.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// All that lies scattered.
+    All,
+    /// What comes home without taking anything: it gives slots back.
+    Freeing,
+}
+
+/// A look through a volume's versions, from the first block to the last, and again when there is news.
+pub(crate) struct Look {
+    next: Cell<u64>,
+    news: Cell<bool>,
+    /// Something that was found stayed where it is.
+    left: Cell<bool>,
+    /// Something came home.
+    moved: Cell<bool>,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Self { next: Cell::new(0), news: Cell::new(true), left: Cell::new(false), moved: Cell::new(false) }
+    }
+}
+
+impl Look {
+    /// There may be something that the look under way, or the last one, has not seen.
+    pub fn again(&self) {
+        self.news.set(true);
+    }
+
+    fn is_due(&self) -> bool {
+        self.next.get() > 0 || self.news.get() || self.left.get()
+    }
+}
+
+impl VolumeState {
+    /// What snapshots see has changed: blocks may come home that could not.
+    pub fn look_again(&self) {
+        self.disorder.again();
+        self.free_homes.again();
+    }
+
+    fn look(&self, part: Part) -> &Look {
+        match part {
+            Part::All => &self.disorder,
+            Part::Freeing => &self.free_homes,
+        }
+    }
 }
 
 /// A block whose present lies in a slot and can come home.
@@ -97,17 +157,41 @@ impl Inner {
         self.runtime.now().saturating_sub(self.last_write.get().max(self.last_read.get())) >= QUIET
     }
 
+    /// The pool was full just now: what can be given back is given back at once.
+    pub fn note_full(&self) {
+        self.roomy_disks.set((0, self.runtime.now()));
+        self.tidier.notify_one();
+    }
+
+    /// True when the pool has hardly another group for a volume.
+    async fn is_scarce(&self, volume: &VolumeState) -> Result<bool> {
+        let (mut roomy, looked) = self.roomy_disks.get();
+        let now = self.runtime.now();
+        if roomy == usize::MAX || now.saturating_sub(looked) >= ROOM_COUNTS {
+            roomy = 0;
+            for device in self.data_disks() {
+                let extents = self.array.member(device).map_or(0, |member| member.plan.extents);
+                roomy += usize::from(self.share.available(device).await? > extents / SCARCE);
+            }
+            self.roomy_disks.set((roomy, now));
+        }
+        Ok(roomy < volume.shape.width())
+    }
+
     /// Brings some blocks of one volume home.
     pub(super) async fn put_in_order(&self) -> Result<Progress> {
         let rolled =
             |volume: &&Rc<VolumeState>| volume.branch().is_some_and(|branch| branch.pvol.borrow().rolled.is_some());
         let rolling: Vec<_> = self.tables.borrow().volumes.values().filter(rolled).cloned().collect();
-        for volume in &rolling {
-            if let Some(branch) = volume.branch() {
-                self.go_on_rolling_back(volume, &branch).await?;
+        let (mut rolls, mut waits) = (false, None);
+        for (volume, branch) in rolling.iter().filter_map(|volume| Some((volume, volume.branch()?))) {
+            match self.go_on_rolling_back(volume, &branch).await {
+                // What comes home may be the room that it waits for.
+                Err(error) if error.kind() == Kind::Full => waits = Some(error),
+                done => rolls = done.map(|()| true)?,
             }
         }
-        if !rolling.is_empty() {
+        if rolls {
             return Ok(Progress::Moved);
         }
         let _one = self.tidying.lock().await;
@@ -115,64 +199,92 @@ impl Inner {
         let mut progress = Progress::Nothing;
         for volume in volumes {
             let Some(branch) = volume.branch().filter(|branch| branch.parent.is_none()) else { continue };
-            if volume.put_in_order.get() == 0 && !volume.disordered.get() {
+            let part = if branch.pvol.borrow().pairs.is_empty() || self.is_quiet() { Part::All } else { Part::Freeing };
+            if !volume.look(part).is_due() || part == Part::Freeing && !self.is_scarce(&volume).await? {
                 continue;
             }
-            if branch.pvol.borrow().rolled.is_some() {
-                // A roll-back has begun while this waited.
-                continue;
-            }
-            let plain = branch.pvol.borrow().pairs.is_empty();
-            if !plain && !self.is_quiet() {
-                continue;
-            }
-            let found = self.next_window(&volume, &branch);
-            let moved = match &found {
-                Some(blocks) => self.order_window(&volume, &branch, blocks.clone()).await,
-                None => Ok(false),
-            };
-            if found.is_some() && !matches!(moved, Ok(true)) {
-                // Another look is to find it again.
-                volume.disordered.set(true);
-            }
-            let moved = moved?;
-            let passed = volume.put_in_order.get() == 0;
-            // Not where something has to wait: this would look at once whether it still has to.
-            let done = passed && (moved || found.is_none());
-            if done && plain {
-                self.tidy(Tidying::Holes(Rc::clone(&volume)));
-            }
-            if done {
-                self.tidy(Tidying::Family(Rc::clone(&branch.family)));
-            }
-            if moved {
-                return Ok(Progress::Moved);
-            }
-            if found.is_none() && !passed {
-                progress = Progress::Looked;
+            match self.order_next(&volume, &branch, part).await? {
+                Progress::Moved => return Ok(Progress::Moved),
+                Progress::Looked => progress = Progress::Looked,
+                Progress::Nothing => {}
             }
         }
-        Ok(progress)
+        match waits {
+            Some(error) if progress == Progress::Nothing => Err(error),
+            _ => Ok(progress),
+        }
+    }
+
+    /// Brings blocks home that a family's full PoolVOL has instead of room for a write; true when it may have some now.
+    pub(super) async fn free_slots(&self, family: &Rc<Family>) -> bool {
+        let _one = self.tidying.lock().await;
+        let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
+        for volume in volumes {
+            let Some(branch) = volume.branch().filter(|branch| branch.parent.is_none()) else { continue };
+            while Rc::ptr_eq(&branch.family, family) && volume.free_homes.is_due() {
+                match self.order_next(&volume, &branch, Part::Freeing).await {
+                    Ok(Progress::Moved) => return true,
+                    Ok(Progress::Looked) => self.runtime.sleep(BREATH / 10).await,
+                    // What cannot be now is tried again in the background.
+                    Ok(Progress::Nothing) | Err(_) => break,
+                }
+            }
+        }
+        false
+    }
+
+    /// Brings the next blocks of a volume home, if some are found soon.
+    async fn order_next(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>, part: Part) -> Result<Progress> {
+        if branch.pvol.borrow().rolled.is_some() {
+            // A roll-back has begun while this waited; there is another look when it is over.
+            return Ok(Progress::Nothing);
+        }
+        let (look, plain) = (volume.look(part), branch.pvol.borrow().pairs.is_empty());
+        let found = self.next_window(volume, branch, part);
+        // Unless they come home, another look is to find them again: also when whoever waits for this leaves.
+        let left = look.left.replace(look.left.get() || found.is_some());
+        let moved = match &found {
+            Some(blocks) => self.order_window(volume, branch, blocks.clone(), part).await?,
+            None => false,
+        };
+        if moved {
+            look.left.set(left);
+            look.moved.set(true);
+        }
+        let passed = look.next.get() == 0;
+        // Not where something has to wait: this would look at once whether it still has to.
+        if passed && (look.moved.replace(false) || !look.left.get()) {
+            if plain {
+                self.tidy(Tidying::Holes(Rc::clone(volume)));
+            }
+            self.tidy(Tidying::Family(Rc::clone(&branch.family)));
+        }
+        Ok(match (moved, passed) {
+            (true, _) => Progress::Moved,
+            (false, false) if found.is_none() => Progress::Looked,
+            _ => Progress::Nothing,
+        })
     }
 
     /// The next blocks of a volume of which some are to be brought home, if any are found soon.
-    fn next_window(&self, volume: &Rc<VolumeState>, branch: &Branch) -> Option<Range<u64>> {
-        let end = volume.size_bytes() / BLOCK_BYTES as u64;
-        if volume.put_in_order.get() == 0 {
-            volume.disordered.set(false);
+    fn next_window(&self, volume: &Rc<VolumeState>, branch: &Branch, part: Part) -> Option<Range<u64>> {
+        let (look, end) = (volume.look(part), volume.size_bytes() / BLOCK_BYTES as u64);
+        if look.next.get() == 0 {
+            look.news.set(false);
+            look.left.set(false);
         }
         let mut looked = 0;
         while looked < LOOKS {
-            let first = branch.pvol.borrow().index.first_in(volume.put_in_order.get(), end);
+            let first = branch.pvol.borrow().index.first_in(look.next.get(), end);
             let Some(first) = first else {
                 // The next look begins at the first block again.
-                volume.put_in_order.set(0);
+                look.next.set(0);
                 return None;
             };
             let start = first / WINDOW * WINDOW;
             let window = start..end.min(start + WINDOW);
-            volume.put_in_order.set(if window.end == end { 0 } else { window.end });
-            if !self.homeless(volume, branch, &window).is_empty() {
+            look.next.set(if window.end == end { 0 } else { window.end });
+            if !self.homeless(volume, branch, &window, part).is_empty() {
                 return Some(window);
             }
             if window.end == end {
@@ -184,10 +296,13 @@ impl Inner {
     }
 
     /// What is to be brought home of a window.
-    fn homeless(&self, volume: &Rc<VolumeState>, branch: &Branch, window: &Range<u64>) -> Vec<Homeless> {
+    fn homeless(&self, volume: &Rc<VolumeState>, branch: &Branch, window: &Range<u64>, part: Part) -> Vec<Homeless> {
         let can = |block: u64| self.may_come_home(volume, branch, block);
         let mut found: Vec<_> = window.clone().filter_map(can).collect();
-        if found.iter().any(|one| one.seen.is_some()) && !self.is_scattered(volume, window) {
+        if part == Part::Freeing {
+            let has_home = |block: u64| volume.extent(self.index_of(block)).is_some();
+            found.retain(|one| one.seen.is_none() && has_home(one.present.block()));
+        } else if found.iter().any(|one| one.seen.is_some()) && !self.is_scattered(volume, window) {
             found.retain(|one| one.seen.is_none());
         }
         found
@@ -220,22 +335,29 @@ impl Inner {
 
     /// Writes blocks of a window to their homes and gives their slots up; false when that cannot be now. Blocks that clients
     /// change all the time are left for another look.
-    async fn order_window(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>, window: Range<u64>) -> Result<bool> {
+    async fn order_window(
+        &self,
+        volume: &Rc<VolumeState>,
+        branch: &Rc<Branch>,
+        window: Range<u64>,
+        part: Part,
+    ) -> Result<bool> {
         let pool = &branch.family.pool;
         let mut taken = Taken::of(&branch.family);
         let (mut held, mut reads) = (Held::default(), 0);
         loop {
-            let quiet = branch.pvol.borrow().pairs.is_empty() || self.is_quiet();
+            // What has been read is brought home whoever comes meanwhile, or a slow disk would read it in vain.
+            let quiet = reads > 0 || part == Part::Freeing || branch.pvol.borrow().pairs.is_empty() || self.is_quiet();
             let here = volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch));
             if !quiet || !here || self.ready(volume).is_err() {
                 return Ok(false);
             }
-            let mut homeless = self.homeless(volume, branch, &window);
+            let mut homeless = self.homeless(volume, branch, &window, part);
             if reads == READS {
                 let found = homeless.len();
                 homeless.retain(|one| one.places(volume, pool).all(|place| self.is_as_read(&held, &place)));
                 if homeless.len() < found {
-                    volume.disordered.set(true);
+                    volume.look_again();
                 }
             }
             if homeless.is_empty() {

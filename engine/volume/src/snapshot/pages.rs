@@ -58,6 +58,7 @@ impl Inner {
     /// Reads all pool tables, brings them up to what the log has, and lists the versions they speak of.
     pub async fn load_families(self: &Rc<Self>) -> Result<()> {
         let replayed = self.replayed_entries.take();
+        self.remove_left();
         let families = self.tables.borrow().families();
         let pools: Vec<_> = self.tables.borrow().volumes.values().filter(|volume| volume.is_pool()).cloned().collect();
         for pool in pools {

@@ -8,11 +8,30 @@ use kura_snapshot::{Entry, Epoch, Key, Rolled, Slot, Svol};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum VersionRecord {
     Snapshot(Snapshot),
-    PoolEntries { pool: u64, entries: Vec<(Slot, Option<Entry>)> },
-    Hole { volume: u64, group: u32, birth: Epoch },
-    NoHoles { volume: u64, group: u32 },
-    RollBack { volume: u64, rolled: Rolled },
-    RolledBack { volume: u64 },
+    PoolEntries {
+        pool: u64,
+        entries: Vec<(Slot, Option<Entry>)>,
+    },
+    Hole {
+        volume: u64,
+        group: u32,
+        birth: Epoch,
+    },
+    NoHoles {
+        volume: u64,
+        group: u32,
+    },
+    RollBack {
+        volume: u64,
+        rolled: Rolled,
+    },
+    RolledBack {
+        volume: u64,
+    },
+    /// A snapshot is deleted, but for its volume, which is being rolled back to it.
+    Left {
+        svol: u64,
+    },
 }
 
 /// A snapshot that is made.
@@ -32,6 +51,7 @@ impl VersionRecord {
         match self {
             Self::Snapshot(snapshot) => snapshot.of.pvol,
             Self::PoolEntries { pool, .. } => *pool,
+            Self::Left { svol } => *svol,
             Self::Hole { volume, .. }
             | Self::NoHoles { volume, .. }
             | Self::RollBack { volume, .. }
@@ -65,6 +85,9 @@ impl VersionRecord {
             Self::RolledBack { volume } => {
                 out.u8(25).u64(*volume);
             }
+            Self::Left { svol } => {
+                out.u8(26).u64(*svol);
+            }
         }
     }
 
@@ -93,6 +116,7 @@ impl VersionRecord {
                 Self::RollBack { volume, rolled: Rolled { svol, since } }
             }
             25 => Self::RolledBack { volume: reader.u64()? },
+            26 => Self::Left { svol: reader.u64()? },
             _ => return Err(Error::corrupt(format!("a record of kind {kind} is none of a snapshot"))),
         })
     }

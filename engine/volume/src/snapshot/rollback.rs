@@ -1,18 +1,33 @@
 //! Rolling back: a volume becomes what one of its snapshots is. It is so at once: what was not written since lies where the
-//! snapshot has it; the blocks that differ are written to the volume in the background, and then it is a volume like any
-//! other again.
+//! snapshot has it. In the background what nobody sees any more is given up, the blocks that differ still are written to the
+//! volume, and then it is a volume like any other again.
+//!
+//! ```text
+//!   versions of a block, snapshots a and b          rolled back to a      in the log
+//!   born before a                                   the present again     nothing
+//!   born before a, then one after a                 the present again     pool entries: the younger one's slot is free
+//!   born before a, one after a, b sees that         written once more     data > pool entries
+//!   of a's own                                      written once more     data > pool entries
+//! ```
+//!
+//! What must hold:
+//! 1. What is given up or written is so behind the record of the roll-back, which hides it: cut anywhere, the log leaves a volume
+//!    that is rolled back to what the snapshot has.
+//! 2. The snapshot's data is there until the roll-back is done. Deleted before, the snapshot is *left* to the roll-back: nobody
+//!    else knows it, and it goes with the end of the roll-back, or with the volume.
+//! 3. So what waits for room keeps nobody from making room: the volume can be deleted when its snapshots are.
 
 use super::Branch;
 use super::change::Change;
 use super::locate::Place;
-use crate::record::Record;
+use crate::record::{Record, Spec};
 use crate::snapshot::VersionRecord;
 use crate::status::VolumeStatus;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use crate::write::{Edges, PIECE_BLOCKS, checksums_of};
 use kura_block::{Amount, BLOCK_BYTES, Error, Result};
-use kura_snapshot::{Epoch, Rolled};
+use kura_snapshot::{Epoch, Location, Rolled};
 use std::rc::Rc;
 
 /// Groups looked at between two looks at what else goes on.
@@ -69,7 +84,48 @@ impl Inner {
         let mut pvol = branch.pvol.borrow_mut();
         pvol.pairs.skip(rolled.since);
         pvol.rolled = Some(rolled);
+        volume.rolled_over.set(0);
         volume.rolled_back.set(0);
+    }
+
+    /// The snapshot that a volume is being rolled back to.
+    fn rolled_to(&self, volume: &VolumeState) -> Option<Rc<VolumeState>> {
+        let rolled = volume.branch()?.pvol.borrow().rolled?;
+        self.tables.borrow().volumes.get(&rolled.svol).cloned()
+    }
+
+    /// True for a snapshot that its volume is being rolled back to.
+    pub fn is_rolled_to(&self, svol: &Rc<VolumeState>) -> bool {
+        let parent = svol.branch().and_then(|branch| branch.parent.clone());
+        parent.and_then(|(volume, _)| self.rolled_to(&volume)).is_some_and(|to| Rc::ptr_eq(&to, svol))
+    }
+
+    /// Deletes a snapshot but for its volume, which is being rolled back to it.
+    pub fn leave_to_roll_back(&self, svol: &VolumeState) {
+        self.append(&Record::Versions(VersionRecord::Left { svol: svol.id }));
+        Self::hide(svol);
+    }
+
+    pub(super) fn hide(svol: &VolumeState) {
+        svol.spec.borrow_mut().name = Spec::left_name(svol.id);
+    }
+
+    /// The snapshot that is there only because the volume is being rolled back to it.
+    pub fn left_to(&self, volume: &VolumeState) -> Option<Rc<VolumeState>> {
+        self.rolled_to(volume).filter(|svol| svol.is_hidden())
+    }
+
+    /// Deletes snapshots that were left to a roll-back which is over, or whose volume is gone: the power went between two records.
+    pub fn remove_left(&self) {
+        let hidden = |volume: &&Rc<VolumeState>| volume.is_hidden() && !volume.is_pool();
+        let left: Vec<_> = self.tables.borrow().volumes.values().filter(hidden).cloned().collect();
+        for svol in left {
+            let parent = svol.branch().and_then(|branch| branch.parent.clone()).map(|(parent, _)| parent);
+            let there = parent.is_some_and(|parent| self.tables.borrow().volumes.contains_key(&parent.id));
+            if !there || !self.is_rolled_to(&svol) {
+                self.remove(&svol);
+            }
+        }
     }
 
     /// Replays that a volume is being rolled back, or has been.
@@ -112,11 +168,19 @@ impl Inner {
         let end = volume.size_bytes() / BLOCK_BYTES as u64;
         let group_blocks = self.group_blocks(volume);
         for _ in 0..STEP {
+            if volume.rolled_over.get() < end {
+                self.give_up_rolled_over(volume, branch, &svol, end).await?;
+                continue;
+            }
             let first = volume.rolled_back.get();
             if first >= end {
                 self.append(&Record::Versions(VersionRecord::RolledBack { volume: volume.id }));
+                let left = self.left_to(volume);
                 branch.pvol.borrow_mut().rolled = None;
-                volume.disordered.set(true);
+                volume.look_again();
+                if let Some(svol) = left {
+                    self.remove(&svol);
+                }
                 return self.commit_all().await;
             }
             let until = end.min((first / group_blocks + 1) * group_blocks);
@@ -126,6 +190,55 @@ impl Inner {
             volume.rolled_back.set(until);
         }
         Ok(())
+    }
+
+    /// Gives up some of what the roll-back has superseded and no snapshot sees: the newest versions, so that older ones are what the
+    /// snapshot has, and homes that are younger than it. All of it goes before anything is written: it makes the room for that.
+    async fn give_up_rolled_over(
+        &self,
+        volume: &Rc<VolumeState>,
+        branch: &Rc<Branch>,
+        svol: &VolumeState,
+        end: u64,
+    ) -> Result<()> {
+        let _one = self.tidying.lock().await;
+        self.make_room(0).await?;
+        let here = volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch));
+        let made = svol.branch().and_then(|of| of.parent.as_ref().map(|(_, epoch)| *epoch));
+        let Some(made) = made.filter(|_| here && branch.pvol.borrow().rolled.is_some()) else { return Ok(()) };
+        let at = volume.rolled_over.get();
+        let listed = branch.pvol.borrow().index.first_in(at, end).unwrap_or(end);
+        let mapped =
+            volume.next_mapped(self.index_of(at)).map_or(end, |index| self.group_range(volume, index).0.max(at));
+        let first = listed.min(mapped);
+        if first >= end {
+            volume.rolled_over.set(end);
+            self.tidy_family(&branch.family);
+            return Ok(());
+        }
+        let (start, group_end) = self.group_range(volume, self.index_of(first));
+        let until = end.min(group_end).min(first + super::tidy::STEP as u64);
+        let keys = branch.pvol.borrow().rolled_over(first, until, made);
+        self.judge_all(volume, branch, keys);
+        if until == end.min(group_end) {
+            self.give_up_home(volume, branch, start);
+        }
+        volume.rolled_over.set(until);
+        self.stir();
+        Ok(())
+    }
+
+    /// Gives the group up that begins with this block, where no snapshot sees what is there at home.
+    fn give_up_home(&self, volume: &Rc<VolumeState>, branch: &Branch, start: u64) {
+        let index = self.index_of(start);
+        let Some(extent) = volume.extent(index).filter(|_| !volume.spec.borrow().thick) else { return };
+        let pvol = branch.pvol.borrow();
+        let mut listed = pvol.index.listed(start, start + self.group_blocks(volume));
+        let is_seen = pvol.base_is_seen(extent.owner.born) || listed.any(|(_, at)| at == Location::Home);
+        drop(extent);
+        if !is_seen {
+            self.unmap(volume, index);
+        }
     }
 
     /// True when a group of the volume may be something else than the snapshot's.
@@ -157,19 +270,19 @@ impl Inner {
         while at < end {
             let (place, run) = self.locate(volume, at, end.min(at + PIECE_BLOCKS as u64));
             let (wanted, alike) = self.locate(svol, at, at + run);
-            let run = run.min(alike);
-            // Written since, or left as the snapshot has it already.
-            let done = place != wanted || self.locate_unrolled(volume, branch, at, at + run) == (place.clone(), run);
-            if done {
-                at += if place == wanted { run } else { 1 };
+            if place != wanted {
+                // Written since.
+                at += 1;
+                continue;
+            }
+            let (unrolled, run) = self.locate_unrolled(volume, branch, at, at + run.min(alike));
+            let empty = self.is_empty(&wanted);
+            if unrolled == wanted || empty && self.is_empty(&unrolled) {
+                at += run;
                 continue;
             }
             let edges = Edges::of((at..at + run).map(|block| (block, self.seen(volume, block))));
             let data = self.read_seen(svol, at, at + run).await?;
-            let empty = match &wanted {
-                Place::Zero => true,
-                Place::At(state, block) => state.extent((block / self.array.extent_blocks() as u64) as u32).is_none(),
-            };
             let checksums = checksums_of(&data);
             let change = if empty { Change::Clear } else { Change::Write { data: &data, checksums: &checksums } };
             if self.change(volume, branch, at..at + run, &change, &edges).await? {
@@ -177,6 +290,14 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// True for a place where nothing is: it reads as zeroes.
+    fn is_empty(&self, place: &Place) -> bool {
+        match place {
+            Place::Zero => true,
+            Place::At(state, block) => state.extent(self.index_of(*block)).is_none(),
+        }
     }
 
     /// Where a block would lie if the volume were not being rolled back.

@@ -106,13 +106,13 @@ impl Inner {
                     let part = keys.split_off(keys.len().saturating_sub(STEP));
                     self.judge_all(&volume, &branch, part);
                 }
-                volume.disordered.set(true);
+                volume.look_again();
                 if let Some(branch) = volume.branch() {
                     self.tidy(Tidying::Family(Rc::clone(&branch.family)));
                 }
             }
-            // Its new owner tidies up.
-            Tidying::Slots { family, .. } | Tidying::Family(family) if family.pool.departed.get() => {}
+            // Its new owner tidies up, or there is nothing left.
+            Tidying::Slots { family, .. } | Tidying::Family(family) if family.pool.deleted.get() => {}
             Tidying::Slots { family, mut slots } => {
                 while !slots.is_empty() {
                     if let Err(error) = self.make_room(0).await {
@@ -192,7 +192,7 @@ impl Inner {
                     self.unmap(volume, group * volume.shape.extents());
                     self.append(&Record::Versions(VersionRecord::NoHoles { volume: volume.id, group }));
                     branch.pvol.borrow_mut().index.fill(group);
-                    volume.disordered.set(true);
+                    volume.look_again();
                 }
             }
         }
