@@ -1,6 +1,8 @@
 #![no_main]
 #![allow(dead_code)] // The modules are shared with the tests, which use more of them.
 
+#[path = "../../front/nbd/tests/it/certificates.rs"]
+mod certificates;
 #[path = "../../front/nbd/tests/it/client.rs"]
 mod client;
 #[path = "../../front/nbd/tests/it/fuzz_body.rs"]

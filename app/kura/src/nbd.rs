@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tracing::Instrument;
 
 /// A stopping server gives requests in flight this long.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -67,10 +68,12 @@ impl Doors {
             move |session: Session<Socket>| {
                 let (node, stop, here) = (node.clone(), stop.clone(), here.clone());
                 let replicas = Arc::clone(&replicas);
-                tokio::spawn(async move {
+                let span = tracing::info_span!("nbd", peer = %session.peer(), volume = %session.export().name);
+                let attended = async move {
                     attend((node, replicas), session, limits, stop).await;
                     drop(here);
-                });
+                };
+                tokio::spawn(attended.instrument(span));
             }
         };
         let listening = self
@@ -110,7 +113,6 @@ async fn attend(
     limits: Limits,
     stop: watch::Receiver<bool>,
 ) {
-    let (peer, name) = (session.peer().to_owned(), session.export().name.clone());
     let mut number = None;
     let served = loop {
         match serve((&node, &replicas), session, &mut number, limits, stop.clone()).await {
@@ -120,9 +122,9 @@ async fn attend(
         }
     };
     match served {
-        Ok(Ok(())) => tracing::debug!(%peer, volume = name, "NBD client left"),
-        Ok(Err(hangup)) => tracing::info!(%peer, volume = name, %hangup, "NBD client dropped"),
-        Err(error) => tracing::warn!(%peer, volume = name, %error, "NBD client not served"),
+        Ok(Ok(())) => tracing::debug!("NBD client left"),
+        Ok(Err(hangup)) => tracing::info!(%hangup, "NBD client dropped"),
+        Err(error) => tracing::warn!(%error, "NBD client not served"),
     }
 }
 

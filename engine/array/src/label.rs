@@ -17,6 +17,10 @@ const VERSION: u32 = 4;
 const CRC_AT: usize = 8;
 /// The most disks a pool takes: their members fit a label.
 const MEMBERS_LIMIT: usize = 128;
+/// Copies of a journal have numbers below this: which ones live is told as bits of a word.
+const COPIES_LIMIT: u8 = 32;
+/// No part of a journal is larger.
+const JOURNAL_MOST_BYTES: u64 = 1 << 44;
 
 /// What a disk is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +125,7 @@ impl Label {
         let (extent_bytes, pages_at, extents_at) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let (extents, _) = (reader.u32()?, reader.u32()?);
         let journal = JournalPart { tables_bytes: reader.u64()?, ring_bytes: reader.u64()? };
-        let mut members = Vec::with_capacity(usize::from(count));
+        let mut members = Vec::new();
         for _ in 0..count {
             let uuid = reader.array()?;
             let class = if reader.u8()? == 0 { Class::Fast } else { Class::Slow };
@@ -137,7 +141,23 @@ impl Label {
             return Err(Error::corrupt(format!("the disk's label says it is disk {} of {count}", id.0)));
         }
         let plan = Plan { extent_bytes, pages_at, extents_at, extents };
-        Ok(Some(Self { pool, generation, id, controllers, plan, journal, members }))
+        let label = Self { pool, generation, id, controllers, plan, journal, members };
+        if !label.is_sound() {
+            return Err(Error::corrupt("the disk's label says what no kura writes: it was damaged, or made up"));
+        }
+        Ok(Some(label))
+    }
+
+    /// True for what [`write_label`] is given, whatever else a checksum agrees with.
+    fn is_sound(&self) -> bool {
+        let JournalPart { tables_bytes, ring_bytes } = self.journal;
+        let parts = [tables_bytes, ring_bytes];
+        self.controllers > 0
+            && self.generation < u64::MAX / 2
+            && self.plan.is_sound()
+            && parts.iter().all(|part| part.is_multiple_of(BLOCK_BYTES as u64) && *part <= JOURNAL_MOST_BYTES)
+            && self.members.len() <= MEMBERS_LIMIT
+            && self.members.iter().all(|member| member.journal.is_none_or(|copy| copy < COPIES_LIMIT))
     }
 }
 

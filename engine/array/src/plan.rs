@@ -20,6 +20,8 @@ pub struct Plan {
 /// Where the journals begin on a journal disk.
 pub(crate) const JOURNALS_AT: u64 = 1 << 20;
 const ALIGN_BYTES: u64 = 1 << 20;
+/// No disk is larger.
+const DISK_MOST_BYTES: u64 = 1 << 62;
 /// Pages beside an extent: two shelves, and on each the two that are written in turn.
 const PAGES: u64 = 4;
 
@@ -40,6 +42,21 @@ impl Plan {
         let extents = (left / (extent_bytes + PAGES * page_bytes)).min(u64::from(u32::MAX)) as u32;
         let extents_at = (pages_at + PAGES * page_bytes * u64::from(extents)).next_multiple_of(ALIGN_BYTES);
         Ok(Self { extent_bytes, pages_at, extents_at, extents })
+    }
+
+    /// True when its parts lie one behind the other, none of them beyond any disk: what follows from a plan is computed
+    /// without looking again.
+    pub(crate) fn is_sound(&self) -> bool {
+        let Self { extent_bytes, pages_at, extents_at, extents } = *self;
+        if !extent_bytes.is_power_of_two() || !Self::EXTENT_RANGE_BYTES.contains(&extent_bytes) {
+            return false;
+        }
+        let ends = |at: u64, each: u64| at.checked_add(each * u64::from(extents)).filter(|end| *end <= DISK_MOST_BYTES);
+        let aligned = [pages_at, extents_at].iter().all(|at| at.is_multiple_of(BLOCK_BYTES as u64));
+        aligned
+            && pages_at >= JOURNALS_AT
+            && ends(pages_at, PAGES * self.page_bytes()).is_some_and(|end| end <= extents_at)
+            && ends(extents_at, extent_bytes).is_some()
     }
 
     /// Blocks in an extent.

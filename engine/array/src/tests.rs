@@ -141,7 +141,7 @@ fn labels_come_back_and_the_newer_good_one_counts() {
         id: DeviceId(1),
         controllers: 2,
         plan: Plan::of(8 << 20, EXTENT, 0).unwrap(),
-        journal: JournalPart { tables_bytes: 1, ring_bytes: 2 },
+        journal: JournalPart { tables_bytes: 4096, ring_bytes: 8192 },
         members: vec![member(0), member(1)],
     };
     sim.block_on(async {

@@ -17,6 +17,8 @@ const CRC_AT: usize = 4;
 const FIXED_BYTES: usize = 56;
 /// Bytes that records may take in one entry: with the fixed part, 32 KiB.
 const RECORDS_LIMIT_BYTES: usize = 32 * 1024 - FIXED_BYTES;
+/// Bytes that a record takes at least.
+const RECORD_LEAST_BYTES: usize = 4;
 /// Data bytes in one entry at most.
 const DATA_LIMIT_BYTES: usize = 1 << 20;
 /// The largest entry, in bytes.
@@ -142,7 +144,9 @@ impl Head {
         let sane = head.header_bytes.is_multiple_of(BLOCK_BYTES)
             && (BLOCK_BYTES..=FIXED_BYTES + RECORDS_LIMIT_BYTES).contains(&head.header_bytes)
             && head.data_bytes.is_multiple_of(BLOCK_BYTES)
-            && head.data_bytes <= DATA_LIMIT_BYTES;
+            && head.data_bytes <= DATA_LIMIT_BYTES
+            && head.stamp.first_lsn.0 <= u64::MAX / 2
+            && head.records as usize <= RECORDS_LIMIT_BYTES / RECORD_LEAST_BYTES;
         sane.then_some(head)
     }
 

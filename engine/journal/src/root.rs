@@ -16,6 +16,8 @@ use kura_block::{BLOCK_BYTES, Buf, Error, Reader, Result, Writer, is_sealed};
 const MAGIC: u32 = 0x524a_754b; // "KuJR"
 const VERSION: u32 = 2;
 const CRC_AT: usize = 4;
+/// No journal counts so far.
+const COUNT_LIMIT: u64 = 1 << 63;
 /// Bytes of a root.
 pub(crate) const ROOT_BYTES: u64 = BLOCK_BYTES as u64;
 
@@ -40,6 +42,18 @@ pub struct Shape {
 impl Shape {
     /// The smallest ring.
     pub const RING_MIN_BYTES: u64 = 4 * crate::entry::ENTRY_LIMIT_BYTES;
+
+    /// Refuses sizes that no journal has.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.ring_bytes < Self::RING_MIN_BYTES || !self.ring_bytes.is_multiple_of(BLOCK_BYTES as u64) {
+            return Err(Error::invalid(format!(
+                "a journal of {} bytes: give it a multiple of 4096, at least {} bytes",
+                self.ring_bytes,
+                Self::RING_MIN_BYTES
+            )));
+        }
+        Ok(())
+    }
 
     /// Bytes of the whole region.
     pub fn region_bytes(&self) -> u64 {
@@ -101,6 +115,25 @@ pub(crate) struct Root {
 }
 
 impl Root {
+    /// True for what a journal of this shape writes, whatever else a checksum agrees with: what follows from a root is computed
+    /// without looking again.
+    pub fn is_sound(&self, shape: &Shape) -> bool {
+        let counts = [
+            self.generation,
+            self.epoch,
+            self.epoch_sequence,
+            self.tail_position,
+            self.tail_sequence,
+            self.tail_lsn.0,
+            self.tables.lsn.0,
+            self.settled.0,
+            self.told_sequence,
+        ];
+        counts.iter().all(|count| *count < COUNT_LIMIT)
+            && self.tail_position.is_multiple_of(BLOCK_BYTES as u64)
+            && self.tables.bytes <= shape.tables_bytes
+    }
+
     /// Of two roots the one of the later epoch counts, of one epoch that of the higher generation: a copy that was away
     /// while the log went on may have the generations that came before.
     pub fn age(&self) -> (u64, u64) {

@@ -12,13 +12,7 @@ use std::rc::Rc;
 
 /// Makes an empty journal on all copies, with no tables.
 pub async fn format(copies: &[JournalCopy], shape: Shape, identity: Identity) -> Result<()> {
-    if shape.ring_bytes < Shape::RING_MIN_BYTES || !shape.ring_bytes.is_multiple_of(BLOCK_BYTES as u64) {
-        return Err(Error::invalid(format!(
-            "a journal of {} bytes: give it a multiple of 4096, at least {} bytes",
-            shape.ring_bytes,
-            Shape::RING_MIN_BYTES
-        )));
-    }
+    shape.check()?;
     // Epochs begin at a number drawn from the pool's UUID and the controller: what an earlier pool left in the ring, or a
     // write of another controller that landed here, is foreign to this one.
     let pool = identity.pool.iter().take(8).fold(0, |epoch, byte| epoch << 8 | u64::from(*byte)) >> 2;
@@ -66,6 +60,7 @@ struct Found {
 impl Scan {
     /// Finds the newest root. `copies` has every copy of the journal in its order, `None` where the device is away.
     pub async fn open(mut copies: Vec<Option<JournalCopy>>, shape: Shape, identity: Identity) -> Result<Self> {
+        shape.check()?;
         let mut newest: Option<Root> = None;
         for copy in &mut copies {
             let Some(JournalCopy { device, offset }) = copy else { continue };
@@ -87,6 +82,12 @@ impl Scan {
                 identity.controller
             ))
         })?;
+        if !root.is_sound(&shape) {
+            return Err(Error::corrupt(format!(
+                "the root of controller {}'s journal says what no kura writes: it was damaged, or made up",
+                identity.controller
+            )));
+        }
         Ok(Self {
             copies,
             shape,
@@ -246,9 +247,12 @@ impl Scan {
             return Err(self.damaged());
         }
         for (_, copy) in self.present_live() {
-            let mut at = 0;
-            while at < self.shape.ring_bytes {
-                let len = CHUNK_BYTES.min(self.shape.ring_bytes - at);
+            // A ring may be said to be longer than its disk: nothing is there to be read.
+            let size_bytes = copy.device.geometry().size_bytes;
+            let there = size_bytes.saturating_sub(copy.offset + self.shape.ring_at()) / BLOCK_BYTES as u64;
+            let (mut at, ring_bytes) = (0, self.shape.ring_bytes.min(there * BLOCK_BYTES as u64));
+            while at < ring_bytes {
+                let len = CHUNK_BYTES.min(ring_bytes - at);
                 let place = copy.offset + self.shape.ring_at() + at;
                 at += len;
                 let Ok(chunk) = copy.device.read(place, len as usize).await else { continue };

@@ -24,6 +24,7 @@ mod metrics;
 mod objects;
 mod problem;
 mod replicas;
+mod requests;
 mod resources;
 mod routes;
 mod server;

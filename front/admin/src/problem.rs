@@ -49,12 +49,15 @@ pub struct Problem {
     /// What to do, where that follows from the kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// The request that met it, as the server's log names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
 }
 
 impl Problem {
     /// A problem of the given kind, with that kind's remedy. `error` is one line.
     pub fn new(kind: ProblemKind, error: impl Into<String>) -> Self {
-        Self { kind, error: error.into(), remedy: kind.remedy().map(str::to_owned) }
+        Self { kind, error: error.into(), remedy: kind.remedy().map(str::to_owned), request_id: None }
     }
 }
 
@@ -132,6 +135,8 @@ impl IntoResponse for Problem {
         if let Some((name, value)) = header {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
+        // For whoever knows the request's number.
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -1,6 +1,7 @@
 //! Listens, and serves each connection behind the guard its listener needs.
 
 use crate::guard::{by_site, by_token};
+use crate::requests::numbered;
 use crate::stall::{PATIENCE, hurry};
 use crate::{Patient, Token};
 use axum::Router;
@@ -59,7 +60,7 @@ pub async fn serve(listener: Listener, access: Access, routes: Router, mut stop:
         Access::ThisMachine => routes.layer(from_fn(by_site)),
         Access::Token(token) => routes.layer(from_fn(move |request, next| by_token(token.clone(), request, next))),
     };
-    let routes = routes.layer(map_request(hurry));
+    let routes = routes.layer(map_request(hurry)).layer(from_fn(numbered));
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {

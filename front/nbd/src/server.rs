@@ -16,12 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
+use tracing::Instrument;
 
 /// How long to wait when a client cannot be accepted, for example because no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Negotiates with clients. One server may have several listeners, each with places of its own for clients: who may reach
-/// one of them takes none of another's. The data of all clients' writes shares one memory.
+/// one of them takes none of another's. The data of all clients' requests shares one memory.
 pub struct Server<E> {
     exports: Arc<E>,
     limits: Limits,
@@ -68,7 +69,8 @@ impl<E: Exports> Server<E> {
                     Ok(socket) => {
                         let origin = socket.origin().to_owned();
                         let (exports, tls, limits) = (Arc::clone(&self.exports), tls.clone(), self.limits);
-                        let client = negotiations.spawn(negotiate(socket, exports, tls, limits));
+                        let span = tracing::info_span!("nbd", peer = %socket.peer());
+                        let client = negotiations.spawn(negotiate(socket, exports, tls, limits).instrument(span));
                         negotiating.add(client, origin, self.limits.negotiations);
                     }
                     Err(error) => {
@@ -127,16 +129,15 @@ impl Negotiating {
 
 /// Negotiates with one client; the session is ready to go to another thread.
 async fn negotiate<E: Exports>(socket: Socket, exports: Arc<E>, tls: Tls, limits: Limits) -> Option<Session<Socket>> {
-    let peer = socket.peer().to_owned();
     match handshake(socket, &*exports, &tls, &limits).await {
-        Ok(None) => tracing::debug!(%peer, "NBD client left without an export"),
-        Err(hangup) => tracing::info!(%peer, %hangup, "NBD client dropped while negotiating"),
+        Ok(None) => tracing::debug!("NBD client left without an export"),
+        Err(hangup) => tracing::info!(%hangup, "NBD client dropped while negotiating"),
         Ok(Some(mut session)) => match session.detach() {
             Ok(()) => {
-                tracing::debug!(%peer, export = %session.export.name, "NBD client connected");
+                tracing::debug!(export = %session.export.name, "NBD client connected");
                 return Some(session);
             }
-            Err(error) => tracing::warn!(%peer, %error, "NBD client lost on its way to its volume"),
+            Err(error) => tracing::warn!(%error, "NBD client lost on its way to its volume"),
         },
     }
     None

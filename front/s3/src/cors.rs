@@ -13,6 +13,11 @@ use s3s::dto::{CORSConfiguration, CORSRule};
 use s3s::service::S3Service;
 use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode};
 use std::sync::Arc;
+use tracing::Instrument;
+use uuid::Uuid;
+
+/// The header that has a request's number, which clients tell with an error and the log has in whatever it says of it.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
 /// A service that answers browsers' questions beforehand, and tells them in each answer what their pages may see.
 #[derive(Clone)]
@@ -31,12 +36,14 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
         let origin = request.headers().get(header::ORIGIN).cloned();
         let rules = origin.as_ref().and_then(|_| self.rules(request.uri().path()));
         let asked = request.headers().get(header::ACCESS_CONTROL_REQUEST_METHOD).cloned();
+        let id = Uuid::new_v4().simple().to_string();
+        let span = tracing::info_span!("s3", request = %id, method = %request.method(), path = request.uri().path());
         if request.method() == Method::OPTIONS {
             let answer = preflight(rules.as_ref(), origin.as_ref(), asked.as_ref(), request.headers());
             return Box::pin(async move { answer.map_err(|error| HttpError::new(error.into())) });
         }
         let (service, method, is_form) = (self.service.clone(), request.method().clone(), is_form(&request));
-        Box::pin(async move {
+        let answered = async move {
             let (request, rest) = watch(request);
             let mut answer = if is_form {
                 // Unread: a form's fields are to be verified before anything else.
@@ -56,8 +63,12 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
             {
                 answer.headers_mut().extend(headers(rule, &origin));
             }
+            if let Ok(id) = HeaderValue::from_str(&id) {
+                answer.headers_mut().insert(REQUEST_ID, id);
+            }
             Ok(answer)
-        })
+        };
+        Box::pin(answered.instrument(span))
     }
 }
 

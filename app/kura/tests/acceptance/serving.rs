@@ -40,16 +40,33 @@ fn a_first_start_says_what_to_try_and_serves_it() {
 #[test]
 fn logs_are_objects_where_that_is_asked_for() {
     let home = Home::new();
-    std::fs::write(home.path("kura.toml"), "[log]\nformat = \"json\"\nlevel = \"info\"\n").expect("a file");
+    std::fs::write(home.path("kura.toml"), "[log]\nformat = \"json\"\nlevel = \"info,kura=debug\"\n").expect("a file");
     let mut server = home.serve_with(&["--config", "kura.toml"]);
+    drop(Client::connect(&home.socket(), "demo").expect("a connection"));
     let volume = Client::connect(&home.socket(), "demo").expect("a connection");
+    home.ok(&["volume", "create", "v", "--size", "64M"]);
+    // An error has the number of its request, in its head and in its body.
+    let refused = get(server.port("http"), "/api/v1/volumes/none");
+    let (head, body) = refused.split_once("\r\n\r\n").expect("an answer");
+    let problem: Value = serde_json::from_str(body).expect("a problem");
+    let id = problem["request_id"].as_str().expect("a number");
+    assert!(id.len() == 32 && head.contains(&format!("x-request-id: {id}")), "{refused}");
+    let unsigned = get(server.port("S3      http"), "/demo/none");
+    assert!(unsigned.starts_with("HTTP/1.1 403") && unsigned.contains("x-amz-request-id: "), "{unsigned}");
     assert!(server.stop().success());
     drop(volume);
     let lines: Vec<Value> = server.log().lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
     for line in &lines {
         assert!(["timestamp", "level", "message", "target"].iter().all(|name| line[name].is_string()), "{line}");
     }
-    assert!(lines.iter().any(|line| line["message"] == "stopped" && line["level"] == "INFO"), "{lines:?}");
+    let said =
+        |message: &str| lines.iter().find(|line| line["message"] == message).unwrap_or_else(|| panic!("{lines:?}"));
+    assert_eq!(said("stopped")["level"], "INFO");
+    // What is said while a request is served, or of a connection, names it.
+    let created = &said("volume created")["span"];
+    assert!(created["name"] == "rest" && created["method"] == "POST" && created["request"].is_string(), "{created}");
+    let left = &said("NBD client left")["span"];
+    assert!(left["name"] == "nbd" && left["volume"] == "demo" && left["peer"].is_string(), "{left}");
 }
 
 #[test]

@@ -1,14 +1,23 @@
 //! What the fuzz targets and the fuzz tests do with their bytes.
 
+use crate::certificates::Certificates;
 use crate::client::{Client, GO, Reply, STRUCTURED_REPLY, info_query, option};
 use crate::local::{Fixed, ODD, SIZE, Served, Setup, connect, export, run};
-use kura_nbd::{Limits, Tls, handshake};
+use kura_nbd::{Limits, Tls, TlsKeys, handshake};
+use std::sync::LazyLock;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::spawn_local;
 
-/// `data` is what a client sends from the first byte on. The handshake must end, and soon.
+/// `data` is what a client sends from the first byte on, behind one that chooses whether there is TLS. The handshake must end,
+/// and soon.
 pub fn negotiate(data: &[u8]) {
+    let Some((&tls, data)) = data.split_first() else { return };
+    let tls = match tls % 3 {
+        0 => Tls::Off,
+        1 => Tls::Offered(KEYS.clone()),
+        _ => Tls::Required(KEYS.clone()),
+    };
     run(async {
         let (ours, theirs) = duplex(1 << 20);
         let (mut hears, mut says) = tokio::io::split(ours);
@@ -24,7 +33,7 @@ pub fn negotiate(data: &[u8]) {
             let _ = says.write_all(&data).await;
             let _ = says.shutdown().await;
         });
-        drop(handshake(theirs, &exports, &Tls::Off, &Limits::default()).await);
+        drop(handshake(theirs, &exports, &tls, &Limits::default()).await);
         saying.await.expect("saying does not fail");
         hearing.await.expect("what is heard is the greeting");
     });
@@ -86,8 +95,19 @@ async fn check_chunks(heard: &[u8], whole: bool) {
     assert!(!whole || open.is_empty(), "replies that never ended");
 }
 
-/// Beginnings from which interesting bytes are not far.
+/// A server's certificate, which nobody needs to trust here.
+static KEYS: LazyLock<TlsKeys> = LazyLock::new(|| {
+    let made = Certificates::make();
+    TlsKeys::load(&made.file("server-cert.pem"), &made.file("server-key.pem"), None).expect("keys that belong together")
+});
+
+/// Beginnings from which interesting bytes are not far: each with TLS off, offered and required.
 pub fn negotiation_seeds() -> Vec<Vec<u8>> {
+    let with = |tls: u8| conversations().into_iter().map(move |said| [vec![tls], said].concat());
+    (0..3).flat_map(with).collect()
+}
+
+fn conversations() -> Vec<Vec<u8>> {
     let begin = |options: &[Vec<u8>]| [&3u32.to_be_bytes()[..], &options.concat()].concat();
     let go = option(GO, &info_query("disk", &[0, 1, 2, 3]));
     let contexts = |number| option(number, &crate::client::context_query("disk", &["base:allocation", "base:"]));
@@ -96,6 +116,8 @@ pub fn negotiation_seeds() -> Vec<Vec<u8>> {
         begin(&[option(crate::client::LIST, b""), option(STRUCTURED_REPLY, b""), go.clone()]),
         begin(&[option(STRUCTURED_REPLY, b""), contexts(9), contexts(10), go]),
         begin(&[option(crate::client::STARTTLS, b""), option(crate::client::EXPORT_NAME, b"disk")]),
+        // The first bytes of a client's greeting in TLS 1.3, and no more of it.
+        [begin(&[option(crate::client::STARTTLS, b"")]), vec![0x16, 3, 1, 0, 60, 1, 0, 0, 56, 3, 3, 7, 7]].concat(),
         begin(&[option(crate::client::INFO, &info_query("tape", &[3])), option(crate::client::ABORT, b"")]),
     ]
 }
