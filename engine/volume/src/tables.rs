@@ -28,7 +28,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
+/// The same, without snapshots that are deleted but for a roll-back: it is read as well.
+const WITHOUT_LEFT: u32 = 6;
 
 /// A volume's tables and its part of the write buffer.
 pub(crate) struct VolumeState {
@@ -375,7 +377,7 @@ impl Tables {
         }
         let mut reader = Reader::new(bytes);
         let version = reader.u32()?;
-        if version != VERSION {
+        if ![VERSION, WITHOUT_LEFT].contains(&version) {
             return Err(Error::invalid(format!(
                 "the volume tables have format {version} and this kura reads {VERSION}: use the kura that wrote them"
             )));

@@ -174,6 +174,8 @@ impl Inner {
         let (pool, wanted) = (Rc::clone(&taken.family.pool), taken.slots.len());
         self.note_full();
         if Rc::ptr_eq(state, &pool) {
+            // What deleted snapshots leave behind may be what is missing.
+            self.tidy_all().await?;
             let fits = |block: u64| pool.extent(self.index_of(block)).is_some();
             loop {
                 taken.fit(0);
@@ -186,6 +188,7 @@ impl Inner {
                 }
             }
         }
+        self.ready(state)?;
         self.drop_oldest_or(state.shape, full).await
     }
 

@@ -332,6 +332,8 @@ impl Inner {
             && let Some(pvol) = parent.branch()
         {
             let keys = pvol.pvol.borrow_mut().pairs.remove(*epoch);
+            // A roll-back may give up what only this one saw.
+            parent.rolled_over.set(0);
             self.tidy(Tidying::Versions { volume: Rc::clone(parent), keys });
             self.tidy(Tidying::Holes(Rc::clone(parent)));
         }

@@ -224,9 +224,10 @@ impl Inner {
             while Rc::ptr_eq(&branch.family, family) && volume.free_homes.is_due() {
                 match self.order_next(&volume, &branch, Part::Freeing).await {
                     Ok(Progress::Moved) => return true,
-                    Ok(Progress::Looked) => self.runtime.sleep(BREATH / 10).await,
                     // What cannot be now is tried again in the background.
-                    Ok(Progress::Nothing) | Err(_) => break,
+                    Err(_) => break,
+                    Ok(Progress::Nothing) if volume.free_homes.next.get() == 0 => break,
+                    Ok(_) => self.runtime.sleep(BREATH / 10).await,
                 }
             }
         }

@@ -20,6 +20,7 @@
 use super::Branch;
 use super::change::Change;
 use super::locate::Place;
+use super::order::BREATH;
 use crate::record::{Record, Spec};
 use crate::snapshot::VersionRecord;
 use crate::status::VolumeStatus;
@@ -167,9 +168,17 @@ impl Inner {
         };
         let end = volume.size_bytes() / BLOCK_BYTES as u64;
         let group_blocks = self.group_blocks(volume);
-        for _ in 0..STEP {
+        for step in 1..=STEP {
             if volume.rolled_over.get() < end {
                 self.give_up_rolled_over(volume, branch, &svol, end).await?;
+                if volume.rolled_over.get() == end {
+                    // What was given up is free behind a checkpoint, and may be what is written next.
+                    return self.checkpoint().await;
+                }
+                if step == STEP {
+                    // It waits for no disk: clients have their turn.
+                    self.runtime.sleep(BREATH / 10).await;
+                }
                 continue;
             }
             let first = volume.rolled_back.get();
@@ -205,7 +214,12 @@ impl Inner {
         self.make_room(0).await?;
         let here = volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch));
         let made = svol.branch().and_then(|of| of.parent.as_ref().map(|(_, epoch)| *epoch));
-        let Some(made) = made.filter(|_| here && branch.pvol.borrow().rolled.is_some()) else { return Ok(()) };
+        if !here || branch.pvol.borrow().rolled.is_none() {
+            return Ok(());
+        }
+        let Some(made) = made else {
+            return Err(Error::corrupt(format!("volume {}: what it is rolled back to is no snapshot", volume.id)));
+        };
         let at = volume.rolled_over.get();
         let listed = branch.pvol.borrow().index.first_in(at, end).unwrap_or(end);
         let mapped =
@@ -217,7 +231,8 @@ impl Inner {
             return Ok(());
         }
         let (start, group_end) = self.group_range(volume, self.index_of(first));
-        let until = end.min(group_end).min(first + super::tidy::STEP as u64);
+        let until = if listed < group_end { group_end.min(first + super::tidy::STEP as u64) } else { group_end };
+        let until = until.min(end);
         let keys = branch.pvol.borrow().rolled_over(first, until, made);
         self.judge_all(volume, branch, keys);
         if until == end.min(group_end) {
