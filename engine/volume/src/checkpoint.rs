@@ -208,7 +208,7 @@ impl Inner {
         self.flush_disks().await?;
         self.give_up_cooled(self.take_returned(returned));
         let mut leaving = Leaving::take(self);
-        let reflected = journal.next_lsn();
+        let (reflected, failed) = (journal.next_lsn(), self.tables.borrow().failed.len());
         let tables = leaving
             .tables
             .then(|| (self.tables.borrow().encode(&self.hot.borrow(), &self.tier, &self.owners.borrow()), reflected));
@@ -217,6 +217,11 @@ impl Inner {
         self.write_hot_pages(&leaving.hot).await?;
         self.write_fast_pages(&leaving.fast).await?;
         self.flush_disks().await?;
+        if self.tables.borrow().failed.len() > failed {
+            // Pages were written without these disks. That a restart does without them, too, must be durable before the tail moves:
+            // one that is there again has older pages.
+            self.commit_all().await?;
+        }
         journal.checkpoint(tail, reflected, tables).await?;
         leaving.written = true;
         drop(leaving);

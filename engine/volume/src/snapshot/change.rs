@@ -188,7 +188,10 @@ impl Inner {
                 }
             }
         }
-        self.ready(state)?;
+        if state.deleted.get() {
+            // Who asked looks again whether there is still something to write to.
+            return Ok(());
+        }
         self.drop_oldest_or(state.shape, full).await
     }
 
