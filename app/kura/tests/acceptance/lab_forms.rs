@@ -154,7 +154,9 @@ fn the_report_of_a_known_load_is_right() {
     let blocks: BTreeSet<u64> =
         load.iter().flat_map(|it| it.offset / 4096..(it.offset + it.len).div_ceil(4096)).collect();
     let mut regions = BTreeMap::new();
-    load.iter().for_each(|it| *regions.entry(it.offset >> 20).or_insert(0_u64) += 1);
+    for it in &load {
+        *regions.entry(it.offset >> 20).or_insert(0_u64) += 1;
+    }
     let end = load.iter().map(|it| it.offset + it.len).max().expect("requests");
     let mut busiest: Vec<u64> = regions.values().copied().collect();
     busiest.sort_unstable_by(|a, b| b.cmp(a));
