@@ -10,6 +10,7 @@ mod clients;
 mod commands;
 mod crash;
 mod filesystem;
+mod full;
 mod harness;
 mod hostile;
 mod interface;
