@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
 mod rig;
+#[path = "rig/told.rs"]
+mod told;
 
 use kura_block::{Block, Buf, Kind, Runtime};
 use kura_controller::{
@@ -13,12 +15,12 @@ use kura_controller::{
 };
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
-use kura_tier::{Decision, Facts, Move, Pace, Policy, Reason, Standing, Tier, VolumeFacts};
-use kura_volume::TierSetup;
+use kura_tier::{Pace, Tier};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use told::Told;
 
 const CONTROLLERS: u16 = 3;
 const BLOCK: usize = 4096;
@@ -224,38 +226,6 @@ fn a_volume_with_parity_leaves_nothing_in_the_old_journal() {
     });
 }
 
-/// A policy that wants all of every volume in the fast tier.
-struct Upwards;
-
-impl Policy for Upwards {
-    fn name(&self) -> &'static str {
-        "upwards"
-    }
-
-    fn decide(&mut self, facts: &Facts<'_>) -> Decision {
-        let up = |volume: &VolumeFacts<'_>| Move {
-            volume: volume.volume,
-            regions: 0..volume.regions,
-            to: Tier::Fast,
-            drop_clean: true,
-            reason: Reason::Pinned,
-        };
-        Decision { moves: facts.volumes.iter().map(up).collect(), pace: Pace::default() }
-    }
-
-    fn rests(&self) -> bool {
-        false
-    }
-
-    fn standing(&self, _: u64, _: u32) -> Standing {
-        Standing::default()
-    }
-
-    fn memory_bytes(&self) -> usize {
-        0
-    }
-}
-
 #[test]
 fn what_lies_in_the_fast_tier_comes_down_before_a_move_however_long_it_takes() {
     let sim = Sim::new(6);
@@ -264,9 +234,7 @@ fn what_lies_in_the_fast_tier_comes_down_before_a_move_however_long_it_takes() {
     sim.block_on(async {
         let (node, controllers) = started(&disks, &runtime).await;
         for controller in &controllers {
-            let (policy, interval) = (Box::new(Upwards), Duration::from_millis(100));
-            let setup = TierSetup { policy, region_bytes: 64 << 10, interval, single_disk: None };
-            controller.store().set_tier(Some(setup)).unwrap();
+            Told::new(Tier::Fast, Pace::default()).decide_for(controller, 64 << 10);
         }
         let blocks = 512;
         controllers[0].store().create(volume("v", blocks, Layout::Mirror)).await.unwrap();

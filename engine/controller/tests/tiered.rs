@@ -3,19 +3,19 @@
 #![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
 
 mod rig;
+#[path = "rig/told.rs"]
+mod told;
 
 use kura_block::{Block, Buf, ControllerId, Runtime};
 use kura_controller::{Check, Config, Controller, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec};
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, Sim, SimDisk};
-use kura_tier::{
-    Decision, Facts, Move, Pace, Policy, Reason, Settings as Policies, Standing, Tier, VolumeFacts, WorthSettings,
-};
+use kura_tier::{Pace, Settings as Policies, Tier, WorthSettings};
 use kura_volume::{Pin, TierRules, TierSetup};
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use told::Told;
 
 const BLOCK: usize = 4096;
 const EXTENT: u64 = 64 << 10;
@@ -135,56 +135,13 @@ fn what_is_used_of_a_volume_with_a_snapshot_comes_up() {
     });
 }
 
-/// Brings everything up, or down, at a pace, so many at once: what the test says.
-#[derive(Clone)]
-struct Told(Rc<Cell<(Tier, u64, u32)>>);
-
-impl Told {
-    fn decide_for(&self, controller: &Controller) {
-        let (policy, interval) = (Box::new(self.clone()), Duration::from_millis(100));
-        let setup = TierSetup { policy, region_bytes: EXTENT, interval, single_disk: None };
-        controller.store().set_tier(Some(setup)).unwrap();
-    }
-}
-
-impl Policy for Told {
-    fn name(&self) -> &'static str {
-        "told"
-    }
-
-    fn decide(&mut self, facts: &Facts<'_>) -> Decision {
-        let (to, bytes_per_s, depth) = self.0.get();
-        let free = facts.volumes.iter().filter(|volume| volume.wants.pin.is_none());
-        let all = |volume: &VolumeFacts<'_>| Move {
-            volume: volume.volume,
-            regions: 0..volume.regions,
-            to,
-            drop_clean: true,
-            reason: Reason::Pinned,
-        };
-        Decision { moves: free.map(all).collect(), pace: Pace { bytes_per_s, depth } }
-    }
-
-    fn rests(&self) -> bool {
-        false
-    }
-
-    fn standing(&self, _: u64, _: u32) -> Standing {
-        Standing::default()
-    }
-
-    fn memory_bytes(&self) -> usize {
-        0
-    }
-}
-
 /// What was written in the fast tier is written home as fast as the policy says, and what was not is dropped at once.
 #[test]
 fn moves_down_keep_to_the_pace() {
     let rig = Rig::new(24);
-    let told = Told(Rc::new(Cell::new((Tier::Fast, u64::MAX, 4))));
+    let told = Told::new(Tier::Fast, Pace { bytes_per_s: u64::MAX, depth: 4 });
     rig.run(async |controller, runtime| {
-        told.decide_for(controller);
+        told.decide_for(controller, EXTENT);
         let device = create(controller, "v", 8).await;
         write(&*device, 0..2048, 1).await;
         controller.store().checkpoint().await.unwrap();
@@ -194,13 +151,13 @@ fn moves_down_keep_to_the_pace() {
         let up = || (controller.store().tier().valid_bytes >> 20, controller.store().tier().stale_bytes >> 20);
         assert_eq!(up(), (8, 4));
         // None begins; a moment for what was on its way.
-        told.0.set((Tier::Slow, 0, 4));
+        told.0.set((Tier::Slow, Pace { bytes_per_s: 0, depth: 4 }));
         runtime.sleep(Duration::from_secs(10)).await;
         assert_eq!(up().1, 4, "at no pace nothing is written home");
         let (begun, written) =
             (runtime.now(), || rig.disks[2..].iter().map(|disk| disk.counters().written_bytes).sum::<u64>());
         let before = written();
-        told.0.set((Tier::Slow, 1 << 20, 4));
+        told.0.set((Tier::Slow, Pace { bytes_per_s: 1 << 20, depth: 4 }));
         while controller.store().tier().valid_bytes > 0 {
             runtime.sleep(Duration::from_millis(100)).await;
             let (took, moved) = (runtime.now().saturating_sub(begun), (written() - before) / 2);
@@ -219,16 +176,16 @@ fn moves_down_keep_to_the_pace() {
 #[test]
 fn clients_go_before_moves() {
     let rig = Rig::queued(64, 1);
-    let told = Told(Rc::new(Cell::new((Tier::Slow, u64::MAX, 32))));
+    let told = Told::new(Tier::Slow, Pace { bytes_per_s: u64::MAX, depth: 32 });
     rig.run(async |controller, runtime| {
-        told.decide_for(controller);
+        told.decide_for(controller, EXTENT);
         let (device, other) = (create(controller, "v", 4).await, create(controller, "other", 40).await);
         write(&*device, 0..1024, 1).await;
         write(&*other, 0..10_240, 2).await;
         controller.store().checkpoint().await.unwrap();
         let rules = TierRules { pin: Pin::Slow, ..TierRules::default() };
         controller.store().set_tier_rules("v", rules).await.unwrap();
-        told.0.set((Tier::Fast, u64::MAX, 32));
+        told.0.set((Tier::Fast, Pace { bytes_per_s: u64::MAX, depth: 32 }));
         runtime.sleep(Duration::from_millis(150)).await;
         let begun = runtime.now();
         for at in 0..30 {

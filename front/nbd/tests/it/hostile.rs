@@ -15,9 +15,13 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const DISK: Volume = Volume { name: "disk", size_bytes: 1 << 20, read_only: false };
 
 fn server(limits: Limits) -> (Running, TempDir, std::path::PathBuf) {
+    server_of(DISK, limits)
+}
+
+fn server_of(volume: Volume, limits: Limits) -> (Running, TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("nbd.sock");
-    let running = serve(&Address::Unix(path.clone()), &[DISK], Tls::Off, limits).unwrap();
+    let running = serve(&Address::Unix(path.clone()), &[volume], Tls::Off, limits).unwrap();
     (running, folder, path)
 }
 
@@ -128,14 +132,18 @@ fn resident_bytes() -> usize {
     pages.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
+/// What a request of these tests carries, in bytes: all of the volume.
+const PAYLOAD: u32 = 16 << 20;
+
+/// A server with memory for two such requests, and little patience.
+fn short_of_memory() -> (Running, TempDir, std::path::PathBuf) {
+    let limits = Limits { memory_bytes: 32 << 20, stall_timeout: Duration::from_millis(500), ..Limits::default() };
+    server_of(Volume { size_bytes: PAYLOAD.into(), ..DISK }, limits)
+}
+
 #[test]
 fn writes_that_stall_take_a_bounded_memory_and_for_a_bounded_time() {
-    let big = Volume { name: "disk", size_bytes: 16 << 20, read_only: false };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("nbd.sock");
-    let limits = Limits { memory_bytes: 32 << 20, stall_timeout: Duration::from_millis(500), ..Limits::default() };
-    let _running = serve(&Address::Unix(path.clone()), &[big], Tls::Off, limits).unwrap();
-    let payload: u32 = 16 << 20;
+    let (_running, _folder, path) = short_of_memory();
     runtime().block_on(async {
         let mut small = connect(&path).await;
         let before = resident_bytes();
@@ -143,7 +151,7 @@ fn writes_that_stall_take_a_bounded_memory_and_for_a_bounded_time() {
         let mut stalled = Vec::new();
         for _ in 0..20 {
             let mut client = connect(&path).await;
-            let sent = [request(WRITE, 0, 1, 0, payload), vec![7; payload as usize - 1]].concat();
+            let sent = [request(WRITE, 0, 1, 0, PAYLOAD), vec![7; PAYLOAD as usize - 1]].concat();
             let _ = tokio::time::timeout(Duration::from_millis(20), client.send(&sent)).await;
             stalled.push(client);
         }
@@ -161,21 +169,16 @@ fn writes_that_stall_take_a_bounded_memory_and_for_a_bounded_time() {
 
 #[test]
 fn reads_that_nobody_takes_have_a_bounded_memory_and_for_a_bounded_time() {
-    let big = Volume { name: "disk", size_bytes: 16 << 20, read_only: false };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("nbd.sock");
-    let limits = Limits { memory_bytes: 32 << 20, stall_timeout: Duration::from_millis(500), ..Limits::default() };
-    let _running = serve(&Address::Unix(path.clone()), &[big], Tls::Off, limits).unwrap();
-    let payload: u32 = 16 << 20;
+    let (_running, _folder, path) = short_of_memory();
     runtime().block_on(async {
         let mut small = connect(&path).await;
-        assert_eq!(small.write(0, 0, &vec![7; payload as usize]).await.unwrap(), 0);
+        assert_eq!(small.write(0, 0, &vec![7; PAYLOAD as usize]).await.unwrap(), 0);
         let before = resident_bytes();
         // 640 MiB, of which nobody takes anything.
         let mut stalled = Vec::new();
         for _ in 0..40 {
             let mut client = connect(&path).await;
-            client.send(&request(READ, 0, 1, 0, payload)).await.unwrap();
+            client.send(&request(READ, 0, 1, 0, PAYLOAD)).await.unwrap();
             tokio::time::sleep(Duration::from_millis(20)).await;
             stalled.push(client);
         }

@@ -11,6 +11,8 @@ mod hostile;
 mod local;
 mod memory;
 mod meters;
+#[path = "../../../../fuzz/mutated.rs"]
+mod mutated;
 mod negotiation;
 mod serve;
 mod tls;

@@ -4,6 +4,8 @@ mod asked;
 mod fuzz;
 mod fuzz_body;
 mod local;
+#[path = "../../../../fuzz/mutated.rs"]
+mod mutated;
 mod rules;
 mod settings;
 mod stalls;
