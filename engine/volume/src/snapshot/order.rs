@@ -221,7 +221,9 @@ impl Inner {
         let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
         for volume in volumes {
             let Some(branch) = volume.branch().filter(|branch| branch.parent.is_none()) else { continue };
-            while Rc::ptr_eq(&branch.family, family) && volume.free_homes.is_due() {
+            // A roll-back that begins meanwhile waits for what is held here.
+            let can = || branch.pvol.borrow().rolled.is_none() && volume.free_homes.is_due();
+            while Rc::ptr_eq(&branch.family, family) && can() {
                 match self.order_next(&volume, &branch, Part::Freeing).await {
                     Ok(Progress::Moved) => return true,
                     // What cannot be now is tried again in the background.
