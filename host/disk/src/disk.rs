@@ -10,6 +10,7 @@ use kura_block::{Block, BufMut, Bufs, Error, Geometry, Local, PAGE_BYTES, Result
 use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 use rustix::io::Errno;
 use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -230,6 +231,11 @@ impl Disk {
     }
 
     fn failed(&self, what: &str, offset: u64, len: u64, errno: Errno) -> Error {
+        // Beyond a device's end there is no space, or no sense, says the kernel; one that was pulled out ends at 0.
+        match (&*self.file).seek(SeekFrom::End(0)) {
+            Ok(end) if end < self.geometry.size_bytes => return self.shrunk(end),
+            _ => {}
+        }
         error(self.path.display(), format_args!("{what} of {len} bytes at {offset}"), errno)
     }
 

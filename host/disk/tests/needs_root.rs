@@ -139,6 +139,20 @@ fn a_device_that_fails_is_a_failed_device() {
         assert_eq!(error.kind(), Kind::Device);
         let text = error.to_string();
         assert!(text.contains("read of 4096 bytes at 67104768") && text.contains("os error 5"), "{text}");
+        // And once the kernel has noticed, as it does of a device that is pulled out, it is gone.
+        sh("losetup", &["--set-capacity", device.0.to_str().unwrap()]);
+        let at = SIZE - 65536;
+        for error in [
+            disk.read(at, 4096).await.unwrap_err(),
+            disk.write(at, filled(1, 4096), false).await.unwrap_err(),
+            disk.write(at, filled(1, 4096), true).await.unwrap_err(),
+            disk.write_zeroes(at, 4096, false).await.unwrap_err(),
+            disk.discard(at, 4096).await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), Kind::Device, "{error}");
+            assert!(error.to_string().contains("but had 67108864 bytes when opened"), "{error}");
+        }
+        disk.write(0, filled(2, 4096), true).await.unwrap();
     })
     .unwrap();
 }
