@@ -1,4 +1,4 @@
-//! Bytes as sentences tell them.
+//! Bytes, and clients, as sentences tell of them.
 
 use std::fmt;
 
@@ -21,9 +21,21 @@ impl fmt::Display for Amount {
     }
 }
 
+/// Clients of a volume, as people are told of them.
+pub struct Clients(pub u32);
+
+impl fmt::Display for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            1 => write!(f, "1 client has it open"),
+            many => write!(f, "{many} clients have it open"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Amount;
+    use super::{Amount, Clients};
 
     #[test]
     fn bytes_are_told_in_units() {
@@ -39,5 +51,11 @@ mod tests {
         ] {
             assert_eq!(Amount(bytes).to_string(), told);
         }
+    }
+
+    #[test]
+    fn one_client_is_not_several() {
+        let told = [1, 2].map(|clients| Clients(clients).to_string());
+        assert_eq!(told, ["1 client has it open", "2 clients have it open"]);
     }
 }

@@ -271,6 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "what threads have in common is what is tested")]
     fn memory_that_another_thread_freed_is_used_again() {
         let fill = || {
             let more_than_it_keeps = (0..8).map(|_| {

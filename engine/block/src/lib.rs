@@ -24,7 +24,7 @@ mod runtime;
 mod shared;
 mod sparse;
 
-pub use amount::Amount;
+pub use amount::{Amount, Clients};
 pub use buf::{Buf, BufMut, PAGE_BYTES};
 pub use checksum::Checksum;
 pub use codec::{Reader, Writer, is_sealed};

@@ -273,6 +273,7 @@ impl Controller {
             read_bytes: status.read_bytes,
             written_bytes: status.written_bytes,
             array: status.array,
+            ordered_blocks: status.ordered_blocks,
             method: self.store.sharing().0,
             sharing: self.store.sharing().1,
             carried: self.harbour.carried(),

@@ -141,6 +141,8 @@ pub struct ControllerInfo {
     pub written_bytes: u64,
     /// What was written to stripes and the hot area since the start.
     pub array: ArrayCounters,
+    /// Blocks of 4 KiB that snapshots had scattered and that were put back at their place since the start.
+    pub ordered_blocks: u64,
     /// How it shares what is free.
     pub method: Sharing,
     /// What sharing the pool with the others has cost since the start.

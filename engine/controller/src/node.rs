@@ -3,7 +3,7 @@
 use crate::info::{CheckReport, ControllerInfo, DiskState, PoolInfo, VolumeInfo};
 use crate::{Config, Controller, Door, Recovered, door};
 use futures::future::try_join_all;
-use kura_block::{Amount, Block, ControllerId, DeviceId, Error, Local, Progress, Result, Runtime};
+use kura_block::{Amount, Block, Clients, ControllerId, DeviceId, Error, Local, Progress, Result, Runtime};
 use kura_volume::{Check, OnlyCopies, SharedPool, Space, Spec};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -168,10 +168,8 @@ impl Node {
     async fn unopened(&self, name: &str, force: bool) -> Result<Door> {
         let (door, volume) = self.find(name).await?;
         if volume.open > 0 && !force {
-            let open = volume.open;
-            return Err(Error::busy(format!(
-                "volume {name}: {open} clients have it open: disconnect them, or say --force"
-            )));
+            let clients = Clients(volume.open);
+            return Err(Error::busy(format!("volume {name}: {clients}: disconnect them, or say --force")));
         }
         Ok(door)
     }

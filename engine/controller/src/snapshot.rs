@@ -4,7 +4,7 @@ use crate::info::VolumeInfo;
 use crate::moving::Place;
 use crate::{Controller, Door, Node};
 use futures::future::join_all;
-use kura_block::{Error, Kind, Local, Result};
+use kura_block::{Clients, Error, Kind, Local, Result};
 use kura_volume::{Changes, HeldWrites, SnapshotSpec};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,8 +131,9 @@ impl Node {
         let (_, volume) = self.find(&of.pvol).await?;
         if volume.open > 0 && !force {
             return Err(Error::busy(format!(
-                "volume {}: {} clients have it open: unmount it and disconnect them, or say --force",
-                of.pvol, volume.open
+                "volume {}: {}: unmount it and disconnect them, or say --force",
+                of.pvol,
+                Clients(volume.open)
             )));
         }
         let snapshot = snapshot.to_owned();

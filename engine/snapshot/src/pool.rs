@@ -205,10 +205,18 @@ impl PoolTable {
 
     /// True when no block of `first..end` is in use: no slot there is taken, and no page speaks of one that is.
     pub fn is_unused(&self, first: u64, end: u64) -> bool {
-        (first..end).all(|block| match Slot(block).place() {
-            Some((page, at)) => self.pages.get(&page).is_none_or(|page| page.entries[at].owner == 0),
-            None => self.pages.get(&block).is_none_or(|page| page.used == 0),
-        })
+        let mut block = first;
+        while block < end {
+            let (number, slot) = Slot(block).place().map_or((block, None), |(number, at)| (number, Some(at)));
+            match (self.pages.get(&number).filter(|page| page.used > 0), slot) {
+                // All its slots are as this one.
+                (None, Some(at)) => block += (ENTRIES - at) as u64,
+                (Some(page), Some(at)) if page.entries[at].owner == 0 => block += 1,
+                (None, None) => block += 1,
+                (Some(_), _) => return false,
+            }
+        }
+        true
     }
 
     /// The blocks `first..end` are given up: pages there are forgotten, and nothing is said of them any more.

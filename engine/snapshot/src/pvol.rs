@@ -148,11 +148,15 @@ impl Pvol {
     }
 
     /// Decides on a version of a block in `group`, when the newest snapshot that saw it is gone, or on all when the tables
-    /// are read again. What nobody sees is not listed any more.
+    /// are read again. What nobody sees is not listed any more. A roll-back asks again when another snapshot goes.
     pub fn judge(&mut self, key: Key, group: u32) -> Verdict {
         let Some(at) = self.index.get(key) else { return Verdict::Stays };
         let Some(until) = self.until(key, group) else { return Verdict::Stays };
-        if self.hold(key, until) {
+        if let Some(epoch) = self.pairs.sees(key.birth(), until) {
+            // What only the roll-back supersedes is left to the snapshot by what is written in its place.
+            if self.index.next(key).is_some() || self.index.hole_after(group, key.birth()).is_some() {
+                self.pairs.hold(epoch, key);
+            }
             return Verdict::Stays;
         }
         self.index.remove(key);

@@ -42,6 +42,27 @@ impl Freed {
     }
 }
 
+/// Places that are taken while others are waited for: who asked may be a client that leaves, and they are nobody's then.
+struct Taking<'a> {
+    inner: &'a Inner,
+    places: Places,
+}
+
+impl Taking<'_> {
+    fn done(mut self) -> Places {
+        std::mem::take(&mut self.places)
+    }
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        if !self.places.is_empty() {
+            self.inner.freed.borrow_mut().push(Freed::places(std::mem::take(&mut self.places), Lsn(0)));
+            self.inner.checkpointer.notify_one();
+        }
+    }
+}
+
 impl Inner {
     /// Disks that take volumes' data: those of the slow class, or all where there are none.
     pub fn data_disks(&self) -> Vec<DeviceId> {
@@ -84,17 +105,18 @@ impl Inner {
             let free = self.share.available(device).await?;
             candidates.push(Candidate { device, free, taken: self.share.taken(device) });
         }
-        let mut places = Places::new();
-        while places.len() < copies {
-            let devices = choose_disks(copies - places.len(), &candidates).or_else(|| {
+        let mut taking = Taking { inner: self, places: Places::new() };
+        while taking.places.len() < copies {
+            let lacks = copies - taking.places.len();
+            let devices = choose_disks(lacks, &candidates).or_else(|| {
                 // Others may have leased what they do not use: who takes it has it given back.
                 for candidate in &mut candidates {
                     candidate.free = candidate.free.max(1);
                 }
-                choose_disks(copies - places.len(), &candidates)
+                choose_disks(lacks, &candidates)
             });
             let Some(devices) = devices else {
-                self.put_back(&places).await?;
+                self.put_back(&taking.done()).await?;
                 return Err(Error::full(format!(
                     "the pool is full: {copies} disks with a free extent are needed; delete or trim something, or add a disk"
                 )));
@@ -102,13 +124,13 @@ impl Inner {
             for device in devices {
                 // Where another controller was quicker, the next turn chooses without this disk.
                 match self.share.take(device).await {
-                    Ok(taken) => places.extend(taken.map(|extent| Place { device, extent })),
-                    Err(error) => return self.take_back(&places, error).await,
+                    Ok(taken) => taking.places.extend(taken.map(|extent| Place { device, extent })),
+                    Err(error) => return self.take_back(&taking.done(), error).await,
                 }
                 candidates.retain(|candidate| candidate.device != device);
             }
         }
-        Ok(places)
+        Ok(taking.done())
     }
 
     /// Takes an extent on each of these disks, or none.
@@ -148,13 +170,14 @@ impl Inner {
         let leaving = |member: &Member| self.tables.borrow().leaving.contains(&member.id);
         let failed = members.iter().find(|member| !member.works() && takes_data(member) && !leaving(member));
         let Some(failed) = failed else { return Err(full) };
-        let mut places = self.allocate(shape.width() - 1, &[]).await.map_err(|_| full.clone())?;
+        let places = self.allocate(shape.width() - 1, &[]).await.map_err(|_| full.clone())?;
+        let mut taking = Taking { inner: self, places };
         match self.share.take(failed.id).await {
-            Ok(Some(extent)) => places.push(Place { device: failed.id, extent }),
-            Ok(None) => return self.take_back(&places, full).await,
-            Err(error) => return self.take_back(&places, error).await,
+            Ok(Some(extent)) => taking.places.push(Place { device: failed.id, extent }),
+            Ok(None) => return self.take_back(&taking.done(), full).await,
+            Err(error) => return self.take_back(&taking.done(), error).await,
         }
-        Ok(places)
+        Ok(taking.done())
     }
 
     /// Gives up what was taken before an error, which it returns: left alone it would be nobody's until a restart.
@@ -167,15 +190,23 @@ impl Inner {
     /// have made room instead, and the caller asks again.
     pub async fn map(&self, volume: &Rc<VolumeState>, index: u32) -> Result<()> {
         match self.map_into_free(volume, index).await {
-            Err(error) if error.kind() == Kind::Full => self.drop_oldest_or(volume.shape, error).await,
+            Err(error) if error.kind() == Kind::Full => self.drop_oldest_or(volume, index, error).await,
             done => done,
         }
     }
 
-    /// The pool is full for a volume of this shape: a snapshot goes, where that is the policy, or the error stays.
-    pub async fn drop_oldest_or(&self, shape: Shape, full: Error) -> Result<()> {
+    /// The pool is full for the group of an extent: it is allocated in what deleted snapshots leave behind, or else a snapshot goes,
+    /// where that is the policy, or the error stays.
+    pub async fn drop_oldest_or(&self, volume: &Rc<VolumeState>, index: u32, full: Error) -> Result<()> {
         self.note_full();
-        let may_help = self.data_disks().len() >= shape.width();
+        self.tidy_all().await?;
+        if !self.freed.borrow().is_empty() {
+            match self.map_into_free(volume, index).await {
+                Err(error) if error.kind() == Kind::Full => {}
+                done => return done,
+            }
+        }
+        let may_help = self.data_disks().len() >= volume.shape.width();
         if may_help && self.drop_oldest().await? { Ok(()) } else { Err(full) }
     }
 

@@ -30,6 +30,8 @@ pub struct Status {
     pub hot_limit_bytes: u64,
     /// What the write buffer and the migration wrote to stripes and the hot area.
     pub array: ArrayCounters,
+    /// Blocks of 4 KiB that snapshots had scattered and that were put back at their place.
+    pub ordered_blocks: u64,
 }
 
 /// What was written to volumes with parity since the start, in blocks of 4 KiB.

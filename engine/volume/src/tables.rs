@@ -55,6 +55,8 @@ pub(crate) struct VolumeState {
     pub rolled_over: Cell<u64>,
     /// Where it goes on, after that, writing what differs.
     pub rolled_back: Cell<u64>,
+    /// The last try to go on with it failed.
+    pub roll_back_waits: Cell<bool>,
     /// Writes wait: several volumes are about to have snapshots of one instant.
     pub held: Cell<bool>,
     /// What the user says of its place in the tiers.
@@ -111,6 +113,7 @@ impl VolumeState {
             free_homes: Look::default(),
             rolled_over: Cell::new(0),
             rolled_back: Cell::new(0),
+            roll_back_waits: Cell::new(false),
             held: Cell::new(false),
             tier: Cell::default(),
             heat: HeatMap::default(),

@@ -195,6 +195,7 @@ impl From<engine::ControllerInfo> for Controller {
                 cooled_blocks: info.array.cooled_blocks,
                 cold_blocks: info.array.cold_blocks,
             },
+            ordered_blocks: info.ordered_blocks,
             sharing: ControllerSharing {
                 method: info.method.to_string(),
                 shared_accesses: info.sharing.shared_reads + info.sharing.shared_updates,

@@ -70,6 +70,7 @@ fn describe() {
     describe_counter!("kura_controller_hot_blocks_total", "Blocks of 4 KiB written to the hot area");
     describe_counter!("kura_controller_cooled_blocks_total", "Blocks of 4 KiB moved from the hot area to stripes");
     describe_counter!("kura_controller_cold_blocks_total", "Blocks of 4 KiB written straight to stripes");
+    describe_counter!("kura_controller_ordered_blocks_total", "Blocks of 4 KiB that snapshots had scattered, put back");
     describe_counter!("kura_controller_shared_accesses_total", "Accesses to memory that controllers share");
     describe_counter!("kura_controller_messages_total", "Messages to other controllers about what they share");
     describe_counter!("kura_controller_drops_total", "What was known of the pool and dropped for a message");
@@ -144,6 +145,7 @@ fn tell_controller(controller: &Controller) {
     counter!("kura_controller_hot_blocks_total", &labels).absolute(controller.array.hot_blocks);
     counter!("kura_controller_cooled_blocks_total", &labels).absolute(controller.array.cooled_blocks);
     counter!("kura_controller_cold_blocks_total", &labels).absolute(controller.array.cold_blocks);
+    counter!("kura_controller_ordered_blocks_total", &labels).absolute(controller.ordered_blocks);
     counter!("kura_controller_shared_accesses_total", &labels).absolute(controller.sharing.shared_accesses);
     counter!("kura_controller_messages_total", &labels).absolute(controller.sharing.messages);
     counter!("kura_controller_drops_total", &labels).absolute(controller.sharing.drops);

@@ -306,6 +306,9 @@ pub struct Controller {
     /// What was written to stripes and the hot area.
     #[serde(default)]
     pub array: ControllerArray,
+    /// Blocks of 4 KiB that snapshots had scattered and that were put back at their place since the start.
+    #[serde(default)]
+    pub ordered_blocks: u64,
     /// What sharing the pool with the other controllers has cost.
     #[serde(default)]
     pub sharing: ControllerSharing,

@@ -14,7 +14,7 @@ pub struct Aggregate {
     reach: Reach,
     controllers: u16,
     free: RefCell<Reserve>,
-    /// Entries of its part that it has.
+    /// Entries that it has: fewer than its part where others have more than theirs, for they came with volumes, or at a start.
     part: Cell<u32>,
     /// Held by whoever takes more of it.
     taking: Mutex<()>,
@@ -33,14 +33,18 @@ impl Aggregate {
         }
     }
 
+    /// The part of the pool that is each controller's.
+    fn due(&self) -> u32 {
+        self.reach.entries() / u32::from(self.controllers.max(1))
+    }
+
     /// Takes its part of the pool, or what that has grown by.
     async fn take_part(&self) -> Result<EntryId> {
         let _one = self.taking.lock().await;
-        let due = self.reach.entries() / u32::from(self.controllers.max(1));
-        let has = self.part.get();
-        if due > has {
-            let batch = self.reach.take(due - has).await?;
-            self.part.set(due);
+        let lacks = self.due().saturating_sub(self.part.get());
+        if lacks > 0 {
+            let batch = self.reach.take(lacks).await?;
+            self.part.set(self.part.get() + batch.len() as u32);
             self.free.borrow_mut().put(batch);
         }
         self.free.borrow_mut().take().ok_or_else(full)
@@ -89,7 +93,14 @@ impl Method for Aggregate {
         for (_, entry) in freed {
             free.put_one(*entry);
         }
-        Step::Done(())
+        // What it has beyond its part is some other controller's.
+        let beyond = self.part.get().saturating_sub(self.due());
+        let surplus: Vec<EntryId> = (0..beyond).map_while(|_| free.take()).collect();
+        if surplus.is_empty() {
+            return Step::Done(());
+        }
+        self.part.set(self.part.get() - surplus.len() as u32);
+        Step::wait(self.reach.release(surplus))
     }
 
     fn attend(&self) -> Step<'_, ()> {

@@ -125,6 +125,32 @@ fn an_entry_freed_in_a_full_pool_is_found() {
     }
 }
 
+/// A controller that came to more than its part of the pool gives that back as it frees it, and another one finds it.
+#[test]
+fn aggregate_gives_each_controller_its_part_again() {
+    let world = World::new(8, Kind::Aggregate, 2, 100);
+    let [has, lacks] = [0, 1].map(|id: usize| Rc::clone(&world.actors[id]));
+    let fill = async || {
+        let mut count = 0;
+        while lacks.method.take().done().await.is_ok() {
+            count += 1;
+        }
+        count
+    };
+    world.sim.block_on(async {
+        let held: Vec<EntryId> = (0..80).map(EntryId).collect();
+        has.memory.adopt(None, held.clone()).await.unwrap();
+        has.method.adopt(&held);
+        assert_eq!(fill().await, 20, "there are no more");
+        let region = |entry: &EntryId| (Region { volume: 0, number: entry.0.into() }, *entry);
+        let freed: Vec<_> = held.iter().map(region).collect();
+        has.method.free(&freed[..10]).done().await.unwrap();
+        assert_eq!(fill().await, 10);
+        has.method.free(&freed[10..]).done().await.unwrap();
+        assert_eq!((fill().await, has.method.reserved(), world.tables.free()), (20, 50, 0));
+    });
+}
+
 /// Each method finds what a pool has grown by.
 #[test]
 fn a_full_pool_that_grows_is_used_on() {

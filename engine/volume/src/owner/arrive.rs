@@ -172,7 +172,7 @@ impl Inner {
                 }
                 Untidy::Holes(id) => {
                     if let Some(volume) = of(id) {
-                        self.tidy(Tidying::Holes(volume));
+                        self.tidy(Tidying::holes(&volume));
                     }
                 }
                 Untidy::Slots(slots) => {

@@ -178,8 +178,8 @@ impl Inner {
             match what {
                 Tidying::Versions { volume, keys } if is_kin(&volume) => taken.push(Untidy::Versions(volume.id, keys)),
                 Tidying::Slots { family, slots } if is_kin(&family.pool) => taken.push(Untidy::Slots(slots)),
-                Tidying::Holes(volume) if is_kin(&volume) => taken.push(Untidy::Holes(volume.id)),
-                Tidying::Family(family) if is_kin(&family.pool) => taken.push(Untidy::Slots(Vec::new())),
+                Tidying::Holes { volume, .. } if is_kin(&volume) => taken.push(Untidy::Holes(volume.id)),
+                Tidying::Family { family, .. } if is_kin(&family.pool) => taken.push(Untidy::Slots(Vec::new())),
                 other => queue.push_back(other),
             }
         }

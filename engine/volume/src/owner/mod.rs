@@ -133,11 +133,13 @@ impl Inner {
         tables.volumes.values().filter(is_kin).cloned().collect()
     }
 
-    /// The image of a family: tables that have it and nothing else, but for the disks out of service.
+    /// The image of a family: tables that have it and nothing else, but for the disks out of service, and the number that no volume
+    /// had yet which may have slots there, living or gone.
     fn image(&self, kin: &[Rc<VolumeState>]) -> Vec<u8> {
         let tables = Tables {
             volumes: kin.iter().map(|volume| (volume.id, Rc::clone(volume))).collect(),
             failed: self.tables.borrow().failed.clone(),
+            next_volume: self.tables.borrow().next_volume,
             ..Tables::default()
         };
         let hot = HotTable::new(self.settings.hot, self.array.extent_blocks());
@@ -199,11 +201,12 @@ impl Inner {
         whole.map(|arrival| Ok(Tables::decode(&arrival.image, self.array.extent_bytes())?.tables)).collect()
     }
 
-    /// Puts a family that came into the tables; what is made here from now on has higher numbers than its members.
+    /// Puts a family that came into the tables; what is made here from now on has higher numbers than its members, and than those
+    /// that are gone: they may have slots yet.
     fn take_in(&self, came: Tables) {
         let tables = &mut *self.tables.borrow_mut();
         let highest = came.volumes.keys().map(|id| id >> 16).max().unwrap_or(0);
-        tables.next_volume = tables.next_volume.max(highest);
+        tables.next_volume = tables.next_volume.max(highest).max(came.next_volume);
         tables.volumes.extend(came.volumes);
     }
 

@@ -98,7 +98,7 @@ impl Inner {
             if let Some((state, block)) = written.iter().find(unmapped) {
                 let (state, index) = (Rc::clone(state), self.index_of(*block));
                 match self.map_into_free(&state, index).await {
-                    Err(error) if error.kind() == Kind::Full => self.make_do(&state, &mut taken, error).await?,
+                    Err(full) if full.kind() == Kind::Full => self.make_do((&state, index), &mut taken, full).await?,
                     mapped => mapped?,
                 }
                 continue;
@@ -170,29 +170,29 @@ impl Inner {
 
     /// The pool has no group for a write to a volume, or for the slots taken: others do that lie where the PoolVOL has groups, some of
     /// which may have to be freed; else a snapshot goes where that is the policy, or the write is refused.
-    async fn make_do(&self, state: &Rc<VolumeState>, taken: &mut Taken, full: Error) -> Result<()> {
+    async fn make_do(&self, (state, index): (&Rc<VolumeState>, u32), taken: &mut Taken, full: Error) -> Result<()> {
         let (pool, wanted) = (Rc::clone(&taken.family.pool), taken.slots.len());
         self.note_full();
-        if Rc::ptr_eq(state, &pool) {
-            // What deleted snapshots leave behind may be what is missing.
-            self.tidy_all().await?;
-            let fits = |block: u64| pool.extent(self.index_of(block)).is_some();
-            loop {
-                taken.fit(0);
-                taken.slots = taken.family.table.borrow_mut().take_where(wanted, fits);
-                if taken.slots.len() == wanted {
-                    return Ok(());
-                }
-                if !self.free_slots(&taken.family).await {
-                    break;
-                }
+        // What is held here cannot be given back to the pool.
+        taken.pins = Pins::of([]);
+        let fits = |block: u64| pool.extent(self.index_of(block)).is_some();
+        while Rc::ptr_eq(state, &pool) {
+            taken.fit(0);
+            taken.slots = taken.family.table.borrow_mut().take_where(wanted, fits);
+            if taken.slots.len() == wanted {
+                return Ok(());
+            }
+            // What deleted snapshots leave behind may be what is missing: looked at again after each part of it, for once a
+            // group has nothing in use it goes back to the pool.
+            if !self.tidy_next().await? && !self.free_slots(&taken.family).await {
+                break;
             }
         }
         if state.deleted.get() {
             // Who asked looks again whether there is still something to write to.
             return Ok(());
         }
-        self.drop_oldest_or(state.shape, full).await
+        self.drop_oldest_or(state, index, full).await
     }
 
     /// Makes the PoolVOL so large that it has these slots.

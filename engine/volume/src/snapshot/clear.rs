@@ -3,6 +3,7 @@
 use super::Branch;
 use super::change::{Change, birth_now};
 use super::tidy::STEP;
+use crate::extent::Extent;
 use crate::record::Record;
 use crate::snapshot::VersionRecord;
 use crate::store::Inner;
@@ -27,6 +28,11 @@ impl Inner {
             if !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) {
                 return Ok(first);
             }
+            // Nothing changes between the last look and the hole.
+            if let Some(unloaded) = Self::unloaded_to_empty(volume, self.index_of(first)) {
+                self.load(&unloaded).await?;
+                return Ok(first);
+            }
             let superseded = Self::superseded(branch, (first, group_end));
             if superseded.is_empty() {
                 self.dig(volume, branch, first / group_blocks);
@@ -38,6 +44,22 @@ impl Inner {
         let until = end.min(group_end).min(first + PIECE_BLOCKS as u64);
         let changed = self.change(volume, branch, first..until, &Change::Clear, &Edges::default()).await?;
         Ok(if changed { until } else { first })
+    }
+
+    /// An extent whose page must be loaded before [`Inner::empty`] of its group.
+    pub(super) fn unloaded_to_empty(volume: &VolumeState, index: u32) -> Option<Rc<Extent>> {
+        let group = if volume.spec.borrow().thick { volume.group_of(index) } else { Vec::new() };
+        group.into_iter().find(|extent| !extent.is_loaded())
+    }
+
+    /// Gives a group up of which nobody sees anything. A thick volume keeps it, and its blocks read as zeroes.
+    pub(super) fn empty(&self, volume: &Rc<VolumeState>, index: u32) {
+        if volume.spec.borrow().thick {
+            let (first, end) = self.group_range(volume, index);
+            self.clear_loaded(volume, first, end);
+        } else {
+            self.unmap(volume, index);
+        }
     }
 
     /// Some versions of a group's blocks that no snapshot sees, nor the volume itself.
@@ -85,7 +107,7 @@ impl Inner {
             && pvol.index.hole(group as u32, kura_snapshot::Epoch::NOW).is_none()
         {
             drop(pvol);
-            self.unmap(volume, index);
+            self.empty(volume, index);
             self.put_entries(&branch.family, &ends);
             self.tidy_family(&branch.family);
             return;

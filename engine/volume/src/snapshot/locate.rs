@@ -1,6 +1,6 @@
 //! Finding and reading what a volume, or a snapshot, sees.
 
-use super::Branch;
+use super::{BLOCKS_LIMIT, Branch};
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use futures::future::join_all;
@@ -20,6 +20,18 @@ pub(crate) enum Place {
     At(Rc<VolumeState>, u64),
     /// Nowhere: it reads as zeroes.
     Zero,
+}
+
+impl Place {
+    /// So many blocks from here on, each where it lies.
+    pub(super) fn spots(&self, blocks: u64) -> impl Iterator<Item = (Rc<VolumeState>, u64)> {
+        let at = match self {
+            Self::At(state, first) => Some((Rc::clone(state), *first)),
+            Self::Zero => None,
+        };
+        at.into_iter()
+            .flat_map(move |(state, first)| (first..first + blocks).map(move |block| (Rc::clone(&state), block)))
+    }
 }
 
 impl PartialEq for Place {
@@ -83,25 +95,31 @@ impl Inner {
     /// The first block from `block` on at which a volume, or what it was made of, has an extent, a version or a hole; `u64::MAX`
     /// where there is none: all before reads as zeroes.
     pub fn next_touched(&self, volume: &Rc<VolumeState>, block: u64) -> u64 {
-        let (extent_blocks, group_blocks) = (self.array.extent_blocks() as u64, self.group_blocks(volume));
         let (mut at, mut next) = (Rc::clone(volume), u64::MAX);
         loop {
-            let extent = at.next_mapped((block / extent_blocks) as u32);
-            next = next.min(extent.map_or(u64::MAX, |index| u64::from(index) * extent_blocks));
-            let Some(branch) = at.branch() else { return next.max(block) };
-            let pvol = branch.pvol.borrow();
-            if pvol.rolled.is_some() {
+            let branch = at.branch();
+            if branch.as_ref().is_some_and(|branch| branch.pvol.borrow().rolled.is_some()) {
                 // Part of it is another volume's.
                 return block;
             }
-            let end = at.size_bytes().div_ceil(BLOCK_BYTES as u64);
-            next = next.min(pvol.index.first_in(block, end.max(block)).unwrap_or(u64::MAX));
-            let holed = pvol.index.holed_from((block / group_blocks) as u32, 1);
-            next = next.min(holed.first().map_or(u64::MAX, |group| u64::from(*group) * group_blocks));
-            let Some((parent, _)) = branch.parent.clone() else { return next.max(block) };
-            drop(pvol);
+            next = next.min(self.next_own(&at, block));
+            let Some((parent, _)) = branch.and_then(|branch| branch.parent.clone()) else { return next };
             at = parent;
         }
+    }
+
+    /// The first block from `block` on at which a volume has an extent, a version or a hole of its own; `u64::MAX` where there is none.
+    pub(super) fn next_own(&self, volume: &VolumeState, block: u64) -> u64 {
+        let extent = volume.next_mapped(self.index_of(block));
+        let extent = extent.map(|index| u64::from(index) * self.array.extent_blocks() as u64);
+        let branch = volume.branch();
+        let in_tables = branch.and_then(|branch| {
+            let (index, group_blocks) = (&branch.pvol.borrow().index, self.group_blocks(volume));
+            let holed = index.holed_from((block / group_blocks) as u32, 1).first().map(|group| u64::from(*group));
+            let hole = holed.map(|group| group * group_blocks);
+            index.first_in(block, BLOCKS_LIMIT.max(block)).into_iter().chain(hole).min()
+        });
+        extent.into_iter().chain(in_tables).min().map_or(u64::MAX, |next| next.max(block))
     }
 
     /// How many of a group's blocks from the first one on, which is at home, are seen at home.

@@ -335,7 +335,7 @@ impl Inner {
             // A roll-back may give up what only this one saw.
             parent.rolled_over.set(0);
             self.tidy(Tidying::Versions { volume: Rc::clone(parent), keys });
-            self.tidy(Tidying::Holes(Rc::clone(parent)));
+            self.tidy(Tidying::holes(parent));
         }
         let pvol = branch.pvol.borrow();
         let listed = pvol.index.listed(0, BLOCKS_LIMIT);

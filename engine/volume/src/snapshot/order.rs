@@ -49,6 +49,8 @@ pub(super) const BREATH: Duration = Duration::from_millis(10);
 /// Reads of what changes meanwhile, in one step. The second one is of the write buffer, as a rule, and waits for no disk.
 const READS: u32 = 2;
 
+/// How long a write in a full pool looks for what comes home.
+const SOON: Duration = Duration::from_secs(1);
 /// How long it counts what was found of the disks' room.
 const ROOM_COUNTS: Duration = Duration::from_secs(1);
 /// A disk with a smaller part of its extents free, one in so many, is nearly full.
@@ -165,17 +167,20 @@ impl Inner {
 
     /// True when the pool has hardly another group for a volume.
     async fn is_scarce(&self, volume: &VolumeState) -> Result<bool> {
-        let (mut roomy, looked) = self.roomy_disks.get();
-        let now = self.runtime.now();
-        if roomy == usize::MAX || now.saturating_sub(looked) >= ROOM_COUNTS {
-            roomy = 0;
+        let before = self.roomy_disks.get();
+        let (now, (known, looked)) = (self.runtime.now(), before);
+        if known == usize::MAX || now.saturating_sub(looked) >= ROOM_COUNTS {
+            let mut roomy = 0;
             for device in self.data_disks() {
                 let extents = self.array.member(device).map_or(0, |member| member.plan.extents);
                 roomy += usize::from(self.share.available(device).await? > extents / SCARCE);
             }
-            self.roomy_disks.set((roomy, now));
+            // The pool may have been found full meanwhile.
+            if self.roomy_disks.get() == before {
+                self.roomy_disks.set((roomy, now));
+            }
         }
-        Ok(roomy < volume.shape.width())
+        Ok(self.roomy_disks.get().0 < volume.shape.width())
     }
 
     /// Brings some blocks of one volume home.
@@ -183,12 +188,14 @@ impl Inner {
         let rolled =
             |volume: &&Rc<VolumeState>| volume.branch().is_some_and(|branch| branch.pvol.borrow().rolled.is_some());
         let rolling: Vec<_> = self.tables.borrow().volumes.values().filter(rolled).cloned().collect();
-        let (mut rolls, mut waits) = (false, None);
+        let (mut rolls, mut failed) = (false, None);
         for (volume, branch) in rolling.iter().filter_map(|volume| Some((volume, volume.branch()?))) {
-            match self.go_on_rolling_back(volume, &branch).await {
-                // What comes home may be the room that it waits for.
-                Err(error) if error.kind() == Kind::Full => waits = Some(error),
-                done => rolls = done.map(|()| true)?,
+            let done = self.go_on_rolling_back(volume, &branch).await;
+            self.note_roll_back(volume, &done);
+            match done {
+                Ok(()) => rolls = true,
+                // What comes home may be the room that it waits for, and what it cannot read holds nobody else up.
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
         if rolls {
@@ -203,34 +210,42 @@ impl Inner {
             if !volume.look(part).is_due() || part == Part::Freeing && !self.is_scarce(&volume).await? {
                 continue;
             }
-            match self.order_next(&volume, &branch, part).await? {
-                Progress::Moved => return Ok(Progress::Moved),
-                Progress::Looked => progress = Progress::Looked,
-                Progress::Nothing => {}
+            match self.order_next(&volume, &branch, part).await {
+                Ok(Progress::Moved) => return Ok(Progress::Moved),
+                Ok(Progress::Looked) => progress = Progress::Looked,
+                Ok(Progress::Nothing) => {}
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        match waits {
+        match failed {
             Some(error) if progress == Progress::Nothing => Err(error),
             _ => Ok(progress),
         }
     }
 
-    /// Brings blocks home that a family's full PoolVOL has instead of room for a write; true when it may have some now.
+    /// Brings blocks home that a family's full PoolVOL has instead of room for a write; true when it may have some now. Where none are
+    /// found soon, the look goes on in the background.
     pub(super) async fn free_slots(&self, family: &Rc<Family>) -> bool {
-        let _one = self.tidying.lock().await;
+        let until = self.runtime.now() + SOON;
         let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
         for volume in volumes {
-            let Some(branch) = volume.branch().filter(|branch| branch.parent.is_none()) else { continue };
-            // A roll-back that begins meanwhile waits for what is held here.
-            let can = || branch.pvol.borrow().rolled.is_none() && volume.free_homes.is_due();
-            while Rc::ptr_eq(&branch.family, family) && can() {
+            let is_kin = |branch: &Rc<Branch>| branch.parent.is_none() && Rc::ptr_eq(&branch.family, family);
+            while let Some(branch) = volume.branch().filter(is_kin) {
+                // A roll-back that begins meanwhile waits for what is held here.
+                let can = branch.pvol.borrow().rolled.is_none() && volume.free_homes.is_due();
+                if !can || self.runtime.now() >= until {
+                    break;
+                }
+                let one = self.tidying.lock().await;
                 match self.order_next(&volume, &branch, Part::Freeing).await {
                     Ok(Progress::Moved) => return true,
                     // What cannot be now is tried again in the background.
                     Err(_) => break,
                     Ok(Progress::Nothing) if volume.free_homes.next.get() == 0 => break,
-                    Ok(_) => self.runtime.sleep(BREATH / 10).await,
+                    Ok(_) => {}
                 }
+                drop(one);
+                self.runtime.sleep(BREATH / 10).await;
             }
         }
         false
@@ -258,9 +273,9 @@ impl Inner {
         // Not where something has to wait: this would look at once whether it still has to.
         if passed && (look.moved.replace(false) || !look.left.get()) {
             if plain {
-                self.tidy(Tidying::Holes(Rc::clone(volume)));
+                self.tidy(Tidying::holes(volume));
             }
-            self.tidy(Tidying::Family(Rc::clone(&branch.family)));
+            self.tidy(Tidying::family(&branch.family));
         }
         Ok(match (moved, passed) {
             (true, _) => Progress::Moved,
@@ -382,7 +397,7 @@ impl Inner {
                 continue;
             }
             let places: Vec<_> = homeless.iter().flat_map(|one| one.places(volume, pool)).collect();
-            taken.pins = self.pinned(written.iter().chain(&places));
+            taken.pins = self.pinned(written.iter().chain(&places).cloned());
             if let Some(unloaded) = taken.pins.extents().iter().find(|extent| !extent.is_loaded()) {
                 self.load(unloaded).await?;
                 continue;
@@ -399,14 +414,15 @@ impl Inner {
                 continue;
             }
             self.apply_order(volume, branch, &homeless, &mut taken, &held);
+            self.count(|counts| counts.ordered_blocks += homeless.len() as u64);
             self.stir();
             return Ok(true);
         }
     }
 
-    fn pinned<'a>(&self, places: impl Iterator<Item = &'a Spot>) -> Pins {
+    pub(super) fn pinned(&self, places: impl Iterator<Item = Spot>) -> Pins {
         let mut extents: Vec<Rc<Extent>> = Vec::new();
-        for extent in places.filter_map(|(state, block)| state.extent(self.index_of(*block))) {
+        for extent in places.filter_map(|(state, block)| state.extent(self.index_of(block))) {
             if !extents.iter().any(|known| Rc::ptr_eq(known, &extent)) {
                 extents.push(extent);
             }

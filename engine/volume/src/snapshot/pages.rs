@@ -5,7 +5,7 @@ use super::{Branch, Family};
 use crate::extent::{Extent, Pins};
 use crate::store::Inner;
 use crate::tables::VolumeState;
-use kura_block::{Buf, Bufs, Checksum, Error, Result};
+use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
 use kura_journal::Lsn;
 use kura_snapshot::{Entry, Epoch, Key, Location, PoolTable, Slot, Verdict};
 use std::collections::BTreeMap;
@@ -16,6 +16,9 @@ pub(crate) type Replayed = Vec<Told>;
 
 /// A record's LSN, its PoolVOL, and what it says of slots.
 type Told = (Lsn, u64, Vec<(Slot, Option<Entry>)>);
+
+/// Bytes of the journal that a page takes, with its record.
+const PAGE_COST: u64 = BLOCK_BYTES as u64 + 128;
 
 impl Inner {
     /// Puts the pages of pool tables that have changed into the log, as writes of their PoolVOLs, and returns where the log
@@ -37,6 +40,7 @@ impl Inner {
                 self.load(unloaded).await?;
                 continue;
             }
+            self.check_pages_fit(dirty.len() as u64)?;
             for (family, page) in &dirty {
                 let stamp = self.journal().next_lsn().0;
                 let bytes = Buf::copy_of(&family.table.borrow().encode(*page, stamp));
@@ -49,6 +53,17 @@ impl Inner {
             self.dirty_pool_pages.set(0);
             return Ok(self.journal().next_lsn());
         }
+    }
+
+    /// Refuses to append more pages than the journal takes: it could not be written, nor its tail move, and all would wait.
+    fn check_pages_fit(&self, pages: u64) -> Result<()> {
+        let usage = self.journal().usage();
+        if usage.used_bytes + pages * PAGE_COST <= usage.ring_bytes {
+            return Ok(());
+        }
+        Err(Error::full(format!(
+            "the journal has no room for {pages} pages of pool tables, and grows shorter by nothing else"
+        )))
     }
 
     fn pool_extent(&self, volume: &VolumeState, block: u64) -> Option<Rc<Extent>> {
@@ -84,13 +99,13 @@ impl Inner {
                 table.put(*slot, *entry);
             }
         }
-        self.list_versions(family);
         // Pages whose places the log gave up speak of nothing.
         let gone = |page: &u64| self.pool_extent(&family.pool, *page).is_none();
         let gone: Vec<u64> = family.table.borrow().dirty().filter(gone).collect();
         for page in gone {
             family.table.borrow_mut().forget(page, page + 1);
         }
+        self.list_versions(family);
         let dirty = self.dirty_pool_pages.get() + family.table.borrow().dirty().len() as u64;
         self.dirty_pool_pages.set(dirty);
         Ok(())
@@ -124,7 +139,7 @@ impl Inner {
     }
 
     /// Lists the versions that a pool table speaks of with the volumes that own them. Slots of volumes that are gone are
-    /// free, and so is, soon, what nobody sees.
+    /// free soon, and so is what nobody sees: all at once, their pages could be more than the journal takes.
     fn list_versions(self: &Rc<Self>, family: &Rc<Family>) {
         let members: BTreeMap<u32, Rc<VolumeState>> = {
             let tables = self.tables.borrow();
@@ -134,9 +149,11 @@ impl Inner {
         };
         let entries: Vec<_> = family.table.borrow().entries().collect();
         let mut homes: BTreeMap<(u32, u64), (Epoch, Slot)> = BTreeMap::new();
+        let (mut slots, mut highest) = (Vec::new(), 0);
         for (slot, Entry { owner, key, home }) in entries {
             let Some(branch) = members.get(&owner).and_then(|volume| volume.branch()) else {
-                family.table.borrow_mut().put(slot, None);
+                slots.push(slot);
+                highest = highest.max(u64::from(owner));
                 continue;
             };
             branch.pvol.borrow_mut().index.insert(key, Location::Slot(slot));
@@ -160,12 +177,18 @@ impl Inner {
                 pvol.index.insert(key, Location::Home);
             }
         }
+        // Nothing made here has the number of one that is gone, whose slots would be taken for its own.
+        let next_volume = self.tables.borrow().next_volume.max(highest);
+        self.tables.borrow_mut().next_volume = next_volume;
+        if !slots.is_empty() {
+            self.tidy(Tidying::Slots { family: Rc::clone(family), slots });
+        }
         for volume in members.into_values() {
             let Some(branch) = volume.branch() else { continue };
             let listed: Vec<Key> =
                 branch.pvol.borrow().index.listed(0, super::BLOCKS_LIMIT).map(|(key, _)| key).collect();
             self.tidy(Tidying::Versions { volume: Rc::clone(&volume), keys: listed });
-            self.tidy(Tidying::Holes(volume));
+            self.tidy(Tidying::holes(&volume));
         }
     }
 

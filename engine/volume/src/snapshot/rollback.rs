@@ -21,6 +21,7 @@ use super::Branch;
 use super::change::Change;
 use super::locate::Place;
 use super::order::BREATH;
+use super::tidy::Tidying;
 use crate::record::{Record, Spec};
 use crate::snapshot::VersionRecord;
 use crate::status::VolumeStatus;
@@ -159,6 +160,18 @@ impl Inner {
         if to == Some(svol.id) { self.refuse_rolling(parent) } else { Ok(()) }
     }
 
+    /// Tells once that a roll-back waits, and why, until it goes on.
+    pub(super) fn note_roll_back(&self, volume: &VolumeState, done: &Result<()>) {
+        let waited = volume.roll_back_waits.replace(done.is_err());
+        if let Err(error) = done
+            && !waited
+            && self.ready(volume).is_ok()
+        {
+            let name = volume.spec.borrow().name.clone();
+            tracing::warn!(volume = name, %error, "a roll-back waits and will be tried again");
+        }
+    }
+
     /// Writes some of the blocks that differ.
     pub async fn go_on_rolling_back(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>) -> Result<()> {
         let Some(rolled) = branch.pvol.borrow().rolled else { return Ok(()) };
@@ -168,36 +181,39 @@ impl Inner {
         };
         let end = volume.size_bytes() / BLOCK_BYTES as u64;
         let group_blocks = self.group_blocks(volume);
-        for step in 1..=STEP {
+        for _ in 0..STEP {
             if volume.rolled_over.get() < end {
                 self.give_up_rolled_over(volume, branch, &svol, end).await?;
                 if volume.rolled_over.get() == end {
                     // What was given up is free behind a checkpoint, and may be what is written next.
                     return self.checkpoint().await;
                 }
-                if step == STEP {
-                    // It waits for no disk: clients have their turn.
-                    self.runtime.sleep(BREATH / 10).await;
-                }
                 continue;
             }
-            let first = volume.rolled_back.get();
+            // Where neither has anything of its own they are alike.
+            let at = volume.rolled_back.get();
+            let first = self.next_own(volume, at).min(self.next_own(&svol, at));
             if first >= end {
                 self.append(&Record::Versions(VersionRecord::RolledBack { volume: volume.id }));
                 let left = self.left_to(volume);
                 branch.pvol.borrow_mut().rolled = None;
+                // What waited for the end of this.
                 volume.look_again();
+                self.tidy(Tidying::holes(volume));
                 if let Some(svol) = left {
                     self.remove(&svol);
                 }
                 return self.commit_all().await;
             }
-            let until = end.min((first / group_blocks + 1) * group_blocks);
+            let (first, until) = self.group_range(volume, self.index_of(first));
+            let until = until.min(end);
             if self.group_differs(volume, branch, &svol, first / group_blocks) {
                 self.roll_group_back(volume, branch, &svol, (first, until)).await?;
             }
             volume.rolled_back.set(until);
         }
+        // It may have waited for no disk: clients have their turn.
+        self.runtime.sleep(BREATH / 10).await;
         Ok(())
     }
 
@@ -221,22 +237,23 @@ impl Inner {
             return Err(Error::corrupt(format!("volume {}: what it is rolled back to is no snapshot", volume.id)));
         };
         let at = volume.rolled_over.get();
-        let listed = branch.pvol.borrow().index.first_in(at, end).unwrap_or(end);
-        let mapped =
-            volume.next_mapped(self.index_of(at)).map_or(end, |index| self.group_range(volume, index).0.max(at));
-        let first = listed.min(mapped);
+        let first = self.next_own(volume, at);
         if first >= end {
             volume.rolled_over.set(end);
+            // What was looked at before may be something else behind what was given up.
+            volume.rolled_back.set(0);
             self.tidy_family(&branch.family);
             return Ok(());
         }
         let (start, group_end) = self.group_range(volume, self.index_of(first));
-        let until = if listed < group_end { group_end.min(first + super::tidy::STEP as u64) } else { group_end };
+        let listed = branch.pvol.borrow().index.first_in(first, group_end).is_some();
+        let until = if listed { group_end.min(first + super::tidy::STEP as u64) } else { group_end };
         let until = until.min(end);
         let keys = branch.pvol.borrow().rolled_over(first, until, made);
         self.judge_all(volume, branch, keys);
         if until == end.min(group_end) {
             self.give_up_home(volume, branch, start);
+            self.give_up_holes(volume, branch, start, made);
         }
         volume.rolled_over.set(until);
         self.stir();
@@ -253,6 +270,21 @@ impl Inner {
         drop(extent);
         if !is_seen {
             self.unmap(volume, index);
+        }
+    }
+
+    /// Gives the holes up of the group that begins with this block, where they are no older than the snapshot, whose number is `made`,
+    /// and nobody sees them any more: what they hide is what the snapshot has.
+    fn give_up_holes(&self, volume: &VolumeState, branch: &Branch, start: u64, made: Epoch) {
+        let (index, group) = (self.index_of(start), (start / self.group_blocks(volume)) as u32);
+        let pvol = &mut *branch.pvol.borrow_mut();
+        let holes = pvol.index.oldest_hole(group).zip(pvol.index.hole(group, Epoch::NOW));
+        let (Some(Rolled { since, .. }), Some((oldest, newest))) = (pvol.rolled, holes) else { return };
+        // In a home that is younger than the snapshot they hide what it has not.
+        let fresh = volume.extent(index).is_some_and(|extent| pvol.pairs.latest_at(extent.owner.born) >= made);
+        if !fresh && oldest >= made && newest < since && pvol.pairs.sees(oldest, since).is_none() {
+            self.append(&Record::Versions(VersionRecord::NoHoles { volume: volume.id, group }));
+            pvol.index.fill(group);
         }
     }
 
@@ -281,7 +313,7 @@ impl Inner {
         svol: &Rc<VolumeState>,
         (first, end): (u64, u64),
     ) -> Result<()> {
-        let mut at = first;
+        let (mut at, mut pins) = (first, None);
         while at < end {
             let (place, run) = self.locate(volume, at, end.min(at + PIECE_BLOCKS as u64));
             let (wanted, alike) = self.locate(svol, at, at + run);
@@ -291,11 +323,25 @@ impl Inner {
                 continue;
             }
             let (unrolled, run) = self.locate_unrolled(volume, branch, at, at + run.min(alike));
-            let empty = self.is_empty(&wanted);
-            if unrolled == wanted || empty && self.is_empty(&unrolled) {
+            if unrolled == wanted {
                 at += run;
                 continue;
             }
+            let places = [&wanted, &unrolled];
+            let pinned = pins.insert(self.pinned(places.iter().flat_map(|place| place.spots(run))));
+            if let Some(unloaded) = pinned.extents().iter().find(|extent| !extent.is_loaded()) {
+                self.load(unloaded).await?;
+                continue;
+            }
+            let are_empty = |ahead: u64| (self.is_empty(&wanted, ahead), self.is_empty(&unrolled, ahead));
+            let (empty, was_empty) = are_empty(0);
+            let run = (1..run).find(|ahead| are_empty(*ahead) != (empty, was_empty)).unwrap_or(run);
+            if empty && was_empty {
+                at += run;
+                continue;
+            }
+            // What is held here cannot be given back to the pool.
+            pins.take();
             let edges = Edges::of((at..at + run).map(|block| (block, self.seen(volume, block))));
             let data = self.read_seen(svol, at, at + run).await?;
             let checksums = checksums_of(&data);
@@ -307,11 +353,11 @@ impl Inner {
         Ok(())
     }
 
-    /// True for a place where nothing is: it reads as zeroes.
-    fn is_empty(&self, place: &Place) -> bool {
+    /// True for a place where nothing is, so many blocks ahead: it reads as zeroes. Its page is loaded.
+    fn is_empty(&self, place: &Place, ahead: u64) -> bool {
         match place {
             Place::Zero => true,
-            Place::At(state, block) => state.extent(self.index_of(*block)).is_none(),
+            Place::At(state, block) => self.checksum(state, block + ahead).is_none(),
         }
     }
 

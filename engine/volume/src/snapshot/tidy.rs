@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Versions looked at between two looks at what else goes on.
 pub(super) const STEP: usize = 256;
+/// Such steps in a row, as long as the journal has room: with what they look at they are short of a millisecond, as a rule.
+const STEPS: usize = 8;
 /// How long to wait before trying again what did not succeed.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -23,10 +25,22 @@ pub(crate) enum Tidying {
     Versions { volume: Rc<VolumeState>, keys: Vec<Key> },
     /// Slots of a volume that is gone.
     Slots { family: Rc<Family>, slots: Vec<Slot> },
-    /// Holes of a volume that perhaps hide nothing any more.
-    Holes(Rc<VolumeState>),
-    /// Whatever a family may be rid of.
-    Family(Rc<Family>),
+    /// Holes of a volume, from a group on, that perhaps hide nothing any more.
+    Holes { volume: Rc<VolumeState>, from: u32 },
+    /// Whatever a family may be rid of, from an extent of its PoolVOL on.
+    Family { family: Rc<Family>, from: u32 },
+}
+
+impl Tidying {
+    /// All holes of a volume.
+    pub fn holes(volume: &Rc<VolumeState>) -> Self {
+        Self::Holes { volume: Rc::clone(volume), from: 0 }
+    }
+
+    /// All that a family may be rid of.
+    pub fn family(family: &Rc<Family>) -> Self {
+        Self::Family { family: Rc::clone(family), from: 0 }
+    }
 }
 
 impl Inner {
@@ -38,9 +52,10 @@ impl Inner {
 
     /// Has slots that nobody uses any more given back to the pool; asked for often, it is done once.
     pub fn tidy_family(&self, family: &Rc<Family>) {
-        let asked = |what: &Tidying| matches!(what, Tidying::Family(asked) if Rc::ptr_eq(asked, family));
+        let asked =
+            |what: &Tidying| matches!(what, Tidying::Family { family: asked, from: 0 } if Rc::ptr_eq(asked, family));
         if !self.untidy.borrow().back().is_some_and(asked) {
-            self.tidy(Tidying::Family(Rc::clone(family)));
+            self.tidy(Tidying::family(family));
         }
     }
 
@@ -55,7 +70,7 @@ impl Inner {
     pub async fn tidy_for_ever(self: Rc<Self>) {
         while !self.stopping.get() && self.journal().alive().is_ok() {
             let waits = !self.untidy.borrow().is_empty();
-            let done = if waits { self.tidy_next().await.map(|()| Progress::Moved) } else { self.put_in_order().await };
+            let done = if waits { self.tidy_next().await.map(|_| Progress::Moved) } else { self.put_in_order().await };
             let rest = match done {
                 Ok(Progress::Moved) | Err(_) => None,
                 Ok(Progress::Looked) => Some(BREATH),
@@ -78,69 +93,94 @@ impl Inner {
 
     /// Tidies up what there is now.
     pub async fn tidy_all(&self) -> Result<()> {
-        while !self.untidy.borrow().is_empty() {
-            self.tidy_next().await?;
-        }
+        while self.tidy_next().await? {}
         Ok(())
     }
 
-    /// Tidies up the next thing, if any. It is in the queue until it is this one's turn: what moves away goes from there.
-    async fn tidy_next(&self) -> Result<()> {
-        let _one = self.tidying.lock().await;
-        let next = self.untidy.borrow_mut().pop_front();
-        match next {
-            Some(what) => self.tidy_one(what).await,
-            None => Ok(()),
+    /// Tidies up some of the next thing; false when there is none. It leaves the queue only while nobody is waited for: who asks for
+    /// this may be a client that leaves, and what moves away goes from the queue.
+    pub(super) async fn tidy_next(&self) -> Result<bool> {
+        if self.untidy.borrow().is_empty() {
+            return Ok(false);
+        }
+        {
+            let _one = self.tidying.lock().await;
+            self.make_room(0).await?;
+            let next = self.untidy.borrow_mut().pop_front();
+            let rest = next.and_then(|what| self.tidy_some(what));
+            self.stir();
+            let Some(rest) = rest else { return Ok(true) };
+            let holes =
+                if let Tidying::Holes { volume, from } = &rest { Some((Rc::clone(volume), *from)) } else { None };
+            self.untidy.borrow_mut().push_front(rest);
+            if let Some((volume, from)) = holes {
+                self.load_to_empty(volume, from).await;
+            }
+        }
+        // Clients have their turn.
+        self.runtime.sleep(BREATH / 10).await;
+        Ok(true)
+    }
+
+    /// Loads what the holes at the queue's front wait for; those whose pages cannot be read are passed over.
+    async fn load_to_empty(&self, volume: Rc<VolumeState>, from: u32) {
+        while let Some(unloaded) = Self::unloaded_to_empty(&volume, from * volume.shape.extents()) {
+            if self.load(&unloaded).await.is_err() {
+                let mut untidy = self.untidy.borrow_mut();
+                untidy.pop_front();
+                untidy.push_front(Tidying::Holes { volume, from: from + 1 });
+                return;
+            }
         }
     }
 
-    async fn tidy_one(&self, what: Tidying) -> Result<()> {
+    /// Tidies something up as far as the journal has room, or for a while; what is left of it.
+    fn tidy_some(&self, what: Tidying) -> Option<Tidying> {
         match what {
             Tidying::Versions { volume, mut keys } => {
-                while !keys.is_empty() && !volume.deleted.get() {
-                    if let Err(error) = self.make_room(0).await {
-                        self.untidy.borrow_mut().push_front(Tidying::Versions { volume, keys });
-                        return Err(error);
+                if let Some(branch) = volume.branch().filter(|_| !volume.deleted.get()) {
+                    self.in_parts(&mut keys, |part| self.judge_all(&volume, &branch, part));
+                    if !keys.is_empty() {
+                        return Some(Tidying::Versions { volume, keys });
                     }
-                    let Some(branch) = volume.branch() else { return Ok(()) };
-                    let part = keys.split_off(keys.len().saturating_sub(STEP));
-                    self.judge_all(&volume, &branch, part);
+                    volume.look_again();
+                    self.tidy(Tidying::family(&branch.family));
                 }
-                volume.look_again();
-                if let Some(branch) = volume.branch() {
-                    self.tidy(Tidying::Family(Rc::clone(&branch.family)));
-                }
+                None
             }
             // Its new owner tidies up, or there is nothing left.
-            Tidying::Slots { family, .. } | Tidying::Family(family) if family.pool.deleted.get() => {}
+            Tidying::Slots { family, .. } | Tidying::Family { family, .. } if family.pool.deleted.get() => None,
             Tidying::Slots { family, mut slots } => {
-                while !slots.is_empty() {
-                    if let Err(error) = self.make_room(0).await {
-                        self.untidy.borrow_mut().push_front(Tidying::Slots { family, slots });
-                        return Err(error);
-                    }
-                    let part = slots.split_off(slots.len().saturating_sub(STEP));
-                    self.put_entries(&family, &part.into_iter().map(|slot| (slot, None)).collect::<Vec<_>>());
+                let free = |part: Vec<Slot>| part.into_iter().map(|slot| (slot, None)).collect::<Vec<_>>();
+                self.in_parts(&mut slots, |part| self.put_entries(&family, &free(part)));
+                if !slots.is_empty() {
+                    return Some(Tidying::Slots { family, slots });
                 }
-                self.tidy(Tidying::Family(family));
+                self.tidy(Tidying::family(&family));
+                None
             }
-            Tidying::Holes(volume) => {
-                if let Err(error) = self.fill_holes(&volume).await {
-                    self.untidy.borrow_mut().push_front(Tidying::Holes(volume));
-                    return Err(error);
-                }
+            Tidying::Holes { volume, from } => {
+                let from = self.fill_holes(&volume, from)?;
+                Some(Tidying::Holes { volume, from })
             }
-            Tidying::Family(family) => {
-                if let Err(error) = self.make_room(0).await {
-                    self.untidy.borrow_mut().push_front(Tidying::Family(family));
-                    return Err(error);
+            Tidying::Family { family, from } => {
+                if let Some(from) = self.give_back_slots(&family, from) {
+                    return Some(Tidying::Family { family, from });
                 }
-                self.give_back_slots(&family);
                 self.end_family(&family);
+                None
             }
         }
-        self.stir();
-        Ok(())
+    }
+
+    /// Sees to some of the last ones of many, in parts, each of which the journal takes.
+    fn in_parts<T>(&self, all: &mut Vec<T>, mut see_to: impl FnMut(Vec<T>)) {
+        for _ in 0..STEPS {
+            if all.is_empty() || !self.journal_has_room(0) {
+                return;
+            }
+            see_to(all.split_off(all.len().saturating_sub(STEP)));
+        }
     }
 
     /// Decides on versions that perhaps nobody sees, each with what was decided before.
@@ -151,20 +191,24 @@ impl Inner {
         }
     }
 
-    /// Groups of a PoolVOL without a slot in use go back to the pool.
-    fn give_back_slots(&self, family: &Family) {
+    /// Groups of a PoolVOL, from an extent on, without a slot in use go back to the pool; where to go on, unless that was all.
+    fn give_back_slots(&self, family: &Family, from: u32) -> Option<u32> {
         let pool = &family.pool;
-        let group_blocks = self.group_blocks(pool);
-        for first in pool.groups() {
-            let group = u64::from(first.owner.index / pool.shape.extents());
-            let (start, end) = (group * group_blocks, (group + 1) * group_blocks);
+        let mut next = pool.next_mapped(from);
+        for _ in 0..STEPS * STEP {
+            let index = next?;
+            if !self.journal_has_room(0) {
+                break;
+            }
+            let (start, end) = self.group_range(pool, index);
             let unused = family.table.borrow().is_unused(start, end);
             if unused {
-                drop(first);
-                self.unmap(pool, (start / self.array.extent_blocks() as u64) as u32);
+                self.unmap(pool, index);
                 self.forget_pages(family, start, end);
             }
+            next = pool.next_mapped(pool.first_of(index) + pool.shape.extents());
         }
+        next
     }
 
     fn forget_pages(&self, family: &Family, first: u64, end: u64) {
@@ -175,27 +219,28 @@ impl Inner {
         self.dirty_pool_pages.set(self.dirty_pool_pages.get().saturating_sub(gone));
     }
 
-    /// Holes of a volume that hide nothing any more are gone, and the groups behind them go back to the pool.
-    async fn fill_holes(&self, volume: &Rc<VolumeState>) -> Result<()> {
-        let mut from = 0;
-        loop {
-            self.make_room(0).await?;
-            let Some(branch) = volume.branch().filter(|branch| branch.parent.is_none()) else { return Ok(()) };
-            if branch.pvol.borrow().rolled.is_some() || volume.deleted.get() {
-                return Ok(());
-            }
-            let groups = branch.pvol.borrow().index.holed_from(from, STEP);
-            let Some(last) = groups.last() else { return Ok(()) };
-            from = last + 1;
-            for group in groups {
-                if !self.hole_is_needed(volume, &branch, group) {
-                    self.unmap(volume, group * volume.shape.extents());
-                    self.append(&Record::Versions(VersionRecord::NoHoles { volume: volume.id, group }));
-                    branch.pvol.borrow_mut().index.fill(group);
-                    volume.look_again();
-                }
-            }
+    /// Holes of a volume, from a group on, that hide nothing any more are gone, and the groups behind them go back to the pool;
+    /// where to go on, unless that was all.
+    fn fill_holes(&self, volume: &Rc<VolumeState>, from: u32) -> Option<u32> {
+        let branch = volume.branch().filter(|branch| branch.parent.is_none() && !volume.deleted.get())?;
+        if branch.pvol.borrow().rolled.is_some() {
+            return None;
         }
+        let groups = branch.pvol.borrow().index.holed_from(from, STEP);
+        for group in &groups {
+            if self.hole_is_needed(volume, &branch, *group) {
+                continue;
+            }
+            let index = group * volume.shape.extents();
+            if !self.journal_has_room(0) || Self::unloaded_to_empty(volume, index).is_some() {
+                return Some(*group);
+            }
+            self.empty(volume, index);
+            self.append(&Record::Versions(VersionRecord::NoHoles { volume: volume.id, group: *group }));
+            branch.pvol.borrow_mut().index.fill(*group);
+            volume.look_again();
+        }
+        groups.last().map(|last| last + 1)
     }
 
     /// True when a hole hides something, or a snapshot sees what was there before it.
@@ -213,6 +258,10 @@ impl Inner {
 
     /// A volume without snapshots whose blocks are all at home is a plain volume again, and its PoolVOL is gone.
     fn end_family(&self, family: &Rc<Family>) {
+        // Looked at first: what follows goes through all volumes, as often as a snapshot is deleted.
+        if family.table.borrow().owned() > 0 || family.pool.deleted.get() {
+            return;
+        }
         let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
         let of_family =
             |volume: &&Rc<VolumeState>| volume.branch().is_some_and(|branch| Rc::ptr_eq(&branch.family, family));
@@ -223,10 +272,7 @@ impl Inner {
                 branch.parent.is_none() && pvol.pairs.is_empty() && pvol.index.is_empty() && pvol.rolled.is_none()
             })
         };
-        if members.iter().any(|volume| !plain(&volume))
-            || family.table.borrow().owned() > 0
-            || family.pool.deleted.get()
-        {
+        if members.iter().any(|volume| !plain(&volume)) {
             return;
         }
         self.forget_pages(family, 0, family.pool.size_bytes() / kura_block::BLOCK_BYTES as u64);
