@@ -5,7 +5,7 @@
 
 mod rig;
 
-use futures::future::{Either, select, try_join};
+use futures::future::{Either, select, try_join_all};
 use kura_block::{Block, Buf, ControllerId, DeviceId, Kind, Result, Runtime};
 use kura_controller::{
     Check, Config, Controller, HotSettings, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec,
@@ -245,9 +245,9 @@ fn what_is_brought_home_waits_for_no_room_that_waits_for_it() {
         }
         controller.store().delete("v@old").await.unwrap();
         runtime.sleep(Duration::from_millis(300)).await;
-        // The tidier reads the first slot; its home goes, to one of two who want more than that.
+        // The tidier reads the first slot; its home goes, to one of four who want more than that and what is tidied up.
         device.discard(0, 64 << 10).await.unwrap();
-        let writes = Box::pin(try_join(write(&*filler, last * 16, 1), write(&*filler, (last + 1) * 16, 1)));
+        let writes = Box::pin(try_join_all((last..last + 4).map(|group| write(&*filler, group * 16, 1))));
         assert!(done_within(writes, runtime, Duration::from_mins(1)).await, "they all wait");
         let names: Vec<_> = controller.volumes().into_iter().map(|volume| volume.spec.name).collect();
         assert!(!names.contains(&"w@old".to_owned()), "{names:?}");

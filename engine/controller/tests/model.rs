@@ -20,6 +20,7 @@
 mod model {
     pub mod reference;
     pub mod restless;
+    pub mod steps;
     pub mod volumes;
     pub mod world;
 }
@@ -42,20 +43,32 @@ fn seeds(share: u64) -> std::ops::Range<u64> {
 fn power_cuts(world: &World, crash_within_ops: u64) -> PlanShape {
     PlanShape {
         disks: world.disk_names(),
-        faulty_disks: 0,
-        faults_per_disk: 0,
+        faulty_disks: 0..=0,
+        faults_per_disk: 0..=0,
         kinds: FaultKind::all().into_iter().filter(|kind| !matches!(kind, FaultKind::Full { .. })).collect(),
-        within_ops: 400,
+        within_ops: 20,
         crash_within_ops,
     }
 }
 
-/// Runs a seed: three incarnations, each with random work, a power cut, and perhaps faults on one disk; then everything
-/// is read back and checked. Returns what the seed came to.
-fn run(seed: u64, faults: bool) -> (u64, Duration) {
+/// What a seed came to.
+#[derive(Debug, PartialEq)]
+struct Run {
+    /// Of all operations, and of what each disk holds.
+    digests: (u64, Vec<u64>),
+    ended: Duration,
+    /// Faults that struck.
+    strikes: usize,
+}
+
+/// Runs a seed: three incarnations, each with random work and a power cut, the first one perhaps with faults of one disk; then
+/// everything is read back and checked.
+fn run(seed: u64, faults: bool) -> Run {
     let mut world = World::new(seed);
     world.faulty = faults;
-    let shape = PlanShape { faulty_disks: usize::from(faults), faults_per_disk: 3, ..power_cuts(&world, 1500) };
+    let faulty_disks = usize::from(faults);
+    let shape =
+        PlanShape { faulty_disks: faulty_disks..=faulty_disks, faults_per_disk: 1..=3, ..power_cuts(&world, 1500) };
     let mut plan = FaultPlan::random(&mut world.rng, &shape);
     for _ in 0..3 {
         // Shown when the seed fails.
@@ -64,12 +77,13 @@ fn run(seed: u64, faults: bool) -> (u64, Duration) {
         world.incarnation(40);
         println!("struck: {:#?}", world.sim.strikes());
         // One faulty disk a seed: later incarnations only lose their power.
-        plan = FaultPlan::random(&mut world.rng, &PlanShape { faulty_disks: 0, ..shape.clone() });
+        plan = FaultPlan::random(&mut world.rng, &PlanShape { faulty_disks: 0..=0, ..shape.clone() });
     }
     world.sim.set_plan(&FaultPlan::default());
     assert_eq!(world.incarnation(5), Outcome::Done(()), "seed {seed}");
     world.last_check();
-    (world.sim.digest(), world.sim.now())
+    let digests = (world.sim.digest(), world.contents());
+    Run { digests, ended: world.sim.now(), strikes: world.sim.strikes().len() }
 }
 
 #[test]
@@ -81,9 +95,11 @@ fn nothing_acknowledged_is_lost_when_the_power_goes() {
 
 #[test]
 fn nothing_is_lost_or_wrong_with_one_faulty_disk() {
-    for seed in seeds(1) {
-        run(seed, true);
-    }
+    let seeds = seeds(1);
+    let struck = seeds.clone().filter(|seed| run(*seed, true).strikes > 0).count() as u64;
+    let tried = seeds.end - seeds.start;
+    println!("of {tried} seeds {struck} had a fault that struck");
+    assert!(tried < 20 || struck * 3 > tried * 2, "{struck} of {tried}");
 }
 
 /// A disk leaves or fails in the middle of work and power cuts; when what it held has been moved, another one may die.

@@ -2,7 +2,7 @@
 
 use rand::{Rng, RngExt};
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 /// When a fault strikes. Counts and times begin when the plan is set.
@@ -113,10 +113,10 @@ pub struct FaultPlan {
 pub struct PlanShape {
     /// The disks that faults may strike.
     pub disks: Vec<String>,
-    /// At most so many of them are struck in a plan.
-    pub faulty_disks: usize,
-    /// At most so many faults a struck disk.
-    pub faults_per_disk: usize,
+    /// How many of them are struck in a plan.
+    pub faulty_disks: RangeInclusive<usize>,
+    /// How many faults a struck disk has.
+    pub faults_per_disk: RangeInclusive<usize>,
     /// The faults to choose from, each as likely as the other.
     pub kinds: Vec<FaultKind>,
     /// Faults strike within the first so many operations they can concern, at least 1.
@@ -153,13 +153,13 @@ impl FaultPlan {
     pub fn random(rng: &mut impl Rng, shape: &PlanShape) -> Self {
         let mut plan = Self::default();
         let mut disks: Vec<&String> = shape.disks.iter().collect();
-        let struck = rng.random_range(0..=shape.faulty_disks.min(disks.len()));
+        let struck = rng.random_range(shape.faulty_disks.clone()).min(disks.len());
         for _ in 0..struck {
             let disk = disks.swap_remove(rng.random_range(0..disks.len()));
             if shape.kinds.is_empty() {
                 break;
             }
-            for _ in 0..rng.random_range(0..=shape.faults_per_disk) {
+            for _ in 0..rng.random_range(shape.faults_per_disk.clone()) {
                 let what = shape.kinds[rng.random_range(0..shape.kinds.len())].clone();
                 let when = When::Op(rng.random_range(1..=shape.within_ops.max(1)));
                 plan.faults.push(Fault { disk: disk.clone(), when, what });

@@ -1,8 +1,9 @@
 //! What is done to volumes as wholes, in the node and in the model.
 
 use super::reference::{BLOCK, Reference, Versions, Volume};
+use super::world::Opened;
 use kura_block::Kind;
-use kura_controller::{Controller, Layout, SnapshotSpec, VolumeSpec};
+use kura_controller::{Controller, Layout, Node, SnapshotSpec, VolumeSpec};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
@@ -63,38 +64,23 @@ pub async fn delete(owner: &Rc<Controller>, reference: &RefCell<Reference>, name
     }
 }
 
-/// Makes snapshots of one instant. What a power cut leaves of them is what their volumes were at that instant, to the last block:
-/// what was written before it is durable with it.
-pub async fn snapshot(
-    owner: &Rc<Controller>,
-    reference: &RefCell<Reference>,
-    of: &[&str],
-    number: u32,
-    read_only: bool,
-) {
-    let named = |of: &&str| SnapshotSpec {
-        of: (*of).to_owned(),
-        name: format!("{}@s{number}", of.replace('@', "-")),
-        read_only,
-    };
-    let wanted: Vec<SnapshotSpec> = of.iter().map(named).collect();
+/// Makes snapshots of one instant, or a clone. What a power cut leaves of them, some, all or none until this is answered, is what
+/// their volumes were at that instant, to the last block: what was written before it is durable with it.
+pub async fn snapshot(node: &Node, reference: &RefCell<Reference>, wanted: Vec<SnapshotSpec>) {
     let mut acknowledged = Vec::new();
-    for SnapshotSpec { of, name, .. } in &wanted {
+    for SnapshotSpec { of, name, read_only } in &wanted {
         let reference = &mut *reference.borrow_mut();
         let pvol = reference.volumes.get_mut(of).unwrap();
         pvol.versions = true;
         let blocks = pvol.blocks.iter().map(Versions::frozen).collect();
-        let svol = Volume { blocks, versions: true, read_only, ..Volume::default() };
+        let svol = Volume { blocks, versions: true, read_only: *read_only, ..Volume::default() };
         reference.volumes.insert(name.clone(), svol);
         acknowledged.push(reference.acknowledged(of));
     }
-    let made = owner.store().snapshot(&wanted, 7).await;
-    if made.is_ok() {
-        owner.store().flush().await.unwrap();
-    }
+    let made = node.snapshot(wanted.clone(), 7).await;
     let reference = &mut *reference.borrow_mut();
     if let Err(error) = made {
-        let dropped = of.iter().any(|of| reference.may_drop(of)) && error.kind() == Kind::Missing;
+        let dropped = wanted.iter().any(|spec| reference.may_drop(&spec.of)) && error.kind() == Kind::Missing;
         assert!(dropped || error.to_string().contains("being rolled back"), "{wanted:?}: {error}");
         for SnapshotSpec { name, .. } in &wanted {
             reference.volumes.remove(name);
@@ -107,7 +93,36 @@ pub async fn snapshot(
     }
 }
 
-pub async fn create(controller: &Rc<Controller>, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, name: String) {
+/// Moves a volume, unless it does not come to rest.
+pub async fn move_volume(node: &Node, name: &str, to: u16, seed: u64) {
+    match node.move_volume(name, to).await {
+        Ok(moved) => println!("{name} moved to {to}: {moved:?}"),
+        Err(error) => assert!(error.kind() == Kind::Busy, "seed {seed}: {name} does not move: {error}"),
+    }
+}
+
+/// Has a controller give all its volumes away, or take volumes again.
+pub async fn drain_or_resume(controllers: &Opened, reference: &RefCell<Reference>, controller: u16, seed: u64) {
+    let drained = controllers.iter().find(|one| one.store().is_drained());
+    if let Some(drained) = drained {
+        println!("controller {} takes volumes again", drained.id().0);
+        controllers.node.resume(drained.id().0).await.unwrap();
+        return;
+    }
+    let drained = controllers.node.drain(controller).await.unwrap();
+    println!("controller {controller} is drained: {drained:?}");
+    for (name, error) in &drained.stays {
+        let dropped = reference.borrow().may_drop(name) && error.kind() == Kind::Missing;
+        assert!(dropped || error.kind() == Kind::Busy, "seed {seed}: {name} does not move: {error}");
+    }
+    for left in controllers[usize::from(controller)].volumes() {
+        let told = drained.stays.iter().any(|(name, _)| *name == left.spec.name);
+        assert!(told, "seed {seed}: {} was left behind", left.spec.name);
+    }
+}
+
+/// Makes a volume; a controller that is drained does not get it.
+pub async fn create(controllers: &Opened, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, name: String) {
     let blocks = rng.random_range(8..200);
     let spec = VolumeSpec {
         name: name.clone(),
@@ -118,10 +133,13 @@ pub async fn create(controller: &Rc<Controller>, reference: &RefCell<Reference>,
     };
     let volume = Volume { blocks: vec![Versions::default(); blocks], ..Volume::default() };
     reference.borrow_mut().volumes.insert(name.clone(), volume);
-    let made = controller.store().create(spec).await;
+    let made = controllers.node.create_volume(spec).await;
     let reference = &mut *reference.borrow_mut();
     match made {
-        Ok(_) => reference.volumes.get_mut(&name).unwrap().durable = true,
+        Ok(made) => {
+            assert!(!controllers[usize::from(made.controller)].store().is_drained(), "{made:?}");
+            reference.volumes.get_mut(&name).unwrap().durable = true;
+        }
         Err(error) => {
             assert!(reference.refuses(&error), "{name}: {error}");
             reference.volumes.remove(&name);

@@ -2,21 +2,21 @@
 
 use super::reference::{BLOCK, Reference};
 use super::restless::Restless;
-use super::volumes::{create, delete, forget_dropped, resize, roll_back, snapshot};
+use super::steps::{rest, step};
+use super::volumes::{delete, forget_dropped};
 use crate::rig;
-use kura_block::{Block, Buf, Bufs, DeviceId, Kind, Result};
+use kura_block::{DeviceId, Kind, Result};
 use kura_controller::{
     Check, Config, Controller, DiskState, HotSettings, JournalLimits, Layout, Node, PoolSpec, Saving, Settings,
-    SharedPool, TierSetup, VolumeSpec, WhenFull,
+    SharedPool, Sharing, TierSetup, VolumeSpec, WhenFull,
 };
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Outcome, Sim, SimDisk};
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 const CONTROLLERS: u16 = 2;
@@ -36,8 +36,8 @@ pub struct World {
 const TIGHT_KIB: u64 = 2560;
 
 /// A node that runs.
-struct Opened {
-    node: Node,
+pub struct Opened {
+    pub node: Node,
     controllers: Vec<Rc<Controller>>,
 }
 
@@ -47,16 +47,6 @@ impl std::ops::Deref for Opened {
     fn deref(&self) -> &Self::Target {
         &self.controllers
     }
-}
-
-/// What one step does to a volume.
-#[derive(Clone, Debug)]
-enum Action {
-    Write { offset: usize, data: Vec<u8>, fua: bool },
-    Zero { offset: usize, len: usize, keep: bool },
-    Discard { offset: usize, len: usize },
-    Read { offset: usize, len: usize },
-    Flush,
 }
 
 impl World {
@@ -85,6 +75,11 @@ impl World {
         world
     }
 
+    /// What each disk holds.
+    pub fn contents(&self) -> Vec<u64> {
+        self.disks.iter().map(SimDisk::digest).collect()
+    }
+
     pub fn disk_names(&self) -> Vec<String> {
         self.disks.iter().map(|disk| disk.name().to_owned()).collect()
     }
@@ -95,12 +90,19 @@ impl World {
         runtime: Rc<dyn kura_block::Runtime>,
         when_full: Option<WhenFull>,
     ) -> Opened {
-        let mut started = Self::start(seed, disks, disks, Rc::clone(&runtime), (false, when_full)).await;
-        // One disk at most is faulty here: the others have everything.
-        if started.as_ref().is_err_and(|error| error.to_string().contains("journal copy")) {
-            started = Self::start(seed, disks, disks, runtime, (true, when_full)).await;
+        let mut degraded = false;
+        for _ in 0..3 {
+            let started = Self::start(seed, disks, disks, Rc::clone(&runtime), (degraded, when_full)).await;
+            let error = match started {
+                Ok(opened) => return opened,
+                Err(error) => error.to_string(),
+            };
+            // One disk at most is faulty here: the others have everything. It may have died in the midst of the start.
+            degraded |= error.contains("journal copy");
+            let may_start = degraded || error.contains("Start again");
+            assert!(may_start, "seed {seed}: the node does not start: {error}");
         }
-        started.unwrap_or_else(|error| panic!("seed {seed}: the node does not start: {error}"))
+        panic!("seed {seed}: the node does not start, asked again and again");
     }
 
     /// Starts the node on its disks, of which those in `here` are found.
@@ -112,6 +114,9 @@ impl World {
         (degraded, when_full): (bool, Option<WhenFull>),
     ) -> Result<Opened> {
         let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
+        // It may be another one at each start.
+        let sharing = Sharing::ALL[(seed + runtime.now().as_micros() as u64) as usize % Sharing::ALL.len()];
+        println!("free extents are shared by {sharing}");
         let config = Config {
             settings: Settings {
                 write_buffer_bytes: 256 << 10,
@@ -132,6 +137,7 @@ impl World {
                     ..HotSettings::TODAY
                 },
                 when_full: when_full.unwrap_or_default(),
+                sharing,
                 saving: if seed % 4 == 1 { Saving::Copy } else { Saving::Redirect },
                 ..Settings::default()
             },
@@ -414,186 +420,5 @@ async fn compare(controllers: &[Rc<Controller>], reference: &RefCell<Reference>,
     for volume in reference.volumes.values_mut() {
         volume.durable = true;
         volume.deleting = false;
-    }
-}
-
-/// Now and then nobody asks for anything, for as long as it takes to put places in order.
-async fn rest(runtime: &dyn kura_block::Runtime, rng: &mut ChaCha8Rng) {
-    if rng.random_bool(0.06) {
-        runtime.sleep(Duration::from_millis(rng.random_range(200..600))).await;
-    }
-}
-
-async fn step(controllers: &Opened, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, names: &mut u32, seed: u64) {
-    forget_dropped(controllers, &mut reference.borrow_mut(), seed);
-    let volumes: Vec<String> = reference.borrow().volumes.keys().cloned().collect();
-    if volumes.len() < 2 || (volumes.len() < 4 && rng.random_bool(0.05)) {
-        *names += 1;
-        create(&controllers[*names as usize % controllers.len()], reference, rng, format!("v{names}")).await;
-        return;
-    }
-    let name = &volumes[rng.random_range(0..volumes.len())];
-    let owner =
-        |name: &str| controllers.iter().find(|one| one.volumes().iter().any(|volume| volume.spec.name == *name));
-    let owner = owner(name).unwrap_or_else(|| panic!("seed {seed}: nobody owns {name}"));
-    if rng.random_bool(if name.contains('@') { 0.1 } else { 0.03 }) {
-        delete(owner, reference, name, seed).await;
-        return;
-    }
-    if volumes.len() < 9 && rng.random_bool(0.1) {
-        *names += 1;
-        let read_only = rng.random_bool(0.2);
-        // Sometimes of all volumes there at one instant: they share a PoolVOL from then on.
-        let theirs: Vec<String> = owner.volumes().into_iter().map(|volume| volume.spec.name).collect();
-        let roots = theirs.iter().map(String::as_str).filter(|other| !other.contains('@'));
-        let of: Vec<&str> = if rng.random_bool(0.3) { roots.collect() } else { vec![name] };
-        snapshot(owner, reference, &of, *names, read_only).await;
-        return;
-    }
-    let device = owner.open_volume(name).unwrap();
-    let size = device.geometry().size_bytes as usize;
-    // Work of one step is under way at once and does not overlap: each piece keeps to its own part of the volume.
-    let parts = rng.random_range(1..=4);
-    let part = size / parts / BLOCK * BLOCK;
-    if name.contains('@') && rng.random_bool(0.1) {
-        roll_back(owner, reference, name, seed).await;
-        return;
-    }
-    let read_only = reference.borrow().volumes[name].read_only;
-    let mut actions: Vec<Action> = (0..parts).map(|at| action(rng, at * part, part)).collect();
-    if read_only {
-        actions.retain(|action| matches!(action, Action::Read { .. } | Action::Flush));
-    }
-    let to = (owner.id().0 + 1) % CONTROLLERS;
-    let moves = rng.random_bool(0.15);
-    // A client may leave while its request is under way. One whose volume moves has left it to the new owner.
-    let work = actions.into_iter().map(|action| {
-        let polls = (!moves && rng.random_bool(0.15)).then(|| rng.random_range(1..12));
-        act(&*device, name, reference, action, (polls, seed))
-    });
-    let work: Vec<_> = work.collect();
-    let moving = async {
-        if !moves {
-            return;
-        }
-        match controllers.node.move_volume(name, to).await {
-            Ok(moved) => println!("{name} moved to {to}: {moved:?}"),
-            Err(error) => {
-                assert!(error.kind() == Kind::Busy, "seed {seed}: {name} does not move: {error}");
-            }
-        }
-    };
-    futures::future::join(futures::future::join_all(work), moving).await;
-    if moves {
-        return;
-    }
-    if rng.random_bool(0.1) {
-        resize(owner, reference, rng, name).await;
-    }
-}
-
-fn action(rng: &mut ChaCha8Rng, from: usize, len: usize) -> Action {
-    let blocks = len / BLOCK;
-    let first = rng.random_range(0..blocks);
-    let count = rng.random_range(1..=(blocks - first).min(40));
-    let (mut offset, mut len) = (from + first * BLOCK, count * BLOCK);
-    if rng.random_bool(0.3) {
-        let (head, tail) = (rng.random_range(0..BLOCK), rng.random_range(0..BLOCK));
-        if head + tail < len {
-            (offset, len) = (offset + head, len - head - tail);
-        }
-    }
-    match rng.random_range(0..12) {
-        0..=5 => {
-            let mut data = vec![0; len];
-            rng.fill_bytes(&mut data);
-            Action::Write { offset, data, fua: rng.random_bool(0.2) }
-        }
-        6..=7 => Action::Read { offset, len },
-        8 => Action::Zero { offset, len, keep: rng.random_bool(0.5) },
-        9 => Action::Discard { offset: offset / BLOCK * BLOCK, len: len / BLOCK * BLOCK },
-        _ => Action::Flush,
-    }
-}
-
-/// What a request comes to, unless it is dropped before: when it has been polled so many times.
-async fn until_polled<T>(request: impl Future<Output = T>, polls: Option<u32>) -> Option<T> {
-    let (mut request, mut polled) = (std::pin::pin!(request), 0);
-    std::future::poll_fn(|context| {
-        polled += 1;
-        match request.as_mut().poll(context) {
-            Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending if Some(polled) == polls => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
-
-async fn act(
-    device: &dyn Block,
-    name: &str,
-    reference: &RefCell<Reference>,
-    action: Action,
-    (polls, seed): (Option<u32>, u64),
-) {
-    let settle = async |offset: usize, len: usize, durable: bool, done: Option<kura_block::Result<()>>| {
-        let (first, end) = (offset / BLOCK, (offset + len).div_ceil(BLOCK));
-        let refuses = |error: &kura_block::Error| reference.borrow_mut().refuses(error);
-        // What a full pool refuses may be done in part.
-        let done = done.filter(|done| !done.as_ref().is_err_and(refuses));
-        match done {
-            Some(Ok(())) => reference.borrow_mut().acknowledge(name, first, end, durable),
-            Some(Err(_)) => reference.borrow_mut().undo(name, first, end),
-            // Each block of a request that nobody waits for any more, or that was refused half-way, is what it was, or what it
-            // was to become.
-            None => {
-                let read = device.read((first * BLOCK) as u64, (end - first) * BLOCK).await;
-                let read = read.unwrap_or_else(|error| panic!("seed {seed}: {name}: {error}")).contiguous();
-                for (block, found) in (first..end).zip(read.chunks(BLOCK)) {
-                    let is_now = || *reference.borrow().bytes(name, block * BLOCK, BLOCK) == *found;
-                    if !is_now() {
-                        reference.borrow_mut().undo(name, block, block + 1);
-                        assert!(is_now(), "seed {seed}: {name} block {block} is half of what was dropped");
-                    }
-                }
-            }
-        }
-        done.unwrap_or(Ok(()))
-    };
-    let done = match action {
-        Action::Write { offset, data, fua } => {
-            reference.borrow_mut().write(name, offset, &data);
-            let write = device.write(offset as u64, Bufs::from(Buf::copy_of(&data)), fua);
-            settle(offset, data.len(), fua, until_polled(write, polls).await).await
-        }
-        Action::Zero { offset, len, keep } => {
-            reference.borrow_mut().write(name, offset, &vec![0; len]);
-            let zero = device.write_zeroes(offset as u64, len as u64, keep);
-            settle(offset, len, false, until_polled(zero, polls).await).await
-        }
-        Action::Discard { offset, len } => {
-            reference.borrow_mut().write(name, offset, &vec![0; len]);
-            let discard = device.discard(offset as u64, len as u64);
-            settle(offset, len, false, until_polled(discard, polls).await).await
-        }
-        Action::Read { offset, len } => match device.read(offset as u64, len).await {
-            Ok(bytes) => {
-                let expected = reference.borrow().bytes(name, offset, len);
-                assert!(*bytes.contiguous() == expected[..], "seed {seed}: {name} reads wrong at {offset}+{len}");
-                Ok(())
-            }
-            Err(error) => Err(error),
-        },
-        Action::Flush => {
-            let acknowledged = reference.borrow().acknowledged(name);
-            let done = device.flush().await;
-            reference.borrow_mut().flushed(name, &acknowledged);
-            done
-        }
-    };
-    if let Err(error) = done {
-        // Its volume is being rolled back to it: it stays as it is.
-        assert!(error.to_string().contains("being rolled back"), "seed {seed}: {name}: {error}");
     }
 }

@@ -148,6 +148,45 @@ fn no_power_cut_in_a_discard_shows_what_a_deleted_snapshot_saw() {
     cuts(true);
 }
 
+#[test]
+fn a_thick_volume_keeps_its_room_through_discards_and_snapshots() {
+    let rig = Rig::new(24);
+    let is_zero = async |controllers: &[Rc<Controller>]| {
+        assert!(read(&*device(controllers, "v"), BLOCKS).await.iter().all(|byte| *byte == 0));
+    };
+    let free = rig.run(settings(), async |node, controllers, runtime| {
+        node.create_volume(VolumeSpec { thick: true, ..volume("v", BLOCKS) }).await.unwrap();
+        let free = node.pool().await.unwrap().free_bytes;
+        let device = device(controllers, "v");
+        for number in 1..4 {
+            write(&*device, 0, &vec![number; BLOCKS * BLOCK]).await;
+            node.snapshot(vec![snapshot("v", "a")], 1).await.unwrap();
+            if number == 2 {
+                write(&*device, 0, &vec![9; BLOCKS * BLOCK]).await;
+            }
+            if number == 3 {
+                // Nothing that it had is seen any more, and it is not tidied up yet.
+                node.delete_volume("v@a", false).await.unwrap();
+            }
+            discard(controllers).await;
+            is_zero(controllers).await;
+            if number < 3 {
+                node.delete_volume("v@a", false).await.unwrap();
+            }
+            runtime.sleep(IDLE).await;
+            is_zero(controllers).await;
+            freed(node, runtime, free).await;
+            check(node).await;
+        }
+        free
+    });
+    rig.run(settings(), async |node, controllers, _| {
+        assert_eq!(node.pool().await.unwrap().free_bytes, free);
+        is_zero(controllers).await;
+        check(node).await;
+    });
+}
+
 /// Saving by copies: home has had several versions, one after the other, and only the last slot says which it has.
 #[test]
 fn what_home_had_before_is_not_taken_for_what_it_has() {

@@ -84,6 +84,86 @@ async fn is_what_it_was(controllers: &[Rc<Controller>]) {
     assert!(rest.contiguous().iter().all(|byte| *byte == 0), "what was not there is not there");
 }
 
+#[test]
+fn a_roll_back_of_a_discarded_volume_to_the_newest_snapshot_takes_no_room() {
+    let rig = Rig::new(24);
+    let work = async |node: &Node, controllers: &[Rc<Controller>], runtime: &dyn Runtime| {
+        node.create_volume(volume("v", BLOCKS)).await.unwrap();
+        set(controllers, "v", 1).await;
+        node.snapshot(vec![snapshot("v", "a")], 1).await.unwrap();
+        // Some of it lies in slots, and some at home again, when it is discarded.
+        set(controllers, "v", 2).await;
+        runtime.sleep(SOON).await;
+        write(&*device(controllers, "v"), 0, &vec![3; BLOCKS / 2 * BLOCK]).await;
+        device(controllers, "v").discard(0, (BLOCKS * BLOCK) as u64).await.unwrap();
+        fill(node).await;
+        owner(controllers, "v").store().roll_back("v@a").await.unwrap();
+        runtime.sleep(SOON).await;
+        assert!(!is_rolling(node).await, "it is done");
+        assert!(is_all(controllers, "v", 1).await && is_all(controllers, "v@a", 1).await);
+        check(node).await;
+    };
+    rig.run(settings(), work);
+    rig.run(settings(), async |node, controllers, runtime| {
+        assert!(is_all(controllers, "v", 1).await && is_all(controllers, "v@a", 1).await, "after a restart");
+        set(controllers, "v", 4).await;
+        node.delete_volume("v@a", false).await.unwrap();
+        runtime.sleep(SOON).await;
+        assert!(is_all(controllers, "v", 4).await);
+        check(node).await;
+    });
+}
+
+/// What the roll-back supersedes is a newer snapshot's alone afterwards, and counted once.
+#[test]
+fn a_roll_back_leaves_a_newer_snapshot_what_it_has_once() {
+    let rig = Rig::new(24);
+    rig.run(settings(), async |node, controllers, runtime| {
+        node.create_volume(volume("v", BLOCKS)).await.unwrap();
+        for (name, number) in [("a", 1), ("b", 2)] {
+            set(controllers, "v", number).await;
+            node.snapshot(vec![snapshot("v", name)], 1).await.unwrap();
+        }
+        owner(controllers, "v").store().roll_back("v@a").await.unwrap();
+        runtime.sleep(SOON).await;
+        assert!(!is_rolling(node).await, "it is done");
+        let b = node.volumes().await.unwrap().into_iter().find(|volume| volume.spec.name == "v@b");
+        assert_eq!(b.unwrap().svol.unwrap().unique_bytes, (BLOCKS * BLOCK) as u64);
+        check(node).await;
+    });
+}
+
+/// A snapshot between keeps extents that the other one does not have.
+#[test]
+fn a_roll_back_takes_no_room_for_what_was_never_written() {
+    let rig = Rig::new(24);
+    rig.run(settings(), async |node, controllers, runtime| {
+        node.create_volume(volume("v", 2 * BLOCKS)).await.unwrap();
+        set(controllers, "v", 1).await;
+        node.snapshot(vec![snapshot("v", "a")], 1).await.unwrap();
+        let device = device(controllers, "v");
+        // One block of each group: what these take of slots there is room for.
+        for block in (BLOCKS..2 * BLOCKS).step_by(BLOCKS / 8) {
+            write(&*device, block, &[2; BLOCK]).await;
+        }
+        node.snapshot(vec![snapshot("v", "b")], 1).await.unwrap();
+        write(&*device, 0, &[3; BLOCK]).await;
+        fill(node).await;
+        owner(controllers, "v").store().roll_back("v@a").await.unwrap();
+        runtime.sleep(SOON).await;
+        assert!(!is_rolling(node).await, "it is done");
+        assert!(is_all(controllers, "v", 1).await);
+        let rest = device.read((BLOCKS * BLOCK) as u64, BLOCKS * BLOCK).await.unwrap();
+        assert!(rest.contiguous().iter().all(|byte| *byte == 0), "what was not there is not there");
+        let b = read(&*super::device(controllers, "v@b"), 2 * BLOCKS).await;
+        let expected = |block: usize| if block < BLOCKS { 1 } else { 2 * u8::from(block.is_multiple_of(16)) };
+        for (block, bytes) in b.chunks(BLOCK).enumerate() {
+            assert!(bytes.iter().all(|byte| *byte == expected(block)), "v@b block {block}");
+        }
+        check(node).await;
+    });
+}
+
 /// A full pool in which a roll-back waits: its snapshot has been written to.
 fn waits(rig: &Rig) {
     rig.run(settings(), async |node, controllers, runtime| {

@@ -12,6 +12,7 @@ mod limits;
 mod order;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod tidied;
 
 use kura_block::{Block, Buf, Kind, Runtime};
 use kura_controller::{
@@ -42,11 +43,16 @@ impl Rig {
 
     /// A node whose slow disks are so.
     fn on(slow: impl Fn() -> DiskSpec) -> Self {
+        Self::with_extents(64 << 10, slow)
+    }
+
+    fn with_extents(extent_bytes: u64, slow: impl Fn() -> DiskSpec) -> Self {
         let sim = Sim::new(5);
-        let fast = ["fast0", "fast1"].map(|name| sim.disk(name, DiskSpec::nvme(18 << 20)));
+        let fast_bytes = (17 << 20) + 16 * extent_bytes;
+        let fast = ["fast0", "fast1"].map(|name| sim.disk(name, DiskSpec::nvme(fast_bytes)));
         let disks: Vec<_> =
             fast.into_iter().chain(["slow0", "slow1", "slow2"].map(|name| sim.disk(name, slow()))).collect();
-        let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
+        let pool = PoolSpec { uuid: [9; 16], extent_bytes, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
         rig::format(&sim, &disks, 2, &pool);
         Self { sim, disks, journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 } }
     }

@@ -342,8 +342,8 @@ fn a_new_plan_takes_the_place_of_the_old_one() {
 fn shape() -> PlanShape {
     PlanShape {
         disks: ["d", "e", "f"].map(str::to_owned).to_vec(),
-        faulty_disks: 1,
-        faults_per_disk: 3,
+        faulty_disks: 0..=1,
+        faults_per_disk: 0..=3,
         kinds: FaultKind::all(),
         within_ops: 50,
         crash_within_ops: 40,
@@ -367,6 +367,9 @@ fn a_random_plan_keeps_its_shape_and_uses_all_of_it() {
     }
     assert!(plans.iter().any(|plan| plan.faults.is_empty()));
     assert!(plans.iter().any(|plan| plan.faults.len() == 3));
+    let always = PlanShape { faulty_disks: 1..=1, faults_per_disk: 2..=2, ..shape };
+    let faults = |seed| FaultPlan::random(&mut Sim::new(seed).rng("plan"), &always).faults.len();
+    assert!((0..100).all(|seed| faults(seed) == 2));
 }
 
 /// A writer over two incarnations with random faults and jitter; everything that can be compared.
