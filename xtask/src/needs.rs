@@ -5,7 +5,7 @@ use crate::shell;
 use anyhow::{Result, bail};
 use std::path::Path;
 
-/// A Debian package, and the program or file by which we know that it is there.
+/// A Debian package, and by what we know that it is there: a program, a file, or what Python can import.
 struct Need {
     package: &'static str,
     probe: &'static str,
@@ -54,6 +54,16 @@ const NEEDS: &[Need] = &[
     need("pkg-config", "pkg-config"),
 ];
 
+/// Clients that tests of the rooms drive.
+const CLIENTS: &[Need] = &[
+    need("fio", "fio"),
+    need("libnbd-bin", "nbdcopy"),
+    need("nbd-client", "nbd-client"),
+    need("python3-libnbd", "nbdsh"),
+    need("qemu-utils", "qemu-img"),
+    need("rsync", "rsync"),
+];
+
 /// What `tpcc-trace` takes.
 const DATABASE: &[Need] = &[
     need("e2fsprogs", "mkfs.ext4"),
@@ -72,12 +82,23 @@ const FILE_SYSTEMS: &[Need] = &[
     need("xfsprogs", "mkfs.xfs"),
 ];
 
+/// What a report's figures are drawn with, but for what Python itself brings in.
+const PYTHON: &[Need] = &[need("python3", "python3"), need("python3-venv", "import ensurepip")];
+
+/// What takes a picture of a report.
+const BROWSER: &[Need] = &[need("chromium", "chromium")];
+
 /// It waits for whoever else installs on a new machine, and asks again where the network fails.
 const APT: [&str; 4] = ["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=5"];
 
 /// Brings in the file systems that snapshots are measured on.
 pub fn ensure_file_systems() -> Result<()> {
     bring(FILE_SYSTEMS)
+}
+
+/// Brings in the clients that tests of the rooms drive.
+pub fn ensure_clients() -> Result<()> {
+    bring(CLIENTS)
 }
 
 /// Brings in what the tests and benches use.
@@ -88,6 +109,16 @@ pub fn ensure() -> Result<()> {
 /// Brings in what `tpcc-trace` uses: a database server is not what everyone who runs the tests wants.
 pub fn ensure_database() -> Result<()> {
     bring(DATABASE)
+}
+
+/// Brings in what a report's figures are drawn with.
+pub fn ensure_python() -> Result<()> {
+    bring(PYTHON)
+}
+
+/// Brings in what takes a picture of a report.
+pub fn ensure_browser() -> Result<()> {
+    bring(BROWSER)
 }
 
 /// Brings in what is missing, or says what to install.
@@ -112,5 +143,11 @@ fn bring(needs: &[Need]) -> Result<()> {
 }
 
 fn is_here(probe: &str) -> bool {
-    if probe.starts_with('/') { Path::new(probe).exists() } else { shell::has_program(probe) }
+    match probe {
+        path if path.starts_with('/') => Path::new(path).exists(),
+        import if import.starts_with("import ") => {
+            shell::output(&mut shell::command("python3", ["-c", import])).is_ok()
+        }
+        program => shell::has_program(program),
+    }
 }

@@ -1,14 +1,17 @@
 //! `cargo xtask test`: from a clean clone on a new Debian machine to every test run, fast ones first.
 
-use crate::{needs, shell, suites, tpcc};
+use crate::{figures, needs, shell, suites, tpcc};
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Instant;
 
 /// What to test.
 #[derive(clap::Args, Default)]
 pub struct Args {
-    /// Run only what needs neither root nor other programs: the tests of the rooms.
+    /// Run only what needs no root: the tests of the rooms.
     #[arg(long)]
     quick: bool,
 }
@@ -21,28 +24,27 @@ pub fn run(args: &Args) -> Result<()> {
         );
     }
     let start = Instant::now();
-    group("the rooms", || shell::run(&mut shell::cargo(["test", "--workspace", "--exclude", "kura"])))?;
-    group("the binary", || shell::run(&mut shell::cargo(["test", "--package", "kura", "--bins"])))?;
+    if args.quick {
+        group("the clients of the rooms' tests", needs::ensure_clients)?;
+    } else {
+        group("clients and peers", setup)?;
+        group("everything is built", || shell::run(&mut tests(["--no-run"])))?;
+    }
+    group("the rooms and the binary", || {
+        shell::run(tests(["--lib", "--bins"]).args(folders()?.iter().flat_map(|name| ["--test", name])))
+    })?;
     if !args.quick {
         group("what wants root", || {
-            shell::run(&mut shell::cargo(["test", "--package", "kura-disk", "--", "--ignored", "--test-threads=1"]))
+            shell::run(&mut tests(["--lib", "--test", "needs_root", "--", "--ignored", "--test-threads=1"]))
         })?;
         group("three thousand seeds of crashes and faults", || {
-            let model = ["test", "--package", "kura-controller", "--test", "model"];
-            shell::run(shell::cargo(model).env("KURA_SEEDS", "3000"))
+            shell::run(tests(["--test", "model"]).env("KURA_SEEDS", "3000"))
         })?;
-        group("what the acceptance tests use", setup)?;
-        group("object stores beside each other", || {
-            shell::run(&mut shell::cargo(["test", "--package", "kura-stores", "--", "--ignored", "--test-threads=1"]))
-        })?;
-        group("the binary under real clients", || {
-            shell::run(&mut shell::cargo(["test", "--package", "kura", "--test", "acceptance"]))
-        })?;
+        group("the binary under real clients", || shell::run(&mut tests(["--test", ACCEPTANCE])))?;
         group("real traces, replayed", || traces(std::env::var_os(TRACES).map(PathBuf::from)))?;
-        group("a database on a volume, traced", || {
-            let out = tempfile::tempdir()?;
-            tpcc::run(&tpcc::Args::quick(out.path().to_path_buf()))
-        })?;
+        let out = tempfile::tempdir()?;
+        group("a database on a volume, traced", || tpcc::run(&tpcc::Args::quick(out.path().to_path_buf())))?;
+        group("its figures as pictures", || figures::test(&out.path().join(tpcc::REPORT)))?;
     }
     println!("all tests passed in {}", shell::elapsed(start.elapsed()));
     Ok(())
@@ -71,8 +73,27 @@ fn traces(given: Option<PathBuf>) -> Result<()> {
         return Ok(());
     };
     let folder = folder.canonicalize().with_context(|| format!("{TRACES}: {}", folder.display()))?;
-    let test = ["test", "--package", "kura", "--test", "acceptance", "--", "--ignored", "--nocapture", "lab_traces::"];
-    shell::run(shell::cargo(test).env(TRACES, folder))
+    let test = ["--test", ACCEPTANCE, "--", "--ignored", "--nocapture", "lab_traces::"];
+    shell::run(tests(test).env(TRACES, folder))
+}
+
+/// The tests of the binary under real clients.
+const ACCEPTANCE: &str = "acceptance";
+
+/// Always of the whole workspace: a package by itself asks for less of the libraries, and they would be built once more.
+fn tests<'a>(what: impl IntoIterator<Item = &'a str>) -> Command {
+    shell::cargo(["test", "--workspace"].into_iter().chain(what))
+}
+
+/// The `tests/` folders' tests, but for those of the binary.
+fn folders() -> Result<Vec<String>> {
+    let metadata = shell::output(&mut shell::cargo(["metadata", "--format-version=1", "--no-deps", "--locked"]))?;
+    let metadata: Value = serde_json::from_str(&metadata)?;
+    let all = |list: &Value| list.as_array().cloned().unwrap_or_default();
+    let targets = all(&metadata["packages"]).into_iter().flat_map(|package| all(&package["targets"]));
+    let tests = targets.filter(|target| all(&target["kind"]).contains(&"test".into()));
+    let names: BTreeSet<String> = tests.filter_map(|test| Some(test["name"].as_str()?.to_owned())).collect();
+    Ok(names.into_iter().filter(|name| name != ACCEPTANCE).collect())
 }
 
 fn group(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {

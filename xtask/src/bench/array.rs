@@ -65,10 +65,7 @@ const fn work(name: &'static str, access: Access, block_kib: u32) -> Work {
 pub fn run(args: &Args) -> Result<()> {
     ensure!(shell::is_root(), "loop devices and mounts want root");
     let facts = machine::facts();
-    let folder = tempfile::Builder::new().prefix("array-").tempdir_in(match &args.dir {
-        Some(dir) => dir.clone(),
-        None => shell::target("bench")?,
-    })?;
+    let folder = super::folder("array", args.dir.as_deref())?;
     let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
     let size_bytes = args.size << 20;
     // Beside a copy of the data, and what each layout has more: labels, journals, and room to rebuild in.

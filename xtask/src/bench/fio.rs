@@ -4,6 +4,7 @@ use crate::shell;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::PathBuf;
+use std::thread::ScopedJoinHandle;
 
 /// Where fio finds the bytes.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub enum Target {
 pub enum Access {
     Read,
     Write,
+    /// Each block at most once, over one connection: the work ends early when all are written.
+    WriteOnce,
     /// Each write followed by a flush.
     WriteSync,
 }
@@ -37,6 +40,18 @@ pub struct Work {
     pub connections: u32,
 }
 
+impl Work {
+    /// Blocks of 4 KiB at random.
+    pub const fn random(name: &'static str, access: Access, depth: u32, connections: u32) -> Self {
+        Self { name, access, random: true, block_kib: 4, depth, connections }
+    }
+
+    /// Blocks of 128 KiB, one after another.
+    pub const fn sequential(name: &'static str, access: Access) -> Self {
+        Self { name, access, random: false, block_kib: 128, depth: 16, connections: 1 }
+    }
+}
+
 /// What fio saw. Latencies are of the I/O, and of the flush where each write has one.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
@@ -45,6 +60,8 @@ pub struct Figures {
     pub mb_s: f64,
     pub p50_us: f64,
     pub p99_us: f64,
+    /// The longest one.
+    pub max_us: f64,
 }
 
 /// Writes every byte of the target once, so that no side serves holes.
@@ -68,10 +85,36 @@ pub fn run(work: &Work, target: &Target, size_bytes: u64, seconds: u32) -> Resul
     figures(work, &job(work, target, size_bytes, seconds, &[])?).with_context(|| format!("{} on {target:?}", work.name))
 }
 
-/// Does `work` for `seconds` at this many requests a second at most.
-pub fn run_at(work: &Work, target: &Target, size_bytes: u64, seconds: u32, rate: u32) -> Result<Figures> {
-    figures(work, &job(work, target, size_bytes, seconds, &[format!("--rate_iops={rate}")])?)
-        .with_context(|| format!("{} on {target:?}", work.name))
+/// Does `work` for `seconds` on all targets at once, with a client each, which keeps to this many requests a second
+/// where there is a rate: what they did together, and the worst of their latencies.
+pub fn run_together(
+    work: &Work,
+    targets: &[Target],
+    size_bytes: u64,
+    seconds: u32,
+    rate: Option<u32>,
+) -> Result<Figures> {
+    let more: Vec<String> = rate.iter().map(|rate| format!("--rate_iops={rate}")).collect();
+    let client = |target| {
+        let job = job(work, target, size_bytes, seconds, &more)?;
+        figures(work, &job).with_context(|| format!("{} on {target:?}", work.name))
+    };
+    let each: Vec<Figures> = std::thread::scope(|scope| {
+        let clients: Vec<_> = targets.iter().map(|target| scope.spawn(move || client(target))).collect();
+        let ended =
+            |client: ScopedJoinHandle<'_, _>| client.join().unwrap_or_else(|_| bail!("a client's thread panicked"));
+        clients.into_iter().map(ended).collect::<Result<_>>()
+    })?;
+    let sum = |of: fn(&Figures) -> f64| each.iter().map(of).sum();
+    let worst = |of: fn(&Figures) -> f64| each.iter().map(of).fold(0.0, f64::max);
+    Ok(Figures {
+        ios: sum(|figures| figures.ios),
+        iops: sum(|figures| figures.iops),
+        mb_s: sum(|figures| figures.mb_s),
+        p50_us: worst(|figures| figures.p50_us),
+        p99_us: worst(|figures| figures.p99_us),
+        max_us: worst(|figures| figures.max_us),
+    })
 }
 
 /// Reads at random at this many requests a second at most: how long they take, in microseconds, by per cent of them.
@@ -116,15 +159,17 @@ fn options(work: &Work, size_bytes: u64, seconds: u32) -> Vec<String> {
         format!("--numjobs={}", work.connections),
         format!("--size={size_bytes}"),
         format!("--runtime={seconds}"),
-        "--time_based".into(),
         "--group_reporting".into(),
-        "--norandommap".into(),
         "--randrepeat=0".into(),
     ];
-    if work.access == Access::WriteSync {
+    match work.access {
+        // fio keeps a map of what it wrote, and ends when all is.
+        Access::WriteOnce => return options,
         // fio's nbd engine refuses --fdatasync; both mean one flush on the wire.
-        options.push("--fsync=1".into());
+        Access::WriteSync => options.push("--fsync=1".into()),
+        Access::Read | Access::Write => {}
     }
+    options.extend(["--time_based".into(), "--norandommap".into()]);
     options
 }
 
@@ -149,5 +194,6 @@ fn figures(work: &Work, job: &Value) -> Result<Figures> {
         mb_s: number(&side["bw_bytes"])? / 1e6,
         p50_us: percentile("50.000000")?,
         p99_us: percentile("99.000000")?,
+        max_us: number(&timed["max"])? / 1000.0,
     })
 }

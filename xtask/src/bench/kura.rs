@@ -2,9 +2,11 @@
 
 use super::fio::{Access, Work, fill, run};
 use super::process::Process;
+use super::rest::Rest;
 use super::side::{Side, uri};
 use crate::shell;
 use anyhow::{Context, Result};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
@@ -46,14 +48,16 @@ impl Kura {
         Self::of(binary, data, &disks, pool, "")
     }
 
-    /// A new pool of preallocated files, each with its name, what the configuration says of it, and its bytes; served, with
-    /// these lines in the configuration's `[pool]`, and these behind it.
+    /// A new pool of files, each with its name, what the configuration says of it, and the bytes preallocated: of none,
+    /// the server makes it. Served, with these lines in the configuration's `[pool]`, and these behind it.
     pub fn of(binary: &Path, data: &Path, disks: &[(String, &str, u64)], pool: &str, more: &str) -> Result<Self> {
         std::fs::create_dir_all(data)?;
         let mut members = Vec::new();
         for (name, is, bytes) in disks {
             let disk = data.join(name);
-            shell::output(Command::new("fallocate").arg("--length").arg(bytes.to_string()).arg(&disk))?;
+            if *bytes > 0 {
+                shell::output(Command::new("fallocate").arg("--length").arg(bytes.to_string()).arg(&disk))?;
+            }
             members.push(format!("{{ path = {:?}, {is} }}", disk.display()));
         }
         let config = data.join("kura.toml");
@@ -70,9 +74,7 @@ impl Kura {
         let size = size_bytes.to_string();
         self.ask(&["volume", "create", "bench", "--size", &size, "--layout", "none", "--thick"])?;
         self.ask(&["volume", "create", "zeroes", "--size", &size, "--layout", "none", "--thin"])?;
-        let socket = self.data.join("nbd.sock");
-        let side = |name, export| Side { name, target: uri(export, &socket), server: Some(Rc::clone(&self.server)) };
-        Ok(vec![side("kura", "bench"), side("kura-zeroes", "zeroes")])
+        Ok(vec![Side { name: "kura", ..self.export("bench") }, Side { name: "kura-zeroes", ..self.export("zeroes") }])
     }
 
     /// A volume of a layout, called like it.
@@ -83,13 +85,28 @@ impl Kura {
     /// A volume of a layout that takes all its space at once.
     pub fn volume(&self, name: &'static str, layout: &str, size_bytes: u64) -> Result<Side> {
         self.ask(&["volume", "create", name, "--size", &size_bytes.to_string(), "--layout", layout, "--thick"])?;
-        let target = uri(name, &self.data.join("nbd.sock"));
-        Ok(Side { name, target, server: Some(Rc::clone(&self.server)) })
+        Ok(self.export(name))
     }
 
-    /// A volume that is there.
-    pub fn export(&self, name: &'static str) -> Side {
+    /// A thin volume without redundancy, owned by this controller.
+    pub fn thin(&self, name: &'static str, size_bytes: u64, controller: usize) -> Result<Side> {
+        self.ask(&["volume", "create", name, "--size", &size_bytes.to_string(), "--layout", "none", "--thin"])?;
+        self.ask(&["volume", "move-to", name, &controller.to_string()])?;
+        Ok(self.export(name))
+    }
+
+    fn export(&self, name: &'static str) -> Side {
         Side { name, target: uri(name, &self.data.join("nbd.sock")), server: Some(Rc::clone(&self.server)) }
+    }
+
+    /// What each controller says of itself.
+    pub fn controllers(&self) -> Result<Vec<Value>> {
+        serde_json::from_str(&self.ask(&["controller", "stats", "--json"])?).context("what controllers say")
+    }
+
+    /// A way to make and delete snapshots that starts no process for each.
+    pub fn rest(&self) -> Result<Rest> {
+        Rest::open(&self.data.join("admin.sock"))
     }
 
     /// Runs a command of `kura` on this server; what it prints.
@@ -110,8 +127,7 @@ pub fn default_start(binary: &Path, data: &Path) -> Result<DefaultStart> {
     let memory_at_rest_mib = server.memory_mib()?;
     let demo = uri("demo", &socket);
     fill(&demo, 1 << 30)?;
-    let read = Work { name: "read", access: Access::Read, random: true, block_kib: 4, depth: 16, connections: 1 };
-    run(&read, &demo, 1 << 30, 3)?;
+    run(&Work::random("read", Access::Read, 16, 1), &demo, 1 << 30, 3)?;
     Ok(DefaultStart { ready_s, memory_at_rest_mib, memory_after_mib: server.memory_mib()? })
 }
 

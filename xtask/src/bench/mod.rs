@@ -8,6 +8,7 @@
 mod array;
 mod controllers;
 mod fio;
+mod http;
 mod image;
 pub mod kura;
 mod machine;
@@ -17,6 +18,7 @@ mod process;
 mod replay;
 mod replicate;
 mod report;
+mod rest;
 mod s3;
 mod side;
 mod snapshot;
@@ -24,7 +26,10 @@ mod tier;
 mod tiered;
 mod trace;
 
-use anyhow::Result;
+use crate::shell;
+use anyhow::{Context, Result};
+use std::path::Path;
+use tempfile::TempDir;
 
 /// Which bench to run.
 #[derive(clap::Args)]
@@ -55,6 +60,13 @@ enum Name {
     Tier(tier::Args),
     /// A volume while its requests are recorded beside the same volume while they are not.
     Trace(trace::Args),
+}
+
+/// A folder for the files of a bench, gone with what it holds when dropped: in `dir`, or where results lie.
+fn folder(bench: &str, dir: Option<&Path>) -> Result<TempDir> {
+    let within = dir.map_or_else(|| shell::target("bench"), |dir| Ok(dir.to_owned()))?;
+    let made = tempfile::Builder::new().prefix(&format!("{bench}-")).tempdir_in(&within);
+    made.with_context(|| format!("making a folder in {}", within.display()))
 }
 
 /// Runs the bench.

@@ -32,29 +32,24 @@ pub struct Args {
     /// Where the files lie: the file system and device to measure on.
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// A release build that is there already.
+    #[arg(long)]
+    binary: Option<PathBuf>,
 }
 
 const SIDES: [&str; 6] = ["raw", "qemu-nbd", "nbdkit-file", "nbdkit-memory", "kura", "kura-zeroes"];
 
 const WORKS: &[Work] = &[
-    random("read QD1", Access::Read, 1, 1),
-    random("read QD16", Access::Read, 16, 1),
-    random("read 4 x QD16", Access::Read, 16, 4),
-    random("write QD1", Access::Write, 1, 1),
-    random("write QD16", Access::Write, 16, 1),
-    random("write 4 x QD16", Access::Write, 16, 4),
-    random("write + flush", Access::WriteSync, 1, 1),
-    sequential("128k read", Access::Read),
-    sequential("128k write", Access::Write),
+    Work::random("read QD1", Access::Read, 1, 1),
+    Work::random("read QD16", Access::Read, 16, 1),
+    Work::random("read 4 x QD16", Access::Read, 16, 4),
+    Work::random("write QD1", Access::Write, 1, 1),
+    Work::random("write QD16", Access::Write, 16, 1),
+    Work::random("write 4 x QD16", Access::Write, 16, 4),
+    Work::random("write + flush", Access::WriteSync, 1, 1),
+    Work::sequential("128k read", Access::Read),
+    Work::sequential("128k write", Access::Write),
 ];
-
-const fn random(name: &'static str, access: Access, depth: u32, connections: u32) -> Work {
-    Work { name, access, random: true, block_kib: 4, depth, connections }
-}
-
-const fn sequential(name: &'static str, access: Access) -> Work {
-    Work { name, access, random: false, block_kib: 128, depth: 16, connections: 1 }
-}
 
 const AIMS: &[Aim] = &[
     reach("read QD16", "kura", "qemu-nbd", 1.5),
@@ -64,6 +59,7 @@ const AIMS: &[Aim] = &[
     reach("write + flush", "kura", "qemu-nbd", 1.2),
     reach("128k read", "kura", "qemu-nbd", 1.0),
     reach("128k write", "kura", "qemu-nbd", 1.0),
+    reach("128k write", "kura", "nbdkit-file", 1.0),
     reach("read QD16", "kura", "raw", 0.8),
     reach("write QD16", "kura", "raw", 0.8),
     reach("write QD1", "kura", "nbdkit-file", 1.0),
@@ -93,12 +89,10 @@ pub fn run(args: &Args) -> Result<()> {
     if works.is_empty() {
         bail!("no work's name has {:?} in it", args.only.as_deref().unwrap_or_default());
     }
-    let folder = tempfile::Builder::new().prefix("nbd-").tempdir_in(match &args.dir {
-        Some(dir) => dir.clone(),
-        None => shell::target("bench")?,
-    })?;
+    let folder = super::folder("nbd", args.dir.as_deref())?;
     // Before anything else runs: compiling takes both the processor and the page cache.
-    let binary = (args.wants_side("kura") || args.wants_side("kura-zeroes")).then(kura::build).transpose()?;
+    let build = || args.binary.clone().map_or_else(kura::build, Ok);
+    let binary = (args.wants_side("kura") || args.wants_side("kura-zeroes")).then(build).transpose()?;
     let sides = prepare(args, binary.as_deref(), folder.path())?;
     let mut samples = Samples::default();
     for round in 0..args.rounds {

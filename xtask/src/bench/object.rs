@@ -26,10 +26,7 @@ pub fn run(args: &Args) -> Result<()> {
     let facts = machine::facts();
     shell::run(&mut shell::cargo(["build", "--release", "--package", "kura-stores"]))?;
     let binary = shell::target("release")?.join("kura-stores");
-    let folder = tempfile::Builder::new().prefix("object-").tempdir_in(match &args.dir {
-        Some(dir) => dir.clone(),
-        None => shell::target("bench")?,
-    })?;
+    let folder = super::folder("object", args.dir.as_deref())?;
     let judged = of_the_index(&binary, folder.path())?;
     println!("{}\n\n{}", machine::line(&facts), verdicts(&judged));
     Ok(())

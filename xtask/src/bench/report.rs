@@ -31,6 +31,7 @@ impl Samples {
                 mb_s: of(|s| s.figures.mb_s),
                 p50_us: of(|s| s.figures.p50_us),
                 p99_us: of(|s| s.figures.p99_us),
+                max_us: of(|s| s.figures.max_us),
             },
             cpu_us: (!cpu.is_empty()).then(|| median(cpu)),
         })
@@ -41,7 +42,7 @@ impl Samples {
             let figures = &sample.figures;
             json!({
                 "iops": figures.iops, "mb_s": figures.mb_s, "p50_us": figures.p50_us, "p99_us": figures.p99_us,
-                "ios": figures.ios, "server_cpu_us_per_io": sample.cpu_us,
+                "max_us": figures.max_us, "ios": figures.ios, "server_cpu_us_per_io": sample.cpu_us,
             })
         };
         let rows = self.taken.iter().map(|((work, side), samples)| {
@@ -127,6 +128,15 @@ pub fn table(samples: &Samples, works: &[Work], sides: &[&'static str], ours: &'
     text
 }
 
+/// A table of texts.
+pub fn plain(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let mut text = line(&heads.iter().map(ToString::to_string).collect::<Vec<_>>());
+    text += &line(&vec!["---".into(); heads.len()]);
+    text.extend(rows.into_iter().map(|row| line(&row)));
+    text
+}
+
 fn row(first: &str, cells: impl Iterator<Item = String>) -> String {
     let cells: Vec<String> = cells.collect();
     format!("| {first} | {} |\n", cells.join(" | "))
@@ -144,12 +154,9 @@ fn cell(work: &Work, sample: &Sample) -> String {
 
 /// One row an aim.
 pub fn verdicts(verdicts: &[Verdict]) -> String {
-    let mut text = String::from("| aim | ours | holds |\n| --- | --- | --- |\n");
-    for verdict in verdicts {
-        let holds = if verdict.holds { "yes" } else { "no" };
-        text += &row(&verdict.aim, [verdict.ours.clone(), holds.into()].into_iter());
-    }
-    text
+    let holds = |verdict: &Verdict| if verdict.holds { "yes" } else { "no" };
+    let row = |verdict: &Verdict| vec![verdict.aim.clone(), verdict.ours.clone(), holds(verdict).into()];
+    plain(&["aim", "ours", "holds"], verdicts.iter().map(row))
 }
 
 /// Keeps everything under `target/bench/`, and says where.
@@ -170,7 +177,7 @@ mod tests {
         let mut samples = Samples::default();
         for (side, rates) in [("ours", ours), ("peer", peer)] {
             for iops in rates {
-                let figures = Figures { ios: 1.0, iops: *iops, mb_s: 0.0, p50_us: 1.0, p99_us: 2.0 };
+                let figures = Figures { ios: 1.0, iops: *iops, mb_s: 0.0, p50_us: 1.0, p99_us: 2.0, max_us: 3.0 };
                 samples.add("w", side, Sample { figures, cpu_us: Some(*iops) });
             }
         }

@@ -36,10 +36,7 @@ const STEP_MS: f64 = 10.0;
 pub fn run(args: &Args) -> Result<()> {
     let facts = machine::facts();
     let (steps, mut judged, lines) = steps()?;
-    let folder = tempfile::Builder::new().prefix("tier-").tempdir_in(match &args.dir {
-        Some(dir) => dir.clone(),
-        None => shell::target("bench")?,
-    })?;
+    let folder = super::folder("tier", args.dir.as_deref())?;
     let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
     let size_bytes = args.size << 20;
     let (samples, hit) = tiered::hit(&binary, folder.path(), size_bytes, args.seconds, args.rounds)?;

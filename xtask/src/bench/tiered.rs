@@ -18,8 +18,7 @@ const RATE: u32 = 100;
 const MOVED_S: u64 = 120;
 
 /// A read that hits.
-pub const HIT: Work =
-    Work { name: "read QD16", access: Access::Read, random: true, block_kib: 4, depth: 16, connections: 1 };
+pub const HIT: Work = Work::random("read QD16", Access::Read, 16, 1);
 const READS: Work = Work { name: "read QD4", depth: 4, ..HIT };
 
 /// Files of a pool: two fast ones, and two slow ones of which the configuration says more.

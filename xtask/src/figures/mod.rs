@@ -1,7 +1,7 @@
 //! `cargo xtask figures`: a report's figures as static SVG, and the pictures that the docs show.
 
 use crate::{needs, shell};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,6 @@ pub struct Args {
 
 /// Draws the figures.
 pub fn run(args: &Args) -> Result<()> {
-    needs::ensure()?;
     match &args.report {
         Some(report) => to_svg(report),
         None => docs(),
@@ -24,7 +23,9 @@ pub fn run(args: &Args) -> Result<()> {
 /// What draws: a Python package that works without a network once it is here.
 const DRAWER: &str = "vl-convert-python==1.9.0.post1";
 
-fn to_svg(report: &Path) -> Result<()> {
+/// Draws each figure of a report, beside its data. It takes no more than Python, to which it adds what draws.
+pub fn to_svg(report: &Path) -> Result<()> {
+    needs::ensure_python()?;
     let folder = shell::target("figures/python")?;
     if !folder.join("bin/python").exists() {
         shell::run(shell::command("python3", ["-m", "venv"]).arg(&folder))?;
@@ -33,6 +34,28 @@ fn to_svg(report: &Path) -> Result<()> {
     python(&["-m", "pip", "install", "--quiet", DRAWER].map(OsStr::new))?;
     let program = shell::root().join("xtask/src/figures/to_svg.py");
     python(&[program.as_os_str(), std::path::absolute(report)?.as_os_str()])
+}
+
+/// Draws each figure of a report, and fails where one is without a picture.
+pub fn test(report: &Path) -> Result<()> {
+    let figures = || -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for experiment in std::fs::read_dir(report)?.collect::<std::io::Result<Vec<_>>>()? {
+            let files = std::fs::read_dir(experiment.path()).into_iter().flatten().filter_map(std::io::Result::ok);
+            found.extend(files.map(|file| file.path()).filter(|path| path.to_string_lossy().ends_with(".vl.json")));
+        }
+        Ok(found)
+    };
+    let figures = figures().with_context(|| report.display().to_string())?;
+    ensure!(!figures.is_empty(), "{}: a report without figures", report.display());
+    to_svg(report)?;
+    for figure in figures {
+        let picture = figure.with_extension("").with_extension("svg");
+        let drawn = std::fs::read_to_string(&picture).with_context(|| picture.display().to_string())?;
+        let marks = drawn.matches("<path").count();
+        ensure!(drawn.starts_with("<svg") && marks > 3, "{}: {marks} marks are no figure", picture.display());
+    }
+    Ok(())
 }
 
 /// Experiments the docs show, and the figures of them.
@@ -49,6 +72,7 @@ const FIGURES: &[&str] = &["device-model/mg1", "array-load/distances", "snapshot
 
 /// Runs the experiments, and makes of them `docs/figures/` and a picture of the report.
 fn docs() -> Result<()> {
+    needs::ensure_browser()?;
     let report = shell::target("figures/lab-report")?;
     let kura = shell::target("release")?.join("kura");
     shell::run(&mut shell::cargo(["build", "--release", "--package", "kura"]))?;

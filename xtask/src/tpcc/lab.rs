@@ -10,6 +10,9 @@ use std::process::Command;
 /// The node: the default one with solid-state disks, which keep up with what was recorded on one.
 const NODE: [&str; 4] = ["--layout", "none", "--model", "slow=sata-ssd"];
 
+/// The folder of the report.
+pub const REPORT: &str = "lab-report";
+
 /// Replays each of `traces` and runs `array-load` on both, without checkpoints first; tells what came of it. What the lab
 /// says is left in `out`.
 pub fn replay(binary: &Path, traces: &[PathBuf], out: &Path) -> Result<String> {
@@ -34,7 +37,7 @@ pub fn replay(binary: &Path, traces: &[PathBuf], out: &Path) -> Result<String> {
             ms("write", "mean_ns")
         );
     }
-    let report = out.join("lab-report");
+    let report = out.join(REPORT);
     println!("array-load: figures 2 to 4");
     let mut command = Command::new(binary);
     command.args(["lab", "run", "array-load", "--json", "--output"]).arg(&report);

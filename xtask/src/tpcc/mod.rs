@@ -8,6 +8,8 @@ mod lab;
 mod postgres;
 mod volume;
 
+pub use lab::REPORT;
+
 use crate::{bench, needs, shell};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use janitor::{Janitor, folder};
@@ -274,7 +276,8 @@ fn heading(scale: &Scale, postgres: &Postgres, loaded: &str) -> String {
     text
 }
 
+/// As the tests build it, of whom it mostly is one.
 fn debug_build() -> Result<PathBuf> {
-    shell::run(&mut shell::cargo(["build", "--package", "kura"]))?;
+    shell::run(&mut shell::cargo(["build", "--workspace", "--bin", "kura", "--profile", "test"]))?;
     Ok(shell::target("debug")?.join("kura"))
 }

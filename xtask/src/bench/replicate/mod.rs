@@ -74,10 +74,7 @@ pub fn run(args: &Args) -> Result<()> {
     needs::ensure()?;
     let facts = machine::facts();
     let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
-    let folder = tempfile::Builder::new().prefix("replicate-").tempdir_in(match &args.dir {
-        Some(dir) => dir.clone(),
-        None => shell::target("bench")?,
-    })?;
+    let folder = super::folder("replicate", args.dir.as_deref())?;
     let place = Place::new(fs::canonicalize(binary)?, folder.path(), args.way)?;
     let plain = (args.way == Way::Loopback).then_some(PLAIN);
     // Far away it takes several round trips a file, half an hour for D2's.

@@ -1,13 +1,10 @@
 //! A client that costs little: requests are signed before the clock starts, and a connection is kept for all of them.
 
+use super::super::http::Connection;
 use super::sign::{Credentials, Request, content_sum, signed};
-use anyhow::{Context, Result, bail, ensure};
-use std::io::{BufRead, BufReader, Read, Write};
+use anyhow::{Result, bail, ensure};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
-
-/// A request takes no longer than this.
-const PATIENCE: Duration = Duration::from_mins(1);
+use std::time::Instant;
 
 /// What the clients of a measurement ask for, each of its own keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +43,7 @@ pub fn work(
                 signed(credentials, at, &Request { verb: verb_text, path: &path, len, sum: &sum })
             })
             .collect();
-        all.push((Connection::open(at)?, heads));
+        all.push((Connection::tcp(at)?, heads));
     }
     let start = Instant::now();
     let each_took: Vec<Result<Vec<f64>>> = std::thread::scope(|scope| {
@@ -63,7 +60,7 @@ pub fn work(
     Ok(Figures { ops_s: took_ms.len() as f64 / seconds, p50_ms: at(0.5), p99_ms: at(0.99) })
 }
 
-fn ask_all(connection: &mut Connection, heads: &[String], verb: Verb, body: &[u8]) -> Result<Vec<f64>> {
+fn ask_all(connection: &mut Connection<TcpStream>, heads: &[String], verb: Verb, body: &[u8]) -> Result<Vec<f64>> {
     let mut took_ms = Vec::with_capacity(heads.len());
     for head in heads {
         let start = Instant::now();
@@ -72,57 +69,4 @@ fn ask_all(connection: &mut Connection, heads: &[String], verb: Verb, body: &[u8
         ensure!(verb == Verb::Put || *answer == *body, "what was read is not what was put");
     }
     Ok(took_ms)
-}
-
-/// A connection that is kept from request to request.
-pub struct Connection {
-    stream: BufReader<TcpStream>,
-    answer: Vec<u8>,
-}
-
-impl Connection {
-    pub fn open(at: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(at)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream: BufReader::with_capacity(256 << 10, stream), answer: Vec::new() })
-    }
-
-    /// Sends a request, and returns the body of its answer; a failure unless that is a 200.
-    pub fn ask(&mut self, head: &str, body: &[u8]) -> Result<&[u8]> {
-        let socket = self.stream.get_mut();
-        if body.len() <= 64 << 10 {
-            socket.write_all(&[head.as_bytes(), body].concat())?;
-        } else {
-            socket.write_all(head.as_bytes())?;
-            socket.write_all(body)?;
-        }
-        let status = self.line()?;
-        let mut len = 0;
-        loop {
-            let line = self.line()?;
-            if line.is_empty() {
-                break;
-            }
-            let (name, value) = line.split_once(':').unwrap_or_default();
-            if name.eq_ignore_ascii_case("content-length") {
-                len = value.trim().parse().context("Content-Length")?;
-            } else if name.eq_ignore_ascii_case("transfer-encoding") {
-                bail!("an answer of unknown length");
-            }
-        }
-        self.answer.resize(len, 0);
-        self.stream.read_exact(&mut self.answer)?;
-        if status.split(' ').nth(1) != Some("200") {
-            bail!("{status}: {}", String::from_utf8_lossy(&self.answer));
-        }
-        Ok(&self.answer)
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        ensure!(self.stream.read_line(&mut line)? > 0, "the server ended the connection");
-        Ok(line.trim_end().to_owned())
-    }
 }

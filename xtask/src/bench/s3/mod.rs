@@ -58,10 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
     let facts = machine::facts();
     let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
     let peers = args.peers.clone().map_or_else(|| shell::target("peers"), Ok)?;
-    let folder = tempfile::Builder::new().prefix("s3-").tempdir_in(match &args.dir {
-        Some(dir) => dir.clone(),
-        None => shell::target("bench")?,
-    })?;
+    let folder = super::folder("s3", args.dir.as_deref())?;
     let kinds: Vec<Kind> = KINDS.into_iter().filter(|kind| is_wanted(args, kind)).collect();
     let mut samples = Samples::new();
     let mut sides = Vec::new();

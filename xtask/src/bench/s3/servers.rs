@@ -1,8 +1,8 @@
 //! The servers under measurement, each on an ext4 of its own.
 
+use super::super::http::Connection;
 use super::super::image::mount;
 use super::super::process::Process;
-use super::client::Connection;
 use super::sign::{Credentials, Request, content_sum, signed};
 use crate::shell;
 use anyhow::{Context, Result, bail};
@@ -124,7 +124,7 @@ fn make_bucket(credentials: &Credentials, at: SocketAddr) -> Result<()> {
     loop {
         let sum = content_sum(&[]);
         let head = signed(credentials, at, &Request { verb: "PUT", path: "/bench", len: 0, sum: &sum });
-        let answer = Connection::open(at)?.ask(&head, &[]).map(drop);
+        let answer = Connection::tcp(at)?.ask(&head, &[]).map(drop);
         match answer {
             Err(_) if start.elapsed() < READY => std::thread::sleep(Duration::from_millis(200)),
             answer => return answer,
