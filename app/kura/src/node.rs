@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 /// The most controllers a pool gets unasked: each takes room for its journal on the fast disks, and of more than a few
-/// only those gain who have as many busy volumes.
+/// only those gain who have as many busy volumes (docs/decisions/2026-11-23-controllers-unasked.md has the numbers).
 const CONTROLLERS: usize = 4;
 
 /// What a new pool is made as; it keeps this for ever.

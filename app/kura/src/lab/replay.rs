@@ -33,7 +33,7 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
     }
     let config = Config::load_for(Purpose::Lab, command.config.as_deref(), Flags::default())?;
     let spec = node(&config, &command.model)?;
-    let source = Source::of(command)?;
+    let source = Source::of(command, KNOWN)?;
     let (options, adapted) = adapt(command, &spec, &source)?;
     let bar = Bar::new(out)?;
     if let Some(name) = &command.policy {
@@ -42,7 +42,20 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
         policy::show(&decided?, out)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let requests = adapted.requests(Some((&bar, "survey")))?;
+    let (anatomy, summary) = play(command, &spec, &options, &adapted, &bar)?;
+    show(command, &anatomy, &summary, config.pool.warn_at_percent.get_ref(), out)?;
+    Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Plays the trace on the node, and looks at it.
+fn play(
+    command: &LabReplay,
+    spec: &NodeSpec,
+    options: &Options,
+    adapted: &Adapted<'_>,
+    bar: &Bar,
+) -> Result<(Anatomy, Summary)> {
+    let requests = adapted.requests(Some((bar, "survey")))?;
     let survey = Survey::of(Ahead::of(requests)?);
     bar.clear();
     let survey = survey.map_err(|error| error.of_trace(&command.trace))?;
@@ -50,15 +63,14 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
         bail!("{}: no request is left to replay: widen the window, or name another trace", command.trace);
     }
     // The report reads the trace on a thread of its own, beside the replay.
-    let report = source.clone();
+    let report = adapted.source.clone();
     let report = std::thread::spawn(move || Anatomy::of(report.requests(None)?, &Scope::default()));
     let requests = adapted.requests(None)?;
-    let done = kura_replay::replay(&spec, &options, &survey, requests, &mut |progress| bar.show(progress));
+    let done = kura_replay::replay(spec, options, &survey, requests, &mut |progress| bar.show(progress));
     bar.clear();
     let summary = done.with_context(|| command.trace.clone())?;
     let Ok(anatomy) = report.join() else { bail!("{}: looking at the trace failed", command.trace) };
-    show(command, &anatomy?, &summary, config.pool.warn_at_percent.get_ref(), out)?;
-    Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok((anatomy?, summary))
 }
 
 /// Refuses a result in place of what it is the result of.
@@ -140,6 +152,8 @@ struct Source {
     for_ns: u64,
     /// All of them, once they have been read and are not too many: they are gone through several times.
     known: Arc<OnceLock<Requested>>,
+    /// The most that are not too many.
+    known_most: usize,
 }
 
 #[derive(Clone)]
@@ -149,14 +163,14 @@ enum Kind {
 }
 
 impl Source {
-    fn of(command: &LabReplay) -> Result<Self> {
+    fn of(command: &LabReplay, known_most: usize) -> Result<Self> {
         let kind = match command.trace.strip_prefix(kura_load::PREFIX) {
             Some(load) => Kind::Load(Box::new(kura_load::Spec::with_seed(load, command.seed)?)),
             None => Kind::Trace(command.trace.clone().into()),
         };
         let ns = |time: Option<Duration>, without| time.map_or(without, |time| time.as_nanos() as u64);
         let (from_ns, for_ns) = (ns(command.from, 0), ns(command.lasts, u64::MAX));
-        Ok(Self { kind, from_ns, for_ns, known: Arc::default() })
+        Ok(Self { kind, from_ns, for_ns, known: Arc::default(), known_most })
     }
 
     /// The requests in the window, from their beginning, under a bar if it is a pass that has one.
@@ -183,7 +197,8 @@ impl Source {
             (0, u64::MAX) => all,
             (from_ns, for_ns) => Box::new(all.window(from_ns, for_ns)),
         };
-        Ok(Box::new(Remember { requests, so_far: Some(Requested::default()), known: Arc::clone(&self.known) }))
+        let (so_far, most) = (Some(Requested::default()), self.known_most);
+        Ok(Box::new(Remember { requests, so_far, most, known: Arc::clone(&self.known) }))
     }
 }
 
@@ -220,8 +235,9 @@ impl Requested {
 /// Requests as they are read for the first time. Once all have been, without an error, they are known.
 struct Remember {
     requests: Requests,
-    /// None when they are too many.
+    /// None when they are more than `most`.
     so_far: Option<Requested>,
+    most: usize,
     known: Arc<OnceLock<Requested>>,
 }
 
@@ -231,12 +247,9 @@ impl Iterator for Remember {
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.requests.next();
         match (&next, &mut self.so_far) {
-            (Some(Ok(request)), Some(so_far)) if so_far.len() < KNOWN => so_far.push(*request),
+            (Some(Ok(request)), Some(so_far)) if so_far.len() < self.most => so_far.push(*request),
             (None, Some(so_far)) => drop(self.known.set(std::mem::take(so_far))),
-            _ => {}
-        }
-        if !matches!(next, Some(Ok(_))) || self.so_far.as_ref().is_some_and(|so_far| so_far.len() == KNOWN) {
-            self.so_far = None;
+            _ => self.so_far = None,
         }
         next
     }
@@ -319,4 +332,49 @@ fn adapt<'a>(command: &'a LabReplay, spec: &NodeSpec, source: &'a Source) -> Res
     };
     let LabReplay { accelerate, fit, ref trace, .. } = *command;
     Ok((options, Adapted { name: trace, source, accelerate, fit, volume_bytes }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command, LabCommand};
+    use clap::Parser;
+
+    /// What a replay that keeps no more than so many requests tells, and whether it kept them.
+    fn told(args: &[&str], known_most: usize) -> (Value, bool) {
+        let line = [&["kura", "lab", "replay"], args].concat();
+        let Command::Lab(LabCommand::Replay(command)) = Cli::try_parse_from(line).unwrap().command else { panic!() };
+        let config = Config::load_for(Purpose::Lab, None, Flags::default()).unwrap();
+        let spec = node(&config, &command.model).unwrap();
+        let source = Source::of(&command, known_most).unwrap();
+        let (options, adapted) = adapt(&command, &spec, &source).unwrap();
+        let bar = Bar::new(Out::Quiet).unwrap();
+        let (anatomy, summary) = play(&command, &spec, &options, &adapted, &bar).unwrap();
+        let kept = source.known.get();
+        assert!(kept.is_none_or(|kept| kept.len() as u64 == summary.load.requests));
+        (json!({ "trace": anatomy, "replay": summary }), kept.is_some())
+    }
+
+    #[test]
+    fn requests_that_are_kept_are_those_that_are_read_again() {
+        let load = "load:zipf,size=1G,rate=2000,requests=1000";
+        let model = ["--model", "slow=nvme"];
+        for (args, requests) in [
+            (&[load][..], 1000),
+            (&[load, "--fit", "scale", "--size", "64M", "--accelerate", "3"], 1000),
+            (&[load, "--fit", "compact", "--closed-loop", "8"], 1000),
+            (&["load:zipf,size=1G,rate=2000,arrivals=fixed,requests=1000", "--from", "100ms", "--for", "200ms"], 400),
+            // More than one piece of memory.
+            (&["load:sequential,size=1G,rate=20000,requests=20000", "--closed-loop", "64"], 20_000),
+        ] {
+            let args = [args, &model].concat();
+            let (kept, is_kept) = told(&args, requests);
+            assert!(is_kept && kept["replay"]["load"]["requests"] == requests, "{args:?}: {}", kept["replay"]["load"]);
+            for most in [0, 1, requests - 1] {
+                let (read, is_kept) = told(&args, most);
+                assert!(!is_kept, "{args:?}: {most}");
+                assert_eq!(read, kept, "{args:?}: {most}");
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use super::record::{Content, Record, Records};
 use crate::data::DataDir;
 use bytes::Bytes;
 use kura_admin::{Follow, NewTransfer, Replica, ReplicaState};
-use kura_block::{Block, Buf, Bufs, Error, Kind, Result, RunKind};
+use kura_block::{Block, Buf, Bufs, Clients, Error, Kind, Result, RunKind};
 use kura_controller::{Controller, Node, SnapshotSpec, VolumeInfo, VolumeSpec};
 use kura_replicate::volume::{Extent, Frame, Transfer};
 use std::collections::BTreeMap;
@@ -225,7 +225,7 @@ impl Copies {
             return Err(Error::missing(format!("volume {volume}: no such volume")));
         };
         if info.open > 0 {
-            let text = format!("volume {volume}: {} clients have it open: unmount it and disconnect them", info.open);
+            let text = format!("volume {volume}: {}: unmount it and disconnect them", Clients(info.open));
             return Err(Error::busy(text));
         }
         if let Some(point) = &how.point {

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use kura_admin::{ClientError, Follow, NewSnapshots, NewTransfer, ProblemKind, Replica, ReplicaState, ResizeVolume};
+use kura_block::Clients;
 use kura_replicate::volume::{Facts, Head, Point, Step, Tidy, Transfer, is_own, next, point_name, tidy};
 use kura_replicate::{Failure, Limit, Options, Origin, Progress, Summary, Target, Verified, rfc3339};
 use std::time::{Duration, Instant, SystemTime};
@@ -264,8 +265,8 @@ impl Pair {
             }
         }
         let copy = self.target.client.volume(&self.target.volume).await?;
-        let clients = copy.clients;
-        ensure!(clients == 0, "the target {}: {clients} clients have it open: unmount it and disconnect them", names.1);
+        let clients = Clients(copy.clients);
+        ensure!(clients.0 == 0, "the target {}: {clients}: unmount it and disconnect them", names.1);
         // A volume with snapshots does not shrink: the one that did not grow does.
         let size_bytes = self.source.client.volume(&self.source.volume).await?.size_bytes;
         if copy.size_bytes < size_bytes {

@@ -10,7 +10,7 @@ use std::time::Duration;
 const MIB: u64 = 1 << 20;
 
 /// fio over a part of the volume `v`, 16 requests at once, that knows again what it wrote.
-fn fio(home: &Home, part: &str, offset: &str) -> Command {
+pub fn fio(home: &Home, part: &str, offset: &str) -> Command {
     let mut fio = tool("fio");
     fio.args([&format!("--name={part}"), "--ioengine=nbd", "--bs=4k", "--rw=randwrite", "--iodepth=16"]);
     fio.args(["--size=64M", &format!("--offset={offset}"), "--verify=crc32c", "--end_fsync=1"]);

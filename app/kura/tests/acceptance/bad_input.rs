@@ -53,6 +53,19 @@ fn hostile_bytes_harm_nobody_else() {
     let mut server = home.serve();
     let mut good = Client::connect(&home.socket(), "demo").expect("a connection");
     good.call(WRITE, 0, 0, 4096, &[9; 4096]).expect("a write");
+    let open_files = || fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("its open files").count();
+    let before = open_files();
+    drop(hostile(&home));
+    eventually(Duration::from_mins(1), "what they had open is closed", || open_files() <= before);
+    let _half_open = hostile(&home);
+    assert!(open_files() > before, "the count does not see them");
+    assert_eq!(good.call(READ, 0, 0, 4096, &[]).expect("the good client is served"), [9; 4096]);
+    assert!(Client::connect(&home.socket(), "demo").is_ok(), "new clients are served");
+    assert!(server.stop().success(), "half open connections do not hold a stop up");
+}
+
+/// Connections on which hostile bytes were sent, open as far as the server keeps them so.
+fn hostile(home: &Home) -> Vec<UnixStream> {
     let hostile: [&[u8]; 6] = [
         b"GET / HTTP/1.1\r\n\r\n",
         &[0xff; 4096],
@@ -73,14 +86,12 @@ fn hostile_bytes_harm_nobody_else() {
     }
     // In transmission: a wrong magic, an unknown command, a write that is longer than anything allowed.
     for request in [[0xffu8; 28], bad_request(99, 0), bad_request(WRITE, u32::MAX)] {
-        let mut client = Raw::connect(&home);
+        let mut client = Raw::connect(home);
         let _ = client.0.write_all(&request);
         let _ = client.0.read(&mut [0; 64]);
         half_open.push(client.0);
     }
-    assert_eq!(good.call(READ, 0, 0, 4096, &[]).expect("the good client is served"), [9; 4096]);
-    assert!(Client::connect(&home.socket(), "demo").is_ok(), "new clients are served");
-    assert!(server.stop().success(), "half open connections do not hold a stop up");
+    half_open
 }
 
 /// A request as `nbd.rs` would not send it.
@@ -329,6 +340,34 @@ fn disks_of_another_version_are_refused_and_kept() {
     let complaint = refused(&home);
     assert!(complaint.contains("99"), "which version? {complaint}");
     assert_eq!(sum(), before, "a server that refuses writes nothing");
+}
+
+#[test]
+fn a_data_directory_of_another_version_is_refused_and_kept() {
+    let home = Home::new();
+    let mut server = home.serve();
+    assert!(server.stop().success());
+    let version = home.data().join("version");
+    let ours = fs::read_to_string(&version).expect("a version");
+    let written = || disk_files(&home).map(|file| fs::metadata(file).and_then(|file| file.modified()).expect("a time"));
+    let before: Vec<_> = written().collect();
+    for theirs in ["kura data 2\n", "kura data 0\n", "", "kura data 1", "\u{feff}kura data 1\n"] {
+        fs::write(&version, theirs).expect("another version");
+        let complaint = refused(&home);
+        let both = format!("it says {:?}, this kura reads {:?}", theirs.trim(), ours.trim());
+        let is_told = [&both, "kura-data", "--data"].iter().all(|words| complaint.contains(words));
+        assert!(is_told && complaint.trim_end().lines().count() == 1, "{theirs:?}: {complaint}");
+        assert_eq!(fs::read_to_string(&version).expect("a version"), theirs);
+        assert!(written().eq(before.iter().copied()), "a server that refuses writes nothing");
+    }
+    fs::write(&version, ours).expect("our version");
+    home.serve();
+}
+
+/// The pool's disks, and what tells where they are.
+fn disk_files(home: &Home) -> impl Iterator<Item = PathBuf> {
+    let disks = fs::read_dir(home.data().join("disks")).expect("the disks");
+    disks.map(|disk| disk.expect("a disk").path()).chain([home.data().join("disks.json")])
 }
 
 #[test]

@@ -357,6 +357,7 @@ fn passes_over_a_trace_show_how_far_they_are() {
         ("lab replay t.csv --fit scale --size 16M", &["fit"][..]),
         ("lab replay load:zipf,size=1G,requests=100000 --model slow=nvme", &["survey", "replay"]),
         ("lab replay load:zipf,requests=1000000,rate=5000 --policy default", &["survey", "policy"]),
+        ("lab run device-model --again", &["device-model"]),
     ] {
         let said = shown(args);
         for pass in passes {

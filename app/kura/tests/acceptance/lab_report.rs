@@ -141,6 +141,36 @@ fn what_cannot_be_run_is_told_in_one_line() {
     assert!(list.contains("device-model") && list.contains("object-stores"), "{list}");
 }
 
+/// What made a result stands in it: where, of which program, from which seed, with which parameters.
+#[test]
+fn a_result_says_what_it_is_of() {
+    let home = Home::new();
+    let told = home.ok(&["lab", "run", "device-model", "--seed", "7", "--json"]);
+    let saved = std::fs::read_to_string(home.path("lab-report/device-model/result.json")).expect("a result");
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("one JSON object");
+    let (told, saved) = (json(&told), json(&saved));
+    assert_eq!(told, saved);
+    assert_eq!(
+        (&told["experiment"], &told["seed"], &told["scale"]),
+        (&"device-model".into(), &7.into(), &"quick".into())
+    );
+    assert!(told["command"].as_str().is_some_and(|line| line.contains("--seed 7")), "{}", told["command"]);
+    let of = |pointer: &str| told["configuration"].pointer(pointer).unwrap_or_else(|| panic!("no {pointer}"));
+    assert_eq!((of("/rotation/rotation/reads"), of("/transfer/transfer/tracks")), (&40_000.into(), &400.into()));
+
+    let read = |path: &str| std::fs::read_to_string(path).expect("what the kernel says");
+    let machine = &told["machine"];
+    assert_eq!(machine["kernel"], read("/proc/sys/kernel/osrelease").trim());
+    assert_eq!(machine["cores"], std::thread::available_parallelism().expect("cores").get());
+    let memory_kib = read("/proc/meminfo").split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());
+    assert_eq!(machine["memory_bytes"].as_u64(), memory_kib.map(|kib| kib << 10));
+    assert!(read("/proc/cpuinfo").contains(machine["cpu"].as_str().expect("a name")), "{machine}");
+    // One of the history, which may have grown since the program was built; what has none was built without.
+    let commit = told["commit"].as_str().and_then(|commit| commit.split('-').next()).expect("a commit");
+    let git = || tool("git").args(["-C", env!("CARGO_MANIFEST_DIR"), "cat-file", "-e", commit]).status();
+    assert!(commit == "unknown" || git().is_ok_and(|status| status.success()), "{commit}");
+}
+
 /// A run that is killed at any moment has lost what it was at, and nothing else: the next one goes on from there.
 #[test]
 fn a_run_that_is_killed_goes_on_where_it_was() {

@@ -67,6 +67,19 @@ impl Writer {
         Ok(done)
     }
 
+    /// Works for a while, and returns what the volume holds then.
+    fn work_for(&mut self, home: &Home, time: Duration) -> Vec<u64> {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let _ends = Ends(&stop);
+            let client = scope.spawn(|| self.work(home, &stop));
+            std::thread::sleep(time);
+            stop.store(true, Ordering::Relaxed);
+            client.join().expect("the client").expect("no request failed")
+        });
+        self.versions.clone()
+    }
+
     /// Holds the volume to what the client was told.
     fn settle(&mut self, home: &Home) {
         let mut client = Client::connect(&home.socket(), "v").expect("a connection");
@@ -82,6 +95,15 @@ impl Writer {
             }
             assert!(read == content(block, *known), "block {block} is not what it was written as");
         }
+    }
+}
+
+/// Holds an export to what the volume was.
+fn hold(home: &Home, export: &str, versions: &[u64]) {
+    let mut client = Client::connect(&home.socket(), export).expect("a connection");
+    for (version, block) in versions.iter().zip(0..) {
+        let read = client.call(READ, 0, block * BLOCK, BLOCK as u32, &[]).expect("a read");
+        assert!(read == content(block, *version), "{export}: block {block} is not what it was");
     }
 }
 
@@ -144,6 +166,49 @@ fn a_volume_moves_while_a_client_uses_it() {
     assert!(nowhere.contains("controller 7"), "{nowhere}");
     let missing = fails(&mut home.kura(&["volume", "move", "none", "--controller", "1"]));
     assert!(missing.contains("none: no such volume"), "{missing}");
+}
+
+#[test]
+fn drains_keep_clients_and_snapshots() {
+    let (home, mut server) = served(&["a", "b", "c"], "hot-mirror");
+    let mut writer = Writer::new(11);
+    let one = writer.work_for(&home, Duration::from_millis(500));
+    home.ok(&["snapshot", "create", "v@one"]);
+    let two = writer.work_for(&home, Duration::from_millis(500));
+    home.ok(&["snapshot", "create", "v@two"]);
+    home.ok(&["snapshot", "clone", "v@one", "c"]);
+    let members = ["v", "v@one", "v@two", "c"];
+    let stop = AtomicBool::new(false);
+    let done = std::thread::scope(|scope| {
+        let _ends = Ends(&stop);
+        let client = scope.spawn(|| writer.work(&home, &stop));
+        for turn in 0..6 {
+            let drained = volume(&home, "v")["controller"].as_u64().expect("a number");
+            home.ok(&["controller", "drain", &drained.to_string()]);
+            for member in members {
+                assert_eq!(volume(&home, member)["controller"], 1 - drained, "turn {turn}: {member}");
+            }
+            let listed = json(&home, &["controller", "list"]);
+            assert_eq!(listed[drained as usize]["volumes"], 0, "turn {turn}: {listed}");
+            hold(&home, ["v@one", "v@two", "c"][turn % 3], [&one, &two, &one][turn % 3]);
+            home.ok(&["controller", "resume", &drained.to_string()]);
+        }
+        stop.store(true, Ordering::Relaxed);
+        client.join().expect("the client").expect("no request failed")
+    });
+    assert!(done > 6, "{done} writes in 6 drains");
+    for crash in [false, true] {
+        if crash {
+            server.kill();
+            server = home.serve();
+        }
+        writer.settle(&home);
+        for (name, versions) in [("v@one", &one), ("v@two", &two), ("c", &one)] {
+            hold(&home, name, versions);
+        }
+        home.ok(&["check"]);
+    }
+    drop(server);
 }
 
 #[test]

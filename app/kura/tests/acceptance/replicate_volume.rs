@@ -104,7 +104,7 @@ fn a_volume_is_copied_over_tls_and_worked_with_at_either_end() {
     assert!(complaint.contains("was failed over"), "{complaint}");
     db.call(WRITE, FUA, 12 * MIB, 4096, &[5; 4096]).expect("a write that is lost");
     let complaint = fails(&mut here.kura(&["replicate", "failback", "dr"]));
-    assert!(complaint.contains("have it open"), "{complaint}");
+    assert!(complaint.contains("has it open"), "{complaint}");
     let work = read(&there, "copy");
     drop((db, copy));
     let fail_back = || here.kura(&["replicate", "failback", "dr"]).output().is_ok_and(|done| done.status.success());

@@ -115,6 +115,8 @@ fn volumes_are_made_shown_resized_and_deleted() {
     home.ok(&["volume", "resize", "logs", "96M"]);
     let mut after = Client::connect(&home.socket(), "logs").expect("a connection");
     assert_eq!(after.size_bytes, 96 * MIB, "a new connection sees the new size");
+    let size = ok(tool("nbdinfo").args(["--size", &home.uri("logs")]));
+    assert_eq!(size.trim(), (96 * MIB).to_string());
     after.call(WRITE, 0, 95 * MIB, 4096, &[1; 4096]).expect("a write beyond the old end");
     before.call(WRITE, 0, 0, 4096, &[2; 4096]).expect("an old connection goes on");
     assert!(fails(&mut home.kura(&["volume", "resize", "logs", "32M"])).contains("shrink"));

@@ -1,7 +1,7 @@
 //! What controllers tell of the pool that they share, and of the stops that snapshots make, counted while real clients write.
 
 use crate::harness::{Ends, Home, Server, eventually};
-use crate::nbd::{Client, WRITE};
+use crate::nbd::{Client, READ, WRITE};
 use crate::serving::{get, json, volume};
 use serde_json::Value;
 use std::sync::Barrier;
@@ -110,31 +110,62 @@ fn a_connection_follows_its_volume() {
 
 #[test]
 fn a_controller_with_much_to_do_gives_a_volume_away() {
+    const AREA: u64 = 256;
     let (home, server) = served_with("balance_s = 1");
-    home.ok(&["volume", "move", "v0", "--controller", "0"]);
-    home.ok(&["volume", "move", "v1", "--controller", "0"]);
+    let names = ["v0", "v1"];
+    for name in names {
+        home.ok(&["volume", "move", name, "--controller", "0"]);
+        let mut client = Client::connect(&home.socket(), name).expect("a connection");
+        for block in 0..AREA {
+            client.call(WRITE, 0, block * BLOCK, BLOCK as u32, &[1; BLOCK as usize]).expect("a write");
+        }
+        home.ok(&["snapshot", "create", &format!("{name}@before")]);
+    }
     let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    let images = std::thread::scope(|scope| {
         let _ends = Ends(&done);
-        for name in ["v0", "v1"] {
+        let clients = names.map(|name| {
             let (home, done) = (&home, &done);
             scope.spawn(move || {
                 let mut client = Client::connect(&home.socket(), name).expect("a connection");
-                while !done.load(Ordering::Relaxed) {
-                    client.call(WRITE, 0, 0, BLOCK as u32, &[7; BLOCK as usize]).expect("a write");
+                let mut image = vec![1; AREA as usize];
+                for number in 0.. {
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let (block, byte) = (number % AREA, (number / AREA % 200 + 2) as u8);
+                    client.call(WRITE, 0, block * BLOCK, BLOCK as u32, &[byte; BLOCK as usize]).expect("a write");
+                    image[block as usize] = byte;
                 }
-            });
-        }
-        let owners = || ["v0", "v1"].map(|name| volume(&home, name)["controller"].as_u64().expect("a number"));
+                image
+            })
+        });
+        let owner = |name: &str| volume(&home, name)["controller"].as_u64().expect("a number");
+        let owners = || names.map(owner);
         eventually(Duration::from_mins(2), "each controller has one", || owners()[0] != owners()[1]);
         let now = owners();
         std::thread::sleep(Duration::from_secs(6));
         assert_eq!(owners(), now, "there is nothing more to gain");
+        assert_eq!(["v0@before", "v1@before"].map(owner), now, "snapshots go along");
         done.store(true, Ordering::Relaxed);
+        clients.map(|client| client.join().expect("the client"))
     });
     let told = server.log().lines().filter(|line| line.contains("a controller with less to do")).count();
     assert_eq!(told, 1, "{}", server.log());
+    for (name, image) in names.into_iter().zip(images) {
+        hold(&home, &format!("{name}@before"), &[1; AREA as usize]);
+        hold(&home, name, &image);
+    }
     home.ok(&["check"]);
+}
+
+/// Each block of an export is full of its byte.
+fn hold(home: &Home, export: &str, image: &[u8]) {
+    let mut client = Client::connect(&home.socket(), export).expect("a connection");
+    for (byte, block) in image.iter().zip(0..) {
+        let read = client.call(READ, 0, block * BLOCK, BLOCK as u32, &[]).expect("a read");
+        assert!(read == [*byte; BLOCK as usize], "{export}: block {block} is not all {byte}");
+    }
 }
 
 /// What all controllers tell of the stops that snapshots made: a number of each, summed.

@@ -4,7 +4,7 @@ use crate::clients::nbdsh;
 use crate::crash::Random;
 use crate::harness::{Ends, Home, eventually, fails, ok, tool};
 use crate::nbd::{Client, FUA, READ, WRITE};
-use crate::serving::json;
+use crate::serving::{json, volume};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -26,7 +26,7 @@ pub fn rest(home: &Home, method: &str, path: &str, body: &str) -> std::io::Resul
 }
 
 /// Runs a command until it succeeds: a client that has just left may still be counted, a roll-back may still go on.
-fn soon(home: &Home, args: &[&str]) {
+pub fn soon(home: &Home, args: &[&str]) {
     eventually(Duration::from_mins(2), &args.join(" "), || {
         home.kura(args).output().is_ok_and(|output| output.status.success())
     });
@@ -37,7 +37,7 @@ fn free_bytes(home: &Home) -> u64 {
 }
 
 /// The checksum of an export, by `nbdcopy`.
-fn checksum(home: &Home, export: &str) -> String {
+pub fn checksum(home: &Home, export: &str) -> String {
     ok(tool("sh").args(["-c", "nbdcopy -- \"$0\" - | sha256sum", &home.uri(export)]))
 }
 
@@ -53,7 +53,7 @@ fn copy_in(home: &Home, name: &str, export: &str) {
 }
 
 /// The ranges of an export that `nbdinfo` says have bit 0 in a context: offset and length in bytes.
-fn mapped(home: &Home, context: &str, export: &str) -> Vec<(u64, u64)> {
+pub fn mapped(home: &Home, context: &str, export: &str) -> Vec<(u64, u64)> {
     let map = ok(tool("nbdinfo").args([&format!("--map={context}"), "--json", &home.uri(export)]));
     let map: Value = serde_json::from_str(&map).expect("nbdinfo's map");
     let entry = |entry: &Value| (entry["offset"].as_u64().expect("offset"), entry["length"].as_u64().expect("length"));
@@ -185,6 +185,9 @@ fn a_group_is_of_one_instant_on_all_controllers() {
                 .collect();
             let fits = numbers.windows(2).all(|pair| pair[0] >= pair[1]) && numbers[0] - numbers[3] <= 1;
             assert!(fits, "round {round}: {numbers:?} were not all there at one instant");
+            let owner = |name: &str| volume(&home, name)["controller"].as_u64().expect("a number");
+            let owners = [group.iter().map(|name| owner(name)).collect(), names.map(owner).to_vec()];
+            assert_eq!(owners[0], owners[1], "round {round}: a snapshot is its volume's controller's");
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
@@ -329,8 +332,17 @@ const BURST: u64 = 8;
 
 #[test]
 fn a_thousand_snapshots_are_read_back_and_deleted() {
+    many_are_read_back_and_deleted("redirect", MANY);
+}
+
+#[test]
+fn many_snapshots_are_read_back_and_deleted_where_old_data_is_copied() {
+    many_are_read_back_and_deleted("copy", MANY / 4);
+}
+
+fn many_are_read_back_and_deleted(saving: &str, many: usize) {
     let home = Home::new();
-    std::fs::write(home.path("kura.toml"), "demo = '0'\n").expect("a configuration");
+    std::fs::write(home.path("kura.toml"), format!("demo = '0'\npool.saving = '{saving}'\n")).expect("a configuration");
     let _server = home.serve_with(&["--config", "kura.toml"]);
     let empty = free_bytes(&home);
     home.ok(&["volume", "create", "v", "--size", "1M", "--thick"]);
@@ -345,7 +357,7 @@ fn a_thousand_snapshots_are_read_back_and_deleted() {
         times.push(begun.elapsed());
         assert!((200..300).contains(&status), "{method} {path}: {answer}");
     };
-    for number in 0..MANY {
+    for number in 0..many {
         for _ in 0..BURST {
             let at = (random.below(BLOCKS) * BLOCK) as usize;
             let block = &mut image[at..at + BLOCK as usize];
@@ -356,8 +368,8 @@ fn a_thousand_snapshots_are_read_back_and_deleted() {
         timed(&mut creates, "POST", "snapshots", &format!("{{\"names\": [\"v@{number}\"]}}"));
     }
     let shuffled = |random: &mut Random| {
-        let mut order: Vec<usize> = (0..MANY).collect();
-        (1..MANY).rev().for_each(|last| order.swap(last, random.below(last as u64 + 1) as usize));
+        let mut order: Vec<usize> = (0..many).collect();
+        (1..many).rev().for_each(|last| order.swap(last, random.below(last as u64 + 1) as usize));
         order
     };
     for number in shuffled(&mut random) {
@@ -369,7 +381,7 @@ fn a_thousand_snapshots_are_read_back_and_deleted() {
         timed(&mut deletes, "DELETE", &format!("snapshots/v@{number}?force=true"), "");
     }
     let read = client.call(READ, 0, 0, (BLOCKS * BLOCK) as u32, &[]).expect("a read");
-    assert_eq!(crc32c::crc32c(&read), sums[MANY - 1]);
+    assert_eq!(crc32c::crc32c(&read), sums[many - 1]);
     client.call(WRITE, FUA, 0, 1, &image[..1]).expect("a write");
     drop(client);
     home.ok(&["check"]);

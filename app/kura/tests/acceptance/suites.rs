@@ -1,6 +1,7 @@
 //! nbd's and libnbd's own test programs that apply to any server, built by `cargo xtask test` from their sources.
 
-use crate::harness::{Home, Server, ok, tool};
+use crate::harness::{Home, Server, fails, ok, tool};
+use crate::tls;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -46,6 +47,33 @@ fn nbd_tester_finds_the_integrity_of_recorded_transactions() {
     let recording = |name: &str| folder().join(name).display().to_string();
     nbd_tester("integrity", &["-i", "-t", &recording("integrity-test.tr")]);
     nbd_tester("huge", &["-i", "-t", &recording("integrityhuge-test.tr")]);
+}
+
+/// Over TLS, with a certificate: what it shows of a server it shows through the records of that, too.
+#[test]
+fn nbd_tester_is_served_over_tls() {
+    let home = Home::new();
+    let server = tls::serve(&home);
+    let (port, pki) = (server.port("nbds").to_string(), home.path("pki"));
+    for name in ["v", "zeroes"] {
+        home.ok(&["volume", "create", name, "--size", "50M"]);
+    }
+    let file = |name: &str| pki.join(name).display().to_string();
+    let tester = |args: &[&str]| {
+        let mut tester = program("nbd-tester-client");
+        // A key is what makes it ask for TLS.
+        tester.args(["-A", &file("ca-cert.pem"), "-C", &file("client-cert.pem"), "-K", &file("client-key.pem")]);
+        tester.args(["-H", "localhost"]).args(args).args(["127.0.0.1", &port]).env("NBD_TEST_SILENT", "1");
+        tester
+    };
+    let recording = folder().join("integrity-test.tr").display().to_string();
+    for args in [&["-N", "v"][..], &["-N", "v", "-w", "-f"], &["-N", "zeroes", "-i", "-t", &recording]] {
+        ok(&mut tester(args));
+    }
+    let plain = fails(program("nbd-tester-client").args(["-N", "v", "127.0.0.1", &port]));
+    assert!(plain.contains("Could not run test"), "{plain}");
+    // It refuses a server that is another one than it was told to expect.
+    fails(&mut tester(&["-N", "v", "-H", "elsewhere"]));
 }
 
 /// A server whose only volume has this size: libnbd's programs ask for the export without a name.

@@ -23,7 +23,8 @@ pub fn certificates(folder: &Path) {
     }
 }
 
-fn serve(home: &Home) -> Server {
+/// A server that asks clients of its TCP address for a certificate; all are in `pki`.
+pub fn serve(home: &Home) -> Server {
     certificates(&home.path("pki"));
     let config =
         "[nbd.tls]\ncert = \"pki/server-cert.pem\"\nkey = \"pki/server-key.pem\"\nclient_ca = \"pki/ca-cert.pem\"\n";
