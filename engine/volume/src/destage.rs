@@ -198,18 +198,24 @@ impl Inner {
             self.count(|counts| counts.array.cold_blocks += flight.blocks.len() as u64);
             self.leave_hot_behind(&flight);
         }
+        if done.is_ok() && !matches!(flight.to, Destination::Hot(_)) {
+            // At once: who takes the stripe next must not take what lies there now for good unread.
+            let mut dirty = flight.volume.dirty.borrow_mut();
+            for (block, _, checksum) in &flight.blocks {
+                if let Some(entry) = dirty.get_mut(block) {
+                    entry.at_rest = Some(*checksum);
+                }
+            }
+        }
         if done.is_ok() && !matches!(flight.to, Destination::Fast(_)) {
             self.came_home(&flight).await;
         }
         {
             let mut dirty = flight.volume.dirty.borrow_mut();
-            for (block, version, checksum) in &flight.blocks {
+            for (block, version, _) in &flight.blocks {
                 let Entry::Occupied(mut entry) = dirty.entry(*block) else { continue };
                 let now = entry.get_mut();
                 now.in_flight = false;
-                if done.is_ok() && !matches!(flight.to, Destination::Hot(_)) {
-                    now.at_rest = Some(*checksum);
-                }
                 if now.data.is_none() {
                     entry.remove();
                 } else if done.is_ok() && now.lsn == *version {

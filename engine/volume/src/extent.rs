@@ -127,9 +127,14 @@ impl Extent {
         fast.as_ref().is_some_and(|copy| if write { copy.takes_writes() } else { copy.bits().valid.has(block) })
     }
 
-    /// True when its places have an older version of a block than its fast copy.
+    /// True when its places have an older version of a block than its fast copy, or may have it after a power cut.
     pub fn is_stale(&self, block: usize) -> bool {
         self.fast.borrow().as_ref().is_some_and(|copy| copy.bits().stale.has(block))
+    }
+
+    /// True when its places have an older version of a block than its fast copy.
+    pub fn is_older(&self, block: usize) -> bool {
+        self.fast.borrow().as_ref().is_some_and(|copy| copy.bits().is_older(block))
     }
 
     /// Gives it a copy in the fast tier, or takes it away.

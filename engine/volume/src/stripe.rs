@@ -172,8 +172,9 @@ impl Inner {
             let (counts, checksum) = extent.with_page(|page| (page.is_in_parity(inside), page.get(inside)));
             // What lies at the place of a block that is hot, or on its way, is an earlier version of it.
             *expected = match (hot.get(&block), dirty.get(&block)) {
-                // Nor is what lies there known where the fast copy is newer.
-                _ if extent.is_stale(inside) => None,
+                // Nor is what lies there known where the fast copy is newer. What came home from it lately is known: it may count
+                // as home with the next checkpoint, unwritten, and must not get into parity unread.
+                _ if extent.is_older(inside) => None,
                 (Some(place), _) => place.cold,
                 (None, Some(entry)) => entry.at_rest,
                 (None, None) => checksum,

@@ -100,6 +100,11 @@ impl FastCopy {
 }
 
 impl Bits {
+    /// True when what lies at home is older.
+    pub fn is_older(&self, block: usize) -> bool {
+        self.stale.has(block) && !self.returned.has(block)
+    }
+
     /// The newest version of a block lies here, and only here.
     pub fn landed(&mut self, block: usize) {
         self.valid.add(block);

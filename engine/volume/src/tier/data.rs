@@ -159,15 +159,18 @@ impl Inner {
     pub async fn came_home(&self, flight: &Flight) {
         let blocks = self.array.extent_blocks() as u64;
         let indexes: BTreeSet<_> = flight.blocks.iter().map(|(block, ..)| (block / blocks) as u32).collect();
-        for index in indexes {
-            let Some(copy) = flight.volume.extent(index).and_then(|extent| extent.fast()) else { continue };
-            let here = |block: &u64| block / blocks == u64::from(index);
-            self.change_copy(&copy, |bits| {
-                let mine = flight.blocks.iter().filter(|(block, ..)| here(block));
+        let fast = |index: u32| Some((index, flight.volume.extent(index)?.fast()?));
+        let copies: Vec<_> = indexes.into_iter().filter_map(fast).collect();
+        let here = |index: u32| move |block: &u64| block / blocks == u64::from(index);
+        for (index, copy) in &copies {
+            self.change_copy(copy, |bits| {
+                let mine = flight.blocks.iter().filter(|(block, ..)| here(*index)(block));
                 mine.for_each(|(block, ..)| bits.left((block % blocks) as usize));
             });
+        }
+        for (index, copy) in copies {
             if copy.places.len() == 1 && !copy.is_leaving() && self.is_wanted(&copy) {
-                self.write_through(flight, &copy, here).await;
+                self.write_through(flight, &copy, here(index)).await;
             }
         }
     }

@@ -126,8 +126,7 @@ impl Inner {
         let unit = if volume.shape.parity { volume.shape.stripe_blocks() } else { PIECE_BLOCKS as u64 };
         let stale: Vec<usize> = {
             let bits = copy.bits();
-            let goes = |inside: &usize| bits.stale.has(*inside) && !bits.returned.has(*inside);
-            (0..self.array.extent_blocks()).filter(goes).collect()
+            (0..self.array.extent_blocks()).filter(|inside| bits.is_older(*inside)).collect()
         };
         let mut bytes = 0;
         for piece in stale.chunk_by(|one, next| (first + *one as u64) / unit == (first + *next as u64) / unit) {
