@@ -232,9 +232,11 @@ impl Disk {
 
     fn failed(&self, what: &str, offset: u64, len: u64, errno: Errno) -> Error {
         // Beyond a device's end there is no space, or no sense, says the kernel; one that was pulled out ends at 0.
-        match (&*self.file).seek(SeekFrom::End(0)) {
-            Ok(end) if end < self.geometry.size_bytes => return self.shrunk(end),
-            _ => {}
+        if matches!(errno, Errno::NOSPC | Errno::INVAL)
+            && let Ok(end) = (&*self.file).seek(SeekFrom::End(0))
+            && end < self.geometry.size_bytes
+        {
+            return self.shrunk(end);
         }
         error(self.path.display(), format_args!("{what} of {len} bytes at {offset}"), errno)
     }
