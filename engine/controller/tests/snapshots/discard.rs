@@ -8,7 +8,7 @@ use super::order::{BLOCKS, IDLE, Wanted, part, scattered};
 use super::{BLOCK, Rig, check, device, freed, read, settings, snapshot, volume, write};
 use kura_block::Kind;
 use kura_controller::{Controller, JournalLimits, Node, Saving, Settings, VolumeSpec, WhenFull};
-use kura_sim::{CrashPoint, FaultPlan, Outcome};
+use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -220,4 +220,92 @@ fn what_home_had_before_is_not_taken_for_what_it_has() {
         assert!(read(&*device(controllers, "v@a"), BLOCKS).await.iter().all(|byte| *byte == 1), "its snapshot");
         check(node).await;
     });
+}
+
+/// Blocks of a group of a volume with large extents, and those of them that lie in slots, each on a page of its own.
+const WIDE: usize = 1024;
+const APART: usize = 300;
+/// As many slots of somebody else's lie between two: more than a page has.
+const BETWEEN: usize = 256;
+
+/// A volume whose first group has a snapshot, and since then has slots of more pages than are given up at once.
+fn wide() -> (Rig, u64) {
+    let rig = Rig::with_extents((WIDE * BLOCK) as u64, || DiskSpec::nvme(320 << 20));
+    let free = rig.run(settings(), async |node, controllers, _| {
+        node.create_volume(volume("v", WIDE * (1 + APART * BETWEEN / WIDE + 1))).await.unwrap();
+        let v = device(controllers, "v");
+        write(&*v, 0, &vec![1; WIDE * BLOCK]).await;
+        let free = node.pool().await.unwrap().free_bytes;
+        node.snapshot(vec![snapshot("v", "a")], 1).await.unwrap();
+        let a = device(controllers, "v@a");
+        for number in 0..APART {
+            write(&*v, number, &[2; BLOCK]).await;
+            let first = (WIDE + number * BETWEEN) * BLOCK;
+            a.discard(first as u64, (BETWEEN * BLOCK) as u64).await.unwrap();
+        }
+        v.flush().await.unwrap();
+        free
+    });
+    (rig, free)
+}
+
+async fn discard_wide(controllers: &[Rc<Controller>]) {
+    let device = device(controllers, "v");
+    device.discard(0, (WIDE * BLOCK) as u64).await.unwrap();
+    device.flush().await.unwrap();
+}
+
+/// The snapshot is what it was, and each block of the volume too, or zeroes.
+async fn compare_wide(controllers: &[Rc<Controller>], may_be: impl Fn(usize, u8) -> bool) {
+    assert!(read(&*device(controllers, "v@a"), WIDE).await.iter().all(|byte| *byte == 1), "the snapshot");
+    for (block, bytes) in read(&*device(controllers, "v"), WIDE).await.chunks(BLOCK).enumerate() {
+        assert!(bytes.iter().all(|byte| *byte == bytes[0]) && may_be(block, bytes[0]), "block {block}: {}", bytes[0]);
+    }
+}
+
+#[test]
+fn a_discard_of_slots_far_apart_hides_them_at_once() {
+    let was = |block: usize| if block < APART { 2 } else { 1 };
+    let whole = |crash: Option<u64>| {
+        let (rig, free) = wide();
+        let crashes = crash.map(CrashPoint::Op).into_iter().collect();
+        rig.sim.set_plan(&FaultPlan { crashes, ..FaultPlan::default() });
+        let before = rig.sim.operations();
+        let outcome = rig.run_until_crash_or(settings(), async |node, controllers, runtime| {
+            discard_wide(controllers).await;
+            compare_wide(controllers, |_, byte| byte == 0).await;
+            write(&*device(controllers, "v"), 5, &[3; BLOCK]).await;
+            device(controllers, "v").flush().await.unwrap();
+            runtime.sleep(IDLE).await;
+            compare_wide(controllers, |block, byte| byte == if block == 5 { 3 } else { 0 }).await;
+            check(node).await;
+        });
+        let operations = rig.sim.operations() - before;
+        assert_eq!(matches!(outcome, Outcome::Crashed), crash.is_some(), "crash at {crash:?}");
+        rig.sim.set_plan(&FaultPlan::default());
+        rig.run(settings(), async |node, controllers, runtime| {
+            compare_wide(controllers, |block, byte| byte == 0 || byte == was(block) || (block, byte) == (5, 3)).await;
+            write(&*device(controllers, "v"), 7, &[4; BLOCK]).await;
+            node.snapshot(vec![snapshot("v", "b")], 1).await.unwrap();
+            let then = read(&*device(controllers, "v"), WIDE).await;
+            discard_wide(controllers).await;
+            compare_wide(controllers, |_, byte| byte == 0).await;
+            assert!(read(&*device(controllers, "v@b"), WIDE).await == then, "crash at {crash:?}");
+            check(node).await;
+            for name in ["v@a", "v@b"] {
+                node.delete_volume(name, false).await.unwrap();
+            }
+            // Nobody sees the group any more, which was there when the snapshot was made.
+            freed(node, runtime, free + 2 * (WIDE * BLOCK) as u64).await;
+            assert!(read(&*device(controllers, "v"), WIDE).await.iter().all(|byte| *byte == 0), "crash at {crash:?}");
+            check(node).await;
+        });
+        operations
+    };
+    let operations = whole(None);
+    // Right behind the hole's record, and here and there in what follows.
+    let later = (8..=operations).step_by(operations as usize / 6 + 1);
+    for crash in (1..4).chain(later) {
+        whole(Some(crash));
+    }
 }

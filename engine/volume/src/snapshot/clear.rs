@@ -2,7 +2,7 @@
 
 use super::Branch;
 use super::change::{Change, birth_now};
-use super::tidy::STEP;
+use super::tidy::{STEP, Tidying};
 use crate::extent::Extent;
 use crate::record::Record;
 use crate::snapshot::VersionRecord;
@@ -11,6 +11,7 @@ use crate::tables::VolumeState;
 use crate::write::{Edges, PIECE_BLOCKS};
 use kura_block::{BLOCK_BYTES, Result};
 use kura_snapshot::{Key, Location};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 impl Inner {
@@ -81,6 +82,9 @@ impl Inner {
     /// ```
     /// Cut behind the hole, the log leaves a block what it was, or zeroes: what is older is hidden by the hole, and home
     /// speaks no more. Nobody sees an older version instead, for there is none that is as young as the hole.
+    ///
+    /// Present versions in slots of more pages than belong into one step of tidying up are left to that: such a hole has a number of its
+    /// own, which no snapshot gets, so that it hides them, too.
     fn dig(&self, volume: &Rc<VolumeState>, branch: &Branch, group: u64) {
         let group_blocks = self.group_blocks(volume);
         let (first, end) = (group * group_blocks, (group + 1) * group_blocks);
@@ -89,6 +93,20 @@ impl Inner {
         let listed: Vec<_> = pvol.index.listed(first, end).collect();
         // What no snapshot sees must not be there when the hole is the newest of all.
         let (unseen, seen): (Vec<_>, Vec<_>) = listed.into_iter().partition(|(key, _)| key.birth() >= latest);
+        let page = |(_, at): &(Key, Location)| match at {
+            Location::Slot(slot) => Some(slot.page()),
+            Location::Home => None,
+        };
+        if unseen.iter().filter_map(page).collect::<BTreeSet<_>>().len() > STEP {
+            let birth = pvol.pairs.next();
+            pvol.pairs.skip(birth);
+            self.append(&Record::Versions(VersionRecord::Hole { volume: volume.id, group: group as u32, birth }));
+            let hidden = pvol.dig(group as u32, first, end, birth);
+            drop(pvol);
+            self.tidy_versions(volume, hidden);
+            self.tidy(Tidying::Holes { volume: Rc::clone(volume), from: group as u32 });
+            return;
+        }
         for (key, _) in &unseen {
             pvol.index.remove(*key);
         }

@@ -311,10 +311,14 @@ impl Inner {
     fn replay_hole(&self, volume: u64, group: u32, birth: Option<Epoch>) {
         let state = self.tables.borrow().volumes.get(&volume).cloned();
         let Some(branch) = state.and_then(|state| state.branch()) else { return };
-        let index = &mut branch.pvol.borrow_mut().index;
+        let pvol = &mut *branch.pvol.borrow_mut();
         match birth {
-            Some(birth) => index.dig(group, birth),
-            None => index.fill(group),
+            Some(birth) => {
+                // It may have a number of its own.
+                pvol.pairs.skip(birth);
+                pvol.index.dig(group, birth);
+            }
+            None => pvol.index.fill(group),
         }
     }
 

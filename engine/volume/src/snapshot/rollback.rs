@@ -313,7 +313,8 @@ impl Inner {
         svol: &Rc<VolumeState>,
         (first, end): (u64, u64),
     ) -> Result<()> {
-        let (mut at, mut pins) = (first, None);
+        // What is replaced there cannot be told: its page lies on lost disks.
+        let (mut at, mut pins, mut lost) = (first, None, None);
         while at < end {
             let (place, run) = self.locate(volume, at, end.min(at + PIECE_BLOCKS as u64));
             let (wanted, alike) = self.locate(svol, at, at + run);
@@ -327,18 +328,26 @@ impl Inner {
                 at += run;
                 continue;
             }
-            let places = [&wanted, &unrolled];
-            let pinned = pins.insert(self.pinned(places.iter().flat_map(|place| place.spots(run))));
+            let pinned = pins.insert(self.pinned(wanted.spots(run)));
             if let Some(unloaded) = pinned.extents().iter().find(|extent| !extent.is_loaded()) {
                 self.load(unloaded).await?;
                 continue;
             }
-            let are_empty = |ahead: u64| (self.is_empty(&wanted, ahead), self.is_empty(&unrolled, ahead));
-            let (empty, was_empty) = are_empty(0);
-            let run = (1..run).find(|ahead| are_empty(*ahead) != (empty, was_empty)).unwrap_or(run);
-            if empty && was_empty {
-                at += run;
-                continue;
+            let empty = self.is_empty(&wanted, 0);
+            let mut run = (1..run).find(|ahead| self.is_empty(&wanted, *ahead) != empty).unwrap_or(run);
+            if empty && lost != Some(at) {
+                let pinned =
+                    pins.insert(self.pinned([&wanted, &unrolled].into_iter().flat_map(|place| place.spots(run))));
+                if let Some(unloaded) = pinned.extents().iter().find(|extent| !extent.is_loaded()) {
+                    lost = self.load(unloaded).await.is_err().then_some(at);
+                    continue;
+                }
+                let was_empty = self.is_empty(&unrolled, 0);
+                run = (1..run).find(|ahead| self.is_empty(&unrolled, *ahead) != was_empty).unwrap_or(run);
+                if was_empty {
+                    at += run;
+                    continue;
+                }
             }
             // What is held here cannot be given back to the pool.
             pins.take();
