@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../../engine/controller/tests/strangers/body.rs"]
+#[path = "../../engine/controller/tests/node/strangers/body.rs"]
 mod body;
 #[path = "../../engine/controller/tests/rig/mod.rs"]
 mod rig;

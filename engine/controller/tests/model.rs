@@ -8,7 +8,7 @@
 //! - the same seed gives the same operations, bytes and end time;
 //! - a start without some of the disks has everything, or is refused and changes nothing.
 //!
-//! `KURA_SEEDS` says how many seeds are tried (300 unless it is set; `cargo xtask test` sets 3,000; the long run by hand takes
+//! `KURA_SEEDS` says how many seeds are tried (300 unless it is set; `cargo xtask test` sets 1,500; the long run by hand takes
 //! tens of thousands) and `KURA_SEED` names the first one.
 
 #![allow(

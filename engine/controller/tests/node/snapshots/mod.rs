@@ -4,14 +4,10 @@
 //! gone the pool has everything back and the volume is a plain one again; volumes of several controllers have snapshots
 //! of one instant; a full pool refuses writes, or drops the oldest snapshot, and loses nothing else.
 
-#![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
-
 mod discard;
 mod full;
 mod limits;
 mod order;
-#[path = "../rig/mod.rs"]
-mod rig;
 mod tidied;
 
 use kura_block::{Block, Buf, Kind, Runtime};
@@ -53,7 +49,7 @@ impl Rig {
         let disks: Vec<_> =
             fast.into_iter().chain(["slow0", "slow1", "slow2"].map(|name| sim.disk(name, slow()))).collect();
         let pool = PoolSpec { uuid: [9; 16], extent_bytes, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
-        rig::format(&sim, &disks, 2, &pool);
+        crate::rig::format(&sim, &disks, 2, &pool);
         Self { sim, disks, journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 } }
     }
 

@@ -3,12 +3,7 @@
 //! What must hold: what a client has open stays open wherever its volume goes, idle or not, and is that volume and no other;
 //! a controller that let a volume go has nothing to do with it any more, also when it starts anew.
 
-#![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
-
-mod rig;
-#[path = "rig/told.rs"]
-mod told;
-
+use crate::told::Told;
 use kura_block::{Block, Buf, Kind, Runtime};
 use kura_controller::{
     Check, Config, Controller, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, SnapshotSpec, VolumeSpec,
@@ -20,7 +15,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use told::Told;
 
 const CONTROLLERS: u16 = 3;
 const BLOCK: usize = 4096;
@@ -38,7 +32,7 @@ fn formatted_with(sim: &Sim, slow: impl Fn(u64) -> DiskSpec) -> Vec<SimDisk> {
         |at: usize| sim.disk(&format!("disk{at}"), if at < 2 { DiskSpec::nvme(26 << 20) } else { slow(26 << 20) });
     let disks: Vec<_> = (0..5).map(disk).collect();
     let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
-    rig::format(sim, &disks, 2, &pool);
+    crate::rig::format(sim, &disks, 2, &pool);
     disks
 }
 

@@ -2,10 +2,6 @@
 //!
 //! What must hold: nobody waits for such a disk longer than it is said, it goes out of service, and nothing is lost or wrong.
 
-#![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
-
-mod rig;
-
 use futures::future::join_all;
 use kura_block::{Buf, ControllerId, DeviceId, Kind, Runtime};
 use kura_controller::{Config, Controller, JournalLimits, Layout, PoolSpec, Settings, VolumeSpec};
@@ -22,7 +18,7 @@ fn disks(sim: &Sim) -> Vec<SimDisk> {
     let sizes = [("fast0", 18), ("fast1", 18), ("slow0", 8), ("slow1", 8), ("slow2", 8), ("slow3", 8)];
     let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
     let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 1, journal_bytes: 5 << 20 };
-    rig::format(sim, &disks, 2, &pool);
+    crate::rig::format(sim, &disks, 2, &pool);
     disks
 }
 

@@ -4,10 +4,6 @@
 //! controller: the disks, brought back, have everything and are in service. Whoever insists gets what there is, and errors for
 //! the rest, never wrong bytes.
 
-#![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
-
-mod rig;
-
 use kura_block::{Block, Buf, Kind, Result, Runtime};
 use kura_controller::{
     Check, Config, Controller, DiskState, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, VolumeSpec,
@@ -27,7 +23,7 @@ fn formatted(sim: &Sim) -> Vec<SimDisk> {
     let disk = |at: usize| sim.disk(&format!("disk{at}"), DiskSpec::nvme(26 << 20));
     let disks: Vec<_> = (0..FAST + SLOW).map(disk).collect();
     let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 2, journal_bytes: 5 << 20 };
-    rig::format(sim, &disks, FAST, &pool);
+    crate::rig::format(sim, &disks, FAST, &pool);
     disks
 }
 

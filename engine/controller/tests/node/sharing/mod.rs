@@ -4,8 +4,6 @@
 //! takes time. What must hold: under `lease` controllers do not get in each other's way; each method reaches for shared memory
 //! and sends messages as often as it promises; and a pool is used to the last extent by whoever needs it.
 
-#![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
-
 mod slow;
 
 use kura_block::{Block, Buf, Kind, Runtime};

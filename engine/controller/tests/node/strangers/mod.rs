@@ -2,11 +2,6 @@
 //!
 //! What must hold: they are refused in one line, or served; nothing panics, and nothing is waited for without end.
 
-#![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
-
-#[path = "../rig/mod.rs"]
-mod rig;
-
 mod body;
 
 use rand::{RngExt, SeedableRng};

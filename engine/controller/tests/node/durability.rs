@@ -1,10 +1,6 @@
 //! What may cost nothing: a client that leaves in the middle of a request, a crash or a stop in the middle of work that takes
 //! several records, and disks that refuse for a moment.
 
-#![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
-
-mod rig;
-
 use futures::future::{Either, select, try_join_all};
 use kura_block::{Block, Buf, ControllerId, DeviceId, Kind, Result, Runtime};
 use kura_controller::{
@@ -38,7 +34,7 @@ impl Rig {
         let slow = (0..slow).map(|at| disk(&format!("slow{at}"), slow_mib));
         let disks: Vec<_> = [disk("fast0", 48), disk("fast1", 48)].into_iter().chain(slow).collect();
         let pool = PoolSpec { uuid: [9; 16], extent_bytes, controllers: 1, journal_bytes: 8 << 20 };
-        rig::format(&sim, &disks, 2, &pool);
+        crate::rig::format(&sim, &disks, 2, &pool);
         Self { sim, disks, settings }
     }
 

@@ -3,14 +3,6 @@
 //! What must hold, for every seed and layout, wherever the refusals fall: when the disks answer again nothing acknowledged is
 //! lost, redundancy included; and what a disk refuses for good is lost exactly, reads as an error, and keeps no disk.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test breaks by panicking, and shows the seed that broke it"
-)]
-
-mod rig;
-
 use kura_array::Shelf;
 use kura_block::{Block, Buf, Bufs, ControllerId, DeviceId, ExtentId, Kind, Result, Runtime};
 use kura_controller::{Check, Config, Controller, HotSettings, JournalLimits, Layout, PoolSpec, Settings, VolumeSpec};
@@ -58,7 +50,7 @@ impl Rig {
         let slow = SLOW.map(|id| sim.disk(&format!("slow{id}"), spec(16)));
         let disks: Vec<_> = ["fast0", "fast1"].map(|name| sim.disk(name, spec(20))).into_iter().chain(slow).collect();
         let pool = PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: 1, journal_bytes: 5 << 20 };
-        rig::format(&sim, &disks, 2, &pool);
+        crate::rig::format(&sim, &disks, 2, &pool);
         let settings = Settings {
             write_buffer_bytes: 256 << 10,
             // Pages come and go.

@@ -3,10 +3,6 @@
 //! What must hold: wherever the power goes, the node opens again, has every byte, and what was under way goes on to its
 //! end; a disk that has left is not missed, and the journals are on two disks again.
 
-#![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
-
-mod rig;
-
 use kura_block::{Buf, DeviceId, Runtime};
 use kura_controller::{
     Check, Config, DiskClass, DiskState, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, VolumeSpec,
@@ -33,7 +29,7 @@ impl Rig {
             [("fast0", 18), ("fast1", 18), ("slow0", 8), ("slow1", 8), ("slow2", 8), ("fast9", 18), ("slow9", 8)];
         let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
         let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
-        rig::format(&sim, &disks[..5], 2, &pool);
+        crate::rig::format(&sim, &disks[..5], 2, &pool);
         Self { sim, disks }
     }
 
@@ -223,7 +219,7 @@ fn a_long_rebuild_does_not_fill_the_journal() {
     let sizes = [("fast0", 18), ("slow0", 256), ("slow1", 256), ("slow2", 256)];
     let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
     let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
-    rig::format(&sim, &disks, 1, &pool);
+    crate::rig::format(&sim, &disks, 1, &pool);
     let rig = Rig { sim, disks };
     let done = rig.run(&["fast0", "slow0", "slow1", "slow2"], async |node, runtime| {
         let spec = VolumeSpec {

@@ -1,11 +1,6 @@
 //! The fast tier under volumes with snapshots, holes and rules, on simulated disks: what is asked of the slow disks in the end.
 
-#![allow(clippy::unwrap_used, reason = "a test breaks by panicking")]
-
-mod rig;
-#[path = "rig/told.rs"]
-mod told;
-
+use crate::told::Told;
 use kura_block::{Block, Buf, ControllerId, Runtime};
 use kura_controller::{Check, Config, Controller, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec};
 use kura_shared::InProcess;
@@ -15,7 +10,6 @@ use kura_volume::{Pin, TierRules, TierSetup};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use told::Told;
 
 const BLOCK: usize = 4096;
 const EXTENT: u64 = 64 << 10;
@@ -41,7 +35,7 @@ impl Rig {
         let slow = ["slow0", "slow1", "slow2", "slow3"].map(|name| sim.disk(name, spec()));
         let disks: Vec<_> = fast.into_iter().chain(slow).collect();
         let pool = PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: 1, journal_bytes: 5 << 20 };
-        rig::format(&sim, &disks, 2, &pool);
+        crate::rig::format(&sim, &disks, 2, &pool);
         Self { sim, disks, disk_queue }
     }
 
