@@ -36,6 +36,9 @@ pub struct Args {
     /// Only these parts.
     #[arg(long, value_delimiter = ',', value_parser = PARTS, default_values_t = PARTS.map(String::from))]
     part: Vec<String>,
+    /// Slow kura's disks down to a model: nvme, sata-ssd, hdd-7200, hdd-10k or mogi1996. The other sides have none, and are left out.
+    #[arg(long)]
+    model: Option<String>,
     /// Where the files lie: the file system and device to measure on.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -148,20 +151,23 @@ pub fn run(args: &Args) -> Result<()> {
     verdicts.extend(stops.iter().map(stops::Stopped::judge));
     verdicts.extend(costs::judge(&costs));
     println!("{}\n", machine::line(&facts));
+    if let Some(model) = &args.model {
+        println!("disks slowed down to the model {model}\n");
+    }
     println!(
         "{} MiB a side, {} s a measurement at most, medians of {} rounds, {} s idle, many: {} snapshots; each cell: \
          rate (p50/p99 us, server CPU an I/O)\n",
         args.size, args.seconds, args.rounds, args.idle, args.snapshots
     );
     let works: Vec<Work> = STAGES.iter().flat_map(|stage| stage.works).copied().collect();
-    let tables = [report::table(&samples, &works, &SIDES, "kura"), stops::table(&stops), costs::table(&costs)];
+    let tables = [report::table(&samples, &works, &args.sides(), "kura"), stops::table(&stops), costs::table(&costs)];
     for (_, table) in PARTS.iter().zip(tables).filter(|(part, _)| wants(part)) {
         println!("{table}");
     }
     println!("{}", report::verdicts(&verdicts));
     let settings = json!({
         "size_mib": args.size, "seconds": args.seconds, "rounds": args.rounds, "idle_s": args.idle,
-        "snapshots": args.snapshots, "stops": stops::json(&stops), "costs": costs::json(&costs),
+        "snapshots": args.snapshots, "model": args.model, "stops": stops::json(&stops), "costs": costs::json(&costs),
     });
     println!("samples: {}", report::keep("snapshot", facts, settings, &samples, &verdicts)?.display());
     Ok(())
@@ -172,9 +178,9 @@ fn measure_sides(args: &Args, binary: &Path, round: usize, samples: &mut Samples
     let folder = super::folder("snapshot", args.dir.as_deref())?;
     let size_bytes = args.size << 20;
     let mut subjects = Vec::new();
-    for name in SIDES {
+    for name in args.sides() {
         eprintln!("writing {} MiB to {name}", args.size);
-        let subject = Subject::make(name, size_bytes, binary, &folder.path().join(name))?;
+        let subject = Subject::make(name, size_bytes, (binary, args.model.as_deref()), &folder.path().join(name))?;
         fio::fill(&subject.side.target, size_bytes)?;
         subject.side.settle()?;
         // Whoever serves for the first time is slower: that is in no figure.
@@ -213,6 +219,10 @@ fn measure(args: &Args, stage: &Stage, round: usize, subjects: &mut [Subject], s
 }
 
 impl Args {
+    fn sides(&self) -> Vec<&'static str> {
+        SIDES.into_iter().filter(|side| self.model.is_none() || side.starts_with("kura")).collect()
+    }
+
     fn count(&self, count: Count) -> usize {
         match count {
             Count::One => 1,

@@ -44,8 +44,13 @@ impl Drop for Mounted {
 const QCOW2: &str = "extended_l2=on,cluster_size=128k";
 
 impl Subject {
-    /// A side of so many bytes in a folder of its own.
-    pub fn make(name: &'static str, size_bytes: u64, binary: &Path, folder: &Path) -> Result<Self> {
+    /// A side of so many bytes in a folder of its own; kura is this build, its disk perhaps slowed down to a model.
+    pub fn make(
+        name: &'static str,
+        size_bytes: u64,
+        (binary, model): (&Path, Option<&str>),
+        folder: &Path,
+    ) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         // What it has now, what an old snapshot and the newest one have of it, and what is on its way from or to them.
         let (size, room) = (size_bytes.to_string(), 6 * size_bytes + (2 << 30));
@@ -53,7 +58,9 @@ impl Subject {
             "kura" | "kura-copy" => {
                 let saving = if name == "kura" { "redirect" } else { "copy" };
                 let pool = format!("journal = '512M'\nsaving = '{saving}'");
-                let kura = Kura::on(binary, &folder.join("data"), 1, room, &pool)?;
+                let model = model.map_or(String::new(), |model| format!(", model = '{model}'"));
+                let disk = ("disk0.raw".to_owned(), &*format!("class = 'slow'{model}"), room);
+                let kura = Kura::of(binary, &folder.join("data"), &[disk], &pool, "")?;
                 let side = Side { name, ..kura.layout("none", size_bytes)? };
                 return Ok(Self { side, folder: folder.to_owned(), made: 0, kind: Kind::Kura(kura) });
             }
