@@ -66,6 +66,7 @@ struct Run {
 fn run(seed: u64, faults: bool) -> Run {
     let mut world = World::new(seed);
     world.faulty = faults;
+    world.reference.unmirrored = !faults;
     let faulty_disks = usize::from(faults);
     let shape =
         PlanShape { faulty_disks: faulty_disks..=faulty_disks, faults_per_disk: 1..=3, ..power_cuts(&world, 1500) };

@@ -180,7 +180,7 @@ impl Inner {
         }
         let tables = self.tables.borrow();
         let mut waiting: Vec<Lsn> = Vec::new();
-        for volume in tables.volumes.values().filter(|volume| volume.shape.parity) {
+        for volume in tables.volumes.homes().values().filter(|volume| volume.shape.parity) {
             let dirty = volume.dirty.borrow();
             waiting.extend(dirty.values().filter(|entry| entry.data.is_some()).map(|entry| entry.lsn));
         }
@@ -236,7 +236,7 @@ impl Inner {
             let dirty = volume.dirty.borrow();
             dirty.values().filter(|entry| entry.data.is_some() && entry.lsn < tail).count() as u64
         };
-        let left = self.tables.borrow().volumes.values().map(older).sum();
+        let left = self.tables.borrow().volumes.homes().values().map(older).sum();
         // What kept the last one from its end may be over. Were it taken for what keeps this one, nothing would be tried: with the
         // journal full, only what a checkpoint waits for may go to its place.
         self.stalled.take();

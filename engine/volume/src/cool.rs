@@ -86,7 +86,7 @@ impl Inner {
         let table = self.hot.borrow();
         let age = if any { 0 } else { table.settings().cold_age };
         let mut stripes = Vec::new();
-        for (id, volume) in &self.tables.borrow().volumes {
+        for (id, volume) in self.tables.borrow().volumes.homes() {
             let stripe_blocks = volume.shape.stripe_blocks();
             for (block, place) in volume.hot.borrow().iter() {
                 if !table.is_cold(place.id, age) {

@@ -117,10 +117,10 @@ impl Inner {
     /// The next neighbouring blocks to write, from the cursor on and around: durable, and none on its way already.
     pub fn next_flight(&self, cursor: &mut Cursor, durable: Lsn) -> Option<Flight> {
         let tables = self.tables.borrow();
+        let homes = tables.volumes.homes();
         let (at, block) = *cursor;
-        let here = tables.volumes.range(at..).map(|(id, volume)| (volume, if *id == at { block } else { 0 }..u64::MAX));
-        let around =
-            tables.volumes.range(..=at).map(|(id, volume)| (volume, 0..if *id == at { block } else { u64::MAX }));
+        let here = homes.range(at..).map(|(id, volume)| (volume, if *id == at { block } else { 0 }..u64::MAX));
+        let around = homes.range(..=at).map(|(id, volume)| (volume, 0..if *id == at { block } else { u64::MAX }));
         // Within a checkpoint, only what it waits for goes where records are needed; else the journal must have room.
         let may_fly = self.parity_below.get().is_some() || self.may_fly();
         if !may_fly {

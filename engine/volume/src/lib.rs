@@ -52,6 +52,7 @@ mod stripe;
 mod tables;
 mod tier;
 mod volume;
+mod volumes;
 mod write;
 
 pub use away::OnlyCopies;

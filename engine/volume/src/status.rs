@@ -85,7 +85,7 @@ impl Store {
         let extent_bytes = self.inner.array.extent_bytes();
         let hot = self.inner.hot.borrow().extents().map(|(_, extent)| extent.places.len() as u64).sum::<u64>();
         let mut space = Space { hot_bytes: hot * extent_bytes, ..Space::default() };
-        for volume in self.inner.tables.borrow().volumes.values() {
+        for volume in self.inner.tables.borrow().volumes.homes().values() {
             let (width, columns) = volume.shape.cost();
             let raw_bytes = u64::from(volume.mapped()) * extent_bytes / columns * width;
             *(if volume.is_pool() { &mut space.snapshot_bytes } else { &mut space.volume_bytes }) += raw_bytes;

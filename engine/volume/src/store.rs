@@ -359,7 +359,7 @@ impl Inner {
             open: volume.opened.get(),
             family: volume.branch().map_or(volume.id, |branch| branch.family.pool.id),
             work: volume.work.get(),
-            snapshots: self.children(volume).len() as u32,
+            snapshots: self.count_children(volume) as u32,
             svol: Self::svol_status(volume),
         }
     }

@@ -20,6 +20,7 @@ use crate::owner::Owners;
 use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
 use crate::snapshot::{Branch, BranchFacts, Look};
 use crate::tier::{HeatMap, Known, Tier, TierRules};
+use crate::volumes::Volumes;
 use kura_array::hot::{HotTable, MirrorId};
 use kura_array::{Layout, PageOwner, Places, Shape};
 use kura_block::{Checksum, DeviceId, Error, Reader, Result, Sparse, Writer};
@@ -319,7 +320,9 @@ pub(crate) struct HotPlace {
 pub(crate) struct Tables {
     /// Number of the next volume made here.
     pub next_volume: u64,
-    pub volumes: BTreeMap<u64, Rc<VolumeState>>,
+    pub volumes: Volumes,
+    /// Volumes that are being rolled back, or were just now.
+    pub rolling: BTreeSet<u64>,
     /// Disks out of service.
     pub failed: BTreeSet<DeviceId>,
     /// Disks that take nothing new and give what they hold to the others.

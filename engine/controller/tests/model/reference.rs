@@ -68,6 +68,8 @@ pub struct Volume {
 #[derive(Default)]
 pub struct Reference {
     pub volumes: BTreeMap<String, Volume>,
+    /// Volumes without redundancy are made, too: no disk is lost.
+    pub unmirrored: bool,
     /// What a full pool does, where it is so small that it gets full.
     pub when_full: Option<WhenFull>,
     /// Requests that a full pool has refused.

@@ -1,7 +1,9 @@
 //! Random work on a node, step by step, as the model follows it.
 
 use super::reference::{BLOCK, Reference};
-use super::volumes::{create, delete, drain_or_resume, forget_dropped, move_volume, resize, roll_back, snapshot};
+use super::volumes::{
+    changes, create, delete, drain_or_resume, forget_dropped, move_volume, resize, roll_back, snapshot,
+};
 use super::world::Opened;
 use kura_block::{Block, Buf, Bufs};
 use kura_controller::{Controller, SnapshotSpec};
@@ -64,6 +66,10 @@ pub async fn step(
         roll_back(owner, reference, name, seed).await;
         return;
     }
+    if let Some(parent) = parent_of(owner, name).filter(|_| rng.random_bool(0.1)) {
+        changes(owner, reference, [name, &parent], seed).await;
+        return;
+    }
     let read_only = reference.borrow().volumes[name].read_only;
     let mut actions: Vec<Action> = (0..parts).map(|at| action(rng, at * part, part)).collect();
     if read_only {
@@ -93,6 +99,12 @@ pub async fn step(
     if rng.random_bool(0.1) {
         resize(owner, reference, rng, name).await;
     }
+}
+
+/// What a snapshot or clone was made of.
+pub fn parent_of(owner: &Controller, name: &str) -> Option<String> {
+    let here = owner.volumes().into_iter().find(|volume| volume.spec.name == name)?;
+    Some(here.svol?.pvol)
 }
 
 /// Makes a snapshot of a volume or, where that is a snapshot, sometimes a clone; or snapshots of one instant: of all volumes,

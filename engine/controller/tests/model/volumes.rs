@@ -124,10 +124,12 @@ pub async fn drain_or_resume(controllers: &Opened, reference: &RefCell<Reference
 /// Makes a volume; a controller that is drained does not get it.
 pub async fn create(controllers: &Opened, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, name: String) {
     let blocks = rng.random_range(8..200);
+    let layouts = [Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::None];
+    let layouts = if reference.borrow().unmirrored { &layouts[..] } else { &layouts[..3] };
     let spec = VolumeSpec {
         name: name.clone(),
         size_bytes: (blocks * BLOCK) as u64,
-        layout: [Layout::Mirror, Layout::Raid5, Layout::HotMirror][rng.random_range(0..3)],
+        layout: layouts[rng.random_range(0..layouts.len())],
         thick: rng.random_bool(0.2),
         read_only: false,
     };
@@ -172,4 +174,30 @@ pub async fn resize(controller: &Rc<Controller>, reference: &RefCell<Reference>,
     let volume = reference.volumes.get_mut(name).unwrap();
     volume.blocks.resize(blocks, Versions::default());
     volume.resizing = None;
+}
+
+/// Where two members of a family differ must be among what is told of them, however many answers that takes.
+pub async fn changes(owner: &Controller, reference: &RefCell<Reference>, [earlier, later]: [&str; 2], seed: u64) {
+    let (mut told, mut next) = (Vec::new(), Some(0));
+    while let Some(offset) = next {
+        match owner.changed(earlier, later, offset).await {
+            Ok(found) => {
+                told.extend(found.ranges);
+                next = found.next_offset;
+            }
+            Err(error) => {
+                let dropped = [earlier, later].iter().any(|name| reference.borrow().may_drop(name));
+                assert!(dropped, "seed {seed}: {earlier}, {later}: {error}");
+                return;
+            }
+        }
+    }
+    let reference = reference.borrow();
+    let (before, after) = (&reference.volumes[earlier].blocks, &reference.volumes[later].blocks);
+    assert!(told.windows(2).all(|pair| pair[0].end <= pair[1].start), "seed {seed}: {earlier}, {later}: {told:?}");
+    for (at, block) in after.iter().enumerate() {
+        let alike = before.get(at).is_some_and(|before| before.now() == block.now());
+        let is_told = told.iter().any(|range| range.contains(&((at * BLOCK) as u64)));
+        assert!(alike || is_told, "seed {seed}: {earlier} and {later} differ at block {at}, and only {told:?} is told");
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::reference::{BLOCK, Reference};
 use super::restless::Restless;
-use super::steps::{rest, step};
-use super::volumes::{delete, forget_dropped};
+use super::steps::{parent_of, rest, step};
+use super::volumes::{changes, delete, forget_dropped};
 use crate::rig;
 use kura_block::{DeviceId, Kind, Result};
 use kura_controller::{
@@ -15,6 +15,7 @@ use kura_sim::{DiskSpec, FaultKind, Outcome, Sim, SimDisk};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,9 +115,11 @@ impl World {
         (degraded, when_full): (bool, Option<WhenFull>),
     ) -> Result<Opened> {
         let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
-        // It may be another one at each start.
-        let sharing = Sharing::ALL[(seed + runtime.now().as_micros() as u64) as usize % Sharing::ALL.len()];
-        println!("free extents are shared by {sharing}");
+        // They may be others at each start.
+        let mut draw = ChaCha8Rng::seed_from_u64(seed ^ runtime.now().as_micros() as u64);
+        let sharing = Sharing::ALL[draw.random_range(0..Sharing::ALL.len())];
+        let saving = if draw.random_bool(0.25) { Saving::Copy } else { Saving::Redirect };
+        println!("free extents are shared by {sharing}, saved is by {saving:?}");
         let config = Config {
             settings: Settings {
                 write_buffer_bytes: 256 << 10,
@@ -132,13 +135,13 @@ impl World {
                     track_slots: 4,
                     batch: 1 + seed as u16 % 4,
                     cold_age: 1,
-                    eager: seed.is_multiple_of(2),
+                    eager: draw.random_bool(0.5),
                     by_stripe: seed.is_multiple_of(3),
                     ..HotSettings::TODAY
                 },
                 when_full: when_full.unwrap_or_default(),
                 sharing,
-                saving: if seed % 4 == 1 { Saving::Copy } else { Saving::Redirect },
+                saving,
                 ..Settings::default()
             },
             journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
@@ -396,7 +399,7 @@ async fn check(controllers: &[Rc<Controller>], seed: u64, faulty: bool) {
 
 /// Holds every volume against the model; what a power cut left open is settled by what is found.
 async fn compare(controllers: &[Rc<Controller>], reference: &RefCell<Reference>, seed: u64) {
-    let mut found = std::collections::BTreeSet::new();
+    let mut found = BTreeSet::new();
     for controller in controllers {
         for volume in controller.volumes() {
             let (name, size) = (volume.spec.name, volume.spec.size_bytes as usize);
@@ -411,7 +414,19 @@ async fn compare(controllers: &[Rc<Controller>], reference: &RefCell<Reference>,
             found.insert(name);
         }
     }
-    let reference = &mut *reference.borrow_mut();
+    settle(&mut reference.borrow_mut(), &found, seed);
+    for owner in controllers {
+        let here: Vec<String> = owner.volumes().into_iter().map(|volume| volume.spec.name).collect();
+        let families = here.iter().filter_map(|name| Some([name.clone(), parent_of(owner, name)?]));
+        for [name, parent] in families.filter(|pair| pair.iter().all(|name| found.contains(name))) {
+            changes(owner, reference, [&name, &parent], seed).await;
+            changes(owner, reference, [&parent, &name], seed).await;
+        }
+    }
+}
+
+/// Only what was found is there from now on.
+fn settle(reference: &mut Reference, found: &BTreeSet<String>, seed: u64) {
     for (name, volume) in &reference.volumes {
         let may_lack = volume.deleting || !volume.durable || reference.may_drop(name);
         assert!(found.contains(name) || may_lack, "seed {seed}: volume {name} is gone");

@@ -208,6 +208,7 @@ impl Inner {
         let highest = came.volumes.keys().map(|id| id >> 16).max().unwrap_or(0);
         tables.next_volume = tables.next_volume.max(highest).max(came.next_volume);
         tables.volumes.extend(came.volumes);
+        tables.rolling.extend(came.rolling);
     }
 
     /// Moves the journal's tail past all that is appended so far.

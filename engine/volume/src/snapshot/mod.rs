@@ -165,6 +165,9 @@ impl Tables {
         let family = self.family(pool)?;
         let parent = parent.map(|Svol { pvol, epoch }| Ok((self.known(pvol)?, epoch))).transpose()?;
         let state = self.known(volume)?;
+        if pvol.rolled.is_some() {
+            self.rolling.insert(volume);
+        }
         state.branch.replace(Some(Rc::new(Branch { family, parent, pvol: RefCell::new(pvol) })));
         Ok(())
     }

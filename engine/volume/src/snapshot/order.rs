@@ -146,12 +146,18 @@ impl Inner {
     /// True when some volume has blocks that may be brought home later.
     pub(super) fn families_wait(&self) -> bool {
         let tables = self.tables.borrow();
-        tables.volumes.values().any(|volume| {
-            volume.branch().is_some_and(|branch| {
-                let pvol = branch.pvol.borrow();
-                pvol.rolled.is_some() || branch.parent.is_none() && !pvol.index.is_empty()
-            })
-        })
+        let scattered =
+            |volume: &Rc<VolumeState>| volume.branch().is_some_and(|branch| !branch.pvol.borrow().index.is_empty());
+        !tables.rolling.is_empty() || tables.volumes.homes().values().any(scattered)
+    }
+
+    /// The volumes that are being rolled back.
+    fn rolling(&self) -> Vec<Rc<VolumeState>> {
+        let tables = &mut *self.tables.borrow_mut();
+        let is_rolled =
+            |volume: &Rc<VolumeState>| volume.branch().is_some_and(|branch| branch.pvol.borrow().rolled.is_some());
+        tables.rolling.retain(|id| tables.volumes.get(id).is_some_and(is_rolled));
+        tables.rolling.iter().filter_map(|id| tables.volumes.get(id).cloned()).collect()
     }
 
     /// True when no client has asked for anything for a while.
@@ -185,9 +191,7 @@ impl Inner {
 
     /// Brings some blocks of one volume home.
     pub(super) async fn put_in_order(&self) -> Result<Progress> {
-        let rolled =
-            |volume: &&Rc<VolumeState>| volume.branch().is_some_and(|branch| branch.pvol.borrow().rolled.is_some());
-        let rolling: Vec<_> = self.tables.borrow().volumes.values().filter(rolled).cloned().collect();
+        let rolling = self.rolling();
         let (mut rolls, mut failed) = (false, None);
         for (volume, branch) in rolling.iter().filter_map(|volume| Some((volume, volume.branch()?))) {
             let done = self.go_on_rolling_back(volume, &branch).await;
@@ -202,10 +206,10 @@ impl Inner {
             return Ok(Progress::Moved);
         }
         let _one = self.tidying.lock().await;
-        let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
+        let volumes: Vec<_> = self.tables.borrow().volumes.homes().values().cloned().collect();
         let mut progress = Progress::Nothing;
         for volume in volumes {
-            let Some(branch) = volume.branch().filter(|branch| branch.parent.is_none()) else { continue };
+            let Some(branch) = volume.branch() else { continue };
             let part = if branch.pvol.borrow().pairs.is_empty() || self.is_quiet() { Part::All } else { Part::Freeing };
             if !volume.look(part).is_due() || part == Part::Freeing && !self.is_scarce(&volume).await? {
                 continue;
@@ -227,9 +231,9 @@ impl Inner {
     /// found soon, the look goes on in the background.
     pub(super) async fn free_slots(&self, family: &Rc<Family>) -> bool {
         let until = self.runtime.now() + SOON;
-        let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
+        let volumes: Vec<_> = self.tables.borrow().volumes.homes().values().cloned().collect();
         for volume in volumes {
-            let is_kin = |branch: &Rc<Branch>| branch.parent.is_none() && Rc::ptr_eq(&branch.family, family);
+            let is_kin = |branch: &Rc<Branch>| Rc::ptr_eq(&branch.family, family);
             while let Some(branch) = volume.branch().filter(is_kin) {
                 // A roll-back that begins meanwhile waits for what is held here.
                 let can = branch.pvol.borrow().rolled.is_none() && volume.free_homes.is_due();

@@ -48,7 +48,7 @@ impl Store {
         let (svol, volume, branch) = inner.rollable(snapshot)?;
         let rolled = Rolled { svol: svol.id, since: branch.pvol.borrow().pairs.next() };
         inner.append(&Record::Versions(VersionRecord::RollBack { volume: volume.id, rolled }));
-        Inner::begin_rolling(&volume, &branch, rolled);
+        inner.begin_rolling(&volume, &branch, rolled);
         inner.commit_all().await?;
         inner.tidier.notify_one();
         Ok(inner.status_of(&volume))
@@ -67,7 +67,7 @@ impl Inner {
         self.refuse_rolling(&svol)?;
         let name = volume.spec.borrow().name.clone();
         if volume.spec.borrow().read_only {
-            return Err(Error::read_only(format!("volume {name} is read-only")));
+            return Err(Error::read_only(format!("volume {name} is read-only: clone the snapshot instead")));
         }
         if volume.size_bytes() < svol.size_bytes() {
             return Err(Error::invalid(format!(
@@ -82,7 +82,8 @@ impl Inner {
         Ok((svol, volume, branch))
     }
 
-    fn begin_rolling(volume: &VolumeState, branch: &Branch, rolled: Rolled) {
+    fn begin_rolling(&self, volume: &VolumeState, branch: &Branch, rolled: Rolled) {
+        self.tables.borrow_mut().rolling.insert(volume.id);
         let mut pvol = branch.pvol.borrow_mut();
         pvol.pairs.skip(rolled.since);
         pvol.rolled = Some(rolled);
@@ -136,7 +137,7 @@ impl Inner {
         let Some(state) = state else { return };
         let Some(branch) = state.branch() else { return };
         match rolled {
-            Some(rolled) => Self::begin_rolling(&state, &branch, rolled),
+            Some(rolled) => self.begin_rolling(&state, &branch, rolled),
             None => branch.pvol.borrow_mut().rolled = None,
         }
     }

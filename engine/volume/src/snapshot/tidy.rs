@@ -258,21 +258,20 @@ impl Inner {
 
     /// A volume without snapshots whose blocks are all at home is a plain volume again, and its PoolVOL is gone.
     fn end_family(&self, family: &Rc<Family>) {
-        // Looked at first: what follows goes through all volumes, as often as a snapshot is deleted.
         if family.table.borrow().owned() > 0 || family.pool.deleted.get() {
             return;
         }
-        let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
         let of_family =
             |volume: &&Rc<VolumeState>| volume.branch().is_some_and(|branch| Rc::ptr_eq(&branch.family, family));
-        let members: Vec<_> = volumes.iter().filter(of_family).collect();
-        let plain = |volume: &&&Rc<VolumeState>| {
+        // An SVOL is in the pairs of its PVOL.
+        let members: Vec<_> = self.tables.borrow().volumes.homes().values().filter(of_family).cloned().collect();
+        let plain = |volume: &Rc<VolumeState>| {
             volume.branch().is_some_and(|branch| {
                 let pvol = branch.pvol.borrow();
-                branch.parent.is_none() && pvol.pairs.is_empty() && pvol.index.is_empty() && pvol.rolled.is_none()
+                pvol.pairs.is_empty() && pvol.index.is_empty() && pvol.rolled.is_none()
             })
         };
-        if members.iter().any(|volume| !plain(&volume)) {
+        if !members.iter().all(plain) {
             return;
         }
         self.forget_pages(family, 0, family.pool.size_bytes() / kura_block::BLOCK_BYTES as u64);

@@ -333,8 +333,7 @@ impl Inner {
             });
         }
         let tables = self.tables.borrow();
-        let is_svol = |volume: &VolumeState| volume.branch().is_some_and(|branch| branch.parent.is_some());
-        let own = tables.volumes.values().filter(|volume| !is_svol(volume));
+        let own = tables.volumes.homes().values();
         let mut pools: BTreeMap<u64, Wants> = BTreeMap::new();
         for volume in own.clone() {
             if let Some(branch) = volume.branch() {
