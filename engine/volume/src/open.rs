@@ -295,7 +295,7 @@ impl Inner {
     }
 
     fn replay_delete(&self, volume: u64, lsn: Lsn) -> Result<()> {
-        let removed = self.tables.borrow_mut().volumes.remove(&volume);
+        let removed = self.tables.borrow_mut().volumes.remove(volume);
         let removed = removed.ok_or_else(|| unknown(volume))?;
         self.forget_hot(&removed, 0, u64::MAX, lsn);
         self.drop_dirty(&removed, 0, u64::MAX);

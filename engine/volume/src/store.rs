@@ -375,7 +375,7 @@ impl Inner {
         self.forget_hot(volume, 0, u64::MAX, lsn);
         volume.take_groups().into_iter().for_each(|extents| self.give_up_group(extents, until));
         self.drop_dirty(volume, 0, u64::MAX);
-        self.tables.borrow_mut().volumes.remove(&volume.id);
+        self.tables.borrow_mut().volumes.remove(volume.id);
         // What was deleted but for its roll-back has no other use.
         if let Some(left) = self.left_to(volume) {
             self.remove(&left);

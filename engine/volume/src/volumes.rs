@@ -23,9 +23,9 @@ impl Volumes {
         self.all.insert(id, volume);
     }
 
-    pub fn remove(&mut self, id: &u64) -> Option<Rc<VolumeState>> {
-        self.homes.remove(id);
-        self.all.remove(id)
+    pub fn remove(&mut self, id: u64) -> Option<Rc<VolumeState>> {
+        self.homes.remove(&id);
+        self.all.remove(&id)
     }
 
     pub fn extend(&mut self, others: Self) {

@@ -153,7 +153,7 @@ impl Inner {
         let mut departure =
             Departure { past: Lsn(lsn.0 + 1), versions: Vec::new(), table: None, untidy: self.take_untidy(kin) };
         for member in kin {
-            self.tables.borrow_mut().volumes.remove(&member.id);
+            self.tables.borrow_mut().volumes.remove(member.id);
             member.deleted.set(true);
             member.departed.set(true);
             for group in member.take_groups() {

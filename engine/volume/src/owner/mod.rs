@@ -183,7 +183,7 @@ impl Inner {
                     self.drop_dirty(&member, 0, u64::MAX);
                     // What the replay has made of its pages must never come over those of the new owner.
                     self.dirty_pages.borrow_mut().retain(|extent| extent.owner.volume != member.id);
-                    self.tables.borrow_mut().volumes.remove(&member.id);
+                    self.tables.borrow_mut().volumes.remove(member.id);
                 }
             }
             OwnerRecord::Forgotten { to, ticket } => {
