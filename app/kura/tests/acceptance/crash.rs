@@ -24,19 +24,30 @@ const CRASHES: u32 = 100;
 /// Requests in flight on each connection.
 const DEPTH: usize = 16;
 
+/// Volumes, each of which is written to until every third crash, and their layouts; `demo` is there, with mirrored hot areas.
+const VOLUMES: [(&str, &str); 3] = [("demo", ""), ("plain", "none"), ("mirrored", "mirror")];
+
 #[test]
 fn a_hundred_crashes_lose_nothing_that_was_promised() {
     let home = Home::new();
     let seed = RandomState::new().build_hasher().finish();
     println!("seed {seed}");
     let mut random = Random(seed);
-    let mut promises = Promises::new();
+    let mut promises = VOLUMES.map(|(volume, _)| Promises::of(volume));
+    let verify = |promises: &mut [Promises], crash| promises.iter_mut().for_each(|one| one.verify(&home, crash));
+    let mut server = home.serve();
+    for (volume, layout) in &VOLUMES[1..] {
+        let bytes = (BLOCKS * BLOCK as u64).to_string();
+        home.ok(&["volume", "create", volume, "--size", &bytes, "--layout", layout]);
+    }
+    server.kill();
     let mut acknowledged = 0;
     for crash in 0..CRASHES {
         let mut server = home.serve();
-        promises.verify(&home, crash);
+        verify(&mut promises, crash);
         home.ok(&["check", "--dry-run"]);
-        acknowledged += write_until_killed(&home, &mut server, &mut promises, &mut random);
+        let promises = &mut promises[crash as usize % VOLUMES.len()];
+        acknowledged += write_until_killed(&home, &mut server, promises, &mut random);
         if crash % 4 == 3 {
             // Another crash while the server is still recovering from this one.
             let mut server = home.spawn(&[]);
@@ -45,7 +56,7 @@ fn a_hundred_crashes_lose_nothing_that_was_promised() {
         }
     }
     let _server = home.serve();
-    promises.verify(&home, CRASHES);
+    verify(&mut promises, CRASHES);
     home.ok(&["check", "--dry-run"]);
     println!("{acknowledged} requests were acknowledged between {CRASHES} crashes");
 }
@@ -53,7 +64,7 @@ fn a_hundred_crashes_lose_nothing_that_was_promised() {
 /// Writes over two connections until the server is killed under it, which comes after some time and some requests; returns
 /// the number of requests acknowledged.
 fn write_until_killed(home: &Home, server: &mut Server, promises: &mut Promises, random: &mut Random) -> u64 {
-    let mut connections = [(); 2].map(|()| Connection::new(home));
+    let mut connections = [(); 2].map(|()| Connection::new(home, promises.volume));
     let (time, enough) = (Duration::from_millis(20 + random.below(200)), random.below(200));
     let acknowledged = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -94,8 +105,8 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(home: &Home) -> Self {
-        Self { client: Client::connect(&home.socket(), "demo").expect("a connection"), in_flight: BTreeMap::new() }
+    fn new(home: &Home, volume: &str) -> Self {
+        Self { client: Client::connect(&home.socket(), volume).expect("a connection"), in_flight: BTreeMap::new() }
     }
 
     fn issue(&mut self, promises: &mut Promises, random: &mut Random) -> std::io::Result<()> {
@@ -152,6 +163,7 @@ struct Block {
 }
 
 struct Promises {
+    volume: &'static str,
     blocks: Vec<Block>,
     version: u64,
     /// Acknowledged without FUA, and not covered by a flush that was sent.
@@ -159,8 +171,10 @@ struct Promises {
 }
 
 impl Promises {
-    fn new() -> Self {
-        Self { blocks: vec![Block::default(); BLOCKS as usize], version: 0, unflushed: Vec::new() }
+    /// Of a volume that was never written to. Its versions are not another volume's.
+    fn of(volume: &'static str) -> Self {
+        let version = (volume.len() as u64) << 32;
+        Self { volume, blocks: vec![Block::default(); BLOCKS as usize], version, unflushed: Vec::new() }
     }
 
     /// A range none of whose blocks is in flight.
@@ -203,7 +217,7 @@ impl Promises {
 
     /// Reads the region and holds the server to what it promised.
     fn verify(&mut self, home: &Home, crash: u32) {
-        let mut client = Client::connect(&home.socket(), "demo").expect("a connection");
+        let mut client = Client::connect(&home.socket(), self.volume).expect("a connection");
         let at_once = 64;
         for first in (0..BLOCKS).step_by(at_once) {
             let len = (at_once * BLOCK) as u32;
@@ -212,7 +226,8 @@ impl Promises {
                 let block = &mut self.blocks[number as usize];
                 let allowed = std::iter::once(block.durable).chain(block.later.iter().copied());
                 let version = allowed.filter(|version| content(number, *version) == found).max();
-                let version = version.unwrap_or_else(|| panic!("{}", broken(crash, number, block, found)));
+                let version =
+                    version.unwrap_or_else(|| panic!("{}: {}", self.volume, broken(crash, number, block, found)));
                 *block = Block { durable: version, ..Block::default() };
             }
         }
@@ -287,15 +302,16 @@ fn a_flush_on_one_connection_covers_the_other() {
 
 #[test]
 fn the_verifier_notices_what_is_lost_and_what_is_torn() {
-    let mut promises = Promises::new();
-    for fua in [true, false] {
+    let mut promises = Promises::of("demo");
+    let [one, two] = [true, false].map(|fua| {
         let version = promises.issue(0, 1);
         promises.acknowledge(0, version, fua);
-    }
+        version
+    });
     let block = &promises.blocks[0];
-    assert_eq!((block.durable, block.later.as_slice()), (1, [2].as_slice()));
-    let torn = [&content(0, 1)[..2048], &content(0, 2)[2048..]].concat();
-    assert!([1, 2].iter().all(|version| content(0, *version) != torn));
-    promises.keep(0, 2);
-    assert_eq!((promises.blocks[0].durable, promises.blocks[0].later.len()), (2, 0));
+    assert_eq!((block.durable, block.later.as_slice()), (one, [two].as_slice()));
+    let torn = [&content(0, one)[..2048], &content(0, two)[2048..]].concat();
+    assert!([one, two].iter().all(|version| content(0, *version) != torn));
+    promises.keep(0, two);
+    assert_eq!((promises.blocks[0].durable, promises.blocks[0].later.len()), (two, 0));
 }

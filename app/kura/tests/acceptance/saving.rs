@@ -37,7 +37,7 @@ impl World {
 
     fn snapshot(&mut self, name: &str) {
         self.home.ok(&["snapshot", "create", name]);
-        let (of, _) = name.split_once('@').expect("VOLUME@NAME");
+        let (of, _) = name.rsplit_once('@').expect("VOLUME@NAME");
         self.images.insert(name.to_owned(), self.images[of].clone());
     }
 
@@ -160,7 +160,58 @@ fn redirected_blocks_are_put_in_order_when_clients_are_quiet() {
     }
 }
 
-/// A snapshot of a snapshot is one of a clone of it.
+/// A snapshot that was written to is kept as it is by one of its own, and becomes that again.
+#[test]
+fn a_snapshot_has_snapshots() {
+    let mut world = World::new(31);
+    let mut server = world.serve("redirect");
+    world.create();
+    world.scatter("v", 400);
+    world.snapshot("v@a");
+    world.overwrite("v", [1, 2, 3]);
+    world.overwrite("v@a", [3, 4]);
+    world.snapshot("v@a@b");
+    world.overwrite("v@a", [4, 5]);
+    world.overwrite("v@a@b", [6]);
+    world.snapshot("v@a@b@c");
+    world.overwrite("v@a@b", [7]);
+    world.compare("when all are made");
+    let listed = json(&world.home, &["snapshot", "list"]);
+    let names: Vec<_> =
+        listed.as_array().expect("snapshots").iter().map(|one| [&one["volume"], &one["name"]]).collect();
+    assert_eq!(names, [["v", "v@a"], ["v@a", "v@a@b"], ["v@a@b", "v@a@b@c"]]);
+    for (since, export, expected) in
+        [("v@a@b", "v@a", vec![(4, 2), (6, 2)]), ("v@a@b@c", "v@a@b", vec![(7, 1)]), ("v@a", "v@a@b@c", vec![(4, 3)])]
+    {
+        let changed = crate::snapshots::mapped(&world.home, &format!("kura:changed-since:{since}"), export);
+        let expected: Vec<_> = expected.into_iter().map(|(block, count)| (block * BLOCK, count * BLOCK)).collect();
+        assert_eq!(changed, expected, "{since} to {export}");
+    }
+
+    server.kill();
+    server = world.serve("copy");
+    world.compare("after a crash");
+    world.overwrite("v", [4, 9]);
+    world.overwrite("v@a", [9, 10]);
+    world.compare("saved by copy");
+    soon(&world.home, &["snapshot", "rollback", "v@a@b"]);
+    world.images.insert("v@a".into(), world.images["v@a@b"].clone());
+    world.compare("after a roll-back");
+    soon(&world.home, &["snapshot", "rollback", "v@a"]);
+    world.images.insert("v".into(), world.images["v@a"].clone());
+    world.compare("after a roll-back of the volume");
+
+    let refused = fails(&mut world.home.kura(&["snapshot", "delete", "v@a"]));
+    assert!(refused.contains("v@a@b") && refused.contains("delete them first"), "{refused}");
+    for name in ["v@a@b@c", "v@a@b", "v@a"] {
+        soon(&world.home, &["snapshot", "delete", name]);
+        world.images.remove(name);
+        world.compare(name);
+    }
+    world.home.ok(&["check"]);
+    drop(server);
+}
+
 #[test]
 fn a_clone_of_a_snapshot_has_snapshots() {
     let mut world = World::new(29);

@@ -144,6 +144,25 @@ fn what_changed_is_told_to_people_nbdinfo_and_qemu() {
     assert_eq!((&dirty[0]["start"], &dirty[0]["length"]), (&(1 << 21).into(), &4096.into()));
 }
 
+/// More than one answer tells: what is asked for goes on where the one before ended.
+#[test]
+fn thousands_of_ranges_are_told_to_the_last() {
+    let home = Home::new();
+    let _server = home.serve();
+    home.ok(&["volume", "create", "v", "--size", "64M"]);
+    random_file(&home, "one", 64);
+    copy_in(&home, "one", "v");
+    home.ok(&["snapshot", "create", "v@a"]);
+    let every_second = "for at in range(4096, 2**26, 8192):\n    h.pwrite(b'x' * 4096, at)";
+    nbdsh(&home.uri("v"), &format!("h.connect_uri(URI)\n{every_second}\nh.flush()"));
+    let expected: Vec<(u64, u64)> = (0..8192).map(|number| (8192 * number + 4096, 4096)).collect();
+    assert!(mapped(&home, "kura:changed-since:v@a", "v") == expected, "the export tells otherwise");
+    let diff = json(&home, &["snapshot", "diff", "v@a", "v"]);
+    let range = |range: &Value| (range["offset_bytes"].as_u64().unwrap(), range["size_bytes"].as_u64().unwrap());
+    let ranges: Vec<_> = diff["ranges"].as_array().expect("ranges").iter().map(range).collect();
+    assert!(ranges == expected, "{} ranges are listed", ranges.len());
+}
+
 #[test]
 fn a_group_is_of_one_instant_on_all_controllers() {
     let home = Home::new();
@@ -211,16 +230,16 @@ fn what_cannot_be_is_refused_in_a_line() {
     home.ok(&["snapshot", "clone", "v@a", "c"]);
     let client = Client::connect(&home.socket(), "v").expect("a connection");
     let cases: [(&str, &str); 17] = [
-        ("create v@a", "v@a: exists"),
+        ("create v@a", "choose another name"),
         ("create v@b v@a", "v@a: exists"),
-        ("create absent@a", "volume absent: no such volume"),
+        ("create absent@a", "volume absent: no such volume: see `kura volume list`"),
         ("create v", "give VOLUME@NAME"),
         ("create v@", "give VOLUME@NAME"),
         ("create v@a/b", "give VOLUME@NAME"),
-        ("create v@b v@b", "named twice"),
+        ("create v@b v@b", "named twice: give each"),
         ("list absent", "volume absent: no such volume"),
         ("delete v@a", "delete them first"),
-        ("delete v@none", "v@none: no such snapshot"),
+        ("delete v@none", "v@none: no such snapshot; `kura snapshot list` lists them"),
         ("delete v", "give VOLUME@NAME"),
         ("rollback v@a", "say --force"),
         ("clone v@a w", "w: exists"),
@@ -263,7 +282,9 @@ fn bad_sizes_and_families_are_refused_in_a_line() {
         ("volume delete v", "delete them first"),
         ("volume delete v --force", "delete them first"),
         ("snapshot delete v@a --force", "delete them first"),
-        ("snapshot create v@a@b", "give VOLUME@NAME"),
+        ("snapshot create v@a@", "give VOLUME@NAME"),
+        ("snapshot create v@none@b", "volume v@none: no such volume"),
+        ("snapshot rollback v@a@none", "v@a@none: no such snapshot"),
         (&long, "1 to 255 bytes"),
         ("snapshot clone v x", "give VOLUME@NAME"),
         ("snapshot clone v@none x", "v@none: no such snapshot"),

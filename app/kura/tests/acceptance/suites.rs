@@ -66,8 +66,10 @@ fn nbd_tester_is_served_over_tls() {
         tester.args(["-H", "localhost"]).args(args).args(["127.0.0.1", &port]).env("NBD_TEST_SILENT", "1");
         tester
     };
-    let recording = folder().join("integrity-test.tr").display().to_string();
-    for args in [&["-N", "v"][..], &["-N", "v", "-w", "-f"], &["-N", "zeroes", "-i", "-t", &recording]] {
+    let [some, huge] =
+        ["integrity-test.tr", "integrityhuge-test.tr"].map(|name| folder().join(name).display().to_string());
+    let recorded = |recording| ["-N", "zeroes", "-i", "-t", recording];
+    for args in [&["-N", "v"][..], &["-N", "v", "-w", "-f"], &recorded(&some), &recorded(&huge)] {
         ok(&mut tester(args));
     }
     let plain = fails(program("nbd-tester-client").args(["-N", "v", "127.0.0.1", &port]));

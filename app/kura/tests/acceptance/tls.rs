@@ -26,8 +26,7 @@ pub fn certificates(folder: &Path) {
 /// A server that asks clients of its TCP address for a certificate; all are in `pki`.
 pub fn serve(home: &Home) -> Server {
     certificates(&home.path("pki"));
-    let config =
-        "[nbd.tls]\ncert = \"pki/server-cert.pem\"\nkey = \"pki/server-key.pem\"\nclient_ca = \"pki/ca-cert.pem\"\n";
+    let config = "[nbd]\nrequest_bytes = \"64M\"\n[nbd.tls]\ncert = \"pki/server-cert.pem\"\nkey = \"pki/server-key.pem\"\nclient_ca = \"pki/ca-cert.pem\"\n";
     std::fs::write(home.path("kura.toml"), config).expect("the configuration");
     home.serve_with(&["--config", "kura.toml"])
 }

@@ -249,9 +249,11 @@ fn scaling(results: &Results<'_>, findings: &mut Findings) -> Result<()> {
     let time = 2.0 / speed(Kind::Lease, 2)?;
     let name = "ours: time of a request with two controllers over that with one, lease";
     findings.criteria.push(Criterion::at_most(name, time, 1.05));
-    let part = speed(Kind::Lease, 8)? / 8.0;
-    let name = "ours: speed of 8 controllers over 8 times that of one, lease";
-    findings.criteria.push(Criterion::at_least(name, part, 0.99));
+    for controllers in SCALES.into_iter().filter(|controllers| *controllers > 1) {
+        let part = speed(Kind::Lease, controllers)? / f64::from(controllers);
+        let name = format!("ours: speed of {controllers} controllers over {controllers} times that of one, lease");
+        findings.criteria.push(Criterion::at_least(name, part, 0.99));
+    }
     let drawing = json!({ "mark": { "type": "line", "point": true }, "encoding": {
         "x": { "field": "controllers", "type": "quantitative", "title": "controllers" },
         "y": { "field": "speed", "type": "quantitative", "title": "speed over one controller's" },

@@ -73,7 +73,7 @@ impl Experiment for SnapshotMethods {
         let load = |controllers: u16, mix: Mix, saving: Saving| {
             Work::Load(Load { controllers, mix, saving, pool_entries: POOL_ENTRIES, decks, costs: self.costs })
         };
-        let fill = Fill { controllers: CONTROLLERS, pool_entries: setting.scaled(1 << 16, 1 << 18), costs: self.costs };
+        let fill = Fill { controllers: CONTROLLERS, pool_entries: POOL_ENTRIES, costs: self.costs };
         let mut works = vec![("fill".to_owned(), Work::Fill(fill))];
         for (name, saving) in [("copy", Saving::Copy), ("redirect", Saving::Redirect)] {
             works.push((format!("{name}-normal"), load(CONTROLLERS, NORMAL, saving)));

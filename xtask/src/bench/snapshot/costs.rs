@@ -182,11 +182,14 @@ pub fn judge(costs: &[Cost]) -> Vec<Verdict> {
     let Some(least) = costs.first() else { return Vec::new() };
     let verdict = |(at, what): (usize, &str)| {
         let ratio = costs.iter().map(|cost| cost.medians_ms()[at]).fold(0.0, f64::max) / least.medians_ms()[at];
-        let aim =
-            format!("{what} a snapshot: at most {FACTOR} x the time with 1 of {SMALL_MIB} MiB, at any number and size");
+        let aim = format!("{what}: at most {FACTOR} x that with 1 snapshot of {SMALL_MIB} MiB, at any number and size");
         Verdict { aim, ours: format!("{ratio:.2} x"), holds: ratio <= FACTOR }
     };
-    ["making", "deleting"].into_iter().enumerate().map(verdict).collect()
+    ["time to make a snapshot", "time to delete one", "server CPU for both"]
+        .into_iter()
+        .enumerate()
+        .map(verdict)
+        .collect()
 }
 
 /// One row a case.
