@@ -357,7 +357,7 @@ impl Inner {
             shape: volume.shape,
             allocated_bytes: mapped * self.array.extent_bytes() + Self::bytes_of(slots),
             open: volume.opened.get(),
-            family: volume.branch().map_or(volume.id, |branch| branch.family.pool.id),
+            family: volume.branch().map_or(volume.id, |branch| branch.pool_vol.volume.id),
             work: volume.work.get(),
             snapshots: self.count_children(volume) as u32,
             svol: Self::svol_status(volume),

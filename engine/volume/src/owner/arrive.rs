@@ -3,7 +3,7 @@
 use super::depart::Untidy;
 use super::{Arrival, Departure, OwnerRecord, PART_BYTES};
 use crate::record::Record;
-use crate::snapshot::{Family, Tidying};
+use crate::snapshot::{PoolVol, Tidying};
 use crate::store::{Inner, Store};
 use crate::tables::{Tables, VolumeState};
 use crate::write::checksums_of;
@@ -87,8 +87,8 @@ impl Store {
         }
         let families = came.families();
         inner.settle_in(ticket, Lsn(past.0 + 1), came);
-        for family in families {
-            inner.load_family(&family, &[]).await?;
+        for pool_vol in families {
+            inner.load_family(&pool_vol, &[]).await?;
         }
         inner.commit_all().await
     }
@@ -152,16 +152,16 @@ impl Inner {
     fn take_over(&self, departure: Departure) {
         let Departure { versions, table, untidy, .. } = departure;
         let of = |id: u64| -> Option<Rc<VolumeState>> { self.tables.borrow().volumes.get(&id).cloned() };
-        let mut family: Option<Rc<Family>> = None;
+        let mut pool_vol: Option<Rc<PoolVol>> = None;
         for (id, pvol) in versions {
             if let Some(branch) = of(id).and_then(|volume| volume.branch()) {
                 branch.pvol.replace(pvol);
-                family = Some(Rc::clone(&branch.family));
+                pool_vol = Some(Rc::clone(&branch.pool_vol));
             }
         }
-        if let (Some(family), Some(mut table)) = (&family, table) {
+        if let (Some(pool_vol), Some(mut table)) = (&pool_vol, table) {
             table.put_back_taken();
-            family.table.replace(table);
+            pool_vol.table.replace(table);
         }
         for what in untidy {
             match what {
@@ -176,8 +176,8 @@ impl Inner {
                     }
                 }
                 Untidy::Slots(slots) => {
-                    if let Some(family) = &family {
-                        self.tidy(Tidying::Slots { family: Rc::clone(family), slots });
+                    if let Some(pool_vol) = &pool_vol {
+                        self.tidy(Tidying::Slots { pool_vol: Rc::clone(pool_vol), slots });
                     }
                 }
             }

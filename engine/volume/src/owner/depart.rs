@@ -133,7 +133,7 @@ impl Inner {
         if !volume.hot.borrow().is_empty() {
             return Some("some of it lies in the hot area");
         }
-        let dirty_table = volume.branch().is_some_and(|branch| branch.family.table.borrow().dirty().len() > 0);
+        let dirty_table = volume.branch().is_some_and(|branch| branch.pool_vol.table.borrow().dirty().len() > 0);
         let in_stripes = self.stripes.borrow().keys().any(|(id, ..)| *id == volume.id);
         let not_passed = self.last_records.borrow().get(&volume.id).is_some_and(|last| *last >= self.journal().tail());
         let stirs =
@@ -161,7 +161,7 @@ impl Inner {
             }
             if let Some(branch) = member.branch.take() {
                 departure.versions.push((member.id, branch.pvol.take()));
-                let table = branch.family.table.take();
+                let table = branch.pool_vol.table.take();
                 departure.table.get_or_insert(table);
             }
         }
@@ -177,9 +177,9 @@ impl Inner {
         for what in std::mem::take(&mut *queue) {
             match what {
                 Tidying::Versions { volume, keys } if is_kin(&volume) => taken.push(Untidy::Versions(volume.id, keys)),
-                Tidying::Slots { family, slots } if is_kin(&family.pool) => taken.push(Untidy::Slots(slots)),
+                Tidying::Slots { pool_vol, slots } if is_kin(&pool_vol.volume) => taken.push(Untidy::Slots(slots)),
                 Tidying::Holes { volume, .. } if is_kin(&volume) => taken.push(Untidy::Holes(volume.id)),
-                Tidying::Family { family, .. } if is_kin(&family.pool) => taken.push(Untidy::Slots(Vec::new())),
+                Tidying::PoolVol { pool_vol, .. } if is_kin(&pool_vol.volume) => taken.push(Untidy::Slots(Vec::new())),
                 other => queue.push_back(other),
             }
         }

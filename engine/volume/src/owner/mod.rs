@@ -123,12 +123,13 @@ impl Store {
 impl Inner {
     /// A volume's family, with the PoolVOL: all that moves with it.
     fn kin(&self, volume: &Rc<VolumeState>) -> Vec<Rc<VolumeState>> {
-        let Some(family) = volume.branch().map(|branch| Rc::clone(&branch.family)) else {
+        let Some(pool_vol) = volume.branch().map(|branch| Rc::clone(&branch.pool_vol)) else {
             return vec![Rc::clone(volume)];
         };
         let tables = self.tables.borrow();
         let is_kin = |one: &&Rc<VolumeState>| {
-            Rc::ptr_eq(one, &family.pool) || one.branch().is_some_and(|branch| Rc::ptr_eq(&branch.family, &family))
+            Rc::ptr_eq(one, &pool_vol.volume)
+                || one.branch().is_some_and(|branch| Rc::ptr_eq(&branch.pool_vol, &pool_vol))
         };
         tables.volumes.values().filter(is_kin).cloned().collect()
     }

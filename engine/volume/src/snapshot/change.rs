@@ -1,7 +1,7 @@
 //! Writing and clearing blocks of a volume that has snapshots, or is one.
 
 use super::locate::Place;
-use super::{Branch, Family, Saving};
+use super::{Branch, PoolVol, Saving};
 use crate::extent::{Extent, Pins};
 use crate::record::Record;
 use crate::snapshot::VersionRecord;
@@ -39,18 +39,18 @@ enum How {
 
 /// What a change holds while it waits: slots that are nobody's yet, free again when dropped, and pages.
 pub(super) struct Taken {
-    family: Rc<Family>,
+    pool_vol: Rc<PoolVol>,
     pub slots: Vec<Slot>,
     pub pins: Pins,
 }
 
 impl Taken {
-    pub fn of(family: &Rc<Family>) -> Self {
-        Self { family: Rc::clone(family), slots: Vec::new(), pins: Pins::of([]) }
+    pub fn of(pool_vol: &Rc<PoolVol>) -> Self {
+        Self { pool_vol: Rc::clone(pool_vol), slots: Vec::new(), pins: Pins::of([]) }
     }
 
     pub fn fit(&mut self, count: usize) {
-        let mut table = self.family.table.borrow_mut();
+        let mut table = self.pool_vol.table.borrow_mut();
         if count < self.slots.len() {
             table.put_back(&self.slots.split_off(count));
         } else {
@@ -62,7 +62,7 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.family.table.borrow_mut().put_back(&self.slots);
+        self.pool_vol.table.borrow_mut().put_back(&self.slots);
     }
 }
 
@@ -80,7 +80,7 @@ impl Inner {
         change: &Change<'_>,
         edges: &Edges,
     ) -> Result<bool> {
-        let mut taken = Taken::of(&branch.family);
+        let mut taken = Taken::of(&branch.pool_vol);
         let mut old: BTreeMap<u64, Old> = BTreeMap::new();
         loop {
             self.ready(volume)?;
@@ -147,7 +147,7 @@ impl Inner {
             let group = (block / group_blocks) as u32;
             match pvol.version(block, group, Epoch::NOW) {
                 Version::Listed(key, Location::Slot(slot)) if key.birth() >= latest => {
-                    How::InPlace(Rc::clone(&branch.family.pool), slot.0)
+                    How::InPlace(Rc::clone(&branch.pool_vol.volume), slot.0)
                 }
                 Version::Listed(_, Location::Slot(_)) => How::Redirect(latest),
                 Version::Listed(key, Location::Home) if key.birth() >= latest => How::InPlace(Rc::clone(volume), block),
@@ -171,20 +171,20 @@ impl Inner {
     /// The pool has no group for a write to a volume, or for the slots taken: others do that lie where the PoolVOL has groups, some of
     /// which may have to be freed; else a snapshot goes where that is the policy, or the write is refused.
     async fn make_do(&self, (state, index): (&Rc<VolumeState>, u32), taken: &mut Taken, full: Error) -> Result<()> {
-        let (pool, wanted) = (Rc::clone(&taken.family.pool), taken.slots.len());
+        let (pool, wanted) = (Rc::clone(&taken.pool_vol.volume), taken.slots.len());
         self.note_full();
         // What is held here cannot be given back to the pool.
         taken.pins = Pins::of([]);
         let fits = |block: u64| pool.extent(self.index_of(block)).is_some();
         while Rc::ptr_eq(state, &pool) {
             taken.fit(0);
-            taken.slots = taken.family.table.borrow_mut().take_where(wanted, fits);
+            taken.slots = taken.pool_vol.table.borrow_mut().take_where(wanted, fits);
             if taken.slots.len() == wanted {
                 return Ok(());
             }
             // What deleted snapshots leave behind may be what is missing: looked at again after each part of it, for once a
             // group has nothing in use it goes back to the pool.
-            if !self.tidy_next().await? && !self.free_slots(&taken.family).await {
+            if !self.tidy_next().await? && !self.free_slots(&taken.pool_vol).await {
                 break;
             }
         }
@@ -197,7 +197,7 @@ impl Inner {
 
     /// Makes the PoolVOL so large that it has these slots.
     pub(super) fn fit_pool(&self, taken: &Taken) {
-        let pool = &taken.family.pool;
+        let pool = &taken.pool_vol.volume;
         let Some(last) = taken.slots.iter().max() else { return };
         let group_bytes = Self::bytes_of(self.group_blocks(pool));
         let wanted = Self::bytes_of(last.0 + 1).next_multiple_of(group_bytes);
@@ -210,7 +210,7 @@ impl Inner {
 
     /// The blocks that are written when the plan is carried out: their extents and pages must be there.
     fn written(volume: &Rc<VolumeState>, first: u64, plan: &[How], taken: &Taken) -> Vec<(Rc<VolumeState>, u64)> {
-        let pool = &taken.family.pool;
+        let pool = &taken.pool_vol.volume;
         let places = plan.iter().zip(first..).filter_map(|(how, block)| match how {
             How::InPlace(state, at) => Some((Rc::clone(state), *at)),
             How::Copy(_) => Some((Rc::clone(volume), block)),
@@ -259,7 +259,7 @@ impl Inner {
         change: &Change<'_>,
         (plan, taken, old): (&[How], &mut Taken, &BTreeMap<u64, Old>),
     ) {
-        let pool = &branch.family.pool;
+        let pool = &branch.pool_vol.volume;
         let mut slots = std::mem::take(&mut taken.slots).into_iter();
         let (mut entries, mut runs) = (Vec::new(), Vec::<Changed>::new());
         let mut pvol = branch.pvol.borrow_mut();
@@ -286,9 +286,9 @@ impl Inner {
                     let latest = pvol.pairs.latest();
                     self.put_blocks(pool, slot.0, data, &[Checksum::of(&data.contiguous())]);
                     // What home had is in this slot now, which alone says what it has.
-                    let silent = branch.family.silence(&pvol, Key::new(block, *born));
+                    let silent = branch.pool_vol.silence(&pvol, Key::new(block, *born));
                     let says = silent.into_iter().chain([(slot, owned(*born, latest))]);
-                    self.put_entries(&branch.family, &says.collect::<Vec<_>>());
+                    self.put_entries(&branch.pool_vol, &says.collect::<Vec<_>>());
                     pvol.save(Key::new(block, *born), slot, latest);
                     (Rc::clone(volume), block)
                 }
@@ -314,15 +314,18 @@ impl Inner {
                 Change::Clear => self.clear_loaded(&run.state, run.place, run.place + run.count as u64),
             }
         }
-        self.put_entries(&branch.family, &entries);
+        self.put_entries(&branch.pool_vol, &entries);
         self.tidy_versions(volume, unseen);
     }
 
     /// Says whose slots are, in the table and the log.
-    pub fn put_entries(&self, family: &Family, entries: &[(Slot, Option<Entry>)]) {
+    pub fn put_entries(&self, pool_vol: &PoolVol, entries: &[(Slot, Option<Entry>)]) {
         for part in entries.chunks(RECORD_ENTRIES) {
-            self.append(&Record::Versions(VersionRecord::PoolEntries { pool: family.pool.id, entries: part.to_vec() }));
-            let mut table = family.table.borrow_mut();
+            self.append(&Record::Versions(VersionRecord::PoolEntries {
+                pool: pool_vol.volume.id,
+                entries: part.to_vec(),
+            }));
+            let mut table = pool_vol.table.borrow_mut();
             let before = table.dirty().len();
             for (slot, entry) in part {
                 table.put(*slot, *entry);

@@ -112,7 +112,7 @@ impl Inner {
         }
         let ends = |(key, at): (Key, Location)| match at {
             Location::Slot(slot) => Some((slot, None)),
-            Location::Home => branch.family.silence(&pvol, key),
+            Location::Home => branch.pool_vol.silence(&pvol, key),
         };
         let ends: Vec<_> = unseen.into_iter().filter_map(ends).collect();
         let index = (first / self.array.extent_blocks() as u64) as u32;
@@ -126,8 +126,8 @@ impl Inner {
         {
             drop(pvol);
             self.empty(volume, index);
-            self.put_entries(&branch.family, &ends);
-            self.tidy_family(&branch.family);
+            self.put_entries(&branch.pool_vol, &ends);
+            self.tidy_family(&branch.pool_vol);
             return;
         }
         let birth = birth_now(&pvol, group as u32);
@@ -135,8 +135,8 @@ impl Inner {
         let unseen = pvol.dig(group as u32, first, end, birth);
         drop(pvol);
         // Only now: before the hole, what is older would be the present.
-        self.put_entries(&branch.family, &ends);
+        self.put_entries(&branch.pool_vol, &ends);
         self.tidy_versions(volume, unseen);
-        self.tidy_family(&branch.family);
+        self.tidy_family(&branch.pool_vol);
     }
 }

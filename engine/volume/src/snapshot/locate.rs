@@ -76,7 +76,7 @@ impl Inner {
                         Version::Listed(key, Location::Slot(next)) if next.0 == slot.0 + ahead && key.birth() >= oldest)
                 };
                 let run = 1 + (1..span).take_while(follows).count() as u64;
-                return (Place::At(Rc::clone(&branch.family.pool), slot.0), run);
+                return (Place::At(Rc::clone(&branch.pool_vol.volume), slot.0), run);
             }
             let there = || before == Epoch::NOW || self.was_there(&at, block, &pvol, before);
             if version == Version::Base && branch.parent.is_none() && there() {

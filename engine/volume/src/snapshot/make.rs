@@ -1,6 +1,6 @@
 //! Making snapshots, looking at them, and deleting them.
 
-use super::{Branch, Family};
+use super::{Branch, PoolVol};
 use crate::record::{Record, Spec};
 use crate::snapshot::VersionRecord;
 use crate::snapshot::record::Snapshot;
@@ -212,8 +212,8 @@ impl Inner {
         }
         let layout = pvol.spec.borrow().layout;
         let fits = |pool: &VolumeState| pool.shape == pvol.shape && pool.spec.borrow().layout == layout;
-        let found = founded.iter().filter_map(|other| other.branch()).find(|branch| fits(&branch.family.pool))?;
-        let branch = Branch::new(Rc::clone(&found.family), None);
+        let found = founded.iter().filter_map(|other| other.branch()).find(|branch| fits(&branch.pool_vol.volume))?;
+        let branch = Branch::new(Rc::clone(&found.pool_vol), None);
         pvol.branch.replace(Some(Rc::clone(&branch)));
         Some(branch)
     }
@@ -229,7 +229,7 @@ impl Inner {
             Spec { name: wanted.name.clone(), thick: false, read_only: wanted.read_only, ..pvol.spec.borrow().clone() };
         let of = Svol { pvol: pvol.id, epoch: branch.pvol.borrow().pairs.next() };
         let svol = self.next_volume_id();
-        let pool = branch.family.pool.id;
+        let pool = branch.pool_vol.volume.id;
         let record = Snapshot { svol, of, made_unix_s, pool, spec };
         let lsn = self.append(&Record::Versions(VersionRecord::Snapshot(record.clone())));
         self.put_snapshot(pvol, branch, record, lsn)
@@ -240,7 +240,7 @@ impl Inner {
         let Snapshot { svol: id, of, made_unix_s, spec, .. } = made;
         let svol = Rc::new(VolumeState::unmapped(id, spec, pvol.shape));
         let parent = Some((Rc::clone(pvol), of.epoch));
-        svol.branch.replace(Some(Branch::new(Rc::clone(&branch.family), parent)));
+        svol.branch.replace(Some(Branch::new(Rc::clone(&branch.pool_vol), parent)));
         branch.pvol.borrow_mut().pairs.add(of.epoch, Pair { svol: id, lsn: lsn.0, made_unix_s });
         let tables = &mut *self.tables.borrow_mut();
         tables.next_volume = tables.next_volume.max(id >> 16);
@@ -261,7 +261,7 @@ impl Inner {
         self.append(&Record::Create { volume: id, spec: spec.clone(), shape: pvol.shape });
         let pool = Rc::new(VolumeState::new(id, spec, pvol.shape, self.array.extent_bytes()));
         self.tables.borrow_mut().volumes.insert(id, Rc::clone(&pool));
-        let branch = Branch::new(Rc::new(Family { pool, table: RefCell::default() }), None);
+        let branch = Branch::new(Rc::new(PoolVol { volume: pool, table: RefCell::default() }), None);
         pvol.branch.replace(Some(Rc::clone(&branch)));
         branch
     }
@@ -301,7 +301,7 @@ impl Inner {
         let pvol = found(made.of.pvol)?;
         let branch = match pvol.branch() {
             Some(branch) => branch,
-            None => Branch::new(self.tables.borrow().family(made.pool)?, None),
+            None => Branch::new(self.tables.borrow().pool_vol(made.pool)?, None),
         };
         pvol.branch.replace(Some(Rc::clone(&branch)));
         self.put_snapshot(&pvol, &branch, made, lsn);
@@ -326,11 +326,12 @@ impl Inner {
     /// A volume is gone: what it had in common with others is theirs, or nobody's.
     pub fn leave_family(&self, volume: &Rc<VolumeState>) {
         let Some(branch) = volume.branch.take() else { return };
-        let is_kin = |one: &Rc<VolumeState>| one.branch().is_some_and(|one| Rc::ptr_eq(&one.family, &branch.family));
+        let is_kin =
+            |one: &Rc<VolumeState>| one.branch().is_some_and(|one| Rc::ptr_eq(&one.pool_vol, &branch.pool_vol));
         if branch.parent.is_none() && !self.tables.borrow().volumes.values().any(is_kin) {
             self.dirty_pool_pages
-                .set(self.dirty_pool_pages.get().saturating_sub(branch.family.table.borrow().dirty().len() as u64));
-            self.remove(&branch.family.pool);
+                .set(self.dirty_pool_pages.get().saturating_sub(branch.pool_vol.table.borrow().dirty().len() as u64));
+            self.remove(&branch.pool_vol.volume);
             return;
         }
         if let Some((parent, epoch)) = &branch.parent
@@ -348,7 +349,7 @@ impl Inner {
             Location::Slot(slot) => Some(slot),
             Location::Home => None,
         });
-        self.tidy(Tidying::Slots { family: Rc::clone(&branch.family), slots: slots.collect() });
+        self.tidy(Tidying::Slots { pool_vol: Rc::clone(&branch.pool_vol), slots: slots.collect() });
     }
 
     /// Replays that a volume is gone; what nobody sees any more is found when the pool tables are read.
@@ -366,7 +367,7 @@ impl Inner {
                 let members = tables
                     .volumes
                     .values()
-                    .filter(|member| member.branch().is_some_and(|branch| branch.family.pool.id == volume.id));
+                    .filter(|member| member.branch().is_some_and(|branch| branch.pool_vol.volume.id == volume.id));
                 for member in members {
                     member.branch.replace(None);
                 }

@@ -75,13 +75,15 @@ pub enum WhenFull {
     DropOldest,
 }
 
-/// PVOLs, their snapshots, theirs, and the PoolVOL they share: one PVOL, or those whose snapshots were made at one instant.
-pub(crate) struct Family {
-    pub pool: Rc<VolumeState>,
+/// What a family shares: one PVOL, or those whose first snapshots were made at one instant, with their snapshots and theirs.
+pub(crate) struct PoolVol {
+    /// The hidden volume of slots.
+    pub volume: Rc<VolumeState>,
+    /// Whose each slot is.
     pub table: RefCell<PoolTable>,
 }
 
-impl Family {
+impl PoolVol {
     /// The entry by which the slot that says what home has, which is this version, says so no more; if one does.
     fn silence(&self, pvol: &Pvol, at_home: Key) -> Option<(Slot, Option<Entry>)> {
         let (_, slot) = pvol.older_slot(at_home.block(), at_home.birth())?;
@@ -92,15 +94,15 @@ impl Family {
 
 /// A volume that has snapshots, or is one.
 pub(crate) struct Branch {
-    pub family: Rc<Family>,
+    pub pool_vol: Rc<PoolVol>,
     /// The volume it was made of, and its number there.
     pub parent: Option<(Rc<VolumeState>, Epoch)>,
     pub pvol: RefCell<Pvol>,
 }
 
 impl Branch {
-    pub fn new(family: Rc<Family>, parent: Option<(Rc<VolumeState>, Epoch)>) -> Rc<Self> {
-        Rc::new(Self { family, parent, pvol: RefCell::default() })
+    pub fn new(pool_vol: Rc<PoolVol>, parent: Option<(Rc<VolumeState>, Epoch)>) -> Rc<Self> {
+        Rc::new(Self { pool_vol, parent, pvol: RefCell::default() })
     }
 
     /// Writes what the tables have of it.
@@ -111,7 +113,7 @@ impl Branch {
         };
         let (pvol, epoch) = branch.parent.as_ref().map_or((0, Epoch::FIRST), |(pvol, epoch)| (pvol.id, *epoch));
         let versions = branch.pvol.borrow();
-        out.u8(1).u64(branch.family.pool.id).u64(pvol).u32(epoch.0).u32(versions.pairs.last_given());
+        out.u8(1).u64(branch.pool_vol.volume.id).u64(pvol).u32(epoch.0).u32(versions.pairs.last_given());
         let rolled = versions.rolled.unwrap_or(Rolled { svol: 0, since: Epoch::FIRST });
         out.u64(rolled.svol).u32(rolled.since.0).u32(versions.pairs.live().len() as u32);
         for (epoch, pair) in versions.pairs.live() {
@@ -162,13 +164,13 @@ impl Tables {
     /// Joins a volume to its family, as the tables have it.
     pub fn join(&mut self, volume: u64, facts: BranchFacts) -> Result<()> {
         let BranchFacts { pool, parent, pvol } = facts;
-        let family = self.family(pool)?;
+        let pool_vol = self.pool_vol(pool)?;
         let parent = parent.map(|Svol { pvol, epoch }| Ok((self.known(pvol)?, epoch))).transpose()?;
         let state = self.known(volume)?;
         if pvol.rolled.is_some() {
             self.rolling.insert(volume);
         }
-        state.branch.replace(Some(Rc::new(Branch { family, parent, pvol: RefCell::new(pvol) })));
+        state.branch.replace(Some(Rc::new(Branch { pool_vol, parent, pvol: RefCell::new(pvol) })));
         Ok(())
     }
 
@@ -178,26 +180,26 @@ impl Tables {
     }
 
     /// The family of a PoolVOL.
-    pub fn family(&self, pool: u64) -> Result<Rc<Family>> {
-        let of_pool = |branch: &Rc<Branch>| branch.family.pool.id == pool;
+    pub fn pool_vol(&self, pool: u64) -> Result<Rc<PoolVol>> {
+        let of_pool = |branch: &Rc<Branch>| branch.pool_vol.volume.id == pool;
         let mut branches = self.volumes.values().filter_map(|volume| volume.branch());
         if let Some(branch) = branches.find(of_pool) {
-            return Ok(Rc::clone(&branch.family));
+            return Ok(Rc::clone(&branch.pool_vol));
         }
-        Ok(Rc::new(Family { pool: self.known(pool)?, table: RefCell::default() }))
+        Ok(Rc::new(PoolVol { volume: self.known(pool)?, table: RefCell::default() }))
     }
 
     /// Every slot's version is listed by the volume that owns it, every listed version has its slot, and what a slot says that
     /// home has is there.
     pub fn check_versions(&self) -> Vec<String> {
         let mut violations = Vec::new();
-        for family in self.families() {
-            let table = family.table.borrow();
-            let pool = family.pool.spec.borrow().name.clone();
+        for pool_vol in self.families() {
+            let table = pool_vol.table.borrow();
+            let pool = pool_vol.volume.spec.borrow().name.clone();
             let mut members = BTreeMap::new();
             let mut listed = 0;
             for volume in self.volumes.values() {
-                let Some(branch) = volume.branch().filter(|branch| Rc::ptr_eq(&branch.family, &family)) else {
+                let Some(branch) = volume.branch().filter(|branch| Rc::ptr_eq(&branch.pool_vol, &pool_vol)) else {
                     continue;
                 };
                 let name = volume.spec.borrow().name.clone();
@@ -237,15 +239,15 @@ impl Tables {
     }
 
     /// All families, by PoolVOL.
-    pub fn families(&self) -> Vec<Rc<Family>> {
-        let mut families: Vec<Rc<Family>> = self
+    pub fn families(&self) -> Vec<Rc<PoolVol>> {
+        let mut families: Vec<Rc<PoolVol>> = self
             .volumes
             .values()
             .filter_map(|volume| volume.branch())
-            .map(|branch| Rc::clone(&branch.family))
+            .map(|branch| Rc::clone(&branch.pool_vol))
             .collect();
-        families.sort_by_key(|family| family.pool.id);
-        families.dedup_by_key(|family| family.pool.id);
+        families.sort_by_key(|pool_vol| pool_vol.volume.id);
+        families.dedup_by_key(|pool_vol| pool_vol.volume.id);
         families
     }
 }

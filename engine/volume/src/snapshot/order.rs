@@ -24,7 +24,7 @@
 
 use super::change::Taken;
 use super::tidy::Tidying;
-use super::{Branch, Family};
+use super::{Branch, PoolVol};
 use crate::extent::{Extent, Pins};
 use crate::store::Inner;
 use crate::tables::VolumeState;
@@ -229,11 +229,11 @@ impl Inner {
 
     /// Brings blocks home that a family's full PoolVOL has instead of room for a write; true when it may have some now. Where none are
     /// found soon, the look goes on in the background.
-    pub(super) async fn free_slots(&self, family: &Rc<Family>) -> bool {
+    pub(super) async fn free_slots(&self, pool_vol: &Rc<PoolVol>) -> bool {
         let until = self.runtime.now() + SOON;
         let volumes: Vec<_> = self.tables.borrow().volumes.homes().values().cloned().collect();
         for volume in volumes {
-            let is_kin = |branch: &Rc<Branch>| Rc::ptr_eq(&branch.family, family);
+            let is_kin = |branch: &Rc<Branch>| Rc::ptr_eq(&branch.pool_vol, pool_vol);
             while let Some(branch) = volume.branch().filter(is_kin) {
                 // A roll-back that begins meanwhile waits for what is held here.
                 let can = branch.pvol.borrow().rolled.is_none() && volume.free_homes.is_due();
@@ -279,7 +279,7 @@ impl Inner {
             if plain {
                 self.tidy(Tidying::holes(volume));
             }
-            self.tidy(Tidying::family(&branch.family));
+            self.tidy(Tidying::pool_vol(&branch.pool_vol));
         }
         Ok(match (moved, passed) {
             (true, _) => Progress::Moved,
@@ -364,8 +364,8 @@ impl Inner {
         window: Range<u64>,
         part: Part,
     ) -> Result<bool> {
-        let pool = &branch.family.pool;
-        let mut taken = Taken::of(&branch.family);
+        let pool = &branch.pool_vol.volume;
+        let mut taken = Taken::of(&branch.pool_vol);
         let (mut held, mut reads) = (Held::default(), 0);
         loop {
             // What has been read is brought home whoever comes meanwhile, or a slow disk would read it in vain.
@@ -463,7 +463,7 @@ impl Inner {
         taken: &mut Taken,
         held: &Held,
     ) {
-        let pool = &branch.family.pool;
+        let pool = &branch.pool_vol.volume;
         let owner = volume.number();
         let home = |one: Key| (Rc::clone(volume), one.block());
         let slots = std::mem::take(&mut taken.slots);
@@ -472,11 +472,11 @@ impl Inner {
         let mut pvol = branch.pvol.borrow_mut();
         let mut entries = Vec::new();
         for (seen, slot) in &moves {
-            entries.extend(branch.family.silence(&pvol, *seen));
+            entries.extend(branch.pool_vol.silence(&pvol, *seen));
             entries.push((*slot, Some(Entry { owner, key: *seen, home: Epoch::FIRST })));
             pvol.vacate(*seen, *slot);
         }
-        self.put_entries(&branch.family, &entries);
+        self.put_entries(&branch.pool_vol, &entries);
         drop(pvol);
         let present = |one: &Homeless| ((Rc::clone(pool), one.slot.0), home(one.present));
         self.copy_blocks(held, homeless.iter().map(present).collect());
@@ -490,7 +490,7 @@ impl Inner {
             entries.push((one.slot, None));
         }
         drop(pvol);
-        self.put_entries(&branch.family, &entries);
+        self.put_entries(&branch.pool_vol, &entries);
     }
 
     /// Writes blocks that were read to other places; those never written read as zeroes there.

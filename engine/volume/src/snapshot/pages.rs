@@ -1,7 +1,7 @@
 //! The pages of pool tables: into the log before a checkpoint, and read again after a restart.
 
 use super::tidy::Tidying;
-use super::{Branch, Family};
+use super::{Branch, PoolVol};
 use crate::extent::{Extent, Pins};
 use crate::store::Inner;
 use crate::tables::VolumeState;
@@ -29,26 +29,26 @@ impl Inner {
             let families = self.tables.borrow().families();
             let dirty: Vec<_> = families
                 .iter()
-                .flat_map(|family| {
-                    family.table.borrow().dirty().map(|page| (Rc::clone(family), page)).collect::<Vec<_>>()
+                .flat_map(|pool_vol| {
+                    pool_vol.table.borrow().dirty().map(|page| (Rc::clone(pool_vol), page)).collect::<Vec<_>>()
                 })
                 .collect();
             let extents: Vec<Rc<Extent>> =
-                dirty.iter().filter_map(|(family, page)| self.pool_extent(&family.pool, *page)).collect();
+                dirty.iter().filter_map(|(pool_vol, page)| self.pool_extent(&pool_vol.volume, *page)).collect();
             let pins = Pins::of(&extents);
             if let Some(unloaded) = pins.extents().iter().find(|extent| !extent.is_loaded()) {
                 self.load(unloaded).await?;
                 continue;
             }
             self.check_pages_fit(dirty.len() as u64)?;
-            for (family, page) in &dirty {
+            for (pool_vol, page) in &dirty {
                 let stamp = self.journal().next_lsn().0;
-                let bytes = Buf::copy_of(&family.table.borrow().encode(*page, stamp));
+                let bytes = Buf::copy_of(&pool_vol.table.borrow().encode(*page, stamp));
                 let checksum = Checksum::of(&bytes);
-                self.put_blocks(&family.pool, *page, &Bufs::from(bytes), &[checksum]);
+                self.put_blocks(&pool_vol.volume, *page, &Bufs::from(bytes), &[checksum]);
             }
-            for family in &families {
-                family.table.borrow_mut().clean();
+            for pool_vol in &families {
+                pool_vol.table.borrow_mut().clean();
             }
             self.dirty_pool_pages.set(0);
             return Ok(self.journal().next_lsn());
@@ -78,43 +78,43 @@ impl Inner {
         let pools: Vec<_> = self.tables.borrow().volumes.values().filter(|volume| volume.is_pool()).cloned().collect();
         for pool in pools {
             // The power went between two records.
-            if !families.iter().any(|family| Rc::ptr_eq(&family.pool, &pool)) {
+            if !families.iter().any(|pool_vol| Rc::ptr_eq(&pool_vol.volume, &pool)) {
                 self.remove(&pool);
             }
         }
-        for family in families {
-            self.load_family(&family, &replayed).await?;
+        for pool_vol in families {
+            self.load_family(&pool_vol, &replayed).await?;
         }
         Ok(())
     }
 
     /// Reads a pool table, brings it up to what the log has, and lists the versions it speaks of.
-    pub async fn load_family(self: &Rc<Self>, family: &Rc<Family>, replayed: &[Told]) -> Result<()> {
-        let stamps = self.load_table(family).await?;
-        for (lsn, pool, entries) in replayed.iter().filter(|(_, pool, _)| *pool == family.pool.id) {
-            debug_assert_eq!(*pool, family.pool.id);
+    pub async fn load_family(self: &Rc<Self>, pool_vol: &Rc<PoolVol>, replayed: &[Told]) -> Result<()> {
+        let stamps = self.load_table(pool_vol).await?;
+        for (lsn, pool, entries) in replayed.iter().filter(|(_, pool, _)| *pool == pool_vol.volume.id) {
+            debug_assert_eq!(*pool, pool_vol.volume.id);
             let newer = |slot: Slot| stamps.get(&slot.page()).is_none_or(|stamp| *stamp <= lsn.0);
-            let mut table = family.table.borrow_mut();
+            let mut table = pool_vol.table.borrow_mut();
             for (slot, entry) in entries.iter().filter(|(slot, _)| newer(*slot)) {
                 table.put(*slot, *entry);
             }
         }
         // Pages whose places the log gave up speak of nothing.
-        let gone = |page: &u64| self.pool_extent(&family.pool, *page).is_none();
-        let gone: Vec<u64> = family.table.borrow().dirty().filter(gone).collect();
+        let gone = |page: &u64| self.pool_extent(&pool_vol.volume, *page).is_none();
+        let gone: Vec<u64> = pool_vol.table.borrow().dirty().filter(gone).collect();
         for page in gone {
-            family.table.borrow_mut().forget(page, page + 1);
+            pool_vol.table.borrow_mut().forget(page, page + 1);
         }
-        self.list_versions(family);
-        let dirty = self.dirty_pool_pages.get() + family.table.borrow().dirty().len() as u64;
+        self.list_versions(pool_vol);
+        let dirty = self.dirty_pool_pages.get() + pool_vol.table.borrow().dirty().len() as u64;
         self.dirty_pool_pages.set(dirty);
         Ok(())
     }
 
     /// Reads the pages of a pool table; their stamps.
-    async fn load_table(&self, family: &Family) -> Result<BTreeMap<u64, u64>> {
+    async fn load_table(&self, pool_vol: &PoolVol) -> Result<BTreeMap<u64, u64>> {
         let mut stamps = BTreeMap::new();
-        let pool = &family.pool;
+        let pool = &pool_vol.volume;
         let blocks = self.array.extent_blocks() as u64;
         for first in pool.mapped_from(0).into_iter().map(|extent| u64::from(extent.owner.index) * blocks) {
             for page in (first..first + blocks).filter(|block| PoolTable::is_page(*block)) {
@@ -130,7 +130,7 @@ impl Inner {
                 let name = || format!("the pool table of volume {}", pool.spec.borrow().name);
                 let bytes = read.await.map_err(|error: Error| error.at(name()))?;
                 if let Some(bytes) = bytes {
-                    let stamp = family.table.borrow_mut().load(page, &bytes.contiguous());
+                    let stamp = pool_vol.table.borrow_mut().load(page, &bytes.contiguous());
                     stamps.insert(page, stamp.map_err(|error| error.at(name()))?);
                 }
             }
@@ -140,14 +140,15 @@ impl Inner {
 
     /// Lists the versions that a pool table speaks of with the volumes that own them. Slots of volumes that are gone are
     /// free soon, and so is what nobody sees: all at once, their pages could be more than the journal takes.
-    fn list_versions(self: &Rc<Self>, family: &Rc<Family>) {
+    fn list_versions(self: &Rc<Self>, pool_vol: &Rc<PoolVol>) {
         let members: BTreeMap<u32, Rc<VolumeState>> = {
             let tables = self.tables.borrow();
-            let of_family =
-                |volume: &&Rc<VolumeState>| volume.branch().is_some_and(|branch| Rc::ptr_eq(&branch.family, family));
+            let of_family = |volume: &&Rc<VolumeState>| {
+                volume.branch().is_some_and(|branch| Rc::ptr_eq(&branch.pool_vol, pool_vol))
+            };
             tables.volumes.values().filter(of_family).map(|volume| (volume.number(), Rc::clone(volume))).collect()
         };
-        let entries: Vec<_> = family.table.borrow().entries().collect();
+        let entries: Vec<_> = pool_vol.table.borrow().entries().collect();
         let mut homes: BTreeMap<(u32, u64), (Epoch, Slot)> = BTreeMap::new();
         let (mut slots, mut highest) = (Vec::new(), 0);
         for (slot, Entry { owner, key, home }) in entries {
@@ -170,7 +171,7 @@ impl Inner {
             let pvol = &mut *branch.pvol.borrow_mut();
             if pvol.index.oldest_hole(group).is_some_and(|hole| hole <= birth) {
                 // The power went between the hole and the record that silences the slot.
-                let mut table = family.table.borrow_mut();
+                let mut table = pool_vol.table.borrow_mut();
                 let silent = table.get(slot).map(|entry| Entry { home: Epoch::FIRST, ..entry });
                 table.put(slot, silent);
             } else if pvol.index.get(key).is_none() {
@@ -181,7 +182,7 @@ impl Inner {
         let next_volume = self.tables.borrow().next_volume.max(highest);
         self.tables.borrow_mut().next_volume = next_volume;
         if !slots.is_empty() {
-            self.tidy(Tidying::Slots { family: Rc::clone(family), slots });
+            self.tidy(Tidying::Slots { pool_vol: Rc::clone(pool_vol), slots });
         }
         for volume in members.into_values() {
             let Some(branch) = volume.branch() else { continue };
@@ -200,9 +201,9 @@ impl Inner {
         let Verdict::Goes(at) = pvol.judge(key, group) else { return Vec::new() };
         let Location::Slot(slot) = at else {
             // What home has counts for nothing.
-            return branch.family.silence(&pvol, key).into_iter().collect();
+            return branch.pool_vol.silence(&pvol, key).into_iter().collect();
         };
-        let table = branch.family.table.borrow();
+        let table = branch.pool_vol.table.borrow();
         let older = pvol.older_slot(key.block(), key.birth());
         let says = |home: Epoch| older.and_then(|(_, slot)| Some((slot, Some(Entry { home, ..table.get(slot)? }))));
         // Where this one says what home has, an older one says so from now on; else home is the oldest version there is.

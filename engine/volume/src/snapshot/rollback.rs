@@ -243,7 +243,7 @@ impl Inner {
             volume.rolled_over.set(end);
             // What was looked at before may be something else behind what was given up.
             volume.rolled_back.set(0);
-            self.tidy_family(&branch.family);
+            self.tidy_family(&branch.pool_vol);
             return Ok(());
         }
         let (start, group_end) = self.group_range(volume, self.index_of(first));

@@ -1,7 +1,7 @@
 //! What deleted snapshots leave behind: versions that nobody sees any more.
 
 use super::order::{BREATH, Progress, QUIET};
-use super::{Branch, Family};
+use super::{Branch, PoolVol};
 use crate::record::Record;
 use crate::snapshot::VersionRecord;
 use crate::store::Inner;
@@ -24,11 +24,11 @@ pub(crate) enum Tidying {
     /// Versions of a volume that perhaps nobody sees.
     Versions { volume: Rc<VolumeState>, keys: Vec<Key> },
     /// Slots of a volume that is gone.
-    Slots { family: Rc<Family>, slots: Vec<Slot> },
+    Slots { pool_vol: Rc<PoolVol>, slots: Vec<Slot> },
     /// Holes of a volume, from a group on, that perhaps hide nothing any more.
     Holes { volume: Rc<VolumeState>, from: u32 },
     /// Whatever a family may be rid of, from an extent of its PoolVOL on.
-    Family { family: Rc<Family>, from: u32 },
+    PoolVol { pool_vol: Rc<PoolVol>, from: u32 },
 }
 
 impl Tidying {
@@ -38,8 +38,8 @@ impl Tidying {
     }
 
     /// All that a family may be rid of.
-    pub fn family(family: &Rc<Family>) -> Self {
-        Self::Family { family: Rc::clone(family), from: 0 }
+    pub fn pool_vol(pool_vol: &Rc<PoolVol>) -> Self {
+        Self::PoolVol { pool_vol: Rc::clone(pool_vol), from: 0 }
     }
 }
 
@@ -51,11 +51,10 @@ impl Inner {
     }
 
     /// Has slots that nobody uses any more given back to the pool; asked for often, it is done once.
-    pub fn tidy_family(&self, family: &Rc<Family>) {
-        let asked =
-            |what: &Tidying| matches!(what, Tidying::Family { family: asked, from: 0 } if Rc::ptr_eq(asked, family));
+    pub fn tidy_family(&self, pool_vol: &Rc<PoolVol>) {
+        let asked = |what: &Tidying| matches!(what, Tidying::PoolVol { pool_vol: asked, from: 0 } if Rc::ptr_eq(asked, pool_vol));
         if !self.untidy.borrow().back().is_some_and(asked) {
-            self.tidy(Tidying::family(family));
+            self.tidy(Tidying::pool_vol(pool_vol));
         }
     }
 
@@ -144,30 +143,32 @@ impl Inner {
                         return Some(Tidying::Versions { volume, keys });
                     }
                     volume.look_again();
-                    self.tidy(Tidying::family(&branch.family));
+                    self.tidy(Tidying::pool_vol(&branch.pool_vol));
                 }
                 None
             }
             // Its new owner tidies up, or there is nothing left.
-            Tidying::Slots { family, .. } | Tidying::Family { family, .. } if family.pool.deleted.get() => None,
-            Tidying::Slots { family, mut slots } => {
+            Tidying::Slots { pool_vol, .. } | Tidying::PoolVol { pool_vol, .. } if pool_vol.volume.deleted.get() => {
+                None
+            }
+            Tidying::Slots { pool_vol, mut slots } => {
                 let free = |part: Vec<Slot>| part.into_iter().map(|slot| (slot, None)).collect::<Vec<_>>();
-                self.in_parts(&mut slots, |part| self.put_entries(&family, &free(part)));
+                self.in_parts(&mut slots, |part| self.put_entries(&pool_vol, &free(part)));
                 if !slots.is_empty() {
-                    return Some(Tidying::Slots { family, slots });
+                    return Some(Tidying::Slots { pool_vol, slots });
                 }
-                self.tidy(Tidying::family(&family));
+                self.tidy(Tidying::pool_vol(&pool_vol));
                 None
             }
             Tidying::Holes { volume, from } => {
                 let from = self.fill_holes(&volume, from)?;
                 Some(Tidying::Holes { volume, from })
             }
-            Tidying::Family { family, from } => {
-                if let Some(from) = self.give_back_slots(&family, from) {
-                    return Some(Tidying::Family { family, from });
+            Tidying::PoolVol { pool_vol, from } => {
+                if let Some(from) = self.give_back_slots(&pool_vol, from) {
+                    return Some(Tidying::PoolVol { pool_vol, from });
                 }
-                self.end_family(&family);
+                self.end_family(&pool_vol);
                 None
             }
         }
@@ -187,13 +188,13 @@ impl Inner {
     pub(super) fn judge_all(&self, volume: &VolumeState, branch: &Branch, keys: Vec<Key>) {
         for key in keys {
             let changes = self.judge(volume, branch, key);
-            self.put_entries(&branch.family, &changes);
+            self.put_entries(&branch.pool_vol, &changes);
         }
     }
 
     /// Groups of a PoolVOL, from an extent on, without a slot in use go back to the pool; where to go on, unless that was all.
-    fn give_back_slots(&self, family: &Family, from: u32) -> Option<u32> {
-        let pool = &family.pool;
+    fn give_back_slots(&self, pool_vol: &PoolVol, from: u32) -> Option<u32> {
+        let pool = &pool_vol.volume;
         let mut next = pool.next_mapped(from);
         for _ in 0..STEPS * STEP {
             let index = next?;
@@ -201,18 +202,18 @@ impl Inner {
                 break;
             }
             let (start, end) = self.group_range(pool, index);
-            let unused = family.table.borrow().is_unused(start, end);
+            let unused = pool_vol.table.borrow().is_unused(start, end);
             if unused {
                 self.unmap(pool, index);
-                self.forget_pages(family, start, end);
+                self.forget_pages(pool_vol, start, end);
             }
             next = pool.next_mapped(pool.first_of(index) + pool.shape.extents());
         }
         next
     }
 
-    fn forget_pages(&self, family: &Family, first: u64, end: u64) {
-        let mut table = family.table.borrow_mut();
+    fn forget_pages(&self, pool_vol: &PoolVol, first: u64, end: u64) {
+        let mut table = pool_vol.table.borrow_mut();
         let before = table.dirty().len();
         table.forget(first, end);
         let gone = (before - table.dirty().len()) as u64;
@@ -257,12 +258,12 @@ impl Inner {
     }
 
     /// A volume without snapshots whose blocks are all at home is a plain volume again, and its PoolVOL is gone.
-    fn end_family(&self, family: &Rc<Family>) {
-        if family.table.borrow().owned() > 0 || family.pool.deleted.get() {
+    fn end_family(&self, pool_vol: &Rc<PoolVol>) {
+        if pool_vol.table.borrow().owned() > 0 || pool_vol.volume.deleted.get() {
             return;
         }
         let of_family =
-            |volume: &&Rc<VolumeState>| volume.branch().is_some_and(|branch| Rc::ptr_eq(&branch.family, family));
+            |volume: &&Rc<VolumeState>| volume.branch().is_some_and(|branch| Rc::ptr_eq(&branch.pool_vol, pool_vol));
         // An SVOL is in the pairs of its PVOL.
         let members: Vec<_> = self.tables.borrow().volumes.homes().values().filter(of_family).cloned().collect();
         let plain = |volume: &Rc<VolumeState>| {
@@ -274,8 +275,8 @@ impl Inner {
         if !members.iter().all(plain) {
             return;
         }
-        self.forget_pages(family, 0, family.pool.size_bytes() / kura_block::BLOCK_BYTES as u64);
-        self.remove(&family.pool);
+        self.forget_pages(pool_vol, 0, pool_vol.volume.size_bytes() / kura_block::BLOCK_BYTES as u64);
+        self.remove(&pool_vol.volume);
         for volume in members {
             volume.branch.replace(None);
         }

@@ -338,7 +338,7 @@ impl Inner {
         for volume in own.clone() {
             if let Some(branch) = volume.branch() {
                 let here = placed.get(&volume.id).map_or(0, |regions| regions.len() as u32);
-                pools.insert(branch.family.pool.id, self.wants_of(volume.tier.get()).less(here));
+                pools.insert(branch.pool_vol.volume.id, self.wants_of(volume.tier.get()).less(here));
             }
         }
         own.map(|volume| {

@@ -145,7 +145,7 @@ impl Store {
             // What it is to those who use it.
             let is_its = |pvol: &&Rc<VolumeState>| {
                 let branch = pvol.branch().filter(|branch| branch.parent.is_none());
-                branch.is_some_and(|branch| branch.family.pool.id == volume.id)
+                branch.is_some_and(|branch| branch.pool_vol.volume.id == volume.id)
             };
             let pvol = tables.volumes.values().find(is_its).map(|pvol| pvol.spec.borrow().name.clone());
             format!("{} (blocks beside its snapshots)", pvol.unwrap_or_default())
