@@ -205,6 +205,10 @@ impl ControlMemory for Control {
         self.shared.lock().peers(self.me)
     }
 
+    fn changes(&self) -> Local<'_, Result<u64>> {
+        self.with(|tables| Ok(tables.pool.changes()))
+    }
+
     fn read_index(&self, region: Region) -> Local<'_, Result<IndexEntry>> {
         self.with(|tables| Ok(tables.index(region)))
     }

@@ -21,6 +21,8 @@ pub(crate) struct Extents {
     /// Runs of free extents: the first, and how many.
     runs: BTreeMap<u32, u32>,
     free: u32,
+    /// How often extents were taken or made free.
+    changes: u64,
 }
 
 impl Extents {
@@ -30,6 +32,10 @@ impl Extents {
 
     pub(crate) fn free(&self) -> u32 {
         self.free
+    }
+
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn state(&self, extent: ExtentId) -> State {
@@ -52,6 +58,7 @@ impl Extents {
         }
         self.holders.resize(count as usize, None);
         self.free += added;
+        self.changes += 1;
     }
 
     /// Gives at most `count` free extents to `owner`, lowest first.
@@ -67,6 +74,7 @@ impl Extents {
             self.free -= now;
             taken.extend((first..first + now).map(ExtentId));
         }
+        self.changes += u64::from(!taken.is_empty());
         for extent in &taken {
             self.holders[extent.0 as usize] = Some(owner);
         }
@@ -90,6 +98,7 @@ impl Extents {
             self.runs.insert(extent.0 + 1, rest);
         }
         self.free -= 1;
+        self.changes += 1;
     }
 
     /// Makes `extent`, which must be held, free.
@@ -109,5 +118,6 @@ impl Extents {
             }
         }
         self.free += 1;
+        self.changes += 1;
     }
 }

@@ -84,7 +84,8 @@ impl Lease {
 
     async fn take_leased(&self) -> Result<EntryId> {
         let _turn = self.refill.lock().await;
-        let mut is_used_up = false;
+        // Where shared memory stood when the others were asked, and nobody had anything.
+        let mut empty_at = None;
         loop {
             if let Some(entry) = self.take_reserved() {
                 self.answer().await?;
@@ -96,13 +97,16 @@ impl Lease {
             };
             if !batch.is_empty() {
                 self.reserve.borrow_mut().put(batch);
-            } else if is_used_up {
+                continue;
+            }
+            // What was given back may be with somebody else by now, who does not use all of it, and who had nothing when it
+            // was asked may have taken it since: only where nothing has changed meanwhile is everything in use.
+            let changes = self.reach.changes().await?;
+            if empty_at == Some(changes) {
                 self.answer().await?;
                 return Err(full());
-            } else {
-                // What was given back may be with somebody else by now, who does not use all of it.
-                is_used_up = self.call_back().await? == 0;
             }
+            empty_at = (self.call_back().await? == 0).then_some(changes);
         }
     }
 

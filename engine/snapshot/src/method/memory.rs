@@ -71,6 +71,10 @@ pub trait ControlMemory {
     /// The other controllers, as they are now.
     fn peers(&self) -> Vec<ControllerId>;
 
+    /// How often entries were taken or made free so far, whoever did it, or were added: while it stays the same, nobody has got
+    /// any and none has become free.
+    fn changes(&self) -> Local<'_, Result<u64>>;
+
     /// Index info of a region.
     fn read_index(&self, region: Region) -> Local<'_, Result<IndexEntry>>;
 

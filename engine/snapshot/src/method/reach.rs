@@ -89,6 +89,11 @@ impl Reach {
         self.memory.peers()
     }
 
+    pub async fn changes(&self) -> Result<u64> {
+        self.count(|it| it.shared_reads += 1);
+        self.memory.changes().await
+    }
+
     pub async fn read_index(&self, region: Region) -> Result<IndexEntry> {
         self.count(|it| it.shared_reads += 1);
         self.memory.read_index(region).await

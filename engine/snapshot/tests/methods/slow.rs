@@ -42,6 +42,10 @@ impl ControlMemory for Slow {
         self.control.peers()
     }
 
+    fn changes(&self) -> Local<'_, Result<u64>> {
+        self.slowly(async move |it| it.changes().await)
+    }
+
     fn read_index(&self, region: Region) -> Local<'_, Result<IndexEntry>> {
         self.slowly(async move |it| it.read_index(region).await)
     }

@@ -47,6 +47,10 @@ impl ControlMemory for SimMemory {
         self.control.peers()
     }
 
+    fn changes(&self) -> Local<'_, Result<u64>> {
+        self.after(1, async move |it| it.changes().await)
+    }
+
     fn read_index(&self, region: Region) -> Local<'_, Result<IndexEntry>> {
         self.after(1, async move |it| it.read_index(region).await)
     }

@@ -101,6 +101,10 @@ impl ControlMemory for SlowMemory {
         self.memory.peers()
     }
 
+    fn changes(&self) -> Local<'_, Result<u64>> {
+        self.after(Box::pin(async move { self.memory.changes().await }))
+    }
+
     fn read_index(&self, region: Region) -> Local<'_, Result<IndexEntry>> {
         self.after(Box::pin(async move { self.memory.read_index(region).await }))
     }
