@@ -50,6 +50,8 @@ impl Error {
 /// A result with that.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Why a file is not carried, or perhaps not as it was at any instant.
+pub(crate) const CHANGED: &str = "source: it changed while it was copied: the next run carries it";
 /// Why nothing more goes to a target.
 pub(crate) const FULL: &str = "the target is full: free some of its space and run again";
 

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Ways to carry to a directory of this machine.
-const WAYS: [&[&str]; 4] = [
+pub const WAYS: [&[&str]; 4] = [
     &["--with", "kura"],
     &["--with", "kura", "--split", "by-count", "--workers", "3"],
     &["--with", "rsync"],
@@ -394,31 +394,6 @@ fn bad_input_is_refused_in_one_line() {
     assert!(complaint.contains("mounted") && home.path("target/large").exists(), "{complaint}");
     run(&home, &["source", "target", "--allow-empty"]);
     assert!(!home.path("target/large").exists());
-}
-
-#[test]
-fn a_file_that_changes_while_it_is_copied_is_told_and_carried_by_the_next_run() {
-    let home = Home::new();
-    let source = home.path("source");
-    fs::create_dir(&source).expect("a directory");
-    fs::write(source.join("calm"), noise(10_000, 1)).expect("a file");
-    fs::write(source.join("busy"), noise(6_000_000, 2)).expect("a file");
-    let mut slow = home.kura(&["replicate", "run", "source", "target", "--bandwidth", "1M", "--workers", "1"]);
-    let slow = slow.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("kura");
-    // Where the large file is written until it is whole, which takes six seconds.
-    let is_begun = |name: &str| name.starts_with(".~kura~") && !name.starts_with(".~kura~marker");
-    eventually(Duration::from_mins(1), "the copy has begun", || {
-        let mut files = fs::read_dir(home.path("target")).into_iter().flatten().flatten();
-        files.any(|file| file.file_name().to_str().is_some_and(is_begun))
-    });
-    let busy = File::options().write(true).open(source.join("busy")).expect("the busy file");
-    busy.write_all_at(b"changed", 100).expect("a change");
-    let output = slow.wait_with_output().expect("the run");
-    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && complaint.contains("busy: source: it changed while"), "{complaint}");
-    assert!(home.path("target/calm").exists() && !home.path("target/busy").exists());
-    assert_eq!(run(&home, &["source", "target"])["is_complete"], true);
-    assert_same(&source, &home.path("target"));
 }
 
 #[test]

@@ -3,13 +3,13 @@
 use crate::crash::Random;
 use crate::harness::{Home, eventually, fails, ok, tool};
 use crate::link::Link;
-use crate::replicate::{assert_same, grow, noise, run, serve};
+use crate::replicate::{WAYS, assert_same, grow, noise, run, serve};
 use std::fs::{self, File};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub const TOKEN: [&str; 2] = ["--target-token-file", "copies.token"];
 
@@ -215,4 +215,52 @@ fn a_name_that_leads_out_of_what_is_served_opens_nothing() {
     symlink(home.path("copies.token"), home.path("copies/a/.kura-replica")).expect("a link");
     let complaint = fails(&mut home.kura(&["replicate", "run", "source", &format!("{address}/a"), TOKEN[0], TOKEN[1]]));
     assert!(complaint.contains("symbolic links") && complaint.lines().count() == 1, "{complaint}");
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_copied_is_told_and_carried_by_the_next_run() {
+    for way in ["kura", "rsync"] {
+        let home = Home::new();
+        let source = home.path("source");
+        fs::create_dir(&source).expect("a directory");
+        fs::write(source.join("calm"), noise(10_000, 1)).expect("a file");
+        fs::write(source.join("busy"), noise(6_000_000, 2)).expect("a file");
+        let args = ["source", "target", "--with", way];
+        let slowly = ["--bandwidth", "1M", "--workers", "1"];
+        let mut slow = home.kura(&[&["replicate", "run"][..], &args, &slowly].concat());
+        let slow = slow.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("kura");
+        // Where the large file is written until it is whole, which takes six seconds.
+        let is_begun = |name: &str| {
+            name.starts_with(".busy.") || name.starts_with(".~kura~") && !name.starts_with(".~kura~marker")
+        };
+        eventually(Duration::from_mins(1), "the copy has begun", || {
+            let mut files = fs::read_dir(home.path("target")).into_iter().flatten().flatten();
+            files.any(|file| file.file_name().to_str().is_some_and(is_begun))
+        });
+        let busy = File::options().write(true).open(source.join("busy")).expect("the busy file");
+        busy.write_all_at(b"changed", 100).expect("a change");
+        let output = slow.wait_with_output().expect("the run");
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && complaint.contains("busy: source: it changed while"), "{way}: {complaint}");
+        // kura has seen in time that it would not be whole.
+        assert!(home.path("target/calm").exists() && home.path("target/busy").exists() == (way == "rsync"), "{way}");
+        assert_eq!(run(&home, &args)["is_complete"], true);
+        assert_same(&source, &home.path("target"));
+    }
+}
+
+#[test]
+fn a_file_that_is_written_twice_within_a_second_is_carried_twice() {
+    for way in WAYS {
+        let home = Home::new();
+        let (source, args) = (home.path("source"), [&["source", "target"], way].concat());
+        fs::create_dir(&source).expect("a directory");
+        for (content, ns) in [("one", 100_000_000), ("two", 900_000_000)] {
+            let file = File::create(source.join("file")).expect("a file");
+            file.write_all_at(content.as_bytes(), 0).expect("its content");
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::new(1_700_000_000, ns)).expect("its time");
+            run(&home, &args);
+            assert_same(&source, &home.path("target"));
+        }
+    }
 }

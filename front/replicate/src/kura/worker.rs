@@ -8,7 +8,7 @@ use super::message::{Present, Reply, Request, Small};
 use super::sink::failed;
 use crate::attributes;
 use crate::balance::{Piece, Unit};
-use crate::error::Failure;
+use crate::error::{CHANGED, Failure};
 use crate::run::{Carry, Job, lock};
 use crate::tree::{Entry, Kind, Need, open_directory};
 use rustix::fs::{Mode, SeekFrom, fstat, openat, seek};
@@ -501,8 +501,6 @@ impl<'a> Worker<'a> {
     }
 }
 
-const CHANGED: &str = "source: it changed while it was copied: the next run carries it";
-
 fn plain(error: &std::io::Error) -> String {
     error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
 }
@@ -538,9 +536,7 @@ impl From<Lost> for Broken {
 
 /// Whether an open file still is what the scan found.
 fn is_unchanged(file: &File, entry: &Entry) -> bool {
-    fstat(file).is_ok_and(|stat| {
-        stat.st_size as u64 == entry.size_bytes && crate::tree::meta(&stat).modified == entry.meta.modified
-    })
+    fstat(file).is_ok_and(|stat| entry.is_still(&stat))
 }
 
 /// The next data of a sparse file from `at` on, up to `end`; empty at `end` where there is none.

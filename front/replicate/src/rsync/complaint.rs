@@ -1,11 +1,8 @@
 //! What rsync complains of, understood. Pure.
 
-use crate::error::{FULL, Failure};
+use crate::error::{CHANGED, FULL, Failure};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// Why what was carried is not what was read, twice in a row.
-const CHANGED: &str = "it changed while it was copied";
 
 /// How an rsync ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ mod complaint;
 mod look;
 mod process;
 
-use crate::error::{Error, Failure, Result};
+use crate::error::{CHANGED, Error, Failure, Result};
 use crate::marker::{Held, Marker, State, hold};
 use crate::run::{Carrier, Carry, Facts, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
@@ -17,7 +17,7 @@ use crate::tree::{Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, join, s
 use complaint::Ending;
 use look::except;
 use process::{Done, Process};
-use rustix::fs::{Mode, OFlags, syncfs};
+use rustix::fs::{AtFlags, Mode, OFlags, statat, syncfs};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -85,8 +85,10 @@ impl Rsync {
     /// An rsync with the options of every transfer.
     fn copying(&self, carry: &Carry<'_>, node: Option<&str>, more: &[&str]) -> Process {
         let mut process = Process::on(node);
-        // Links, permissions, times, owners, devices.
-        process.args(["-lptgoD", "--numeric-ids", "--force", "--from0", "--files-from=-", "--out-format=%i|%l|%b"]);
+        // Links, permissions, times, owners, devices. Times are compared to the nanosecond: by itself rsync passes over a file
+        // that was written twice within a second and kept its size.
+        process.args(["-lptgoD", "--modify-window=-1", "--numeric-ids", "--force"]);
+        process.args(["--from0", "--files-from=-", "--out-format=%i|%l|%b"]);
         process.args(more);
         process.args(self.except_copies());
         if carry.is_suspect {
@@ -246,6 +248,7 @@ impl Carrier for Rsync {
             let jobs = carry.plan.jobs.iter().copied().chain(links).map(|job| job.path(changes));
             let all = paths(changes, |changed| changed.has_new_meta).chain(jobs);
             self.list(carry, compared(&carry.plan.jobs, changes), all)?;
+            carry.fail(changed_meanwhile(carry, &carry.plan.jobs));
             carry.progress.workers()[0].add(carry.plan.files(), carry.plan.bytes());
             return Ok(());
         }
@@ -405,6 +408,7 @@ impl Rsync {
                 }
             };
             carry.fail(done.failures(&self.roots(carry), jobs.iter().map(|job| job.path(carry.changes))));
+            carry.fail(changed_meanwhile(carry, &jobs));
             carry.progress.workers()[worker].worked(began.elapsed());
             let bytes = jobs.iter().map(|job| job.bytes(carry.changes)).sum();
             let start_s = self.start_s(node);
@@ -488,6 +492,18 @@ fn extras(jobs: &[Job], carry: &Carry<'_>, has_links: bool) -> Vec<&'static str>
         extras.extend(["--acls", "--xattrs"]);
     }
     extras
+}
+
+/// Files that are not any more what the scan found: rsync does not notice what changes while it reads, so that what it carried
+/// may be of two versions. What has vanished was carried before, or rsync has said so.
+fn changed_meanwhile<'c>(carry: &'c Carry<'_>, jobs: &'c [Job]) -> impl Iterator<Item = Failure> + 'c {
+    let has_changed = |job: &&Job| {
+        let entry = job.entry(carry.changes);
+        entry.kind == Kind::File
+            && statat(&carry.source.root, job.path(carry.changes).as_slice(), AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|stat| !entry.is_still(&stat))
+    };
+    jobs.iter().filter(has_changed).map(|job| Failure::new(job.path(carry.changes), CHANGED))
 }
 
 fn slashed(path: &Path) -> OsString {

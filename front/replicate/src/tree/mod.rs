@@ -139,6 +139,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Whether a file still is what the scan found.
+    pub(crate) fn is_still(&self, stat: &Stat) -> bool {
+        stat.st_size as u64 == self.size_bytes && meta(stat).modified == self.meta.modified
+    }
+
     /// What the kernel tells of `name`. None for a directory.
     pub(crate) fn of(name: &[u8], stat: &Stat) -> Option<Self> {
         let kind = Kind::of(FileType::from_raw_mode(stat.st_mode))?;
