@@ -16,7 +16,7 @@ use world::World;
 fn nothing_is_handed_out_twice_and_no_stale_copy_is_used() {
     for kind in Kind::ALL {
         let (mut looked, mut conflicts, mut full) = (0, 0, 0);
-        for seed in 0..60 {
+        for seed in 0..120 {
             let entries = [60, 90, 20_000][seed as usize % 3];
             let world = World::new(seed, kind, 2 + seed as u16 % 3, entries);
             world.work(150);
