@@ -5,6 +5,7 @@ use crate::moving::{Ferry, Harbour};
 use crate::patient::Patient;
 use crate::pool::{Found, assemble};
 use crate::recording::{Recorder, Ring, Tap};
+use crate::room::Drops;
 use kura_array::{Array, Label, Member, read_label};
 use kura_block::{Block, ControllerId, DeviceId, Error, Result, Runtime};
 use kura_journal::Limits;
@@ -48,6 +49,8 @@ pub struct Controller {
     pub(crate) tiering: RefCell<Option<kura_tier::Settings>>,
     /// Volumes that went elsewhere, and clients from there.
     pub(crate) harbour: Rc<Harbour>,
+    /// Snapshots that a full pool has dropped, where this controller is the first.
+    pub(crate) drops: Drops,
 }
 
 /// What the labels say, and where the disks are.
@@ -108,6 +111,7 @@ impl Recovered {
             taps: RefCell::default(),
             tiering: RefCell::default(),
             harbour: Rc::default(),
+            drops: Drops::default(),
         }))
     }
 }

@@ -20,6 +20,7 @@ mod node;
 mod patient;
 mod pool;
 mod recording;
+mod room;
 mod snapshot;
 mod tiering;
 

@@ -63,7 +63,7 @@ pub use owner::{Departing, Departure, KeptCold, Still, Ticket};
 pub use rebuild::Held;
 pub use record::Spec;
 pub use settings::Settings;
-pub use snapshot::{Changes, HeldWrites, Saving, SnapshotSpec, Stops, SvolStatus, WhenFull};
+pub use snapshot::{Changes, Droppable, HeldWrites, Others, Saving, SnapshotSpec, Stops, SvolStatus, WhenFull};
 pub use status::{ArrayCounters, Space, Status, VolumeStatus};
 pub use store::Store;
 pub use tier::{Hits, Pin, RegionUse, TierMove, TierRules, TierSetup, TierStatus, TierWhy};

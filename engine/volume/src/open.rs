@@ -157,6 +157,7 @@ impl Inner {
             last_records: RefCell::default(),
             dropping: Arc::default(),
             dropped: Cell::new(0),
+            others: OnceCell::new(),
             roomy_disks: Cell::new((usize::MAX, Duration::ZERO)),
             tidier: Notify::new(),
             dirty_pool_pages: Cell::new(0),

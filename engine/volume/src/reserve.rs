@@ -195,12 +195,12 @@ impl Inner {
         }
     }
 
-    /// The pool is full for the group of an extent: it is allocated in what deleted snapshots leave behind, or else a snapshot goes,
-    /// where that is the policy, or the error stays.
+    /// The pool is full for the group of an extent: it is allocated in what deleted snapshots leave behind, those of other controllers,
+    /// too, where a snapshot may go, or else one goes, or the error stays.
     pub async fn drop_oldest_or(&self, volume: &Rc<VolumeState>, index: u32, full: Error) -> Result<()> {
         self.note_full();
         self.tidy_all().await?;
-        if !self.freed.borrow().is_empty() {
+        if self.others_give_back().await || !self.freed.borrow().is_empty() {
             match self.map_into_free(volume, index).await {
                 Err(error) if error.kind() == Kind::Full => {}
                 done => return done,

@@ -10,7 +10,7 @@ use crate::refused::Refused;
 pub(crate) use crate::reserve::Freed;
 use crate::settings::Settings;
 use crate::share::Share;
-use crate::snapshot::{ReplayedEntries, Stops, Tidying};
+use crate::snapshot::{Others, ReplayedEntries, Stops, Tidying};
 use crate::status::{Status, VolumeStatus};
 use crate::stripe::StripeId;
 use crate::tables::{Tables, VolumeState};
@@ -84,6 +84,8 @@ pub(crate) struct Inner {
     pub dropping: Arc<tokio::sync::Mutex<()>>,
     /// Snapshots that were dropped so since the start.
     pub dropped: Cell<u64>,
+    /// The pool's controllers, where what one gives up is of use to another.
+    pub others: OnceCell<Rc<dyn Others>>,
     /// Disks that had extents to spare when this was looked at last, and when that was.
     pub roomy_disks: Cell<(usize, Duration)>,
     /// There is something to tidy up.

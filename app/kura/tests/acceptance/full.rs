@@ -139,6 +139,17 @@ impl World {
         eventually(SOON, &args.join(" "), || self.home.kura(args).output().is_ok_and(|output| output.status.success()));
     }
 
+    /// Forgets the snapshots that the pool has dropped.
+    fn forget_dropped(&mut self) {
+        let mut there = Vec::new();
+        for of in NAMES {
+            let list = json(&self.home, &["snapshot", "list", of]);
+            let name = |snapshot: &serde_json::Value| snapshot["name"].as_str().expect("a name").to_owned();
+            there.extend(list.as_array().expect("a list").iter().map(name));
+        }
+        self.snapshots.retain(|name, _| there.contains(name));
+    }
+
     fn delete(&mut self, snapshot: &str) {
         self.soon(&["snapshot", "delete", snapshot]);
         self.snapshots.remove(snapshot);
@@ -228,18 +239,53 @@ fn a_full_pool_that_drops_snapshots_takes_every_write() {
         assert_eq!(world.overwrite_all(number), 0, "there is always room: {number}");
         world.snapshot(number);
     }
-    let mut there = Vec::new();
-    for of in NAMES {
-        let list = json(&world.home, &["snapshot", "list", of]);
-        let name = |snapshot: &serde_json::Value| snapshot["name"].as_str().expect("a name").to_owned();
-        there.extend(list.as_array().expect("a list").iter().map(name));
-    }
+    world.forget_dropped();
     for (name, stays) in [("v@1", true), ("w@1", false), ("v@2", false), ("v@8", true), ("w@8", true)] {
-        assert_eq!(there.iter().any(|one| one == name), stays, "{name}: {there:?}");
+        assert_eq!(world.snapshots.contains_key(name), stays, "{name}: {:?}", world.snapshots.keys());
     }
-    world.snapshots.retain(|name, _| there.contains(name));
     world.compare();
     drop(open);
+    server.kill();
+    let _server = world.home.serve_with(&["--config", "kura.toml"]);
+    world.compare();
+    world.part();
+}
+
+/// The controller of one volume has no snapshot of its own, while clients of both want room.
+#[test]
+fn a_full_pool_drops_the_snapshots_of_another_controller() {
+    let (mut world, mut server) = World::new("drop-oldest");
+    let mut number = 0;
+    while number == 0 || world.free_bytes() >= (PIECES * PIECE) as u64 {
+        number += 1;
+        assert_eq!(world.overwrite("v", number), 0, "there is room for {number}");
+        let name = format!("v@{number}");
+        world.home.ok(&["snapshot", "create", &name]);
+        world.snapshots.insert(name, world.volumes["v"].clone());
+    }
+    assert!(number > 3, "the pool is small: {number}");
+    let mut client = world.client("v");
+    std::thread::scope(|threads| {
+        let other = threads.spawn(move || {
+            for piece in 0..PIECES {
+                client.call(WRITE, 0, (piece * PIECE) as u64, PIECE as u32, &vec![99; PIECE]).expect("room");
+            }
+        });
+        assert_eq!(world.overwrite("w", 1), 0, "the other controller has snapshots that may go");
+        other.join().expect("a client");
+    });
+    world.volumes.insert("v".into(), vec![99; BLOCKS]);
+    world.forget_dropped();
+    let first = (1..=number).find(|number| world.snapshots.contains_key(&format!("v@{number}")));
+    let first = first.expect("not all had to go");
+    assert!(first > 1, "the oldest is gone");
+    assert_eq!(
+        world.snapshots.len(),
+        usize::from(number - first + 1),
+        "the newest are there: {:?}",
+        world.snapshots.keys()
+    );
+    world.compare();
     server.kill();
     let _server = world.home.serve_with(&["--config", "kura.toml"]);
     world.compare();

@@ -42,6 +42,7 @@ impl Node {
                 self.settle(from, me, ticket).await?;
             }
         }
+        self.share_drops();
         for door in self.doors.iter() {
             door.send(|controller| {
                 let store = controller.store();

@@ -2,7 +2,7 @@
 
 use super::reference::{BLOCK, Reference};
 use super::volumes::{
-    changes, create, delete, drain_or_resume, forget_dropped, move_volume, resize, roll_back, snapshot,
+    changes, create, delete, drain_or_resume, forget_dropped, move_volume, none_may_go, resize, roll_back, snapshot,
 };
 use super::world::Opened;
 use kura_block::{Block, Buf, Bufs};
@@ -41,7 +41,7 @@ pub async fn step(
     let volumes: Vec<String> = reference.borrow().volumes.keys().cloned().collect();
     if volumes.len() < 2 || (volumes.len() < 4 && rng.random_bool(0.05)) {
         *names += 1;
-        create(controllers, reference, rng, format!("v{names}")).await;
+        create(controllers, reference, rng, (format!("v{names}"), seed)).await;
         return;
     }
     let name = &volumes[rng.random_range(0..volumes.len())];
@@ -82,7 +82,8 @@ pub async fn step(
     // A client may leave while its request is under way. One whose volume moves has left it to the new owner.
     let work = actions.into_iter().map(|action| {
         let polls = (!moves && rng.random_bool(0.15)).then(|| rng.random_range(1..12));
-        act(&*device, name, reference, action, (polls, seed))
+        // A family that moves is nobody's for a while.
+        act(&*device, name, reference, action, (polls, (!moves).then_some(controllers), seed))
     });
     let work: Vec<_> = work.collect();
     let moving = async {
@@ -97,7 +98,7 @@ pub async fn step(
         return;
     }
     if rng.random_bool(0.1) {
-        resize(owner, reference, rng, name).await;
+        resize((controllers, owner), reference, rng, (name, seed)).await;
     }
 }
 
@@ -178,11 +179,17 @@ async fn act(
     name: &str,
     reference: &RefCell<Reference>,
     action: Action,
-    (polls, seed): (Option<u32>, u64),
+    (polls, still, seed): (Option<u32>, Option<&Opened>, u64),
 ) {
     let settle = async |offset: usize, len: usize, durable: bool, done: Option<kura_block::Result<()>>| {
         let (first, end) = (offset / BLOCK, (offset + len).div_ceil(BLOCK));
-        let refuses = |error: &kura_block::Error| reference.borrow_mut().refuses(error);
+        let refuses = |error: &kura_block::Error| {
+            let refused = reference.borrow_mut().refuses(error);
+            if let Some(controllers) = still.filter(|_| refused) {
+                none_may_go(controllers, &reference.borrow(), seed);
+            }
+            refused
+        };
         // What a full pool refuses may be done in part.
         let done = done.filter(|done| !done.as_ref().is_err_and(refuses));
         match done {

@@ -3,7 +3,7 @@
 use super::reference::{BLOCK, Reference, Versions, Volume};
 use super::world::Opened;
 use kura_block::Kind;
-use kura_controller::{Controller, Layout, Node, SnapshotSpec, VolumeSpec};
+use kura_controller::{Controller, Layout, Node, Sharing, SnapshotSpec, VolumeSpec};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
@@ -18,6 +18,21 @@ pub fn forget_dropped(controllers: &[Rc<Controller>], reference: &mut Reference,
         println!("{name} was dropped");
         reference.volumes.remove(&name);
         reference.dropped += 1;
+    }
+}
+
+/// A pool that drops snapshots has just refused something: no controller has one that may go, but where shares are fixed, which
+/// is when those of others are no use. One whose volume is being rolled back may have to stay for that.
+pub fn none_may_go(controllers: &[Rc<Controller>], reference: &Reference, seed: u64) {
+    let of_use = controllers.iter().filter(|one| one.store().sharing().0 != Sharing::Aggregate);
+    for owner in of_use {
+        for volume in owner.volumes() {
+            let name = &volume.spec.name;
+            let rolls = owner.store().check_roll_back(name);
+            let stays = rolls.is_err_and(|error| error.to_string().contains("being rolled back"));
+            let may_go = reference.may_drop(name) && volume.open == 0 && volume.snapshots == 0 && !stays;
+            assert!(!may_go, "seed {seed}: the pool was said to be full, and {name} could go");
+        }
     }
 }
 
@@ -122,7 +137,12 @@ pub async fn drain_or_resume(controllers: &Opened, reference: &RefCell<Reference
 }
 
 /// Makes a volume; a controller that is drained does not get it.
-pub async fn create(controllers: &Opened, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, name: String) {
+pub async fn create(
+    controllers: &Opened,
+    reference: &RefCell<Reference>,
+    rng: &mut ChaCha8Rng,
+    (name, seed): (String, u64),
+) {
     let blocks = rng.random_range(8..200);
     let layouts = [Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::None];
     let layouts = if reference.borrow().unmirrored { &layouts[..] } else { &layouts[..3] };
@@ -144,13 +164,19 @@ pub async fn create(controllers: &Opened, reference: &RefCell<Reference>, rng: &
         }
         Err(error) => {
             assert!(reference.refuses(&error), "{name}: {error}");
+            none_may_go(controllers, reference, seed);
             reference.volumes.remove(&name);
         }
     }
 }
 
 /// Grows a volume, or cuts it; a power cut in the middle may leave either size.
-pub async fn resize(controller: &Rc<Controller>, reference: &RefCell<Reference>, rng: &mut ChaCha8Rng, name: &str) {
+pub async fn resize(
+    (controllers, controller): (&Opened, &Rc<Controller>),
+    reference: &RefCell<Reference>,
+    rng: &mut ChaCha8Rng,
+    (name, seed): (&str, u64),
+) {
     controller.store().flush().await.unwrap();
     let acknowledged = reference.borrow().acknowledged(name);
     reference.borrow_mut().flushed(name, &acknowledged);
@@ -169,6 +195,7 @@ pub async fn resize(controller: &Rc<Controller>, reference: &RefCell<Reference>,
     let reference = &mut *reference.borrow_mut();
     if let Err(error) = resized {
         assert!(blocks > before && reference.refuses(&error), "{name}: {error}");
+        none_may_go(controllers, reference, seed);
         blocks = before;
     }
     let volume = reference.volumes.get_mut(name).unwrap();

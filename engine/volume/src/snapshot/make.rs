@@ -4,7 +4,7 @@ use super::{Branch, PoolVol};
 use crate::record::{Record, Spec};
 use crate::snapshot::VersionRecord;
 use crate::snapshot::record::Snapshot;
-use crate::snapshot::{BLOCKS_LIMIT, Stops, Tidying, WhenFull};
+use crate::snapshot::{BLOCKS_LIMIT, Stops, Tidying};
 use crate::status::VolumeStatus;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
@@ -13,9 +13,7 @@ use kura_journal::Lsn;
 use kura_snapshot::{Epoch, Location, Pair, Svol};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// A snapshot to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -402,51 +400,6 @@ impl Inner {
         Err(Error::invalid(format!(
             "volume {name}: {count} snapshots or clones are made of it ({child} is the newest): delete them first"
         )))
-    }
-
-    /// Deletes the oldest snapshot, where the pool's policy is so, and gives back what it held; false when none may go.
-    pub async fn drop_oldest(&self) -> Result<bool> {
-        if self.settings.when_full == WhenFull::Refuse {
-            return Ok(false);
-        }
-        let before = self.dropped.get();
-        let one = Arc::clone(&self.dropping).lock_owned().await;
-        if self.dropped.get() != before {
-            // What another one has dropped meanwhile may be enough.
-            return Ok(true);
-        }
-        let ending = || Error::retry("the server is shutting down");
-        let inner = self.me.upgrade().ok_or_else(ending)?;
-        // It goes on although the client that wanted room leaves: half a snapshot is nobody's.
-        let (answer, answered) = oneshot::channel();
-        self.runtime.spawn(Box::pin(async move {
-            let dropped = inner.drop_oldest_now().await;
-            drop(one);
-            let _ = answer.send(dropped);
-        }));
-        answered.await.unwrap_or_else(|_| Err(ending()))
-    }
-
-    async fn drop_oldest_now(&self) -> Result<bool> {
-        let volumes: Vec<_> = self.tables.borrow().volumes.values().cloned().collect();
-        let made = |volume: &Rc<VolumeState>| Self::svol_status(volume).map_or(0, |svol| svol.made_unix_s);
-        let may_go = |volume: &&Rc<VolumeState>| {
-            // A clone is a volume of its own.
-            let snapshot = volume.spec.borrow().name.contains('@') && volume.opened.get() == 0;
-            snapshot && self.check_childless(volume).is_ok() && !self.is_rolled_to(volume)
-        };
-        let Some(oldest) = volumes.iter().filter(may_go).min_by_key(|volume| (made(volume), volume.id)) else {
-            return Ok(false);
-        };
-        let name = oldest.spec.borrow().name.clone();
-        tracing::warn!(snapshot = name, "the pool is full: the oldest snapshot is deleted");
-        self.remove(oldest);
-        self.commit_all().await?;
-        self.share.drop_name(&name).await?;
-        self.dropped.set(self.dropped.get() + 1);
-        self.tidy_all().await?;
-        self.checkpoint().await?;
-        Ok(true)
     }
 
     /// What a snapshot or clone is besides a volume.

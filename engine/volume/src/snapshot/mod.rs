@@ -23,6 +23,7 @@
 mod change;
 mod clear;
 mod diff;
+mod drop;
 mod locate;
 mod make;
 mod order;
@@ -34,6 +35,7 @@ mod tidy;
 
 pub(crate) use change::Change;
 pub use diff::Changes;
+pub use drop::{Droppable, Others};
 pub(crate) use locate::Place;
 pub use make::{Held as HeldWrites, SnapshotSpec, SvolStatus};
 pub(crate) use order::Look;

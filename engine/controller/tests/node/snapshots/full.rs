@@ -16,7 +16,7 @@ const BLOCKS: usize = 128;
 /// Long enough for whatever needs no room.
 const SOON: Duration = Duration::from_secs(5);
 
-fn owner<'a>(controllers: &'a [Rc<Controller>], name: &str) -> &'a Rc<Controller> {
+pub fn owner<'a>(controllers: &'a [Rc<Controller>], name: &str) -> &'a Rc<Controller> {
     controllers.iter().find(|one| one.volumes().iter().any(|volume| volume.spec.name == name)).unwrap()
 }
 
@@ -38,7 +38,7 @@ async fn is_rolling(node: &Node) -> bool {
 }
 
 /// What a write of one block to a volume comes to.
-async fn tries(device: &dyn Block, block: usize) -> Result<(), Kind> {
+pub async fn tries(device: &dyn Block, block: usize) -> Result<(), Kind> {
     let written = device.write((block * BLOCK) as u64, Buf::copy_of(&vec![9; BLOCK]).into(), false).await;
     written.map_err(|error| error.kind())
 }

@@ -5,6 +5,7 @@
 //! of one instant; a full pool refuses writes, or drops the oldest snapshot, and loses nothing else.
 
 mod discard;
+mod dropped;
 mod full;
 mod limits;
 mod order;

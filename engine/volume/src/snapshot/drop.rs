@@ -1,0 +1,157 @@
+//! Dropping snapshots, where a pool is full and its policy is so.
+//!
+//! ```text
+//!   writes that find no room      who drops for this controller      the snapshot's owner
+//!   want room ─────────────────>  one at a time: the pool's oldest,
+//!                                 or this controller's own ───────>  gone, durably; then its space is given back
+//!   look again  <───────────────  one drop for all who wait
+//! ```
+//!
+//! What must hold:
+//! 1. Who drops a snapshot waits for its own journal and disks, and for nobody who waits for room: so whoever asks for a drop, and
+//!    however many do at once, it comes to an end.
+//! 2. A drop goes on to its end although who wanted it leaves: half a snapshot is nobody's.
+
+use crate::snapshot::WhenFull;
+use crate::store::{Inner, Store};
+use crate::tables::VolumeState;
+use kura_block::{Error, Local, Result};
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// What the controllers of a full pool do for each other. It comes from above, for none knows another one.
+pub trait Others {
+    /// Has each of them give back to the pool what it has given up, as [`Store::give_back`] does; where one cannot, that is no error.
+    fn give_back(&self) -> Local<'static, ()>;
+
+    /// Has the pool's oldest snapshot dropped that may go, whichever controller has it; false when none may.
+    fn drop_oldest(&self) -> Local<'static, Result<bool>>;
+}
+
+/// A snapshot that a full pool may drop; of several the least one goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Droppable {
+    /// When it was made: seconds since 1970.
+    pub made_unix_s: u64,
+    /// Its controller's number.
+    pub controller: u16,
+    /// Its own.
+    pub id: u64,
+}
+
+impl Store {
+    /// From now on the others make room in a full pool, too: before, only this controller's own snapshots go.
+    pub fn join(&self, others: Rc<dyn Others>) {
+        // Those it has joined already stay.
+        let _ = self.inner.others.set(others);
+    }
+
+    /// Gives back to the pool what deleted snapshots leave behind, and what else was given up.
+    pub async fn give_back(&self) -> Result<()> {
+        self.inner.tidy_all().await?;
+        if self.inner.freed.borrow().is_empty() { Ok(()) } else { self.inner.checkpoint().await }
+    }
+
+    /// The oldest snapshot of this controller's that may go; none where nothing is written any more.
+    pub fn droppable(&self) -> Option<Droppable> {
+        self.inner.droppable()
+    }
+
+    /// Drops a snapshot of this controller's, if it may go still, and gives back what it held. To be polled to its end.
+    pub async fn drop_snapshot(&self, dropped: Droppable) -> Result<bool> {
+        self.inner.drop_snapshot(dropped).await
+    }
+}
+
+impl Inner {
+    /// Has the other controllers give back what they have given up, before a snapshot goes for what is free in a moment; false where
+    /// none is asked.
+    pub async fn others_give_back(&self) -> bool {
+        let Some(others) = self.others.get().filter(|_| self.settings.when_full == WhenFull::DropOldest) else {
+            return false;
+        };
+        others.give_back().await;
+        true
+    }
+
+    /// Deletes the oldest snapshot, where the pool's policy is so, and gives back what it held; false when none may go.
+    pub async fn drop_oldest(&self) -> Result<bool> {
+        if self.settings.when_full == WhenFull::Refuse {
+            return Ok(false);
+        }
+        let before = self.dropped.get();
+        let one = Arc::clone(&self.dropping).lock_owned().await;
+        if self.dropped.get() != before {
+            // What another one has dropped meanwhile may be enough.
+            return Ok(true);
+        }
+        let ending = || Error::retry("the server is shutting down");
+        let inner = self.me.upgrade().ok_or_else(ending)?;
+        let (answer, answered) = oneshot::channel();
+        self.runtime.spawn(Box::pin(async move {
+            let dropped = inner.drop_oldest_now().await;
+            drop(one);
+            let _ = answer.send(dropped);
+        }));
+        answered.await.unwrap_or_else(|_| Err(ending()))
+    }
+
+    async fn drop_oldest_now(&self) -> Result<bool> {
+        if let Some(others) = self.others.get() {
+            let dropped = others.drop_oldest().await?;
+            self.dropped.set(self.dropped.get() + u64::from(dropped));
+            return Ok(dropped);
+        }
+        while let Some(oldest) = self.droppable() {
+            if self.drop_snapshot(oldest).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn droppable(&self) -> Option<Droppable> {
+        if self.stopping.get() || self.journal().alive().is_err() {
+            return None;
+        }
+        let tables = self.tables.borrow();
+        let found = tables.volumes.values().filter(|volume| self.may_go(volume));
+        found.map(|volume| self.as_droppable(volume)).min()
+    }
+
+    fn as_droppable(&self, volume: &VolumeState) -> Droppable {
+        let made = || {
+            let branch = volume.branch()?;
+            let (parent, epoch) = branch.parent.as_ref()?;
+            let of = parent.branch()?;
+            let pvol = of.pvol.borrow();
+            Some(pvol.pairs.get(*epoch)?.made_unix_s)
+        };
+        Droppable { made_unix_s: made().unwrap_or_default(), controller: self.id.0, id: volume.id }
+    }
+
+    /// True for a snapshot that nobody has open, nothing is made of and no volume is being rolled back to. A clone is a volume of its
+    /// own.
+    fn may_go(&self, volume: &Rc<VolumeState>) -> bool {
+        let snapshot = volume.spec.borrow().name.contains('@') && volume.opened.get() == 0;
+        snapshot && self.check_childless(volume).is_ok() && !self.is_rolled_to(volume)
+    }
+
+    async fn drop_snapshot(&self, dropped: Droppable) -> Result<bool> {
+        let found = self.tables.borrow().volumes.get(&dropped.id).cloned();
+        let Some(snapshot) = found.filter(|volume| self.may_go(volume) && !self.stopping.get()) else {
+            return Ok(false);
+        };
+        self.journal().alive()?;
+        let name = snapshot.spec.borrow().name.clone();
+        tracing::warn!(snapshot = name, "the pool is full: the oldest snapshot is deleted");
+        self.remove(&snapshot);
+        self.commit_all().await?;
+        self.share.drop_name(&name).await?;
+        self.dropped.set(self.dropped.get() + 1);
+        self.tidy_all().await?;
+        self.checkpoint().await?;
+        Ok(true)
+    }
+}
