@@ -5,8 +5,21 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What results depend on; that something else is edited does not make them doubtful.
-const SOURCES: &[&str] = &["engine", "front", "host", "lab", "Cargo.toml", "Cargo.lock"];
+/// What results depend on, of the binary only what makes a replay and its node; that something else is edited does not make
+/// them doubtful.
+const SOURCES: &[&str] = &[
+    "engine",
+    "front",
+    "host",
+    "lab",
+    "app/kura/src/cli/lab.rs",
+    "app/kura/src/config",
+    "app/kura/src/disks.rs",
+    "app/kura/src/lab",
+    "app/kura/src/node.rs",
+    "Cargo.toml",
+    "Cargo.lock",
+];
 
 fn main() {
     // Of this run, not of the build of this script: a copied target directory may have one of another checkout.

@@ -12,7 +12,7 @@ pub enum Error {
     #[error("reading the trace: {0}")]
     Thread(#[from] std::io::Error),
     /// The node cannot be made, or does not do its work.
-    #[error("{0}")]
+    #[error(transparent)]
     Node(#[from] kura_block::Error),
     /// The volume has no place on the disks.
     #[error(

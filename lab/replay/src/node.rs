@@ -150,6 +150,26 @@ impl NodeSpec {
         self.start(&options, kura_block::BLOCK_BYTES as u64)?.room_bytes()
     }
 
+    /// Bytes of the largest volume in a layout that any trace may fill: the mirrored area, where the layout has one, takes its
+    /// share of the disks as blocks become hot.
+    pub fn volume_bytes(&self, layout: Layout) -> Result<u64, Error> {
+        let options = Options { layout, ..Options::default() };
+        let node = self.start(&options, kura_block::BLOCK_BYTES as u64)?;
+        let hot = if layout == Layout::HotMirror { self.hot_bytes(&node)? } else { 0 };
+        node.room_beside(hot)
+    }
+
+    /// The most that the mirrored areas take of the disks, both copies counted: at least an extent on each pair of disks.
+    fn hot_bytes(&self, node: &Node) -> Result<u64, Error> {
+        let pool = node.sim.block_on(node.controllers[0].pool())?;
+        let HotSettings { share_permille, limit_bytes, .. } = self.settings.hot;
+        let (share, controllers) = (u64::from(share_permille), u64::from(self.controllers));
+        let share_bytes = (u128::from(pool.data_bytes) * u128::from(share) / 1000) as u64;
+        let pairs = pool.disks.iter().filter(|disk| disk.takes_data).count() as u64;
+        let most_bytes = share_bytes.min(limit_bytes.saturating_mul(2 * controllers));
+        Ok(most_bytes.max(2 * pairs * controllers * pool.extent_bytes))
+    }
+
     /// Makes the pool, starts its controllers, and makes a volume of `volume_bytes`.
     pub(crate) fn start(&self, options: &Options, volume_bytes: u64) -> Result<Node, Error> {
         let sim = Sim::new(options.seed);
@@ -229,9 +249,15 @@ impl Node {
 
     /// Bytes of data that the disks hold in the volume's layout.
     pub(crate) fn room_bytes(&self) -> Result<u64, Error> {
+        self.room_beside(0)
+    }
+
+    /// The same beside so many bytes that something else takes of the disks.
+    fn room_beside(&self, other_bytes: u64) -> Result<u64, Error> {
         let pool = self.sim.block_on(self.controllers[0].pool())?;
         let (width, columns) = self.controllers[0].store().status_by_name(NAME)?.shape.cost();
-        Ok(pool.data_bytes / pool.extent_bytes / width * columns * pool.extent_bytes)
+        let left_bytes = pool.data_bytes.saturating_sub(other_bytes);
+        Ok(left_bytes / pool.extent_bytes / width * columns * pool.extent_bytes)
     }
 
     /// Waits until everything written is at its place and the disks rest.

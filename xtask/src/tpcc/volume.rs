@@ -10,13 +10,15 @@ use crate::shell;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 const VOLUME: &str = "tpcc";
-/// Requests of which a recording has room, in bytes: 32 a request.
-const RECORDING: &str = "1G";
+/// What a request takes in a recording, and what a recording may take: at least and at most.
+const REQUEST_BYTES: u64 = 32;
+const RECORDING_BYTES: RangeInclusive<u64> = (64 << 20)..=(4 << 30);
 
 /// A mounted volume.
 pub struct Volume {
@@ -85,10 +87,10 @@ impl Volume {
     }
 
     /// Begins to record the volume's requests, of which none is the kernel's idea: from now on it reads nothing ahead,
-    /// only a page of the database (16 sectors) at a time.
-    pub fn record(&self) -> Result<()> {
+    /// only a page of the database (16 sectors) at a time. There is room for so many requests.
+    pub fn record(&self, requests: u64) -> Result<()> {
         shell::output(&mut shell::command("blockdev", ["--setra", "16", &self.device]))?;
-        self.kura(&["trace", "record", VOLUME, "--memory", RECORDING]).map(drop)
+        self.kura(&["trace", "record", VOLUME, "--memory", &memory_bytes(requests).to_string()]).map(drop)
     }
 
     /// Ends the recording and writes it as a gzip of MSR's form to `file`.
@@ -115,6 +117,11 @@ impl Volume {
     fn kura(&self, args: &[&str]) -> Result<String> {
         shell::output(Command::new(&self.binary).args(args).arg("--server").arg(self.data.join("admin.sock")))
     }
+}
+
+/// Memory of a recording of so many requests, which the server touches as it fills.
+pub fn memory_bytes(requests: u64) -> u64 {
+    (requests * REQUEST_BYTES).clamp(*RECORDING_BYTES.start(), *RECORDING_BYTES.end())
 }
 
 /// Writes a file beside its place and puts it there when it is whole; who is cut off leaves nothing there.

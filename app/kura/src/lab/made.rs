@@ -1,5 +1,6 @@
 //! What made a replay's result, so that a file of it says so by itself.
 
+use super::replay::window_ns;
 use crate::cli::LabReplay;
 use anyhow::Result;
 use clap::ValueEnum;
@@ -10,12 +11,12 @@ use std::path::Path;
 
 /// The command, the program and the requests. The same command on the same trace tells the same.
 pub fn made_by(command: &LabReplay) -> Result<Value> {
-    let ns = |time: &std::time::Duration| time.as_nanos() as u64;
+    let (from_ns, for_ns) = window_ns(command)?;
     Ok(json!({
         "command": line(command),
         "commit": COMMIT,
         "source": kura_experiments::identity(Path::new(&command.trace), command.seed)?,
-        "window": { "from_ns": command.from.as_ref().map_or(0, ns), "for_ns": command.lasts.as_ref().map(ns) },
+        "window": { "from_ns": from_ns, "for_ns": for_ns },
         "acceleration": command.accelerate,
         "fit": command.fit.to_string(),
     }))

@@ -64,7 +64,8 @@ fn play(
     }
     // The report reads the trace on a thread of its own, beside the replay.
     let report = adapted.source.clone();
-    let report = std::thread::spawn(move || Anatomy::of(report.requests(None)?, &Scope::default()));
+    let scope = Scope { capacity_bytes: adapted.capacity_bytes(), ..Scope::default() };
+    let report = std::thread::spawn(move || Anatomy::of(report.requests(None)?, &scope));
     let requests = adapted.requests(None)?;
     let done = kura_replay::replay(spec, options, &survey, requests, &mut |progress| bar.show(progress));
     bar.clear();
@@ -168,8 +169,8 @@ impl Source {
             Some(load) => Kind::Load(Box::new(kura_load::Spec::with_seed(load, command.seed)?)),
             None => Kind::Trace(command.trace.clone().into()),
         };
-        let ns = |time: Option<Duration>, without| time.map_or(without, |time| time.as_nanos() as u64);
-        let (from_ns, for_ns) = (ns(command.from, 0), ns(command.lasts, u64::MAX));
+        let (from_ns, for_ns) = window_ns(command)?;
+        let (from_ns, for_ns) = (from_ns, for_ns.unwrap_or(u64::MAX));
         Ok(Self { kind, from_ns, for_ns, known: Arc::default(), known_most })
     }
 
@@ -200,6 +201,20 @@ impl Source {
         let (so_far, most) = (Some(Requested::default()), self.known_most);
         Ok(Box::new(Remember { requests, so_far, most, known: Arc::clone(&self.known) }))
     }
+}
+
+/// Where the window of a trace begins and how long it is, in nanoseconds; `None`: to the trace's end.
+pub fn window_ns(command: &LabReplay) -> Result<(u64, Option<u64>)> {
+    let ns = |flag: &str, time: Option<Duration>| {
+        let told = |time: Duration| {
+            let most_s = u64::MAX / 1_000_000_000;
+            let wrong =
+                || format!("{flag} {}s: a trace lasts {most_s}s, 584 years, at most: give less", time.as_secs());
+            u64::try_from(time.as_nanos()).ok().with_context(wrong)
+        };
+        time.map(told).transpose()
+    };
+    Ok((ns("--from", command.from)?.unwrap_or(0), ns("--for", command.lasts)?))
 }
 
 /// The most requests that are kept in memory, 40 MiB of them; of more, each pass reads the trace again.
@@ -288,6 +303,15 @@ struct Adapted<'a> {
 }
 
 impl Adapted<'_> {
+    /// The size of the volume that the source's requests are of, before they are fitted, where that is known.
+    fn capacity_bytes(&self) -> Option<u64> {
+        let of_load = match &self.source.kind {
+            Kind::Load(load) => Some(load.size_bytes()),
+            Kind::Trace(_) => None,
+        };
+        self.volume_bytes.filter(|_| self.fit == Fit::None).or(of_load)
+    }
+
     /// The requests, made to fit; `bar` tells how far they are read, and what for.
     fn requests(&self, bar: Option<(&Bar, &'static str)>) -> std::result::Result<Requests, TraceError> {
         let pass = |prefix| bar.map(|(bar, _)| Pass { bar: bar.clone(), prefix });
@@ -314,7 +338,7 @@ fn adapt<'a>(command: &'a LabReplay, spec: &NodeSpec, source: &'a Source) -> Res
     let size_bytes = command.size.map(|size| size.0);
     let volume_bytes = match command.fit {
         Fit::None => size_bytes,
-        Fit::Wrap | Fit::Scale => Some(size_bytes.map_or_else(|| spec.room_bytes(layout), Ok)?),
+        Fit::Wrap | Fit::Scale => Some(size_bytes.map_or_else(|| spec.volume_bytes(layout), Ok)?),
         Fit::Compact => Some(size_bytes.unwrap_or(u64::MAX)),
     };
     let options = Options {

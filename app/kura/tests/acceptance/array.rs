@@ -2,6 +2,7 @@
 //! experiments on arrays.
 
 use crate::harness::{Home, eventually, fails, ok, tool};
+use crate::lab_report::every_figure_is_drawn;
 use crate::serving::{json, volume};
 use serde_json::Value;
 use std::process::{Command, Stdio};
@@ -155,23 +156,26 @@ fn what_no_array_is_made_of_is_told() {
 /// An experiment as a user runs it, on a load small enough for a test.
 fn outcome(home: &Home, name: &str) -> Value {
     let load = "load:zipf,size=48M,reads=0.6,requests=1000000000";
-    let said = home.ok(&["lab", "run", name, "--quick", "--json", "--trace", load, "--out", name]);
+    let said = home.ok(&["lab", "run", name, "--quick", "--json", "--trace", load]);
     serde_json::from_str(&said).expect("one JSON object")
 }
 
 #[test]
 fn the_lab_compares_arrays() {
     let home = Home::new();
+    let mut outcomes = Vec::new();
     for (name, figures) in [("array-response", &["response"][..]), ("array-rebuild", &["rebuild", "rebuild-time"])] {
         let outcome = outcome(&home, name);
         let criteria = outcome["criteria"].as_array().expect("criteria");
         assert!(criteria.len() >= 5, "{criteria:#?}");
         for figure in figures {
-            let table = std::fs::read_to_string(home.path(name).join(name).join(format!("{figure}.csv")));
+            let table = std::fs::read_to_string(home.path("lab-report").join(name).join(format!("{figure}.csv")));
             let table = table.expect("a table");
             for array in ["RAID5", "mirror, 1.5 x the disks", "mirror, 1.5 x the tracks"] {
                 assert!(table.contains(array), "{array}: {table}");
             }
         }
+        outcomes.push(outcome);
     }
+    every_figure_is_drawn(&home, &outcomes);
 }

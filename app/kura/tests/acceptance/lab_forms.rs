@@ -194,6 +194,55 @@ fn addresses_are_fitted_in_every_way() {
     assert!(complaint.starts_with("kura: t.csv: the regions the trace touches take"), "{complaint}");
 }
 
+/// Without a size the volume is as large as what the disks hold, and no trace fills them in its midst, whatever the layout keeps
+/// beside the data.
+#[test]
+fn addresses_are_fitted_to_what_the_disks_hold() {
+    let home = Home::new();
+    let disk = |class: &str| format!("{{ model = 'nvme', class = '{class}', size = '64M' }}");
+    let disks = ["fast", "slow", "slow", "slow", "slow"].map(disk).join(", ");
+    let text = format!("[pool]\nextent = '1M'\njournal = '16M'\ndisks = [{disks}]\n");
+    fs::write(home.path("small.toml"), text).expect("a configuration");
+    let load = "load:uniform,size=1G,rate=2000,requests=20000";
+    for (layout, data_bytes) in [("mirror", 120 << 20), ("raid5", 150 << 20), ("hot-mirror", 135 << 20)] {
+        for how in ["wrap", "scale"] {
+            let args = ["lab", "replay", load, "--config", "small.toml", "--layout", layout, "--fit", how, "--json"];
+            let replay = json(&home.ok(&[&args[..], &["--prefill", "all"]].concat()))["replay"].clone();
+            assert_eq!((&replay["load"]["requests"], &replay["errors"]), (&20_000.into(), &serde_json::json!({})));
+            let size_bytes = replay["volume"]["size_bytes"].as_u64().expect("a size");
+            assert!(size_bytes >= data_bytes && size_bytes < 256 << 20, "{layout} {how}: {size_bytes}");
+            assert_eq!(replay["prefill_bytes"], size_bytes, "{layout} {how}");
+        }
+    }
+    // A volume that they do not hold is refused before anything is written.
+    let args = ["lab", "replay", load, "--config", "small.toml", "--fit", "wrap", "--size", "512M", "--prefill", "all"];
+    let complaint = fails(&mut home.kura(&args));
+    assert!(complaint.contains("the disks have room for") && complaint.lines().count() == 1, "{complaint}");
+}
+
+/// A log that fio itself wrote of what it did to a file: as many requests as it says it made, as long as it took.
+#[test]
+fn a_log_that_fio_wrote_is_replayed() {
+    let home = Home::new();
+    let mut fio = tool("fio");
+    fio.args(["--name=load", "--filename=file", "--ioengine=psync", "--rw=randrw", "--rwmixread=40", "--size=16M"]);
+    fio.args(["--bsrange=4k-64k", "--io_size=8M", "--rate_iops=200,200", "--fsync=16", "--write_iolog=fio.log"]);
+    ok(fio.args(["--output-format=json", "--output=fio.json"]).current_dir(home.path("")));
+    let read = |name: &str| fs::read_to_string(home.path(name)).expect("what fio wrote");
+    assert!(read("fio.log").starts_with("fio version 3 iolog\n"), "{}", read("fio.log"));
+    let told = json(&read("fio.json"))["jobs"][0].clone();
+    let replayed = json(&home.ok(&["lab", "replay", "fio.log", "--verify", "--json"]))["replay"].clone();
+    let load = &replayed["load"];
+    for (kind, ours, bytes) in [("read", "reads", "read_bytes"), ("write", "writes", "written_bytes")] {
+        assert_eq!((&load[ours], &load[bytes]), (&told[kind]["total_ios"], &told[kind]["io_bytes"]), "{kind}");
+    }
+    assert!(load["flushes"].as_u64() > Some(0) && load["flushes"] == told["sync"]["total_ios"], "{load}");
+    assert_eq!((&replayed["errors"], &replayed["verify"]["mismatches"]), (&serde_json::json!({}), &0.into()));
+    let (ours_ns, fios_ms) = (load["span_ns"].as_u64().expect("a time"), told["job_runtime"].as_u64().expect("a time"));
+    let ours_ms = ours_ns / 1_000_000;
+    assert!(ours_ms > fios_ms / 2 && ours_ms <= fios_ms + 1000, "{ours_ms} ms, and {fios_ms} ms by fio's clock");
+}
+
 /// What is wrong, by the file's name: its bytes, and the place and the words of the complaint.
 fn wrong() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let cut = |text: String| text.as_bytes()[..text.len() - 9].to_vec();
@@ -201,6 +250,13 @@ fn wrong() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let [record, _] = blktrace();
     let mut old = record.clone();
     old[0] = 6;
+    // Behind 400 records, one more, which is the first with a field changed: time, sector or device.
+    let more = |at: usize, field: &[u8]| {
+        let mut last = record[..48].to_vec();
+        last[8..16].copy_from_slice(&900_000_000_u64.to_le_bytes());
+        last[at..at + field.len()].copy_from_slice(field);
+        [&record[..], &last].concat()
+    };
     let late = "  8,0  0  1  0.000000000  100  Q  R 0 + 8 [db]";
     vec![
         ("cut.csv", cut(msr()), "cut.csv:400: the last line is cut"),
@@ -209,6 +265,22 @@ fn wrong() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("cut.blktrace.0", record[..record.len() - 9].to_vec(), "cut.blktrace.0: byte 19152: the last record is cut"),
         ("old.blktrace", old, "old.blktrace: byte 0: a record of version 6"),
         ("garbage.blktrace", [&record[..96], &[7; 96]].concat(), "garbage.blktrace: byte 96: no record"),
+        // Events may be out of order by 10 ms; the last one of the others is of 798.5 ms.
+        (
+            "unsorted.blktrace",
+            more(8, &787_000_000_u64.to_le_bytes()),
+            "unsorted.blktrace: byte 19200: out of order: this is 0.011",
+        ),
+        (
+            "far.blktrace",
+            more(16, &(u64::MAX / 2).to_le_bytes()),
+            "far.blktrace: byte 19200: sector 9223372036854775807 is beyond 8 EiB",
+        ),
+        (
+            "second.blktrace",
+            more(36, &(8_u32 << 20 | 1).to_le_bytes()),
+            "second.blktrace: byte 19200: a request for a second device, 8,1",
+        ),
         ("unsorted.csv", after(msr(), "128166371000000000,host,0,Read,0,512,0"), "unsorted.csv:401: out of order"),
         ("unsorted.txt", after(blkparse(), late), "unsorted.txt:801: out of order"),
         ("unsorted.log", after(iolog_3(), "1 /dev/sdb read 0 512"), "unsorted.log:404: out of order"),

@@ -83,6 +83,26 @@ fn the_flags_say_what_is_replayed() {
     assert_eq!(verified["replay"]["digest"], whole["replay"]["digest"], "to check takes no virtual time");
 }
 
+/// Shares of the capacity are of the volume's size where it is known: as asked for, or a load's own.
+#[test]
+fn shares_of_the_capacity_are_of_the_volume() {
+    let home = home();
+    let trace = |args: &[&str]| replayed(&home, args)["trace"].clone();
+    let as_found = trace(&[]);
+    assert_eq!(as_found["capacity_bytes"], as_found["address_span_bytes"]);
+    let sized = trace(&["--size", "1G"]);
+    assert_eq!(sized["capacity_bytes"], 1_u64 << 30);
+    assert_eq!(
+        (&sized["address_span_bytes"], &sized["concentration"][1]["regions"]),
+        (&as_found["address_span_bytes"], &1024.into())
+    );
+    // The report is of the trace as it came, and a smaller volume that it is fitted to is not the recorded one.
+    assert_eq!(trace(&["--fit", "scale", "--size", "1G"]), as_found);
+    let text = home.ok(&["lab", "replay", "load:uniform,size=1G,requests=256", "--prefill", "none"]);
+    assert!(text.contains("1 MiB in blocks of 4 KiB, 0.1 % of the capacity"), "{text}");
+    assert!(text.contains("of 1,024 regions touched"), "{text}");
+}
+
 /// What a layout with parity does with writes is told, and it is all of them.
 #[test]
 fn what_the_array_writes_is_told() {
@@ -272,7 +292,7 @@ fn bad_input_is_one_line_and_nothing_is_left() {
     for (name, text) in files {
         fs::write(home.path(name), text).expect("a file");
     }
-    let cases: [(&[&str], &[&str]); 13] = [
+    let cases: [(&[&str], &[&str]); 16] = [
         (&["empty.csv"], &["empty.csv"]),
         (&["words.txt"], &["words.txt"]),
         (&["cut.csv"], &["cut.csv:2"]),
@@ -283,6 +303,9 @@ fn bad_input_is_one_line_and_nothing_is_left() {
         (&["load:nothing"], &["kura: load:nothing: no such load"]),
         (&["load:zipf,seconds=0"], &["never ends"]),
         (&["t.csv", "--from", "1h"], &["t.csv", "window"]),
+        (&["t.csv", "--from", "600years"], &["--from 18934128000s: a trace lasts 18446744073s, 584 years, at most"]),
+        (&["t.csv", "--for", "600years"], &["--for 18934128000s: a trace lasts"]),
+        (&["load:zipf,seconds=1", "--for", "18446744074s"], &["--for 18446744074s: a trace lasts"]),
         (&["t.csv", "--size", "1M"], &["t.csv: request", "larger volume"]),
         (&["t.csv", "--accelerate", "0"], &["acceleration"]),
         (&["t.csv", "--config", "nowhere.toml"], &["nowhere.toml"]),

@@ -1,6 +1,7 @@
 //! The lab's report, as a browser shows it without a network.
 
 use crate::harness::{Home, ok, tool};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -39,7 +40,7 @@ fn an_error_on_a_page_is_seen() {
 }
 
 /// Experiments of the report that a browser is shown, and what they are given: all that `--quick` finishes in a minute on a test
-/// build, and that take no more than kura.
+/// build, and that take no more than kura. Those of arrays are shown where they are tested.
 const SHOWN: &[(&str, &[&str])] = &[
     ("device-model", &[]),
     // Two traces that are unlike in all that a figure could stumble over: loads that are generated.
@@ -55,27 +56,35 @@ const SHOWN: &[(&str, &[&str])] = &[
 #[test]
 fn the_report_draws_every_figure_without_an_error() {
     let home = Home::new();
-    let (mut figures, mut tables) = (0, Vec::new());
-    for (name, args) in SHOWN {
+    let outcome = |(name, args): &(&str, &[&str])| {
         let outcome = home.ok(&[&["lab", "run", name, "--quick", "--json"], *args].concat());
-        let outcome: serde_json::Value = serde_json::from_str(&outcome).expect("one JSON object");
+        let outcome: Value = serde_json::from_str(&outcome).expect("one JSON object");
         assert_eq!((&outcome["experiment"], &outcome["scale"]), (&(*name).into(), &"quick".into()));
         let criteria = outcome["criteria"].as_array().expect("criteria");
         if *name == "device-model" {
             assert!(criteria.len() > 5 && criteria.iter().all(|it| it["holds"] == true), "{criteria:#?}");
         }
+        outcome
+    };
+    let outcomes: Vec<Value> = SHOWN.iter().map(outcome).collect();
+    every_figure_is_drawn(&home, &outcomes);
+}
+
+/// Makes the page of these results, all that there are in the home's report, and looks at it from another folder.
+pub fn every_figure_is_drawn(home: &Home, outcomes: &[Value]) {
+    let (mut figures, mut tables) = (0, Vec::new());
+    for outcome in outcomes {
         let files = outcome["files"].as_array().expect("files").iter();
         let files = files.map(|file| file.as_str().expect("a name").to_owned());
         let (drawn, others): (Vec<_>, Vec<_>) = files.partition(|file| file.ends_with(".vl.json"));
-        assert!(!drawn.is_empty() && !others.is_empty(), "{name}");
+        assert!(!drawn.is_empty() && !others.is_empty(), "{}", outcome["experiment"]);
         figures += drawn.len();
         tables.extend(others);
     }
-
     home.ok(&["lab", "report"]);
     let folder = home.path("moved");
     std::fs::rename(home.path("lab-report"), &folder).expect("the folder, moved");
-    let Shown { dom, console } = show(&home, &folder.join("index.html"));
+    let Shown { dom, console } = show(home, &folder.join("index.html"));
     assert!(console.is_empty(), "{console:#?}");
     let drawings: Vec<&str> = dom.split("<div class=\"drawing").skip(1).collect();
     assert_eq!(drawings.len(), figures);
