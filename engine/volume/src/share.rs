@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use tokio::sync::Mutex;
 
 /// A controller's way to what it shares.
 pub(crate) struct Share {
@@ -20,6 +21,8 @@ pub(crate) struct Share {
     pool: Arc<dyn SharedPool>,
     runtime: Rc<dyn Runtime>,
     devices: RefCell<BTreeMap<DeviceId, Rc<Device>>>,
+    /// Held by who makes the way to a device.
+    joining: Mutex<()>,
     /// Look-ups in the tables of volumes.
     lookups: Cell<u64>,
 }
@@ -54,27 +57,35 @@ impl Share {
         runtime: &Rc<dyn Runtime>,
     ) -> Self {
         let (runtime, devices, lookups) = (Rc::clone(runtime), RefCell::default(), Cell::new(0));
-        Self { me, controllers, kind, pool, runtime, devices, lookups }
+        Self { me, controllers, kind, pool, runtime, devices, joining: Mutex::default(), lookups }
     }
 
     /// Beginning with the first use of a device the others are answered as long as the controller lives.
-    fn device(&self, device: DeviceId) -> Result<Rc<Device>> {
-        if let Some(known) = self.devices.borrow().get(&device) {
-            return Ok(Rc::clone(known));
+    async fn device(&self, device: DeviceId) -> Result<Rc<Device>> {
+        let known = || self.devices.borrow().get(&device).cloned();
+        if let Some(known) = known() {
+            return Ok(known);
         }
-        let memory = self.pool.memory(self.me, device)?;
+        // Of two ways of one controller the first one would be refused.
+        let _one = self.joining.lock().await;
+        if let Some(known) = known() {
+            return Ok(known);
+        }
+        let memory = self.pool.memory(self.me, device).await?;
         let method = self.kind.method(Rc::clone(&memory), self.controllers);
         let (asked, answers) = (Rc::clone(&memory), Rc::clone(&method));
         self.runtime.spawn(Box::pin(async move {
             while asked.arrived().await.is_ok() && answers.attend().done().await.is_ok() {}
         }));
         let made = Device { memory, method, free: Cell::new(0), looks: Cell::new(0), taken: Cell::new(0) };
-        Ok(Rc::clone(self.devices.borrow_mut().entry(device).or_insert_with(|| Rc::new(made))))
+        let made = Rc::new(made);
+        self.devices.borrow_mut().insert(device, Rc::clone(&made));
+        Ok(made)
     }
 
     /// These extents are this controller's, by its tables; those of a volume that comes from another one were `from` it.
     pub async fn adopt(&self, from: Option<ControllerId>, device: DeviceId, extents: Vec<ExtentId>) -> Result<()> {
-        let (known, adopted) = (self.device(device)?, entries(extents));
+        let (known, adopted) = (self.device(device).await?, entries(extents));
         let done = known.memory.adopt(from, adopted.clone()).await;
         done.map_err(|error| error.at(format!("device {}", device.0)))?;
         known.method.adopt(&adopted);
@@ -92,7 +103,7 @@ impl Share {
 
     /// Takes a free extent of a device; `None` when there is none, also with any other controller that may not need it.
     pub async fn take(&self, device: DeviceId) -> Result<Option<ExtentId>> {
-        let known = self.device(device)?;
+        let known = self.device(device).await?;
         let entry = match known.method.take().done().await {
             Err(error) if error.kind() == Kind::Full => return Ok(None),
             taken => taken?,
@@ -106,12 +117,12 @@ impl Share {
     /// Gives up extents of a device that hold nothing.
     pub async fn free(&self, device: DeviceId, extents: Vec<ExtentId>) -> Result<()> {
         let freed: Vec<_> = entries(extents).into_iter().map(|entry| itself(device, entry)).collect();
-        self.device(device)?.method.free(&freed).done().await
+        self.device(device).await?.method.free(&freed).done().await
     }
 
     /// Extents that this controller may take: looked at again only when the method has none at hand.
     pub async fn available(&self, device: DeviceId) -> Result<u32> {
-        let known = self.device(device)?;
+        let known = self.device(device).await?;
         if known.method.reserved() == 0 {
             known.looks.set(known.looks.get() + 1);
             known.free.set(self.pool.free(device).await?);

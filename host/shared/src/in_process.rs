@@ -50,8 +50,8 @@ impl Tables {
 }
 
 impl SharedPool for InProcess {
-    fn memory(&self, me: ControllerId, device: DeviceId) -> Result<Rc<dyn ControlMemory>> {
-        Ok(Rc::new(self.tables().device(device)?.join(me)))
+    fn memory(&self, me: ControllerId, device: DeviceId) -> Local<'_, Result<Rc<dyn ControlMemory>>> {
+        ready(self.tables().device(device).map(|table| Rc::new(table.join(me)) as Rc<dyn ControlMemory>))
     }
 }
 

@@ -53,7 +53,7 @@ pub enum Message {
 pub trait SharedPool: Shared {
     /// The way of a controller that starts to the extents of a device. One that it had before is refused from now on. `Missing`
     /// when there is no such device.
-    fn memory(&self, me: ControllerId, device: DeviceId) -> Result<Rc<dyn ControlMemory>>;
+    fn memory(&self, me: ControllerId, device: DeviceId) -> Local<'_, Result<Rc<dyn ControlMemory>>>;
 }
 
 /// One controller's way to the shared memory of a pool. Every call is an access to shared memory but

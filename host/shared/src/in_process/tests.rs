@@ -91,7 +91,7 @@ proptest! {
         let shared = InProcess::new();
         let mut model: Model = vec![None; 20];
         block_on(shared.add_device(DEVICE, 20)).unwrap();
-        let ways = [0, 1, 2].map(|owner| shared.memory(ControllerId(owner), DEVICE).unwrap());
+        let ways = [0, 1, 2].map(|owner| block_on(shared.memory(ControllerId(owner), DEVICE)).unwrap());
         for (owner, step) in steps {
             let way = &*ways[usize::from(owner)];
             prop_assert_eq!(step_shared(&shared, way, &step), step_model(&mut model, owner, &step), "{:?}", step);
@@ -105,13 +105,13 @@ proptest! {
 fn an_extent_with_two_owners_names_both() {
     let shared = InProcess::new();
     block_on(shared.add_device(DEVICE, 8)).unwrap();
-    let [one, two] = [1, 2].map(|owner| shared.memory(ControllerId(owner), DEVICE).unwrap());
+    let [one, two] = [1, 2].map(|owner| block_on(shared.memory(ControllerId(owner), DEVICE)).unwrap());
     block_on(one.adopt(None, ids(&[5]))).unwrap();
     let error = block_on(two.adopt(None, ids(&[4, 5]))).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     assert_eq!(error.to_string(), "pool entry 5: controller 2 holds it and so does controller 1: check the pool");
     assert_eq!(block_on(shared.free(DEVICE)).unwrap(), 7);
-    let unknown = shared.memory(ControllerId(0), DeviceId(9)).err().map(|error| error.kind());
+    let unknown = block_on(shared.memory(ControllerId(0), DeviceId(9))).err().map(|error| error.kind());
     assert_eq!(unknown, Some(Kind::Missing));
 }
 

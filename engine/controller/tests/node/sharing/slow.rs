@@ -73,8 +73,12 @@ impl Shared for SlowPool {
 }
 
 impl SharedPool for SlowPool {
-    fn memory(&self, me: ControllerId, device: DeviceId) -> Result<Rc<dyn ControlMemory>> {
-        Ok(Rc::new(SlowMemory { memory: self.pool.memory(me, device)?, time: self.time.clone() }))
+    fn memory(&self, me: ControllerId, device: DeviceId) -> Local<'_, Result<Rc<dyn ControlMemory>>> {
+        Box::pin(async move {
+            self.time.access().await;
+            let memory = self.pool.memory(me, device).await?;
+            Ok(Rc::new(SlowMemory { memory, time: self.time.clone() }) as Rc<dyn ControlMemory>)
+        })
     }
 }
 
