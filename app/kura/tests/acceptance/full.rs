@@ -49,6 +49,11 @@ impl World {
             let size = format!("{}K", (PIECES * PIECE) >> 10);
             world.home.ok(&["volume", "create", name, "--size", &size, "--layout", "none"]);
         }
+        // The other controller has the object store's, and would have got neither.
+        world.home.ok(&["volume", "move-to", "w", "0"]);
+        let list = json(&world.home, &["volume", "list"]);
+        let owners: Vec<_> = list.as_array().expect("a list").iter().map(|volume| &volume["controller"]).collect();
+        assert_eq!(owners, [0, 1, 0], "objects, v and w: {list}");
         (world, server)
     }
 
