@@ -1,6 +1,6 @@
 //! The controllers of a pool, joined.
 
-use crate::info::{CheckReport, ControllerInfo, DiskState, PoolInfo, VolumeInfo};
+use crate::info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
 use crate::{Config, Controller, Door, Recovered, door};
 use futures::future::try_join_all;
 use kura_block::{Amount, Block, Clients, ControllerId, DeviceId, Error, Local, Progress, Result, Runtime};
@@ -111,20 +111,24 @@ impl Node {
         }
         for looked_again in [false, true] {
             let pool = self.pool().await?;
-            let free: BTreeMap<_, _> =
-                pool.disks.iter().map(|disk| (DeviceId(disk.id), disk.free_bytes / pool.extent_bytes)).collect();
+            let snapshots_bytes = self.space().await?.snapshot_bytes;
+            let room_on = |disk: &DiskInfo| {
+                let more_bytes = disk.data_bytes.saturating_sub(disk.free_bytes).min(snapshots_bytes);
+                (disk.free_bytes / pool.extent_bytes, more_bytes.div_ceil(pool.extent_bytes))
+            };
+            let room: BTreeMap<_, _> = pool.disks.iter().map(|disk| (DeviceId(disk.id), room_on(disk))).collect();
             let spec = spec.clone();
-            let room = door
+            let checked = door
                 .call(move |controller| -> Local<'static, Result<()>> {
-                    Box::pin(std::future::ready(controller.store().check_room(&spec, &free)))
+                    Box::pin(std::future::ready(controller.store().check_room(&spec, &room)))
                 })
                 .await?;
-            if room.is_ok() || looked_again {
-                return room;
+            if checked.is_ok() || looked_again {
+                return checked;
             }
             // What was given up lately is free after a checkpoint.
-            let room = self.ask_all(|controller| Box::pin(async move { controller.store().checkpoint().await })).await;
-            if let Err(error) = room {
+            let freed = self.ask_all(|controller| Box::pin(async move { controller.store().checkpoint().await })).await;
+            if let Err(error) = freed {
                 tracing::debug!(%error, "what was given up lately is not free yet");
             }
         }

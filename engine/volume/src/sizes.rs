@@ -128,9 +128,10 @@ impl Store {
         Ok(inner.status_of(&volume))
     }
 
-    /// Refuses a thick volume of this size for which the pool has no room, or one that is to grow to it; `free` is what each
-    /// disk has, in extents, whichever controller leased it.
-    pub fn check_room(&self, spec: &Spec, free: &BTreeMap<DeviceId, u64>) -> Result<()> {
+    /// Refuses a thick volume of this size for which the pool has no room, or one that is to grow to it; `room` is what each
+    /// disk has free, in extents, whichever controller leased it, and how many more it would have, at most, without snapshots. So none
+    /// goes for what does not fit without any.
+    pub fn check_room(&self, spec: &Spec, room: &BTreeMap<DeviceId, (u64, u64)>) -> Result<()> {
         let inner = &self.inner;
         let known = inner.find(&spec.name).ok();
         let disks = inner.data_disks();
@@ -138,15 +139,17 @@ impl Store {
             Some(volume) => volume.shape,
             None => inner.shape_of(spec.layout)?,
         };
-        // Where disks are missing some layouts go on with fewer; where snapshots may go there is more room than is free.
-        if !spec.thick || disks.len() < shape.width() || inner.settings.when_full != WhenFull::Refuse {
+        // Where disks are missing some layouts go on with fewer.
+        if !spec.thick || disks.len() < shape.width() {
             return Ok(());
         }
+        let may_go = inner.settings.when_full == WhenFull::DropOldest;
         let group_bytes = inner.array.extent_bytes() * u64::from(shape.extents());
         let has = known.map_or(0, |volume| u64::from(volume.mapped() / shape.extents()));
         let lacks = spec.size_bytes.div_ceil(group_bytes).saturating_sub(has);
-        let free: Vec<u64> = disks.iter().map(|disk| free.get(disk).copied().unwrap_or(0)).collect();
-        let fit = groups_that_fit(shape.width(), &free);
+        let room_of = |disk| room.get(disk).map_or(0, |(free, more)| free + if may_go { *more } else { 0 });
+        let room: Vec<u64> = disks.iter().map(room_of).collect();
+        let fit = groups_that_fit(shape.width(), &room);
         if lacks <= fit {
             return Ok(());
         }

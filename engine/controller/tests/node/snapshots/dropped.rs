@@ -9,7 +9,7 @@ use super::full::{owner, tries};
 use super::{BLOCK, Rig, check, device, read, settings, snapshot, volume, write};
 use futures::future::{join, join_all, select};
 use kura_block::{Kind, Runtime};
-use kura_controller::{Controller, Node, Settings, Sharing, WhenFull};
+use kura_controller::{Controller, Node, Settings, Sharing, VolumeSpec, WhenFull};
 use kura_sim::FaultKind;
 use std::rc::Rc;
 use std::time::Duration;
@@ -178,6 +178,22 @@ fn the_oldest_of_all_controllers_goes_first() {
             check(node).await;
         });
     }
+}
+
+/// A thick volume takes its room at once: where all snapshots together would not make enough, none goes.
+#[test]
+fn no_snapshot_goes_for_a_volume_that_does_not_fit_without_any() {
+    let (rig, with) = (Rig::new(24), ["v", "w"]);
+    full(&rig, Sharing::Lease, &with);
+    rig.run(dropping(Sharing::Lease), async |node, controllers, _| {
+        let thick = |blocks| VolumeSpec { thick: true, ..volume("thick", blocks) };
+        let refused = node.create_volume(thick(100 * BLOCKS)).await.map_err(|error| error.kind());
+        assert_eq!(refused.map(drop), Err(Kind::Full));
+        assert_eq!(gone(node, controllers, &in_turn(&with)).await, 0);
+        node.create_volume(thick(GROUP)).await.unwrap();
+        assert!(gone(node, controllers, &in_turn(&with)).await > 0);
+        check(node).await;
+    });
 }
 
 /// How many snapshots go for one write of each of these volumes, all at once or one after the other.
