@@ -181,7 +181,7 @@ fn a_snapshot_has_snapshots() {
         listed.as_array().expect("snapshots").iter().map(|one| [&one["volume"], &one["name"]]).collect();
     assert_eq!(names, [["v", "v@a"], ["v@a", "v@a@b"], ["v@a@b", "v@a@b@c"]]);
     for (since, export, expected) in
-        [("v@a@b", "v@a", vec![(4, 2), (6, 2)]), ("v@a@b@c", "v@a@b", vec![(7, 1)]), ("v@a", "v@a@b@c", vec![(4, 3)])]
+        [("v@a@b", "v@a", vec![(4, 4)]), ("v@a@b@c", "v@a@b", vec![(7, 1)]), ("v@a", "v@a@b@c", vec![(4, 3)])]
     {
         let changed = crate::snapshots::mapped(&world.home, &format!("kura:changed-since:{since}"), export);
         let expected: Vec<_> = expected.into_iter().map(|(block, count)| (block * BLOCK, count * BLOCK)).collect();
