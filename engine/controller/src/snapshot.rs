@@ -39,7 +39,7 @@ impl Controller {
 
 impl Node {
     /// Makes snapshots of volumes at one instant, wherever they are; durable when the future resolves. With volumes of
-    /// several controllers their writes wait, less than a millisecond, until all are made.
+    /// several controllers their writes wait, a few milliseconds at the most, until all are made.
     pub async fn snapshot(&self, wanted: Vec<SnapshotSpec>, made_unix_s: u64) -> Result<Vec<VolumeInfo>> {
         let first = self.doors.first().filter(|_| !wanted.is_empty());
         let first = first.ok_or_else(|| Error::invalid("no snapshot is named: give VOLUME@NAME"))?;
