@@ -77,6 +77,13 @@ impl World {
         }
     }
 
+    /// Compares what a backup tool is told of changes with these runs: a block, and how many.
+    fn changed(&self, since: &str, export: &str, expected: &[(u64, u64)]) {
+        let changed = crate::snapshots::mapped(&self.home, &format!("kura:changed-since:{since}"), export);
+        let expected: Vec<_> = expected.iter().map(|(block, count)| (block * BLOCK, count * BLOCK)).collect();
+        assert_eq!(changed, expected, "{since} to {export}");
+    }
+
     /// Blocks that were put in order since the start, as the controllers tell.
     fn ordered(&self) -> u64 {
         let controllers = json(&self.home, &["controller", "list"]);
@@ -183,9 +190,7 @@ fn a_snapshot_has_snapshots() {
     for (since, export, expected) in
         [("v@a@b", "v@a", vec![(4, 4)]), ("v@a@b@c", "v@a@b", vec![(7, 1)]), ("v@a", "v@a@b@c", vec![(4, 3)])]
     {
-        let changed = crate::snapshots::mapped(&world.home, &format!("kura:changed-since:{since}"), export);
-        let expected: Vec<_> = expected.into_iter().map(|(block, count)| (block * BLOCK, count * BLOCK)).collect();
-        assert_eq!(changed, expected, "{since} to {export}");
+        world.changed(since, export, &expected);
     }
 
     server.kill();
@@ -232,9 +237,7 @@ fn a_clone_of_a_snapshot_has_snapshots() {
     for (context, export, expected) in
         [("v@a", "c@x", vec![(3, 2), (9, 1), (30, 1)]), ("v@a", "c", vec![(3, 2), (9, 1), (20, 1)])]
     {
-        let changed = crate::snapshots::mapped(&world.home, &format!("kura:changed-since:{context}"), export);
-        let expected: Vec<_> = expected.into_iter().map(|(block, count)| (block * BLOCK, count * BLOCK)).collect();
-        assert_eq!(changed, expected, "{context} to {export}");
+        world.changed(context, export, &expected);
     }
 
     server.kill();
