@@ -27,13 +27,13 @@ mod sparse;
 pub use amount::{Amount, Clients};
 pub use buf::{Buf, BufMut, PAGE_BYTES};
 pub use checksum::Checksum;
-pub use codec::{Reader, Writer, is_sealed};
+pub use codec::{Reader, Writer, is_sealed, seal};
 pub use device::{Block, Geometry, Run, RunKind};
 pub use error::{Error, Kind, Result};
 pub use progress::Progress;
 pub use rope::Bufs;
 pub use runtime::{Local, Runtime};
-pub use shared::{ControllerId, DeviceId, ExtentId, NameEntry, Shared};
+pub use shared::{ControllerId, DeviceId, ExtentId, Names, Shared};
 pub use sparse::Sparse;
 
 /// Bytes in a block: the unit of checksums, of mapping and of what a torn write may leave old or new.

@@ -1,6 +1,7 @@
 //! Control information that controllers share: what is free, and what is named.
 
 use crate::{Local, Result};
+use std::rc::Rc;
 
 /// A controller of the pool: 0 ... controllers - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,15 +15,6 @@ pub struct DeviceId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExtentId(pub u32);
 
-/// A name and who owns what it names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NameEntry {
-    /// The volume's name.
-    pub name: String,
-    /// The controller that owns it.
-    pub owner: ControllerId,
-}
-
 /// What the controllers of a pool have in common beside what is free on its devices: which devices those are, and which
 /// names are taken.
 ///
@@ -34,15 +26,20 @@ pub trait Shared {
     /// Tells that `device` has `extents` extents (a new device, or one that grew).
     fn add_device(&self, device: DeviceId, extents: u32) -> Local<'_, Result<()>>;
 
-    /// Takes a name for `owner`; `Exists` when it is taken.
-    fn take_name(&self, owner: ControllerId, name: &str) -> Local<'_, Result<()>>;
+    /// The way of a controller that starts to the names. One that it had before is refused from now on.
+    fn names(&self, me: ControllerId) -> Local<'_, Result<Rc<dyn Names>>>;
+}
 
-    /// A name that is taken is `to`'s from now on.
-    fn pass_name(&self, to: ControllerId, name: &str) -> Local<'_, Result<()>>;
+/// One controller's way to the names of a pool: volumes and snapshots, of which each name is owned by one controller.
+///
+/// A way that a later one of the same controller has replaced is refused by every call, and changes nothing: `Fenced`.
+pub trait Names {
+    /// Takes a name; `Exists` when it is taken.
+    fn take(&self, name: &str) -> Local<'_, Result<()>>;
 
-    /// Gives a name up.
-    fn drop_name(&self, name: &str) -> Local<'_, Result<()>>;
+    /// A name that is taken is this controller's from now on; `Missing` when it is not taken.
+    fn adopt(&self, name: &str) -> Local<'_, Result<()>>;
 
-    /// All names, sorted.
-    fn names(&self) -> Local<'_, Result<Vec<NameEntry>>>;
+    /// Gives a name up; `Missing` when it is not this controller's.
+    fn release(&self, name: &str) -> Local<'_, Result<()>>;
 }

@@ -448,7 +448,7 @@ impl Inner {
             self.share.adopt(None, device, extents).await?;
         }
         for name in names {
-            self.share.take_name(&name).await?;
+            self.share.names().await?.take(&name).await?;
         }
         Ok(())
     }

@@ -5,13 +5,13 @@
 //! look-up of where a block lies is answered from the owner's own tables.
 
 use kura_array::Place;
-use kura_block::{ControllerId, DeviceId, ExtentId, Kind, Result, Runtime};
+use kura_block::{ControllerId, DeviceId, ExtentId, Kind, Names, Result, Runtime};
 use kura_snapshot::method::{self, ControlMemory, Counters, EntryId, Method, Region, SharedPool};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
 /// A controller's way to what it shares.
 pub(crate) struct Share {
@@ -23,6 +23,7 @@ pub(crate) struct Share {
     devices: RefCell<BTreeMap<DeviceId, Rc<Device>>>,
     /// Held by who makes the way to a device.
     joining: Mutex<()>,
+    names: OnceCell<Rc<dyn Names>>,
     /// Look-ups in the tables of volumes.
     lookups: Cell<u64>,
 }
@@ -56,8 +57,9 @@ impl Share {
         pool: Arc<dyn SharedPool>,
         runtime: &Rc<dyn Runtime>,
     ) -> Self {
+        let (joining, names) = (Mutex::default(), OnceCell::new());
         let (runtime, devices, lookups) = (Rc::clone(runtime), RefCell::default(), Cell::new(0));
-        Self { me, controllers, kind, pool, runtime, devices, joining: Mutex::default(), lookups }
+        Self { me, controllers, kind, pool, runtime, devices, joining, names, lookups }
     }
 
     /// Beginning with the first use of a device the others are answered as long as the controller lives.
@@ -155,15 +157,8 @@ impl Share {
         all
     }
 
-    pub async fn take_name(&self, name: &str) -> Result<()> {
-        self.pool.take_name(self.me, name).await
-    }
-
-    pub async fn pass_name(&self, name: &str) -> Result<()> {
-        self.pool.pass_name(self.me, name).await
-    }
-
-    pub async fn drop_name(&self, name: &str) -> Result<()> {
-        self.pool.drop_name(name).await
+    /// This controller's way to the names of the pool.
+    pub async fn names(&self) -> Result<&Rc<dyn Names>> {
+        self.names.get_or_try_init(|| self.pool.names(self.me)).await
     }
 }

@@ -18,10 +18,10 @@ impl Store {
     pub async fn create(&self, spec: Spec) -> Result<VolumeStatus> {
         spec.check()?;
         let inner = &self.inner;
-        inner.share.take_name(&spec.name).await?;
+        inner.share.names().await?.take(&spec.name).await?;
         let made = self.create_named(&spec).await;
         if made.is_err() {
-            inner.share.drop_name(&spec.name).await?;
+            inner.share.names().await?.release(&spec.name).await?;
         }
         made
     }
@@ -63,7 +63,7 @@ impl Store {
             inner.remove(&volume);
         }
         inner.commit_all().await?;
-        inner.share.drop_name(name).await?;
+        inner.share.names().await?.release(name).await?;
         inner.checkpointer.notify_one();
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! [`InProcess`].
 
 use crate::ControlTables;
-use kura_block::{ControllerId, DeviceId, Error, Local, NameEntry, Result, Shared};
+use crate::names::NameTable;
+use kura_block::{ControllerId, DeviceId, Error, Local, Names, Result, Shared};
 use kura_snapshot::method::{ControlMemory, SharedPool};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,35 +11,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The shared tables of the controllers of one process: put it behind an `Arc` and give each controller a clone.
 #[derive(Default)]
 pub struct InProcess {
-    tables: Mutex<Tables>,
+    devices: Mutex<Devices>,
+    names: Arc<NameTable>,
 }
 
 #[derive(Default)]
-struct Tables {
-    devices: BTreeMap<DeviceId, Arc<ControlTables>>,
-    names: BTreeMap<String, ControllerId>,
+struct Devices {
+    tables: BTreeMap<DeviceId, Arc<ControlTables>>,
 }
 
 impl InProcess {
-    /// Tables without devices and names.
+    /// Without devices and names.
     pub fn new() -> Self {
         Self::default()
     }
 
-    fn tables(&self) -> MutexGuard<'_, Tables> {
+    fn devices(&self) -> MutexGuard<'_, Devices> {
         // A panic under the lock is a broken invariant, and stops its controller: the others go on with what stands.
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Tables {
-    fn device(&self, device: DeviceId) -> Result<&Arc<ControlTables>> {
+impl Devices {
+    fn get(&self, device: DeviceId) -> Result<&Arc<ControlTables>> {
         let missing = || Error::missing(format!("device {}: not in the table of free extents: add it first", device.0));
-        self.devices.get(&device).ok_or_else(missing)
+        self.tables.get(&device).ok_or_else(missing)
     }
 
-    fn add_device(&mut self, device: DeviceId, extents: u32) -> Result<()> {
-        let table = self.devices.entry(device).or_insert_with(|| ControlTables::new(extents));
+    fn add(&mut self, device: DeviceId, extents: u32) -> Result<()> {
+        let table = self.tables.entry(device).or_insert_with(|| ControlTables::new(extents));
         let count = table.entries();
         if extents < count {
             let device = device.0;
@@ -51,49 +52,21 @@ impl Tables {
 
 impl SharedPool for InProcess {
     fn memory(&self, me: ControllerId, device: DeviceId) -> Local<'_, Result<Rc<dyn ControlMemory>>> {
-        ready(self.tables().device(device).map(|table| Rc::new(table.join(me)) as Rc<dyn ControlMemory>))
+        ready(self.devices().get(device).map(|table| Rc::new(table.join(me)) as Rc<dyn ControlMemory>))
     }
 }
 
 impl Shared for InProcess {
     fn free(&self, device: DeviceId) -> Local<'_, Result<u32>> {
-        ready(self.tables().device(device).map(|table| table.free()))
+        ready(self.devices().get(device).map(|table| table.free()))
     }
 
     fn add_device(&self, device: DeviceId, extents: u32) -> Local<'_, Result<()>> {
-        ready(self.tables().add_device(device, extents))
+        ready(self.devices().add(device, extents))
     }
 
-    fn take_name(&self, owner: ControllerId, name: &str) -> Local<'_, Result<()>> {
-        let taken = match self.tables().names.entry(name.to_owned()) {
-            std::collections::btree_map::Entry::Vacant(free) => {
-                free.insert(owner);
-                Ok(())
-            }
-            std::collections::btree_map::Entry::Occupied(taken) => {
-                let holder = taken.get().0;
-                Err(Error::exists(format!(
-                    "volume {name}: exists already, on controller {holder}: choose another name"
-                )))
-            }
-        };
-        ready(taken)
-    }
-
-    fn pass_name(&self, to: ControllerId, name: &str) -> Local<'_, Result<()>> {
-        let passed = self.tables().names.get_mut(name).map(|owner| *owner = to);
-        ready(passed.ok_or_else(|| Error::missing(format!("volume {name}: no such volume"))))
-    }
-
-    fn drop_name(&self, name: &str) -> Local<'_, Result<()>> {
-        let dropped = self.tables().names.remove(name).map(|_| ());
-        ready(dropped.ok_or_else(|| Error::missing(format!("volume {name}: no such volume"))))
-    }
-
-    fn names(&self) -> Local<'_, Result<Vec<NameEntry>>> {
-        let tables = self.tables();
-        let entry = |(name, &owner): (&String, &ControllerId)| NameEntry { name: name.clone(), owner };
-        ready(Ok(tables.names.iter().map(entry).collect()))
+    fn names(&self, me: ControllerId) -> Local<'_, Result<Rc<dyn Names>>> {
+        ready(Ok(Rc::new(self.names.join(me))))
     }
 }
 

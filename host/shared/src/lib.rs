@@ -9,6 +9,7 @@
 mod control;
 mod extents;
 mod in_process;
+mod names;
 
 pub use control::{Control, ControlTables};
 pub use in_process::InProcess;

@@ -66,7 +66,7 @@ impl Store {
             inner.share.adopt(Some(from), device, extents).await?;
         }
         for name in names {
-            inner.share.pass_name(&name).await?;
+            inner.share.names().await?.adopt(&name).await?;
         }
         inner.settle_in(ticket, departure.past, came);
         inner.take_over(departure);
@@ -83,7 +83,7 @@ impl Store {
             inner.share.adopt(None, device, extents).await?;
         }
         for name in names {
-            inner.share.take_name(&name).await?;
+            inner.share.names().await?.take(&name).await?;
         }
         let families = came.families();
         inner.settle_in(ticket, Lsn(past.0 + 1), came);

@@ -148,7 +148,7 @@ impl Inner {
         tracing::warn!(snapshot = name, "the pool is full: the oldest snapshot is deleted");
         self.remove(&snapshot);
         self.commit_all().await?;
-        self.share.drop_name(&name).await?;
+        self.share.names().await?.release(&name).await?;
         self.dropped.set(self.dropped.get() + 1);
         self.tidy_all().await?;
         self.checkpoint().await?;

@@ -75,7 +75,7 @@ impl Store {
         let mut named = 0;
         let mut made = Ok(());
         for spec in wanted {
-            made = inner.share.take_name(&spec.name).await;
+            made = inner.share.names().await?.take(&spec.name).await;
             if made.is_err() {
                 break;
             }
@@ -84,7 +84,7 @@ impl Store {
         let made = made.and_then(|()| inner.make_counted(wanted, made_unix_s));
         if made.is_err() {
             for spec in &wanted[..named] {
-                inner.share.drop_name(&spec.name).await?;
+                inner.share.names().await?.release(&spec.name).await?;
             }
         }
         Ok(made?.iter().map(|svol| inner.status_of(svol)).collect())

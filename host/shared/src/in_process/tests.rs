@@ -114,19 +114,3 @@ fn an_extent_with_two_owners_names_both() {
     let unknown = block_on(shared.memory(ControllerId(0), DeviceId(9))).err().map(|error| error.kind());
     assert_eq!(unknown, Some(Kind::Missing));
 }
-
-#[test]
-fn a_name_is_taken_once_and_names_are_sorted() {
-    let shared = InProcess::new();
-    for (owner, name) in [(1, "b"), (0, "a"), (2, "c")] {
-        block_on(shared.take_name(ControllerId(owner), name)).unwrap();
-    }
-    let error = block_on(shared.take_name(ControllerId(0), "c")).unwrap_err();
-    assert_eq!(error.kind(), Kind::Exists);
-    assert!(error.to_string().contains("on controller 2"), "{error}");
-    block_on(shared.drop_name("b")).unwrap();
-    assert_eq!(block_on(shared.drop_name("b")).unwrap_err().kind(), Kind::Missing);
-    let names = block_on(shared.names()).unwrap();
-    let entry = |name: &str, owner| NameEntry { name: name.to_owned(), owner: ControllerId(owner) };
-    assert_eq!(names, [entry("a", 0), entry("c", 2)]);
-}

@@ -1,6 +1,6 @@
 //! Shared memory that takes time, as far away as another controller's is.
 
-use kura_block::{ControllerId, DeviceId, Local, NameEntry, Result, Runtime, Shared};
+use kura_block::{ControllerId, DeviceId, Local, Names, Result, Runtime, Shared};
 use kura_shared::InProcess;
 use kura_snapshot::method::{ControlMemory, EntryId, IndexEntry, Message, PoolEntry, Region, SharedPool};
 use std::cell::Cell;
@@ -55,20 +55,8 @@ impl Shared for SlowPool {
         self.pool.add_device(device, extents)
     }
 
-    fn take_name(&self, owner: ControllerId, name: &str) -> Local<'_, Result<()>> {
-        self.pool.take_name(owner, name)
-    }
-
-    fn pass_name(&self, to: ControllerId, name: &str) -> Local<'_, Result<()>> {
-        self.pool.pass_name(to, name)
-    }
-
-    fn drop_name(&self, name: &str) -> Local<'_, Result<()>> {
-        self.pool.drop_name(name)
-    }
-
-    fn names(&self) -> Local<'_, Result<Vec<NameEntry>>> {
-        self.pool.names()
+    fn names(&self, me: ControllerId) -> Local<'_, Result<Rc<dyn Names>>> {
+        self.pool.names(me)
     }
 }
 
