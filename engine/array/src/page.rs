@@ -6,7 +6,7 @@
 //!     a bit for each block: its place counts in the parity of its row; zeroes to the end
 //! ```
 
-use kura_block::{BLOCK_BYTES, Buf, Checksum, Reader, Writer, is_sealed};
+use kura_block::{BLOCK_BYTES, Buf, BufMut, Checksum, Reader, Writer, is_sealed, seal};
 
 const MAGIC: u32 = 0x4350_754b; // "KuPC"
 const CRC_AT: usize = 4;
@@ -107,15 +107,22 @@ impl Page {
 
     /// The page as it goes to a disk.
     pub(crate) fn encode(&self, owner: PageOwner) -> Buf {
-        let mut out = Writer::with_room(encoded_bytes(self.checksums.len()).next_multiple_of(BLOCK_BYTES));
-        out.u32(MAGIC).u32(0).u64(owner.volume).u64(owner.born).u32(owner.index).u32(self.checksums.len() as u32);
-        out.u64(self.sequence);
-        for checksum in &self.checksums {
-            out.u32(*checksum);
+        let mut fixed = Writer::with_room(HEADER_BYTES);
+        fixed.u32(MAGIC).u32(0).u64(owner.volume).u64(owner.born).u32(owner.index).u32(self.checksums.len() as u32);
+        fixed.u64(self.sequence);
+        // Written where it is sent from: a checkpoint has thousands of them.
+        let mut page = BufMut::room(encoded_bytes(self.checksums.len()).next_multiple_of(BLOCK_BYTES));
+        let (header, rest) = page.split_at_mut(HEADER_BYTES);
+        header.copy_from_slice(fixed.as_slice());
+        let (sums, rest) = rest.split_at_mut(4 * self.checksums.len());
+        for (place, checksum) in sums.chunks_exact_mut(4).zip(&self.checksums) {
+            place.copy_from_slice(&checksum.to_le_bytes());
         }
-        out.bytes(&self.in_parity).pad_to(BLOCK_BYTES);
-        out.seal(CRC_AT);
-        Buf::copy_of(out.as_slice())
+        let (in_parity, padding) = rest.split_at_mut(self.in_parity.len());
+        in_parity.copy_from_slice(&self.in_parity);
+        padding.fill(0);
+        seal(&mut page, CRC_AT);
+        page.freeze()
     }
 
     /// Reads a page; `None` where there is none of this owner (never written, torn, an earlier owner's).

@@ -145,6 +145,19 @@ impl BufMut {
         buf
     }
 
+    /// A buffer holding `parts` one after the other, and zeroes up to the next multiple of `align`.
+    pub fn padded(parts: &[&[u8]], align: usize) -> Self {
+        let mut buf = Self::room(parts.iter().map(|part| part.len()).sum::<usize>().next_multiple_of(align));
+        let mut rest = &mut *buf;
+        for part in parts {
+            let (here, after) = rest.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            rest = after;
+        }
+        rest.fill(0);
+        buf
+    }
+
     /// The bytes, from now on shared and unchanging.
     pub fn freeze(self) -> Buf {
         let len = self.len;
@@ -239,6 +252,11 @@ impl Buf {
     /// True when this and `next` are zeroes that were lent, and so many are there to lend at once.
     pub(crate) fn lends_with(&self, next: &Self) -> bool {
         self.len + next.len <= ZEROES_BYTES && Arc::ptr_eq(&self.memory, &next.memory) && self.is_lent_zeroes()
+    }
+
+    /// Takes in `len` zeroes more, which the caller has seen to be lent with these.
+    pub(crate) fn lend_more(&mut self, len: usize) {
+        (self.start, self.len) = (0, self.len + len);
     }
 
     /// Takes in the `len` bytes that follow in its memory, which the caller has seen in a buffer that continues this one.

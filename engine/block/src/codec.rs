@@ -69,7 +69,7 @@ impl Writer {
 
     /// Makes the four bytes at `at`, zero until now, the CRC-32C of all bytes so far: [`is_sealed`] says whether they hold.
     pub fn seal(&mut self, at: usize) {
-        self.patch_u32(at, crc_without(&self.bytes, at));
+        seal(&mut self.bytes, at);
     }
 
     /// Appends zero bytes up to the next multiple of `align`.
@@ -97,6 +97,12 @@ impl Writer {
     pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
+}
+
+/// Makes the four bytes at `at`, whatever they are, the CRC-32C of `bytes` with zeroes there, as [`Writer::seal`] does.
+pub fn seal(bytes: &mut [u8], at: usize) {
+    let sum = crc_without(bytes, at);
+    bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// The CRC-32C of bytes that have four zeroes at `at`.

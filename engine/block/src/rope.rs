@@ -6,10 +6,21 @@ use std::ops::Range;
 
 /// Bytes gathered from several [`Buf`]s, in order: what a read returns and a write takes, so that no layer copies to
 /// put pieces together.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Bufs {
     parts: SmallVec<[Buf; 1]>,
     len: usize,
+}
+
+impl Clone for Bufs {
+    fn clone(&self) -> Self {
+        // Most are of one part, and every layer that asks a device takes a clone.
+        let parts = match self.parts.as_slice() {
+            [only] => SmallVec::from_buf([only.clone()]),
+            parts => parts.into(),
+        };
+        Self { parts, len: self.len }
+    }
 }
 
 impl Bufs {
@@ -42,7 +53,7 @@ impl Bufs {
         self.len += part.len();
         match self.parts.last_mut() {
             Some(last) if last.continues_into(&part) => last.grow(part.len()),
-            Some(last) if last.lends_with(&part) => *last = Buf::zeroes(last.len() + part.len()),
+            Some(last) if last.lends_with(&part) => last.lend_more(part.len()),
             _ => self.parts.push(part),
         }
     }
@@ -72,6 +83,9 @@ impl Bufs {
     /// The bytes at `range`, sharing the memory.
     pub fn slice(&self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len, "slice {range:?} of {} bytes", self.len);
+        if let [only] = self.parts.as_slice() {
+            return only.slice(range).into();
+        }
         let mut cut = Self::new();
         let mut at = 0;
         for part in &self.parts {

@@ -5,7 +5,7 @@ use crate::journal::{Inner, JournalCopy};
 use crate::root::{ROOT_BYTES, Root, TablesRef};
 use crate::state::Mend;
 use futures::future::join_all;
-use kura_block::{Buf, Error, Result};
+use kura_block::{BufMut, Error, Result};
 
 impl Inner {
     /// Does `work` on every live copy at once; a copy that fails is dead from then on, and with the last one the
@@ -59,11 +59,9 @@ impl Inner {
                 self.identity.controller, tables.bytes, self.shape.tables_bytes
             )));
         }
-        let mut padded = bytes.to_vec();
-        padded.resize(bytes.len().next_multiple_of(ROOT_BYTES as usize), 0);
-        for (number, chunk) in padded.chunks(CHUNK_BYTES).enumerate() {
+        for (number, chunk) in bytes.chunks(CHUNK_BYTES).enumerate() {
             let at = self.shape.tables_at(area) + (number * CHUNK_BYTES) as u64;
-            let chunk = Buf::copy_of(chunk);
+            let chunk = BufMut::padded(&[chunk], ROOT_BYTES as usize).freeze();
             let write = async |_: usize, copy: JournalCopy| {
                 copy.device.write(copy.offset + at, chunk.clone().into(), false).await
             };

@@ -10,7 +10,7 @@
 //! ```
 
 use crate::Lsn;
-use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Reader, Result, Writer, is_sealed};
+use kura_block::{BLOCK_BYTES, BufMut, Bufs, Checksum, Error, Reader, Result, Writer, is_sealed, seal};
 
 const MAGIC: u32 = 0x454a_754b; // "KuJE"
 const CRC_AT: usize = 4;
@@ -83,13 +83,13 @@ impl Group {
     /// The entry as it goes to the ring.
     pub fn encode(&self, stamp: Stamp) -> Bufs {
         let header_bytes = (FIXED_BYTES + self.records.len()).next_multiple_of(BLOCK_BYTES);
-        let mut header = Writer::new();
-        header.u32(MAGIC).u32(0).u64(stamp.epoch).u64(stamp.sequence).u64(stamp.first_lsn.0);
-        header.u32(self.count).u32(header_bytes as u32).u32(self.data.len() as u32).u32(stamp.live_copies);
-        header.u64(stamp.durable_sequence);
-        header.bytes(self.records.as_slice()).pad_to(BLOCK_BYTES);
-        header.seal(CRC_AT);
-        let mut entry = Bufs::from(Buf::copy_of(header.as_slice()));
+        let mut fixed = Writer::with_room(FIXED_BYTES);
+        fixed.u32(MAGIC).u32(0).u64(stamp.epoch).u64(stamp.sequence).u64(stamp.first_lsn.0);
+        fixed.u32(self.count).u32(header_bytes as u32).u32(self.data.len() as u32).u32(stamp.live_copies);
+        fixed.u64(stamp.durable_sequence);
+        let mut header = BufMut::padded(&[fixed.as_slice(), self.records.as_slice()], BLOCK_BYTES);
+        seal(&mut header, CRC_AT);
+        let mut entry = Bufs::from(header.freeze());
         entry.append(self.data.clone());
         entry
     }

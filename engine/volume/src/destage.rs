@@ -9,13 +9,12 @@ use crate::tables::VolumeState;
 use crate::tier::FastCopy;
 use crate::write::PIECE_BLOCKS;
 use futures::StreamExt;
-use futures::future::select;
+use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use kura_array::hot::MirrorId;
 use kura_array::{Failure, Place, Urgency};
 use kura_block::{Bufs, Checksum, Error, Kind, Result};
 use kura_journal::Lsn;
-use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -66,6 +65,20 @@ impl Flight {
         }
         Self { volume: Rc::clone(volume), extents, blocks, data, to }
     }
+
+    /// From its first block to behind its last; not all between are its own.
+    fn span(&self) -> Range<u64> {
+        self.blocks.first().zip(self.blocks.last()).map_or(0..0, |((first, ..), (last, ..))| *first..last + 1)
+    }
+
+    /// The record and the checksum of a block that it carries, for blocks asked for in order.
+    fn carried(&self) -> impl FnMut(u64) -> Option<(Lsn, Checksum)> {
+        let mut ahead = self.blocks.iter().peekable();
+        move |block| {
+            while ahead.next_if(|(carried, ..)| *carried < block).is_some() {}
+            ahead.next_if(|(carried, ..)| *carried == block).map(|(_, lsn, checksum)| (*lsn, *checksum))
+        }
+    }
 }
 
 /// Where the next flight is looked for: volume and block.
@@ -76,11 +89,15 @@ impl Inner {
     pub async fn destage_for_ever(self: Rc<Self>) {
         let mut cursor = Cursor::default();
         let mut flying = FuturesUnordered::new();
+        // What was durable when no flight was found; until there is news none will be.
+        let mut searched = None;
         loop {
             let (width, durable) = (destage_width(self.pressure()), self.journal().durable());
-            while flying.len() < width {
-                let Some(flight) = self.next_flight(&mut cursor, durable) else { break };
-                flying.push(self.destage(flight));
+            while flying.len() < width && searched != Some(durable) {
+                match self.next_flight(&mut cursor, durable) {
+                    Some(flight) => flying.push(self.destage(flight)),
+                    None => searched = Some(durable),
+                }
             }
             let empty = self.dirty_bytes.get() == 0;
             let comes_back = !flying.is_empty() || width == 0 && !empty;
@@ -90,8 +107,12 @@ impl Inner {
             }
             let news = std::pin::pin!(self.destager.notified());
             if !flying.is_empty() {
-                select(flying.next(), news).await;
-            } else if empty {
+                let landed_whole = matches!(select(flying.next(), news).await, Either::Left((Some(true), _)));
+                searched = searched.filter(|_| landed_whole && !flying.is_empty());
+                continue;
+            }
+            searched = None;
+            if empty {
                 news.await;
             } else if width == 0 {
                 select(news, self.runtime.sleep(QUIET)).await;
@@ -183,8 +204,8 @@ impl Inner {
         }
     }
 
-    /// Writes blocks to their places.
-    pub async fn destage(&self, flight: Flight) {
+    /// Writes blocks to their places. True when all landed, and so nothing can fly that could not before.
+    pub async fn destage(&self, flight: Flight) -> bool {
         let debt = if flight.volume.shape.parity { Self::debt_of(flight.data.len() as u64) } else { 0 };
         self.flying_debt.set(self.flying_debt.get() + debt);
         let done = match &flight.to {
@@ -200,37 +221,37 @@ impl Inner {
         }
         if done.is_ok() && !matches!(flight.to, Destination::Hot(_)) {
             // At once: who takes the stripe next must not take what lies there now for good unread.
-            let mut dirty = flight.volume.dirty.borrow_mut();
-            for (block, _, checksum) in &flight.blocks {
-                if let Some(entry) = dirty.get_mut(block) {
-                    entry.at_rest = Some(*checksum);
+            let mut carried = flight.carried();
+            for (block, entry) in flight.volume.dirty.borrow_mut().range_mut(flight.span()) {
+                if let Some((_, checksum)) = carried(*block) {
+                    entry.at_rest = Some(checksum);
                 }
             }
         }
         if done.is_ok() && !matches!(flight.to, Destination::Fast(_)) {
             self.came_home(&flight).await;
         }
-        {
-            let mut dirty = flight.volume.dirty.borrow_mut();
-            for (block, version, _) in &flight.blocks {
-                let Entry::Occupied(mut entry) = dirty.entry(*block) else { continue };
-                let now = entry.get_mut();
+        let left = {
+            let (mut dirty, mut carried) = (flight.volume.dirty.borrow_mut(), flight.carried());
+            let leaves = |block: &u64, now: &mut Dirty| {
+                let Some((version, _)) = carried(*block) else { return false };
                 now.in_flight = false;
-                if now.data.is_none() {
-                    entry.remove();
-                } else if done.is_ok() && now.lsn == *version {
-                    entry.remove();
+                let landed = now.data.is_some() && done.is_ok() && now.lsn == version;
+                if landed {
                     self.count_dirty(&flight.volume, -1);
-                    self.drained(*version);
+                    self.drained(version);
                 }
-            }
-        }
+                landed || now.data.is_none()
+            };
+            flight.blocks.len() - dirty.extract_if(flight.span(), leaves).count()
+        };
         let there = done.is_ok();
         self.stalled.replace(done.err());
         self.room.notify_waiters();
         if !there {
             self.runtime.sleep(STALLED).await;
         }
+        there && left == 0 && matches!(flight.to, Destination::Copies)
     }
 
     /// Writes neighbouring blocks to all copies. A disk that refuses goes out of service, unless it is only full: then

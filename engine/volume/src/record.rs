@@ -32,6 +32,9 @@ use kura_array::hot::{MirrorId, Owner};
 use kura_array::{Layout, Place, Places, Shape};
 use kura_block::{BLOCK_BYTES, DeviceId, Error, ExtentId, Reader, Result, Writer};
 
+/// Room for the records of clients' writes, which are the most.
+const COMMON_BYTES: usize = 32;
+
 /// A volume to be made, or as it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
@@ -205,7 +208,7 @@ pub(crate) fn decode_places(reader: &mut Reader<'_>) -> Result<Places> {
 
 impl Record {
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::new();
+        let mut out = Writer::with_room(COMMON_BYTES);
         match self {
             Self::Create { volume, spec, shape } => {
                 spec.encode(out.u8(1).u64(*volume));
