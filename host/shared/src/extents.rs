@@ -17,6 +17,8 @@ pub(crate) enum State {
 /// What must hold: an extent is in a run exactly when nobody holds it; runs do not touch each other.
 #[derive(Debug, Default)]
 pub(crate) struct Extents {
+    count: u32,
+    /// Of extents up to the last that anybody has held: a large pool that is not used takes no memory.
     holders: Vec<Option<ControllerId>>,
     /// Runs of free extents: the first, and how many.
     runs: BTreeMap<u32, u32>,
@@ -27,7 +29,7 @@ pub(crate) struct Extents {
 
 impl Extents {
     pub(crate) fn count(&self) -> u32 {
-        self.holders.len() as u32
+        self.count
     }
 
     pub(crate) fn free(&self) -> u32 {
@@ -41,9 +43,17 @@ impl Extents {
     pub(crate) fn state(&self, extent: ExtentId) -> State {
         match self.holders.get(extent.0 as usize) {
             Some(Some(owner)) => State::Held(*owner),
-            Some(None) => State::Free,
-            None => State::Beyond,
+            _ if extent.0 < self.count => State::Free,
+            _ => State::Beyond,
         }
+    }
+
+    fn holder(&mut self, extent: ExtentId) -> &mut Option<ControllerId> {
+        let at = extent.0 as usize;
+        if at >= self.holders.len() {
+            self.holders.resize(at + 1, None);
+        }
+        &mut self.holders[at]
     }
 
     /// Adds free extents at the end, up to `count` in all.
@@ -56,7 +66,7 @@ impl Extents {
                 self.runs.insert(end, added);
             }
         }
-        self.holders.resize(count as usize, None);
+        self.count = count;
         self.free += added;
         self.changes += 1;
     }
@@ -76,14 +86,14 @@ impl Extents {
         }
         self.changes += u64::from(!taken.is_empty());
         for extent in &taken {
-            self.holders[extent.0 as usize] = Some(owner);
+            *self.holder(*extent) = Some(owner);
         }
         taken
     }
 
     /// Gives `extent`, which must be free, to `owner`.
     pub(crate) fn take(&mut self, owner: ControllerId, extent: ExtentId) {
-        let holder = self.holders[extent.0 as usize].replace(owner);
+        let holder = self.holder(extent).replace(owner);
         assert_eq!(holder, None, "extent {} is held already", extent.0);
         let run = self.runs.range_mut(..=extent.0).next_back();
         let Some((&first, len)) = run.filter(|(first, len)| extent.0 - **first < **len) else {
@@ -103,7 +113,7 @@ impl Extents {
 
     /// Makes `extent`, which must be held, free.
     pub(crate) fn release(&mut self, extent: ExtentId) {
-        let holder = self.holders[extent.0 as usize].take();
+        let holder = self.holder(extent).take();
         assert!(holder.is_some(), "extent {} is free already", extent.0);
         self.insert(extent.0);
     }

@@ -21,10 +21,10 @@ pub(crate) async fn fill(
     prefill: Prefill,
     reporter: &Reporter<'_>,
 ) -> kura_block::Result<u64> {
-    let ranges = ranges(survey, prefill, node.volume_bytes);
-    let total_bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let ranges = || ranges(survey, prefill, node.volume_bytes);
+    let total_bytes: u64 = ranges().map(|range| range.end - range.start).sum();
     reporter.begin(Phase::Prefill, total_bytes);
-    let writes = ranges.into_iter().flat_map(pieces).map(|piece| async move {
+    let writes = ranges().flat_map(pieces).map(|piece| async move {
         let bytes = piece.end - piece.start;
         run.write(piece.start, bytes as usize).await?;
         reporter.advance(bytes);
@@ -35,15 +35,11 @@ pub(crate) async fn fill(
     Ok(total_bytes)
 }
 
-fn ranges(survey: &Survey, prefill: Prefill, volume_bytes: u64) -> Vec<Range<u64>> {
-    match prefill {
-        Prefill::None => Vec::new(),
-        Prefill::All => std::iter::once(0..volume_bytes).collect(),
-        Prefill::Read => {
-            let inside = survey.read_ranges().map(|range| range.start..range.end.min(volume_bytes));
-            inside.filter(|range| !range.is_empty()).collect()
-        }
-    }
+fn ranges(survey: &Survey, prefill: Prefill, volume_bytes: u64) -> impl Iterator<Item = Range<u64>> {
+    let all = (prefill == Prefill::All).then_some(0..volume_bytes);
+    let read = (prefill == Prefill::Read).then(|| survey.read_ranges());
+    let inside = read.into_iter().flatten().map(move |range| range.start..range.end.min(volume_bytes));
+    all.into_iter().chain(inside.filter(|range| !range.is_empty()))
 }
 
 /// A range cut at multiples of a piece.

@@ -30,8 +30,8 @@ pub(crate) struct Content {
     cached: Pages,
     unflushed: VecDeque<Unflushed>,
     unflushed_bytes: u64,
-    /// Changes of zeroes among `unflushed`: these need not show in `cached`.
-    unflushed_zeroes: usize,
+    /// Changes among `unflushed` that need not show in `cached`.
+    unshown: usize,
     acknowledged: u64,
     /// What the cache holds before it writes the oldest to rest by itself; 0 without a cache.
     limit_bytes: u64,
@@ -46,7 +46,7 @@ impl Content {
             cached: Pages::default(),
             unflushed: VecDeque::new(),
             unflushed_bytes: 0,
-            unflushed_zeroes: 0,
+            unshown: 0,
             acknowledged: 0,
             limit_bytes,
             atom_bytes,
@@ -149,13 +149,13 @@ impl Content {
 
     fn push(&mut self, write: Unflushed) {
         self.unflushed_bytes += held_bytes(&write.change);
-        self.unflushed_zeroes += usize::from(matches!(write.change, Change::Zeroes(_)));
+        self.unshown += usize::from(!write.change.shows());
         self.unflushed.push_back(write);
     }
 
     fn count_out(&mut self, write: &Unflushed) {
         self.unflushed_bytes -= held_bytes(&write.change);
-        self.unflushed_zeroes -= usize::from(matches!(write.change, Change::Zeroes(_)));
+        self.unshown -= usize::from(!write.change.shows());
     }
 
     /// Drops cached pages that no unflushed write touches.
@@ -186,7 +186,7 @@ impl Content {
             return;
         }
         let end = offset + len;
-        if self.unflushed_zeroes == 0 && self.cached.present(page_numbers(offset, len)).next().is_none() {
+        if self.unshown == 0 && self.cached.present(page_numbers(offset, len)).next().is_none() {
             return;
         }
         let writes = std::mem::take(&mut self.unflushed);
@@ -216,7 +216,7 @@ impl Content {
         }
         self.cached.clear();
         self.unflushed_bytes = 0;
-        self.unflushed_zeroes = 0;
+        self.unshown = 0;
     }
 
     /// The pieces of a write of `len` bytes that reach the medium when it is torn: a proper part where it has more

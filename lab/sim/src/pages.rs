@@ -24,6 +24,14 @@ impl Change {
         }
     }
 
+    /// True when a layer on top of another holds every page of it; of zeroes only those where something else was.
+    pub(crate) fn shows(&self) -> bool {
+        match self {
+            Self::Data(data) => !data.parts().iter().any(Buf::is_lent_zeroes),
+            Self::Zeroes(_) => false,
+        }
+    }
+
     /// The part at `range` of the change.
     pub(crate) fn slice(&self, range: Range<u64>) -> Self {
         match self {
@@ -36,7 +44,58 @@ impl Change {
 /// 4 KiB pages by number; an absent page is zeroes. Whole pages share the memory they were written from, and zeroes,
 /// however they were written, take none: what a long replay writes is zeroes.
 #[derive(Default)]
-pub(crate) struct Pages(BTreeMap<u64, Buf>);
+pub(crate) struct Pages(BTreeMap<u64, Page>);
+
+/// The bytes of a page.
+pub(crate) enum Page {
+    Whole(Buf),
+    /// Its first bytes, no more than [`SHORT_BYTES`]; the rest is zeroes. A journal's entries are mostly such.
+    Short(Box<[u8]>),
+}
+
+/// More of a page than this is shared, not copied.
+const SHORT_BYTES: usize = PAGE_BYTES / 4;
+
+impl Page {
+    /// What a page's bytes take at rest; `None` for zeroes.
+    fn at_rest(bytes: Buf) -> Option<Self> {
+        match used_bytes(&bytes) {
+            0 => None,
+            used @ ..=SHORT_BYTES => Some(Self::Short(bytes[..used].into())),
+            _ => Some(Self::Whole(bytes)),
+        }
+    }
+
+    fn whole(&self) -> Buf {
+        match self {
+            Self::Whole(bytes) => bytes.clone(),
+            Self::Short(_) => self.copy().freeze(),
+        }
+    }
+
+    fn copy(&self) -> BufMut {
+        match self {
+            Self::Whole(bytes) => BufMut::copy_of(bytes),
+            Self::Short(first) => {
+                let mut page = BufMut::room(PAGE_BYTES);
+                let (used, rest) = page.split_at_mut(first.len());
+                used.copy_from_slice(first);
+                rest.fill(0);
+                page
+            }
+        }
+    }
+}
+
+/// Bytes of a line: looked at at once.
+const LINE_BYTES: usize = 256;
+
+/// Bytes up to the last line with one that is not zero.
+fn used_bytes(bytes: &[u8]) -> usize {
+    let mut lines = bytes.chunks(LINE_BYTES);
+    let last = lines.rposition(|line| line.iter().fold(0, |any, byte| any | byte) != 0);
+    last.map_or(0, |last| (last + 1) * LINE_BYTES)
+}
 
 /// The numbers of the pages that the byte range touches.
 pub(crate) fn page_numbers(offset: u64, len: u64) -> Range<u64> {
@@ -48,7 +107,7 @@ fn zero_page() -> Buf {
 }
 
 impl Pages {
-    pub(crate) fn get(&self, page: u64) -> Option<&Buf> {
+    fn get(&self, page: u64) -> Option<&Page> {
         self.0.get(&page)
     }
 
@@ -94,17 +153,20 @@ impl Pages {
     }
 
     fn put_bytes(&mut self, below: Option<&Pages>, offset: u64, bytes: &Buf) {
-        if below.is_none() && bytes.is_lent_zeroes() {
-            return self.put_zeroes(None, offset, bytes.len() as u64);
+        if bytes.is_lent_zeroes() {
+            return self.put_zeroes(below, offset, bytes.len() as u64);
         }
         for chunk in chunks(offset, bytes.len() as u64) {
             let piece = bytes.slice(chunk.from..chunk.from + chunk.len);
             if chunk.len < PAGE_BYTES {
                 self.patch(below, chunk, &piece);
-            } else if is_zero(&piece) {
-                self.clear_page(below, chunk.page);
+            } else if below.is_some() {
+                // A layer on top of another shows every page written to it.
+                self.0.insert(chunk.page, Page::Whole(piece));
+            } else if let Some(page) = Page::at_rest(piece) {
+                self.0.insert(chunk.page, page);
             } else {
-                self.0.insert(chunk.page, piece);
+                self.0.remove(&chunk.page);
             }
         }
     }
@@ -133,31 +195,22 @@ impl Pages {
             }
             Some(below) => {
                 present.extend(below.present(whole));
-                self.0.extend(present.into_iter().map(|page| (page, zero_page())));
+                self.0.extend(present.into_iter().map(|page| (page, Page::Whole(zero_page()))));
             }
-        }
-    }
-
-    /// Makes a page zeroes: absent, except in a layer on top of another, which shows every page written to it.
-    fn clear_page(&mut self, below: Option<&Pages>, page: u64) {
-        if below.is_some() {
-            self.0.insert(page, zero_page());
-        } else {
-            self.0.remove(&page);
         }
     }
 
     fn patch(&mut self, below: Option<&Pages>, chunk: Chunk, bytes: &[u8]) {
         let old = self.get(chunk.page).or_else(|| below.and_then(|below| below.get(chunk.page)));
-        let mut page = old.map_or_else(|| BufMut::zeroed(PAGE_BYTES), |old| BufMut::copy_of(old));
+        let mut page = old.map_or_else(|| BufMut::zeroed(PAGE_BYTES), Page::copy);
         page[chunk.within..chunk.within + chunk.len].copy_from_slice(bytes);
-        self.0.insert(chunk.page, page.freeze());
+        self.0.insert(chunk.page, Page::Whole(page.freeze()));
     }
 
     /// Inverts the bit `bit` of the byte at `offset`.
     pub(crate) fn flip(&mut self, offset: u64, bit: u32) {
         let (page, within) = (offset / PAGE, (offset % PAGE) as usize);
-        let old = self.get(page).map_or(0, |old| old[within]);
+        let old = self.get(page).map_or(0, |old| old.whole()[within]);
         self.patch(None, Chunk { page, within, from: 0, len: 1 }, &[old ^ (1 << bit)]);
     }
 
@@ -174,7 +227,7 @@ impl Pages {
             match page.or_else(|| self.get(chunk.page)) {
                 Some(page) => {
                     bytes.append(Bufs::zeroes(std::mem::take(&mut zeroes)));
-                    bytes.push(page.slice(chunk.within..chunk.within + chunk.len));
+                    bytes.push(page.whole().slice(chunk.within..chunk.within + chunk.len));
                 }
                 None => zeroes += chunk.len,
             }
@@ -186,19 +239,15 @@ impl Pages {
     /// A hash of the contents; a page of zeroes counts as absent.
     pub(crate) fn digest(&self) -> u64 {
         let mut hash = Xxh3::new();
-        for (page, bytes) in &self.0 {
-            if bytes.iter().any(|&byte| byte != 0) {
-                hash.update(&page.to_le_bytes());
-                hash.update(bytes);
+        for (number, page) in &self.0 {
+            let bytes = page.whole();
+            if used_bytes(&bytes) > 0 {
+                hash.update(&number.to_le_bytes());
+                hash.update(&bytes);
             }
         }
         hash.digest()
     }
-}
-
-/// Looked at in lines, so that bytes which are not zeroes mostly end it at the first.
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.chunks(64).all(|line| line.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
 /// The part of a byte range in one page.

@@ -30,6 +30,11 @@ enum Place {
 }
 
 impl TraceError {
+    /// There is no thread to read a trace by.
+    pub fn no_reader(error: &io::Error) -> TraceError {
+        Complaint::new(format!("no thread to read it by: {error}"), "let there be more threads").nowhere()
+    }
+
     /// The same with the trace's name, where none is told yet.
     #[must_use]
     pub fn of_trace(self, name: &str) -> TraceError {

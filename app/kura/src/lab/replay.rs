@@ -56,7 +56,7 @@ fn play(
     bar: &Bar,
 ) -> Result<(Anatomy, Summary)> {
     let requests = adapted.requests(Some((bar, "survey")))?;
-    let survey = Survey::of(Ahead::of(requests)?);
+    let survey = Survey::of(requests);
     bar.clear();
     let survey = survey.map_err(|error| error.of_trace(&command.trace))?;
     if survey.load.requests == 0 {
@@ -198,6 +198,7 @@ impl Source {
             (0, u64::MAX) => all,
             (from_ns, for_ns) => Box::new(all.window(from_ns, for_ns)),
         };
+        let requests = Ahead::of(requests).map_err(|error| TraceError::no_reader(&error))?;
         let (so_far, most) = (Some(Requested::default()), self.known_most);
         Ok(Box::new(Remember { requests, so_far, most, known: Arc::clone(&self.known) }))
     }
@@ -249,7 +250,7 @@ impl Requested {
 
 /// Requests as they are read for the first time. Once all have been, without an error, they are known.
 struct Remember {
-    requests: Requests,
+    requests: Ahead<std::result::Result<Request, TraceError>>,
     /// None when they are more than `most`.
     so_far: Option<Requested>,
     most: usize,
