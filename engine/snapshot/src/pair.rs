@@ -1,7 +1,7 @@
 //! The pair table of a volume: its snapshots, and what only they see.
 
 use crate::index::{Epoch, Key};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A snapshot of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,9 +15,13 @@ pub struct Pair {
 }
 
 /// Which snapshots a volume has.
+///
+/// What must hold: `made` has each of `live` with the LSN that made it, and nothing else.
 #[derive(Default)]
 pub struct PairTable {
     live: BTreeMap<Epoch, Pair>,
+    /// The same by their LSNs: for a block it is asked which of thousands were there when its extent was born.
+    made: BTreeSet<(u64, Epoch)>,
     /// The last number given.
     last: u32,
     /// Versions that are not the present, each with the newest snapshot that sees it.
@@ -27,7 +31,9 @@ pub struct PairTable {
 impl PairTable {
     /// A table as it was written out.
     pub fn restore(last: u32, live: impl IntoIterator<Item = (Epoch, Pair)>) -> Self {
-        Self { live: live.into_iter().collect(), last, superseded: BTreeMap::new() }
+        let mut table = Self { last, ..Self::default() };
+        live.into_iter().for_each(|(epoch, pair)| table.add(epoch, pair));
+        table
     }
 
     /// The snapshots, oldest first.
@@ -57,7 +63,7 @@ impl PairTable {
 
     /// The newest snapshot made before the log reached `lsn`, or [`Epoch::FIRST`].
     pub fn latest_at(&self, lsn: u64) -> Epoch {
-        self.live.iter().rev().find(|(_, pair)| pair.lsn < lsn).map_or(Epoch::FIRST, |(epoch, _)| *epoch)
+        self.made.range(..(lsn, Epoch::FIRST)).next_back().map_or(Epoch::FIRST, |(_, epoch)| *epoch)
     }
 
     /// The newest snapshot that sees a version born at `birth` and superseded at `until`.
@@ -81,12 +87,15 @@ impl PairTable {
     /// A snapshot is made.
     pub fn add(&mut self, epoch: Epoch, pair: Pair) {
         self.last = self.last.max(epoch.0);
+        self.made.insert((pair.lsn, epoch));
         self.live.insert(epoch, pair);
     }
 
     /// A snapshot is gone; what it was the newest one to see.
     pub fn remove(&mut self, epoch: Epoch) -> Vec<Key> {
-        self.live.remove(&epoch);
+        if let Some(pair) = self.live.remove(&epoch) {
+            self.made.remove(&(pair.lsn, epoch));
+        }
         self.superseded.remove(&epoch).unwrap_or_default()
     }
 
@@ -98,5 +107,24 @@ impl PairTable {
     /// Versions that only a snapshot and older ones see.
     pub fn held(&self, epoch: Epoch) -> &[Key] {
         self.superseded.get(&epoch).map_or(&[], Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Snapshots come and go, also those in the middle: what was newest when the log was somewhere is still told.
+    #[test]
+    fn the_newest_at_any_time_is_the_last_made_before_it() {
+        let pair = |lsn| Pair { svol: lsn, lsn, made_unix_s: 0 };
+        let mut pairs = PairTable::restore(3, [(Epoch(1), pair(10)), (Epoch(3), pair(30))]);
+        pairs.add(Epoch(4), pair(40));
+        let newest = |pairs: &PairTable| [10, 11, 30, 31, 41].map(|lsn| pairs.latest_at(lsn).0);
+        assert_eq!(newest(&pairs), [0, 1, 1, 3, 4]);
+        pairs.remove(Epoch(3));
+        assert_eq!(newest(&pairs), [0, 1, 1, 1, 4]);
+        pairs.remove(Epoch(1));
+        assert_eq!(newest(&pairs), [0, 0, 0, 0, 4]);
     }
 }

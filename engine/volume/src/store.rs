@@ -345,8 +345,7 @@ impl Inner {
     /// A volume by name.
     pub fn find(&self, name: &str) -> Result<Rc<VolumeState>> {
         let tables = self.tables.borrow();
-        let named = |volume: &&Rc<VolumeState>| volume.spec.borrow().name == name && !volume.is_hidden();
-        let found = tables.volumes.values().find(named);
+        let found = tables.volumes.named(name).filter(|volume| !volume.is_hidden());
         found.cloned().ok_or_else(|| Error::missing(format!("volume {name}: no such volume: see `kura volume list`")))
     }
 

@@ -13,6 +13,8 @@ pub(crate) struct Volumes {
     all: ByNumber,
     /// Those with a map, which they have for as long as they are there.
     homes: ByNumber,
+    /// The numbers of all by their names: a schedule asks for one of thousands each time.
+    names: BTreeMap<String, u64>,
 }
 
 impl Volumes {
@@ -20,17 +22,41 @@ impl Volumes {
         if volume.extents() > 0 {
             self.homes.insert(id, Rc::clone(&volume));
         }
+        self.names.insert(volume.spec.borrow().name.clone(), id);
         self.all.insert(id, volume);
     }
 
     pub fn remove(&mut self, id: u64) -> Option<Rc<VolumeState>> {
         self.homes.remove(&id);
-        self.all.remove(&id)
+        let removed = self.all.remove(&id)?;
+        self.forget_name(&removed.spec.borrow().name, id);
+        Some(removed)
+    }
+
+    /// A volume has another name from now on.
+    pub fn rename(&mut self, id: u64, name: String) {
+        if let Some(volume) = self.all.get(&id) {
+            let before = std::mem::replace(&mut volume.spec.borrow_mut().name, name.clone());
+            self.forget_name(&before, id);
+            self.names.insert(name, id);
+        }
+    }
+
+    fn forget_name(&mut self, name: &str, id: u64) {
+        if self.names.get(name) == Some(&id) {
+            self.names.remove(name);
+        }
+    }
+
+    /// The volume of this name.
+    pub fn named(&self, name: &str) -> Option<&Rc<VolumeState>> {
+        self.all.get(self.names.get(name)?)
     }
 
     pub fn extend(&mut self, others: Self) {
         self.homes.extend(others.homes);
         self.all.extend(others.all);
+        self.names.extend(others.names);
     }
 
     /// Volumes with blocks at home: all but SVOLs, of which there may be thousands for each of the others, and whose

@@ -282,11 +282,7 @@ impl Inner {
             VersionRecord::NoHoles { volume, group } => self.replay_hole(volume, group, None),
             VersionRecord::RollBack { volume, rolled } => self.replay_roll_back(volume, Some(rolled)),
             VersionRecord::RolledBack { volume } => self.replay_roll_back(volume, None),
-            VersionRecord::Left { svol } => {
-                if let Some(svol) = self.tables.borrow().volumes.get(&svol) {
-                    Self::hide(svol);
-                }
-            }
+            VersionRecord::Left { svol } => self.hide(svol),
         }
         Ok(())
     }

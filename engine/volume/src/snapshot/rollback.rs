@@ -106,11 +106,11 @@ impl Inner {
     /// Deletes a snapshot but for its volume, which is being rolled back to it.
     pub fn leave_to_roll_back(&self, svol: &VolumeState) {
         self.append(&Record::Versions(VersionRecord::Left { svol: svol.id }));
-        Self::hide(svol);
+        self.hide(svol.id);
     }
 
-    pub(super) fn hide(svol: &VolumeState) {
-        svol.spec.borrow_mut().name = Spec::left_name(svol.id);
+    pub(super) fn hide(&self, svol: u64) {
+        self.tables.borrow_mut().volumes.rename(svol, Spec::left_name(svol));
     }
 
     /// The snapshot that is there only because the volume is being rolled back to it.
