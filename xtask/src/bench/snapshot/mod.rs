@@ -19,7 +19,7 @@ use subject::Subject;
 #[derive(clap::Args)]
 pub struct Args {
     /// Bytes of each side, in MiB: all of them are written before anything is measured.
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 256)]
     size: u64,
     /// Seconds of each measurement at most: each block is written once, and a fast side is done earlier.
     #[arg(long, default_value_t = 3)]
