@@ -7,6 +7,8 @@
 //! ```
 
 use kura_block::{BLOCK_BYTES, Buf, BufMut, Checksum, Reader, Writer, is_sealed, seal};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
 
 const MAGIC: u32 = 0x4350_754b; // "KuPC"
 const CRC_AT: usize = 4;
@@ -37,7 +39,7 @@ pub struct PageOwner {
 pub struct Page {
     /// Counts up with each time it is written.
     pub sequence: u64,
-    checksums: Box<[u32]>,
+    checksums: Box<[U32]>,
     written: u32,
     in_parity: Box<[u8]>,
 }
@@ -47,7 +49,7 @@ impl Page {
     pub fn empty(blocks: usize) -> Self {
         Self {
             sequence: 0,
-            checksums: vec![0; blocks].into(),
+            checksums: vec![U32::ZERO; blocks].into(),
             written: 0,
             in_parity: vec![0; blocks.div_ceil(8)].into(),
         }
@@ -58,7 +60,7 @@ impl Page {
     pub fn lost(blocks: usize, sequence: u64) -> Self {
         Self {
             sequence: sequence + LOST_STEP,
-            checksums: vec![LOST; blocks].into(),
+            checksums: vec![LOST.into(); blocks].into(),
             written: blocks as u32,
             in_parity: vec![0xff; blocks.div_ceil(8)].into(),
         }
@@ -66,13 +68,13 @@ impl Page {
 
     /// The checksum of a block; `None` where nothing is written.
     pub fn get(&self, block: usize) -> Option<Checksum> {
-        Checksum::from_stored(self.checksums[block])
+        Checksum::from_stored(self.checksums[block].get())
     }
 
     /// Sets or clears the checksum of a block.
     pub fn set(&mut self, block: usize, checksum: Option<Checksum>) {
-        self.written -= u32::from(self.checksums[block] != 0);
-        self.checksums[block] = checksum.map_or(0, Checksum::stored);
+        self.written -= u32::from(self.checksums[block] != U32::ZERO);
+        self.checksums[block] = checksum.map_or(0, Checksum::stored).into();
         self.written += u32::from(checksum.is_some());
     }
 
@@ -91,7 +93,7 @@ impl Page {
 
     /// Forgets every block; what counts in parity stays.
     pub fn clear(&mut self) {
-        self.checksums.fill(0);
+        self.checksums.fill(U32::ZERO);
         self.written = 0;
     }
 
@@ -111,16 +113,8 @@ impl Page {
         fixed.u32(MAGIC).u32(0).u64(owner.volume).u64(owner.born).u32(owner.index).u32(self.checksums.len() as u32);
         fixed.u64(self.sequence);
         // Written where it is sent from: a checkpoint has thousands of them.
-        let mut page = BufMut::room(encoded_bytes(self.checksums.len()).next_multiple_of(BLOCK_BYTES));
-        let (header, rest) = page.split_at_mut(HEADER_BYTES);
-        header.copy_from_slice(fixed.as_slice());
-        let (sums, rest) = rest.split_at_mut(4 * self.checksums.len());
-        for (place, checksum) in sums.chunks_exact_mut(4).zip(&self.checksums) {
-            place.copy_from_slice(&checksum.to_le_bytes());
-        }
-        let (in_parity, padding) = rest.split_at_mut(self.in_parity.len());
-        in_parity.copy_from_slice(&self.in_parity);
-        padding.fill(0);
+        let parts = [fixed.as_slice(), self.checksums.as_bytes(), &self.in_parity];
+        let mut page = BufMut::padded(&parts, BLOCK_BYTES);
         seal(&mut page, CRC_AT);
         page.freeze()
     }
@@ -137,8 +131,8 @@ impl Page {
             return None;
         }
         let sequence = reader.u64().ok()?;
-        let checksums: Box<[u32]> = (0..blocks).map(|_| reader.u32()).collect::<Result<_, _>>().ok()?;
-        let written = checksums.iter().filter(|checksum| **checksum != 0).count() as u32;
+        let checksums: Box<[U32]> = (0..blocks).map(|_| reader.u32().map(U32::new)).collect::<Result<_, _>>().ok()?;
+        let written = checksums.iter().filter(|checksum| **checksum != U32::ZERO).count() as u32;
         let in_parity = reader.bytes(blocks.div_ceil(8)).ok()?.into();
         Some(Self { sequence, checksums, written, in_parity })
     }

@@ -23,7 +23,8 @@ pub trait Shared {
     /// Free extents of `device` that nobody leased.
     fn free(&self, device: DeviceId) -> Local<'_, Result<u32>>;
 
-    /// Tells that `device` has `extents` extents (a new device, or one that grew).
+    /// Tells that `device` has `extents` extents (a new device, or one that grew). It says what the device's label says and
+    /// can only add, whoever tells it and how late: it takes no way of a controller.
     fn add_device(&self, device: DeviceId, extents: u32) -> Local<'_, Result<()>>;
 
     /// The way of a controller that starts to the names. One that it had before is refused from now on.

@@ -9,7 +9,7 @@ use crate::tables::VolumeState;
 use crate::tier::FastCopy;
 use crate::write::PIECE_BLOCKS;
 use futures::StreamExt;
-use futures::future::{Either, select};
+use futures::future::select;
 use futures::stream::FuturesUnordered;
 use kura_array::hot::MirrorId;
 use kura_array::{Failure, Place, Urgency};
@@ -89,15 +89,11 @@ impl Inner {
     pub async fn destage_for_ever(self: Rc<Self>) {
         let mut cursor = Cursor::default();
         let mut flying = FuturesUnordered::new();
-        // What was durable when no flight was found; until there is news none will be.
-        let mut searched = None;
         loop {
             let (width, durable) = (destage_width(self.pressure()), self.journal().durable());
-            while flying.len() < width && searched != Some(durable) {
-                match self.next_flight(&mut cursor, durable) {
-                    Some(flight) => flying.push(self.destage(flight)),
-                    None => searched = Some(durable),
-                }
+            while flying.len() < width {
+                let Some(flight) = self.next_flight(&mut cursor, durable) else { break };
+                flying.push(self.destage(flight));
             }
             let empty = self.dirty_bytes.get() == 0;
             let comes_back = !flying.is_empty() || width == 0 && !empty;
@@ -107,12 +103,8 @@ impl Inner {
             }
             let news = std::pin::pin!(self.destager.notified());
             if !flying.is_empty() {
-                let landed_whole = matches!(select(flying.next(), news).await, Either::Left((Some(true), _)));
-                searched = searched.filter(|_| landed_whole && !flying.is_empty());
-                continue;
-            }
-            searched = None;
-            if empty {
+                select(flying.next(), news).await;
+            } else if empty {
                 news.await;
             } else if width == 0 {
                 select(news, self.runtime.sleep(QUIET)).await;
@@ -204,8 +196,8 @@ impl Inner {
         }
     }
 
-    /// Writes blocks to their places. True when all landed, and so nothing can fly that could not before.
-    pub async fn destage(&self, flight: Flight) -> bool {
+    /// Writes blocks to their places.
+    pub async fn destage(&self, flight: Flight) {
         let debt = if flight.volume.shape.parity { Self::debt_of(flight.data.len() as u64) } else { 0 };
         self.flying_debt.set(self.flying_debt.get() + debt);
         let done = match &flight.to {
@@ -231,7 +223,7 @@ impl Inner {
         if done.is_ok() && !matches!(flight.to, Destination::Fast(_)) {
             self.came_home(&flight).await;
         }
-        let left = {
+        {
             let (mut dirty, mut carried) = (flight.volume.dirty.borrow_mut(), flight.carried());
             let leaves = |block: &u64, now: &mut Dirty| {
                 let Some((version, _)) = carried(*block) else { return false };
@@ -243,15 +235,14 @@ impl Inner {
                 }
                 landed || now.data.is_none()
             };
-            flight.blocks.len() - dirty.extract_if(flight.span(), leaves).count()
-        };
+            dirty.extract_if(flight.span(), leaves).for_each(drop);
+        }
         let there = done.is_ok();
         self.stalled.replace(done.err());
         self.room.notify_waiters();
         if !there {
             self.runtime.sleep(STALLED).await;
         }
-        there && left == 0 && matches!(flight.to, Destination::Copies)
     }
 
     /// Writes neighbouring blocks to all copies. A disk that refuses goes out of service, unless it is only full: then

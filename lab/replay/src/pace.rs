@@ -1,6 +1,5 @@
 //! When requests are issued.
 
-use crate::ahead::Ahead;
 use crate::error::Error;
 use crate::run::Run;
 use futures::StreamExt;
@@ -10,24 +9,25 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Requests, read ahead.
-pub(crate) type Requests<E> = Ahead<Result<Request, E>>;
-
 fn of_trace(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Trace(Box::new(error))
 }
 
 /// Requests, each issued at its time whatever happened to those before it.
-pub(crate) struct OpenLoop<E> {
-    requests: Requests<E>,
+pub(crate) struct OpenLoop<I> {
+    requests: I,
     /// More requests under way than these end it.
     in_flight_limit: u64,
     /// When the first request was issued, and its time in the trace.
     begun: Option<(Duration, u64)>,
 }
 
-impl<E: std::error::Error + Send + Sync + 'static> OpenLoop<E> {
-    pub(crate) fn new(requests: Requests<E>, in_flight_limit: u64) -> Self {
+impl<E, I> OpenLoop<I>
+where
+    E: std::error::Error + Send + Sync + 'static,
+    I: Iterator<Item = Result<Request, E>>,
+{
+    pub(crate) fn new(requests: I, in_flight_limit: u64) -> Self {
         Self { requests, in_flight_limit, begun: None }
     }
 
@@ -58,7 +58,7 @@ impl<E: std::error::Error + Send + Sync + 'static> OpenLoop<E> {
 
 /// Issues requests with `depth` under way at once, the next as soon as one is answered; tells each.
 pub(crate) async fn closed_loop<E: std::error::Error + Send + Sync + 'static>(
-    requests: Requests<E>,
+    requests: impl Iterator<Item = Result<Request, E>>,
     depth: usize,
     run: &Run,
     tell: impl Fn(),

@@ -1,6 +1,5 @@
 //! A replay from its beginning to its summary.
 
-use crate::ahead::Ahead;
 use crate::error::Error;
 use crate::node::{Node, NodeSpec};
 use crate::options::{Options, Pace, Prefill};
@@ -96,7 +95,7 @@ pub fn replay<E>(
     spec: &NodeSpec,
     options: &Options,
     survey: &Survey,
-    requests: impl Iterator<Item = Result<Request, E>> + Send + 'static,
+    requests: impl Iterator<Item = Result<Request, E>>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Summary, Error>
 where
@@ -119,7 +118,7 @@ pub(crate) fn drive<E>(
     spec: &NodeSpec,
     options: &Options,
     survey: &Survey,
-    requests: impl Iterator<Item = Result<Request, E>> + Send + 'static,
+    requests: impl Iterator<Item = Result<Request, E>>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Summary, Error>
 where
@@ -130,7 +129,6 @@ where
     let prefill_bytes = node.sim.block_on(prefill::fill(node, &run, survey, options.prefill, &reporter))?;
     // What fills the volume is no use of it.
     node.sim.block_on(node.pool.set_tier(spec.tier()))?;
-    let requests = Ahead::of(requests)?;
     node.disks.borrow().iter().for_each(kura_sim::SimDisk::reset_counters);
     let before: Vec<_> = node.controllers.iter().map(|controller| controller.info()).collect();
     reporter.begin(Phase::Replay, survey.load.requests);

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Session<E> {
     node: Node,
     run: Rc<Run>,
-    load: OpenLoop<E>,
+    load: OpenLoop<Ahead<Result<Request, E>>>,
 }
 
 impl<E: std::error::Error + Send + Sync + 'static> Session<E> {
@@ -88,7 +88,7 @@ impl<E: std::error::Error + Send + Sync + 'static> Session<E> {
 
     fn window(
         &mut self,
-        play: impl AsyncFnOnce(&Node, &Rc<Run>, &mut OpenLoop<E>) -> Result<bool, Error>,
+        play: impl AsyncFnOnce(&Node, &Rc<Run>, &mut OpenLoop<Ahead<Result<Request, E>>>) -> Result<bool, Error>,
     ) -> Result<Window, Error> {
         let Self { node, run, load } = self;
         run.tally.borrow_mut().begin_window();

@@ -76,13 +76,7 @@ impl Page {
     fn copy(&self) -> BufMut {
         match self {
             Self::Whole(bytes) => BufMut::copy_of(bytes),
-            Self::Short(first) => {
-                let mut page = BufMut::room(PAGE_BYTES);
-                let (used, rest) = page.split_at_mut(first.len());
-                used.copy_from_slice(first);
-                rest.fill(0);
-                page
-            }
+            Self::Short(first) => BufMut::padded(&[first], PAGE_BYTES),
         }
     }
 }
