@@ -60,11 +60,16 @@ impl Process {
 
     /// Waits until it no longer works in the background, half a minute at most.
     pub fn settle(&self) -> Result<()> {
+        // kura puts blocks in order once nobody has asked for anything for a fifth of a second.
+        self.settle_for(Duration::from_millis(300))
+    }
+
+    /// Waits until it has not worked for so long, half a minute at most.
+    pub fn settle_for(&self, quiet: Duration) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(30) {
             let before = self.cpu_us()?;
-            // kura puts blocks in order once nobody has asked for anything for a fifth of a second.
-            std::thread::sleep(Duration::from_millis(300));
+            std::thread::sleep(quiet);
             if self.cpu_us()? - before < 1e6 / self.ticks_per_second {
                 return Ok(());
             }

@@ -2,6 +2,7 @@
 
 use super::super::fio::{Target, fill};
 use super::super::kura::Kura;
+use super::super::process::Process;
 use super::super::report::{self, Verdict, median};
 use super::super::rest::Rest;
 use super::super::side::Side;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What the slowest case may take, over the fastest. A cost that grows with the size or the number would do so by
 /// orders of magnitude here; the rest is what a disk's flushes differ by.
@@ -23,6 +24,8 @@ const PAIRS: usize = 1001;
 const SMALL_MIB: u64 = 64;
 /// How many times the size of a side the large volume has.
 const LARGE: u64 = 8;
+/// Once so long nothing was done, nothing is left to do: space is given back to the disks after a second.
+const QUIET: Duration = Duration::from_millis(1500);
 /// What is written between a snapshot and the next.
 const WRITTEN: u64 = 64 << 10;
 
@@ -66,10 +69,11 @@ pub fn measure(args: &Args, binary: &Path) -> Result<Vec<Cost>> {
             volumes[at % 2].measure(cost)?;
             let [make_ms, delete_ms, _] = cost.medians_ms();
             eprintln!(
-                "round {} {:5} MiB {:5} snapshots {make_ms:7.3} ms to make {delete_ms:7.3} ms to delete",
+                "round {} {:5} MiB {:5} snapshots {make_ms:7.3} ms to make {delete_ms:7.3} ms to delete {:7.3} ms of CPU",
                 round + 1,
                 cost.mib,
-                cost.snapshots
+                cost.snapshots,
+                cost.cpu_ms.last().unwrap_or(&f64::NAN)
             );
         }
     }
@@ -105,7 +109,7 @@ impl<'a> Volume<'a> {
         while self.there.len() < cost.snapshots {
             self.make_one(&mut rest)?;
         }
-        self.side.settle()?;
+        self.settle()?;
         // A server lets go of who is silent for long.
         rest = self.kura.rest()?;
         let before_us = self.cpu_us()?;
@@ -113,10 +117,10 @@ impl<'a> Volume<'a> {
             cost.make_ms.push(self.make_one(&mut rest)?);
             cost.delete_ms.push(self.delete_one(&mut rest)?);
         }
-        self.side.settle()?;
+        self.settle()?;
         let between_us = self.cpu_us()?;
         (self.there.end..self.there.end + PAIRS).try_for_each(|number| self.write(number))?;
-        self.side.settle()?;
+        self.settle()?;
         let (with_us, written_us) = (between_us - before_us, self.cpu_us()? - between_us);
         cost.cpu_ms.push((with_us - written_us) / 1000.0 / PAIRS as f64);
         Ok(())
@@ -138,13 +142,22 @@ impl<'a> Volume<'a> {
 
     fn delete_one(&mut self, rest: &mut Rest) -> Result<f64> {
         let begun = Instant::now();
-        rest.delete(&format!("{}@{}", self.side.name, self.there.start))?;
+        rest.delete(&format!("/api/v1/snapshots/{}@{}", self.side.name, self.there.start))?;
         self.there.start += 1;
         Ok(begun.elapsed().as_secs_f64() * 1e3)
     }
 
+    fn server(&self) -> Result<&Process> {
+        self.side.server.as_deref().context("a volume without a server")
+    }
+
     fn cpu_us(&self) -> Result<f64> {
-        self.side.server.as_ref().context("a volume without a server")?.cpu_us()
+        self.server()?.cpu_us()
+    }
+
+    /// All that was asked for is done, in the background, too.
+    fn settle(&self) -> Result<()> {
+        self.server()?.settle_for(QUIET)
     }
 }
 
