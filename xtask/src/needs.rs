@@ -64,7 +64,7 @@ const CLIENTS: &[Need] = &[
     need("rsync", "rsync"),
 ];
 
-/// What `tpcc-trace` takes.
+/// A database on a volume.
 const DATABASE: &[Need] = &[
     need("e2fsprogs", "mkfs.ext4"),
     need("fuse3", "fusermount3"),
@@ -106,7 +106,7 @@ pub fn ensure() -> Result<()> {
     bring(NEEDS)
 }
 
-/// Brings in what `tpcc-trace` uses: a database server is not what everyone who runs the tests wants.
+/// Brings in what `tpcc-trace` uses, and the tests of a database's volume.
 pub fn ensure_database() -> Result<()> {
     bring(DATABASE)
 }

@@ -53,6 +53,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// Brings in the clients and peers, and builds other projects' test programs.
 pub fn setup() -> Result<()> {
     needs::ensure()?;
+    needs::ensure_database()?;
     suites::ensure()
 }
 

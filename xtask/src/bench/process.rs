@@ -74,6 +74,7 @@ impl Process {
                 return Ok(());
             }
         }
+        eprintln!("process {} still works in the background, which is measured with what comes next", self.child.id());
         Ok(())
     }
 }

@@ -122,8 +122,9 @@ impl Cost {
             loop {
                 let on_first = pairs.len() % 2 == 1;
                 let mut pair = [meter.slot(on_first)?, meter.slot(!on_first)?];
-                // It may have ended in the middle of them.
                 if client.is_finished() {
+                    // It ended in the middle of these, or of the ones before: its process outlives its work a little.
+                    pairs.pop();
                     client.join().map_err(|_| anyhow::anyhow!("the client's thread panicked"))??;
                     break Ok::<_, anyhow::Error>(pairs);
                 }

@@ -73,7 +73,7 @@ pub enum ReplicateCommand {
     Failback {
         /// The job's name
         name: String,
-        /// Only say what would be changed, of a tree
+        /// Only say what would be changed
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]

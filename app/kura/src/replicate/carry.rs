@@ -11,9 +11,6 @@ use std::time::{Instant, SystemTime};
 /// What is said of buckets.
 pub const BUCKETS: &str = "the copy of a bucket is a bucket like any other: `kura replicate remove` lets go of it";
 
-/// What is said of volumes.
-const NO_LISTS: &str = "a run of a volume has no lists to show: `kura snapshot diff` shows what changed";
-
 /// What is copied, and where to.
 pub type Names<'a> = (&'a Origin, &'a Target);
 
@@ -51,9 +48,13 @@ fn volume_run(
     place: &Place,
     progress: &Progress,
 ) -> Result<Summary> {
-    ensure!(!options.dry_run, NO_LISTS);
     let pair = Pair::of(home, volume, names.1, options)?;
     let (mut summary, began) = (Summary::begun(names.0, names.1, SystemTime::now()), Instant::now());
+    if options.dry_run {
+        summary.dry_run = true;
+        waited_for(pair.plan(names, options, &mut summary))?;
+        return Ok(summary);
+    }
     waited_for(pair.run(names, options, progress, &mut summary))?;
     count(&mut summary, progress, began);
     place.note(&summary)?;
@@ -101,10 +102,14 @@ pub fn bring_back(
         Origin::Tree(_) => return Ok(kura_replicate::failback(job, options, place, progress)?),
         Origin::Bucket(_) => bail!("{}: {BUCKETS}", job.source),
     };
-    ensure!(!options.dry_run, NO_LISTS);
     let target = job.target()?;
     let pair = Pair::of(home, volume, &target, options)?;
     let (mut summary, began) = (Summary::begun(&job.source, &target, SystemTime::now()), Instant::now());
+    if options.dry_run {
+        summary.dry_run = true;
+        waited_for(pair.plan_back((&job.source, &target), &mut summary))?;
+        return Ok(summary);
+    }
     waited_for(pair.fail_back((&job.source, &target), options, progress, &mut summary))?;
     count(&mut summary, progress, began);
     Ok(summary)

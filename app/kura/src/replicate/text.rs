@@ -2,7 +2,7 @@
 
 use crate::show::table;
 use crate::size::Size;
-use kura_replicate::{Standing, Summary, Verified, Worker};
+use kura_replicate::{Origin, Standing, Summary, Verified, Worker};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -11,6 +11,9 @@ pub fn summary(summary: &Summary) -> String {
     let seconds = summary.seconds;
     let carried = format!("{} files, {}", summary.files, Size(summary.bytes));
     let rest = format!("{} to delete, {} unchanged", summary.deleted, summary.unchanged);
+    if summary.dry_run && matches!(summary.source.clone().into(), Origin::Volume(_)) {
+        return format!("would send about {}, before compression", Size(summary.bytes));
+    }
     if summary.dry_run {
         let row = |(index, worker): (usize, &Worker)| {
             let took = format!("{:.2} s", worker.planned_s);

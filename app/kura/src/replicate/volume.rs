@@ -50,6 +50,48 @@ impl Pair {
         Ok(())
     }
 
+    /// What a run would send now, about. Nothing is changed, and a target refused that is not this source's.
+    pub async fn plan(&self, names: (&Origin, &Target), options: &Options, summary: &mut Summary) -> Result<()> {
+        if !options.adopt {
+            let replica = self.target.replica().await?;
+            check(replica.as_ref(), &self.source.identity().await?, names.1)?;
+            ensure!(
+                replica.is_some() || !self.target.is_there().await?,
+                "the target {}: is a volume there, and no copy: name another one, or say --adopt to lose what it has",
+                names.1
+            );
+        }
+        self.count(summary).await
+    }
+
+    /// What a fail-back would send now, about.
+    pub async fn plan_back(&self, names: (&Origin, &Target), summary: &mut Summary) -> Result<()> {
+        let copy = self.target.replica().await?;
+        let is_promoted = copy.is_some_and(|copy| copy.state == ReplicaState::Promoted);
+        ensure!(is_promoted, "the target {}: was not failed over", names.1);
+        self.reversed().count(summary).await
+    }
+
+    /// Counts what differs from the newest point that both ends have; without one all that the source has.
+    async fn count(&self, summary: &mut Summary) -> Result<()> {
+        let (source, volume) = (&self.source.client, &self.source.volume);
+        summary.files = 1;
+        let Some(common) = self.common().await? else {
+            let volume = source.volume(volume).await?;
+            // A clone has most of what it has with what it was made of.
+            summary.bytes = if volume.made_of.is_some() { volume.size_bytes } else { volume.allocated_bytes };
+            return Ok(());
+        };
+        let common = self.source.name_of(&common);
+        let mut next = Some(0);
+        while let Some(offset) = next {
+            let page = source.changes(&common, volume, offset).await?;
+            summary.bytes += page.ranges.iter().map(|range| range.size_bytes).sum::<u64>();
+            next = page.next_offset_bytes;
+        }
+        Ok(())
+    }
+
     /// True where the target is a copy of this source already.
     async fn is_followed(&self) -> Result<bool> {
         let source = self.source.identity().await?;
@@ -73,15 +115,7 @@ impl Pair {
         let mut sent: Vec<Transfer> = Vec::new();
         loop {
             let replica = self.target.replica().await?;
-            if replica.as_ref().is_some_and(|replica| replica.state == ReplicaState::Promoted) {
-                bail!("the target {}: was failed over, and may hold newer work than its source", names.1);
-            }
-            let of = replica.as_ref().and_then(|replica| replica.source.as_ref());
-            ensure!(
-                of.is_none_or(|of| *of == identity),
-                "the target {}: is the copy of another source: name another one, or say --adopt to lose what it has",
-                names.1
-            );
+            check(replica.as_ref(), &identity, names.1)?;
             let (source, target) = (self.source.points(self.id).await?, self.target.points(self.id).await?);
             let transfer = replica.and_then(under_way);
             let facts =
@@ -291,6 +325,20 @@ impl Pair {
     }
 }
 
+/// Refuses a target that is not this source's to change.
+fn check(replica: Option<&Replica>, identity: &str, target: &Target) -> Result<()> {
+    let Some(replica) = replica else { return Ok(()) };
+    ensure!(
+        replica.state != ReplicaState::Promoted,
+        "the target {target}: was failed over, and may hold newer work than its source"
+    );
+    ensure!(
+        replica.source.as_ref().is_none_or(|of| of == identity),
+        "the target {target}: is the copy of another source: name another one, or say --adopt to lose what it has"
+    );
+    Ok(())
+}
+
 fn under_way(replica: Replica) -> Option<Transfer> {
     replica.transfer.map(|transfer| Transfer { since: transfer.since, to: transfer.to })
 }
@@ -314,6 +362,13 @@ impl Site {
     async fn identity(&self) -> Result<String> {
         let (pool, volume) = tokio::try_join!(self.client.pool(), self.client.volume(&self.volume))?;
         Ok(format!("{}/{}", pool.uuid, volume.id))
+    }
+
+    async fn is_there(&self) -> Result<bool> {
+        match self.client.volume(&self.volume).await {
+            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Ok(false),
+            found => Ok(found.map(|_| true)?),
+        }
     }
 
     async fn replica(&self) -> Result<Option<Replica>> {

@@ -216,7 +216,7 @@ fn the_other_end_dies_and_the_next_run_goes_on() {
 }
 
 /// An rsync daemon that dies with its test, and the URI of its module.
-fn daemon(home: &Home) -> (Serving, String) {
+pub fn daemon(home: &Home) -> (Serving, String) {
     fs::create_dir_all(home.path("module")).expect("a directory");
     let (child, port) = on_a_port(b"@RSYNCD:", |port| {
         let configuration = format!(
@@ -424,70 +424,6 @@ fn jobs_run_by_name_and_by_schedule_and_tell_how_old_their_copy_is() {
     home.ok(&["replicate", "remove", "tree"]);
     assert_eq!(status(), Value::Array(Vec::new()));
     assert!(target.exists(), "the copy stays");
-}
-
-/// An ssh server that lets this test in, and a folder whose `ssh` finds it.
-fn sshd(home: &Home) -> (Serving, u16, String) {
-    for key in ["host", "user"] {
-        ok(tool("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(home.path(key)));
-    }
-    // Where sshd, as root, goes without privileges.
-    fs::create_dir_all("/run/sshd").expect("a directory");
-    let (child, port) = on_a_port(b"SSH-", |port| {
-        let mut command = Command::new("/usr/sbin/sshd");
-        command.args(["-D", "-e", "-f", "/dev/null", "-p", &port.to_string()]);
-        for option in ["ListenAddress=127.0.0.1", "StrictModes=no", "UsePAM=no", "PidFile=none", "MaxStartups=100"] {
-            command.arg(format!("-o{option}"));
-        }
-        command.arg(format!("-oHostKey={}", home.path("host").display()));
-        command.arg(format!("-oAuthorizedKeysFile={}", home.path("user.pub").display()));
-        command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("sshd")
-    });
-    let serving = Serving(child);
-    let bin = home.path("bin");
-    fs::create_dir(&bin).expect("a directory");
-    let configuration = format!(
-        "Host there\n HostName 127.0.0.1\n Port {port}\nHost *\n IdentityFile {}\n StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n",
-        home.path("user").display()
-    );
-    fs::write(home.path("ssh.conf"), configuration).expect("a configuration");
-    let ssh = format!("#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n", home.path("ssh.conf").display());
-    fs::write(bin.join("ssh"), ssh).expect("a script");
-    ok(tool("chmod").arg("755").arg(bin.join("ssh")));
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
-    (serving, port, path)
-}
-
-#[test]
-fn kura_and_rsync_go_over_ssh_and_a_dead_node_leaves_its_work_to_others() {
-    let home = Home::new();
-    let source = home.path("source");
-    grow(&source);
-    let (_sshd, port, path) = sshd(&home);
-    let kura = |args: &[&str]| {
-        let mut command = home.kura(&[&["replicate", "run", "--json"], args].concat());
-        command.env("PATH", &path).env("KURA_REMOTE", env!("CARGO_BIN_EXE_kura"));
-        command
-    };
-    let source_path = source.display().to_string();
-    let target = |name: &str| home.path(name).display().to_string();
-    ok(&mut kura(&[&source_path, &format!("ssh://127.0.0.1:{port}{}", target("by kura"))]));
-    assert_same(&source, &home.path("by kura"));
-    ok(&mut kura(&[&source_path, &format!("there:{}", target("by-rsync"))]));
-    assert_same(&source, &home.path("by-rsync"));
-    // Two nodes, each an ssh away, one of which is down.
-    let nodes = ["--nodes", "there,local,127.0.0.2", "--workers", "1", "--split", "by-count"];
-    let complaint =
-        fails(&mut kura(&[&[&*source_path, &target("by-nodes"), "--dry-run", "--workers", "11"][..]].concat()));
-    assert!(complaint.contains("10"), "{complaint}");
-    let done = ok(&mut kura(&[&[&*source_path, &target("by-nodes")], &nodes[..]].concat()));
-    let summary: Value = serde_json::from_str(&done).expect("a summary");
-    assert_eq!(
-        (&summary["is_complete"], summary["workers"].as_array().map(Vec::len)),
-        (&true.into(), Some(3)),
-        "{summary}"
-    );
-    assert_same(&source, &home.path("by-nodes"));
 }
 
 /// Changes the contents of a file and neither its size nor its time.

@@ -72,6 +72,10 @@ fn a_volume_is_copied_over_tls_and_worked_with_at_either_end() {
         "--keep",
         "2",
     ]);
+    let would = run(&here, &["dr", "--dry-run"]);
+    assert!(would["bytes"].as_u64() >= Some(3 * MIB) && would["dry_run"] == true, "{would}");
+    let nothing = || there.kura(&["snapshot", "list", "copy"]).output().is_ok_and(|done| !done.status.success());
+    assert!(nothing() && points(&here, "db").is_empty(), "a dry run changes nothing");
     let first = run(&here, &["dr"]);
     assert_eq!(first["is_complete"], true, "{first}");
     let point = format!("copy@{}", first["point"].as_str().expect("a point"));
@@ -85,6 +89,10 @@ fn a_volume_is_copied_over_tls_and_worked_with_at_either_end() {
     // What changed is sent, and nothing else; what was trimmed is gone there, too.
     db.call(WRITE, 0, 7 * MIB + 512, 1024, &[9; 1024]).expect("a write");
     db.call(TRIM, 0, 5 * MIB, MIB as u32, &[]).expect("a trim");
+    let would = run(&here, &["dr", "--dry-run"]);
+    assert_eq!(would["bytes"], MIB + BLOCK, "{would}");
+    assert!(here.ok(&["replicate", "run", "dr", "--dry-run"]).contains("would send about 1M,"));
+    assert_eq!(points(&here, "db").len(), 1, "a dry run changes nothing");
     let second = run(&here, &["dr"]);
     assert!(second["sent_bytes"].as_u64().expect("bytes") < 2000, "{second}");
     let newest = format!("copy@{}", second["point"].as_str().expect("a point"));
@@ -107,6 +115,8 @@ fn a_volume_is_copied_over_tls_and_worked_with_at_either_end() {
     assert!(complaint.contains("has it open"), "{complaint}");
     let work = read(&there, "copy");
     drop((db, copy));
+    let back = here.ok(&["replicate", "failback", "dr", "--dry-run"]);
+    assert!(back.contains("would send about 4K,"), "{back}");
     let fail_back = || here.kura(&["replicate", "failback", "dr"]).output().is_ok_and(|done| done.status.success());
     eventually(Duration::from_mins(2), "the clients have left, and fail-back", fail_back);
     assert_eq!(read(&here, "db"), work);
@@ -138,6 +148,7 @@ fn what_cannot_be_copied_is_told_in_a_line() {
     };
     complains(&["run", "volume:nothing", &format!("{url}/copy")], "volume nothing: no such volume");
     complains(&["run", "volume:db", &format!("{url}/other")], "--adopt");
+    complains(&["run", "volume:db", &format!("{url}/other"), "--dry-run"], "--adopt");
     complains(&["run", "volume:db", "elsewhere"], "REST door");
     complains(&["run", "kura-data", &format!("{url}/copy")], "a tree goes to");
     complains(&["run", "volume:db", "http://127.0.0.1:1/copy"], "no server at http://127.0.0.1:1");

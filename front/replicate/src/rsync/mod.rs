@@ -120,9 +120,28 @@ impl Rsync {
         LEAST_S.max(LEAST_STARTS * self.start_s(node))
     }
 
+    /// Does something by the first node that can: any may be gone by now.
+    fn by_any<T>(&self, mut work: impl FnMut(&Node) -> Result<T>) -> Result<T> {
+        let mut done = work(&self.nodes[0]);
+        for node in &self.nodes[1..] {
+            if done.is_ok() {
+                break;
+            }
+            done = work(node);
+        }
+        done
+    }
+
     fn failed(&self, done: &Done) -> Error {
         Error::target(self.target.to_string(), done.why())
     }
+}
+
+/// A worker whose node is gone, or its way to the target.
+struct Lost {
+    why: String,
+    /// What it was at.
+    jobs: Vec<Job>,
 }
 
 trait ConcatOs {
@@ -200,11 +219,13 @@ impl Carrier for Rsync {
         let folder = tempfile::tempdir().map_err(|cause| Error::state(Path::new("a temporary folder"), cause))?;
         let path = folder.path().join(OsStr::from_bytes(MARKER));
         std::fs::write(&path, marker.text()).map_err(|cause| Error::state(&path, cause))?;
-        let mut process = Process::on(None);
-        // In place: the directory keeps its time of modification.
-        process.args(["--mkpath", "--inplace"]).args([path.as_os_str()]).args([self.root(&self.nodes[0])]);
-        let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
-        if done.ending() == Ending::Well { Ok(()) } else { Err(self.failed(&done)) }
+        self.by_any(|node| {
+            let mut process = Process::on(None);
+            // In place: the directory keeps its time of modification.
+            process.args(["--mkpath", "--inplace"]).args([path.as_os_str()]).args([self.root(node)]);
+            let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+            if done.ending() == Ending::Well { Ok(()) } else { Err(self.failed(&done)) }
+        })
     }
 
     fn verify(&self, source: &Source, _: usize) -> Result<Verified> {
@@ -243,6 +264,7 @@ impl Carrier for Rsync {
         if carry.is_known && carry.plan.cost_s() < self.least_s(&self.nodes[0]) {
             // Little to do is one list: starting a second rsync takes as long as all of it. What is gone goes first, so that
             // its directories have their times afterwards.
+            let began = Instant::now();
             self.delete(carry, gone)?;
             let links = changes.links.keys().map(|&(directory, entry)| Job { directory, entry });
             let jobs = carry.plan.jobs.iter().copied().chain(links).map(|job| job.path(changes));
@@ -250,6 +272,7 @@ impl Carrier for Rsync {
             self.list(carry, compared(&carry.plan.jobs, changes), all)?;
             carry.fail(changed_meanwhile(carry, &carry.plan.jobs));
             carry.progress.workers()[0].add(carry.plan.files(), carry.plan.bytes());
+            carry.progress.workers()[0].worked(began.elapsed());
             return Ok(());
         }
         let made = if carry.was_empty { made_on_the_way(carry) } else { HashSet::new() };
@@ -294,30 +317,37 @@ fn made_on_the_way<'c>(carry: &Carry<'c>) -> HashSet<&'c [u8]> {
 impl Rsync {
     /// One rsync over a list of paths, in which the directories are not gone into.
     fn list(&self, carry: &Carry<'_>, how: Option<&str>, paths: impl Iterator<Item = Vec<u8>>) -> Result<()> {
-        let mut process = self.copying(carry, self.nodes[0].source.as_deref(), &["--dirs", "-HAXS"]);
-        process.args(how);
-        self.run_list(carry, process, paths)
+        self.run_list(carry, paths, |node| {
+            let mut process = self.copying(carry, node.source.as_deref(), &["--dirs", "-HAXS"]);
+            process.args(how);
+            process
+        })
     }
 
     /// Deletes what the source has no more. From this machine, which has seen that, and in a process of its own: one with
     /// another list, or on a node where the source is not mounted, would delete whatever it does not find just then.
     fn delete(&self, carry: &Carry<'_>, gone: impl Iterator<Item = Vec<u8>>) -> Result<()> {
-        let process = self.copying(carry, None, &["--dirs", "-HAXS", "--delete-missing-args"]);
-        self.run_list(carry, process, gone)
+        self.run_list(carry, gone, |_| self.copying(carry, None, &["--dirs", "-HAXS", "--delete-missing-args"]))
     }
 
-    fn run_list(&self, carry: &Carry<'_>, mut process: Process, paths: impl Iterator<Item = Vec<u8>>) -> Result<()> {
+    fn run_list(
+        &self,
+        carry: &Carry<'_>,
+        paths: impl Iterator<Item = Vec<u8>>,
+        process: impl Fn(&Node) -> Process,
+    ) -> Result<()> {
         let paths: Vec<Vec<u8>> = paths.collect();
         if paths.is_empty() {
             return Ok(());
         }
-        process.args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
         let counter = &carry.progress.workers()[0];
-        let done = process.run(&paths, |_, _, sent_bytes| counter.sent(sent_bytes));
-        let done = done.map_err(|cause| Error::target("rsync", cause))?;
-        if done.ending() == Ending::Lost {
-            return Err(self.failed(&done));
-        }
+        let done = self.by_any(|node| {
+            let mut process = process(node);
+            process.args([slashed(&carry.source.path)]).args([self.root(node)]);
+            let done = process.run(&paths, |_, _, sent_bytes| counter.sent(sent_bytes));
+            let done = done.map_err(|cause| Error::target("rsync", cause))?;
+            if done.ending() == Ending::Lost { Err(self.failed(&done)) } else { Ok(done) }
+        })?;
         carry.fail(done.failures(&self.roots(carry), paths));
         Ok(())
     }
@@ -325,17 +355,22 @@ impl Rsync {
     /// Deletes what is only at a target that cannot tell what it has. From this machine, which has seen what the source has:
     /// one where it is not mounted would delete everything.
     fn delete_strangers(&self, carry: &Carry<'_>) -> Result<()> {
-        let mut process = Process::on(None);
-        process.args(["-rlD", "--delete", "--force", "--existing", "--ignore-existing", "--exclude=/.kura-replica"]);
-        process.args(self.except_copies()).args([slashed(&carry.source.path)]).args([self.root(&self.nodes[0])]);
-        let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
-        match done.ending() {
-            Ending::Lost | Ending::Broken => Err(self.failed(&done)),
-            _ => {
-                carry.fail(done.failures(&self.roots(carry), [b".".to_vec()]));
-                Ok(())
-            }
-        }
+        let done = self.by_any(|node| {
+            let mut process = Process::on(None);
+            process.args([
+                "-rlD",
+                "--delete",
+                "--force",
+                "--existing",
+                "--ignore-existing",
+                "--exclude=/.kura-replica",
+            ]);
+            process.args(self.except_copies()).args([slashed(&carry.source.path)]).args([self.root(node)]);
+            let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+            if matches!(done.ending(), Ending::Lost | Ending::Broken) { Err(self.failed(&done)) } else { Ok(done) }
+        })?;
+        carry.fail(done.failures(&self.roots(carry), [b".".to_vec()]));
+        Ok(())
     }
 
     /// All workers, until nothing is left to be handed out.
@@ -352,10 +387,11 @@ impl Rsync {
             threads
                 .into_iter()
                 .filter_map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect::<Vec<String>>()
+                .collect::<Vec<Lost>>()
         });
         let left = lock(&carry.dealer).rest();
-        match lost.first() {
+        self.sweep(carry, lost.iter().flat_map(|lost| &lost.jobs));
+        match lost.first().map(|lost| &lost.why) {
             Some(why) if lost.len() == workers => Err(Error::target(self.target.to_string(), why)),
             Some(why) => {
                 let jobs = left.iter().flat_map(|unit| &unit.pieces).map(|piece| carry.plan.jobs[piece.item]);
@@ -366,14 +402,37 @@ impl Rsync {
         }
     }
 
-    /// One worker: one rsync after the other. Its last words, where its node or the target went.
+    /// Removes what rsyncs that lost their power have left of these: `.NAME.` and six letters is a file that was not whole.
+    fn sweep<'j>(&self, carry: &Carry<'_>, jobs: impl Iterator<Item = &'j Job>) {
+        let Some(root) = self.local_root() else { return };
+        let mut begun: HashMap<&[u8], HashSet<&[u8]>> = HashMap::new();
+        for job in jobs {
+            let directory = &carry.changes.directories[job.directory].directory.path;
+            begun.entry(directory).or_default().insert(&job.entry(carry.changes).name);
+        }
+        for (directory, names) in begun {
+            let there = std::fs::read_dir(root.join(OsStr::from_bytes(directory)));
+            for found in there.into_iter().flatten().flatten() {
+                let name = found.file_name();
+                let begun = name.as_bytes().strip_prefix(b".").and_then(|rest| rest.split_last_chunk::<7>());
+                let is_left = begun.is_some_and(|(name, end)| end[0] == b'.' && names.contains(name));
+                let path = join(directory, name.as_bytes());
+                if is_left && statat(&carry.source.root, path.as_slice(), AtFlags::SYMLINK_NOFOLLOW).is_err() {
+                    // It may be gone by itself; a later look at the target finds what is not.
+                    let _ = std::fs::remove_file(found.path());
+                }
+            }
+        }
+    }
+
+    /// One worker: one rsync after the other. What it leaves to others, where its node or the target went.
     fn worker(
         &self,
         worker: usize,
         carry: &Carry<'_>,
         links: &HashMap<(usize, usize), Vec<(usize, usize)>>,
         working: &AtomicUsize,
-    ) -> Option<String> {
+    ) -> Option<Lost> {
         let node = &self.nodes[worker % self.nodes.len()];
         let least_s = self.least_s(node);
         loop {
@@ -404,7 +463,8 @@ impl Rsync {
                     }
                     drop(dealer);
                     working.fetch_sub(1, Relaxed);
-                    return Some(lost.map_or_else(|cause| format!("rsync: {cause}"), |done| done.why()));
+                    let why = lost.map_or_else(|cause| format!("rsync: {cause}"), |done| done.why());
+                    return Some(Lost { why, jobs });
                 }
             };
             carry.fail(done.failures(&self.roots(carry), jobs.iter().map(|job| job.path(carry.changes))));

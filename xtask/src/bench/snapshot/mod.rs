@@ -36,6 +36,9 @@ pub struct Args {
     /// Only these parts.
     #[arg(long, value_delimiter = ',', value_parser = PARTS, default_values_t = PARTS.map(String::from))]
     part: Vec<String>,
+    /// Only these sides.
+    #[arg(long, value_delimiter = ',', value_parser = SIDES)]
+    side: Vec<String>,
     /// Slow kura's disks down to a model: nvme, sata-ssd, hdd-7200, hdd-10k or mogi1996. The other sides have none, and are left out.
     #[arg(long)]
     model: Option<String>,
@@ -220,7 +223,9 @@ fn measure(args: &Args, stage: &Stage, round: usize, subjects: &mut [Subject], s
 
 impl Args {
     fn sides(&self) -> Vec<&'static str> {
-        SIDES.into_iter().filter(|side| self.model.is_none() || side.starts_with("kura")).collect()
+        let is_wanted = |side: &&str| self.side.is_empty() || self.side.iter().any(|wanted| wanted == side);
+        let has_model = |side: &&str| self.model.is_none() || side.starts_with("kura");
+        SIDES.into_iter().filter(is_wanted).filter(has_model).collect()
     }
 
     fn count(&self, count: Count) -> usize {
