@@ -60,6 +60,9 @@ pub enum Location {
 
 const HOME: u64 = u64::MAX;
 
+/// As many versions of a block are walked over; where there are more, the one that is wanted is looked up.
+const VERSIONS_NEAR: usize = 8;
+
 /// Where versions lie, by block and birth; and where a whole group of blocks reads as zeroes from a birth on.
 #[derive(Default)]
 pub struct IndexTable {
@@ -97,6 +100,31 @@ impl IndexTable {
     pub fn listed(&self, first: u64, end: u64) -> impl DoubleEndedIterator<Item = (Key, Location)> {
         let range = self.versions.range(Key::new(first, Epoch::FIRST)..Key::new(end, Epoch::FIRST));
         range.map(|(key, at)| (*key, location(*at)))
+    }
+
+    /// The newest version born before `before` of each block in `first..end` that has one, by block.
+    pub fn seen(&self, first: u64, end: u64, before: Epoch) -> impl Iterator<Item = (Key, Location)> {
+        let mut listed = self.listed(first, end).peekable();
+        std::iter::from_fn(move || {
+            loop {
+                let (key, _) = *listed.peek()?;
+                let (mut newest, mut versions) = (None, 0);
+                while let Some(version) = listed.next_if(|(next, _)| next.block() == key.block()) {
+                    versions += 1;
+                    if versions > VERSIONS_NEAR {
+                        newest = self.find(key.block(), before);
+                        listed = self.listed(key.block() + 1, end).peekable();
+                        break;
+                    }
+                    if version.0.birth() < before {
+                        newest = Some(version);
+                    }
+                }
+                if newest.is_some() {
+                    return newest;
+                }
+            }
+        })
     }
 
     /// Lists a version.
@@ -176,4 +204,28 @@ impl IndexTable {
 
 fn location(at: u64) -> Location {
     if at == HOME { Location::Home } else { Location::Slot(Slot(at)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_seen_of_a_range_is_what_is_found_block_by_block() {
+        let mut index = IndexTable::default();
+        // Blocks without a version, with few and with many of them.
+        for block in 0..40 {
+            for version in 0..block * 7 % 23 {
+                let at = if version % 3 == 0 { Location::Home } else { Location::Slot(Slot(100 * block + version)) };
+                index.insert(Key::new(block, Epoch((version * 2 + block % 2) as u32)), at);
+            }
+        }
+        for (first, end) in [(0, 40), (3, 4), (17, 29), (39, 64)] {
+            for before in (0..50).map(Epoch).chain([Epoch::NOW]) {
+                let found: Vec<_> = (first..end).filter_map(|block| index.find(block, before)).collect();
+                let seen: Vec<_> = index.seen(first, end, before).collect();
+                assert_eq!(seen, found, "{first}..{end} before {before:?}");
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ use crate::store::Inner;
 use crate::tables::VolumeState;
 use futures::future::join_all;
 use kura_block::{BLOCK_BYTES, Bufs, Error, Result, Run, RunKind};
-use kura_snapshot::{Epoch, Location, Pvol, Version};
+use kura_snapshot::{Epoch, Key, Location, Pvol, Slot, Version};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
@@ -71,11 +71,12 @@ impl Inner {
                     let run = self.at_home(&at, &branch, &pvol, block..block + span, before);
                     return (Place::At(Rc::clone(&at), block), run);
                 };
-                let follows = |ahead: &u64| {
-                    matches!(pvol.version(block + ahead, group, before),
-                        Version::Listed(key, Location::Slot(next)) if next.0 == slot.0 + ahead && key.birth() >= oldest)
+                let oldest = oldest.max(pvol.index.hole(group, before).unwrap_or_default());
+                let follows = |(key, at): &(Key, Location), ahead: u64| {
+                    key.block() == block + ahead && *at == Location::Slot(Slot(slot.0 + ahead)) && key.birth() >= oldest
                 };
-                let run = 1 + (1..span).take_while(follows).count() as u64;
+                let seen = pvol.index.seen(block + 1, block + span, before);
+                let run = 1 + seen.zip(1..).take_while(|(version, ahead)| follows(version, *ahead)).count() as u64;
                 return (Place::At(Rc::clone(&branch.pool_vol.volume), slot.0), run);
             }
             let there = || before == Epoch::NOW || self.was_there(&at, block, &pvol, before);
@@ -126,29 +127,24 @@ impl Inner {
     fn at_home(&self, volume: &VolumeState, branch: &Branch, pvol: &Pvol, blocks: Range<u64>, before: Epoch) -> u64 {
         let group = (blocks.start / self.group_blocks(volume)) as u32;
         let rolled = pvol.rolled.filter(|rolled| before > rolled.since);
-        let oldest = rolled.map_or(Epoch::FIRST, |rolled| rolled.since);
+        let hole = pvol.index.hole(group, before);
+        let oldest = hole.unwrap_or_default().max(rolled.map_or(Epoch::FIRST, |rolled| rolled.since));
         // What is not listed is seen at home, or else it is not.
         let unlisted = branch.parent.is_none()
             && rolled.is_none()
-            && pvol.index.hole(group, before).is_none()
+            && hole.is_none()
             && (before == Epoch::NOW || self.was_there(volume, blocks.start, pvol, before));
-        let mut at = blocks.start + 1;
-        while at < blocks.end {
-            let next = pvol.index.first_in(at, blocks.end).unwrap_or(blocks.end);
-            if next > at {
-                if !unlisted {
-                    break;
-                }
-                at = next;
-                continue;
+        let mut end = blocks.start + 1;
+        for (key, at) in pvol.index.seen(end, blocks.end, before) {
+            if key.block() > end && !unlisted {
+                return end - blocks.start;
             }
-            match pvol.version(at, group, before) {
-                Version::Listed(key, Location::Home) if key.birth() >= oldest => at += 1,
-                Version::Base if unlisted => at += 1,
-                _ => break,
+            if at != Location::Home || key.birth() < oldest {
+                return key.block() - blocks.start;
             }
+            end = key.block() + 1;
         }
-        at - blocks.start
+        if unlisted { blocks.end - blocks.start } else { end - blocks.start }
     }
 
     /// True when a block's extent was there already when a snapshot was made.
