@@ -30,6 +30,7 @@ use crate::tables::VolumeState;
 use crate::write::{Edges, PIECE_BLOCKS, checksums_of};
 use kura_block::{Amount, BLOCK_BYTES, Error, Result};
 use kura_snapshot::{Epoch, Location, Rolled};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Groups looked at between two looks at what else goes on.
@@ -275,9 +276,12 @@ impl Inner {
     }
 
     /// Gives the holes up of the group that begins with this block, where they are no older than the snapshot, whose number is `made`,
-    /// and nobody sees them any more: what they hide is what the snapshot has.
+    /// and nobody sees them any more: what they hide is what the snapshot has, unless it was written itself.
     fn give_up_holes(&self, volume: &VolumeState, branch: &Branch, start: u64, made: Epoch) {
         let (index, group) = (self.index_of(start), (start / self.group_blocks(volume)) as u32);
+        if self.has_own(branch, group, start..start + self.group_blocks(volume)) {
+            return;
+        }
         let pvol = &mut *branch.pvol.borrow_mut();
         let holes = pvol.index.oldest_hole(group).zip(pvol.index.hole(group, Epoch::NOW));
         let (Some(Rolled { since, .. }), Some((oldest, newest))) = (pvol.rolled, holes) else { return };
@@ -287,6 +291,17 @@ impl Inner {
             self.append(&Record::Versions(VersionRecord::NoHoles { volume: volume.id, group }));
             pvol.index.fill(group);
         }
+    }
+
+    /// True when the snapshot that a volume is being rolled back to was written in a group since it was made: what holes of the volume
+    /// hide there is not what it has.
+    fn has_own(&self, branch: &Branch, group: u32, blocks: Range<u64>) -> bool {
+        let rolled = branch.pvol.borrow().rolled;
+        let svol = rolled.and_then(|rolled| self.tables.borrow().volumes.get(&rolled.svol).cloned());
+        svol.and_then(|svol| svol.branch()).is_some_and(|own| {
+            let own = own.pvol.borrow();
+            own.index.first_in(blocks.start, blocks.end).is_some() || own.index.hole(group, Epoch::NOW).is_some()
+        })
     }
 
     /// True when a group of the volume may be something else than the snapshot's.
