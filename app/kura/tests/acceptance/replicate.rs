@@ -215,6 +215,13 @@ fn the_other_end_dies_and_the_next_run_goes_on() {
     assert_same(&source, &home.path("copies/a"));
 }
 
+/// Adds so much to a tree that it is worth several processes.
+pub fn grow_large(source: &Path) {
+    for index in 0..12 {
+        fs::write(source.join(format!("d/more{index}")), noise(20_000_000, index + 1)).expect("a file");
+    }
+}
+
 /// An rsync daemon that dies with its test, and the URI of its module.
 pub fn daemon(home: &Home) -> (Serving, String) {
     fs::create_dir_all(home.path("module")).expect("a directory");

@@ -3,7 +3,7 @@
 use crate::crash::Random;
 use crate::harness::{Home, eventually, fails, ok, tool};
 use crate::link::Link;
-use crate::replicate::{WAYS, assert_same, grow, noise, run, serve};
+use crate::replicate::{WAYS, assert_same, grow, grow_large, noise, run, serve};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -60,10 +60,7 @@ fn a_worker_that_is_killed_leaves_its_work_to_others() {
     let home = Home::new();
     let source = home.path("source");
     grow(&source);
-    // So much that it is worth several processes.
-    for index in 0..12 {
-        fs::write(source.join(format!("d/more{index}")), noise(20_000_000, index + 1)).expect("a file");
-    }
+    grow_large(&source);
     let slow = ["source", "target", "--with", "rsync", "--workers", "2", "--bandwidth", "20M"];
     let running = begin(&home, &slow);
     eventually(Duration::from_mins(2), "one of two workers is killed", || {

@@ -1,7 +1,7 @@
 //! `kura replicate` with rsync on several nodes: over ssh, to daemons of their own, and when one of them dies.
 
 use crate::harness::{Home, eventually, fails, ok, on_a_port, tool};
-use crate::replicate::{Serving, assert_same, daemon, grow, noise, run};
+use crate::replicate::{Serving, assert_same, daemon, grow, grow_large, run};
 use serde_json::Value;
 use std::fs;
 use std::net::TcpStream;
@@ -107,10 +107,8 @@ fn a_node_that_is_killed_in_the_middle_leaves_its_work_to_others() {
     let home = Home::new();
     let source = home.path("source");
     grow(&source);
-    // So much that every node has several lists of it.
-    for index in 0..10 {
-        fs::write(source.join(format!("d/more{index}")), noise(15_000_000, index + 1)).expect("a file");
-    }
+    // Every node has several lists of it.
+    grow_large(&source);
     let (node, _, path) = sshd(&home);
     let (from, to) = (source.display().to_string(), home.path("target").display().to_string());
     let slow = ["--nodes", "there,local", "--workers", "1", "--bandwidth", "20M", "--json"];

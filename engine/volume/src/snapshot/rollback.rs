@@ -30,7 +30,6 @@ use crate::tables::VolumeState;
 use crate::write::{Edges, PIECE_BLOCKS, checksums_of};
 use kura_block::{Amount, BLOCK_BYTES, Error, Result};
 use kura_snapshot::{Epoch, Location, Rolled};
-use std::ops::Range;
 use std::rc::Rc;
 
 /// Groups looked at between two looks at what else goes on.
@@ -240,25 +239,25 @@ impl Inner {
         };
         let at = volume.rolled_over.get();
         let first = self.next_own(volume, at);
-        if first >= end {
-            volume.rolled_over.set(end);
+        let mut until = end;
+        if first < end {
+            let (start, group_end) = self.group_range(volume, self.index_of(first));
+            let listed = branch.pvol.borrow().index.first_in(first, group_end).is_some();
+            until = if listed { group_end.min(first + super::tidy::STEP as u64) } else { group_end }.min(end);
+            let keys = branch.pvol.borrow().rolled_over(first, until, made);
+            self.judge_all(volume, branch, keys);
+            if until == end.min(group_end) {
+                self.give_up_home(volume, branch, start);
+                self.give_up_holes(volume, branch, start, made);
+            }
+            self.stir();
+        }
+        volume.rolled_over.set(until);
+        if until == end {
             // What was looked at before may be something else behind what was given up.
             volume.rolled_back.set(0);
             self.tidy_family(&branch.pool_vol);
-            return Ok(());
         }
-        let (start, group_end) = self.group_range(volume, self.index_of(first));
-        let listed = branch.pvol.borrow().index.first_in(first, group_end).is_some();
-        let until = if listed { group_end.min(first + super::tidy::STEP as u64) } else { group_end };
-        let until = until.min(end);
-        let keys = branch.pvol.borrow().rolled_over(first, until, made);
-        self.judge_all(volume, branch, keys);
-        if until == end.min(group_end) {
-            self.give_up_home(volume, branch, start);
-            self.give_up_holes(volume, branch, start, made);
-        }
-        volume.rolled_over.set(until);
-        self.stir();
         Ok(())
     }
 
@@ -276,12 +275,9 @@ impl Inner {
     }
 
     /// Gives the holes up of the group that begins with this block, where they are no older than the snapshot, whose number is `made`,
-    /// and nobody sees them any more: what they hide is what the snapshot has, unless it was written itself.
+    /// and nobody sees them any more: what they hide is what the snapshot had when it was made.
     fn give_up_holes(&self, volume: &VolumeState, branch: &Branch, start: u64, made: Epoch) {
         let (index, group) = (self.index_of(start), (start / self.group_blocks(volume)) as u32);
-        if self.has_own(branch, group, start..start + self.group_blocks(volume)) {
-            return;
-        }
         let pvol = &mut *branch.pvol.borrow_mut();
         let holes = pvol.index.oldest_hole(group).zip(pvol.index.hole(group, Epoch::NOW));
         let (Some(Rolled { since, .. }), Some((oldest, newest))) = (pvol.rolled, holes) else { return };
@@ -291,17 +287,6 @@ impl Inner {
             self.append(&Record::Versions(VersionRecord::NoHoles { volume: volume.id, group }));
             pvol.index.fill(group);
         }
-    }
-
-    /// True when the snapshot that a volume is being rolled back to was written in a group since it was made: what holes of the volume
-    /// hide there is not what it has.
-    fn has_own(&self, branch: &Branch, group: u32, blocks: Range<u64>) -> bool {
-        let rolled = branch.pvol.borrow().rolled;
-        let svol = rolled.and_then(|rolled| self.tables.borrow().volumes.get(&rolled.svol).cloned());
-        svol.and_then(|svol| svol.branch()).is_some_and(|own| {
-            let own = own.pvol.borrow();
-            own.index.first_in(blocks.start, blocks.end).is_some() || own.index.hole(group, Epoch::NOW).is_some()
-        })
     }
 
     /// True when a group of the volume may be something else than the snapshot's.
