@@ -85,11 +85,11 @@ impl Array {
         self.seek(slots.collect(), |bytes| Page::decode(bytes, owner, blocks), |page| page.sequence).await
     }
 
-    /// Looks for the page of the hot extent born then.
-    pub async fn read_hot_page(&self, places: &[Place], born: u64) -> Sought<HotPage> {
+    /// Looks for the page of a controller's hot extent born then.
+    pub async fn read_hot_page(&self, places: &[Place], (controller, born): (u16, u64)) -> Sought<HotPage> {
         let slots = self.extent_blocks();
         let kept = self.side_slots(places, HotPage::bytes(slots));
-        self.seek(kept, |bytes| HotPage::decode(bytes, born, slots), |page| page.sequence).await
+        self.seek(kept, |bytes| HotPage::decode(bytes, (controller, born), slots), |page| page.sequence).await
     }
 
     /// Looks for the page of a fast copy.

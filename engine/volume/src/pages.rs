@@ -92,13 +92,14 @@ impl Inner {
     /// The page of a hot extent, if there is one. One that is lost has no slot in use: a read of what it spoke of finds an
     /// older version at the block's place, and fails.
     pub async fn find_hot_page(&self, places: &[Place], born: u64) -> Result<Option<HotPage>> {
-        let sought = self.insist(async || self.array.read_hot_page(places, born).await).await?;
+        let sought = self.insist(async || self.array.read_hot_page(places, (self.id.0, born)).await).await?;
         if sought.refused.is_empty() {
             return Ok(sought.newest);
         }
         tracing::error!(extent = born, "the page of an extent of the hot area is lost, and with it its blocks");
         let sequence = sought.newest.map_or(0, |page| page.sequence) + LOST_STEP;
-        Ok(Some(HotPage { born, sequence, slots: vec![None; self.array.extent_blocks()] }))
+        let slots = vec![None; self.array.extent_blocks()];
+        Ok(Some(HotPage { controller: self.id.0, born, sequence, slots }))
     }
 
     /// The page of a fast copy, if there is one; one that is lost says that nothing lies there.

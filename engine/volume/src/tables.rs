@@ -29,9 +29,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
-const VERSION: u32 = 7;
-/// The same, without snapshots that are deleted but for a roll-back: it is read as well.
-const WITHOUT_LEFT: u32 = 6;
+/// Of the tables, and of all that they name.
+const VERSION: u32 = 8;
 
 /// A volume's tables and its part of the write buffer.
 pub(crate) struct VolumeState {
@@ -383,7 +382,7 @@ impl Tables {
         }
         let mut reader = Reader::new(bytes);
         let version = reader.u32()?;
-        if ![VERSION, WITHOUT_LEFT].contains(&version) {
+        if version != VERSION {
             return Err(Error::invalid(format!(
                 "the volume tables have format {version} and this kura reads {VERSION}: use the kura that wrote them"
             )));

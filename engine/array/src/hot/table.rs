@@ -128,6 +128,7 @@ struct PairState {
 /// The management table of a controller's hot area.
 #[derive(Clone, Debug)]
 pub struct HotTable {
+    controller: u16,
     settings: HotSettings,
     slots: usize,
     extents: BTreeMap<u64, HotExtent>,
@@ -137,9 +138,10 @@ pub struct HotTable {
 }
 
 impl HotTable {
-    /// An empty hot area whose extents have `slots` slots.
-    pub fn new(settings: HotSettings, slots: usize) -> Self {
-        Self { settings, slots, extents: BTreeMap::new(), pairs: BTreeMap::new(), given_up: VecDeque::new() }
+    /// An empty hot area of a controller, whose extents have `slots` slots.
+    pub fn new(controller: u16, settings: HotSettings, slots: usize) -> Self {
+        let (extents, pairs, given_up) = Default::default();
+        Self { controller, settings, slots, extents, pairs, given_up }
     }
 
     /// How it is used.
@@ -401,7 +403,8 @@ impl HotTable {
         for (born, extent) in self.extents.iter_mut().filter(|(_, extent)| extent.dirty) {
             extent.dirty = false;
             extent.sequence += 1;
-            let page = crate::hot::HotPage { born: *born, sequence: extent.sequence, slots: extent.owners() };
+            let (controller, sequence, slots) = (self.controller, extent.sequence, extent.owners());
+            let page = crate::hot::HotPage { controller, born: *born, sequence, slots };
             pages.push((*born, extent.places.clone(), page));
         }
         pages

@@ -16,7 +16,7 @@ fn owner(block: u64) -> Owner {
 
 /// Two tracks of four slots on one pair.
 fn table() -> HotTable {
-    let mut table = HotTable::new(SETTINGS, 8);
+    let mut table = HotTable::new(1, SETTINGS, 8);
     table.add(10, places(0, 1), 0, None);
     table
 }
@@ -113,12 +113,13 @@ fn a_page_says_who_has_the_slots() {
     let pages = table.take_dirty();
     assert!(table.take_dirty().is_empty());
     let (born, _, page) = &pages[0];
-    let again = HotPage::decode(&page.encode(), *born, 8).unwrap();
+    let again = HotPage::decode(&page.encode(), (1, *born), 8).unwrap();
     assert_eq!(again, *page);
     assert_eq!(again.slots[1], Some(owner((1 << 38) - 1)));
     assert_eq!(again.slots.iter().flatten().count(), 1, "what is only being filled is nobody's");
-    assert_eq!(HotPage::decode(&page.encode(), 11, 8), None);
+    assert_eq!(HotPage::decode(&page.encode(), (1, 11), 8), None);
+    assert_eq!(HotPage::decode(&page.encode(), (2, *born), 8), None, "another controller counts as well");
     let mut torn = page.encode().to_vec();
     torn[40] ^= 1;
-    assert_eq!(HotPage::decode(&torn, *born, 8), None);
+    assert_eq!(HotPage::decode(&torn, (1, *born), 8), None);
 }

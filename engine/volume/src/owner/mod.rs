@@ -143,7 +143,7 @@ impl Inner {
             next_volume: self.tables.borrow().next_volume,
             ..Tables::default()
         };
-        let hot = HotTable::new(self.settings.hot, self.array.extent_blocks());
+        let hot = HotTable::new(self.id.0, self.settings.hot, self.array.extent_blocks());
         tables.encode(&hot, &crate::tier::Tier::default(), &Owners::default())
     }
 
