@@ -73,6 +73,11 @@ impl Dealer {
         let enough_s = if is_all { f64::INFINITY } else { self.round.each_s };
         let mut taken_s = 0.0;
         while taken_s < enough_s {
+            // One that leads farther past what is enough than it is away would be too much for this worker, and too little for another.
+            let leads_too_far = self.next_s(worker).is_some_and(|next_s| next_s > 2.0 * (enough_s - taken_s));
+            if leads_too_far && !units.is_empty() {
+                break;
+            }
             let Some(unit) = self.next(worker) else { break };
             taken_s += unit.cost_s;
             units.push(unit);
@@ -103,15 +108,26 @@ impl Dealer {
         self.stolen
     }
 
-    /// Moves work to the list of `thief`, which is empty.
-    fn steal(&mut self, thief: usize) {
+    /// What the next unit for a worker costs, in seconds, from whichever list it comes.
+    fn next_s(&self, worker: usize) -> Option<f64> {
+        let own = self.lists.of_workers[worker].front();
+        let (victim, unbegun) = own.is_none().then(|| self.prey()).flatten().unwrap_or((worker, None));
+        let group = &self.lists.of_workers[victim].get(unbegun.unwrap_or(0))?;
+        Some(group.units.front()?.cost_s)
+    }
+
+    /// Whom a worker without work takes some from, the one with the most left, and which group, where one is not begun.
+    fn prey(&self) -> Option<(usize, Option<usize>)> {
         let has_work = |&worker: &usize| !self.lists.of_workers[worker].is_empty();
         let victims = (0..self.left_s.len()).filter(has_work);
-        let Some(victim) = victims.max_by(|&a, &b| self.left_s[a].total_cmp(&self.left_s[b]).then(b.cmp(&a))) else {
-            return;
-        };
+        let victim = victims.max_by(|&a, &b| self.left_s[a].total_cmp(&self.left_s[b]).then(b.cmp(&a)))?;
+        Some((victim, self.lists.of_workers[victim].iter().position(|group| !group.begun)))
+    }
+
+    /// Moves work to the list of `thief`, which is empty.
+    fn steal(&mut self, thief: usize) {
+        let Some((victim, unbegun)) = self.prey() else { return };
         let list = &mut self.lists.of_workers[victim];
-        let unbegun = list.iter().position(|group| !group.begun);
         let Some(group) = unbegun.and_then(|group| list.remove(group)).or_else(|| half_of_first(list)) else {
             return;
         };

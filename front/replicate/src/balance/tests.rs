@@ -201,6 +201,19 @@ fn what_is_taken_at_once_is_as_much_for_each_and_worth_a_process() {
 }
 
 #[test]
+fn a_worker_that_lacks_a_little_does_not_take_a_large_file_for_it() {
+    let large = (0..10_u32).map(|i| (format!("large/{i}").into_bytes(), 100_000_000, 0));
+    let small = (0..4686_u32).map(|i| (format!("small/{}/{i}", i / 6).into_bytes(), 100_000, 1 + i / 6));
+    let tree = Tree(large.chain(small).collect());
+    let items = tree.items();
+    let mut dealer =
+        Dealer::new(balanced(&items, 4, Balanced { may_cut: false, ..Balanced::default() }, &Cost::default()));
+    let costs_s = [0, 1, 2, 3].map(|worker| dealer.take(worker, 10.0).iter().map(|unit| unit.cost_s).sum::<f64>());
+    assert!(imbalance(costs_s) < 1.05, "{costs_s:?}");
+    assert!(dealer.left_s() < 1e-6);
+}
+
+#[test]
 fn the_papers_lists_are_nobody_elses_until_their_worker_is_gone() {
     let tree = Tree((0..8_u32).map(|i| (vec![b'a' + i as u8], 1, 0)).collect());
     let items = tree.items();

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 /// What a new process must be worth, in seconds of work, and in times of what it takes to start one.
-const LEAST_S: f64 = 0.25;
+const LEAST_S: f64 = 0.5;
 const LEAST_STARTS: f64 = 4.0;
 /// Has rsync compare contents where sizes and times are the same.
 const COMPARE: &str = "--ignore-times";

@@ -88,7 +88,7 @@ impl Place {
         let path = |name: &str| self.folder.join(name).display().to_string();
         certify(&self.folder)?;
         let configuration = format!(
-            "port = {RSYNC}\naddress = {}\nuse chroot = no\nuid = 0\ngid = 0\n[m]\npath = {}\nread only = no\nmunge symlinks = no\n",
+            "port = {RSYNC}\naddress = {}\nuse chroot = no\nuid = 0\ngid = 0\nsocket options = TCP_NODELAY\n[m]\npath = {}\nread only = no\nmunge symlinks = no\n",
             self.address(),
             path("module")
         );
