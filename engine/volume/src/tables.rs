@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Of the tables, and of all that they name.
+/// Of the tables, and of the pages that they name.
 const VERSION: u32 = 8;
 
 /// A volume's tables and its part of the write buffer.

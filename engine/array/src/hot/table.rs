@@ -140,8 +140,14 @@ pub struct HotTable {
 impl HotTable {
     /// An empty hot area of a controller, whose extents have `slots` slots.
     pub fn new(controller: u16, settings: HotSettings, slots: usize) -> Self {
-        let (extents, pairs, given_up) = Default::default();
-        Self { controller, settings, slots, extents, pairs, given_up }
+        Self {
+            controller,
+            settings,
+            slots,
+            extents: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            given_up: VecDeque::new(),
+        }
     }
 
     /// How it is used.

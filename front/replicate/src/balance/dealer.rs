@@ -112,7 +112,7 @@ impl Dealer {
     fn next_s(&self, worker: usize) -> Option<f64> {
         let own = self.lists.of_workers[worker].front();
         let (victim, unbegun) = own.is_none().then(|| self.prey()).flatten().unwrap_or((worker, None));
-        let group = &self.lists.of_workers[victim].get(unbegun.unwrap_or(0))?;
+        let group = self.lists.of_workers[victim].get(unbegun.unwrap_or(0))?;
         Some(group.units.front()?.cost_s)
     }
 

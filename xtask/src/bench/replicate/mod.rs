@@ -254,8 +254,7 @@ fn judge(way: Way, samples: &Samples) -> Vec<Verdict> {
         }
         let most = if phase == PHASES[0] { 1.05 } else { 1.2 };
         let balance = middle(samples, tree, phase, "kura, rsync balanced", |sample| sample.balance);
-        // Two files that rsync carries whole are no work for four.
-        if let Some(balance) = balance.filter(|_| phase != PHASES[1] && tree != "d3") {
+        if let Some(balance) = balance.filter(|_| phase != PHASES[1]) {
             let aim = format!("{tree} {phase}: rsync's workers work at most {most} x their mean");
             judged.push(Verdict { aim, ours: format!("{balance:.2} x"), holds: balance <= most });
         }
