@@ -48,6 +48,27 @@ fn a_link_may_be_cut_anywhere() {
     assert!(verified.contains("nothing differs"), "{verified}");
 }
 
+/// What comes into the root after the scan is no part of what rsync is told to carry: the next run would not know of it.
+#[test]
+fn what_appears_under_a_run_by_rsync_waits_for_the_next() {
+    let home = Home::new();
+    let (source, stranger) = (home.path("source"), home.path("source/stranger"));
+    grow(&source);
+    fs::create_dir(home.path("bin")).expect("a directory");
+    let script = format!("#!/bin/sh\ntouch '{}'\nexec /usr/bin/rsync \"$@\"\n", stranger.display());
+    fs::write(home.path("bin/rsync"), script).expect("a script");
+    ok(tool("chmod").arg("755").arg(home.path("bin/rsync")));
+    let path = format!("{}:{}", home.path("bin").display(), std::env::var("PATH").unwrap_or_default());
+    let args = ["source", "target", "--with", "rsync"];
+    run(&home, &args);
+    fs::write(source.join("other"), "x").expect("a file");
+    ok(home.kura(&[&["replicate", "run"], &args[..]].concat()).env("PATH", path));
+    assert!(home.path("target/other").exists() && !home.path("target/stranger").exists());
+    fs::remove_file(&stranger).expect("what came under the run");
+    run(&home, &args);
+    assert_same(&source, &home.path("target"));
+}
+
 /// A run under way; its complaint is awaited.
 pub fn begin(home: &Home, args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kura"));

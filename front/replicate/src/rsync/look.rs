@@ -25,7 +25,7 @@ impl Rsync {
         process.args(["--from0", "--files-from=-", "--no-implied-dirs"]).args([OsStr::from_bytes(base)]);
         process.args([slashed(folder.path())]);
         let began = Instant::now();
-        let done = process.run(&markers, |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+        let done = process.run(&markers, |_| {}).map_err(|cause| Error::target("rsync", cause))?;
         let _ = self.start_s.set(began.elapsed().as_secs_f64());
         if done.ending() == Ending::Lost {
             return Err(self.failed(&done));
@@ -46,7 +46,7 @@ impl Rsync {
         let mut process = Process::on(None);
         process.args(["--list-only", "--dirs"]).args([self.root(&self.nodes[0])]);
         let mut listed = 0;
-        let done = process.run(&[], |_, _, _| listed += 1).map_err(|cause| Error::target("rsync", cause))?;
+        let done = process.run(&[], |_| listed += 1).map_err(|cause| Error::target("rsync", cause))?;
         let is_empty = match done.ending() {
             // Its own line is the only one of a target that has nothing.
             Ending::Well => listed <= 1,
@@ -71,7 +71,7 @@ impl Rsync {
         process.args(["-rn", "--from0", "--files-from=-", "--ignore-missing-args", "--out-format=%n"]);
         process.args(only_markers).args([self.root(&self.nodes[0])]).args([slashed(nowhere.path())]);
         let mut copies = Vec::new();
-        let done = process.run_with(&looked_at, |line| {
+        let done = process.run(&looked_at, |line| {
             let path = complaint::unescaped(line.strip_prefix(b"./").unwrap_or(line));
             let (directory, name) = split(&path);
             // The source may have one, too: then that is what was carried.

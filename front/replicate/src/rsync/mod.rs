@@ -89,7 +89,6 @@ impl Rsync {
         // Links, permissions, times, owners, devices. Times are compared to the nanosecond: by itself rsync passes over a file
         // that was written twice within a second and kept its size.
         process.args(["-lptgoD", "--modify-window=-1", "--numeric-ids", "--force"]);
-        process.args(["--from0", "--files-from=-", "--out-format=%i|%l|%b"]);
         process.args(more);
         process.args(self.except_copies());
         if carry.is_suspect {
@@ -224,7 +223,7 @@ impl Carrier for Rsync {
             let mut process = Process::on(None);
             // In place: the directory keeps its time of modification.
             process.args(["--mkpath", "--inplace"]).args([path.as_os_str()]).args([self.root(node)]);
-            let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+            let done = process.run(&[], |_| {}).map_err(|cause| Error::target("rsync", cause))?;
             if done.ending() == Ending::Well { Ok(()) } else { Err(self.failed(&done)) }
         })
     }
@@ -234,7 +233,7 @@ impl Carrier for Rsync {
         process.args(["-aHAXSn", "--numeric-ids", "--checksum", "--delete", "--exclude=/.kura-replica"]);
         process.args(["--out-format=%i|%l|%n"]).args([slashed(&source.path)]).args([self.root(&self.nodes[0])]);
         let mut differing = Vec::new();
-        let done = process.run_with(&[], |line| {
+        let done = process.run(&[], |line| {
             let mut fields = line.splitn(3, |byte| *byte == b'|');
             if let (Some(what), Some(_), Some(path)) = (fields.next(), fields.next(), fields.next()) {
                 let how = format!("rsync would change it: {}", String::from_utf8_lossy(what).trim());
@@ -316,13 +315,18 @@ fn made_on_the_way<'c>(carry: &Carry<'c>) -> HashSet<&'c [u8]> {
 }
 
 impl Rsync {
-    /// One rsync over a list of paths, in which the directories are not gone into.
+    /// One rsync over a list of paths, in which the directories are not gone into; and one for the root itself, into which rsync
+    /// goes wherever it is named.
     fn list(&self, carry: &Carry<'_>, how: Option<&str>, paths: impl Iterator<Item = Vec<u8>>) -> Result<()> {
-        self.run_list(carry, paths, |node| {
-            let mut process = self.copying(carry, node.source.as_deref(), &["--dirs", "-HAXS"]);
-            process.args(how);
-            process
-        })
+        let (root, inner): (Vec<_>, Vec<_>) = paths.partition(Vec::is_empty);
+        for (paths, except) in [(inner, None), (root, Some("--exclude=/*"))] {
+            self.run_list(carry, paths.into_iter(), |node| {
+                let mut process = self.copying(carry, node.source.as_deref(), &["--dirs", "-HAXS"]);
+                process.args(how).args(except);
+                process
+            })?;
+        }
+        Ok(())
     }
 
     /// Deletes what the source has no more. From this machine, which has seen that, and in a process of its own: one with
@@ -343,9 +347,9 @@ impl Rsync {
         }
         let counter = &carry.progress.workers()[0];
         let done = self.by_any(|node| {
-            let mut process = process(node);
-            process.args([slashed(&carry.source.path)]).args([self.root(node)]);
-            let done = process.run(&paths, |_, _, sent_bytes| counter.sent(sent_bytes));
+            let process = process(node);
+            let done =
+                process.carry(&carry.source.path, &paths, self.root(node), |_, _, sent_bytes| counter.sent(sent_bytes));
             let done = done.map_err(|cause| Error::target("rsync", cause))?;
             if done.ending() == Ending::Lost { Err(self.failed(&done)) } else { Ok(done) }
         })?;
@@ -367,7 +371,7 @@ impl Rsync {
                 "--exclude=/.kura-replica",
             ]);
             process.args(self.except_copies()).args([slashed(&carry.source.path)]).args([self.root(node)]);
-            let done = process.run(&[], |_, _, _| {}).map_err(|cause| Error::target("rsync", cause))?;
+            let done = process.run(&[], |_| {}).map_err(|cause| Error::target("rsync", cause))?;
             if matches!(done.ending(), Ending::Lost | Ending::Broken) { Err(self.failed(&done)) } else { Ok(done) }
         })?;
         carry.fail(done.failures(&self.roots(carry), [b".".to_vec()]));
@@ -465,22 +469,20 @@ impl Rsync {
         carry: &Carry<'_>,
         links: &HashMap<(usize, usize), Vec<(usize, usize)>>,
     ) -> std::io::Result<Done> {
-        let mut paths = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            paths.push(job.path(carry.changes));
-            // rsync keeps the hard links that one list has all names of.
-            for &(directory, entry) in links.get(&(job.directory, job.entry)).into_iter().flatten() {
-                paths.push(Job { directory, entry }.path(carry.changes));
-            }
-        }
+        // rsync keeps the hard links that one list has all names of.
+        let linked = |job: &Job| links.get(&(job.directory, job.entry)).into_iter().flatten();
+        let names: Vec<Job> = jobs
+            .iter()
+            .flat_map(|job| [*job].into_iter().chain(linked(job).map(|&(directory, entry)| Job { directory, entry })))
+            .collect();
+        let paths: Vec<_> = names.iter().map(|name| name.path(carry.changes)).collect();
         let in_place: &[&str] = if self.in_place { &["--inplace", "--no-W"] } else { &[] };
         let mut process = self.copying(carry, node.source.as_deref(), in_place);
         process.args(compared(jobs, carry.changes));
-        process.args(extras(jobs, carry, paths.len() > jobs.len()));
-        process.args([slashed(&carry.source.path)]).args([self.root(node)]);
+        process.args(extras(jobs, &names, carry));
         let counter = &carry.progress.workers()[worker];
         let (mut files, mut bytes) = (0, 0);
-        let done = process.run(&paths, |is_file, size_bytes, sent_bytes| {
+        let done = process.carry(&carry.source.path, &paths, self.root(node), |is_file, size_bytes, sent_bytes| {
             counter.sent(sent_bytes);
             if is_file && files < jobs.len() as u64 {
                 (files, bytes) = (files + 1, bytes + size_bytes);
@@ -504,7 +506,8 @@ impl Rsync {
             }
             _ => PathBuf::new(),
         };
-        vec![carry.source.path.clone(), target]
+        let source = &carry.source.path;
+        source.canonicalize().into_iter().chain([source.clone(), target]).collect()
     }
 }
 
@@ -514,19 +517,18 @@ fn compared(jobs: &[Job], changes: &Changes) -> Option<&'static str> {
     jobs.iter().any(is_alike).then_some(COMPARE)
 }
 
-/// Options that only some files need, and that cost something for all: hard links, holes, attributes.
-fn extras(jobs: &[Job], carry: &Carry<'_>, has_links: bool) -> Vec<&'static str> {
+/// Options that only some files need, and that cost something for all: hard links, holes, attributes. A file has those of whichever
+/// directory it is made in until they are set.
+fn extras(jobs: &[Job], names: &[Job], carry: &Carry<'_>) -> Vec<&'static str> {
     let changes = carry.changes;
-    let is_plain = |job: &Job| {
-        let is_new = job.need(changes) == Need::NEW;
-        let has_attributes =
-            job.entry(changes).has_attributes || changes.directories[job.directory].directory.has_attributes;
-        carry.knows_attributes && is_new && !has_attributes
+    let has_attributes = |name: &Job| {
+        name.entry(changes).has_attributes || changes.directories[name.directory].directory.has_attributes
     };
+    let are_plain = jobs.iter().all(|job| job.need(changes) == Need::NEW) && !names.iter().any(has_attributes);
     let mut extras = Vec::new();
-    extras.extend(has_links.then_some("--hard-links"));
+    extras.extend((names.len() > jobs.len()).then_some("--hard-links"));
     extras.extend(jobs.iter().any(|job| job.entry(changes).is_sparse).then_some("--sparse"));
-    if !jobs.iter().all(is_plain) {
+    if !carry.knows_attributes || !are_plain {
         extras.extend(["--acls", "--xattrs"]);
     }
     extras
