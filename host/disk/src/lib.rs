@@ -6,7 +6,8 @@
 //! ```
 //!
 //! [`run`] builds a thread's runtime and its ring; a [`Disk`] opened inside uses that ring. Requests that tasks make
-//! in one round of the scheduler are submitted together, by one system call.
+//! in one round of the scheduler are submitted together, by one system call. A thread that waits for something that comes soon looks
+//! for it instead of sleeping (`linger`).
 //!
 //! Before that, a process finds out what a path is ([`probe`]), keeps others away ([`Lock`]), and makes its files
 //! ([`create_sparse`], [`preallocate`]). What is metered is in `meters`; how errors are typed, in `errno`.
@@ -14,6 +15,7 @@
 mod disk;
 mod errno;
 mod file;
+mod linger;
 mod lock;
 mod meters;
 mod probe;

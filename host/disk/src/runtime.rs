@@ -1,6 +1,7 @@
 //! A controller's thread: its runtime, its clock and its ring.
 
 use crate::errno::io_error;
+use crate::linger::Linger;
 use crate::ring::{Ring, turn_forever};
 use kura_block::{Error, Local, Result, Runtime};
 use std::cell::RefCell;
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 
 thread_local! {
     static RING: RefCell<Weak<Ring>> = const { RefCell::new(Weak::new()) };
+    static LINGER: RefCell<Weak<Linger>> = const { RefCell::new(Weak::new()) };
 }
 
 /// Runs what `main` returns on this thread, with sockets, timers, local tasks (`tokio::task::spawn_local`) and disks,
@@ -29,14 +31,23 @@ where
     let failed = |error| io_error("runtime", "cannot start", &error);
     let runtime = Builder::new_current_thread()
         .enable_all()
-        .on_thread_park(turn_ring)
-        .on_thread_unpark(turn_ring)
+        .on_thread_park(|| {
+            turn_ring();
+            with_linger(|linger| linger.before_sleep(std::time::Instant::now()));
+        })
+        .on_thread_unpark(|| {
+            with_linger(|linger| linger.after_sleep(std::time::Instant::now()));
+            turn_ring();
+        })
         .build_local(LocalOptions::default())
         .map_err(failed)?;
     let ring = Rc::new(Ring::new()?);
     RING.set(Rc::downgrade(&ring));
+    let linger = Rc::new(Linger::new(std::time::Instant::now()));
+    LINGER.set(Rc::downgrade(&linger));
     let output = runtime.block_on(async {
         let turner = tokio::task::spawn_local(turn_forever(Rc::clone(&ring)));
+        tokio::task::spawn_local(linger.look_forever(turn_ring));
         let host = Rc::new(HostRuntime { start: Instant::now() });
         tokio::select! {
             biased;
@@ -59,6 +70,12 @@ where
 fn turn_ring() {
     if let Ok(ring) = this_ring() {
         ring.turn();
+    }
+}
+
+fn with_linger(what: impl Fn(&Linger)) {
+    if let Some(linger) = LINGER.with_borrow(Weak::upgrade) {
+        what(&linger);
     }
 }
 

@@ -1,6 +1,7 @@
 //! One worker: takes units of work, reads files, and sends them to its own end of the target.
 
-use super::contents::{READ, read_full, sum_blocks};
+use super::compare::Comparing;
+use super::contents::{READ, read_full};
 use super::large::{Large, Larges};
 use super::limit::Limit;
 use super::link::Link;
@@ -26,15 +27,12 @@ pub const SMALL: u64 = 1 << 20;
 /// What a message of small files holds at most.
 const BATCH: (usize, usize) = (1 << 20, 512);
 /// Bytes of a large file in a message.
-const CHUNK: usize = 1 << 20;
-/// Bytes of a large file that are compared at once: their sums fit into a message, whatever differs.
-const WINDOW: u64 = 1 << 30;
-/// Blocks that are compared first, and within those that differ.
-const COARSE: u64 = 64 << 10;
-const FINE: u64 = 4 << 10;
+pub(super) const CHUNK: usize = 1 << 20;
+/// What is compared at last.
+pub(super) const FINE: u64 = 4 << 10;
 
 /// What a reply is for.
-enum Ticket {
+pub(super) enum Ticket {
     /// Files that are at the target then, and their bytes.
     Files(u64, u64),
     /// Bytes of a large file.
@@ -50,15 +48,17 @@ enum Ticket {
 /// The link is gone, and why.
 pub struct Lost(pub String);
 
-type Sent = Result<(), Lost>;
+pub(super) type Sent = Result<(), Lost>;
 
 pub struct Worker<'a> {
-    carry: &'a Carry<'a>,
-    larges: &'a Larges,
+    pub(super) carry: &'a Carry<'a>,
+    pub(super) larges: &'a Larges,
     limit: &'a Limit,
     number: usize,
     link: Link,
     tickets: VecDeque<Ticket>,
+    /// Parts whose sums were asked for, in the order of that.
+    pub(super) comparing: VecDeque<Comparing<'a>>,
     directory: Option<(usize, OwnedFd)>,
     /// Contents of small files that are not sent yet, and whose they are.
     arena: Vec<u8>,
@@ -69,7 +69,7 @@ pub struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub fn new(carry: &'a Carry<'a>, larges: &'a Larges, limit: &'a Limit, number: usize, link: Link) -> Self {
-        let (tickets, batch) = (VecDeque::new(), Vec::new());
+        let (tickets, comparing, batch) = (VecDeque::new(), VecDeque::new(), Vec::new());
         Self {
             carry,
             larges,
@@ -77,6 +77,7 @@ impl<'a> Worker<'a> {
             number,
             link,
             tickets,
+            comparing,
             directory: None,
             arena: Vec::new(),
             batch,
@@ -106,7 +107,7 @@ impl<'a> Worker<'a> {
                 }
                 return Err(lost);
             }
-            if self.tickets.is_empty() && self.batch.is_empty() {
+            if self.tickets.is_empty() && self.batch.is_empty() && self.comparing.is_empty() {
                 open.clear();
             }
             if is_over {
@@ -132,7 +133,7 @@ impl<'a> Worker<'a> {
         self.flush()
     }
 
-    fn fail(&self, job: Job, cause: impl ToString) {
+    pub(super) fn fail(&self, job: Job, cause: impl ToString) {
         self.carry.fail([Failure::new(job.path(self.carry.changes), cause)]);
     }
 
@@ -218,7 +219,7 @@ impl<'a> Worker<'a> {
 
     // Parts of large files.
 
-    fn part(&mut self, piece: &Piece, large: &Large) -> Sent {
+    fn part(&mut self, piece: &Piece, large: &'a Large) -> Sent {
         self.flush()?;
         if large.is_over() {
             return Ok(());
@@ -235,18 +236,25 @@ impl<'a> Worker<'a> {
         let range = piece.offset_bytes..piece.offset_bytes + piece.length_bytes;
         let done = match large.present {
             Present::Refused => return Ok(()),
+            Present::Zeroes => self.all(&file, large, entry, range),
             // To compare with an old version that is to be copied as well would be more to read, and nothing less to write.
             Present::Elsewhere if self.is_near() => self.all(&file, large, entry, range),
-            Present::Zeroes => self.all(&file, large, entry, range),
-            Present::Something => self.differences(&file, large, entry, range),
-            Present::Elsewhere => {
-                let keep = Request::Keep { at: large.at(), offset: range.start, length: piece.length_bytes };
-                self.post(keep, Ticket::Bytes(0))?;
-                self.differences(&file, large, entry, range)
+            Present::Something if self.is_near() => self.differences(&file, large, entry, range),
+            Present::Something | Present::Elsewhere => {
+                if large.present == Present::Elsewhere {
+                    let keep = Request::Keep { at: large.at(), offset: range.start, length: piece.length_bytes };
+                    self.post(keep, Ticket::Bytes(0))?;
+                }
+                return self.compare(piece, large, file);
             }
         };
+        self.part_is_sent(piece, large, &file, done)
+    }
+
+    /// A part was read and sent, or could not be.
+    pub(super) fn part_is_sent(&mut self, piece: &Piece, large: &Large, file: &File, done: Result<(), Broken>) -> Sent {
         match done {
-            Ok(()) if is_unchanged(&file, entry) => {
+            Ok(()) if is_unchanged(file, large.job.entry(self.carry.changes)) => {
                 self.post(Request::Nothing, Ticket::Part(piece.item, piece.offset_bytes))
             }
             Ok(()) => {
@@ -303,94 +311,35 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Sends what differs of a range from what is at the target.
+    /// Sends what differs of a range from what is at the target of this machine, which is read beside it.
     fn differences(&mut self, file: &File, large: &Large, entry: &Entry, range: Range<u64>) -> Result<(), Broken> {
-        let mut at = range.start;
-        while at < range.end {
-            let end = range.end.min(at + WINDOW);
-            self.differences_within(file, large, entry, at..end)?;
-            at = end;
-        }
-        Ok(())
-    }
-
-    fn differences_within(
-        &mut self,
-        file: &File,
-        large: &Large,
-        entry: &Entry,
-        range: Range<u64>,
-    ) -> Result<(), Broken> {
-        let mut differing =
-            if self.is_near() { vec![range.clone()] } else { self.differing(file, large, range.clone())? };
         let (mut ours, mut theirs) = (vec![0; CHUNK], vec![0; CHUNK]);
-        let of_differing: u64 = differing.iter().map(|range| range.end - range.start).sum();
-        self.count((range.end - range.start).saturating_sub(of_differing));
-        for range in differing.drain(..) {
-            let mut offset = range.start;
-            while offset < range.end {
-                let part = (range.end - offset).min(CHUNK as u64) as usize;
-                let count = read_full(file, offset, &mut ours[..part])?;
-                let runs = match &mut self.link {
-                    Link::Near(sink) => {
-                        let there = sink.read(large.at(), offset, &mut theirs[..count])?;
-                        theirs[there..count].fill(0);
-                        runs(&ours[..count], &theirs[..count])
-                    }
-                    Link::Far(_) => std::iter::once(0..count).collect(),
-                };
-                let differing: usize = runs.iter().map(ExactSizeIterator::len).sum();
-                self.count((part - differing) as u64);
-                for run in runs {
-                    self.difference(large, entry, offset + run.start as u64, &ours[run])?;
-                }
-                offset += part as u64;
+        let mut offset = range.start;
+        while offset < range.end {
+            let part = (range.end - offset).min(CHUNK as u64) as usize;
+            let count = read_full(file, offset, &mut ours[..part])?;
+            if let Link::Near(sink) = &mut self.link {
+                let there = sink.read(large.at(), offset, &mut theirs[..count])?;
+                theirs[there..count].fill(0);
             }
+            let runs = runs(&ours[..count], &theirs[..count]);
+            let differing: usize = runs.iter().map(ExactSizeIterator::len).sum();
+            self.count((part - differing) as u64);
+            for run in runs {
+                self.difference(large, entry, offset + run.start as u64, &ours[run])?;
+            }
+            offset += part as u64;
         }
         Ok(())
     }
 
-    fn difference(&mut self, large: &Large, entry: &Entry, offset: u64, bytes: &[u8]) -> Sent {
+    pub(super) fn difference(&mut self, large: &Large, entry: &Entry, offset: u64, bytes: &[u8]) -> Sent {
         let (at, length) = (large.at(), bytes.len() as u64);
         if entry.is_sparse && bytes.iter().all(|byte| *byte == 0) {
             return self.post(Request::Hole { at, offset, length }, Ticket::Bytes(length));
         }
         self.goes(length);
         self.post(Request::Data { at, offset, bytes: bytes.into() }, Ticket::Bytes(length))
-    }
-
-    /// Which parts of a range differ, by sums of both sides: both read at the same time.
-    fn differing(&mut self, file: &File, large: &Large, range: Range<u64>) -> Result<Vec<Range<u64>>, Broken> {
-        let mut ranges = vec![range];
-        for block in [COARSE, FINE] {
-            let seed = self.larges.seed;
-            let asked: Vec<(u64, u64)> = ranges.iter().map(|range| (range.start, range.end - range.start)).collect();
-            if asked.is_empty() {
-                break;
-            }
-            let request = Request::Sums { at: large.at(), seed, block, ranges: asked.clone() };
-            self.post(request, Ticket::Call)?;
-            let mut ours = Vec::new();
-            sum_blocks(file, seed, block, &asked, &mut vec![0; CHUNK], |sum| ours.push(sum))?;
-            let Reply::Bytes(theirs) = self.await_call()? else { return Ok(ranges) };
-            if theirs.len() != 16 * ours.len() {
-                return Err(Broken::Link(Lost("it answers something else".to_owned())));
-            }
-            let theirs = theirs.as_chunks::<16>().0.iter().map(|sum| u128::from_le_bytes(*sum));
-            let blocks = ranges.iter().flat_map(|range| {
-                (range.start..range.end).step_by(block as usize).map(|start| start..(start + block).min(range.end))
-            });
-            let mut differing: Vec<Range<u64>> = Vec::new();
-            for ((block, ours), theirs) in blocks.zip(ours).zip(theirs) {
-                match differing.last_mut() {
-                    _ if ours == theirs => {}
-                    Some(last) if last.end == block.start => last.end = block.end,
-                    _ => differing.push(block),
-                }
-            }
-            ranges = differing;
-        }
-        Ok(ranges)
     }
 
     fn is_near(&self) -> bool {
@@ -404,13 +353,13 @@ impl<'a> Worker<'a> {
     }
 
     /// Bytes that are at the target without having been sent.
-    fn count(&self, bytes: u64) {
+    pub(super) fn count(&self, bytes: u64) {
         self.carry.progress.workers()[self.number].add(0, bytes);
     }
 
     // Messages.
 
-    fn post(&mut self, request: Request<'_>, ticket: Ticket) -> Sent {
+    pub(super) fn post(&mut self, request: Request<'_>, ticket: Ticket) -> Sent {
         match self.link.send(request).map_err(Lost)? {
             Some(reply) if matches!(ticket, Ticket::Call) => {
                 // Near, nothing is asked: what is there is read.
@@ -432,7 +381,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Waits for the reply of the request that was called.
-    fn await_call(&mut self) -> Result<Reply, Lost> {
+    pub(super) fn await_call(&mut self) -> Result<Reply, Lost> {
         loop {
             let reply = self.link.receive(true).map_err(Lost)?;
             match (self.tickets.pop_front(), reply) {
@@ -446,6 +395,9 @@ impl<'a> Worker<'a> {
     /// Waits until everything was answered.
     fn settle(&mut self) -> Sent {
         self.flush()?;
+        while !self.comparing.is_empty() {
+            self.compare_on()?;
+        }
         while let Some(ticket) = self.tickets.pop_front() {
             let reply = self.link.receive(true).map_err(Lost)?;
             self.answered(ticket, reply.ok_or_else(|| Lost("a reply is missing".to_owned()))?)?;
@@ -517,7 +469,7 @@ pub fn cause(error: impl Into<std::io::Error>) -> String {
 }
 
 /// Why a part of a large file was not sent.
-enum Broken {
+pub(super) enum Broken {
     Source(std::io::Error),
     Link(Lost),
 }

@@ -521,9 +521,8 @@ fn compared(jobs: &[Job], changes: &Changes) -> Option<&'static str> {
 /// directory it is made in until they are set.
 fn extras(jobs: &[Job], names: &[Job], carry: &Carry<'_>) -> Vec<&'static str> {
     let changes = carry.changes;
-    let has_attributes = |name: &Job| {
-        name.entry(changes).has_attributes || changes.directories[name.directory].directory.has_attributes
-    };
+    let has_attributes =
+        |name: &Job| name.entry(changes).has_attributes || changes.directories[name.directory].directory.has_attributes;
     let are_plain = jobs.iter().all(|job| job.need(changes) == Need::NEW) && !names.iter().any(has_attributes);
     let mut extras = Vec::new();
     extras.extend((names.len() > jobs.len()).then_some("--hard-links"));
