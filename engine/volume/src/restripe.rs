@@ -195,7 +195,7 @@ impl Inner {
                     continue;
                 }
             };
-            report.violations.extend(rows.iter().flat_map(|row| self.never_written(volume, stripe, row)));
+            report.violations.extend(rows.iter().flat_map(|row| never_written(volume, stripe, row)));
             rows.retain(|row| row.facts.counted != 0);
             self.read_rows(&at, &mut rows, Urgency::Idle, |facts| Some(Reads { columns: facts.counted, parity: true }))
                 .await;
@@ -205,15 +205,6 @@ impl Inner {
             }
             drop(lock);
         }
-    }
-
-    /// Blocks of a row that have a checksum where nothing was ever written: what lies there is not theirs, and nothing tells what is.
-    fn never_written(&self, volume: &VolumeState, stripe: u64, row: &StripeRow) -> Vec<String> {
-        let expected = row.expected.iter().enumerate().filter(|(_, expected)| expected.is_some());
-        let astray = expected.filter(|(column, _)| row.facts.counted & 1 << column == 0);
-        let blocks = astray.map(|(column, _)| volume.shape.block_of(stripe, column, row.row));
-        let name = volume.spec.borrow().name.clone();
-        blocks.map(|block| format!("volume {name} block {block}: lost: it has a checksum, and no place")).collect()
     }
 
     /// Mends a row: what is bad where its disk works, and parity that does not agree with blocks which are all good. Each is
@@ -274,4 +265,13 @@ impl Inner {
             report.violations.push(format!("volume {name}: {error}"));
         }
     }
+}
+
+/// Blocks of a row that have a checksum where nothing was ever written: what lies there is not theirs, and nothing tells what is.
+fn never_written(volume: &VolumeState, stripe: u64, row: &StripeRow) -> Vec<String> {
+    let expected = row.expected.iter().enumerate().filter(|(_, expected)| expected.is_some());
+    let astray = expected.filter(|(column, _)| row.facts.counted & 1 << column == 0);
+    let blocks = astray.map(|(column, _)| volume.shape.block_of(stripe, column, row.row));
+    let name = volume.spec.borrow().name.clone();
+    blocks.map(|block| format!("volume {name} block {block}: lost: it has a checksum, and no place")).collect()
 }
