@@ -38,8 +38,8 @@ impl<'a> Worker<'a> {
     /// Begins to compare a part, and goes on with the first one where there are many.
     pub fn compare(&mut self, piece: &Piece, large: &'a Large, file: File) -> Sent {
         let left = piece.offset_bytes..piece.offset_bytes + piece.length_bytes;
-        let (piece, ranges, ours) = (*piece, Vec::new(), Vec::new());
-        self.compare_window(Comparing { piece, large, file, left, block: COARSE, ranges, ours })?;
+        let (block, ranges, ours) = (COARSE, Vec::new(), Vec::new());
+        self.compare_window(Comparing { piece: *piece, large, file, left, block, ranges, ours })?;
         while self.comparing.len() > AHEAD {
             self.compare_on()?;
         }

@@ -6,8 +6,8 @@
 //!   worker ── Link::Far: frames ──> TCP, or ssh's streams ──serve──> Sink      kura on another one
 //! ```
 //! Every worker has a way and a target's end of its own. Small files go in one message a directory, large ones in parts by
-//! several workers; nothing waits for replies but comparisons by sums, several of which are under way. Nothing is made durable file by file: `syncfs`
-//! comes once, before the marker says complete.
+//! several workers; nothing waits for replies but comparisons by sums, several of which are under way. Nothing is made
+//! durable file by file: `syncfs` comes once, before the marker says complete.
 
 mod compare;
 mod contents;

@@ -506,8 +506,7 @@ impl Rsync {
             }
             _ => PathBuf::new(),
         };
-        let source = &carry.source.path;
-        source.canonicalize().into_iter().chain([source.clone(), target]).collect()
+        vec![carry.source.path.clone(), target]
     }
 }
 

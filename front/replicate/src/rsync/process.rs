@@ -21,8 +21,6 @@ const ARGS_OF_STACK: u64 = 8;
 pub(super) struct Process {
     host: Option<String>,
     args: Vec<OsString>,
-    /// Where it begins.
-    folder: Option<PathBuf>,
 }
 
 /// What it came to.
@@ -48,7 +46,7 @@ impl Process {
         // Without a delay of what is small: to a daemon, each start and each end of an rsync waits 40 ms twice otherwise, for
         // acknowledgements that come late.
         let args = vec!["--timeout=60".into(), "--sockopts=TCP_NODELAY".into()];
-        Self { host: host.map(str::to_owned), args, folder: None }
+        Self { host: host.map(str::to_owned), args }
     }
 
     pub fn args<A: AsRef<OsStr>>(&mut self, args: impl IntoIterator<Item = A>) -> &mut Self {
@@ -61,9 +59,6 @@ impl Process {
             let mut command = Command::new("rsync");
             // As a variable: said as an option, a daemon would be looked for behind ssh, too.
             command.args(&self.args).env("RSYNC_RSH", SSH);
-            if let Some(folder) = &self.folder {
-                command.current_dir(folder);
-            }
             return command;
         };
         let mut words = SSH.split(' ');
@@ -85,10 +80,11 @@ impl Process {
     ) -> Result<Done> {
         self.args(["--out-format=%i|%l|%b"]);
         let mut listed = paths;
-        if self.host.is_none() && fit(paths) {
+        if self.host.is_none() && fit(source, paths) {
             // A list is read byte by byte, which takes as long as a quarter of what small files take.
-            self.args(["--relative", "--dirs"]).args(paths.iter().map(|path| OsString::from_vec(dotted(path))));
-            self.folder = Some(source.to_owned());
+            let root = slashed(source);
+            let whole = |path: &Vec<u8>| OsString::from_vec([root.as_bytes(), &dotted(path)].concat());
+            self.args(["--relative", "--dirs"]).args(paths.iter().map(whole));
             listed = &[];
         } else {
             self.args(["--from0", "--files-from=-"]).args([slashed(source)]);
@@ -134,15 +130,15 @@ fn write_list(stdin: std::process::ChildStdin, paths: &[Vec<u8>]) {
     let _ = written.and_then(|()| out.flush());
 }
 
-/// A path that is neither a comment nor an option, whatever it begins with.
+/// A path below the root: as such `./` marks it in an argument, and nothing it begins with makes it a comment in a list.
 fn dotted(path: &[u8]) -> Vec<u8> {
     [b"./", path].concat()
 }
 
-/// Whether so many paths can be arguments.
-fn fit(paths: &[Vec<u8>]) -> bool {
-    let pointer = size_of::<usize>();
-    let bytes: usize = paths.iter().map(|path| path.len() + b"./\0".len() + pointer).sum();
+/// Whether so many paths of a directory can be arguments.
+fn fit(source: &Path, paths: &[Vec<u8>]) -> bool {
+    let more = source.as_os_str().len() + b"/./\0".len() + size_of::<usize>();
+    let bytes: usize = paths.iter().map(|path| path.len() + more).sum();
     let most = getrlimit(Resource::Stack).current.map_or(MOST_ARGS, |stack| MOST_ARGS.min(stack / ARGS_OF_STACK));
     bytes as u64 <= most
 }
