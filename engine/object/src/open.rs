@@ -81,12 +81,14 @@ impl Store {
             device.flush().await?;
         }
         let (index, index_segments) = checkpoint::load(&*device, &root).await?;
+        let recent = Rc::new(Recent::new(options.recent_bytes));
         let state = State {
             index,
             space: Space::new(root.segment_bytes, root.segments),
             log: Log::new(root.store(), root.opening + 1, root.segment_bytes, root.start),
             root,
             partitions: BTreeMap::new(),
+            recent: Rc::clone(&recent),
             index_segments,
             in_checkpoint: false,
             failed: None,
@@ -99,7 +101,7 @@ impl Store {
             options,
             segment_bytes: root.segment_bytes,
             state: RefCell::new(state),
-            recent: Recent::new(options.recent_bytes),
+            recent,
             wake: Notify::new(),
             progress: Notify::new(),
             housekeeping: Notify::new(),

@@ -121,7 +121,7 @@ impl Recent {
         }
     }
 
-    /// Another extent is about to begin at this block.
+    /// What began at this block is dead, or another extent is about to begin there.
     pub fn forget(&self, block: u32) {
         let Some(kept) = &self.kept else { return };
         let most = u64::from(DATA_BLOCKS_LIMIT) * BLOCK_BYTES as u64;
@@ -135,6 +135,13 @@ impl Recent {
         match self.kept.as_ref()?.borrow().get(&Key::Record(revision))? {
             Kept::Record(said) => Some(Rc::clone(said)),
             Kept::Step(..) => None,
+        }
+    }
+
+    /// The record of this revision is dead.
+    pub fn forget_said(&self, revision: u64) {
+        if let Some(kept) = &self.kept {
+            kept.borrow_mut().remove(&Key::Record(revision));
         }
     }
 

@@ -97,7 +97,7 @@ pub(crate) struct Inner {
     pub options: Options,
     pub segment_bytes: u32,
     pub state: RefCell<State>,
-    pub recent: Recent,
+    pub recent: Rc<Recent>,
     /// The writer of the log has something to look at.
     pub wake: Notify,
     /// An entry was written or became durable, the store failed, or a round of housekeeping ended.
@@ -130,6 +130,8 @@ pub(crate) struct State {
     pub root: Root,
     /// By number; what the root partition's objects say.
     pub partitions: BTreeMap<u64, Partition>,
+    /// What readers find in memory: what dies is dropped from it.
+    pub recent: Rc<Recent>,
     /// Where the checkpoint of the index lies.
     pub index_segments: Vec<u32>,
     /// The next one is being written.

@@ -371,11 +371,18 @@ impl State {
     /// Gives up what the index does not name any more, but for the extents that `named` still are.
     fn bury(&mut self, undo: &[Undo], named: &BTreeSet<Extent>) {
         let sequence = self.log.last_sequence();
-        for (_, known) in undo.iter().flat_map(|undo| &undo.before) {
-            self.space.kill_record(known.place, known.log_bytes(), sequence);
-            for extent in known.extents() {
-                if !named.contains(&extent) {
-                    self.space.kill_extent(extent.block, extent.all_blocks(), sequence);
+        for Undo { now, before, .. } in undo {
+            for (_, known) in before {
+                self.space.kill_record(known.place, known.log_bytes(), sequence);
+                // A record that moved says what it said.
+                if now.as_ref().is_none_or(|now| now.revision != known.revision) {
+                    self.recent.forget_said(known.revision);
+                }
+                for extent in known.extents() {
+                    if !named.contains(&extent) {
+                        self.space.kill_extent(extent.block, extent.all_blocks(), sequence);
+                        self.recent.forget(extent.block);
+                    }
                 }
             }
         }

@@ -1,9 +1,11 @@
 //! What a body hashes to, held against what its sender said. Done on the doors' thread, as the bytes come.
 
+use crate::md5::{Md5, Sum};
 use crate::problem::problem;
 use hyper::HeaderMap;
+use kura_block::Buf;
 use s3s::checksum::ChecksumHasher;
-use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};
+use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
 use s3s::dto::Checksum;
 use s3s::{S3ErrorCode, S3Result, TrailingHeaders};
 
@@ -60,7 +62,7 @@ pub(crate) struct Digest {
 
 /// What a whole body is.
 pub(crate) struct Digested {
-    pub md5: [u8; 16],
+    pub md5: Sum,
     /// The checksums that were said or asked for.
     pub checksum: Checksum,
 }
@@ -80,22 +82,23 @@ impl Digest {
         if let Some(md5) = &said.md5 {
             let bytes = base64_simd::STANDARD.decode_to_vec(md5);
             if bytes.is_ok_and(|bytes| bytes.len() == 16) {
-                return Ok(Self { md5: Md5::new(), sums, said });
+                return Ok(Self { md5: Md5::default(), sums, said });
             }
             return Err(problem(S3ErrorCode::InvalidDigest, "Content-MD5 is not base64 of 16 bytes"));
         }
-        Ok(Self { md5: Md5::new(), sums, said })
+        Ok(Self { md5: Md5::default(), sums, said })
     }
 
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.md5.update(bytes);
-        self.sums.update(bytes);
+    /// The next piece, whole blocks of MD5 unless it is the last one.
+    pub async fn push(&mut self, piece: &Buf) {
+        self.sums.update(piece);
+        self.md5.push(piece.clone()).await;
     }
 
     /// Holds all that was said against the body.
-    pub fn finish(self) -> S3Result<Digested> {
+    pub async fn finish(self) -> S3Result<Digested> {
         let Self { md5, sums, said } = self;
-        let md5 = md5.finalize();
+        let md5 = md5.finish().await;
         if said.md5.is_some_and(|said| said != base64_simd::STANDARD.encode_to_string(md5)) {
             return Err(problem(S3ErrorCode::BadDigest, "Content-MD5 is not that of the body"));
         }
@@ -124,30 +127,29 @@ impl Digest {
 mod tests {
     use super::*;
 
-    fn finish(said: Said) -> S3Result<Digested> {
+    async fn finish(said: Said) -> S3Result<Digested> {
         let mut digest = Digest::new(said)?;
-        digest.update(b"hel");
-        digest.update(b"lo");
-        digest.finish()
+        digest.push(&Buf::copy_of(b"hello")).await;
+        digest.finish().await
     }
 
-    #[test]
-    fn what_is_said_is_held_against_the_body() {
+    #[tokio::test]
+    async fn what_is_said_is_held_against_the_body() {
         let md5 = |text: &str| Said { md5: Some(text.to_owned()), ..Said::default() };
-        assert!(finish(md5("XUFAKrxLKna5cZ2REBfFkg==")).is_ok());
-        assert_eq!(*finish(md5("AUFAKrxLKna5cZ2REBfFkg==")).err().unwrap().code(), S3ErrorCode::BadDigest);
-        assert_eq!(*finish(md5("nonsense")).err().unwrap().code(), S3ErrorCode::InvalidDigest);
-        let crc = |text: &str| {
+        assert!(finish(md5("XUFAKrxLKna5cZ2REBfFkg==")).await.is_ok());
+        assert_eq!(*finish(md5("AUFAKrxLKna5cZ2REBfFkg==")).await.err().unwrap().code(), S3ErrorCode::BadDigest);
+        assert_eq!(*finish(md5("nonsense")).await.err().unwrap().code(), S3ErrorCode::InvalidDigest);
+        let crc = async |text: &str| {
             let checksum = Checksum { checksum_crc32: Some(text.to_owned()), ..Checksum::default() };
-            finish(Said { checksum, ..Said::default() })
+            finish(Said { checksum, ..Said::default() }).await
         };
-        assert_eq!(crc("NhCmhg==").unwrap().checksum.checksum_crc32.unwrap(), "NhCmhg==");
-        assert_eq!(*crc("AAAAAA==").err().unwrap().code(), S3ErrorCode::BadDigest);
+        assert_eq!(crc("NhCmhg==").await.unwrap().checksum.checksum_crc32.unwrap(), "NhCmhg==");
+        assert_eq!(*crc("AAAAAA==").await.err().unwrap().code(), S3ErrorCode::BadDigest);
     }
 
-    #[test]
-    fn what_is_only_asked_for_is_told() {
-        let digested = finish(Said { algorithm: Some("sha1".to_owned()), ..Said::default() }).unwrap();
+    #[tokio::test]
+    async fn what_is_only_asked_for_is_told() {
+        let digested = finish(Said { algorithm: Some("sha1".to_owned()), ..Said::default() }).await.unwrap();
         assert_eq!(digested.checksum.checksum_sha1.unwrap(), "qvTGHdzF6KLavt4PO0gs2a6pQ00=");
         assert!(digested.checksum.checksum_crc32.is_none());
     }

@@ -39,6 +39,7 @@ mod get;
 mod keys;
 mod lifecycle;
 mod list;
+mod md5;
 mod meta;
 pub mod meters;
 mod multipart;

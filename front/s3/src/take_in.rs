@@ -63,7 +63,6 @@ impl Incoming {
                 self.left = chunk;
             }
             let taken = self.left.split_to(self.left.len().min(piece.len() - filled));
-            self.digest.update(&taken);
             piece[filled..filled + taken.len()].copy_from_slice(&taken);
             filled += taken.len();
         }
@@ -72,8 +71,13 @@ impl Incoming {
         if self.received > self.length.unwrap_or(BODY_LIMIT_BYTES) {
             return Err(if self.length.is_some() { incomplete("longer than it says") } else { too_large() });
         }
+        if filled == 0 {
+            return Ok(None);
+        }
         piece.truncate(filled);
-        Ok((filled > 0).then(|| piece.freeze()))
+        let piece = piece.freeze();
+        self.digest.push(&piece).await;
+        Ok(Some(piece))
     }
 
     async fn chunk(&mut self) -> S3Result<Option<bytes::Bytes>> {
@@ -99,11 +103,11 @@ impl Incoming {
         Ok(false)
     }
 
-    fn finish(self) -> S3Result<Digested> {
+    async fn finish(self) -> S3Result<Digested> {
         if self.length.is_some_and(|length| length != self.received) {
             return Err(incomplete("shorter than it says"));
         }
-        self.digest.finish()
+        self.digest.finish().await
     }
 }
 
@@ -117,7 +121,7 @@ where
 {
     let first = body.piece().await?;
     if body.is_over().await? {
-        let digested = body.finish()?;
+        let digested = body.finish().await?;
         let store_it = async move |store: Store| {
             let mut upload = if part { store.upload_part() } else { store.upload() };
             upload.write(first.map(Bufs::from).unwrap_or_default()).await.map_err(refusal)?;
@@ -158,7 +162,7 @@ async fn send_all(mut body: Incoming, first: Option<Buf>, pieces: mpsc::Sender<B
         next = body.piece().await?;
     }
     // The stream has ended, and verified all that it verifies.
-    body.finish().map(Some)
+    body.finish().await.map(Some)
 }
 
 /// A body that broke off, or that is not what was signed: what s3s verifies while it streams it tells only by words.
