@@ -2,6 +2,7 @@
 
 use crate::batch::{Batch, Change, Changed, Durability, Put};
 use crate::content::Content;
+use crate::housekeeping::Hope;
 use crate::log::Ticket;
 use crate::object::{
     Attributes, KEY_LIMIT_BYTES, PartitionId, Stat, TAG_LIMIT_BYTES, Which, check_attributes, check_key, name_of, shown,
@@ -141,12 +142,12 @@ impl Inner {
     /// Submits a batch, waiting for a checkpoint that is outrun, and for room where there is some to be gained.
     pub async fn submit(self: &Rc<Self>, batch: &mut Prepared) -> Taken<(Ticket, Vec<Changed>)> {
         self.until(|state| state.closing || !state.outruns_checkpoint()).await?;
+        let mut hope = Hope::default();
         loop {
-            let result = {
-                let state = &mut *self.state.borrow_mut();
+            let result = self.use_room(|state| {
                 let floor = state.floor(if batch.only_removes { For::Removals } else { For::Users });
                 state.submit(batch, floor)
-            };
+            });
             match result {
                 Ok(done) => {
                     self.wake.notify_one();
@@ -154,7 +155,7 @@ impl Inner {
                     return Ok(done);
                 }
                 Err(Refusal::Error(error)) if error.kind() == Kind::Full => {
-                    if !self.make_room().await {
+                    if !self.make_room(&mut hope).await {
                         return Err(Refusal::Error(error));
                     }
                 }

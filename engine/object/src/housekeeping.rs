@@ -3,14 +3,26 @@
 use crate::policy::{self, For, Tail};
 use crate::space::Use;
 use crate::store::{Inner, State, passes};
+use futures::future::select;
 use kura_block::{Error, Kind, Result, Run, RunKind};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::{Rc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 /// Data segments that one sweep of the index empties.
 const EVACUATE_SEGMENTS: usize = 8;
 /// Log segments that a round cleans at most before it looks at everything anew.
 const CLEAN_SEGMENTS: usize = 8;
+
+/// What one who waits for room has seen: rounds that gained nothing are counted from the last one on that did. One in vain
+/// may have moved what the next one gives back, and what a round takes first and gives back then is no gain.
+#[derive(Default)]
+pub(crate) struct Hope {
+    vain: u32,
+    most_blocks: u64,
+}
 
 impl State {
     /// Free segments that are not for the one who asks.
@@ -66,24 +78,54 @@ impl Inner {
         self.options.discard_after.filter(|_| self.device.geometry().discards)
     }
 
-    /// Waits for rounds of housekeeping to gain room: whether there is more than before. One in vain may have moved what
-    /// the next one gives back.
-    pub async fn make_room(&self) -> bool {
-        let before = self.state.borrow().space.room_blocks();
-        for _ in 0..policy::ROUNDS_IN_VAIN {
-            let target = self.rounds.get() + if self.in_round.get() { 2 } else { 1 };
-            self.wanted.set(true);
-            self.housekeeping.notify_one();
-            let done = self.until(|state| self.rounds.get() >= target || state.closing).await;
-            let state = self.state.borrow();
-            if done.is_err() || state.closing {
-                return false;
-            }
-            if state.space.room_blocks() > before {
-                return true;
-            }
+    /// Lets a user take room, and counts it.
+    pub fn use_room<T>(&self, take: impl FnOnce(&mut State) -> T) -> T {
+        let state = &mut *self.state.borrow_mut();
+        let before = state.space.room_blocks();
+        let taken = take(state);
+        let used = before.saturating_sub(state.space.room_blocks());
+        self.used_blocks.set(self.used_blocks.get() + used);
+        taken
+    }
+
+    /// Blocks that became room, from some number on: also where others have taken it already.
+    fn gained_blocks(&self) -> u64 {
+        self.state.borrow().space.room_blocks() + self.used_blocks.get()
+    }
+
+    /// Waits for a round of housekeeping: whether it is worth to try again.
+    pub async fn make_room(&self, hope: &mut Hope) -> bool {
+        if hope.vain == policy::ROUNDS_IN_VAIN {
+            return false;
         }
-        false
+        hope.most_blocks = hope.most_blocks.max(self.gained_blocks());
+        let target = self.rounds.get() + if self.in_round.get() { 2 } else { 1 };
+        self.wanted.set(true);
+        self.housekeeping.notify_one();
+        let done = self.until(|state| self.rounds.get() >= target || state.closing).await;
+        if done.is_err() || self.state.borrow().closing {
+            return false;
+        }
+        if self.gained_blocks() > hope.most_blocks {
+            hope.vain = 0;
+        } else {
+            hope.vain += 1;
+            self.wait_for_uploads().await;
+        }
+        true
+    }
+
+    /// Waits a while for uploads under way: what they replace is room as soon as they are committed.
+    async fn wait_for_uploads(&self) {
+        let last = {
+            let state = self.state.borrow();
+            if state.space.held.is_empty() {
+                return;
+            }
+            state.log.last_sequence()
+        };
+        let committed = self.until(|state| state.closing || state.log.last_sequence() > last);
+        select(pin!(committed), self.runtime.sleep(policy::PATIENCE)).await;
     }
 
     pub async fn keep_house(self: Rc<Self>) {
@@ -101,15 +143,12 @@ impl Inner {
             }
             self.in_round.set(true);
             let wanted = self.wanted.replace(false);
-            let before = self.state.borrow().space.room_blocks();
+            let before = self.gained_blocks();
             let result = self.round(wanted).await;
             self.in_round.set(false);
             self.rounds.set(self.rounds.get() + 1);
-            {
-                let state = self.state.borrow();
-                if state.space.room_blocks() <= before {
-                    self.vain_until.set(state.log.last_sequence() + policy::VAIN_ENTRIES);
-                }
+            if self.gained_blocks() <= before {
+                self.vain_until.set(self.state.borrow().log.last_sequence() + policy::VAIN_ENTRIES);
             }
             match result {
                 Ok(()) => self.full_until.set(0),
@@ -122,6 +161,8 @@ impl Inner {
                 }
             }
             self.progress.notify_waiters();
+            // Those who waited try again before the next round takes segments out of use.
+            give_way().await;
         }
         self.tasks.set(self.tasks.get() - 1);
         self.progress.notify_waiters();
@@ -280,7 +321,7 @@ impl Inner {
             if !state.space.has_limbo() || state.log.proven >= state.log.durable {
                 return Ok(());
             }
-            let floor = state.floor(For::Cleaner);
+            let floor = state.floor(For::Proof);
             state.log.reserve(&mut state.space, 0, floor)?;
             if let Some((group, _)) = state.log.open_group() {
                 group.durable = true;
@@ -327,4 +368,17 @@ impl Inner {
         self.discarding.set(true);
         Some(segment)
     }
+}
+
+/// Lets the tasks of this thread that are ready go first.
+async fn give_way() {
+    let mut went = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut went, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

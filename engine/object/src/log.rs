@@ -111,8 +111,8 @@ pub(crate) struct Log {
     /// A replay needs no more than heads to know that entries below were durable: one that says so is durable, or the
     /// root says so.
     pub proven: u64,
-    /// What the head of the entry written last says was durable.
-    last_proof: u64,
+    /// Entries that are written and not durable yet, and below which entry each one's head says that all is durable.
+    proofs: VecDeque<(u64, u64)>,
     /// Names whose last change is to be durable before it is seen, and the entry it is in.
     pending: BTreeMap<Vec<u8>, u64>,
     /// Bytes of entries since the last checkpoint began.
@@ -144,7 +144,7 @@ impl Log {
             written: start.sequence,
             durable: start.sequence,
             proven: start.sequence,
-            last_proof: start.sequence,
+            proofs: VecDeque::new(),
             pending: BTreeMap::new(),
             bytes_since_checkpoint: 0,
             checkpoint_revision: start.revision,
@@ -301,8 +301,8 @@ impl Log {
 
     /// The group taken last is written, and says that entries below `proof` are durable.
     pub fn note_written(&mut self, proof: u64) {
+        self.proofs.push_back((self.written, proof));
         self.written += 1;
-        self.last_proof = proof;
         self.in_flight = None;
         self.writing = None;
     }
@@ -325,8 +325,8 @@ impl Log {
     /// Every entry below `sequence` is durable.
     pub fn note_durable(&mut self, sequence: u64) {
         self.durable = self.durable.max(sequence);
-        if sequence >= self.written {
-            self.proven = self.proven.max(self.last_proof);
+        while let Some((_, proof)) = self.proofs.pop_front_if(|(written, _)| *written < sequence) {
+            self.proven = self.proven.max(proof);
         }
         let durable = self.durable;
         self.pending.retain(|_, sequence| *sequence >= durable);

@@ -1,5 +1,7 @@
 //! Decisions: facts in, decisions out.
 
+use std::time::Duration;
+
 /// Log after which a checkpoint is written, in bytes, however small the index is.
 const CHECKPOINT_LEAST_BYTES: u64 = 64 << 20;
 /// Log for each byte of index after which a checkpoint is written: a checkpoint costs a sixth of the log then.
@@ -48,17 +50,20 @@ pub(crate) enum For {
     Removals,
     /// What is moved to make room.
     Cleaner,
+    /// The entry by which what died becomes room.
+    Proof,
 }
 
-/// Free segments that are left for others: for the next checkpoint of the index, with some growth, by all; for the
-/// cleaner by those who are not; and for removals by those who add.
+/// Free segments that are left for others: for the next checkpoint of the index, with some growth, by all; for the log, when
+/// room depends on its next entry, by the cleaner; for the cleaner by those who are not; and for removals by those who add.
 pub(crate) fn floor(index_bytes: u64, segment_bytes: u64, who: For) -> usize {
     let checkpoint = (index_bytes + index_bytes / 4).div_ceil(segment_bytes) as usize + 1;
     checkpoint
         + match who {
             For::Users => 6,
             For::Removals => 4,
-            For::Cleaner => 0,
+            For::Cleaner => 1,
+            For::Proof => 0,
         }
 }
 
@@ -99,6 +104,8 @@ pub(crate) const MOST_ALIVE: f64 = 0.8;
 pub(crate) const MOST_ALIVE_WANTED: f64 = 0.95;
 /// Rounds of housekeeping that gain nothing before a store is said to be full.
 pub(crate) const ROUNDS_IN_VAIN: u32 = 3;
+/// How long each of those waits for uploads under way to replace something.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 /// Entries of the log before housekeeping that gained nothing is tried again.
 pub(crate) const VAIN_ENTRIES: u64 = 64;
 /// Below so many free segments the cleaner works beside the users.

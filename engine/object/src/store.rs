@@ -112,6 +112,8 @@ pub(crate) struct Inner {
     pub in_round: Cell<bool>,
     /// Somebody waits for room.
     pub wanted: Cell<bool>,
+    /// Blocks of room that were taken by users.
+    pub used_blocks: Cell<u64>,
     pub counters: Cell<Counters>,
     /// A segment is being discarded.
     pub discarding: Cell<bool>,

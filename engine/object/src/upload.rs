@@ -2,9 +2,10 @@
 
 use crate::content::{Content, Held};
 use crate::extent::{self, DATA_BLOCKS_LIMIT};
+use crate::housekeeping::Hope;
 use crate::known::{Extent, Piece};
 use crate::policy::For;
-use crate::store::Inner;
+use crate::store::{Inner, State};
 use kura_block::{BLOCK_BYTES, Bufs, Error, Result};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -154,17 +155,19 @@ impl Upload {
 impl Inner {
     /// Takes an extent for up to `blocks` data blocks: its first block and its data blocks.
     async fn allocate(&self, blocks: u32, for_cleaner: bool) -> Result<(u32, u32)> {
+        let mut hope = Hope::default();
         loop {
-            {
-                let state = &mut *self.state.borrow_mut();
+            let take = |state: &mut State| {
                 state.alive()?;
                 let floor = state.floor(if for_cleaner { For::Cleaner } else { For::Users });
-                if let Some(found) = state.space.allocate(blocks, floor) {
-                    self.recent.forget(found.0);
-                    return Ok(found);
-                }
+                Ok(state.space.allocate(blocks, floor))
+            };
+            let found = if for_cleaner { take(&mut self.state.borrow_mut()) } else { self.use_room(take) }?;
+            if let Some(found) = found {
+                self.recent.forget(found.0);
+                return Ok(found);
             }
-            if for_cleaner || !self.make_room().await {
+            if for_cleaner || !self.make_room(&mut hope).await {
                 return Err(Error::full("the object store is full: remove objects or give it a larger device"));
             }
         }

@@ -2,7 +2,8 @@
 
 use super::{assert_sound, bucket, bytes, open, put, rig};
 use crate::*;
-use kura_block::{Buf, Kind, Runtime};
+use kura_block::{Buf, Bufs, Kind, Runtime};
+use kura_sim::{DiskSpec, Sim};
 use rand::RngExt;
 
 /// Puts objects of `len` bytes until there is no room: how many.
@@ -185,4 +186,42 @@ fn many_small_appends_and_writes_stay_few_pieces() {
         assert!(pieces.len() < 50, "{} pieces", pieces.len());
     });
     assert_sound(&store);
+}
+
+/// Writers beside each other put objects of 128 KiB anew, under 256 keys, on a device that keeps 8 of its segments free.
+fn overwrite_side_by_side(seed: u64, size_bytes: u64) {
+    let sim = Sim::new(seed);
+    let disk = sim.disk("disk", DiskSpec { jitter: 0.3, ..DiskSpec::nvme(size_bytes) });
+    let format = Format { id: [7; 16], segment_bytes: Some(4 << 20) };
+    sim.block_on(Store::format(&*disk.open(), format)).unwrap();
+    let store = sim.block_on(Store::open(disk.open(), sim.runtime(), Options::default())).unwrap();
+    let content = Bufs::from(Buf::copy_of(&bytes(seed, 128 << 10)));
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let writer = |nth: u64| {
+            let (store, content, mut order) = (store.clone(), content.clone(), sim.rng(&format!("writer {nth}")));
+            async move {
+                for _ in 0..200 {
+                    let key = format!("{}", order.random_range(0..256));
+                    let mut batch = Batch::new();
+                    batch.put(bucket, key.as_bytes(), Put { content: content.clone().into(), ..Put::default() });
+                    batch.durability(Durability::Memory);
+                    store
+                        .commit(batch)
+                        .await
+                        .unwrap_or_else(|error| panic!("seed {seed}, {size_bytes} bytes: {error}"));
+                }
+            }
+        };
+        futures::future::join_all((0..16).map(writer)).await;
+    });
+    assert_sound(&store);
+}
+
+#[test]
+fn many_who_overwrite_at_once_find_nothing_full_that_is_not() {
+    // Of what may be used 92, 82 and 30 % are alive.
+    for mib in [80, 84, 152] {
+        (0..4).for_each(|seed| overwrite_side_by_side(600 + seed, mib << 20));
+    }
 }
