@@ -219,7 +219,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_others_have_waiting_comes_along() {
-        let piece = Buf::copy_of(&[7; SHARED_BYTES]);
+        let piece = Buf::copy_of(&vec![7; SHARED_BYTES]);
         let mut comes_along = false;
         // The lanes may be full of bodies of other tests.
         for _ in 0..100 {

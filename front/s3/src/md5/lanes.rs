@@ -2,6 +2,10 @@
 //!
 //! Every step of a chain waits for the one before it, so that one chain leaves most of a core idle. What the vectors are is
 //! chosen when kura is built: SSE2 or NEON at the least.
+#![allow(
+    clippy::inline_always,
+    reason = "the steps of a block are one piece of code, without which vectors gain nothing"
+)]
 
 use std::array::from_fn;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Not, Shl, Shr};
@@ -88,13 +92,13 @@ impl Vector<8> for u32x8 {
 fn side_by_side<V: Vector<N>, const N: usize>(lanes: &mut [Lane<'_>], count: usize) {
     let of_lane = |index: usize| lanes.get(index).unwrap_or(&lanes[0]);
     let blocks: [&[[u8; BLOCK_BYTES]]; N] = from_fn(|index| &of_lane(index).blocks[..count]);
-    let mut state: [V; 4] = from_fn(|word| V::of(from_fn(|index| of_lane(index).state[word])));
-    for block in 0..count {
-        let block: [&[u8; BLOCK_BYTES]; N] = from_fn(|lane| &blocks[lane][block]);
+    let begun: [V; 4] = from_fn(|word| V::of(from_fn(|index| of_lane(index).state[word])));
+    let state = (0..count).fold(begun, |state, at| {
+        let block: [&[u8; BLOCK_BYTES]; N] = from_fn(|lane| &blocks[lane][at]);
         let message: [V; 16] = from_fn(|word| V::of(from_fn(|lane| word_of(block[lane], word))));
         let next = rounds(state, &message);
-        state = from_fn(|word| state[word] + next[word]);
-    }
+        from_fn(|word| state[word] + next[word])
+    });
     let words: [[u32; N]; 4] = state.map(V::words);
     for (index, lane) in lanes.iter_mut().enumerate() {
         *lane.state = from_fn(|word| words[word][index]);
