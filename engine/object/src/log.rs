@@ -288,7 +288,7 @@ impl Log {
         Some((memos, fresh))
     }
 
-    /// The group to write next; it counts as in flight until [`Log::is_written`].
+    /// The group to write next; it counts as in flight until [`Log::note_written`].
     pub fn take(&mut self) -> Option<Group> {
         if self.queue.len() == 1 {
             self.close_group();

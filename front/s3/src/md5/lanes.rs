@@ -38,9 +38,8 @@ pub fn compress(mut lanes: Vec<Lane<'_>>) {
             few if few.len() <= 4 => side_by_side::<u32x4, 4>(few, common),
             many => side_by_side::<u32x8, 8>(many, common),
         }
-        let alone = lanes.len() == 1;
         for lane in &mut lanes {
-            lane.blocks = if alone { &[] } else { &lane.blocks[common..] };
+            lane.blocks = &lane.blocks[common..];
         }
     }
 }
@@ -55,51 +54,31 @@ trait Vector<const N: usize>:
     + Not<Output = Self>
     + Shl<u32, Output = Self>
     + Shr<u32, Output = Self>
+    + From<[u32; N]>
+    + Into<[u32; N]>
 {
-    fn of(words: [u32; N]) -> Self;
-    fn words(self) -> [u32; N];
-
     #[inline(always)]
     fn rotate_left(self, bits: u32) -> Self {
         self << bits | self >> (32 - bits)
     }
 }
 
-impl Vector<4> for u32x4 {
-    #[inline(always)]
-    fn of(words: [u32; 4]) -> Self {
-        Self::new(words)
-    }
-    #[inline(always)]
-    fn words(self) -> [u32; 4] {
-        self.to_array()
-    }
-}
-
-impl Vector<8> for u32x8 {
-    #[inline(always)]
-    fn of(words: [u32; 8]) -> Self {
-        Self::new(words)
-    }
-    #[inline(always)]
-    fn words(self) -> [u32; 8] {
-        self.to_array()
-    }
-}
+impl Vector<4> for u32x4 {}
+impl Vector<8> for u32x8 {}
 
 /// Takes in the first `count` blocks of each; lanes that nobody uses repeat the first one, for nothing.
 #[inline(never)]
 fn side_by_side<V: Vector<N>, const N: usize>(lanes: &mut [Lane<'_>], count: usize) {
     let of_lane = |index: usize| lanes.get(index).unwrap_or(&lanes[0]);
     let blocks: [&[[u8; BLOCK_BYTES]]; N] = from_fn(|index| &of_lane(index).blocks[..count]);
-    let begun: [V; 4] = from_fn(|word| V::of(from_fn(|index| of_lane(index).state[word])));
+    let begun: [V; 4] = from_fn(|word| V::from(from_fn(|index| of_lane(index).state[word])));
     let state = (0..count).fold(begun, |state, at| {
         let block: [&[u8; BLOCK_BYTES]; N] = from_fn(|lane| &blocks[lane][at]);
-        let message: [V; 16] = from_fn(|word| V::of(from_fn(|lane| word_of(block[lane], word))));
+        let message: [V; 16] = from_fn(|word| V::from(from_fn(|lane| word_of(block[lane], word))));
         let next = rounds(state, &message);
         from_fn(|word| state[word] + next[word])
     });
-    let words: [[u32; N]; 4] = state.map(V::words);
+    let words: [[u32; N]; 4] = state.map(V::into);
     for (index, lane) in lanes.iter_mut().enumerate() {
         *lane.state = from_fn(|word| words[word][index]);
     }
@@ -130,7 +109,7 @@ fn round<V: Vector<N>, const N: usize>(
     mix: impl Fn(V, V, V) -> V,
 ) -> [V; 4] {
     for step in 0..16 {
-        let constant = V::of([SINES[round * 16 + step]; N]);
+        let constant = V::from([SINES[round * 16 + step]; N]);
         let sum = a + mix(b, c, d) + message[word(step) % 16] + constant;
         (a, d, c, b) = (d, c, b, b + sum.rotate_left(rotations[step % 4]));
     }
