@@ -2,6 +2,7 @@
 
 use crate::errno::{error, io_error};
 use crate::file::{self, ZEROES_BYTES, create_sparse, discard_device};
+use crate::linger::Wait;
 use crate::meters::Meters;
 use crate::probe::{Probe, ProbeKind, probe_file};
 use crate::ring::Ring;
@@ -77,9 +78,10 @@ impl Disk {
     async fn read_all(&self, offset: u64, len: usize) -> Result<Bufs> {
         let mut memory = BufMut::room(len);
         let mut done = 0;
+        let wait = if self.probe.is_read_on_a_core { Wait::Sleep } else { Wait::Look };
         while done < len {
             let result;
-            (result, memory) = self.ring.read(&self.file, offset + done as u64, memory, done).await;
+            (result, memory) = self.ring.read(&self.file, offset + done as u64, memory, done, wait).await;
             match result {
                 Ok(count) => match self.go_on(done + count, len) {
                     // It ends here, perhaps within a sector.

@@ -2,10 +2,12 @@
 //! microseconds, in a virtual machine most of all, as long as a fast device takes for its work.
 //!
 //! ```text
-//!   nothing to do ── was the last wait short? is a core free? ──yes──> look ──┬─ found ──> (work) ──> look
+//!   nothing to do ── was the last wait short? is a core free? ──yes──> look ──┬─ found ──> (work)
 //!        │                                                                    └─ for LINGER in vain ──> sleep
 //!        └───────────────────────────────────────────no────> sleep
 //! ```
+//! What a driver reads on a core of this machine, as a loop device's does, is slept for: it comes sooner from the core that has
+//! just gone to sleep than from another that has to be woken.
 //!
 //! What must hold: a thread that waits longer than [`LINGER`] sleeps, and looks again only after a wait that was shorter; half of the
 //! cores look at most, and none that the system gives to others meanwhile.
@@ -21,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// How long a thread looks in vain: a request of a fast device, or of a client at the other end of a socket, takes less.
 const LINGER: Duration = Duration::from_micros(200);
-/// A look that takes longer has found something to do, or has been interrupted: to tell which would cost more than it brings.
+/// A look that takes longer has found something at a socket, or has been interrupted: to tell which would cost more than it brings.
 const LOOK: Duration = Duration::from_micros(4);
 /// How long a thread goes on without having slept: one that is interrupted all the time must not look for ever.
 const MOST: Duration = Duration::from_millis(10);
@@ -29,6 +31,13 @@ const MOST: Duration = Duration::from_millis(10);
 const TAKEN: Duration = Duration::from_micros(300);
 /// How long the thread does not look then.
 const REST: Duration = Duration::from_millis(20);
+
+/// How something is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Look,
+    Sleep,
+}
 
 /// The cores of this machine.
 static CORES: LazyLock<Cores> = LazyLock::new(|| Cores {
@@ -54,6 +63,8 @@ pub(crate) struct Linger {
     idle_since: Cell<Instant>,
     /// How long the last wait took.
     last: Cell<Duration>,
+    /// When it slept last.
+    slept: Cell<Instant>,
     looks: Cell<bool>,
     /// It has looked in vain, and sleeps now.
     has_looked: Cell<bool>,
@@ -71,6 +82,7 @@ impl Linger {
         Self {
             idle_since: Cell::new(now),
             last: Cell::new(Duration::MAX),
+            slept: Cell::new(now),
             looks: Cell::new(false),
             has_looked: Cell::new(false),
             rests_until: Cell::new(now),
@@ -79,13 +91,14 @@ impl Linger {
         }
     }
 
-    /// The thread is about to sleep. It does not where this wakes the task that looks.
-    pub fn before_sleep(&self, now: Instant) {
+    /// The thread is about to sleep, or would look for what is looked for. It does not sleep where this wakes the task that looks.
+    pub fn before_sleep(&self, now: Instant, wait: Wait) {
         if self.has_looked.take() {
             return;
         }
         self.idle_since.set(now);
-        if self.last.get() <= LINGER && now >= self.rests_until.get() && self.cores.take_one() {
+        let is_allowed = self.last.get() <= LINGER && now >= self.rests_until.get() && now - self.slept.get() < MOST;
+        if wait == Wait::Look && is_allowed && self.cores.take_one() {
             self.looks.set(true);
             if let Some(looker) = &*self.looker.borrow() {
                 looker.wake_by_ref();
@@ -97,11 +110,13 @@ impl Linger {
     pub fn after_sleep(&self, now: Instant) {
         if !self.looks.get() {
             self.last.set(now - self.idle_since.get());
+            self.slept.set(now);
         }
     }
 
-    /// Looks whenever it is to, by letting everything else be looked at, and calling `look`. Runs as a task.
-    pub async fn look_forever(self: Rc<Self>, look: impl Fn()) {
+    /// Looks whenever it is to, by letting everything else be looked at, and calling `look`, which is true of what it finds. Runs
+    /// as a task.
+    pub async fn look_forever(self: Rc<Self>, look: impl Fn() -> bool) {
         loop {
             poll_fn(|cx| {
                 if self.looks.get() {
@@ -111,24 +126,29 @@ impl Linger {
                 Poll::Pending
             })
             .await;
-            let (began, taken) = (self.idle_since.get(), times_taken());
-            let mut before = began;
-            while before - self.idle_since.get() < LINGER && before - began < MOST {
-                tokio::task::yield_now().await;
-                look();
-                let now = Instant::now();
-                if now - before > TAKEN && times_taken() != taken {
-                    self.rests_until.set(now + REST);
-                    break;
-                }
-                if now - before > LOOK {
-                    self.idle_since.set(now);
-                }
-                before = now;
-            }
-            self.has_looked.set(true);
+            self.has_looked.set(!self.finds(&look).await);
             self.stop_looking();
         }
+    }
+
+    /// Looks until there is something to do; false when there is nothing for long.
+    async fn finds(&self, look: impl Fn() -> bool) -> bool {
+        let (began, taken) = (self.idle_since.get(), times_taken());
+        let mut before = began;
+        while before - began < LINGER {
+            tokio::task::yield_now().await;
+            let found = look();
+            let now = Instant::now();
+            if now - before > TAKEN && times_taken() != taken {
+                self.rests_until.set(now + REST);
+                return false;
+            }
+            if found || now - before > LOOK {
+                return true;
+            }
+            before = now;
+        }
+        false
     }
 
     fn stop_looking(&self) {
@@ -164,7 +184,7 @@ mod tests {
         let (linger, other) = (Linger::on(two, now), Linger::on(two, now));
         // Whether a thread looks in a wait that takes so long; it does not any more then.
         let mut wait = |linger: &Linger, micros| {
-            linger.before_sleep(now);
+            linger.before_sleep(now, Wait::Look);
             let looks = linger.looks.get();
             linger.stop_looking();
             now += Duration::from_micros(micros);
@@ -174,16 +194,24 @@ mod tests {
         let looks = [5000, 100, 5000, 100, 100, 100].map(|micros| wait(&linger, micros));
         assert_eq!(looks, [false, false, true, false, true, true]);
         wait(&other, 100);
-        linger.before_sleep(now);
-        other.before_sleep(now);
+        linger.before_sleep(now, Wait::Look);
+        other.before_sleep(now, Wait::Look);
         assert!(linger.looks.get() && !other.looks.get(), "one core of two is for others");
         linger.stop_looking();
-        other.before_sleep(now);
+        other.before_sleep(now, Wait::Look);
         assert!(other.looks.get());
         other.stop_looking();
         linger.rests_until.set(now + REST);
-        linger.before_sleep(now);
+        linger.before_sleep(now, Wait::Look);
         assert!(!linger.looks.get(), "others need its core");
+        let reads = |wait, now| {
+            other.before_sleep(now, wait);
+            let looks = other.looks.get();
+            other.stop_looking();
+            looks
+        };
+        assert!(reads(Wait::Look, now) && !reads(Wait::Sleep, now), "what is slept for");
+        assert!(!reads(Wait::Look, now + MOST), "it has not slept for long");
     }
 
     #[test]

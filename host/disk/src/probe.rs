@@ -31,6 +31,8 @@ pub struct Probe {
     pub discards: bool,
     /// True when the device makes a single write durable without flushing all of its cache, or has no volatile cache.
     pub forces_unit_access: bool,
+    /// True when its driver works on a core of this machine to read, as a loop device's does.
+    pub is_read_on_a_core: bool,
     /// File or block device.
     pub kind: ProbeKind,
 }
@@ -68,7 +70,8 @@ pub(crate) fn probe_file(path: &Path, file: &File) -> Result<Probe> {
         ProbeKind::BlockDevice => rustix::fs::ioctl_blksszget(file).map_err(failed)?,
     };
     let logical_block_bytes = sector_bytes.max(SECTOR_BYTES);
-    let queue = Queue::of(device);
+    let device = device_folder(device);
+    let queue = Queue(device.join("queue"));
     Ok(Probe {
         size_bytes: end - end % u64::from(logical_block_bytes),
         logical_block_bytes,
@@ -78,21 +81,21 @@ pub(crate) fn probe_file(path: &Path, file: &File) -> Result<Probe> {
         discards: kind == ProbeKind::File || queue.number("discard_max_bytes").is_some_and(|bytes| bytes > 0),
         forces_unit_access: queue.number("fua") == Some(1)
             || queue.text("write_cache").as_deref() == Some("write through"),
+        is_read_on_a_core: device.join("loop").exists(),
         kind,
     })
+}
+
+/// Where the kernel tells of a block device; of a partition, of its disk. A file system without a device has no such place.
+fn device_folder((major, minor): (u32, u32)) -> PathBuf {
+    let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    if device.join("partition").exists() { device.join("..") } else { device }
 }
 
 /// What the kernel tells of a block device's request queue.
 struct Queue(PathBuf);
 
 impl Queue {
-    fn of((major, minor): (u32, u32)) -> Self {
-        let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-        // A partition has its disk's queue. A file system without a device has neither.
-        let is_partition = device.join("partition").exists();
-        Self(device.join(if is_partition { "../queue" } else { "queue" }))
-    }
-
     fn text(&self, name: &str) -> Option<String> {
         Some(std::fs::read_to_string(self.0.join(name)).ok()?.trim().to_owned())
     }

@@ -15,6 +15,7 @@
 #![allow(unsafe_code)] // the submission queue takes raw pointers: the first rule above is what makes them valid
 
 use crate::errno::io_error;
+use crate::linger::Wait;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, opcode};
@@ -69,6 +70,8 @@ struct Inner {
     backlog: VecDeque<Entry>,
     /// Operations in the submission queue or with the kernel.
     in_flight: usize,
+    /// How the operation that was begun last is waited for.
+    wait: Wait,
     /// Wakes the task that runs [`Ring::turn`].
     turner: Option<Waker>,
     /// True when `turner` has been woken and has not had its turn yet.
@@ -91,6 +94,7 @@ impl Ring {
                 slots: Slab::new(),
                 backlog: VecDeque::new(),
                 in_flight: 0,
+                wait: Wait::Look,
                 turner: None,
                 turner_woken: false,
                 wakers: Vec::new(),
@@ -98,18 +102,19 @@ impl Ring {
         })
     }
 
-    /// Reads at `offset` into `memory` from byte `at` on; resolves to the bytes read and the memory.
+    /// Reads at `offset` into `memory` from byte `at` on, to be waited for by `wait`; resolves to the bytes read and the memory.
     pub(crate) async fn read(
         &self,
         file: &Rc<File>,
         offset: u64,
         mut memory: BufMut,
         at: usize,
+        wait: Wait,
     ) -> (rustix::io::Result<usize>, BufMut) {
         let target = &mut memory[at..];
         let len = u32::try_from(target.len()).unwrap_or(u32::MAX);
         let entry = opcode::Read::new(Fd(file.as_raw_fd()), target.as_mut_ptr(), len).offset(offset).build();
-        match self.start(file, entry, Memory::Read(memory)).await {
+        match self.start(file, entry, Memory::Read(memory), wait).await {
             (result, Memory::Read(memory)) => (result, memory),
             _ => unreachable!("an operation ends with the memory it began with"),
         }
@@ -124,7 +129,7 @@ impl Ring {
         dsync: bool,
     ) -> rustix::io::Result<usize> {
         let (entry, parts) = write_entry(file, offset, &data, if dsync { libc::RWF_DSYNC } else { 0 });
-        self.start(file, entry, Memory::Write(data, parts)).await.0
+        self.start(file, entry, Memory::Write(data, parts), Wait::Look).await.0
     }
 
     /// Writes the first parts of `data` at `offset` and makes the file's data durable, in one trip to the kernel; resolves
@@ -148,6 +153,7 @@ impl Ring {
     fn start_pair(&self, file: &Rc<File>, offset: u64, data: Bufs) -> (Op<'_>, Op<'_>) {
         let (write, parts) = write_entry(file, offset, &data, 0);
         let mut inner = self.inner.borrow_mut();
+        inner.wait = Wait::Look;
         let (first, second) = (inner.slot(file, Memory::Write(data, parts)), inner.slot(file, Memory::None));
         let write = write.flags(Flags::IO_LINK).user_data(first as u64);
         inner.queue_pair(&[write, sync_entry(file).user_data(second as u64)]);
@@ -156,7 +162,7 @@ impl Ring {
 
     /// Makes the file's data durable, and as much of its metadata as reading it back needs.
     pub(crate) async fn sync_data(&self, file: &Rc<File>) -> rustix::io::Result<usize> {
-        self.start(file, sync_entry(file), Memory::None).await.0
+        self.start(file, sync_entry(file), Memory::None, Wait::Look).await.0
     }
 
     /// `fallocate(2)` with `mode`.
@@ -168,18 +174,19 @@ impl Ring {
         len: u64,
     ) -> rustix::io::Result<usize> {
         let entry = opcode::Fallocate::new(Fd(file.as_raw_fd()), len).offset(offset).mode(mode).build();
-        self.start(file, entry, Memory::None).await.0
+        self.start(file, entry, Memory::None, Wait::Look).await.0
     }
 
-    fn start(&self, file: &Rc<File>, entry: Entry, memory: Memory) -> Op<'_> {
+    fn start(&self, file: &Rc<File>, entry: Entry, memory: Memory, wait: Wait) -> Op<'_> {
         let mut inner = self.inner.borrow_mut();
+        inner.wait = wait;
         let key = inner.slot(file, memory);
         inner.queue(entry.user_data(key as u64));
         Op { ring: self, key: Some(key) }
     }
 
-    /// Submits what is queued, and wakes the tasks whose operations are complete.
-    pub(crate) fn turn(&self) {
+    /// Submits what is queued, and wakes the tasks whose operations are complete; true when there are any.
+    pub(crate) fn turn(&self) -> bool {
         let mut wakers = {
             let mut inner = self.inner.borrow_mut();
             inner.turner_woken = false;
@@ -190,11 +197,19 @@ impl Ring {
             }
             std::mem::take(&mut inner.wakers)
         };
+        let found = !wakers.is_empty();
         // Not while `inner` is borrowed: a waker may run code that drops another operation.
         for waker in wakers.drain(..) {
             waker.wake();
         }
         self.inner.borrow_mut().wakers = wakers;
+        found
+    }
+
+    /// How the thread waits when it has nothing to do.
+    pub(crate) fn wait(&self) -> Wait {
+        let inner = self.inner.borrow();
+        if inner.in_flight > 0 { inner.wait } else { Wait::Look }
     }
 
     fn set_turner(&self, waker: &Waker) {

@@ -31,14 +31,8 @@ where
     let failed = |error| io_error("runtime", "cannot start", &error);
     let runtime = Builder::new_current_thread()
         .enable_all()
-        .on_thread_park(|| {
-            turn_ring();
-            with_linger(|linger| linger.before_sleep(std::time::Instant::now()));
-        })
-        .on_thread_unpark(|| {
-            with_linger(|linger| linger.after_sleep(std::time::Instant::now()));
-            turn_ring();
-        })
+        .on_thread_park(before_sleep)
+        .on_thread_unpark(after_sleep)
         .build_local(LocalOptions::default())
         .map_err(failed)?;
     let ring = Rc::new(Ring::new()?);
@@ -47,7 +41,7 @@ where
     LINGER.set(Rc::downgrade(&linger));
     let output = runtime.block_on(async {
         let turner = tokio::task::spawn_local(turn_forever(Rc::clone(&ring)));
-        tokio::task::spawn_local(linger.look_forever(turn_ring));
+        tokio::task::spawn_local(linger.look_forever(|| this_ring().is_ok_and(|ring| ring.turn())));
         let host = Rc::new(HostRuntime { start: Instant::now() });
         tokio::select! {
             biased;
@@ -62,20 +56,21 @@ where
     Ok(output)
 }
 
-/// Takes completions just before the thread would sleep and as soon as it wakes. Waking tasks from here is sound: the
-/// scheduler looks for work again after it has called this, and does not sleep when there is some.
-///
-/// A completion wakes the thread by interrupting its sleep, so that mostly this finds it and the ring's readiness need
-/// not be asked for: one system call less an I/O.
-fn turn_ring() {
-    if let Ok(ring) = this_ring() {
+/// Takes completions just before the thread would sleep. Waking tasks from here is sound: the scheduler looks for work
+/// again after it has called this, and does not sleep when there is some.
+fn before_sleep() {
+    if let (Ok(ring), Some(linger)) = (this_ring(), LINGER.with_borrow(Weak::upgrade)) {
         ring.turn();
+        linger.before_sleep(std::time::Instant::now(), ring.wait());
     }
 }
 
-fn with_linger(what: impl Fn(&Linger)) {
-    if let Some(linger) = LINGER.with_borrow(Weak::upgrade) {
-        what(&linger);
+/// Takes completions as soon as the thread wakes: one wakes it by interrupting its sleep, so that mostly this finds it and the
+/// ring's readiness need not be asked for: one system call less an I/O.
+fn after_sleep() {
+    if let (Ok(ring), Some(linger)) = (this_ring(), LINGER.with_borrow(Weak::upgrade)) {
+        linger.after_sleep(std::time::Instant::now());
+        ring.turn();
     }
 }
 

@@ -43,6 +43,17 @@ struct Raw<'a> {
     packed: &'a [u8],
 }
 
+/// Where the parts of a row are among a leaf's bytes.
+#[derive(Clone, Copy)]
+struct Parts {
+    /// Bytes of the name that are not here.
+    shared: usize,
+    version: usize,
+    rest: usize,
+    packed: usize,
+    end: usize,
+}
+
 /// Goes through the rows of a leaf without their names.
 struct Rows<'a> {
     bytes: &'a [u8],
@@ -52,18 +63,60 @@ struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// The next row; none at the end.
     fn next(&mut self) -> Result<Option<Raw<'a>>> {
-        let start = self.end;
-        if start == self.bytes.len() {
+        if self.end == self.bytes.len() {
             return Ok(None);
         }
-        let mut reader = Unpack { bytes: &self.bytes[start..] };
+        let parts = self.parts()?;
+        self.row(parts).map(Some)
+    }
+
+    /// The next row, whose parts are there.
+    fn row(&mut self, parts: Parts) -> Result<Raw<'a>> {
+        let Parts { shared, version, rest, packed, end } = parts;
+        let version = Unpack { bytes: &self.bytes[version..rest] }.number()?;
+        let range = self.end..end;
+        self.end = end;
+        Ok(Raw { range, shared, rest: &self.bytes[rest..packed], version, packed: &self.bytes[packed..end] })
+    }
+
+    #[inline]
+    fn parts(&self) -> Result<Parts> {
+        match self.short_parts() {
+            Some(parts) => Ok(parts),
+            None => self.any_parts(),
+        }
+    }
+
+    /// Those of a row whose lengths take a byte each and its version at most eight, as nearly all do: a search spends its time
+    /// here.
+    #[inline]
+    fn short_parts(&self) -> Option<Parts> {
+        const LAST: u64 = 0x8080_8080_8080_8080;
+        let [shared, rest_bytes, eight @ ..] = *self.bytes[self.end..].first_chunk::<10>()?;
+        let version = self.end + 2;
+        // The first byte without the bit is the version's last; without any, what comes next is beyond.
+        let version_bytes = (!u64::from_le_bytes(eight) & LAST).trailing_zeros() as usize / 8 + 1;
+        let packed_bytes = *self.bytes.get(version + version_bytes)?;
+        let rest = version + version_bytes + 1;
+        let packed = rest + usize::from(rest_bytes);
+        let end = packed + usize::from(packed_bytes);
+        let is_short = (shared | rest_bytes | packed_bytes) < 0x80 && version_bytes <= 8 && end <= self.bytes.len();
+        is_short.then_some(Parts { shared: shared.into(), version, rest, packed, end })
+    }
+
+    #[cold]
+    fn any_parts(&self) -> Result<Parts> {
+        let mut reader = Unpack { bytes: &self.bytes[self.end..] };
+        let at = |reader: &Unpack<'_>| self.bytes.len() - reader.bytes.len();
         let (shared, rest_bytes) = (reader.number()? as usize, reader.number()? as usize);
-        let version = reader.number()?;
+        let version = at(&reader);
+        reader.number()?;
         let packed_bytes = reader.number()? as usize;
-        let rest = reader.take(rest_bytes)?;
-        let packed = reader.take(packed_bytes)?;
-        self.end = self.bytes.len() - reader.bytes.len();
-        Ok(Some(Raw { range: start..self.end, shared, rest, version, packed }))
+        let rest = at(&reader);
+        reader.take(rest_bytes)?;
+        let packed = at(&reader);
+        reader.take(packed_bytes)?;
+        Ok(Parts { shared, version, rest, packed, end: at(&reader) })
     }
 }
 
@@ -180,11 +233,20 @@ impl Leaf {
     fn find(&self, row: &Row) -> Result<Place<'_>> {
         let mut behind = self.rows();
         let mut shared = 0;
-        while let Some(next) = behind.next()? {
+        while behind.end < self.bytes.len() {
+            // Not by `parts`: a row that is passed on by way of memory takes twice as long.
+            let parts = match behind.short_parts() {
+                Some(parts) => parts,
+                None => behind.any_parts()?,
+            };
+            if parts.shared > shared {
+                behind.end = parts.end;
+                continue;
+            }
+            let next = behind.row(parts)?;
             let (order, shared_behind) = match next.shared.cmp(&shared) {
-                Ordering::Greater => continue,
                 Ordering::Less => (Ordering::Greater, next.shared),
-                Ordering::Equal => {
+                _ => {
                     let wanted = row.name.get(shared..).unwrap_or_default();
                     let more = common(next.rest, wanted);
                     let order = next.rest[more..].cmp(&wanted[more..]);
