@@ -114,7 +114,9 @@ impl Ring {
         let target = &mut memory[at..];
         let len = u32::try_from(target.len()).unwrap_or(u32::MAX);
         let entry = opcode::Read::new(Fd(file.as_raw_fd()), target.as_mut_ptr(), len).offset(offset).build();
-        match self.start(file, entry, Memory::Read(memory), wait).await {
+        let op = self.start(file, entry, Memory::Read(memory));
+        self.inner.borrow_mut().wait = wait;
+        match op.await {
             (result, Memory::Read(memory)) => (result, memory),
             _ => unreachable!("an operation ends with the memory it began with"),
         }
@@ -129,7 +131,7 @@ impl Ring {
         dsync: bool,
     ) -> rustix::io::Result<usize> {
         let (entry, parts) = write_entry(file, offset, &data, if dsync { libc::RWF_DSYNC } else { 0 });
-        self.start(file, entry, Memory::Write(data, parts), Wait::Look).await.0
+        self.start(file, entry, Memory::Write(data, parts)).await.0
     }
 
     /// Writes the first parts of `data` at `offset` and makes the file's data durable, in one trip to the kernel; resolves
@@ -153,7 +155,6 @@ impl Ring {
     fn start_pair(&self, file: &Rc<File>, offset: u64, data: Bufs) -> (Op<'_>, Op<'_>) {
         let (write, parts) = write_entry(file, offset, &data, 0);
         let mut inner = self.inner.borrow_mut();
-        inner.wait = Wait::Look;
         let (first, second) = (inner.slot(file, Memory::Write(data, parts)), inner.slot(file, Memory::None));
         let write = write.flags(Flags::IO_LINK).user_data(first as u64);
         inner.queue_pair(&[write, sync_entry(file).user_data(second as u64)]);
@@ -162,7 +163,7 @@ impl Ring {
 
     /// Makes the file's data durable, and as much of its metadata as reading it back needs.
     pub(crate) async fn sync_data(&self, file: &Rc<File>) -> rustix::io::Result<usize> {
-        self.start(file, sync_entry(file), Memory::None, Wait::Look).await.0
+        self.start(file, sync_entry(file), Memory::None).await.0
     }
 
     /// `fallocate(2)` with `mode`.
@@ -174,12 +175,11 @@ impl Ring {
         len: u64,
     ) -> rustix::io::Result<usize> {
         let entry = opcode::Fallocate::new(Fd(file.as_raw_fd()), len).offset(offset).mode(mode).build();
-        self.start(file, entry, Memory::None, Wait::Look).await.0
+        self.start(file, entry, Memory::None).await.0
     }
 
-    fn start(&self, file: &Rc<File>, entry: Entry, memory: Memory, wait: Wait) -> Op<'_> {
+    fn start(&self, file: &Rc<File>, entry: Entry, memory: Memory) -> Op<'_> {
         let mut inner = self.inner.borrow_mut();
-        inner.wait = wait;
         let key = inner.slot(file, memory);
         inner.queue(entry.user_data(key as u64));
         Op { ring: self, key: Some(key) }
@@ -263,8 +263,9 @@ fn sync_entry(file: &File) -> Entry {
 }
 
 impl Inner {
-    /// A slot for an operation that is about to be queued; its number is the operation's.
+    /// A slot for an operation that is about to be queued, and looked for; its number is the operation's.
     fn slot(&mut self, file: &Rc<File>, memory: Memory) -> usize {
+        self.wait = Wait::Look;
         self.slots.insert(Slot { state: State::Waiting(None), memory, _file: Rc::clone(file) })
     }
 

@@ -59,7 +59,7 @@ fn a_block_device_is_a_disk() {
     let device = Loop::new(&directory);
     let found = probe(&device.0).unwrap();
     assert_eq!((found.kind, found.size_bytes), (ProbeKind::BlockDevice, SIZE));
-    assert!(found.discards);
+    assert!(found.discards && found.is_read_on_a_core);
     run(async |_| {
         let disk = Disk::open(&device.0, Options::default()).unwrap();
         let is = async |byte: u8, offset: u64, len: usize| {

@@ -244,14 +244,13 @@ impl Leaf {
                 continue;
             }
             let next = behind.row(parts)?;
-            let (order, shared_behind) = match next.shared.cmp(&shared) {
-                Ordering::Less => (Ordering::Greater, next.shared),
-                _ => {
-                    let wanted = row.name.get(shared..).unwrap_or_default();
-                    let more = common(next.rest, wanted);
-                    let order = next.rest[more..].cmp(&wanted[more..]);
-                    (order.then_with(|| Reverse(next.version).cmp(&row.version)), shared + more)
-                }
+            let (order, shared_behind) = if next.shared < shared {
+                (Ordering::Greater, next.shared)
+            } else {
+                let wanted = row.name.get(shared..).unwrap_or_default();
+                let more = common(next.rest, wanted);
+                let order = next.rest[more..].cmp(&wanted[more..]);
+                (order.then_with(|| Reverse(next.version).cmp(&row.version)), shared + more)
             };
             if order == Ordering::Less {
                 shared = shared_behind;
