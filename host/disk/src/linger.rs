@@ -7,7 +7,8 @@
 //!        └───────────────────────────────────────────no────> sleep
 //! ```
 //! What a driver reads on a core of this machine, as a loop device's does, is slept for: it comes sooner from the core that has
-//! just gone to sleep than from another that has to be woken.
+//! just gone to sleep than from another that has to be woken. What the kernel's own threads have a part in, as in a flush, is waited
+//! for here as often as not: the core is offered to them before each look.
 //!
 //! What must hold: a thread that waits longer than [`LINGER`] sleeps, and looks again only after a wait that was shorter; half of the
 //! cores look at most, and none that the system gives to others meanwhile.
@@ -36,6 +37,8 @@ const REST: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     Look,
+    /// Looks, and offers the core to others before each look.
+    Offer,
     Sleep,
 }
 
@@ -66,6 +69,8 @@ pub(crate) struct Linger {
     /// When it slept last.
     slept: Cell<Instant>,
     looks: Cell<bool>,
+    /// It looks so that others may have the core.
+    offers: Cell<bool>,
     /// It has looked in vain, and sleeps now.
     has_looked: Cell<bool>,
     rests_until: Cell<Instant>,
@@ -84,6 +89,7 @@ impl Linger {
             last: Cell::new(Duration::MAX),
             slept: Cell::new(now),
             looks: Cell::new(false),
+            offers: Cell::new(false),
             has_looked: Cell::new(false),
             rests_until: Cell::new(now),
             looker: RefCell::default(),
@@ -98,8 +104,9 @@ impl Linger {
         }
         self.idle_since.set(now);
         let is_allowed = self.last.get() <= LINGER && now >= self.rests_until.get() && now - self.slept.get() < MOST;
-        if wait == Wait::Look && is_allowed && self.cores.take_one() {
+        if wait != Wait::Sleep && is_allowed && self.cores.take_one() {
             self.looks.set(true);
+            self.offers.set(wait == Wait::Offer);
             if let Some(looker) = &*self.looker.borrow() {
                 looker.wake_by_ref();
             }
@@ -136,6 +143,9 @@ impl Linger {
         let (began, taken) = (self.idle_since.get(), times_taken());
         let mut before = began;
         while before - began < LINGER {
+            if self.offers.get() {
+                std::thread::yield_now();
+            }
             tokio::task::yield_now().await;
             let found = look();
             let now = Instant::now();

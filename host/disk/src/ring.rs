@@ -263,9 +263,9 @@ fn sync_entry(file: &File) -> Entry {
 }
 
 impl Inner {
-    /// A slot for an operation that is about to be queued, and looked for; its number is the operation's.
+    /// A slot for an operation that is about to be queued; its number is the operation's. Any but a read is waited for by [`Wait::Offer`].
     fn slot(&mut self, file: &Rc<File>, memory: Memory) -> usize {
-        self.wait = Wait::Look;
+        self.wait = Wait::Offer;
         self.slots.insert(Slot { state: State::Waiting(None), memory, _file: Rc::clone(file) })
     }
 
