@@ -7,8 +7,8 @@
 //!        └───────────────────────────────────────────no────> sleep
 //! ```
 //! What a driver reads on a core of this machine, as a loop device's does, is slept for: it comes sooner from the core that has
-//! just gone to sleep than from another that has to be woken. What the kernel's own threads have a part in, as in a flush, is waited
-//! for here as often as not: the core is offered to them before each look.
+//! just gone to sleep than from another that has to be woken. A flush, and a write of a loop device, is the work of a thread of the
+//! kernel that may have been queued on this very core: the core is offered to it before each look.
 //!
 //! What must hold: a thread that waits longer than [`LINGER`] sleeps, and looks again only after a wait that was shorter; half of the
 //! cores look at most, and none that the system gives to others meanwhile.
@@ -68,9 +68,8 @@ pub(crate) struct Linger {
     last: Cell<Duration>,
     /// When it slept last.
     slept: Cell<Instant>,
-    looks: Cell<bool>,
-    /// It looks so that others may have the core.
-    offers: Cell<bool>,
+    /// How it looks just now; `Sleep` when it does not.
+    looks: Cell<Wait>,
     /// It has looked in vain, and sleeps now.
     has_looked: Cell<bool>,
     rests_until: Cell<Instant>,
@@ -88,8 +87,7 @@ impl Linger {
             idle_since: Cell::new(now),
             last: Cell::new(Duration::MAX),
             slept: Cell::new(now),
-            looks: Cell::new(false),
-            offers: Cell::new(false),
+            looks: Cell::new(Wait::Sleep),
             has_looked: Cell::new(false),
             rests_until: Cell::new(now),
             looker: RefCell::default(),
@@ -105,8 +103,7 @@ impl Linger {
         self.idle_since.set(now);
         let is_allowed = self.last.get() <= LINGER && now >= self.rests_until.get() && now - self.slept.get() < MOST;
         if wait != Wait::Sleep && is_allowed && self.cores.take_one() {
-            self.looks.set(true);
-            self.offers.set(wait == Wait::Offer);
+            self.looks.set(wait);
             if let Some(looker) = &*self.looker.borrow() {
                 looker.wake_by_ref();
             }
@@ -115,7 +112,7 @@ impl Linger {
 
     /// The thread has slept, or was about to and has not.
     pub fn after_sleep(&self, now: Instant) {
-        if !self.looks.get() {
+        if !self.is_looking() {
             self.last.set(now - self.idle_since.get());
             self.slept.set(now);
         }
@@ -126,7 +123,7 @@ impl Linger {
     pub async fn look_forever(self: Rc<Self>, look: impl Fn() -> bool) {
         loop {
             poll_fn(|cx| {
-                if self.looks.get() {
+                if self.is_looking() {
                     return Poll::Ready(());
                 }
                 *self.looker.borrow_mut() = Some(cx.waker().clone());
@@ -143,7 +140,7 @@ impl Linger {
         let (began, taken) = (self.idle_since.get(), times_taken());
         let mut before = began;
         while before - began < LINGER {
-            if self.offers.get() {
+            if self.looks.get() == Wait::Offer {
                 std::thread::yield_now();
             }
             tokio::task::yield_now().await;
@@ -161,8 +158,12 @@ impl Linger {
         false
     }
 
+    fn is_looking(&self) -> bool {
+        self.looks.get() != Wait::Sleep
+    }
+
     fn stop_looking(&self) {
-        if self.looks.replace(false) {
+        if self.looks.replace(Wait::Sleep) != Wait::Sleep {
             self.cores.looking.fetch_sub(1, Relaxed);
         }
     }
@@ -195,7 +196,7 @@ mod tests {
         // Whether a thread looks in a wait that takes so long; it does not any more then.
         let mut wait = |linger: &Linger, micros| {
             linger.before_sleep(now, Wait::Look);
-            let looks = linger.looks.get();
+            let looks = linger.is_looking();
             linger.stop_looking();
             now += Duration::from_micros(micros);
             linger.after_sleep(now);
@@ -206,22 +207,23 @@ mod tests {
         wait(&other, 100);
         linger.before_sleep(now, Wait::Look);
         other.before_sleep(now, Wait::Look);
-        assert!(linger.looks.get() && !other.looks.get(), "one core of two is for others");
+        assert!(linger.is_looking() && !other.is_looking(), "one core of two is for others");
         linger.stop_looking();
         other.before_sleep(now, Wait::Look);
-        assert!(other.looks.get());
+        assert!(other.is_looking());
         other.stop_looking();
         linger.rests_until.set(now + REST);
         linger.before_sleep(now, Wait::Look);
-        assert!(!linger.looks.get(), "others need its core");
-        let reads = |wait, now| {
+        assert!(!linger.is_looking(), "others need its core");
+        let looks_at = |now, wait| {
             other.before_sleep(now, wait);
             let looks = other.looks.get();
             other.stop_looking();
             looks
         };
-        assert!(reads(Wait::Look, now) && !reads(Wait::Sleep, now), "what is slept for");
-        assert!(!reads(Wait::Look, now + MOST), "it has not slept for long");
+        let all = [Wait::Look, Wait::Offer, Wait::Sleep];
+        assert_eq!(all.map(|wait| looks_at(now, wait)), all, "each as it is to be");
+        assert_eq!(looks_at(now + MOST, Wait::Look), Wait::Sleep, "it has not slept for long");
     }
 
     #[test]

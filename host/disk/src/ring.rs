@@ -263,7 +263,8 @@ fn sync_entry(file: &File) -> Entry {
 }
 
 impl Inner {
-    /// A slot for an operation that is about to be queued; its number is the operation's. Any but a read is waited for by [`Wait::Offer`].
+    /// A slot for an operation that is about to be queued; its number is the operation's. Only a read says how it is waited for; the
+    /// kernel's threads may have a part in all others.
     fn slot(&mut self, file: &Rc<File>, memory: Memory) -> usize {
         self.wait = Wait::Offer;
         self.slots.insert(Slot { state: State::Waiting(None), memory, _file: Rc::clone(file) })
