@@ -90,9 +90,9 @@ impl Stage {
         Ok(Self { work, content: Content::of(&work), image, bdb })
     }
 
-    /// Measures a side once, from nothing; ours also when it is aged, if that is asked for.
-    pub fn measure(&self, side: Side, is_aged: bool) -> Result<Measured> {
-        self.measured(side, is_aged).with_context(|| side.to_string())
+    /// Measures a side once, from nothing; ours also when it is aged.
+    pub fn measure(&self, side: Side) -> Result<Measured> {
+        self.measured(side).with_context(|| side.to_string())
     }
 
     /// A side's store, empty.
@@ -112,7 +112,7 @@ impl Stage {
         if side == Side::Kura { &self.image.front } else { &self.image.whole }
     }
 
-    fn measured(&self, side: Side, is_aged: bool) -> Result<Measured> {
+    fn measured(&self, side: Side) -> Result<Measured> {
         let mut store = self.store(side)?;
         let device = self.device(side);
         let before = device.written_bytes()?;
@@ -125,7 +125,7 @@ impl Stage {
             write_amplification: written_bytes as f64 / content_bytes as f64,
             aged: None,
         };
-        if is_aged && side == Side::Kura {
+        if side == Side::Kura {
             store.age(2)?;
             measured.aged = Some(Aged { create: store.create(3)?, read: store.read(3)? });
         }

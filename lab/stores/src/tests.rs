@@ -33,11 +33,11 @@ fn what_is_measured_is_what_is_asked_for() {
         let stage = stage(Work { size_bytes, ..WORK });
         // Ours on what is left of ours, too.
         for side in [Side::Kura].into_iter().chain(Side::ALL) {
-            let measured = stage.measure(side, true).unwrap();
+            let measured = stage.measure(side).unwrap();
             assert!(measured.write_amplification >= 1.0, "{side}: {measured:?}");
             assert_eq!(measured.aged.is_some(), side == Side::Kura);
         }
-        let log_and_pages = stage.measure(Side::BerkeleyDb, false).unwrap().write_amplification;
+        let log_and_pages = stage.measure(Side::BerkeleyDb).unwrap().write_amplification;
         assert!(log_and_pages > 1.9, "Berkeley DB writes its log and its pages: {log_and_pages}");
     }
 }

@@ -241,13 +241,10 @@ impl Line<'_> {
         steps.collect()
     }
 
-    /// Ours when aged, over what it was at first in the same rounds.
+    /// Ours when aged, over what it was at first.
     fn aged(&self, phase: &Phase) -> Vec<(usize, f64)> {
         let ratios = self.points.iter().filter_map(|(kib, sides)| {
-            let ours = sides.iter().find(|rounds| rounds.side == Side::Kura)?;
-            let rounds: Vec<Measured> = ours.rounds.iter().filter(|round| round.aged.is_some()).copied().collect();
-            let only = [Rounds { side: Side::Kura, rounds }];
-            let of = |of| median(&only, Side::Kura, of);
+            let of = |of| median(sides, Side::Kura, of);
             Some((*kib, of(phase.aged_mb_s)? / of(phase.mb_s)?))
         });
         ratios.collect()

@@ -23,8 +23,6 @@ pub struct Config {
     work: Work,
     /// How often each side is measured.
     rounds: usize,
-    /// In how many of these rounds ours is also aged.
-    aged_rounds: usize,
 }
 
 /// What a side came to, in every round.
@@ -65,14 +63,14 @@ impl Experiment for ObjectStores {
         let point = |clients: usize, kib: usize| {
             let size_bytes = kib << 10;
             let work = Work { size_bytes, count: count.min(bytes / size_bytes), clients };
-            let config = Config { work, rounds: 3, aged_rounds: setting.scaled(1, 3) };
+            let config = Config { work, rounds: 3 };
             Point { name: format!("{kib}k-by-{clients}"), config }
         };
         Ok(CLIENTS.iter().flat_map(|&clients| SIZES_KIB.iter().map(move |&kib| point(clients, kib))).collect())
     }
 
     fn run(&self, point: &Point<Config>, setting: &Setting, progress: &Progress<'_>) -> Result<Vec<Rounds>> {
-        let Config { work, rounds, aged_rounds } = point.config;
+        let Config { work, rounds } = point.config;
         std::fs::create_dir_all(&setting.out).with_context(|| format!("making {}", setting.out.display()))?;
         let stage = Stage::new(&setting.out, work)?;
         let mut all = Side::ALL.map(|side| Rounds { side, rounds: Vec::new() });
@@ -81,7 +79,7 @@ impl Experiment for ObjectStores {
             for turn in 0..sides {
                 // Each round begins with another side, so that none always follows the same neighbour.
                 let of_side = &mut all[(turn + round) % sides];
-                of_side.rounds.push(stage.measure(of_side.side, round < aged_rounds)?);
+                of_side.rounds.push(stage.measure(of_side.side)?);
                 progress.at((round * sides + turn + 1) as f64 / (rounds * sides) as f64);
             }
         }
