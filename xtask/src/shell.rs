@@ -25,9 +25,15 @@ pub fn command<S: AsRef<std::ffi::OsStr>>(program: &str, args: impl IntoIterator
     command
 }
 
-/// `cargo` as the one that runs us.
+/// `cargo` as the one that runs us, without what that one says of our own package: `ring`'s build script looks at it, and
+/// would be run again, with all that builds on it, whenever cargo is called now from here and now by hand.
 pub fn cargo<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
-    command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
+    let mut cargo = command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args);
+    let of_ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_ours)) {
+        cargo.env_remove(name);
+    }
+    cargo
 }
 
 /// Shows the command, runs it on this terminal, and fails when it fails.

@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> Result<()> {
             shell::run(&mut tests(["--lib", "--test", "needs_root", "--", "--ignored", "--test-threads=1"]))
         })?;
         group("many seeds of crashes and faults", || shell::run(tests(["--test", MODEL]).env("KURA_SEEDS", SEEDS)))?;
-        group("the binary under real clients", || shell::run(&mut tests(["--test", ACCEPTANCE])))?;
+        group("the binary under real clients", || shell::run(at_once(&mut tests(["--test", ACCEPTANCE]))))?;
         group("real traces, replayed", || traces(std::env::var_os(TRACES).map(PathBuf::from)))?;
         let out = tempfile::tempdir()?;
         group("a database on a volume, traced", || tpcc::run(&tpcc::Args::quick(out.path().to_path_buf())))?;
@@ -88,6 +88,17 @@ const ACCEPTANCE: &str = "acceptance";
 /// Always of the whole workspace: a package by itself asks for less of the libraries, and they would be built once more.
 fn tests<'a>(what: impl IntoIterator<Item = &'a str>) -> Command {
     shell::cargo(["test", "--workspace"].into_iter().chain(what))
+}
+
+/// Lets twice as many run at once as there are cores, unless somebody says how many: they wait for servers and clients for most of
+/// their time.
+fn at_once(tests: &mut Command) -> &mut Command {
+    const THREADS: &str = "RUST_TEST_THREADS";
+    if std::env::var_os(THREADS).is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        tests.env(THREADS, (2 * cores).to_string());
+    }
+    tests
 }
 
 /// The `tests/` folders' tests.
