@@ -1,7 +1,7 @@
 //! The store held against itself: what the index names against what is counted as alive.
 
 use crate::known::Known;
-use crate::object::{PartitionId, Row, shown};
+use crate::object::{PartitionId, Row};
 use crate::space::Use;
 use crate::store::{State, Store};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,21 +41,20 @@ impl Alive {
     }
 
     fn see(&mut self, state: &State, row: &Row, known: &Known, last: Option<&Row>) {
-        let what = || format!("{}, key {}", row.partition(), shown(row.key()));
         self.rows += 1;
         if last.is_some_and(|last| last >= row) {
-            self.say(format!("{}: stands in the index behind a later row", what()));
+            self.say(format!("{row}: stands in the index behind a later row"));
         }
         let partition = row.partition();
         if partition != PartitionId::ROOT && !state.partitions.contains_key(&partition.0) {
-            self.say(format!("{}: its partition does not exist", what()));
+            self.say(format!("{row}: its partition does not exist"));
         }
         let segment = state.space.segment_of_place(known.place);
         *self.log_bytes.entry(segment).or_default() += known.log_bytes();
         for extent in known.extents() {
             for block in extent.block..extent.block + extent.all_blocks() {
                 if !self.blocks.insert(block) {
-                    self.say(format!("{}: block {block} belongs to another object too", what()));
+                    self.say(format!("{row}: block {block} belongs to another object too"));
                 }
             }
         }

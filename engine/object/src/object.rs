@@ -121,6 +121,13 @@ impl Row {
     }
 }
 
+/// For people.
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, key {}", self.partition(), shown(self.key()))
+    }
+}
+
 /// Refuses keys that are empty or too long.
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() || key.len() > KEY_LIMIT_BYTES {

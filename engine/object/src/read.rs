@@ -59,7 +59,7 @@ pub struct Reader {
     checksums: Option<Checksums>,
     /// The next step, asked of the device while the caller is busy with the last one.
     ahead: Option<Local<'static, Step>>,
-    place: String,
+    row: Row,
     fetched: Fetched,
     _pins: Pins,
 }
@@ -96,7 +96,7 @@ impl Reader {
             Some(ahead) => ahead,
             None => self.step(),
         };
-        let (data, checksums) = step.await.map_err(|error| error.at(&self.place))?;
+        let (data, checksums) = step.await.map_err(|error| error.at(&self.row))?;
         self.checksums = checksums;
         self.range.start += data.len() as u64;
         self.look_ahead().await;
@@ -233,7 +233,7 @@ impl Inner {
         let found = {
             let state = self.state.borrow();
             match state.find(name, which)? {
-                Some((row, known)) => Some((state.is_latest(&row)?, row, known)),
+                Some((row, known)) => Some((which == Which::Latest || state.is_latest(&row)?, row, known)),
                 None => None,
             }
         };
@@ -264,7 +264,7 @@ impl Inner {
             at: (0, 0),
             checksums: None,
             ahead: None,
-            place: format!("{partition}, key {}", shown(key)),
+            row,
             fetched: Fetched::default(),
             _pins: pins,
         };
@@ -278,12 +278,12 @@ impl Inner {
             (reader.attributes, reader.inline) = (said.attributes.clone(), said.inline.clone());
             return Ok(reader);
         }
-        let read = match self.record_at(&row, known).await {
-            Err(error) if self.was_taken_back(&row, record_at, &error)? => {
+        let read = match self.record_at(&reader.row, known).await {
+            Err(error) if self.was_taken_back(&reader.row, record_at, &error)? => {
                 drop(reader);
                 return Box::pin(self.open_reader(partition, key, which, asked)).await;
             }
-            read => read.map_err(|error| error.at(&reader.place))?,
+            read => read.map_err(|error| error.at(&reader.row))?,
         };
         if self.recent.keeps() {
             reader.fetched.from_device += 1;
@@ -298,10 +298,10 @@ impl Inner {
     pub async fn read_record(self: &Rc<Self>, partition: PartitionId, key: &[u8], which: Which) -> Result<ReadRecord> {
         loop {
             let Looked { row, known, pins: _pins, .. } = self.look_up_to_edit(partition, key, which).await?;
-            let (place, record_at) = (format!("{partition}, key {}", shown(key)), known.place);
+            let record_at = known.place;
             match self.record_at(&row, known).await {
                 Err(error) if self.was_taken_back(&row, record_at, &error)? => {}
-                read => return read.map_err(|error| error.at(place)),
+                read => return read.map_err(|error| error.at(&row)),
             }
         }
     }
