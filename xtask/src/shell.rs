@@ -36,6 +36,12 @@ pub fn cargo<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Co
     cargo
 }
 
+/// `cargo test`, always of the whole workspace: a package by itself asks for less of the libraries, and they would be built
+/// once more.
+pub fn tests<'a>(what: impl IntoIterator<Item = &'a str>) -> Command {
+    cargo(["test", "--workspace"].into_iter().chain(what))
+}
+
 /// Shows the command, runs it on this terminal, and fails when it fails.
 pub fn run(command: &mut Command) -> Result<()> {
     println!("$ {}", line(command));

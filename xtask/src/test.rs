@@ -1,5 +1,6 @@
 //! `cargo xtask test`: from a clean clone on a new Debian machine to every test run, fast ones first.
 
+use crate::shell::tests;
 use crate::{figures, needs, shell, suites, tpcc};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -84,11 +85,6 @@ const SEEDS: &str = "1500";
 
 /// The tests of the binary under real clients.
 const ACCEPTANCE: &str = "acceptance";
-
-/// Always of the whole workspace: a package by itself asks for less of the libraries, and they would be built once more.
-fn tests<'a>(what: impl IntoIterator<Item = &'a str>) -> Command {
-    shell::cargo(["test", "--workspace"].into_iter().chain(what))
-}
 
 /// Lets twice as many run at once as there are cores, unless somebody says how many: they wait for servers and clients for most of
 /// their time.

@@ -289,7 +289,7 @@ fn heading(scale: &Scale, postgres: &Postgres, loaded: &str) -> String {
 /// The binary that the acceptance tests run: when they have, it is there. A build without tests would ask for other features of
 /// the libraries, and so be one of nearly everything.
 fn debug_build() -> Result<PathBuf> {
-    shell::run(&mut shell::cargo(["test", "--workspace", "--test", "acceptance", "--no-run"]))?;
+    shell::run(&mut shell::tests(["--test", "acceptance", "--no-run"]))?;
     Ok(shell::target("debug")?.join("kura"))
 }
 
