@@ -276,6 +276,7 @@ impl Controller {
             writes: status.writes,
             read_bytes: status.read_bytes,
             written_bytes: status.written_bytes,
+            straight_bytes: status.straight_bytes,
             array: status.array,
             ordered_blocks: status.ordered_blocks,
             method: self.store.sharing().0,

@@ -139,6 +139,8 @@ pub struct ControllerInfo {
     pub read_bytes: u64,
     /// Bytes written since the start.
     pub written_bytes: u64,
+    /// Of these, bytes that went straight to their places, not through the journal.
+    pub straight_bytes: u64,
     /// What was written to stripes and the hot area since the start.
     pub array: ArrayCounters,
     /// Blocks of 4 KiB that snapshots had scattered and that were put back at their place since the start.

@@ -1,18 +1,23 @@
 //! The committer: group commit, one entry at a time.
 
+use crate::elsewhere::Elsewhere;
 use crate::entry::Group;
 use crate::journal::Inner;
 use crate::state::{Kept, Step};
-use futures::future::select;
+use futures::future::{Either, select};
 use kura_block::Result;
 use std::rc::Rc;
+use std::time::Duration;
+
+/// How long an entry waits for data that is on its way elsewhere: who wants it durable is not kept waiting by a disk that hangs.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 impl Inner {
     /// The committer: one entry at a time, and a flush when somebody waits or much is unflushed.
     pub async fn commit_groups(self: Rc<Self>) {
         loop {
             let done = match self.next_step().await {
-                Step::Write { group, durable } => self.write_group(&group, durable).await,
+                Step::Write { group, durable } => self.write_group(group, durable).await,
                 Step::Flush => self.flush_entries().await,
                 Step::End => return,
             };
@@ -44,10 +49,24 @@ impl Inner {
         }
     }
 
-    async fn write_group(&self, group: &Group, durable: bool) -> Result<()> {
-        self.write_entry(group, durable).await?;
-        let bytes = group.entry_bytes();
-        self.state.borrow_mut().pending_bytes -= bytes;
+    async fn write_group(&self, group: Group, durable: bool) -> Result<()> {
+        let (here, elsewhere) = group.bytes();
+        let groups = self.settle(group).await;
+        // One write makes one entry durable.
+        let durable = durable && groups.len() == 1;
+        let mut bytes = 0;
+        for group in &groups {
+            self.write_entry(group, durable).await?;
+            bytes += group.entry_bytes();
+        }
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.pending_bytes -= here;
+            state.elsewhere_bytes -= elsewhere;
+        }
+        if elsewhere > 0 {
+            self.progress.notify_waiters();
+        }
         if durable {
             return self.made_durable().await;
         }
@@ -57,6 +76,30 @@ impl Inner {
         }
         state.unflushed_bytes += bytes;
         Ok(())
+    }
+
+    /// Waits until a group's data has arrived elsewhere, and makes it durable there. What does not arrive is carried; so is all of
+    /// it where that takes too long, or not all could be made durable.
+    async fn settle(&self, mut group: Group) -> Vec<Group> {
+        let mut elsewhere = std::mem::take(&mut group.elsewhere);
+        if elsewhere.is_empty() {
+            return vec![group];
+        }
+        let settled = async {
+            for one in &mut elsewhere {
+                one.wait().await;
+            }
+            match self.settles.get() {
+                Some(settle) if elsewhere.iter().any(Elsewhere::has_arrived) => settle().await,
+                _ => false,
+            }
+        };
+        let durable = match select(std::pin::pin!(settled), self.runtime.sleep(PATIENCE)).await {
+            Either::Left((durable, _)) => durable,
+            Either::Right(_) => false,
+        };
+        elsewhere.retain(|one| !(durable && one.has_arrived()));
+        if elsewhere.is_empty() { vec![group] } else { group.carrying(elsewhere) }
     }
 
     async fn flush_entries(&self) -> Result<()> {

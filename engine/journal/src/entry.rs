@@ -10,7 +10,9 @@
 //! ```
 
 use crate::Lsn;
+use crate::elsewhere::{Carried, Elsewhere};
 use kura_block::{BLOCK_BYTES, BufMut, Bufs, Checksum, Error, Reader, Result, Writer, is_sealed, seal};
+use tokio::sync::oneshot;
 
 const MAGIC: u32 = 0x454a_754b; // "KuJE"
 const CRC_AT: usize = 4;
@@ -44,6 +46,10 @@ pub(crate) struct Group {
     pub count: u32,
     /// Numbers that no record has, before those of its own.
     pub skipped: u64,
+    /// Data of some of the records that is on its way elsewhere, in their order.
+    pub elsewhere: Vec<Elsewhere>,
+    /// What that takes of the ring, at most, if it is carried.
+    elsewhere_bytes: u64,
 }
 
 impl Group {
@@ -75,6 +81,44 @@ impl Group {
         self.count += 1;
     }
 
+    /// Adds a record whose data is on its way elsewhere.
+    pub fn push_elsewhere(&mut self, body: &[u8], carried: Carried, arrival: oneshot::Receiver<()>) {
+        // With a header of its own, if it comes to that.
+        self.elsewhere_bytes += (carried.data.len() + BLOCK_BYTES) as u64;
+        self.elsewhere.push(Elsewhere::new(self.records.len(), carried, arrival));
+        self.push(body, &Bufs::new(), &[]);
+    }
+
+    /// The same records in as many entries as it takes, those of `carried`, in order, with their data.
+    pub fn carrying(self, carried: Vec<Elsewhere>) -> Vec<Self> {
+        let records = self.records.as_slice();
+        let (mut groups, mut carried) = (vec![Self::behind_gap(self.skipped)], carried.into_iter().peekable());
+        let (mut at, mut data_at) = (0, 0);
+        while at < records.len() {
+            let (bytes, blocks) = record_size(&records[at..]);
+            let data = self.data.slice(data_at..data_at + blocks * BLOCK_BYTES);
+            match carried.next_if(|one| one.begins == at) {
+                Some(Elsewhere { carried: Carried { body, data, checksums }, .. }) => {
+                    last_that_takes(&mut groups, body.len(), checksums.len()).push(&body, &data, &checksums);
+                }
+                None => {
+                    let group = last_that_takes(&mut groups, bytes - RECORD_LEAST_BYTES - 4 * blocks, blocks);
+                    group.records.bytes(&records[at..at + bytes]);
+                    group.data.append(data);
+                    group.count += 1;
+                }
+            }
+            at += bytes;
+            data_at += blocks * BLOCK_BYTES;
+        }
+        groups
+    }
+
+    /// Bytes the entry will take in the ring, and those besides that what is on its way elsewhere takes if it is carried.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.entry_bytes(), self.elsewhere_bytes)
+    }
+
     /// Bytes the entry will take in the ring.
     pub fn entry_bytes(&self) -> u64 {
         ((FIXED_BYTES + self.records.len()).next_multiple_of(BLOCK_BYTES) + self.data.len()) as u64
@@ -93,6 +137,22 @@ impl Group {
         entry.append(self.data.clone());
         entry
     }
+}
+
+/// Bytes of the record that `records` begins with, and blocks of its data.
+fn record_size(records: &[u8]) -> (usize, usize) {
+    let field = |at: usize| usize::from(u16::from_le_bytes([records[at], records[at + 1]]));
+    let (body_bytes, blocks) = (field(0), field(2));
+    (RECORD_LEAST_BYTES + 4 * blocks + body_bytes, blocks)
+}
+
+/// The last of `groups`, or a new one behind it where that has no room for another record.
+fn last_that_takes(groups: &mut Vec<Group>, body_bytes: usize, data_blocks: usize) -> &mut Group {
+    if groups.last().is_some_and(|last| !last.takes(body_bytes, data_blocks)) {
+        groups.push(Group::default());
+    }
+    let last = groups.len() - 1;
+    &mut groups[last]
 }
 
 /// A record as it was appended.

@@ -11,11 +11,16 @@ pub(crate) struct Habit {
     unasked: u32,
     /// How many times in a row one record was appended, then asked for.
     times: u32,
+    /// Bytes of data appended since anybody asked.
+    unasked_bytes: u64,
+    /// What that was when somebody asked last; none before.
+    asked_bytes: Option<u64>,
 }
 
 impl Habit {
-    /// A record was appended.
-    pub fn appended(&mut self) {
+    /// A record was appended, for so many bytes of data.
+    pub fn appended(&mut self, bytes: u64) {
+        self.unasked_bytes += bytes;
         self.unasked = self.unasked.saturating_add(1);
         if self.unasked > 1 {
             self.times = 0;
@@ -25,7 +30,15 @@ impl Habit {
     /// Somebody asks for what was appended to be durable.
     pub fn asked(&mut self) {
         self.times = self.times.saturating_add(u32::from(self.unasked == 1));
-        self.unasked = 0;
+        if self.unasked > 0 {
+            self.asked_bytes = Some(self.unasked_bytes);
+        }
+        (self.unasked, self.unasked_bytes) = (0, 0);
+    }
+
+    /// Data is asked for after fewer bytes than these, as far as one can tell.
+    pub fn is_asked_often(&self, bytes: u64) -> bool {
+        self.asked_bytes.is_some_and(|asked| asked.max(self.unasked_bytes) < bytes)
     }
 
     /// The last record is going to be asked for.
@@ -42,18 +55,37 @@ mod tests {
     fn writes_and_flushes_in_turn_are_a_habit_until_a_flush_is_missing() {
         let mut habit = Habit::default();
         for _ in 0..HABIT {
-            habit.appended();
+            habit.appended(0);
             assert!(!habit.expects());
             habit.asked();
             habit.asked();
             assert!(!habit.expects(), "nothing to be asked for");
         }
-        habit.appended();
+        habit.appended(0);
         assert!(habit.expects());
-        habit.appended();
+        habit.appended(0);
         assert!(!habit.expects(), "the first was not asked for");
         habit.asked();
-        habit.appended();
+        habit.appended(0);
         assert!(!habit.expects(), "once is no habit");
+    }
+    #[test]
+    fn a_stream_is_not_asked_for_often_until_it_is() {
+        const OFTEN: u64 = 1 << 20;
+        let mut habit = Habit::default();
+        habit.appended(4096);
+        assert!(!habit.is_asked_often(OFTEN), "nobody ever asked");
+        habit.asked();
+        habit.asked();
+        assert!(habit.is_asked_often(OFTEN));
+        habit.appended(OFTEN - 1);
+        assert!(habit.is_asked_often(OFTEN));
+        habit.appended(1);
+        assert!(!habit.is_asked_often(OFTEN), "a stream has begun");
+        habit.asked();
+        assert!(!habit.is_asked_often(OFTEN), "and was asked for as a whole");
+        habit.appended(4096);
+        habit.asked();
+        assert!(habit.is_asked_often(OFTEN));
     }
 }

@@ -1,16 +1,17 @@
 //! The journal in service: appending, group commit, space, checkpoints.
 
 use crate::Lsn;
+use crate::elsewhere::{Carried, Settle};
 use crate::entry::{ENTRY_LIMIT_BYTES, Group};
 use crate::habit::Habit;
 use crate::root::{Identity, Shape};
 use crate::state::{Joining, Start, State};
 use kura_block::{Block, Bufs, Checksum, Error, Result, Runtime};
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, Notify, oneshot};
 
 /// One copy of a journal: a region of a device.
 #[derive(Clone)]
@@ -28,11 +29,13 @@ pub struct Limits {
     pub linger: Duration,
     /// Or when they are this many bytes.
     pub batch_bytes: u64,
+    /// Who asks for data after fewer bytes than these asks often: so many take about as long to write once more as a flush takes.
+    pub often_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { linger: Duration::from_millis(5), batch_bytes: 512 << 10 }
+        Self { linger: Duration::from_millis(5), batch_bytes: 512 << 10, often_bytes: 1 << 20 }
     }
 }
 
@@ -58,6 +61,8 @@ pub(crate) struct Inner {
     pub limits: Limits,
     pub runtime: Rc<dyn Runtime>,
     pub state: RefCell<State>,
+    /// Makes durable what records say lies elsewhere.
+    pub settles: OnceCell<Settle>,
     /// An entry or a root is on its way, never both: of an entry and a root it is always known which one tells later
     /// what copies live.
     pub telling: Mutex<()>,
@@ -79,6 +84,7 @@ impl Journal {
         let state = State {
             groups: VecDeque::new(),
             pending_bytes: 0,
+            elsewhere_bytes: 0,
             pending_since: Duration::ZERO,
             next_lsn: start.next_lsn,
             written: start.next_lsn,
@@ -108,6 +114,7 @@ impl Journal {
             limits,
             runtime: Rc::clone(&runtime),
             state: RefCell::new(state),
+            settles: OnceCell::new(),
             telling: Mutex::new(()),
             wake: Notify::new(),
             progress: Notify::new(),
@@ -120,27 +127,43 @@ impl Journal {
     /// Appends a record, with the whole blocks of `data` behind it, one checksum each. It is not durable yet. Ask
     /// [`Journal::has_room`] first for records with data.
     pub fn append(&self, body: &[u8], data: &Bufs, checksums: &[Checksum]) -> Lsn {
+        self.add((body.len(), checksums.len()), data.len(), |group| group.push(body, data, checksums))
+    }
+
+    /// How to make durable what records say lies elsewhere; said once. Until then they carry their data.
+    pub fn settle_by(&self, settle: Settle) {
+        // Who says it twice says the same.
+        let _ = self.inner.settles.set(settle);
+    }
+
+    /// Appends a record whose data is on its way elsewhere: `body` is what it says if `arrival` resolves, which is when the
+    /// data is written there; if its sender is dropped instead, the record is what is `carried`. Ask [`Journal::has_room`]
+    /// first, as if it were in any case. Sent or dropped it must be, whatever else happens: later records wait for it.
+    pub fn append_elsewhere(&self, body: &[u8], carried: Carried, arrival: oneshot::Receiver<()>) -> Lsn {
+        let bytes = carried.data.len();
+        self.add((body.len(), 0), bytes, |group| group.push_elsewhere(body, carried, arrival))
+    }
+
+    /// Adds a record of so many bytes and data blocks, for so many bytes of data wherever they are.
+    fn add(&self, (body_bytes, data_blocks): (usize, usize), bytes: usize, push: impl FnOnce(&mut Group)) -> Lsn {
         let state = &mut *self.inner.state.borrow_mut();
         assert!(!state.sealed, "no record is appended before recovery has begun a new epoch");
-        let fresh = !state.groups.back().is_some_and(|group| group.takes(body.len(), checksums.len()));
+        let fresh = !state.groups.back().is_some_and(|group| group.takes(body_bytes, data_blocks));
         if state.groups.is_empty() {
             state.pending_since = self.inner.runtime.now();
         }
-        let mut before = 0;
+        let was_due = state.is_much(self.inner.limits);
         if fresh {
             state.groups.push_back(Group::default());
-        } else if let Some(group) = state.groups.back() {
-            before = group.entry_bytes();
         }
-        let mut after = 0;
         if let Some(group) = state.groups.back_mut() {
-            group.push(body, data, checksums);
-            after = group.entry_bytes();
+            let (here, elsewhere) = if fresh { (0, 0) } else { group.bytes() };
+            push(group);
+            state.pending_bytes += group.bytes().0 - here;
+            state.elsewhere_bytes += group.bytes().1 - elsewhere;
         }
-        let was_due = state.pending_bytes >= self.inner.limits.batch_bytes;
-        state.pending_bytes += after - before;
-        state.habit.appended();
-        if fresh || (!was_due && state.pending_bytes >= self.inner.limits.batch_bytes) {
+        state.habit.appended(bytes as u64);
+        if fresh || (!was_due && state.is_much(self.inner.limits)) {
             self.inner.wake.notify_one();
         }
         let lsn = state.next_lsn;
@@ -167,7 +190,7 @@ impl Journal {
         state.used_bytes() + bytes + ENTRY_LIMIT_BYTES <= self.inner.shape.ring_bytes / 4 * 3
     }
 
-    /// Resolves when the journal has moved on: something became durable, the tail moved, or it failed.
+    /// Resolves when the journal has moved on: something became durable, or is elsewhere durably, the tail moved, or it failed.
     pub async fn progress(&self) {
         self.inner.progress.notified().await;
     }
@@ -192,6 +215,17 @@ impl Journal {
         Usage { ring_bytes: self.inner.shape.ring_bytes, used_bytes: self.inner.state.borrow().used_bytes() }
     }
 
+    /// Bytes of data on their way elsewhere whose records are not written yet: they are kept in memory.
+    pub fn elsewhere_bytes(&self) -> u64 {
+        self.inner.state.borrow().elsewhere_bytes
+    }
+
+    /// True while what is appended is asked for after a few of it: for whoever asks it is quicker to wait for an entry that carries
+    /// the data than for the data's place, and then for the entry.
+    pub fn is_asked_often(&self) -> bool {
+        self.inner.state.borrow().habit.is_asked_often(self.inner.limits.often_bytes)
+    }
+
     /// True before a new epoch has begun after a scan.
     pub fn is_sealed(&self) -> bool {
         self.inner.state.borrow().sealed
@@ -207,9 +241,14 @@ impl Journal {
         self.inner.state.borrow().live_copies & 1 << index != 0
     }
 
+    /// Somebody outside asks for what was appended to be durable: what is learned of that decides what is written early, and what
+    /// is carried.
+    pub fn asked(&self) {
+        self.inner.state.borrow_mut().habit.asked();
+    }
+
     /// Resolves when every record below `lsn` is durable on all live copies.
     pub async fn commit(&self, lsn: Lsn) -> Result<()> {
-        self.inner.state.borrow_mut().habit.asked();
         loop {
             let progress = self.inner.progress.notified();
             {

@@ -23,11 +23,13 @@
 //! 5. A copy that failed is named dead in an entry or a root on the others before anything is acknowledged without it; a
 //!    journal whose newest copy may be away does not open unasked. What lies on copies that are not live is not believed.
 //! 6. An entry that is damaged is told apart from the log's end: a later one says that it was durable.
+//! 7. An entry that says of data that it lies elsewhere is written only when it is durable there.
 //!
 //! The formats are in `docs/format.md`; the modules `entry` and `root` are their only writers and readers.
 
 mod commit;
 mod copies;
+mod elsewhere;
 mod entry;
 mod habit;
 mod journal;
@@ -37,6 +39,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use elsewhere::{Carried, Settle};
 pub use entry::{Entry, Record};
 pub use journal::{Journal, JournalCopy, Limits, Usage};
 pub use root::{Identity, Shape};

@@ -42,7 +42,9 @@ pub(crate) struct Mend {
 
 pub(crate) struct State {
     pub groups: VecDeque<Group>,
+    /// Bytes of the groups' entries, without what is on its way elsewhere, and of that, if it had to be carried.
     pub pending_bytes: u64,
+    pub elsewhere_bytes: u64,
     pub pending_since: Duration,
     pub next_lsn: Lsn,
     /// Every record below is written.
@@ -96,6 +98,8 @@ pub(crate) enum Step {
     End,
 }
 
+/// Bytes on their way elsewhere that are made durable there although nobody waits.
+const ELSEWHERE_BYTES: u64 = 4 << 20;
 /// Unflushed bytes after which the copies are flushed although nobody waits.
 const FLUSH_BYTES: u64 = 4 << 20;
 /// And how long anything stays unflushed.
@@ -122,7 +126,7 @@ impl State {
         }
         let waited = now.saturating_sub(self.pending_since);
         let expected = self.habit.expects();
-        let due = expected || self.wanted > self.written || self.closing || self.pending_bytes >= limits.batch_bytes;
+        let due = expected || self.wanted > self.written || self.closing || self.is_much(limits);
         if !due && waited < limits.linger {
             return Err(Some(limits.linger.saturating_sub(waited)));
         }
@@ -131,6 +135,11 @@ impl State {
         // The last group that somebody waits for, with nothing unflushed before it, needs no flush of its own.
         let durable = !unflushed && (expected || awaited(self.after(&group)));
         Ok(Step::Write { group, durable })
+    }
+
+    /// True when enough waits to be written for an entry, although nobody waits for it.
+    pub fn is_much(&self, limits: Limits) -> bool {
+        self.pending_bytes >= limits.batch_bytes || self.elsewhere_bytes >= ELSEWHERE_BYTES
     }
 
     /// Every record below is written when `group` is.
@@ -174,7 +183,7 @@ impl State {
     }
 
     pub fn used_bytes(&self) -> u64 {
-        self.position - self.tail_position() + self.pending_bytes
+        self.position - self.tail_position() + self.pending_bytes + self.elsewhere_bytes
     }
 
     pub fn alive(&self) -> Result<()> {

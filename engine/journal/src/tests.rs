@@ -1,5 +1,6 @@
 //! The journal alone, on simulated disks.
 
+mod elsewhere;
 mod faults;
 mod lives;
 

@@ -86,6 +86,7 @@ impl Inner {
                 self.forget_hot(volume, at, piece_end, lsn);
                 self.drop_dirty(volume, at, piece_end);
                 self.clear_checksums(&extent, inside);
+                extent.set_cleared(lsn);
             }
             at = piece_end;
         }

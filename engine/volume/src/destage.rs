@@ -15,9 +15,11 @@ use kura_array::hot::MirrorId;
 use kura_array::{Failure, Place, Urgency};
 use kura_block::{Bufs, Checksum, Error, Kind, Result};
 use kura_journal::Lsn;
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// Clients are quiet when no write came for this long.
 const QUIET: Duration = Duration::from_millis(100);
@@ -39,6 +41,8 @@ pub(crate) struct Flight {
 pub(crate) enum Destination {
     /// All copies of neighbouring places.
     Copies,
+    /// The same, where nothing was before: the sender tells the journal when they are there, and is gone when not all are.
+    Straight(Cell<Option<oneshot::Sender<()>>>),
     /// Their places in a stripe, with its parity.
     Stripe(u64),
     /// Free slots of the hot area.
@@ -201,7 +205,8 @@ impl Inner {
         let debt = if flight.volume.shape.parity { Self::debt_of(flight.data.len() as u64) } else { 0 };
         self.flying_debt.set(self.flying_debt.get() + debt);
         let done = match &flight.to {
-            Destination::Copies => self.write_copies(&flight).await,
+            Destination::Copies => self.write_copies(&flight, None).await,
+            Destination::Straight(arrives) => self.write_copies(&flight, arrives.take()).await,
             Destination::Stripe(stripe) => self.write_stripe(&flight, *stripe, Urgency::Buffer).await,
             Destination::Hot(slots) => self.write_hot(&flight, slots).await,
             Destination::Fast(copy) => self.write_fast(&flight, copy).await,
@@ -247,11 +252,19 @@ impl Inner {
 
     /// Writes neighbouring blocks to all copies. A disk that refuses goes out of service, unless it is only full: then
     /// the blocks stay and are tried again.
-    async fn write_copies(&self, flight: &Flight) -> Result<()> {
+    async fn write_copies(&self, flight: &Flight, arrives: Option<oneshot::Sender<()>>) -> Result<()> {
         let (Some(extent), Some((first, ..))) = (flight.extents.first(), flight.blocks.first()) else { return Ok(()) };
         let inside = (first % self.array.extent_blocks() as u64) as usize;
         let places = extent.group.places();
         let failures = self.array.write(&places, inside, &flight.data, Urgency::Buffer).await;
+        if let Some(arrives) = arrives {
+            if failures.is_empty() && places.iter().any(|place| self.array.works(*place)) {
+                self.count(|counts| counts.straight_bytes += flight.data.len() as u64);
+                // A journal that has failed waits for nothing.
+                let _ = arrives.send(());
+            }
+            // Sent or gone by now: the journal waits for it, and a disk that goes out of service waits for the journal.
+        }
         self.landed_on(&places, failures).await
     }
 

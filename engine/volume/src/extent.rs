@@ -72,6 +72,8 @@ pub(crate) struct Extent {
     pins: Cell<u32>,
     /// Set by use, cleared by the hand of the cache's clock.
     used: Cell<bool>,
+    /// The last record that cleared blocks of it.
+    cleared: Cell<Lsn>,
     /// Its copy in the fast tier.
     fast: RefCell<Option<Rc<FastCopy>>>,
     /// Counts up whenever the page comes, goes or is written out: a page read meanwhile is out of date.
@@ -89,6 +91,7 @@ impl Extent {
             leaving: Cell::new(false),
             pins: Cell::new(0),
             used: Cell::new(false),
+            cleared: Cell::new(Lsn(0)),
             fast: RefCell::new(None),
             turns: Cell::new(0),
         }
@@ -109,6 +112,16 @@ impl Extent {
         *self.page.borrow_mut() = Some(Rc::new(page));
         self.dirty.set(true);
         self.turns.set(self.turns.get() + 1);
+    }
+
+    /// The last record since the start that cleared blocks of it: what was cleared before is durable.
+    pub fn cleared(&self) -> Lsn {
+        self.cleared.get()
+    }
+
+    /// A record clears blocks of it.
+    pub fn set_cleared(&self, lsn: Lsn) {
+        self.cleared.set(lsn);
     }
 
     /// Its number among the extents of its group.

@@ -11,7 +11,7 @@ use crate::tables::{Decoded, Tables, VolumeState};
 use crate::tier::Tier;
 use kura_array::hot::HotTable;
 use kura_array::{Array, Place, Places};
-use kura_block::{BLOCK_BYTES, ControllerId, DeviceId, Error, Kind, Result, Runtime};
+use kura_block::{BLOCK_BYTES, Checksum, ControllerId, DeviceId, Error, Kind, Result, Runtime};
 use kura_journal::{Identity, JournalCopy, Limits, Lsn, Scan, Shape};
 use kura_snapshot::method::SharedPool;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -108,6 +108,7 @@ impl Store {
         if inner.journal.set(journal).is_err() {
             unreachable!("the journal of a store that recovers is not set yet");
         }
+        inner.begin_straight();
         inner.settle_hot();
         Ok(Recovered { inner, resync, replayed })
     }
@@ -185,6 +186,7 @@ impl Inner {
             touched: RefCell::default(),
             parity_below: Cell::new(None),
             drain: Cell::new((Lsn(0), 0)),
+            disk_failed: Cell::new(Lsn(0)),
             checkpointing: tokio::sync::Mutex::new(()),
             asked: RefCell::default(),
             stalled: RefCell::new(None),
@@ -269,6 +271,10 @@ impl Inner {
                 let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
                 self.replay_write(&state, first, &record).await?;
             }
+            Record::Placed { volume, first, checksums } => {
+                let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
+                self.replay_placed(&state, first, &checksums, record.lsn).await?;
+            }
             Record::Clear { volume, first, blocks } => {
                 let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
                 self.replay_clear(&state, first, first + blocks, record.lsn).await?;
@@ -315,6 +321,15 @@ impl Inner {
                 self.set_checksum(volume, block, Some(*checksum));
                 // What lies at its place is not known: its page may be newer.
                 self.buffer(volume, block, Dirty::new(data, *checksum, record.lsn, None));
+            }
+        }
+        Ok(())
+    }
+
+    async fn replay_placed(&self, volume: &VolumeState, first: u64, checksums: &[Checksum], lsn: Lsn) -> Result<()> {
+        for (block, checksum) in (first..).zip(checksums) {
+            if self.replayed_extent(volume, block, lsn).await?.is_some() {
+                self.set_checksum(volume, block, Some(*checksum));
             }
         }
         Ok(())

@@ -12,6 +12,7 @@
 //! 14 hot blocks  u16, (born u64, slot u16, owner as in a hot page, old born u64 or 0, old slot u16) each, of one volume
 //! 15 hot slots given up  u16, (born u64, slot u16) each
 //! 16 settled    what the records before it say of stripes is complete and durable
+//! 17 placed     volume u64, first block u64, blocks u16, checksum u32 each: written, and lies at its place
 //! 20 snapshot   pvol u64, svol u64, epoch u32, made u64 (seconds since 1970), pool volume u64, spec of the svol
 //! 21 pool entries   pool volume u64, u16, (slot u64, owner u32, home u32, key u64, as in a page of a pool table) each
 //! 22 hole       volume u64, group u32, birth u32
@@ -30,7 +31,7 @@ use crate::snapshot::VersionRecord;
 use crate::tier::TierRules;
 use kura_array::hot::{MirrorId, Owner};
 use kura_array::{Layout, Place, Places, Shape};
-use kura_block::{BLOCK_BYTES, DeviceId, Error, ExtentId, Reader, Result, Writer};
+use kura_block::{BLOCK_BYTES, Checksum, DeviceId, Error, ExtentId, Reader, Result, Writer};
 
 /// Room for the records of clients' writes, which are the most.
 const COMMON_BYTES: usize = 32;
@@ -129,6 +130,7 @@ pub(crate) enum Record {
     HotBlocks { blocks: Vec<HotBlock> },
     HotGivenUp { slots: Vec<MirrorId> },
     Settled,
+    Placed { volume: u64, first: u64, checksums: Vec<Checksum> },
     Versions(VersionRecord),
     Owner(OwnerRecord),
     Promote { volume: u64, index: u32, places: Places },
@@ -258,6 +260,12 @@ impl Record {
             Self::Settled => {
                 out.u8(16);
             }
+            Self::Placed { volume, first, checksums } => {
+                out.u8(17).u64(*volume).u64(*first).u16(checksums.len() as u16);
+                for checksum in checksums {
+                    out.u32(checksum.stored());
+                }
+            }
             Self::Versions(record) => record.encode(&mut out),
             Self::Owner(record) => record.encode(&mut out),
             Self::Promote { volume, index, places } => encode_places(places, out.u8(30).u64(*volume).u32(*index)),
@@ -285,6 +293,7 @@ impl Record {
             | Self::Unmap { volume, .. }
             | Self::Write { volume, .. }
             | Self::Clear { volume, .. }
+            | Self::Placed { volume, .. }
             | Self::Move { volume, .. }
             | Self::Parity { volume, .. }
             | Self::Promote { volume, .. }
@@ -312,6 +321,7 @@ impl Record {
                 | Self::HotBlocks { .. }
                 | Self::HotGivenUp { .. }
                 | Self::Settled
+                | Self::Placed { .. }
                 | Self::Versions(VersionRecord::PoolEntries { .. })
         )
     }
@@ -356,6 +366,14 @@ impl Record {
                 Self::HotGivenUp { slots: (0..count).map(|_| decode_mirror_id(&mut reader)).collect::<Result<_>>()? }
             }
             16 => Self::Settled,
+            17 => {
+                let (volume, first, blocks) = (reader.u64()?, reader.u64()?, reader.u16()?);
+                let mut checksum = || {
+                    let stored = Checksum::from_stored(reader.u32()?);
+                    stored.ok_or_else(|| Error::corrupt("a record places a block that holds nothing"))
+                };
+                Self::Placed { volume, first, checksums: (0..blocks).map(|_| checksum()).collect::<Result<_>>()? }
+            }
             kind @ 20..=26 => Self::Versions(VersionRecord::decode(kind, &mut reader)?),
             30 => Self::Promote { volume: reader.u64()?, index: reader.u32()?, places: decode_places(&mut reader)? },
             31 => Self::Demote { volume: reader.u64()?, index: reader.u32()? },

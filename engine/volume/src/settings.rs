@@ -9,6 +9,9 @@ use kura_snapshot::method::Kind as Sharing;
 pub struct Settings {
     /// Bytes of the write buffer.
     pub write_buffer_bytes: u64,
+    /// Writes of at least so many blocks go straight to their places where those hold nothing yet, instead of through the
+    /// journal; with `usize::MAX` none does.
+    pub straight_blocks: usize,
     /// Checksum pages kept in memory (each 4 bytes a block of an extent).
     pub pages: usize,
     /// The most bytes a second that a rebuild copies; 0 is no limit.
@@ -36,6 +39,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             write_buffer_bytes: 24 << 20,
+            straight_blocks: 16,
             pages: 4096,
             rebuild_bytes_per_s: 0,
             rebuild_width: 4,

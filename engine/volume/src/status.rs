@@ -24,6 +24,8 @@ pub struct Status {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+    /// Of these, bytes that went straight to their places, not through the journal.
+    pub straight_bytes: u64,
     /// Bytes of volumes in the mirrored hot area, one copy counted.
     pub hot_bytes: u64,
     /// What the hot area holds, one copy counted.

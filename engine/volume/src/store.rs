@@ -114,6 +114,8 @@ pub(crate) struct Inner {
     pub parity_below: Cell<Option<Lsn>>,
     /// Blocks with a record below `.0` that a checkpoint waits for: `.1` of them.
     pub drain: Cell<(Lsn, u64)>,
+    /// The last record of a disk that went out of service.
+    pub disk_failed: Cell<Lsn>,
     pub checkpointing: tokio::sync::Mutex<()>,
     /// Who waits for a checkpoint that has not begun.
     pub asked: RefCell<Vec<oneshot::Sender<Result<()>>>>,
@@ -480,21 +482,27 @@ impl Inner {
         if self.array.member(device).is_none() {
             return Err(Error::missing(format!("disk {}: no such disk", device.0)));
         }
+        self.put_out_of_service(device);
+        let Some(journal) = self.journal.get() else { return Ok(()) };
+        if journal.is_sealed() { Ok(()) } else { self.commit_all().await }
+    }
+
+    /// Takes a disk of the pool out of service; a restart knows when the record of that is durable.
+    pub fn put_out_of_service(&self, device: DeviceId) {
         self.array.fail(device);
         let fresh = self.tables.borrow_mut().failed.insert(device);
         if fresh {
             self.rebuilder.notify_one();
             self.tier.wake.notify_one();
         }
-        let Some(journal) = self.journal.get() else { return Ok(()) };
+        let Some(journal) = self.journal.get() else { return };
         for (copy, _) in self.journal_disks.borrow().iter().filter(|(_, disk)| **disk == device) {
             journal.drop_copy(*copy);
         }
         if fresh && !journal.is_sealed() {
             tracing::error!(disk = device.0, controller = self.id.0, "disk out of service");
-            self.append(&Record::DiskFailed { device });
+            self.disk_failed.set(self.append(&Record::DiskFailed { device }));
         }
-        if journal.is_sealed() { Ok(()) } else { self.commit_all().await }
     }
 
     /// Bytes of `blocks` blocks.

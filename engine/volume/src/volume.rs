@@ -68,8 +68,10 @@ impl Volume {
         self.store.inner.count(add);
     }
 
-    async fn finish(&self, fua: bool) -> Result<()> {
-        if fua { self.store.inner.commit_all().await } else { Ok(()) }
+    /// Makes durable what was acknowledged, because a client asks for it.
+    async fn finish(&self) -> Result<()> {
+        self.store.inner.journal().asked();
+        self.store.inner.commit_all().await
     }
 }
 
@@ -123,12 +125,12 @@ impl Block for Volume {
                 counts.writes += 1;
                 counts.written_bytes += data.len() as u64;
             });
-            self.finish(fua).await
+            if fua { self.finish().await } else { Ok(()) }
         })
     }
 
     fn flush(&self) -> Local<'_, Result<()>> {
-        Box::pin(self.store.inner.commit_all())
+        Box::pin(self.finish())
     }
 
     fn discard(&self, offset: u64, len: u64) -> Local<'_, Result<()>> {

@@ -66,6 +66,7 @@ impl Inner {
         let (first, end) = (offset / unit, (offset + data.len() as u64).div_ceil(unit));
         let whole = offset.is_multiple_of(unit) && data.len().is_multiple_of(BLOCK_BYTES);
         loop {
+            self.wait_to_go_straight(volume, first, (end - first) as usize).await;
             let (blocks, edges) = if whole {
                 (aligned(&data), Edges::default())
             } else {
@@ -99,8 +100,14 @@ impl Inner {
     }
 
     /// Writes blocks into the journal and the write buffer; their extents are there and their pages are loaded.
-    pub fn put_blocks(&self, volume: &VolumeState, first: u64, data: &Bufs, checksums: &[Checksum]) {
-        let lsn = self.append_data(&Record::Write { volume: volume.id, first }, data, checksums);
+    pub fn put_blocks(&self, volume: &Rc<VolumeState>, first: u64, data: &Bufs, checksums: &[Checksum]) {
+        let straight = self.goes_straight(volume, first, checksums.len());
+        let (lsn, arrives) = if straight.is_some() {
+            let (lsn, arrives) = self.append_straight(volume, first, data, checksums);
+            (lsn, Some(arrives))
+        } else {
+            (self.append_data(&Record::Write { volume: volume.id, first }, data, checksums), None)
+        };
         let extent_blocks = self.array.extent_blocks() as u64;
         let (mut block, mut left, mut bytes) = (first, checksums, split(data));
         while !left.is_empty() {
@@ -113,6 +120,9 @@ impl Inner {
                 block += 1;
             }
             left = rest;
+        }
+        if let Some((extent, arrives)) = straight.zip(arrives) {
+            self.send_straight(volume, extent, first..block, arrives);
         }
     }
 

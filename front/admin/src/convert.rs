@@ -190,6 +190,7 @@ impl From<engine::ControllerInfo> for Controller {
             writes: info.writes,
             read_bytes: info.read_bytes,
             written_bytes: info.written_bytes,
+            straight_bytes: info.straight_bytes,
             array: ControllerArray {
                 hot_blocks: info.array.hot_blocks,
                 cooled_blocks: info.array.cooled_blocks,

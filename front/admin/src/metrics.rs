@@ -67,6 +67,11 @@ fn describe() {
     describe_counter!("kura_controller_writes_total", "Writes since the start");
     describe_counter!("kura_controller_read_bytes_total", Unit::Bytes, "Bytes read since the start");
     describe_counter!("kura_controller_written_bytes_total", Unit::Bytes, "Bytes written since the start");
+    describe_counter!(
+        "kura_controller_straight_bytes_total",
+        Unit::Bytes,
+        "Bytes written straight to their places, not through the journal"
+    );
     describe_counter!("kura_controller_hot_blocks_total", "Blocks of 4 KiB written to the hot area");
     describe_counter!("kura_controller_cooled_blocks_total", "Blocks of 4 KiB moved from the hot area to stripes");
     describe_counter!("kura_controller_cold_blocks_total", "Blocks of 4 KiB written straight to stripes");
@@ -142,6 +147,7 @@ fn tell_controller(controller: &Controller) {
     counter!("kura_controller_writes_total", &labels).absolute(controller.writes);
     counter!("kura_controller_read_bytes_total", &labels).absolute(controller.read_bytes);
     counter!("kura_controller_written_bytes_total", &labels).absolute(controller.written_bytes);
+    counter!("kura_controller_straight_bytes_total", &labels).absolute(controller.straight_bytes);
     counter!("kura_controller_hot_blocks_total", &labels).absolute(controller.array.hot_blocks);
     counter!("kura_controller_cooled_blocks_total", &labels).absolute(controller.array.cooled_blocks);
     counter!("kura_controller_cold_blocks_total", &labels).absolute(controller.array.cold_blocks);

@@ -303,6 +303,9 @@ pub struct Controller {
     pub read_bytes: u64,
     /// Bytes written since the start.
     pub written_bytes: u64,
+    /// Of these, bytes that went straight to their places, not through the journal.
+    #[serde(default)]
+    pub straight_bytes: u64,
     /// What was written to stripes and the hot area.
     #[serde(default)]
     pub array: ControllerArray,

@@ -69,6 +69,7 @@ enum ClassName {
 #[serde(remote = "Settings")]
 struct SettingsNumbers {
     write_buffer_bytes: u64,
+    straight_blocks: usize,
     pages: usize,
     rebuild_bytes_per_s: u64,
     rebuild_width: usize,

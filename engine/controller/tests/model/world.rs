@@ -72,7 +72,9 @@ impl World {
         let reference = Reference { when_full, ..Reference::default() };
         let world = Self { rng: sim.rng("model"), reference, faulty: false, names: 0, sim, disks };
         let pool = PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
-        rig::format(&world.sim, &world.disks, 2, &pool);
+        // A third has nothing faster for its journals, and so writes straight to places; only there is room for both.
+        let fast = if when_full.is_none() && seed % 3 == 1 { 0 } else { 2 };
+        rig::format(&world.sim, &world.disks, fast, &pool);
         world
     }
 
@@ -123,6 +125,7 @@ impl World {
         let config = Config {
             settings: Settings {
                 write_buffer_bytes: 256 << 10,
+                straight_blocks: 1 << (seed % 5),
                 pages: 8,
                 disk_queue: 1 + seed as usize % 3,
                 // 1 to 16 blocks.
@@ -144,7 +147,11 @@ impl World {
                 saving,
                 ..Settings::default()
             },
-            journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+            journal: JournalLimits {
+                linger: Duration::from_millis(1),
+                batch_bytes: 64 << 10,
+                often_bytes: (seed % 2) << 15,
+            },
             degraded,
             ..Config::default()
         };

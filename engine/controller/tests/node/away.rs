@@ -37,7 +37,7 @@ async fn start(
     let paths: Vec<String> = all.iter().map(|disk| disk.name().to_owned()).collect();
     let config = Config {
         settings: Settings { write_buffer_bytes: 256 << 10, pages: 8, raid_width: Some(3), ..Settings::default() },
-        journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+        journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10, ..JournalLimits::default() },
         degraded,
         ..Config::default()
     };

@@ -16,6 +16,7 @@ mod rig;
 mod sharing;
 mod snapshots;
 mod stall;
+mod straight;
 mod strangers;
 mod tiered;
 #[path = "../rig/told.rs"]

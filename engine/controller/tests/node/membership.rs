@@ -38,7 +38,11 @@ impl Rig {
         let paths: Vec<String> = names.iter().map(ToString::to_string).collect();
         let config = Config {
             settings: Settings { write_buffer_bytes: 256 << 10, pages: 8, ..Settings::default() },
-            journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+            journal: JournalLimits {
+                linger: Duration::from_millis(1),
+                batch_bytes: 64 << 10,
+                ..JournalLimits::default()
+            },
             ..Config::default()
         };
         let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());

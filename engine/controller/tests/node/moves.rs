@@ -40,7 +40,7 @@ async fn started(disks: &[SimDisk], runtime: &Rc<dyn Runtime>) -> Running {
     let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
     let config = Config {
         settings: Settings { write_buffer_bytes: 4 << 20, pages: 64, raid_width: Some(3), ..Settings::default() },
-        journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+        journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10, ..JournalLimits::default() },
         ..Config::default()
     };
     let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());

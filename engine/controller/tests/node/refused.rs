@@ -70,7 +70,11 @@ impl Rig {
         let paths: Vec<String> = self.disks.iter().map(|disk| disk.name().to_owned()).collect();
         let config = Config {
             settings: self.settings,
-            journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+            journal: JournalLimits {
+                linger: Duration::from_millis(1),
+                batch_bytes: 64 << 10,
+                ..JournalLimits::default()
+            },
             ..Config::default()
         };
         let opener = Box::new(SimDisk::opener(&self.disks));

@@ -26,7 +26,7 @@ async fn open(disks: &[SimDisk], runtime: &Rc<dyn Runtime>) -> Rc<Controller> {
     let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
     let config = Config {
         settings: Settings { write_buffer_bytes: 256 << 10, pages: 8, ..Settings::default() },
-        journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+        journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10, ..JournalLimits::default() },
         disk_timeout: LIMIT,
         ..Config::default()
     };

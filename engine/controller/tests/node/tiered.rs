@@ -50,7 +50,11 @@ impl Rig {
                     disk_queue: self.disk_queue,
                     ..Settings::default()
                 },
-                journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+                journal: JournalLimits {
+                    linger: Duration::from_millis(1),
+                    batch_bytes: 64 << 10,
+                    ..JournalLimits::default()
+                },
                 ..Config::default()
             };
             let shared = Arc::new(InProcess::new());

@@ -50,7 +50,7 @@ async fn started(
     let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
     let config = Config {
         settings: Settings { sharing, ..Settings::default() },
-        journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 },
+        journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10, ..JournalLimits::default() },
         ..Config::default()
     };
     Node::start(&paths, SimDisk::opener(disks), runtime, &shared, config).await.unwrap()

@@ -98,7 +98,7 @@ async fn compare_cut(controllers: &[Rc<Controller>], wanted: &Wanted, crash: Opt
 /// right before.
 fn cuts(deletes: bool) {
     let whole = |crash: Option<u64>| {
-        let journal = JournalLimits { linger: Duration::ZERO, batch_bytes: 4 << 10 };
+        let journal = JournalLimits { linger: Duration::ZERO, batch_bytes: 4 << 10, ..JournalLimits::default() };
         let rig = Rig { journal, ..Rig::new(24) };
         let wanted = in_order(&rig, settings());
         let crashes = crash.map(CrashPoint::Op).into_iter().collect();

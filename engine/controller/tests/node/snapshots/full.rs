@@ -182,7 +182,7 @@ fn waits(rig: &Rig) {
 #[test]
 fn a_roll_back_that_waits_keeps_nobody_from_deleting() {
     let whole = |crash: Option<u64>| {
-        let journal = JournalLimits { linger: Duration::ZERO, batch_bytes: 4 << 10 };
+        let journal = JournalLimits { linger: Duration::ZERO, batch_bytes: 4 << 10, ..JournalLimits::default() };
         let rig = Rig { journal, ..Rig::new(20) };
         waits(&rig);
         let crashes = crash.map(CrashPoint::Op).into_iter().collect();

@@ -51,7 +51,15 @@ impl Rig {
             fast.into_iter().chain(["slow0", "slow1", "slow2"].map(|name| sim.disk(name, slow()))).collect();
         let pool = PoolSpec { uuid: [9; 16], extent_bytes, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
         crate::rig::format(&sim, &disks, 2, &pool);
-        Self { sim, disks, journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10 } }
+        Self {
+            sim,
+            disks,
+            journal: JournalLimits {
+                linger: Duration::from_millis(1),
+                batch_bytes: 64 << 10,
+                ..JournalLimits::default()
+            },
+        }
     }
 
     async fn open(&self, runtime: &Rc<dyn Runtime>, settings: Settings) -> (Node, Vec<Rc<Controller>>) {

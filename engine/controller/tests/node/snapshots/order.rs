@@ -180,7 +180,7 @@ fn redirection_writes_faster_than_copies_and_reads_as_before_when_left_alone() {
 #[test]
 fn no_power_cut_on_the_way_loses_anything() {
     let whole = |crash: Option<u64>| {
-        let journal = JournalLimits { linger: Duration::ZERO, batch_bytes: 4 << 10 };
+        let journal = JournalLimits { linger: Duration::ZERO, batch_bytes: 4 << 10, ..JournalLimits::default() };
         let rig = Rig { journal, ..Rig::new(24) };
         let wanted = scattered(&rig, settings());
         let crashes = crash.map(CrashPoint::Op).into_iter().collect();

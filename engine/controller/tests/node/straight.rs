@@ -1,0 +1,299 @@
+//! Large writes to where nothing is, which pass the journal by: the power goes anywhere, and disks refuse.
+
+use kura_block::{Block, Buf, ControllerId, Result, Runtime};
+use kura_controller::{Check, Config, Controller, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec};
+use kura_shared::InProcess;
+use kura_sim::{CrashPoint, Discard, DiskSpec, Fault, FaultKind, FaultPlan, Outcome, Sim, SimDisk, When};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+const BLOCK: usize = 4096;
+/// Blocks of an extent, and of a region.
+const REGION: usize = 16;
+const REGIONS: usize = 10;
+
+/// A pool of one controller, on disks of one class.
+struct Rig {
+    sim: Sim,
+    disks: Vec<SimDisk>,
+    layout: Layout,
+    often_bytes: Cell<u64>,
+    /// What each block was, from what it is durably on.
+    versions: RefCell<Vec<Vec<u8>>>,
+}
+
+impl Rig {
+    /// Of so many disks, some of them fast.
+    fn new(disks: usize, fast: usize, layout: Layout) -> Self {
+        let sim = Sim::new(11);
+        let spec = || DiskSpec { discard: Discard::Unsupported, ..DiskSpec::nvme(32 << 20) };
+        let disks: Vec<_> = (0..disks).map(|at| sim.disk(&format!("disk{at}"), spec())).collect();
+        let pool =
+            PoolSpec { uuid: [9; 16], extent_bytes: (REGION * BLOCK) as u64, controllers: 1, journal_bytes: 8 << 20 };
+        crate::rig::format(&sim, &disks, fast, &pool);
+        Self { sim, disks, layout, often_bytes: Cell::new(0), versions: RefCell::new(vec![vec![0]; REGION * REGIONS]) }
+    }
+
+    async fn open(&self, runtime: &Rc<dyn Runtime>) -> Rc<Controller> {
+        let paths: Vec<String> = self.disks.iter().map(|disk| disk.name().to_owned()).collect();
+        let config = Config {
+            settings: Settings { straight_blocks: 4, ..Settings::default() },
+            journal: JournalLimits {
+                linger: Duration::from_millis(1),
+                batch_bytes: 64 << 10,
+                often_bytes: self.often_bytes.get(),
+            },
+            ..Config::default()
+        };
+        let shared = Arc::new(InProcess::new());
+        let opener = Box::new(SimDisk::opener(&self.disks));
+        let recovered = Controller::recover(ControllerId(0), &paths, opener, Rc::clone(runtime), shared, config).await;
+        let controller = recovered.unwrap().begin().await.unwrap();
+        controller.store().begin_upkeep();
+        controller
+    }
+
+    /// Opens the controller and does `work`; then the power goes, unless it went before. True when it did not.
+    fn run(&self, work: impl AsyncFnOnce(&Controller, &dyn Runtime)) -> bool {
+        let runtime: Rc<dyn Runtime> = self.sim.runtime();
+        let outcome = self.sim.run_until_crash_or(async {
+            let controller = self.open(&runtime).await;
+            work(&controller, &*runtime).await;
+        });
+        let ended = outcome == Outcome::Done(());
+        if ended {
+            self.sim.crash();
+        }
+        ended
+    }
+
+    async fn create(&self, controller: &Controller) -> Rc<dyn Block> {
+        let size_bytes = (REGION * REGIONS * BLOCK) as u64;
+        let spec = VolumeSpec { name: "v".into(), size_bytes, layout: self.layout, thick: false, read_only: false };
+        controller.store().create(spec).await.unwrap();
+        controller.store().flush().await.unwrap();
+        controller.open_volume("v").unwrap()
+    }
+
+    /// Makes blocks this byte; zero gives their space back.
+    async fn put(&self, device: &dyn Block, first: usize, count: usize, byte: u8) -> Result<()> {
+        for versions in &mut self.versions.borrow_mut()[first..first + count] {
+            versions.push(byte);
+        }
+        let (offset, bytes) = ((first * BLOCK) as u64, count * BLOCK);
+        match byte {
+            0 => device.discard(offset, bytes as u64).await,
+            byte => device.write(offset, Buf::copy_of(&vec![byte; bytes]).into(), false).await,
+        }
+    }
+
+    /// Makes durable what was put.
+    async fn flush(&self, device: &dyn Block) -> Result<()> {
+        device.flush().await?;
+        for versions in &mut *self.versions.borrow_mut() {
+            versions.drain(..versions.len() - 1);
+        }
+        Ok(())
+    }
+
+    /// Everything is what it may be.
+    async fn compare(&self, controller: &Controller, what: &str) {
+        // A power cut may have come before there was one.
+        let Ok(device) = controller.open_volume("v") else { return };
+        for (block, versions) in self.versions.borrow().iter().enumerate() {
+            let read = device.read((block * BLOCK) as u64, BLOCK).await;
+            let read = read.unwrap_or_else(|error| panic!("{what}: block {block}: {error}")).contiguous();
+            let found = versions.iter().any(|byte| read.iter().all(|one| one == byte));
+            assert!(found, "{what}: block {block} is {} and was {versions:?}", read[0]);
+        }
+    }
+
+    /// Everything is what it may be, and nothing is wrong with it.
+    async fn check(&self, controller: &Controller, what: &str) {
+        self.compare(controller, what).await;
+        let report = controller.store().check(Check::Repair).await.unwrap();
+        assert!(report.violations.is_empty(), "{what}: {:#?}", report.violations);
+    }
+
+    /// All that a write to where nothing is may meet.
+    async fn work(&self, controller: &Controller, device: &dyn Block) -> Result<()> {
+        let at = |region: usize| region * REGION;
+        for region in 0..4 {
+            self.put(device, at(region), REGION, 1).await?;
+        }
+        // Five blocks, and what is beside them.
+        self.put(device, at(4) + 3, 5, 1).await?;
+        self.put(device, at(4), 3, 2).await?;
+        // While it is on its way.
+        self.put(device, at(5), REGION, 1).await?;
+        self.put(device, at(5) + 2, 6, 2).await?;
+        self.put(device, at(6), REGION, 1).await?;
+        self.put(device, at(6) + 4, 4, 0).await?;
+        self.put(device, at(6) + 4, 4, 2).await?;
+        self.flush(device).await?;
+        self.put(device, at(0), REGION, 3).await?;
+        self.put(device, at(1), REGION, 0).await?;
+        self.put(device, at(1), REGION, 3).await?;
+        // Given up, not durably yet, and durably.
+        self.put(device, at(2), 8, 0).await?;
+        self.put(device, at(2), 8, 3).await?;
+        self.flush(device).await?;
+        self.put(device, at(2) + 4, 8, 0).await?;
+        self.flush(device).await?;
+        self.put(device, at(2) + 4, 8, 4).await?;
+        self.put(device, at(7), REGION, 4).await?;
+        let snapshot = [SnapshotSpec { of: "v".into(), name: "v@s".into(), read_only: true }];
+        controller.store().snapshot(&snapshot, 1).await?;
+        self.put(device, at(3), REGION, 5).await?;
+        self.put(device, at(7), REGION, 5).await?;
+        self.put(device, at(8), REGION, 5).await?;
+        self.flush(device).await?;
+        controller.store().delete("v@s").await?;
+        controller.store().checkpoint().await?;
+        self.put(device, at(8), REGION, 6).await?;
+        self.put(device, at(9), REGION, 6).await
+    }
+}
+
+#[test]
+fn a_power_cut_anywhere_loses_nothing_that_was_flushed() {
+    for layout in [Layout::None, Layout::Mirror] {
+        let mut straight = 0;
+        let ended = (1..5_000).find(|crash| {
+            let rig = Rig::new(3, 0, layout);
+            rig.sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(*crash)], ..FaultPlan::default() });
+            let ended = rig.run(async |controller, _| {
+                let device = rig.create(controller).await;
+                rig.work(controller, &*device).await.unwrap();
+                straight = controller.info().straight_bytes as usize / BLOCK;
+            });
+            rig.sim.set_plan(&FaultPlan::default());
+            for life in 0..2 {
+                rig.run(async |controller, _| rig.check(controller, &format!("{layout:?}: {crash}, {life}")).await);
+            }
+            ended
+        });
+        assert!(ended.is_some_and(|crashes| crashes > 100), "{layout:?}: it ends after {ended:?} operations");
+        assert!(straight >= 8 * REGION, "{layout:?}: {straight} blocks went straight");
+    }
+}
+
+#[test]
+fn whatever_a_disk_does_nothing_is_lost() {
+    let lasts = Duration::from_millis(20);
+    for what in [
+        FaultKind::WriteError,
+        FaultKind::FlushError,
+        FaultKind::Dead,
+        FaultKind::LostWrite,
+        FaultKind::TornWrite,
+        FaultKind::MisdirectedWrite,
+        FaultKind::Refuses { lasts },
+        FaultKind::Stall { lasts },
+    ] {
+        for at in (1..90).step_by(2) {
+            let rig = Rig::new(4, 0, Layout::Mirror);
+            let disk = format!("disk{}", at / 2 % 4);
+            let fault = Fault { disk, when: When::Op(at), what: what.clone() };
+            let case = format!("{fault:?}");
+            let (done, acknowledged) = (Cell::new(false), Cell::new(false));
+            rig.run(async |controller, _| {
+                let device = rig.create(controller).await;
+                rig.sim.set_plan(&FaultPlan { faults: vec![fault], ..FaultPlan::default() });
+                rig.work(controller, &*device).await.unwrap_or_else(|error| panic!("{case}: {error}"));
+                done.set(true);
+                rig.flush(&*device).await.unwrap_or_else(|error| panic!("{case}: {error}"));
+                acknowledged.set(true);
+            });
+            assert!(done.get() && acknowledged.get(), "{case}");
+            rig.sim.set_plan(&FaultPlan::default());
+            for disk in &rig.disks {
+                disk.revive();
+            }
+            rig.run(async |controller, _| rig.check(controller, &case).await);
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_keeps_nobody_from_making_durable_what_it_does_not_take() {
+    // The journal's disks are the first two.
+    let rig = Rig::new(3, 0, Layout::None);
+    rig.run(async |controller, runtime| {
+        let device = rig.create(controller).await;
+        rig.put(&*device, 0, REGION, 1).await.unwrap();
+        rig.flush(&*device).await.unwrap();
+        rig.disks[2].inject(FaultKind::Full { lasts: Duration::from_secs(30) });
+        for region in 1..REGIONS {
+            rig.put(&*device, region * REGION, REGION, 2).await.unwrap();
+            let begun = runtime.now();
+            rig.flush(&*device).await.unwrap();
+            assert!(runtime.now() - begun < Duration::from_millis(100), "it waited for the disk");
+        }
+        let straight = controller.info().straight_bytes as usize / BLOCK / REGION;
+        assert!((1..REGIONS).contains(&straight), "{straight} regions of {REGIONS} went straight");
+    });
+    rig.run(async |controller, runtime| {
+        rig.compare(controller, "full").await;
+        runtime.sleep(Duration::from_secs(60)).await;
+        controller.store().checkpoint().await.unwrap();
+        rig.check(controller, "no longer full").await;
+    });
+}
+
+#[test]
+fn a_disk_that_hangs_keeps_nobody_waiting_who_needs_the_journal_only() {
+    // The journal's disks are the first two.
+    let rig = Rig::new(3, 0, Layout::Mirror);
+    rig.run(async |controller, runtime| {
+        let device = rig.create(controller).await;
+        rig.disks[2].inject(FaultKind::Stall { lasts: Duration::from_secs(20) });
+        for region in 0..REGIONS {
+            rig.put(&*device, region * REGION, REGION, 1).await.unwrap();
+        }
+        let begun = runtime.now();
+        rig.flush(&*device).await.unwrap();
+        assert!(runtime.now() - begun < Duration::from_secs(2), "it waited for the disk");
+        // What comes late changes nothing.
+        runtime.sleep(Duration::from_secs(60)).await;
+        rig.check(controller, "late").await;
+    });
+    rig.run(async |controller, _| rig.check(controller, "again").await);
+}
+
+#[test]
+fn a_faster_journal_takes_all_writes() {
+    for (fast, goes) in [(0, true), (2, false)] {
+        let rig = Rig::new(4, fast, Layout::Mirror);
+        rig.run(async |controller, _| {
+            let device = rig.create(controller).await;
+            for region in 0..4 {
+                rig.put(&*device, region * REGION, REGION, 1).await.unwrap();
+            }
+            rig.flush(&*device).await.unwrap();
+            assert_eq!(controller.info().straight_bytes > 0, goes, "{fast} fast disks");
+        });
+        rig.run(async |controller, _| rig.check(controller, "again").await);
+    }
+}
+
+#[test]
+fn who_flushes_after_little_is_answered_by_the_journal() {
+    let rig = Rig::new(2, 0, Layout::Mirror);
+    rig.often_bytes.set(1 << 20);
+    rig.run(async |controller, _| {
+        let device = rig.create(controller).await;
+        let straight = || controller.info().straight_bytes as usize / BLOCK;
+        rig.put(&*device, 0, REGION, 1).await.unwrap();
+        rig.flush(&*device).await.unwrap();
+        assert_eq!(straight(), REGION, "nobody could know");
+        for region in 1..4 {
+            rig.put(&*device, region * REGION, REGION, 1).await.unwrap();
+            rig.flush(&*device).await.unwrap();
+        }
+        assert_eq!(straight(), REGION);
+    });
+    rig.run(async |controller, _| rig.check(controller, "again").await);
+}
