@@ -24,6 +24,8 @@ pub enum Access {
     WriteOnce,
     /// Each write followed by a flush.
     WriteSync,
+    /// Each block once, whatever that takes, and a flush behind the last, which counts.
+    Fill,
 }
 
 /// One kind of load.
@@ -165,6 +167,11 @@ fn options(work: &Work, size_bytes: u64, seconds: u32) -> Vec<String> {
     match work.access {
         // fio keeps a map of what it wrote, and ends when all is.
         Access::WriteOnce => return options,
+        Access::Fill => {
+            options.retain(|option| !option.starts_with("--runtime"));
+            options.push("--end_fsync=1".into());
+            return options;
+        }
         // fio's nbd engine refuses --fdatasync; both mean one flush on the wire.
         Access::WriteSync => options.push("--fsync=1".into()),
         Access::Read | Access::Write => {}

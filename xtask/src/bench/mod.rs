@@ -7,6 +7,7 @@
 
 mod array;
 mod controllers;
+mod fill;
 mod fio;
 mod http;
 mod image;
@@ -44,6 +45,8 @@ enum Name {
     Array(array::Args),
     /// One controller beside two that share a pool.
     Controllers(controllers::Args),
+    /// A new volume written from its start to its end, beside the raw file, qemu-nbd and nbdkit.
+    Fill(fill::Args),
     /// Volumes over NBD beside the raw file, qemu-nbd and nbdkit.
     Nbd(nbd::Args),
     /// What the index of a million objects takes: memory, and a restart.
@@ -74,6 +77,7 @@ pub fn run(args: &Args) -> Result<()> {
     match &args.name {
         Name::Array(args) => array::run(args),
         Name::Controllers(args) => controllers::run(args),
+        Name::Fill(args) => fill::run(args),
         Name::Nbd(args) => nbd::run(args),
         Name::Object(args) => object::run(args),
         Name::Replay(args) => replay::run(args),

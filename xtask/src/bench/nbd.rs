@@ -144,12 +144,7 @@ impl Args {
 /// Starts the sides, kura where there is a binary of it, each with a file of its own, every byte of which is allocated and written.
 fn prepare(args: &Args, binary: Option<&Path>, folder: &Path) -> Result<Vec<Side>> {
     let size = args.size_bytes();
-    let file = |name: &str| -> Result<PathBuf> {
-        let path = folder.join(format!("{name}.raw"));
-        shell::output(Command::new("fallocate").arg("--length").arg(size.to_string()).arg(&path))
-            .context("making the file of a side")?;
-        Ok(path)
-    };
+    let file = |name: &str| allocated(&folder.join(format!("{name}.raw")), size);
     let socket = |name: &str| folder.join(format!("{name}.sock"));
     let mut sides = Vec::new();
     for name in SIDES.into_iter().filter(|name| args.wants_side(name)) {
@@ -172,6 +167,13 @@ fn prepare(args: &Args, binary: Option<&Path>, folder: &Path) -> Result<Vec<Side
         side.settle()?;
     }
     Ok(sides)
+}
+
+/// Makes the file of a side; its path.
+pub fn allocated(path: &Path, size_bytes: u64) -> Result<PathBuf> {
+    shell::output(Command::new("fallocate").arg("--length").arg(size_bytes.to_string()).arg(path))
+        .context("making the file of a side")?;
+    Ok(path.to_path_buf())
 }
 
 /// What the server takes to start and to hold, as a user meets it first: nothing configured.

@@ -56,7 +56,7 @@ impl Side {
         Ok(Self { name, target: uri("", socket), server: Some(server.into()) })
     }
 
-    /// Does `work` once, and leaves the machine as quiet as it was.
+    /// Does `work` once, for so many seconds unless it ends by itself, and leaves the machine as quiet as it was.
     pub fn measure(&self, work: &Work, size_bytes: u64, seconds: u32) -> Result<Sample> {
         let cpu_us = || self.server.as_ref().map(|server| server.cpu_us()).transpose();
         let before_us = cpu_us()?;

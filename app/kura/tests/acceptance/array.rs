@@ -109,7 +109,8 @@ fn a_hot_mirror_outlives_a_disk_and_kills() {
     assert!(check.contains("all is well"), "{check}");
 }
 
-fn pool(home: &Home, disks: &[(&str, &str)]) {
+/// Configures a pool of slow disks: their paths and sizes.
+pub fn pool(home: &Home, disks: &[(&str, &str)]) {
     let disk = |(path, size): &(&str, &str)| format!("{{ path = '{path}', class = 'slow', size = '{size}' }}");
     let disks: Vec<String> = disks.iter().map(disk).collect();
     std::fs::write(home.path("kura.toml"), format!("pool.disks = [{}]\n", disks.join(", "))).expect("a configuration");

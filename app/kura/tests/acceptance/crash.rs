@@ -4,8 +4,10 @@
 //! acknowledged before a flush that was acknowledged) and the versions it issued since. After each crash a block must
 //! hold one of these, whole; what is found is what must be found again.
 
+use crate::array::pool;
 use crate::harness::{Home, Server, eventually};
 use crate::nbd::{Client, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +22,9 @@ const BLOCKS: u64 = 4096;
 const LONGEST: u64 = 32;
 
 const CRASHES: u32 = 100;
+
+/// Streams that are cut off.
+const STREAMS: u32 = 24;
 
 /// Requests in flight on each connection.
 const DEPTH: usize = 16;
@@ -59,6 +64,42 @@ fn a_hundred_crashes_lose_nothing_that_was_promised() {
     verify(&mut promises, CRASHES);
     home.ok(&["check", "--dry-run"]);
     println!("{acknowledged} requests were acknowledged between {CRASHES} crashes");
+}
+
+/// What comes in order into a volume where nothing is, and is flushed after a good deal of it, goes straight to its place where
+/// there is no faster disk.
+#[test]
+fn a_stream_into_a_new_volume_is_there_as_far_as_it_was_flushed() {
+    let home = Home::new();
+    pool(&home, &[("disk0", "512M"), ("disk1", "512M"), ("disk2", "512M")]);
+    let serve = || home.serve_with(&["--config", "kura.toml"]);
+    let seed = RandomState::new().build_hasher().finish();
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    let bytes = (BLOCKS * BLOCK as u64).to_string();
+    for life in 0..STREAMS {
+        let (volume, layout) = VOLUMES[1 + life as usize % 2];
+        let mut server = serve();
+        home.ok(&["volume", "create", volume, "--size", &bytes, "--layout", layout, "--thin"]);
+        let mut promises = Promises::of_stream(volume, life);
+        write_until_killed(&home, &mut server, &mut promises, &mut random);
+        let _server = serve();
+        promises.verify(&home, life);
+        home.ok(&["check", "--dry-run"]);
+        home.ok(&["volume", "delete", volume]);
+    }
+    // None of this was about something else.
+    let _server = serve();
+    home.ok(&["volume", "create", "plain", "--size", &bytes, "--layout", "none", "--thin"]);
+    let (mut connection, mut promises) = (Connection::new(&home, "plain"), Promises::of_stream("plain", STREAMS));
+    for _ in 0..64 {
+        connection.issue(&mut promises, &mut random).expect("a request");
+        connection.settle(&mut promises).expect("a reply");
+    }
+    let controllers: Vec<Value> =
+        serde_json::from_str(&home.ok(&["controller", "stats", "--json"])).expect("what controllers say");
+    let straight: u64 = controllers.iter().filter_map(|one| one["straight_bytes"].as_u64()).sum();
+    assert!(straight >= 32 * LONGEST * BLOCK as u64, "{straight} bytes went straight to their places");
 }
 
 /// Writes over two connections until the server is killed under it, which comes after some time and some requests; returns
@@ -119,7 +160,7 @@ impl Connection {
         }
         let (first, count) = promises.idle_range(random);
         let version = promises.issue(first, count);
-        let fua = random.below(8) == 0;
+        let fua = promises.stream.is_none() && random.below(8) == 0;
         let flags = if fua { FUA } else { 0 };
         let (offset, len) = (first * BLOCK as u64, count as u32 * BLOCK as u32);
         let pending = Pending::Change { first, count, version, fua };
@@ -164,6 +205,8 @@ struct Block {
 
 struct Promises {
     volume: &'static str,
+    /// Where the next write goes, if they go one behind the other.
+    stream: Option<u64>,
     blocks: Vec<Block>,
     version: u64,
     /// Acknowledged without FUA, and not covered by a flush that was sent.
@@ -174,11 +217,22 @@ impl Promises {
     /// Of a volume that was never written to. Its versions are not another volume's.
     fn of(volume: &'static str) -> Self {
         let version = (volume.len() as u64) << 32;
-        Self { volume, blocks: vec![Block::default(); BLOCKS as usize], version, unflushed: Vec::new() }
+        Self { volume, stream: None, blocks: vec![Block::default(); BLOCKS as usize], version, unflushed: Vec::new() }
+    }
+
+    /// Of a new volume that is written from its start on, for the so manieth time.
+    fn of_stream(volume: &'static str, life: u32) -> Self {
+        let promises = Self::of(volume);
+        Self { stream: Some(0), version: promises.version + (u64::from(life) << 20), ..promises }
     }
 
     /// A range none of whose blocks is in flight.
-    fn idle_range(&self, random: &mut Random) -> (u64, u64) {
+    fn idle_range(&mut self, random: &mut Random) -> (u64, u64) {
+        if let Some(next) = &mut self.stream {
+            let first = *next;
+            *next = (first + LONGEST) % BLOCKS;
+            return (first, LONGEST);
+        }
         loop {
             let count = 1 + random.below(LONGEST) * random.below(2);
             let first = random.below(BLOCKS - count);
@@ -190,6 +244,9 @@ impl Promises {
 
     fn issue(&mut self, first: u64, count: u64) -> u64 {
         self.version += 1;
+        if self.stream.is_some() && is_zeroes(self.version) {
+            self.version += 1;
+        }
         for block in &mut self.blocks[first as usize..(first + count) as usize] {
             block.busy = true;
             block.later.push(self.version);

@@ -56,7 +56,7 @@ pub struct Input {
     /// Where in `buffer` the bytes lie that were received and not used yet.
     begin: usize,
     end: usize,
-    /// How much the next read takes.
+    /// How much the next read takes beyond what is missing.
     window: usize,
     state: State,
     payload_limit: usize,
@@ -185,7 +185,8 @@ impl Input {
         }
     }
 
-    /// Receives something: into the payload when `missing`, what it lacks, is much, else into the buffer. Zero is the
+    /// Receives something: into the payload when `missing`, what it lacks, is much, or what comes behind it would not be copied
+    /// either, else into the buffer. Zero is the
     /// end of the stream.
     fn poll_receive<S>(&mut self, stream: &mut S, missing: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>>
     where
@@ -193,7 +194,7 @@ impl Input {
     {
         let stream = Pin::new(stream);
         let got = match &mut self.state {
-            State::Payload { data, filled, .. } if missing >= DIRECT_BYTES => {
+            State::Payload { data, filled, .. } if missing >= DIRECT_BYTES.min(self.window) => {
                 let mut room = ReadBuf::new(&mut data[*filled..]);
                 ready!(stream.poll_read(cx, &mut room))?;
                 *filled += room.filled().len();
@@ -203,7 +204,7 @@ impl Input {
                 // What is left is less than a header: moving it to the front costs nothing.
                 self.buffer.copy_within(self.begin..self.end, 0);
                 (self.begin, self.end) = (0, self.end - self.begin);
-                let until = if missing == 0 { self.end + self.window } else { BUFFER_BYTES };
+                let until = self.end + missing + self.window;
                 let mut room = ReadBuf::new(&mut self.buffer[self.end..until.min(BUFFER_BYTES)]);
                 ready!(stream.poll_read(cx, &mut room))?;
                 self.end += room.filled().len();

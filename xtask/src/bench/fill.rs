@@ -1,0 +1,95 @@
+//! A new volume written from its start to its end, beside the raw file, `qemu-nbd` and `nbdkit`.
+
+use super::fio::{Access, Work, fill};
+use super::kura::{self, Kura};
+use super::report::{self, Aim, Samples, Verdict};
+use super::side::Side;
+use super::{machine, nbd};
+use anyhow::Result;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// How to measure.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Bytes that are written, in GiB.
+    #[arg(long, default_value_t = 4)]
+    size: u64,
+    /// How often each measurement is made; medians are compared.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Where the files lie: the file system and device to measure on.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// A release build that is there already.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+/// In order, each block once, and a flush at the end.
+const fn whole(name: &'static str, block_kib: u32, depth: u32) -> Work {
+    Work { name, access: Access::Fill, random: false, block_kib, depth, connections: 1 }
+}
+
+const WORKS: [Work; 2] = [whole("128k, QD16", 128, 16), whole("1M, QD4", 1024, 4)];
+
+const fn reach(work: &'static str, peer: &'static str) -> Aim {
+    Aim::Reach { work, ours: "kura", peer, factor: 1.0 }
+}
+
+const AIMS: [Aim; 4] = [
+    reach("128k, QD16", "qemu-nbd"),
+    reach("128k, QD16", "nbdkit-file"),
+    reach("1M, QD4", "qemu-nbd"),
+    reach("1M, QD4", "nbdkit-file"),
+];
+
+/// Measures, prints, judges and keeps the result.
+pub fn run(args: &Args) -> Result<()> {
+    let (facts, size) = (machine::facts(), args.size << 30);
+    let folder = super::folder("fill", args.dir.as_deref())?;
+    let folder = folder.path();
+    let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
+    let file = |name: &str| nbd::allocated(&folder.join(format!("{name}.raw")), size);
+    let peers = [
+        Side::raw(&file("raw")?),
+        Side::qemu_nbd(&file("qemu-nbd")?, &folder.join("qemu-nbd.sock"))?,
+        Side::nbdkit_file(&file("nbdkit-file")?, &folder.join("nbdkit-file.sock"))?,
+    ];
+    // To those it is the same whether a block was written before: the first time a file system has more to do.
+    for side in &peers {
+        fill(&side.target, size)?;
+        side.settle()?;
+    }
+    let kura = Kura::start(&binary, &folder.join("kura"), size)?;
+    let names: Vec<&str> = peers.iter().map(|side| side.name).chain(["kura"]).collect();
+    let mut samples = Samples::default();
+    for round in 0..args.rounds {
+        for work in &WORKS {
+            // Each round begins with another side, so that none always follows the same neighbour.
+            for index in 0..names.len() {
+                let name = names[(index + round) % names.len()];
+                let sample = match peers.iter().find(|side| side.name == name) {
+                    Some(side) => side.measure(work, size, 0)?,
+                    None => {
+                        let side = kura.thin("kura", size, 0)?;
+                        let sample = side.measure(work, size, 0)?;
+                        kura.ask(&["volume", "delete", "kura"])?;
+                        side.settle()?;
+                        sample
+                    }
+                };
+                eprintln!("round {} {:12} {name:12} {:6.0} MB/s", round + 1, work.name, sample.figures.mb_s);
+                samples.add(work.name, name, sample);
+            }
+        }
+    }
+    let verdicts: Vec<Verdict> = AIMS.iter().filter_map(|aim| aim.judge(&samples)).collect();
+    println!("{}\n", machine::line(&facts));
+    println!("{} GiB, medians of {} rounds; each cell: rate (p50/p99 us, server CPU an I/O)\n", args.size, args.rounds);
+    println!("{}", report::table(&samples, &WORKS, &names, "kura"));
+    println!("{}", report::verdicts(&verdicts));
+    let settings = json!({"size_gib": args.size, "rounds": args.rounds});
+    println!("samples: {}", report::keep("fill", facts, settings, &samples, &verdicts)?.display());
+    Ok(())
+}
