@@ -257,13 +257,12 @@ impl Inner {
         let inside = (first % self.array.extent_blocks() as u64) as usize;
         let places = extent.group.places();
         let failures = self.array.write(&places, inside, &flight.data, Urgency::Buffer).await;
-        if let Some(arrives) = arrives {
-            if failures.is_empty() && places.iter().any(|place| self.array.works(*place)) {
-                self.count(|counts| counts.straight_bytes += flight.data.len() as u64);
-                // A journal that has failed waits for nothing.
-                let _ = arrives.send(());
-            }
-            // Sent or gone by now: the journal waits for it, and a disk that goes out of service waits for the journal.
+        let arrived = failures.is_empty() && places.iter().any(|place| self.array.works(*place));
+        // Sent or gone before anything else: the journal waits for it, and a disk that goes out of service waits for the journal.
+        if let Some(arrives) = arrives.filter(|_| arrived) {
+            self.count(|counts| counts.straight_bytes += flight.data.len() as u64);
+            // A journal that has failed, or carries the data by now, waits for nothing.
+            let _ = arrives.send(());
         }
         self.landed_on(&places, failures).await
     }

@@ -267,20 +267,22 @@ impl Inner {
                     self.replay_give_up(state.take_group(index), record.lsn);
                 }
             }
-            Record::Write { volume, first } => {
-                let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
-                self.replay_write(&state, first, &record).await?;
-            }
-            Record::Placed { volume, first, checksums } => {
-                let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
-                self.replay_placed(&state, first, &checksums, record.lsn).await?;
-            }
-            Record::Clear { volume, first, blocks } => {
-                let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
-                self.replay_clear(&state, first, first + blocks, record.lsn).await?;
+            of_blocks @ (Record::Write { .. } | Record::Placed { .. } | Record::Clear { .. }) => {
+                self.replay_blocks(of_blocks, &record, known).await?;
             }
         }
         Ok(())
+    }
+
+    async fn replay_blocks(&self, of_blocks: Record, record: &kura_journal::Record, known: bool) -> Result<()> {
+        let volume = of_blocks.volume().unwrap_or_default();
+        let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
+        match of_blocks {
+            Record::Write { first, .. } => self.replay_write(&state, first, record).await,
+            Record::Placed { first, checksums, .. } => self.replay_placed(&state, first, &checksums, record.lsn).await,
+            Record::Clear { first, blocks, .. } => self.replay_clear(&state, first, first + blocks, record.lsn).await,
+            _ => Ok(()),
+        }
     }
 
     async fn replay_clear(&self, volume: &VolumeState, first: u64, end: u64, lsn: Lsn) -> Result<()> {

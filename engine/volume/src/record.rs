@@ -155,6 +155,13 @@ fn decode_mirror_id(reader: &mut Reader<'_>) -> Result<MirrorId> {
     Ok(MirrorId { born: reader.u64()?, slot: reader.u16()? })
 }
 
+fn encode_checksums(checksums: &[Checksum], out: &mut Writer) {
+    out.u16(checksums.len() as u16);
+    for checksum in checksums {
+        out.u32(checksum.stored());
+    }
+}
+
 /// A row of a stripe that is being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ParityRow {
@@ -261,10 +268,7 @@ impl Record {
                 out.u8(16);
             }
             Self::Placed { volume, first, checksums } => {
-                out.u8(17).u64(*volume).u64(*first).u16(checksums.len() as u16);
-                for checksum in checksums {
-                    out.u32(checksum.stored());
-                }
+                encode_checksums(checksums, out.u8(17).u64(*volume).u64(*first));
             }
             Self::Versions(record) => record.encode(&mut out),
             Self::Owner(record) => record.encode(&mut out),
