@@ -1,6 +1,6 @@
 //! Large writes to where nothing is, which pass the journal by: the power goes anywhere, and disks refuse.
 
-use kura_block::{Block, Buf, ControllerId, Result, Runtime};
+use kura_block::{Block, Buf, ControllerId, DeviceId, Result, Runtime};
 use kura_controller::{Check, Config, Controller, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec};
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, Discard, DiskSpec, Fault, FaultKind, FaultPlan, Outcome, Sim, SimDisk, When};
@@ -215,6 +215,97 @@ fn whatever_a_disk_does_nothing_is_lost() {
             }
             rig.run(async |controller, _| rig.check(controller, &case).await);
         }
+    }
+}
+
+/// What was written without a disk that refused is there when another one dies, or a restart knows that the first is out.
+#[test]
+fn a_disk_that_refused_is_known_or_has_everything() {
+    let mut redundant = 0;
+    for at in [2, 5, 9, 14, 20, 27] {
+        for crash in (1..600).step_by(7) {
+            let rig = Rig::new(4, 0, Layout::Mirror);
+            let fault =
+                Fault { disk: format!("disk{}", 2 + crash % 2), when: When::Op(at), what: FaultKind::WriteError };
+            rig.sim.set_plan(&FaultPlan { faults: vec![fault], crashes: vec![CrashPoint::Op(crash)] });
+            let ended = rig.run(async |controller, _| {
+                let device = rig.create(controller).await;
+                rig.work(controller, &*device).await.unwrap();
+            });
+            rig.sim.set_plan(&FaultPlan::default());
+            rig.run(async |controller, _| {
+                if controller.store().failed_disks().is_empty() {
+                    redundant += 1;
+                    rig.disks[(crash / 7 % 4) as usize].inject(FaultKind::Dead);
+                }
+                rig.compare(controller, &format!("{at}, {crash}")).await;
+            });
+            if ended {
+                break;
+            }
+        }
+    }
+    assert!(redundant > 20, "{redundant} cases in which another disk could die");
+}
+
+/// A version of a block that was given up is still on its way to the place that it no longer has.
+#[test]
+fn nothing_goes_straight_where_something_is_on_its_way() {
+    let (mut went, mut did_not) = (0, 0);
+    for delay in 0..60 {
+        let rig = Rig::new(3, 0, Layout::Mirror);
+        rig.run(async |controller, runtime| {
+            let device = rig.create(controller).await;
+            for byte in [1, 2] {
+                rig.put(&*device, 0, REGION, byte).await.unwrap();
+                rig.flush(&*device).await.unwrap();
+            }
+            let before = controller.info().straight_bytes;
+            let changes = async {
+                runtime.sleep(Duration::from_micros(delay * 4)).await;
+                // The journal's disks are the other two.
+                rig.disks[2].inject(FaultKind::Stall { lasts: Duration::from_millis(2) });
+                rig.put(&*device, 4, 8, 0).await.unwrap();
+                rig.flush(&*device).await.unwrap();
+                rig.put(&*device, 4, 8, 3).await.unwrap();
+                rig.flush(&*device).await.unwrap();
+            };
+            futures::future::join(controller.store().checkpoint(), changes).await.0.unwrap();
+            let straight = controller.info().straight_bytes > before;
+            (went, did_not) = (went + u32::from(straight), did_not + u32::from(!straight));
+            runtime.sleep(Duration::from_secs(1)).await;
+            rig.check(controller, &format!("{delay}")).await;
+        });
+        rig.run(async |controller, _| rig.check(controller, &format!("{delay}: again")).await);
+    }
+    assert!(went > 0 && did_not > 0, "{went} went straight, {did_not} did not");
+}
+
+#[test]
+fn what_goes_straight_while_its_extent_moves_is_where_that_moved_to() {
+    for delay in 0..60 {
+        let rig = Rig::new(4, 0, Layout::None);
+        rig.run(async |controller, runtime| {
+            let device = rig.create(controller).await;
+            for region in 0..REGIONS {
+                rig.put(&*device, region * REGION, 4, 1).await.unwrap();
+            }
+            controller.store().checkpoint().await.unwrap();
+            rig.flush(&*device).await.unwrap();
+            let leaving = controller.store().leave_disk(DeviceId(3));
+            let writes = async {
+                runtime.sleep(Duration::from_micros(delay * 60)).await;
+                for region in 0..REGIONS {
+                    rig.put(&*device, region * REGION + 4, 12, 2).await.unwrap();
+                }
+                rig.flush(&*device).await.unwrap();
+            };
+            futures::future::join(leaving, writes).await.0.unwrap();
+            runtime.sleep(Duration::from_secs(2)).await;
+            assert_eq!(controller.store().unwanted()[&DeviceId(3)].copies, 0, "{delay}: it is empty");
+            rig.disks[3].inject(FaultKind::Dead);
+            rig.check(controller, &format!("{delay}: moved")).await;
+        });
     }
 }
 
