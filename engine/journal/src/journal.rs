@@ -220,8 +220,8 @@ impl Journal {
         self.inner.state.borrow().elsewhere_bytes
     }
 
-    /// True while what is appended is asked for after a few of it: for whoever asks it is quicker to wait for an entry that carries
-    /// the data than for the data's place, and then for the entry.
+    /// True while what is appended is asked for after little of it: who asks waits less for one entry with the data than first for the
+    /// data's place and then for an entry.
     pub fn is_asked_often(&self) -> bool {
         self.inner.state.borrow().habit.is_asked_often(self.inner.limits.often_bytes)
     }

@@ -34,6 +34,8 @@ impl Version {
 struct Segment {
     end: u64,
     versions: SmallVec<[Version; 2]>,
+    /// When a discard of them was issued last, whether or not it is among the versions still.
+    discarded: u64,
 }
 
 /// A place, and the contents it may have.
@@ -84,6 +86,9 @@ impl Ledger {
         self.fill_gaps(&range);
         for (_, segment) in self.segments.range_mut(range.clone()) {
             segment.versions.push(Version { issued, answered: None, discard });
+            if discard {
+                segment.discarded = issued;
+            }
         }
         Change { range, issued, discard }
     }
@@ -117,11 +122,12 @@ impl Ledger {
                     let at = (block.start - look.range.start) as usize;
                     let found = &bytes[at..at + (block.end - block.start) as usize];
                     let mut may_be = before.iter().chain(&now).copied();
-                    // A write issued while the read was under way, and gone since.
+                    // A write or a discard issued while the read was under way, and gone since.
+                    let meanwhile = look.issued..self.clock;
                     let newer = || {
-                        let writer = writer(found, block.start);
-                        writer
-                            .is_some_and(|id| (look.issued..self.clock).contains(&id) && agrees(found, id, block.start))
+                        let writer = writer(found, block.start).filter(|id| meanwhile.contains(id));
+                        writer.is_some_and(|id| agrees(found, id, block.start))
+                            || meanwhile.contains(&self.discarded(block.start)) && agrees(found, ZEROES, block.start)
                     };
                     if !may_be.any(|id| agrees(found, id, block.start)) && !newer() {
                         self.found.mismatches += 1;
@@ -166,11 +172,17 @@ impl Ledger {
         self.clock
     }
 
+    /// When a discard of `at` was issued last.
+    fn discarded(&self, at: u64) -> u64 {
+        let segment = self.segments.range(..=at).next_back().map(|(_, segment)| segment);
+        segment.filter(|segment| at < segment.end).map_or(0, |segment| segment.discarded)
+    }
+
     /// Lets no segment reach over `at`.
     fn cut(&mut self, at: u64) {
         let Some((start, segment)) = self.segments.range_mut(..at).next_back() else { return };
         if *start < at && at < segment.end {
-            let rest = Segment { end: segment.end, versions: segment.versions.clone() };
+            let rest = Segment { versions: segment.versions.clone(), ..*segment };
             segment.end = at;
             self.segments.insert(at, rest);
         }
@@ -190,7 +202,7 @@ impl Ledger {
         }
         let zeroes = Version { issued: ZEROES, answered: Some(0), discard: true };
         for gap in gaps {
-            self.segments.insert(gap.start, Segment { end: gap.end, versions: smallvec![zeroes] });
+            self.segments.insert(gap.start, Segment { end: gap.end, versions: smallvec![zeroes], discarded: 0 });
         }
     }
 

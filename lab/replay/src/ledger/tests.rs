@@ -141,3 +141,20 @@ fn a_failed_write_may_have_happened() {
     device.store(0..4096, &bytes);
     assert_eq!(device.read(0..4096), 1);
 }
+
+#[test]
+fn a_read_may_find_the_zeroes_of_a_discard_that_came_and_went_meanwhile() {
+    for (discarded, mismatches) in [(true, 0), (false, 2)] {
+        let mut device = Device::new();
+        let range = 0..2 * BLOCK_BYTES as u64;
+        device.write(range.clone());
+        let look = device.ledger.read(range.clone());
+        if discarded {
+            let discard = device.ledger.discard(range.clone());
+            device.ledger.changed(discard, true);
+        }
+        device.write(range.clone());
+        device.bytes.fill(0);
+        assert_eq!(device.answer(look, range), mismatches, "discarded: {discarded}");
+    }
+}
