@@ -101,12 +101,12 @@ impl Inner {
 
     /// Writes blocks into the journal and the write buffer; their extents are there and their pages are loaded.
     pub fn put_blocks(&self, volume: &Rc<VolumeState>, first: u64, data: &Bufs, checksums: &[Checksum]) {
-        let straight = self.goes_straight(volume, first, checksums.len());
-        let (lsn, arrives) = if straight.is_some() {
-            let (lsn, arrives) = self.append_straight(volume, first, data, checksums);
-            (lsn, Some(arrives))
-        } else {
-            (self.append_data(&Record::Write { volume: volume.id, first }, data, checksums), None)
+        let (lsn, straight) = match self.goes_straight(volume, first, checksums.len()) {
+            Some(extent) => {
+                let (lsn, arrives) = self.append_straight(volume, first, data, checksums);
+                (lsn, Some((extent, arrives)))
+            }
+            None => (self.append_data(&Record::Write { volume: volume.id, first }, data, checksums), None),
         };
         let extent_blocks = self.array.extent_blocks() as u64;
         let (mut block, mut left, mut bytes) = (first, checksums, split(data));
@@ -121,7 +121,7 @@ impl Inner {
             }
             left = rest;
         }
-        if let Some((extent, arrives)) = straight.zip(arrives) {
+        if let Some((extent, arrives)) = straight {
             self.send_straight(volume, extent, first..block, arrives);
         }
     }

@@ -3,9 +3,9 @@
 
 use super::fio::{Access, Target, Work, fill};
 use super::kura::Kura;
+use super::machine;
 use super::report::{self, Aim, Samples};
 use super::side::Side;
-use super::{kura, machine};
 use crate::shell;
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -26,12 +26,8 @@ pub struct Args {
     /// How often each measurement is made; medians are compared.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Where the files lie: the file system and device to measure on.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// A release build that is there already.
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    ground: super::Ground,
 }
 
 /// kura's layouts, and whether they outlive a disk.
@@ -65,8 +61,8 @@ const fn work(name: &'static str, access: Access, block_kib: u32) -> Work {
 pub fn run(args: &Args) -> Result<()> {
     ensure!(shell::is_root(), "loop devices and mounts want root");
     let facts = machine::facts();
-    let folder = super::folder("array", args.dir.as_deref())?;
-    let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
+    let folder = args.ground.folder("array")?;
+    let binary = args.ground.binary()?;
     let size_bytes = args.size << 20;
     // Beside a copy of the data, and what each layout has more: labels, journals, and room to rebuild in.
     let disk_bytes = size_bytes / 2 + (512 << 20);

@@ -3,12 +3,12 @@
 
 use super::fio::{self, Access, Work, fill};
 use super::kura::Kura;
+use super::machine;
 use super::report::{self, Samples, Verdict};
 use super::side::{Sample, Side};
-use super::{kura, machine};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How to measure.
 #[derive(clap::Args)]
@@ -22,12 +22,8 @@ pub struct Args {
     /// How often each measurement is made, on new pools; medians are compared.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Where the files lie: the file system and device to measure on.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// A build that is there already.
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    ground: super::Ground,
     /// The methods of sharing whose save copies are counted.
     #[arg(long, value_delimiter = ',', value_parser = METHODS, default_values_t = METHODS.map(String::from))]
     sharing: Vec<String>,
@@ -62,12 +58,12 @@ const fn work(name: &'static str, access: Access) -> Work {
 /// Measures, prints and judges. Misses are reported, not failures.
 pub fn run(args: &Args) -> Result<()> {
     let facts = machine::facts();
-    let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
+    let binary = args.ground.binary()?;
     let mut samples = Samples::default();
     for round in 0..args.rounds {
         for turn in 0..SIDES.len() {
             let (name, controllers, count) = SIDES[(turn + round) % SIDES.len()];
-            let folder = super::folder("controllers", args.dir.as_deref())?;
+            let folder = args.ground.folder("controllers")?;
             let room = 4 * (args.size << 20) + (3 << 30);
             let kura = Kura::on(&binary, folder.path(), 1, room, &pool(controllers))?;
             let volumes = volumes(&kura, args, controllers, count)?;
@@ -160,7 +156,7 @@ const COUNTED: [&str; 4] = ["shared_accesses", "messages", "drops", "local_hits"
 /// Counts what the save copies of two controllers cost by a method.
 fn share(method: &str, args: &Args, binary: &Path) -> Result<Shared> {
     eprintln!("save copies by {method}");
-    let folder = super::folder("controllers", args.dir.as_deref())?;
+    let folder = args.ground.folder("controllers")?;
     let pool = format!("{}\n{SHARED_POOL}\nsharing = '{method}'", pool(VOLUMES.len()));
     let kura = Kura::of(binary, folder.path(), &[("disk0.raw".into(), SHARED_DISK, 0)], &pool, "")?;
     let volumes = volumes(&kura, args, VOLUMES.len(), VOLUMES.len())?;

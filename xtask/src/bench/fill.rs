@@ -1,13 +1,12 @@
 //! A new volume written from its start to its end, beside the raw file, `qemu-nbd` and `nbdkit`.
 
 use super::fio::{Access, Work, fill};
-use super::kura::{self, Kura};
+use super::kura::Kura;
 use super::report::{self, Aim, Samples, Verdict};
 use super::side::Side;
 use super::{machine, nbd};
 use anyhow::Result;
 use serde_json::json;
-use std::path::PathBuf;
 
 /// How to measure.
 #[derive(clap::Args)]
@@ -18,12 +17,8 @@ pub struct Args {
     /// How often each measurement is made; medians are compared.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Where the files lie: the file system and device to measure on.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// A release build that is there already.
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    ground: super::Ground,
 }
 
 /// In order, each block once, and a flush at the end.
@@ -47,9 +42,9 @@ const AIMS: [Aim; 4] = [
 /// Measures, prints, judges and keeps the result.
 pub fn run(args: &Args) -> Result<()> {
     let (facts, size) = (machine::facts(), args.size << 30);
-    let folder = super::folder("fill", args.dir.as_deref())?;
+    let folder = args.ground.folder("fill")?;
     let folder = folder.path();
-    let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
+    let binary = args.ground.binary()?;
     let file = |name: &str| nbd::allocated(&folder.join(format!("{name}.raw")), size);
     let peers = [
         Side::raw(&file("raw")?),

@@ -29,7 +29,7 @@ mod trace;
 
 use crate::shell;
 use anyhow::{Context, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// Which bench to run.
@@ -63,6 +63,29 @@ enum Name {
     Tier(tier::Args),
     /// A volume while its requests are recorded beside the same volume while they are not.
     Trace(trace::Args),
+}
+
+/// What a bench measures on, and with.
+#[derive(clap::Args)]
+struct Ground {
+    /// Where the files lie: the file system and device to measure on.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// A release build that is there already.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+impl Ground {
+    /// A folder of its own for the files of a bench.
+    fn folder(&self, bench: &str) -> Result<TempDir> {
+        folder(bench, self.dir.as_deref())
+    }
+
+    /// The release build, built unless there is one.
+    fn binary(&self) -> Result<PathBuf> {
+        self.binary.clone().map_or_else(kura::build, Ok)
+    }
 }
 
 /// A folder for the files of a bench, gone with what it holds when dropped: in `dir`, or where results lie.

@@ -29,12 +29,8 @@ pub struct Args {
     /// Only these sides.
     #[arg(long, value_delimiter = ',', value_parser = SIDES)]
     side: Vec<String>,
-    /// Where the files lie: the file system and device to measure on.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// A release build that is there already.
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    ground: super::Ground,
 }
 
 const SIDES: [&str; 6] = ["raw", "qemu-nbd", "nbdkit-file", "nbdkit-memory", "kura", "kura-zeroes"];
@@ -89,9 +85,9 @@ pub fn run(args: &Args) -> Result<()> {
     if works.is_empty() {
         bail!("no work's name has {:?} in it", args.only.as_deref().unwrap_or_default());
     }
-    let folder = super::folder("nbd", args.dir.as_deref())?;
+    let folder = args.ground.folder("nbd")?;
     // Before anything else runs: compiling takes both the processor and the page cache.
-    let build = || args.binary.clone().map_or_else(kura::build, Ok);
+    let build = || args.ground.binary();
     let binary = (args.wants_side("kura") || args.wants_side("kura-zeroes")).then(build).transpose()?;
     let sides = prepare(args, binary.as_deref(), folder.path())?;
     let mut samples = Samples::default();

@@ -2,12 +2,11 @@
 //! while regions move.
 
 use super::report::{self, Verdict, verdicts};
-use super::{kura, machine, tiered};
+use super::{machine, tiered};
 use crate::shell;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::path::PathBuf;
 
 /// How to measure.
 #[derive(clap::Args)]
@@ -21,12 +20,8 @@ pub struct Args {
     /// How often a hit is measured.
     #[arg(long, default_value_t = 31)]
     rounds: usize,
-    /// Where the files lie: the file system and device to measure on.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// A release build that is there already.
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    ground: super::Ground,
 }
 
 /// Milliseconds that a step may take.
@@ -36,8 +31,8 @@ const STEP_MS: f64 = 10.0;
 pub fn run(args: &Args) -> Result<()> {
     let facts = machine::facts();
     let (steps, mut judged, lines) = steps()?;
-    let folder = super::folder("tier", args.dir.as_deref())?;
-    let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
+    let folder = args.ground.folder("tier")?;
+    let binary = args.ground.binary()?;
     let size_bytes = args.size << 20;
     let (samples, hit) = tiered::hit(&binary, folder.path(), size_bytes, args.seconds, args.rounds)?;
     judged.push(hit);

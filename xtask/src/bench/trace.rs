@@ -2,13 +2,12 @@
 
 use super::fio::{self, Access, Work, fill};
 use super::kura::Kura;
+use super::machine;
 use super::report::{self, Samples, Verdict, median};
 use super::rest::Rest;
 use super::side::Side;
-use super::{kura, machine};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How to measure.
@@ -23,12 +22,8 @@ pub struct Args {
     /// Only works whose name has this in it.
     #[arg(long)]
     only: Option<String>,
-    /// Where the files lie: the file system and device to measure on.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// A release build that is there already.
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    ground: super::Ground,
 }
 
 /// What is done to which volume. Reads of a volume on which nothing was written meet no device: there, what recording
@@ -57,8 +52,8 @@ const LEAD: Duration = Duration::from_millis(10);
 /// Measures each work while recording goes on and off under it, and judges the median of neighbours' ratios.
 pub fn run(args: &Args) -> Result<()> {
     let facts = machine::facts();
-    let folder = super::folder("trace", args.dir.as_deref())?;
-    let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
+    let folder = args.ground.folder("trace")?;
+    let binary = args.ground.binary()?;
     let size_bytes = args.size << 30;
     let kura = Kura::start(&binary, &folder.path().join("kura"), size_bytes)?;
     let [bench, zeroes] = <[Side; 2]>::try_from(kura.sides(size_bytes)?).map_err(|_| anyhow::anyhow!("two volumes"))?;

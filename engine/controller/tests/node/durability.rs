@@ -2,17 +2,15 @@
 //! several records, and disks that refuse for a moment.
 
 use futures::future::{Either, select, try_join_all};
-use kura_block::{Block, Buf, ControllerId, DeviceId, Kind, Result, Runtime};
+use kura_block::{Block, Buf, DeviceId, Kind, Result, Runtime};
 use kura_controller::{
     Check, Config, Controller, HotSettings, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec,
     WhenFull,
 };
-use kura_shared::InProcess;
 use kura_sim::{CrashPoint, Discard, DiskSpec, FaultKind, FaultPlan, Outcome, Sim, SimDisk};
 use rand::RngExt;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: usize = 4096;
@@ -39,7 +37,6 @@ impl Rig {
     }
 
     async fn open(&self, runtime: &Rc<dyn Runtime>) -> Rc<Controller> {
-        let paths: Vec<String> = self.disks.iter().map(|disk| disk.name().to_owned()).collect();
         let config = Config {
             settings: self.settings,
             journal: JournalLimits {
@@ -49,12 +46,7 @@ impl Rig {
             },
             ..Config::default()
         };
-        let shared = Arc::new(InProcess::new());
-        let opener = Box::new(SimDisk::opener(&self.disks));
-        let recovered = Controller::recover(ControllerId(0), &paths, opener, Rc::clone(runtime), shared, config).await;
-        let controller = recovered.unwrap().begin().await.unwrap();
-        controller.store().begin_upkeep();
-        controller
+        crate::alone::open(&self.disks, runtime, config).await
     }
 
     /// Opens the controller and does `work`; then the power goes, unless it went before.

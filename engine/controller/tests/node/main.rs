@@ -6,6 +6,8 @@
     reason = "a test breaks by panicking, and shows the seed that broke it"
 )]
 
+#[path = "../rig/alone.rs"]
+mod alone;
 mod away;
 mod durability;
 mod membership;

@@ -3,12 +3,10 @@
 //! What must hold: nobody waits for such a disk longer than it is said, it goes out of service, and nothing is lost or wrong.
 
 use futures::future::join_all;
-use kura_block::{Buf, ControllerId, DeviceId, Kind, Runtime};
+use kura_block::{Buf, DeviceId, Kind, Runtime};
 use kura_controller::{Config, Controller, JournalLimits, Layout, PoolSpec, Settings, VolumeSpec};
-use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Sim, SimDisk};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -23,19 +21,13 @@ fn disks(sim: &Sim) -> Vec<SimDisk> {
 }
 
 async fn open(disks: &[SimDisk], runtime: &Rc<dyn Runtime>) -> Rc<Controller> {
-    let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
     let config = Config {
         settings: Settings { write_buffer_bytes: 256 << 10, pages: 8, ..Settings::default() },
         journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10, ..JournalLimits::default() },
         disk_timeout: LIMIT,
         ..Config::default()
     };
-    let shared = Arc::new(InProcess::new());
-    let opener = Box::new(SimDisk::opener(disks));
-    let recovered = Controller::recover(ControllerId(0), &paths, opener, Rc::clone(runtime), shared, config).await;
-    let controller = recovered.unwrap().begin().await.unwrap();
-    controller.store().begin_upkeep();
-    controller
+    crate::alone::open(disks, runtime, config).await
 }
 
 fn content(turn: usize) -> Vec<u8> {

@@ -1,12 +1,10 @@
 //! Large writes to where nothing is, which pass the journal by: the power goes anywhere, and disks refuse.
 
-use kura_block::{Block, Buf, ControllerId, DeviceId, Result, Runtime};
+use kura_block::{Block, Buf, DeviceId, Result, Runtime};
 use kura_controller::{Check, Config, Controller, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec};
-use kura_shared::InProcess;
 use kura_sim::{CrashPoint, Discard, DiskSpec, Fault, FaultKind, FaultPlan, Outcome, Sim, SimDisk, When};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: usize = 4096;
@@ -37,7 +35,6 @@ impl Rig {
     }
 
     async fn open(&self, runtime: &Rc<dyn Runtime>) -> Rc<Controller> {
-        let paths: Vec<String> = self.disks.iter().map(|disk| disk.name().to_owned()).collect();
         let config = Config {
             settings: Settings { straight_blocks: 4, ..Settings::default() },
             journal: JournalLimits {
@@ -47,12 +44,7 @@ impl Rig {
             },
             ..Config::default()
         };
-        let shared = Arc::new(InProcess::new());
-        let opener = Box::new(SimDisk::opener(&self.disks));
-        let recovered = Controller::recover(ControllerId(0), &paths, opener, Rc::clone(runtime), shared, config).await;
-        let controller = recovered.unwrap().begin().await.unwrap();
-        controller.store().begin_upkeep();
-        controller
+        crate::alone::open(&self.disks, runtime, config).await
     }
 
     /// Opens the controller and does `work`; then the power goes, unless it went before. True when it did not.

@@ -8,15 +8,14 @@ mod far;
 mod sites;
 mod trees;
 
+use super::machine;
 use super::report::{Verdict, median, verdicts};
-use super::{kura, machine};
 use crate::{needs, shell};
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use sites::{Place, Way, remove};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -35,12 +34,8 @@ pub struct Args {
     /// The way to the copies.
     #[arg(long, default_value = "local")]
     way: Way,
-    /// The kura to measure, instead of building it.
-    #[arg(long)]
-    binary: Option<PathBuf>,
-    /// Where the trees lie: the file system to measure on.
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    ground: super::Ground,
 }
 
 const SIDES: [&str; 9] = [
@@ -73,8 +68,8 @@ type Samples = BTreeMap<(String, &'static str, &'static str), Vec<Sample>>;
 pub fn run(args: &Args) -> Result<()> {
     needs::ensure()?;
     let facts = machine::facts();
-    let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
-    let folder = super::folder("replicate", args.dir.as_deref())?;
+    let binary = args.ground.binary()?;
+    let folder = args.ground.folder("replicate")?;
     let place = Place::new(fs::canonicalize(binary)?, folder.path(), args.way)?;
     let plain = (args.way == Way::Loopback).then_some(PLAIN);
     // Far away it takes several round trips a file, half an hour for D2's.

@@ -4,8 +4,8 @@ mod client;
 mod servers;
 mod sign;
 
+use super::machine;
 use super::report::{Verdict, median, verdicts};
-use super::{kura, machine};
 use crate::{needs, shell};
 use anyhow::{Context, Result, ensure};
 use client::{Figures, Verb, work};
@@ -35,12 +35,8 @@ pub struct Args {
     /// Only the sides whose names begin so, beside kura.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Where the images lie: the file system and device to measure on.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// A release build that is there already.
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    ground: super::Ground,
     /// Where the peers' programs are, or are built to.
     #[arg(long)]
     peers: Option<PathBuf>,
@@ -56,9 +52,9 @@ pub fn run(args: &Args) -> Result<()> {
     ensure!(shell::is_root(), "loop devices and mounts want root");
     needs::ensure_file_systems()?;
     let facts = machine::facts();
-    let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
+    let binary = args.ground.binary()?;
     let peers = args.peers.clone().map_or_else(|| shell::target("peers"), Ok)?;
-    let folder = super::folder("s3", args.dir.as_deref())?;
+    let folder = args.ground.folder("s3")?;
     let kinds: Vec<Kind> = KINDS.into_iter().filter(|kind| is_wanted(args, kind)).collect();
     let mut samples = Samples::new();
     let mut sides = Vec::new();

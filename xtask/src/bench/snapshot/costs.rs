@@ -53,7 +53,7 @@ impl Cost {
 
 /// Measures a small volume and a large one with more and more snapshots, and once more from one on in the next round.
 pub fn measure(args: &Args, binary: &Path) -> Result<Vec<Cost>> {
-    let folder = super::super::folder("snapshot", args.dir.as_deref())?;
+    let folder = args.ground.folder("snapshot")?;
     let sizes_mib = [SMALL_MIB, LARGE * args.size];
     let room = sizes_mib.iter().sum::<u64>() + 4096;
     let kura = Kura::on(binary, folder.path(), 1, room << 20, "journal = '512M'\ncontrollers = 1")?;

@@ -7,11 +7,11 @@ mod subject;
 
 use super::fio::{Access, Work, overwrite};
 use super::report::{self, Aim, Samples, Verdict};
-use super::{fio, kura, machine};
+use super::{fio, machine};
 use crate::{needs, shell};
 use anyhow::{Result, ensure};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use subject::Subject;
 
@@ -42,12 +42,8 @@ pub struct Args {
     /// Slow kura's disks down to a model: nvme, sata-ssd, hdd-7200, hdd-10k or mogi1996. The other sides have none, and are left out.
     #[arg(long)]
     model: Option<String>,
-    /// Where the files lie: the file system and device to measure on.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// A release build that is there already.
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    ground: super::Ground,
 }
 
 /// The sides beside each other; how long a snapshot stops writes; the time to make and to delete one.
@@ -142,7 +138,7 @@ pub fn run(args: &Args) -> Result<()> {
     ensure!(shell::is_root(), "loop devices and mounts want root");
     needs::ensure_file_systems()?;
     let facts = machine::facts();
-    let binary = args.binary.clone().map_or_else(kura::build, Ok)?;
+    let binary = args.ground.binary()?;
     let wants = |part: &str| args.part.iter().any(|wanted| wanted == part);
     let mut samples = Samples::default();
     for round in 0..if wants("sides") { args.rounds } else { 0 } {
@@ -178,7 +174,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Brings new sides from stage to stage.
 fn measure_sides(args: &Args, binary: &Path, round: usize, samples: &mut Samples) -> Result<()> {
-    let folder = super::folder("snapshot", args.dir.as_deref())?;
+    let folder = args.ground.folder("snapshot")?;
     let size_bytes = args.size << 20;
     let mut subjects = Vec::new();
     for name in args.sides() {

@@ -57,7 +57,7 @@ pub fn measure(args: &Args, binary: &Path) -> Result<Vec<Stopped>> {
 fn stopped(case: &Case, args: &Args, binary: &Path) -> Result<Stopped> {
     let (filled, seconds) = (case.filled * (args.size << 20), LONGER * args.seconds);
     eprintln!("{}: writing {} MiB to each", case.name, filled >> 20);
-    let folder = super::super::folder("snapshot", args.dir.as_deref())?;
+    let folder = args.ground.folder("snapshot")?;
     // Every write of the clients is a block more: a GiB a second is more than they can do.
     let room = case.volumes.len() as u64 * filled + (u64::from(seconds) << 30) + (4 << 30);
     let pool = format!("journal = '512M'\nsaving = '{}'\ncontrollers = {}", case.saving, case.volumes.len());

@@ -1,0 +1,19 @@
+//! A controller that has its pool for itself.
+
+use kura_block::{ControllerId, Runtime};
+use kura_controller::{Config, Controller};
+use kura_shared::InProcess;
+use kura_sim::SimDisk;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Opens the controller of these disks, and lets it keep them in order.
+pub async fn open(disks: &[SimDisk], runtime: &Rc<dyn Runtime>, config: Config) -> Rc<Controller> {
+    let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
+    let shared = Arc::new(InProcess::new());
+    let opener = Box::new(SimDisk::opener(disks));
+    let recovered = Controller::recover(ControllerId(0), &paths, opener, Rc::clone(runtime), shared, config).await;
+    let controller = recovered.unwrap().begin().await.unwrap();
+    controller.store().begin_upkeep();
+    controller
+}
