@@ -18,8 +18,8 @@ use std::ops::Range;
 const WINDOW: u64 = 1 << 30;
 /// Blocks that are compared first; within those that differ, [`FINE`] ones.
 const COARSE: u64 = 64 << 10;
-/// Parts of a worker that are compared at a time.
-const AHEAD: usize = 8;
+/// Parts of a worker that are compared at a time, each with an open file.
+const AHEAD: usize = 32;
 
 /// A part that is compared.
 pub struct Comparing<'a> {

@@ -25,7 +25,7 @@ pub enum Link {
     /// The target is a directory of this machine.
     Near(Box<Sink>),
     /// It is somewhere else.
-    Far(Far),
+    Far(Box<Far>),
 }
 
 /// A stream to another kura.
@@ -66,10 +66,10 @@ impl Link {
 
 impl Link {
     /// What the target's end said of its copy; of one on this machine anybody can see it.
-    pub fn welcome(&self) -> Welcome {
+    pub fn welcome(&self) -> Result<Welcome, String> {
         match self {
-            Self::Near(sink) => sink.welcome(),
-            Self::Far(far) => far.welcome.clone(),
+            Self::Near(sink) => sink.welcome().map_err(|error| error.to_string()),
+            Self::Far(far) => Ok(far.welcome.clone()),
         }
     }
 
@@ -191,7 +191,7 @@ impl Far {
             }
         }
         self.bytes_on_the_way -= self.on_the_way.pop_front().unwrap_or(0);
-        Ok(Link::Far(self))
+        Ok(Link::Far(Box::new(self)))
     }
 
     fn send(&mut self, request: &Request<'_>) -> Result<(), String> {
@@ -342,7 +342,7 @@ mod tests {
         let told = Arc::<AtomicUsize>::default();
         let frame = Reply::Records(vec![vec![7; 100]; 100]).frame();
         let far = Far::new(Chatter(frame.into_iter().cycle(), Arc::clone(&told)), std::io::sink());
-        let mut link = Link::Far(far);
+        let mut link = Link::Far(Box::new(far));
         assert!(matches!(link.send(Request::Tree), Ok(None)));
         let Ok(Some(Reply::Records(first))) = link.receive(true) else { panic!() };
         let given_up = link.records(first, 4 << 20).unwrap_err();

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::io::{Error, ErrorKind, Read, Result};
 
 /// What both ends must speak.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 /// The most bytes of a frame: what is larger is nothing that an end of ours has sent.
 pub const MOST: usize = 64 << 20;
 /// The same of a frame of records, one of which is a whole directory: of about four million entries.
@@ -84,7 +84,6 @@ pub enum Request<'a> {
         token: &'a [u8],
         hold: Hold,
     },
-    Marker,
     IsEmpty,
     Tree,
     Mark {
@@ -166,6 +165,8 @@ impl Bounds {
 /// What a target's end says of its copy before anything is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Welcome {
+    /// The text of its marker; empty where it has none.
+    pub marker: Vec<u8>,
     /// The nearest directory above it that is a copy itself; empty where there is none.
     pub above: String,
     /// Which start it is of the machine that has its files; empty where that end cannot say.
@@ -218,7 +219,6 @@ impl<'a> Request<'a> {
     fn kind(&self) -> u8 {
         match self {
             Self::Hello { .. } => 0,
-            Self::Marker => 1,
             Self::IsEmpty => 2,
             Self::Tree => 3,
             Self::Mark { .. } => 4,
@@ -243,7 +243,7 @@ impl<'a> Request<'a> {
     pub fn bounds(&self) -> Bounds {
         let paths = |count: usize, bytes: usize| Bounds { bytes: FEW + bytes + count * CAUSE, items: count };
         match self {
-            Self::Hello { .. } | Self::Marker | Self::IsEmpty | Self::Mark { .. } | Self::Nothing => paths(0, 0),
+            Self::Hello { .. } | Self::IsEmpty | Self::Mark { .. } | Self::Nothing => paths(0, 0),
             Self::Tree => Bounds::RECORDS,
             Self::Directories(list) => paths(list.len(), length(list.iter().map(|(path, _)| *path))),
             Self::Batch { directory, files } => {
@@ -275,7 +275,7 @@ impl<'a> Request<'a> {
                 put_bytes(&mut out, token);
                 out.push(HOLDS.iter().position(|known| known == hold).unwrap_or(0) as u8);
             }
-            Self::Marker | Self::IsEmpty | Self::Tree | Self::Nothing => {}
+            Self::IsEmpty | Self::Tree | Self::Nothing => {}
             Self::Mark { text, durably } => {
                 put_bytes(&mut out, text);
                 out.push((*durably).into());
@@ -344,7 +344,6 @@ impl<'a> Request<'a> {
                 let hold = if version == VERSION { hold(reader)? } else { Hold::No };
                 Self::Hello { version, path, token, hold }
             }
-            1 => Self::Marker,
             2 => Self::IsEmpty,
             3 => Self::Tree,
             4 => Self::Mark { text: reader.bytes()?, durably: reader.number()? != 0 },
@@ -413,7 +412,8 @@ impl Reply {
                 put_failures(&mut out, failures);
             }
             Self::Refused(why) => put_bytes(&mut out, why.as_bytes()),
-            Self::Welcome(Welcome { above, boot }) => {
+            Self::Welcome(Welcome { marker, above, boot }) => {
+                put_bytes(&mut out, marker);
                 put_bytes(&mut out, above.as_bytes());
                 put_bytes(&mut out, boot.as_bytes());
             }
@@ -431,7 +431,10 @@ impl Reply {
             2 => Self::Records(list_of(reader, most, |it| Ok(it.bytes()?.to_vec()))?),
             3 => Self::Present(list_of(reader, most, present)?, get_failures(reader, most)?),
             4 => Self::Refused(line(reader.bytes()?)),
-            5 => Self::Welcome(Welcome { above: line(reader.bytes()?), boot: line(reader.bytes()?) }),
+            5 => {
+                let (marker, above, boot) = (reader.bytes()?.to_vec(), line(reader.bytes()?), line(reader.bytes()?));
+                Self::Welcome(Welcome { marker, above, boot })
+            }
             _ => return Err(broken()),
         })
     }
@@ -501,7 +504,6 @@ mod tests {
         let requests = [
             Request::Hello { version: VERSION, path: b"x", token: b"t", hold: Hold::Worker },
             Request::Hello { version: 1, path: b"x", token: b"t", hold: Hold::No },
-            Request::Marker,
             Request::IsEmpty,
             Request::Tree,
             Request::Mark { text: b"{}", durably: true },
@@ -532,7 +534,7 @@ mod tests {
             Reply::Records(vec![b"r".to_vec()]),
             Reply::Present(PRESENT.to_vec(), failures),
             Reply::Refused("no".to_owned()),
-            Reply::Welcome(Welcome { above: "/a".to_owned(), boot: "b".to_owned() }),
+            Reply::Welcome(Welcome { marker: b"{}\n".to_vec(), above: "/a".to_owned(), boot: "b".to_owned() }),
         ] {
             let (frame, mut body) = (reply.frame(), Vec::new());
             let kind = read_frame(&mut &frame[..], &mut body, MOST).unwrap().unwrap();

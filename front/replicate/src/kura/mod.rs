@@ -23,12 +23,12 @@ mod worker;
 
 pub use serve::{Service, serve_stream};
 
-use crate::attributes;
+use crate::attributes::{self, Attributes};
 use crate::error::{Error, Failure, Result};
 use crate::marker::{Held, Marker, hold};
 use crate::run::{CONTENTS, Carrier, Carry, Facts, Options, Source, Verified, compare, lock};
 use crate::target::{Target, is_this_machine};
-use crate::tree::{Catalogue, Kind, Need, join, open_directory};
+use crate::tree::{Catalogue, Changed, Kind, Meta, Need, join, open_directory};
 use large::{Large, Larges};
 pub use limit::Limit;
 use link::{Far, Link};
@@ -39,8 +39,9 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
+use std::thread::ScopedJoinHandle;
 use std::time::Instant;
-use worker::{Lost, SMALL, Worker, cause};
+use worker::{Lost, SMALL, Sent, Worker, cause};
 
 /// Of more files that are not whole none is looked for that nobody goes on with.
 const MOST_LEFT: usize = 10_000;
@@ -117,43 +118,11 @@ impl Kura {
         call(self.opened(&mut control)?, request).map_err(|why| self.failed(why))
     }
 
-    /// Changes the target in messages of some items, which have so many bytes beside their paths. All are on their way before
-    /// the first reply is awaited.
-    fn change<T>(
-        &self,
-        carry: &Carry<'_>,
-        items: &[T],
-        bytes: impl Fn(&T) -> usize,
-        request: impl Fn(&[T]) -> Request<'_>,
-    ) -> Result<()> {
-        if items.is_empty() {
-            return Ok(());
-        }
+    /// Makes changes, one after the other, none of which waits for the reply of the one before; all are done then.
+    fn change(&self, carry: &Carry<'_>, make: impl FnOnce(&mut Posting<'_>) -> Sent) -> Result<()> {
         let mut control = lock(&self.control);
-        let link = self.opened(&mut control)?;
-        let failed = |why: String| self.failed(why);
-        let take = |reply| {
-            if let Reply::Done(failures) = reply {
-                carry.fail(failures);
-            }
-        };
-        let mut awaited = 0_usize;
-        for items in messages(items, bytes) {
-            match link.send(request(items)).map_err(failed)? {
-                Some(reply) => take(reply),
-                None => awaited += 1,
-            }
-            while awaited > 0
-                && let Some(reply) = link.receive(false).map_err(failed)?
-            {
-                awaited -= 1;
-                take(reply);
-            }
-        }
-        for _ in 0..awaited {
-            link.receive(true).map_err(failed)?.into_iter().for_each(take);
-        }
-        Ok(())
+        let mut posting = Posting { link: self.opened(&mut control)?, carry, awaited: 0 };
+        make(&mut posting).and_then(|()| posting.settle()).map_err(|Lost(why)| self.failed(why))
     }
 
     /// Makes room for all large files, and learns what is there of them.
@@ -181,68 +150,142 @@ impl Kura {
         Ok(Larges::new(larges.into_iter().collect::<HashMap<_, _>>(), &carry.plan.lists))
     }
 
-    fn work(&self, carry: &Carry<'_>, larges: &Larges) -> Result<()> {
-        let limit = Limit::new(self.options.bandwidth);
-        let workers = carry.options.all_workers();
-        let limit = &limit;
-        let worker = |number| {
+    /// What must be there before the workers begin, whose ways are opened meanwhile.
+    fn begin(&self, carry: &Carry<'_>) -> Result<(Larges, Vec<Opened>)> {
+        let new: Vec<_> = carry.changes.directories.iter().filter(|it| it.is_new).map(|it| &it.directory).collect();
+        std::thread::scope(|scope| {
+            let open = || self.link(Hold::Worker).map_err(|error| Lost(error.to_string()));
+            let opening: Vec<_> = (0..carry.options.all_workers()).map(|_| scope.spawn(open)).collect();
+            self.change(carry, |posting| {
+                posting.each(
+                    &new,
+                    |_| 0,
+                    |list| Request::Directories(list.iter().map(|it| (&*it.path, it.meta)).collect()),
+                )
+            })?;
+            let larges = self.prepare(carry)?;
+            Ok((larges, opening.into_iter().map(joined).collect()))
+        })
+    }
+
+    fn work(&self, carry: &Carry<'_>, larges: &Larges, links: Vec<Opened>) -> Result<()> {
+        let limit = &Limit::new(self.options.bandwidth);
+        let workers = links.len();
+        let worker = |number: usize, link: Opened| {
             let began = Instant::now();
-            let link = self.link(Hold::Worker).map_err(|error| Lost(error.to_string()))?;
-            let done = Worker::new(carry, larges, limit, number, link).work();
+            let done = link.and_then(|link| Worker::new(carry, larges, limit, number, link).work());
             carry.progress.workers()[number].worked(began.elapsed());
             done
         };
         let lost: Vec<String> = std::thread::scope(|scope| {
             let worker = &worker;
-            let threads: Vec<_> = (0..workers).map(|number| scope.spawn(move || worker(number))).collect();
-            let done = threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            done.filter_map(|done| done.err().map(|Lost(why)| why)).collect()
+            let links = links.into_iter().enumerate();
+            let threads: Vec<_> = links.map(|(number, link)| scope.spawn(move || worker(number, link))).collect();
+            threads.into_iter().filter_map(|thread| joined(thread).err().map(|Lost(why)| why)).collect()
         });
         // What a lost worker gave back after the others were done.
         let is_left = |carry: &Carry<'_>| lock(&carry.dealer).left_s() > 0.0;
         match lost.first() {
             Some(why) if lost.len() == workers => Err(self.failed(why)),
-            Some(_) if is_left(carry) => worker(0).map_err(|Lost(why)| self.failed(why)),
+            Some(_) if is_left(carry) => worker(0, Ok(self.link(Hold::Worker)?)).map_err(|Lost(why)| self.failed(why)),
             _ => Ok(()),
         }
     }
 
-    /// Away with what runs that were cut off have left, unless the next run goes on with it.
-    fn sweep(&self, carry: &Carry<'_>, larges: &Larges) -> Result<()> {
+    /// What is done when all files are there.
+    fn end(carry: &Carry<'_>, larges: &Larges, posting: &mut Posting<'_>) -> Sent {
+        let changes = carry.changes;
+        let path = |(directory, entry): (usize, usize)| crate::run::Job { directory, entry }.path(changes);
+        let mut links: Vec<_> = changes.links.iter().map(|(link, to)| (path(*link), path(*to))).collect();
+        links.sort();
+        posting.each(&links, |_| 0, |list| Request::Links(list.iter().map(|(path, to)| (&**path, &**to)).collect()))?;
+        let entries =
+            changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
+        let directories = changes.gone.iter().map(|path| (path.clone(), true));
+        let gone: Vec<_> = entries.map(|path| (path, false)).chain(directories).collect();
+        posting.each(
+            &gone,
+            |_| 0,
+            |list| Request::Delete(list.iter().map(|(path, is_directory)| (&**path, *is_directory)).collect()),
+        )?;
+        // Away with what runs that were cut off have left, unless the next run goes on with it.
         let left = larges.left();
         if carry.sweeps && left.len() < MOST_LEFT {
-            match self.ask(Request::Sweep(left))? {
-                Reply::Done(failures) => carry.fail(failures),
-                _ => return Err(self.failed("it answers something else")),
-            }
+            posting.post(Request::Sweep(left))?;
+        }
+        posting.each(
+            &touched(carry),
+            |(.., attributes)| attributes::bytes(attributes),
+            |list| Request::Touch(list.iter().map(|(path, meta, own)| (*path, *meta, own.clone())).collect()),
+        )
+    }
+}
+
+/// A worker's way to the target, or why there is none.
+type Opened = std::result::Result<Link, Lost>;
+
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Directories whose own attributes are to be set, now that nothing in them changes any more.
+fn touched<'c>(carry: &Carry<'c>) -> Vec<(&'c [u8], Meta, Attributes)> {
+    let mut touched = Vec::new();
+    for Changed { directory, .. } in carry.changes.directories.iter().filter(|changed| changed.has_new_meta) {
+        let attributes = open_directory(carry.source.root.as_fd(), &directory.path)
+            .map_err(std::io::Error::from)
+            .and_then(|fd| attributes::read(fd.as_fd(), b"."));
+        match attributes {
+            Ok(attributes) => touched.push((&*directory.path, directory.meta, attributes)),
+            Err(error) => carry.fail([Failure::new(directory.path.clone(), cause(error))]),
+        }
+    }
+    touched
+}
+
+/// Changes on their way to the target, whose replies say what could not be changed.
+struct Posting<'a> {
+    link: &'a mut Link,
+    carry: &'a Carry<'a>,
+    awaited: usize,
+}
+
+impl Posting<'_> {
+    /// A change in messages of some items, which have so many bytes beside their paths.
+    fn each<T>(&mut self, items: &[T], bytes: impl Fn(&T) -> usize, request: impl Fn(&[T]) -> Request<'_>) -> Sent {
+        messages(items, bytes).try_for_each(|items| self.post(request(items)))
+    }
+
+    fn post(&mut self, request: Request<'_>) -> Sent {
+        match self.link.send(request).map_err(Lost)? {
+            Some(reply) => self.take(reply)?,
+            None => self.awaited += 1,
+        }
+        self.receive(false)
+    }
+
+    /// Waits for all replies.
+    fn settle(mut self) -> Sent {
+        self.receive(true)
+    }
+
+    fn receive(&mut self, waits: bool) -> Sent {
+        while self.awaited > 0
+            && let Some(reply) = self.link.receive(waits).map_err(Lost)?
+        {
+            self.awaited -= 1;
+            self.take(reply)?;
         }
         Ok(())
     }
 
-    fn touch(&self, carry: &Carry<'_>) -> Result<()> {
-        let mut touched = Vec::new();
-        for changed in carry.changes.directories.iter().filter(|changed| changed.has_new_meta) {
-            let path = &changed.directory.path;
-            let attributes = open_directory(carry.source.root.as_fd(), path)
-                .map_err(std::io::Error::from)
-                .and_then(|fd| attributes::read(fd.as_fd(), b"."));
-            match attributes {
-                Ok(attributes) => touched.push((path, changed.directory.meta, attributes)),
-                Err(error) => carry.fail([Failure::new(path.clone(), cause(error))]),
-            }
+    fn take(&self, reply: Reply) -> Sent {
+        match reply {
+            Reply::Done(failures) => self.carry.fail(failures),
+            Reply::Refused(why) => return Err(Lost(why)),
+            _ => return Err(Lost("it answers something else".to_owned())),
         }
-        self.change(
-            carry,
-            &touched,
-            |(.., attributes)| attributes::bytes(attributes),
-            |list| {
-                Request::Touch(
-                    list.iter().map(|(path, meta, attributes)| (&***path, *meta, attributes.clone())).collect(),
-                )
-            },
-        )
+        Ok(())
     }
 }
 
@@ -309,11 +352,9 @@ impl Carrier for Kura {
             // Nothing is made there before it is known that something may be.
             return Facts::of_directory(path).map_err(|error| self.failed(error));
         }
-        let Reply::Bytes(text) = self.ask(Request::Marker)? else {
-            return Err(self.failed("it answers something else"));
-        };
-        let Welcome { above, boot } = self.opened(&mut lock(&self.control))?.welcome();
-        Ok(Facts { marker: Marker::of_text(&text), above: Some(above).filter(|above| !above.is_empty()), boot })
+        let welcome = self.opened(&mut lock(&self.control))?.welcome();
+        let Welcome { marker, above, boot } = welcome.map_err(|why| self.failed(why))?;
+        Ok(Facts { marker: Marker::of_text(&marker), above: Some(above).filter(|above| !above.is_empty()), boot })
     }
 
     fn is_empty(&self) -> Result<bool> {
@@ -359,48 +400,16 @@ impl Carrier for Kura {
         };
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
-            threads
-                .into_iter()
-                .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            threads.into_iter().try_for_each(joined)
         })?;
         Ok(Verified { files: count, bytes, seconds: 0.0, differing: std::mem::take(&mut *lock(&differing)) })
     }
 
     fn carry(&self, carry: &Carry<'_>) -> Result<()> {
-        let changes = carry.changes;
-        let new: Vec<_> =
-            changes.directories.iter().filter(|changed| changed.is_new).map(|changed| &changed.directory).collect();
-        self.change(
-            carry,
-            &new,
-            |_| 0,
-            |list| Request::Directories(list.iter().map(|it| (&*it.path, it.meta)).collect()),
-        )?;
-        let larges = self.prepare(carry)?;
-        self.work(carry, &larges)?;
+        let (larges, links) = self.begin(carry)?;
+        self.work(carry, &larges, links)?;
         carry.progress.finish();
-        let path = |(directory, entry): (usize, usize)| crate::run::Job { directory, entry }.path(changes);
-        let mut links: Vec<(Vec<u8>, Vec<u8>)> =
-            changes.links.iter().map(|(link, to)| (path(*link), path(*to))).collect();
-        links.sort();
-        self.change(
-            carry,
-            &links,
-            |_| 0,
-            |list| Request::Links(list.iter().map(|(path, to)| (&**path, &**to)).collect()),
-        )?;
-        let entries =
-            changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
-        let directories = changes.gone.iter().map(|path| (path.clone(), true));
-        let gone: Vec<(Vec<u8>, bool)> = entries.map(|path| (path, false)).chain(directories).collect();
-        self.change(
-            carry,
-            &gone,
-            |_| 0,
-            |list| Request::Delete(list.iter().map(|(path, is_directory)| (&**path, *is_directory)).collect()),
-        )?;
-        self.sweep(carry, &larges)?;
-        self.touch(carry)
+        self.change(carry, |posting| Self::end(carry, &larges, posting))
     }
 }
 

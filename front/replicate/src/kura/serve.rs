@@ -19,6 +19,8 @@ const HELLO: usize = 64 << 10;
 /// How long they may take to say who they are, and how many may be about it at once.
 const GREETING: Duration = Duration::from_secs(10);
 const STRANGERS: usize = 256;
+/// A reply does not wait longer than this for what comes behind it.
+const SOON: Duration = Duration::from_millis(1);
 /// A source whose machine does not acknowledge for some of this is gone.
 const SILENCE: Duration = Duration::from_mins(1);
 
@@ -147,14 +149,19 @@ fn serve(
     let mut writer = BufWriter::new(writer);
     let mut body = Vec::new();
     let mut sink: Option<Sink> = None;
+    let mut told = Instant::now();
     while let Some(kind) = read_frame(&mut reader, &mut body, if sink.is_some() { MOST } else { HELLO })? {
         let request = Request::of(kind, &body)?;
         let reply = match (&mut sink, request) {
             (Some(sink), request) => sink.handle(request),
             (None, Request::Hello { version: VERSION, path, token, hold }) => {
-                match enter(path, token).and_then(|opened| opened.hold(hold).map(|()| opened)) {
-                    Ok(opened) => {
-                        let welcome = opened.welcome();
+                let opened = enter(path, token).and_then(|opened| {
+                    opened.hold(hold)?;
+                    // What it says of itself is that of whoever has it by now.
+                    Ok((opened.welcome().map_err(|error| error.to_string())?, opened))
+                });
+                match opened {
+                    Ok((welcome, opened)) => {
                         sink = Some(opened);
                         Reply::Welcome(welcome)
                     }
@@ -171,8 +178,9 @@ fn serve(
         if is_over {
             return writer.flush();
         }
-        if reader.buffer().is_empty() {
+        if reader.buffer().is_empty() || told.elapsed() > SOON {
             writer.flush()?;
+            told = Instant::now();
         }
     }
     writer.flush()

@@ -113,9 +113,10 @@ impl Sink {
     }
 
     /// What there is to know before anything is asked.
-    pub fn welcome(&self) -> Welcome {
+    pub fn welcome(&self) -> Result<Welcome> {
+        let marker = Marker::text_in(&self.path)?.unwrap_or_default();
         let above = Marker::above(&self.path).map(|above| above.display().to_string());
-        Welcome { above: above.unwrap_or_default(), boot: boot_of(&self.path) }
+        Ok(Welcome { marker, above: above.unwrap_or_default(), boot: boot_of(&self.path) })
     }
 
     /// Does what is asked.
@@ -125,10 +126,6 @@ impl Sink {
             Request::Hello { version, .. } => {
                 Reply::Refused(format!("it speaks version {VERSION} and not {version}: use the same kura at both ends"))
             }
-            Request::Marker => match Marker::text_in(&self.path) {
-                Ok(text) => Reply::Bytes(text.unwrap_or_default()),
-                Err(error) => Reply::Refused(error.to_string()),
-            },
             Request::IsEmpty => match crate::rsync::is_empty(&self.path) {
                 Ok(is_empty) => Reply::Bytes(vec![is_empty.into()]),
                 Err(error) => Reply::Refused(error.to_string()),

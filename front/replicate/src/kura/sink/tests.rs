@@ -61,7 +61,7 @@ fn nothing_that_is_asked_for_leads_out_of_the_copy() {
 fn a_copy_in_what_is_deleted_or_replaced_stays() {
     let (folder, mut sink, _) = beside();
     let root = folder.path().join("copy");
-    assert_eq!(sink.welcome(), Welcome { boot: boot_of(&root), ..Welcome::default() });
+    assert_eq!(sink.welcome().unwrap(), Welcome { boot: boot_of(&root), ..Welcome::default() });
     for path in ["gone/in", "gone/stale", "file"] {
         std::fs::create_dir_all(root.join(path)).unwrap();
         std::fs::write(root.join(path).join("work"), "precious").unwrap();
@@ -76,7 +76,7 @@ fn a_copy_in_what_is_deleted_or_replaced_stays() {
         assert!(matches!(&failures[..], [one] if one.cause.contains(COPY)), "{text}: {failures:?}");
     }
     assert!(root.join("gone/in/work").exists() && root.join("file/work").exists() && !root.join("gone/stale").exists());
-    let inner = Sink::beneath(&root, Path::new("gone/in/deeper")).unwrap().welcome();
+    let inner = Sink::beneath(&root, Path::new("gone/in/deeper")).unwrap().welcome().unwrap();
     assert!(inner.above.ends_with("copy/gone/in"), "{inner:?}");
 }
 
