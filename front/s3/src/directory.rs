@@ -1,7 +1,7 @@
 //! The buckets and access keys: few, looked at by every request, and so kept in memory.
 
 use crate::bucket::{Bucket, Home, Setting};
-use crate::door::{Door, Way};
+use crate::door::{Door, Stopped, Way};
 use crate::keys::{Key, NewKey};
 use crate::multipart::forget_uploads;
 use crate::past::{Past, Snapshots, split};
@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{Mutex, MutexGuard, Notify};
+use tracing::Instrument;
 
 /// The partition of the access keys; what begins with a point is never a bucket.
 const KEYS: &[u8] = b".keys";
@@ -109,11 +110,6 @@ impl Directory {
         self.past.let_go(snapshot);
     }
 
-    /// Lets the rules be followed soon.
-    pub(crate) fn sweep_soon(&self) {
-        self.sweep.notify_one();
-    }
-
     pub(crate) async fn sweep_is_wanted(&self) {
         self.sweep.notified().await;
     }
@@ -195,109 +191,146 @@ impl Directory {
     }
 
     /// Makes a bucket: `Exists` when there is one of this name, `Invalid` when it cannot be one's name.
-    pub async fn create_bucket(&self, name: &str) -> Result<Arc<Bucket>> {
+    pub async fn create_bucket(self: &Arc<Self>, name: &str) -> Result<Arc<Bucket>> {
         if !AwsNameValidation::new().validate_bucket_name(name) || split(name).is_some() {
             return Err(Error::invalid(format!(
                 "{name:?} cannot be a bucket's name: 3 to 63 lower-case letters, digits, dots and hyphens, without .at."
             )));
         }
-        let _turn = self.changing.lock().await;
-        let (made, home) = (name.to_owned(), self.home());
-        let way = home.way.clone();
-        let create = async move |store: Store| {
-            let now = now_ms();
-            if store.partition(made.as_bytes()).await.is_err() {
-                // What a bucket of this name may have left when a crash came between its end and its uploads'.
-                forget_uploads(&store, &made, &home).await?;
-            }
-            let partition = store.create_partition(made.as_bytes(), Bucket::attributes(now), now).await?;
-            Ok(Bucket::of(partition, home))
-        };
-        let bucket = way.ask(create).await.map_err(|error: Error| match error.kind() {
-            Kind::Exists => Error::exists(format!("bucket {name}: exists already")),
-            _ => error,
-        })?;
-        let bucket = Arc::new(bucket);
-        self.note(|known| known.buckets.insert(name.to_owned(), Arc::clone(&bucket)));
-        Ok(bucket)
+        let (own, name) = (Arc::clone(self), name.to_owned());
+        to_its_end(async move {
+            let _turn = own.changing.lock().await;
+            let (made, home) = (name.clone(), own.home());
+            let way = home.way.clone();
+            let create = async move |store: Store| {
+                let now = now_ms();
+                if store.partition(made.as_bytes()).await.is_err() {
+                    // What a bucket of this name may have left when a crash came between its end and its uploads'.
+                    forget_uploads(&store, &made, &home).await?;
+                }
+                let partition = store.create_partition(made.as_bytes(), Bucket::attributes(now), now).await?;
+                Ok(Bucket::of(partition, home))
+            };
+            let bucket = way.ask(create).await.map_err(|error: Error| match error.kind() {
+                Kind::Exists => Error::exists(format!("bucket {name}: exists already")),
+                _ => error,
+            })?;
+            let bucket = Arc::new(bucket);
+            own.note(|known| known.buckets.insert(name, Arc::clone(&bucket)));
+            Ok(bucket)
+        })
+        .await
     }
 
     /// Deletes a bucket: `Busy` while there are objects, versions or delete markers in it.
-    pub async fn delete_bucket(&self, name: &str) -> Result<()> {
-        let _turn = self.changing.lock().await;
-        let (removed, home) = (name.to_owned(), self.home());
-        let way = home.way.clone();
-        let remove = async move |store: Store| {
-            store.remove_partition(removed.as_bytes()).await?;
-            // The bucket is gone already; what stays of its uploads goes when one of its name is made.
-            if let Err(error) = forget_uploads(&store, &removed, &home).await {
-                tracing::warn!(bucket = removed, %error, "uploads of a deleted bucket are left");
-            }
+    pub async fn delete_bucket(self: &Arc<Self>, name: &str) -> Result<()> {
+        let (own, name) = (Arc::clone(self), name.to_owned());
+        to_its_end(async move {
+            let _turn = own.changing.lock().await;
+            let (removed, home) = (name.clone(), own.home());
+            let way = home.way.clone();
+            let remove = async move |store: Store| {
+                store.remove_partition(removed.as_bytes()).await?;
+                // The bucket is gone already; what stays of its uploads goes when one of its name is made.
+                if let Err(error) = forget_uploads(&store, &removed, &home).await {
+                    tracing::warn!(bucket = removed, %error, "uploads of a deleted bucket are left");
+                }
+                Ok(())
+            };
+            way.ask(remove).await.map_err(|error: Error| match error.kind() {
+                Kind::Missing => Error::missing(format!("bucket {name}: there is none")),
+                Kind::Busy => {
+                    Error::busy(format!("bucket {name}: it is not empty: delete its objects and their versions"))
+                }
+                _ => error,
+            })?;
+            own.note(|known| known.buckets.remove(&name));
             Ok(())
-        };
-        way.ask(remove).await.map_err(|error: Error| match error.kind() {
-            Kind::Missing => Error::missing(format!("bucket {name}: there is none")),
-            Kind::Busy => Error::busy(format!("bucket {name}: it is not empty: delete its objects and their versions")),
-            _ => error,
-        })?;
-        self.note(|known| known.buckets.remove(name));
-        Ok(())
+        })
+        .await
     }
 
     /// Sets or removes what is set on a bucket.
-    pub(crate) async fn set(&self, name: &str, setting: Setting, value: Option<Vec<u8>>) -> S3Result<()> {
-        let _turn = self.changing.lock().await;
-        // Also where what is set cannot be read: so it is mended.
-        let home = self.named(name).map_err(no_bucket)?.home.clone();
-        let way = home.way.clone();
-        let partition = name.as_bytes().to_vec();
-        let change = vec![(setting.attribute().to_owned(), value)];
-        let set = async move |store: Store| {
-            Ok(Bucket::of(store.set_partition_attributes(&partition, None, change).await?, home))
-        };
-        let bucket = way.ask(set).await.map_err(|error: Error| match error.kind() {
-            Kind::Invalid => problem(
-                S3ErrorCode::MaxMessageLengthExceeded,
-                format!("what is set on bucket {name} takes too much: {error}"),
-            ),
-            _ => refusal(error),
-        })?;
-        self.note(|known| known.buckets.insert(name.to_owned(), Arc::new(bucket)));
-        Ok(())
+    pub(crate) async fn set(self: &Arc<Self>, name: &str, setting: Setting, value: Option<Vec<u8>>) -> S3Result<()> {
+        let (own, name) = (Arc::clone(self), name.to_owned());
+        to_its_end(async move {
+            let _turn = own.changing.lock().await;
+            // Also where what is set cannot be read: so it is mended.
+            let home = own.named(&name).map_err(no_bucket)?.home.clone();
+            let way = home.way.clone();
+            let partition = name.as_bytes().to_vec();
+            let change = vec![(setting.attribute().to_owned(), value)];
+            let set = async move |store: Store| {
+                Ok(Bucket::of(store.set_partition_attributes(&partition, None, change).await?, home))
+            };
+            let bucket = way.ask(set).await.map_err(|error: Error| match error.kind() {
+                Kind::Invalid => problem(
+                    S3ErrorCode::MaxMessageLengthExceeded,
+                    format!("what is set on bucket {name} takes too much: {error}"),
+                ),
+                _ => refusal(error),
+            })?;
+            own.note(|known| known.buckets.insert(name, Arc::new(bucket)));
+            if setting == Setting::Lifecycle {
+                own.sweep.notify_one();
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Makes an access key.
-    pub async fn create_key(&self, new: NewKey) -> Result<Arc<Key>> {
-        let _turn = self.turn_for_keys().await?;
-        let key = Key::generate(new, now_ms());
-        let (partition, id, attributes, modified_ms) =
-            (self.look(|known| known.keys_partition), key.id.clone().into_bytes(), key.attributes(), key.created_ms);
-        let create = async move |store: Store| {
-            let mut batch = Batch::new();
-            batch.require(partition, &id, Condition::Absent);
-            batch.put(partition, &id, Put { attributes, modified_ms, ..Put::default() });
-            store.commit(batch).await
-        };
-        self.way().ask(create).await.map(|_: Vec<_>| ())?;
-        let key = Arc::new(key);
-        self.note(|known| known.keys.insert(key.id.clone(), Arc::clone(&key)));
-        Ok(key)
+    pub async fn create_key(self: &Arc<Self>, new: NewKey) -> Result<Arc<Key>> {
+        let own = Arc::clone(self);
+        to_its_end(async move {
+            let _turn = own.turn_for_keys().await?;
+            let key = Key::generate(new, now_ms());
+            let (partition, id, attributes, modified_ms) =
+                (own.look(|known| known.keys_partition), key.id.clone().into_bytes(), key.attributes(), key.created_ms);
+            let create = async move |store: Store| {
+                let mut batch = Batch::new();
+                batch.require(partition, &id, Condition::Absent);
+                batch.put(partition, &id, Put { attributes, modified_ms, ..Put::default() });
+                store.commit(batch).await
+            };
+            own.way().ask(create).await.map(|_: Vec<_>| ())?;
+            let key = Arc::new(key);
+            own.note(|known| known.keys.insert(key.id.clone(), Arc::clone(&key)));
+            Ok(key)
+        })
+        .await
     }
 
     /// Revokes an access key, also one whose record cannot be read: from now on nothing that it signed is done. `Missing` when
     /// there is none.
-    pub async fn revoke_key(&self, id: &str) -> Result<()> {
-        let _turn = self.turn_for_keys().await?;
-        self.check_revoke_key(id)?;
-        let (partition, name) = (self.look(|known| known.keys_partition), id.as_bytes().to_vec());
-        let remove = async move |store: Store| store.remove(partition, &name, Which::Latest).await;
-        self.way().ask(remove).await?;
-        self.note(|known| {
-            known.keys.remove(id);
-            known.closed_keys.remove(id);
-        });
-        Ok(())
+    pub async fn revoke_key(self: &Arc<Self>, id: &str) -> Result<()> {
+        let (own, id) = (Arc::clone(self), id.to_owned());
+        to_its_end(async move {
+            let _turn = own.turn_for_keys().await?;
+            own.check_revoke_key(&id)?;
+            let (partition, name) = (own.look(|known| known.keys_partition), id.as_bytes().to_vec());
+            let remove = async move |store: Store| store.remove(partition, &name, Which::Latest).await;
+            own.way().ask(remove).await?;
+            own.note(|known| {
+                known.keys.remove(&id);
+                known.closed_keys.remove(&id);
+            });
+            Ok(())
+        })
+        .await
     }
+}
+
+/// Does a change to its end although nobody may wait for it any more, as when a client goes away: the store does its part all
+/// the same, and what is known would fall behind what is stored.
+async fn to_its_end<T, E>(
+    change: impl Future<Output = std::result::Result<T, E>> + Send + 'static,
+) -> std::result::Result<T, E>
+where
+    T: Send + 'static,
+    E: From<Stopped> + Send + 'static,
+{
+    tokio::spawn(change.in_current_span()).await.map_err(|_| E::from(Stopped))?
 }
 
 /// Reads what there is in the store at the end of `way`; what a new one lacks is made.

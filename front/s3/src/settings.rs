@@ -105,7 +105,6 @@ impl Service {
         let configuration = input.lifecycle_configuration.ok_or_else(missing)?;
         lifecycle::check(&configuration)?;
         self.directory.set(&input.bucket, Setting::Lifecycle, Some(to_xml(&configuration)?)).await?;
-        self.directory.sweep_soon();
         Ok(S3Response::new(PutBucketLifecycleConfigurationOutput::default()))
     }
 

@@ -50,6 +50,11 @@ pub async fn open_to_all(service: &Service) {
 
 /// Sets the policy of the bucket.
 pub async fn set_policy(service: &Service, policy: &str) {
+    service.put_bucket_policy(policy_request(policy)).await.expect("the policy");
+}
+
+/// What asks to set it.
+pub fn policy_request(policy: &str) -> S3Request<PutBucketPolicyInput> {
     let input = PutBucketPolicyInput {
         bucket: "demo".to_owned(),
         policy: policy.to_owned(),
@@ -58,7 +63,7 @@ pub async fn set_policy(service: &Service, policy: &str) {
         content_md5: None,
         expected_bucket_owner: None,
     };
-    let request = S3Request {
+    S3Request {
         input,
         method: Method::PUT,
         uri: Uri::from_static("/demo?policy"),
@@ -68,8 +73,7 @@ pub async fn set_policy(service: &Service, policy: &str) {
         region: None,
         service: None,
         trailing_headers: None,
-    };
-    service.put_bucket_policy(request).await.expect("the policy");
+    }
 }
 
 fn request(line: &str, headers: &str, body: &str) -> Vec<u8> {
