@@ -9,7 +9,8 @@
 //! opened again: what was under way may still reach it, and nothing newer may come before that.
 //!
 //! One that refuses for now (`Retry`: the system is short of memory, say) is no broken disk, and all disks of a pool may do so
-//! at once. Only a flush is not asked for again: one that is refused may have dropped what it was for.
+//! at once. Only a flush is not asked for again: one that is refused may have dropped what it was for, and the disk may say so
+//! only once, to whoever asked. So all who flush it later, the journal, the array, hear the same.
 
 use kura_block::{Block, Bufs, Error, Geometry, Kind, Local, Result, Run, Runtime};
 use slab::Slab;
@@ -28,6 +29,8 @@ const LOOKS: u32 = 8;
 /// A disk whose requests end, one way or the other.
 pub(crate) struct Patient {
     disk: Rc<dyn Block>,
+    /// Why a flush was refused, once one was.
+    refused: RefCell<Option<Error>>,
     watch: Rc<Watch>,
 }
 
@@ -73,7 +76,16 @@ impl Patient {
             watched: Cell::new(false),
             given_up: Cell::new(false),
         };
-        Self { disk, watch: Rc::new(watch) }
+        Self { disk, refused: RefCell::default(), watch: Rc::new(watch) }
+    }
+
+    /// What comes of a flush: what came of the first one that was refused, if one was.
+    fn flushed(&self, done: Result<()>) -> Result<()> {
+        let refused = &mut *self.refused.borrow_mut();
+        if let Err(error) = done {
+            refused.get_or_insert(error);
+        }
+        refused.clone().map_or(Ok(()), Err)
     }
 
     async fn wait<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
@@ -151,11 +163,19 @@ impl Block for Patient {
     }
 
     fn write(&self, offset: u64, data: Bufs, fua: bool) -> Local<'_, Result<()>> {
-        Box::pin(self.wait(self.watch.insist(move || self.disk.write(offset, data.clone(), fua))))
+        Box::pin(async move {
+            let done = self.wait(self.watch.insist(move || self.disk.write(offset, data.clone(), fua))).await;
+            // It may have heard of what was written before.
+            if fua && done.is_err() { self.flushed(done) } else { done }
+        })
     }
 
     fn flush(&self) -> Local<'_, Result<()>> {
-        Box::pin(self.wait(self.disk.flush()))
+        Box::pin(async move {
+            self.flushed(Ok(()))?;
+            let done = self.wait(self.disk.flush()).await;
+            self.flushed(done)
+        })
     }
 
     fn discard(&self, offset: u64, len: u64) -> Local<'_, Result<()>> {
@@ -168,5 +188,35 @@ impl Block for Patient {
 
     fn runs(&self, offset: u64, len: u64) -> Local<'_, Result<Vec<Run>>> {
         Box::pin(self.wait(self.watch.insist(move || self.disk.runs(offset, len))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kura_block::Buf;
+    use kura_sim::{DiskSpec, FaultKind, Sim};
+
+    #[test]
+    fn a_flush_that_was_refused_is_refused_for_good() {
+        let sim = Sim::new(1);
+        let disk = sim.disk("disk", DiskSpec::nvme(1 << 20));
+        let runtime: Rc<dyn Runtime> = sim.runtime();
+        sim.block_on(async {
+            let patient = Patient::new(disk.open(), "disk", Duration::ZERO, &runtime);
+            let write = async |fua| patient.write(0, Buf::copy_of(&[1; 4096]).into(), fua).await;
+            write(false).await.unwrap();
+            patient.flush().await.unwrap();
+            write(false).await.unwrap();
+            disk.inject(FaultKind::FlushError);
+            for _ in 0..3 {
+                assert!(patient.flush().await.is_err());
+            }
+            let again = Patient::new(disk.open(), "disk", Duration::ZERO, &runtime);
+            again.flush().await.unwrap();
+            disk.inject(FaultKind::WriteError);
+            assert!(again.write(0, Buf::copy_of(&[1; 4096]).into(), true).await.is_err());
+            assert!(again.flush().await.is_err());
+        });
     }
 }

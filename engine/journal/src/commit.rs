@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// How long an entry waits for data that is on its way elsewhere: who wants it durable is not kept waiting by a disk that hangs.
-const PATIENCE: Duration = Duration::from_millis(500);
+pub const PATIENCE: Duration = Duration::from_millis(500);
 
 impl Inner {
     /// The committer: one entry at a time, and a flush when somebody waits or much is unflushed.

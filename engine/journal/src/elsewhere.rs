@@ -31,29 +31,22 @@ pub(crate) struct Elsewhere {
     /// Where the record begins among those of its group.
     pub begins: usize,
     pub carried: Carried,
-    arrival: Arrival,
-}
-
-enum Arrival {
     /// Resolves when the data has arrived, or will not.
-    Ahead(oneshot::Receiver<()>),
-    Arrived,
-    Missed,
+    arrival: oneshot::Receiver<()>,
+    has_arrived: bool,
 }
 
 impl Elsewhere {
     pub fn new(begins: usize, carried: Carried, arrival: oneshot::Receiver<()>) -> Self {
-        Self { begins, carried, arrival: Arrival::Ahead(arrival) }
+        Self { begins, carried, arrival, has_arrived: false }
     }
 
-    /// Waits until the data has arrived, or will not.
+    /// Waits until the data has arrived, or will not; once.
     pub async fn wait(&mut self) {
-        if let Arrival::Ahead(arrival) = &mut self.arrival {
-            self.arrival = if arrival.await.is_ok() { Arrival::Arrived } else { Arrival::Missed };
-        }
+        self.has_arrived = (&mut self.arrival).await.is_ok();
     }
 
     pub fn has_arrived(&self) -> bool {
-        matches!(self.arrival, Arrival::Arrived)
+        self.has_arrived
     }
 }

@@ -303,6 +303,11 @@ impl Journal {
         Ok(())
     }
 
+    /// Bytes that the tables of a checkpoint may take.
+    pub fn tables_area_bytes(&self) -> u64 {
+        self.inner.shape.tables_bytes
+    }
+
     /// Stops writing copy `index`; its absence is told in the next entry and root.
     pub fn drop_copy(&self, index: usize) {
         self.inner.kill(index, &Error::device("taken out of service"));

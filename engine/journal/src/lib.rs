@@ -39,6 +39,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use commit::PATIENCE;
 pub use elsewhere::{Carried, Settle};
 pub use entry::{Entry, Record};
 pub use journal::{Journal, JournalCopy, Limits, Usage};

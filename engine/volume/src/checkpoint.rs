@@ -7,7 +7,7 @@ use futures::future::select;
 use futures::{StreamExt, stream};
 use kura_array::hot::HotPage;
 use kura_array::{Failure, FastPage, Page, Places};
-use kura_block::{Error, Kind, Result};
+use kura_block::{Amount, Error, Kind, Result};
 use kura_journal::Lsn;
 use std::rc::Rc;
 use std::time::Duration;
@@ -36,6 +36,11 @@ impl Drop for Below<'_> {
         self.0.destager.notify_one();
     }
 }
+
+/// Of the area for the tables, in sixteenths: what may be taken before another volume or snapshot is refused, and before another group
+/// of extents or hole is, which those that are there need.
+pub(crate) const TABLES_FOR_VOLUMES: u64 = 12;
+pub(crate) const TABLES_FOR_GROUPS: u64 = 15;
 
 /// What a checkpoint takes to write it out. Where the checkpoint ends before all of it is written, in whatever way, the
 /// next one has to.
@@ -209,9 +214,7 @@ impl Inner {
         self.give_up_cooled(self.take_returned(returned));
         let mut leaving = Leaving::take(self);
         let (reflected, failed) = (journal.next_lsn(), self.tables.borrow().failed.len());
-        let tables = leaving
-            .tables
-            .then(|| (self.tables.borrow().encode(&self.hot.borrow(), &self.tier, &self.owners.borrow()), reflected));
+        let tables = leaving.tables.then(|| (self.encode_tables(), reflected));
         journal.commit(reflected).await?;
         self.write_pages(&leaving.pages).await?;
         self.write_hot_pages(&leaving.hot).await?;
@@ -228,6 +231,33 @@ impl Inner {
         // No stripe has been written since the flush: all that was written before is at rest.
         self.touched.borrow_mut().clear();
         Ok(())
+    }
+
+    /// The tables as a checkpoint has them.
+    pub fn encode_tables(&self) -> Vec<u8> {
+        let tables = self.tables.borrow().encode(&self.hot.borrow(), &self.tier, &self.owners.borrow());
+        self.tables_bytes.set((tables.len() as u64, 0));
+        tables
+    }
+
+    /// Refuses what makes the tables grow once they take so many sixteenths of their area in the journal: with tables that do not fit no
+    /// checkpoint would be made any more, and nothing could be written.
+    pub fn room_in_tables(&self, sixteenths: u64) -> Result<()> {
+        let area = self.journal().tables_area_bytes();
+        let fit = |(known, since): (u64, u64)| known + since <= area / 16 * sixteenths;
+        if !fit(self.tables_bytes.get()) && self.tables_bytes.get().1 > 0 {
+            // They may be smaller than what was said of them.
+            self.encode_tables();
+        }
+        if fit(self.tables_bytes.get()) {
+            return Ok(());
+        }
+        Err(Error::full(format!(
+            "controller {}'s tables are nearly full, {} of {}: delete snapshots, clones or volumes, or make a pool with more controllers or larger extents",
+            self.id.0,
+            Amount(self.tables_bytes.get().0),
+            Amount(area)
+        )))
     }
 
     /// Waits until no block in the buffer is older than `tail`.

@@ -51,8 +51,12 @@ impl Inner {
             let whole = at == group * group_blocks && end >= volume_end.min((group + 1) * group_blocks);
             if space == Space::GiveBack && (whole || volume.extent(index).is_none()) {
                 self.ready(volume)?;
-                self.unmap(volume, index);
-                at = (group + 1) * group_blocks;
+                if self.journal_has_room(0) {
+                    self.unmap(volume, index);
+                    at = (group + 1) * group_blocks;
+                } else {
+                    self.make_room(0).await?;
+                }
                 continue;
             }
             let piece_end = end.min((u64::from(index) + 1) * blocks);
@@ -122,33 +126,28 @@ impl Inner {
 
     /// Gives up all that a volume holds beyond `size_bytes`; the size itself is the caller's to change.
     pub async fn shrink(&self, volume: &Rc<VolumeState>, size_bytes: u64) -> Result<()> {
-        let (blocks, group_blocks) = (self.array.extent_blocks() as u64, self.group_blocks(volume));
         let (first, end) = (size_bytes / BLOCK_BYTES as u64, volume.size_bytes() / BLOCK_BYTES as u64);
+        let group_blocks = self.group_blocks(volume);
         let first_gone = first.div_ceil(group_blocks);
-        let mut at = first;
-        while at < end.min(first_gone * group_blocks) {
-            let piece_end = end.min((at / blocks + 1) * blocks);
-            if volume.extent((at / blocks) as u32).is_some() {
-                self.make_writable(volume, at, piece_end).await?;
-                Self::refuse_branch(volume)?;
-                self.clear_loaded(volume, at, piece_end);
-                self.client_wrote();
-            }
-            at = piece_end;
-        }
-        let extents = volume.shape.extents();
+        // Of the group that stays in part.
+        let cut = first..end.min(first_gone * group_blocks);
         loop {
+            self.ready(volume)?;
             Self::refuse_branch(volume)?;
-            let mut left = volume.groups_from(first_gone as u32 * extents).into_iter();
-            let all = left.all(|first| {
-                let room = self.journal_has_room(0);
-                if room {
+            let group = if cut.is_empty() { Vec::new() } else { volume.group_of(self.index_of(first)) };
+            if let Some(unloaded) = group.iter().find(|extent| !extent.is_loaded()) {
+                self.load(unloaded).await?;
+                continue;
+            }
+            let mut left = volume.groups_from(first_gone as u32 * volume.shape.extents()).into_iter();
+            let all = self.journal_has_room(0)
+                && left.all(|first| {
                     self.unmap(volume, first.owner.index);
-                }
-                room
-            });
+                    self.journal_has_room(0)
+                });
             if all {
                 // Nothing was awaited since: nothing is there again when the size changes.
+                self.clear_loaded(volume, cut.start, cut.end);
                 return Ok(());
             }
             self.make_room(0).await?;

@@ -15,7 +15,6 @@ use kura_array::hot::MirrorId;
 use kura_array::{Failure, Place, Urgency};
 use kura_block::{Bufs, Checksum, Error, Kind, Result};
 use kura_journal::Lsn;
-use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -41,8 +40,6 @@ pub(crate) struct Flight {
 pub(crate) enum Destination {
     /// All copies of neighbouring places.
     Copies,
-    /// The same, where nothing was before: the sender tells the journal when they are there, and is gone when not all are.
-    Straight(Cell<Option<oneshot::Sender<()>>>),
     /// Their places in a stripe, with its parity.
     Stripe(u64),
     /// Free slots of the hot area.
@@ -97,7 +94,7 @@ impl Inner {
             let (width, durable) = (destage_width(self.pressure()), self.journal().durable());
             while flying.len() < width {
                 let Some(flight) = self.next_flight(&mut cursor, durable) else { break };
-                flying.push(self.destage(flight));
+                flying.push(self.destage(flight, None));
             }
             let empty = self.dirty_bytes.get() == 0;
             let comes_back = !flying.is_empty() || width == 0 && !empty;
@@ -124,7 +121,8 @@ impl Inner {
 
     pub fn pressure(&self) -> Pressure {
         Pressure {
-            dirty_bytes: self.dirty_bytes.get(),
+            // What goes straight is on its way without the destager.
+            dirty_bytes: self.dirty_bytes.get().saturating_sub(self.straight.bytes()),
             limit_bytes: self.settings.write_buffer_bytes,
             urgent: self.drain.get().1 > 0 || self.stopping.get(),
             idle: self.runtime.now().saturating_sub(self.last_write.get()) >= QUIET,
@@ -200,13 +198,13 @@ impl Inner {
         }
     }
 
-    /// Writes blocks to their places.
-    pub async fn destage(&self, flight: Flight) {
+    /// Writes blocks to their places; how many of them are not gone from the buffer then. `arrives` is for the journal: it is sent
+    /// when they are at all of their places, and gone when not.
+    pub async fn destage(&self, flight: Flight, arrives: Option<oneshot::Sender<()>>) -> usize {
         let debt = if flight.volume.shape.parity { Self::debt_of(flight.data.len() as u64) } else { 0 };
         self.flying_debt.set(self.flying_debt.get() + debt);
         let done = match &flight.to {
-            Destination::Copies => self.write_copies(&flight, None).await,
-            Destination::Straight(arrives) => self.write_copies(&flight, arrives.take()).await,
+            Destination::Copies => self.write_copies(&flight, arrives).await,
             Destination::Stripe(stripe) => self.write_stripe(&flight, *stripe, Urgency::Buffer).await,
             Destination::Hot(slots) => self.write_hot(&flight, slots).await,
             Destination::Fast(copy) => self.write_fast(&flight, copy).await,
@@ -228,7 +226,7 @@ impl Inner {
         if done.is_ok() && !matches!(flight.to, Destination::Fast(_)) {
             self.came_home(&flight).await;
         }
-        {
+        let left = {
             let (mut dirty, mut carried) = (flight.volume.dirty.borrow_mut(), flight.carried());
             let leaves = |block: &u64, now: &mut Dirty| {
                 let Some((version, _)) = carried(*block) else { return false };
@@ -240,14 +238,15 @@ impl Inner {
                 }
                 landed || now.data.is_none()
             };
-            dirty.extract_if(flight.span(), leaves).for_each(drop);
-        }
+            flight.blocks.len() - dirty.extract_if(flight.span(), leaves).count()
+        };
         let there = done.is_ok();
         self.stalled.replace(done.err());
         self.room.notify_waiters();
         if !there {
             self.runtime.sleep(STALLED).await;
         }
+        left
     }
 
     /// Writes neighbouring blocks to all copies. A disk that refuses goes out of service, unless it is only full: then
@@ -260,6 +259,7 @@ impl Inner {
         let arrived = failures.is_empty() && places.iter().any(|place| self.array.works(*place));
         // Sent or gone before anything else: the journal waits for it, and a disk that goes out of service waits for the journal.
         if let Some(arrives) = arrives.filter(|_| arrived) {
+            self.straight.arrived(&places);
             self.count(|counts| counts.straight_bytes += flight.data.len() as u64);
             // A journal that has failed, or carries the data by now, waits for nothing.
             let _ = arrives.send(());

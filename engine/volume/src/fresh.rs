@@ -17,15 +17,76 @@ use crate::extent::Extent;
 use crate::record::Record;
 use crate::store::Inner;
 use crate::tables::VolumeState;
-use kura_block::{Bufs, Checksum};
-use kura_journal::{Carried, Lsn, Settle};
-use std::cell::Cell;
+use kura_array::Place;
+use kura_block::{Bufs, Checksum, DeviceId};
+use kura_journal::{Carried, Lsn, PATIENCE, Settle};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Bytes of such writes that may be on their way, or wait for their records: more wait. All of them are in memory.
 const LIMIT_BYTES: u64 = 12 << 20;
+
+/// What goes straight to its place: how far it is.
+#[derive(Default)]
+pub(crate) struct Straight(RefCell<State>);
+
+#[derive(Default)]
+struct State {
+    /// Writes and flushes so far; each has a number.
+    count: u64,
+    /// When those that are under way began, and bytes of the writes.
+    under_way: BTreeMap<u64, (Duration, u64)>,
+    bytes: u64,
+    /// Disks with something that is not known to be durable, and the number of the last write there.
+    volatile: BTreeMap<DeviceId, u64>,
+}
+
+impl Straight {
+    fn begin(&self, now: Duration, bytes: u64) -> u64 {
+        let state = &mut *self.0.borrow_mut();
+        state.count += 1;
+        state.bytes += bytes;
+        state.under_way.insert(state.count, (now, bytes));
+        state.count
+    }
+
+    fn end(&self, number: u64) {
+        let state = &mut *self.0.borrow_mut();
+        state.bytes -= state.under_way.remove(&number).map_or(0, |(_, bytes)| bytes);
+    }
+
+    /// Bytes of writes under way.
+    pub fn bytes(&self) -> u64 {
+        self.0.borrow().bytes
+    }
+
+    /// True while something is under way for longer than the journal waits for it: a disk hangs.
+    fn hangs(&self, now: Duration) -> bool {
+        let state = self.0.borrow();
+        state.under_way.first_key_value().is_some_and(|(_, (began, _))| now.saturating_sub(*began) >= PATIENCE)
+    }
+
+    /// A write has come to these places.
+    pub fn arrived(&self, places: &[Place]) {
+        let state = &mut *self.0.borrow_mut();
+        state.count += 1;
+        state.volatile.extend(places.iter().map(|place| (place.device, state.count)));
+    }
+
+    /// Which disks to flush for all that has come to its places by now.
+    fn volatile(&self) -> BTreeMap<DeviceId, u64> {
+        self.0.borrow().volatile.clone()
+    }
+
+    /// These disks were flushed; what came since is not durable.
+    fn flushed(&self, disks: &BTreeMap<DeviceId, u64>) {
+        self.0.borrow_mut().volatile.retain(|disk, last| disks.get(disk) != Some(last));
+    }
+}
 
 impl Inner {
     /// Tells the journal how to make durable what went straight to its place.
@@ -48,24 +109,36 @@ impl Inner {
     /// Makes durable what lies at its places by now; false where that is not so on all disks, or one went out of service and
     /// a restart would not know of it.
     async fn settle_places(&self) -> bool {
-        let failures = self.array.flush().await;
+        let disks = self.straight.volatile();
+        let flush = self.straight.begin(self.runtime.now(), 0);
+        let failures = self.array.flush_disks(&disks.keys().copied().collect::<Vec<_>>()).await;
+        self.straight.end(flush);
         for failure in &failures {
             self.put_out_of_service(failure.device);
+        }
+        if failures.is_empty() {
+            self.straight.flushed(&disks);
         }
         failures.is_empty() && self.disk_failed.get() < self.journal().durable()
     }
 
     /// Waits until a write of these blocks, if it is to go straight to their places, may go.
     pub async fn wait_to_go_straight(&self, volume: &VolumeState, first: u64, blocks: usize) {
-        let is_much = || self.journal().elsewhere_bytes() >= LIMIT_BYTES && self.journal().alive().is_ok();
-        while is_much() && self.is_fresh(volume, first, blocks).is_some() {
+        while !self.has_room_elsewhere()
+            && self.journal().alive().is_ok()
+            && self.is_fresh(volume, first, blocks).is_some()
+        {
             self.journal().progress().await;
         }
     }
 
+    fn has_room_elsewhere(&self) -> bool {
+        self.journal().elsewhere_bytes() < LIMIT_BYTES
+    }
+
     /// The extent of blocks that are to go straight to their places now.
     pub fn goes_straight(&self, volume: &VolumeState, first: u64, blocks: usize) -> Option<Rc<Extent>> {
-        self.is_fresh(volume, first, blocks).filter(|_| self.journal().elsewhere_bytes() < LIMIT_BYTES)
+        self.is_fresh(volume, first, blocks).filter(|_| self.has_room_elsewhere())
     }
 
     /// The extent of blocks that may be written straight to their places, and should be.
@@ -76,7 +149,8 @@ impl Inner {
             && inside + blocks <= extent_blocks as usize
             && !volume.shape.parity
             && !self.journal().is_asked_often()
-            && self.stalled.borrow().is_none();
+            && self.stalled.borrow().is_none()
+            && !self.straight.hangs(self.runtime.now());
         let extent = volume.extent(index).filter(|_| should)?;
         let fresh = extent.fast().is_none()
             && !extent.group.is_moving()
@@ -92,8 +166,8 @@ impl Inner {
     fn is_beside_journal(&self, extent: &Extent) -> bool {
         let class = |disk| self.array.member(disk).map(|member| member.class);
         let journal_disks = self.journal_disks.borrow();
-        let slower = |place: &kura_array::Place| journal_disks.values().any(|disk| class(*disk) != class(place.device));
-        !extent.group.places().iter().any(slower)
+        let places = extent.group.places();
+        places.iter().all(|place| journal_disks.values().all(|disk| class(*disk) == class(place.device)))
     }
 
     /// Appends the record of blocks that are about to go straight to their places; the sender says that they got there.
@@ -124,8 +198,16 @@ impl Inner {
         let Some(me) = self.me.upgrade() else { return };
         let flight = {
             let mut dirty = volume.dirty.borrow_mut();
-            Flight::of(volume, vec![extent], Destination::Straight(Cell::new(Some(arrives))), dirty.range_mut(blocks))
+            Flight::of(volume, vec![extent], Destination::Copies, dirty.range_mut(blocks))
         };
-        self.runtime.spawn(Box::pin(async move { me.destage(flight).await }));
+        let number = self.straight.begin(self.runtime.now(), flight.data.len() as u64);
+        self.runtime.spawn(Box::pin(async move {
+            let left = me.destage(flight, Some(arrives)).await;
+            me.straight.end(number);
+            if left > 0 {
+                // What was refused, or written over meanwhile, is the destager's from now on.
+                me.destager.notify_one();
+            }
+        }));
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! A block is in both areas until a checkpoint has made its cold place durable: a crash before that finds it hot.
 
+use crate::checkpoint::TABLES_FOR_GROUPS;
 use crate::cool::ColdStripe;
 use crate::policy::{Migration, hot_extents, migration};
 use crate::record::Record;
@@ -15,8 +16,8 @@ use crate::tables::VolumeState;
 use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
-use kura_array::Urgency;
 use kura_array::hot::{HotExtent, Owner, Pair};
+use kura_array::{Place, Urgency};
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, DeviceId, Result};
 use kura_journal::Lsn;
 use std::collections::{BTreeMap, BTreeSet};
@@ -179,10 +180,12 @@ impl Inner {
 
     /// Takes an extent on a pair of disks into the hot area.
     async fn grow_hot(&self, pair: Pair) -> Result<()> {
+        self.room_in_tables(TABLES_FOR_GROUPS)?;
         let places = self.allocate_on(&[pair.0, pair.1]).await?;
-        if places.iter().any(|place| !self.array.works(*place)) || self.stopping.get() {
+        let leaves = |place: &Place| self.tables.borrow().leaving.contains(&place.device);
+        if places.iter().any(|place| !self.array.works(*place) || leaves(place)) || self.stopping.get() {
             self.put_back(&places).await?;
-            return Err(kura_block::Error::retry("a disk went out of service"));
+            return Err(kura_block::Error::retry("a disk went out of service, or leaves"));
         }
         let born = self.append(&Record::HotExtent { places: places.clone() });
         self.hot.borrow_mut().add(born.0, places, 0, None);

@@ -1,6 +1,7 @@
 //! Opening a store: checkpoint plus replay.
 
 use crate::extent::{Dirty, Extent};
+use crate::fresh::Straight;
 use crate::record::{Record, Spec};
 use crate::refused::Refused;
 use crate::resync::{Resync, Told};
@@ -171,6 +172,7 @@ impl Inner {
             tier: Tier::default(),
             owners: RefCell::default(),
             tables_changed: Cell::new(false),
+            tables_bytes: Cell::default(),
             freed: RefCell::default(),
             dirty_bytes: Cell::new(0),
             dirty_in_stripes: Cell::new(0),
@@ -186,6 +188,7 @@ impl Inner {
             touched: RefCell::default(),
             parity_below: Cell::new(None),
             drain: Cell::new((Lsn(0), 0)),
+            straight: Straight::default(),
             disk_failed: Cell::new(Lsn(0)),
             checkpointing: tokio::sync::Mutex::new(()),
             asked: RefCell::default(),
@@ -433,6 +436,7 @@ impl Inner {
         }
         self.journal().begin().await?;
         self.tables_changed.set(true);
+        self.encode_tables();
         // Only now: nothing is written to the disks before it is sure that the log may be used, and is durable.
         self.resync(resync).await?;
         for member in away {

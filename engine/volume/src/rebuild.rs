@@ -303,6 +303,10 @@ impl Inner {
             }
             room.await;
         };
+        if volume.deleted.get() {
+            // Or it is another controller's by now, whose stripes these are.
+            return Ok(None);
+        }
         self.landed(volume, *index).await?;
         let bytes = if volume.shape.parity {
             self.move_stripes(volume, extents, *at, to).await?

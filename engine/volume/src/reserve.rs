@@ -1,5 +1,6 @@
 //! Taking free extents of the pool, and giving them back.
 
+use crate::checkpoint::TABLES_FOR_GROUPS;
 use crate::extent::Extent;
 use crate::record::Record;
 use crate::store::Inner;
@@ -212,6 +213,7 @@ impl Inner {
 
     /// As [`Inner::map`], into what is free.
     pub async fn map_into_free(&self, volume: &Rc<VolumeState>, index: u32) -> Result<()> {
+        self.room_in_tables(TABLES_FOR_GROUPS)?;
         let places = self.allocate_group(volume.shape).await?;
         self.map_at(volume, index, places).await
     }

@@ -3,6 +3,7 @@
 //! What must hold of a thick volume: it is never larger than what is allocated. So the places of all that it lacks are taken
 //! before its new size is recorded, or given back, and nothing has happened.
 
+use crate::checkpoint::TABLES_FOR_VOLUMES;
 use crate::policy::groups_that_fit;
 use crate::record::{Record, Spec};
 use crate::snapshot::WhenFull;
@@ -12,6 +13,10 @@ use crate::tables::VolumeState;
 use kura_block::{Amount, DeviceId, Error, Result};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
+
+/// How long to wait before a thick volume that lacks space is filled again.
+const FILL_AGAIN: Duration = Duration::from_mins(1);
 
 impl Store {
     /// Makes a volume; durable when the future resolves. `Exists` when the pool has one of that name.
@@ -29,6 +34,8 @@ impl Store {
     async fn create_named(&self, spec: &Spec) -> Result<VolumeStatus> {
         let inner = &self.inner;
         inner.check_extents(spec.size_bytes)?;
+        inner.room_in_tables(TABLES_FOR_VOLUMES)?;
+        inner.room_in_journal().await?;
         let id = inner.next_volume_id();
         let shape = inner.shape_of(spec.layout)?;
         let volume = Rc::new(VolumeState::new(id, spec.clone(), shape, inner.array.extent_bytes()));
@@ -164,6 +171,35 @@ impl Store {
 }
 
 impl Inner {
+    /// Allocates what thick volumes lack, because a crash came while they were made or grew.
+    pub async fn fill_thick(self: Rc<Self>) {
+        let lacks = |volume: &Rc<VolumeState>| volume.spec.borrow().thick && volume.mapped() < volume.extents();
+        loop {
+            let lacking: Vec<_> = {
+                let tables = self.tables.borrow();
+                tables.volumes.homes().values().filter(|volume| lacks(volume) && !volume.stays()).cloned().collect()
+            };
+            let mut all = true;
+            for volume in lacking {
+                if let Err(error) = self.fill_one(&volume).await {
+                    tracing::error!(volume = volume.id, %error, "a thick volume lacks some of its space; this will be tried again");
+                    all = false;
+                }
+            }
+            if all || self.stopping.get() {
+                return;
+            }
+            self.runtime.sleep(FILL_AGAIN).await;
+        }
+    }
+
+    async fn fill_one(&self, volume: &Rc<VolumeState>) -> Result<()> {
+        let _stays = volume.stay();
+        let room = self.reserve_groups(volume, volume.size_bytes()).await?;
+        self.fill(volume, 0, room).await?;
+        self.commit_all().await
+    }
+
     /// Refuses a size for which there are no numbers of extents, the hidden ones of its snapshots' slots among them.
     fn check_extents(&self, size_bytes: u64) -> Result<()> {
         let limit_bytes = u64::from(u32::MAX >> 1) * self.array.extent_bytes();

@@ -1,6 +1,7 @@
 //! One controller's volumes, and what they share.
 
 use crate::extent::{DIRTY_BYTES, Extent};
+use crate::fresh::Straight;
 use crate::open::JournalPlace;
 use crate::owner::Owners;
 use crate::policy;
@@ -47,6 +48,8 @@ pub(crate) struct Inner {
     pub begun: Cell<bool>,
     pub tables: RefCell<Tables>,
     pub tables_changed: Cell<bool>,
+    /// Bytes of the tables when they were encoded last, and of the records that changed them since.
+    pub tables_bytes: Cell<(u64, u64)>,
     /// Free extents and names, which all controllers share.
     pub share: Share,
     pub freed: RefCell<Vec<Freed>>,
@@ -114,6 +117,8 @@ pub(crate) struct Inner {
     pub parity_below: Cell<Option<Lsn>>,
     /// Blocks with a record below `.0` that a checkpoint waits for: `.1` of them.
     pub drain: Cell<(Lsn, u64)>,
+    /// Writes that go straight to their places.
+    pub straight: Straight,
     /// The last record of a disk that went out of service.
     pub disk_failed: Cell<Lsn>,
     pub checkpointing: tokio::sync::Mutex<()>,
@@ -270,6 +275,7 @@ impl Store {
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).rebuild_for_ever()));
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).tidy_for_ever()));
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).tier_for_ever()));
+        self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).fill_thick()));
     }
 
     /// Disks that are being emptied.
@@ -328,10 +334,17 @@ impl Inner {
 
     /// Appends a record; all but those of data change the tables.
     pub fn append_data(&self, record: &Record, data: &Bufs, checksums: &[Checksum]) -> Lsn {
+        let body = record.encode();
         if record.changes_tables() {
             self.tables_changed.set(true);
+            // What a record says takes no more in the tables.
+            let (known, since) = self.tables_bytes.get();
+            self.tables_bytes.set((known, since + body.len() as u64));
         }
-        let lsn = self.journal().append(&record.encode(), data, checksums);
+        let lsn = self.journal().append(&body, data, checksums);
+        if record.changes_tables() {
+            self.shorten_if_due();
+        }
         if let Some(volume) = record.volume() {
             self.last_records.borrow_mut().insert(volume, lsn);
         }
@@ -469,12 +482,22 @@ impl Inner {
         if self.emptying.get().is_none_or(has_more) {
             self.destager.notify_one();
         }
+        self.shorten_if_due();
+    }
+
+    /// Wakes the task that shortens the journal, where that is due.
+    fn shorten_if_due(&self) {
         let usage = self.journal().usage();
         let pages = self.dirty_pages.borrow().len();
         let used = usage.used_bytes + self.debt();
         if policy::checkpoint_due(used, usage.ring_bytes, pages, self.settings.pages) {
             self.checkpointer.notify_one();
         }
+    }
+
+    /// Waits until the journal takes a record; what is not of a client's data asks for nothing else.
+    pub async fn room_in_journal(&self) -> Result<()> {
+        if self.journal_has_room(0) { Ok(()) } else { self.make_room(0).await }
     }
 
     /// Takes a disk out of service, durably before anything is acknowledged without it.

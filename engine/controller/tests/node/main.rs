@@ -20,6 +20,7 @@ mod snapshots;
 mod stall;
 mod straight;
 mod strangers;
+mod thick;
 mod tiered;
 #[path = "../rig/told.rs"]
 mod told;

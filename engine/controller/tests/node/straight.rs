@@ -213,12 +213,20 @@ fn whatever_a_disk_does_nothing_is_lost() {
 /// What was written without a disk that refused is there when another one dies, or a restart knows that the first is out.
 #[test]
 fn a_disk_that_refused_is_known_or_has_everything() {
+    // The journal's disks are the first two: it hears of a flush that its own disk refuses.
+    for (what, disks) in [(FaultKind::WriteError, 2), (FaultKind::FlushError, 2), (FaultKind::FlushError, 0)] {
+        refused_is_known_or_has_everything(&what, disks);
+    }
+}
+
+/// `what` strikes one of two disks, from this one on.
+fn refused_is_known_or_has_everything(what: &FaultKind, disks: u64) {
     let mut redundant = 0;
     for at in [2, 5, 9, 14, 20, 27] {
         for crash in (1..600).step_by(7) {
             let rig = Rig::new(4, 0, Layout::Mirror);
-            let fault =
-                Fault { disk: format!("disk{}", 2 + crash % 2), when: When::Op(at), what: FaultKind::WriteError };
+            let disk = format!("disk{}", disks + crash % 2);
+            let fault = Fault { disk, when: When::Op(at), what: what.clone() };
             rig.sim.set_plan(&FaultPlan { faults: vec![fault], crashes: vec![CrashPoint::Op(crash)] });
             let ended = rig.run(async |controller, _| {
                 let device = rig.create(controller).await;
@@ -230,7 +238,7 @@ fn a_disk_that_refused_is_known_or_has_everything() {
                     redundant += 1;
                     rig.disks[(crash / 7 % 4) as usize].inject(FaultKind::Dead);
                 }
-                rig.compare(controller, &format!("{at}, {crash}")).await;
+                rig.compare(controller, &format!("{what} on {disks}: {at}, {crash}")).await;
             });
             if ended {
                 break;
@@ -318,6 +326,8 @@ fn a_full_disk_keeps_nobody_from_making_durable_what_it_does_not_take() {
         }
         let straight = controller.info().straight_bytes as usize / BLOCK / REGION;
         assert!((1..REGIONS).contains(&straight), "{straight} regions of {REGIONS} went straight");
+        runtime.sleep(Duration::from_mins(1)).await;
+        assert_eq!(controller.info().dirty_bytes, 0, "nobody has asked for it");
     });
     rig.run(async |controller, runtime| {
         rig.compare(controller, "full").await;
@@ -342,6 +352,54 @@ fn a_disk_that_hangs_keeps_nobody_waiting_who_needs_the_journal_only() {
         assert!(runtime.now().saturating_sub(begun) < Duration::from_secs(2), "it waited for the disk");
         // What comes late changes nothing.
         runtime.sleep(Duration::from_mins(1)).await;
+        rig.check(controller, "late").await;
+    });
+    rig.run(async |controller, _| rig.check(controller, "again").await);
+}
+
+#[test]
+fn a_disk_that_hangs_is_waited_for_once() {
+    let rig = Rig::new(4, 0, Layout::None);
+    rig.run(async |controller, runtime| {
+        let device = rig.create(controller).await;
+        rig.disks[3].inject(FaultKind::Stall { lasts: Duration::from_secs(20) });
+        let begun = runtime.now();
+        for region in 0..REGIONS {
+            rig.put(&*device, region * REGION, REGION, 1).await.unwrap();
+            rig.flush(&*device).await.unwrap();
+        }
+        assert!(runtime.now().saturating_sub(begun) < Duration::from_secs(1), "it waited for the disk again");
+        runtime.sleep(Duration::from_secs(30)).await;
+        let before = controller.info().straight_bytes;
+        rig.put(&*device, 0, REGION * REGIONS, 0).await.unwrap();
+        rig.flush(&*device).await.unwrap();
+        rig.put(&*device, 0, REGION, 2).await.unwrap();
+        rig.flush(&*device).await.unwrap();
+        assert!(controller.info().straight_bytes > before, "it answers again");
+        rig.check(controller, "late").await;
+    });
+    rig.run(async |controller, _| rig.check(controller, "again").await);
+}
+
+#[test]
+fn what_is_written_over_while_a_disk_hangs_comes_to_its_place_unasked() {
+    // The journal's disks are the first two.
+    let rig = Rig::new(3, 0, Layout::Mirror);
+    rig.run(async |controller, runtime| {
+        let device = rig.create(controller).await;
+        rig.disks[2].inject(FaultKind::Stall { lasts: Duration::from_secs(2) });
+        for region in 0..REGIONS {
+            rig.put(&*device, region * REGION, REGION, 1).await.unwrap();
+        }
+        rig.flush(&*device).await.unwrap();
+        for region in 0..REGIONS {
+            rig.put(&*device, region * REGION, 1, 2).await.unwrap();
+        }
+        rig.flush(&*device).await.unwrap();
+        let late = std::pin::pin!(runtime.sleep(Duration::from_mins(1)));
+        let checkpoint = std::pin::pin!(controller.store().checkpoint());
+        let ended = futures::future::select(checkpoint, late).await;
+        assert!(matches!(ended, futures::future::Either::Left((Ok(()), _))), "the checkpoint does not end");
         rig.check(controller, "late").await;
     });
     rig.run(async |controller, _| rig.check(controller, "again").await);

@@ -220,7 +220,7 @@ impl Inner {
         places.chain(slots).collect()
     }
 
-    pub(super) fn index_of(&self, block: u64) -> u32 {
+    pub fn index_of(&self, block: u64) -> u32 {
         (block / self.array.extent_blocks() as u64) as u32
     }
 

@@ -3,6 +3,7 @@
 use super::Branch;
 use super::change::{Change, birth_now};
 use super::tidy::{STEP, Tidying};
+use crate::checkpoint::TABLES_FOR_GROUPS;
 use crate::extent::Extent;
 use crate::record::Record;
 use crate::snapshot::VersionRecord;
@@ -34,9 +35,14 @@ impl Inner {
                 self.load(&unloaded).await?;
                 return Ok(first);
             }
+            let untouched = self.next_touched(volume, first);
+            if untouched >= group_end {
+                // Nor need it be said.
+                return Ok(end.min(untouched / group_blocks * group_blocks));
+            }
             let superseded = Self::superseded(branch, (first, group_end));
             if superseded.is_empty() {
-                self.dig(volume, branch, first / group_blocks);
+                self.dig(volume, branch, first / group_blocks)?;
                 return Ok(group_end);
             }
             self.judge_all(volume, branch, superseded);
@@ -85,9 +91,11 @@ impl Inner {
     ///
     /// Present versions in slots of more pages than belong into one step of tidying up are left to that: such a hole has a number of its
     /// own, which no snapshot gets, so that it hides them, too.
-    fn dig(&self, volume: &Rc<VolumeState>, branch: &Branch, group: u64) {
+    fn dig(&self, volume: &Rc<VolumeState>, branch: &Branch, group: u64) -> Result<()> {
         let group_blocks = self.group_blocks(volume);
         let (first, end) = (group * group_blocks, (group + 1) * group_blocks);
+        // Looked at before anything is borrowed that it looks at.
+        let room_for_hole = self.room_in_tables(TABLES_FOR_GROUPS);
         let mut pvol = branch.pvol.borrow_mut();
         let latest = pvol.era();
         let listed: Vec<_> = pvol.index.listed(first, end).collect();
@@ -97,7 +105,18 @@ impl Inner {
             Location::Slot(slot) => Some(slot.page()),
             Location::Home => None,
         };
-        if unseen.iter().filter_map(page).collect::<BTreeSet<_>>().len() > STEP {
+        let index = (first / self.array.extent_blocks() as u64) as u32;
+        let born = volume.extent(index).map(|extent| extent.owner.born);
+        let base_is_seen = branch.parent.is_some() || born.is_some_and(|born| pvol.pairs.latest_at(born) < latest);
+        let is_seen = base_is_seen
+            || !seen.is_empty()
+            || pvol.rolled.is_some()
+            || pvol.index.hole(group as u32, kura_snapshot::Epoch::NOW).is_some();
+        let is_large = unseen.iter().filter_map(page).collect::<BTreeSet<_>>().len() > STEP;
+        if is_seen || is_large {
+            room_for_hole?;
+        }
+        if is_large {
             let birth = pvol.pairs.next();
             pvol.pairs.skip(birth);
             self.append(&Record::Versions(VersionRecord::Hole { volume: volume.id, group: group as u32, birth }));
@@ -105,7 +124,7 @@ impl Inner {
             drop(pvol);
             self.tidy_versions(volume, hidden);
             self.tidy(Tidying::Holes { volume: Rc::clone(volume), from: group as u32 });
-            return;
+            return Ok(());
         }
         for (key, _) in &unseen {
             pvol.index.remove(*key);
@@ -115,20 +134,12 @@ impl Inner {
             Location::Home => branch.pool_vol.silence(&pvol, key),
         };
         let ends: Vec<_> = unseen.into_iter().filter_map(ends).collect();
-        let index = (first / self.array.extent_blocks() as u64) as u32;
-        let born = volume.extent(index).map(|extent| extent.owner.born);
-        let base_is_seen = branch.parent.is_some() || born.is_some_and(|born| pvol.pairs.latest_at(born) < latest);
-        let whole = pvol.rolled.is_none();
-        if whole
-            && !base_is_seen
-            && seen.is_empty()
-            && pvol.index.hole(group as u32, kura_snapshot::Epoch::NOW).is_none()
-        {
+        if !is_seen {
             drop(pvol);
             self.empty(volume, index);
             self.put_entries(&branch.pool_vol, &ends);
             self.tidy_family(&branch.pool_vol);
-            return;
+            return Ok(());
         }
         let birth = birth_now(&pvol, group as u32);
         self.append(&Record::Versions(VersionRecord::Hole { volume: volume.id, group: group as u32, birth }));
@@ -138,5 +149,6 @@ impl Inner {
         self.put_entries(&branch.pool_vol, &ends);
         self.tidy_versions(volume, unseen);
         self.tidy_family(&branch.pool_vol);
+        Ok(())
     }
 }

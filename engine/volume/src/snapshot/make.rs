@@ -1,6 +1,7 @@
 //! Making snapshots, looking at them, and deleting them.
 
 use super::{Branch, PoolVol};
+use crate::checkpoint::TABLES_FOR_VOLUMES;
 use crate::record::{Record, Spec};
 use crate::snapshot::VersionRecord;
 use crate::snapshot::record::Snapshot;
@@ -73,6 +74,8 @@ impl Store {
             }
         }
         let mut named = 0;
+        inner.room_in_tables(TABLES_FOR_VOLUMES)?;
+        inner.room_in_journal().await?;
         let mut made = Ok(());
         for spec in wanted {
             made = inner.share.names().await?.take(&spec.name).await;

@@ -5,6 +5,7 @@
 //! given back when its volume goes.
 
 use super::{BLOCK, Rig, check, device, freed, read, settings, snapshot, volume, write};
+use kura_block::Kind;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use std::time::Duration;
@@ -52,6 +53,46 @@ fn a_volume_has_4096_snapshots() {
         freed(node, runtime, free).await;
         let found = read(&*device(controllers, "v"), BLOCKS).await;
         assert!(found.chunks(BLOCK).zip(now).all(|(block, stamp)| *block == stamped(stamp)), "the volume");
+        check(node).await;
+    });
+}
+
+/// A controller's tables have an area of their own, into which a checkpoint must get them.
+#[test]
+fn what_would_overfill_the_tables_is_refused_and_all_else_goes_on() {
+    const BLOCKS: usize = 64;
+    let rig = Rig::new(40);
+    let name = |number: u32| format!("{number:0>240}");
+    rig.run(settings(), async |node, controllers, _| {
+        node.create_volume(volume("v", BLOCKS)).await.unwrap();
+        let device = device(controllers, "v");
+        let mut made = 0;
+        let refused = loop {
+            match node.snapshot(vec![snapshot("v", &name(made))], 1).await {
+                Ok(_) => made += 1,
+                Err(refused) => break refused,
+            }
+        };
+        assert!(refused.kind() == Kind::Full && refused.to_string().contains("tables are nearly full"), "{refused}");
+        assert!(made > 2_000, "{made} snapshots");
+        for block in 0..BLOCKS {
+            write(&*device, block, &stamped(1)).await;
+        }
+        device.discard(0, (BLOCKS * BLOCK) as u64).await.unwrap();
+        for controller in controllers {
+            controller.store().checkpoint().await.unwrap();
+        }
+        write(&*device, 7, &stamped(2)).await;
+        device.flush().await.unwrap();
+        for number in 0..200 {
+            node.delete_volume(&format!("v@{}", name(number)), false).await.unwrap();
+        }
+        node.snapshot(vec![snapshot("v", "again")], 1).await.unwrap();
+    });
+    rig.run(settings(), async |node, controllers, _| {
+        let found = read(&*device(controllers, "v"), BLOCKS).await;
+        let is = |block| if block == 7 { stamped(2) } else { vec![0; BLOCK] };
+        assert!(found.chunks(BLOCK).enumerate().all(|(block, found)| found == is(block)));
         check(node).await;
     });
 }

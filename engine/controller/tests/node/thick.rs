@@ -1,0 +1,123 @@
+//! Sizes: a thick volume whose making is cut off, and a volume that shrinks while somebody writes to it.
+
+use futures::future::join;
+use kura_block::{Buf, Kind, Runtime};
+use kura_controller::{Check, Config, Controller, JournalLimits, Layout, PoolSpec, Settings, VolumeSpec};
+use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
+use std::rc::Rc;
+use std::time::Duration;
+
+const BLOCK: usize = 4096;
+/// Blocks of an extent.
+const EXTENT: usize = 16;
+
+struct Rig {
+    sim: Sim,
+    disks: Vec<SimDisk>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let sim = Sim::new(3);
+        let disks: Vec<_> = (0..4).map(|at| sim.disk(&format!("disk{at}"), DiskSpec::nvme(32 << 20))).collect();
+        let extent_bytes = (EXTENT * BLOCK) as u64;
+        let pool = PoolSpec { uuid: [9; 16], extent_bytes, controllers: 1, journal_bytes: 8 << 20 };
+        crate::rig::format(&sim, &disks, 0, &pool);
+        Self { sim, disks }
+    }
+
+    /// Opens the controller and does `work`; then the power goes, unless it went before. True when it did not.
+    fn run(&self, work: impl AsyncFnOnce(&Controller, &dyn Runtime)) -> bool {
+        let runtime: Rc<dyn Runtime> = self.sim.runtime();
+        let journal = JournalLimits { linger: Duration::from_micros(100), ..JournalLimits::default() };
+        let settings = Settings { pages: 4, ..Settings::default() };
+        let outcome = self.sim.run_until_crash_or(async {
+            let controller =
+                crate::alone::open(&self.disks, &runtime, Config { settings, journal, ..Config::default() }).await;
+            work(&controller, &*runtime).await;
+        });
+        let ended = outcome == Outcome::Done(());
+        if ended {
+            self.sim.crash();
+        }
+        ended
+    }
+}
+
+fn volume(extents: usize, layout: Layout, thick: bool) -> VolumeSpec {
+    VolumeSpec { name: "v".into(), size_bytes: (extents * EXTENT * BLOCK) as u64, layout, thick, read_only: false }
+}
+
+async fn check(controller: &Controller, what: &str) {
+    let report = controller.store().check(Check::Repair).await.unwrap();
+    assert!(report.violations.is_empty(), "{what}: {:#?}", report.violations);
+}
+
+#[test]
+fn a_thick_volume_whose_making_was_cut_off_has_all_its_room_soon() {
+    const EXTENTS: usize = 40;
+    let mut partial = 0;
+    for crash in 1.. {
+        let rig = Rig::new();
+        rig.sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(crash * 3)], ..FaultPlan::default() });
+        let ended = rig.run(async |controller, runtime| {
+            controller.store().create(volume(EXTENTS / 2, Layout::Mirror, true)).await.unwrap();
+            let grown = volume(EXTENTS, Layout::Mirror, true).size_bytes;
+            controller.store().resize("v", grown).await.unwrap();
+            runtime.sleep(Duration::from_millis(1)).await;
+        });
+        rig.sim.set_plan(&FaultPlan::default());
+        rig.run(async |controller, runtime| {
+            let status = || controller.store().status_by_name("v");
+            let Ok(before) = status() else { return };
+            partial += u32::from(before.allocated_bytes < before.spec.size_bytes);
+            runtime.sleep(Duration::from_secs(1)).await;
+            let after = status().unwrap();
+            assert_eq!(after.allocated_bytes, after.spec.size_bytes, "cut off at {crash}");
+            check(controller, &format!("cut off at {crash}")).await;
+        });
+        if ended {
+            break;
+        }
+    }
+    assert!(partial > 0, "it lacked something");
+}
+
+#[test]
+fn what_is_written_beyond_the_new_end_while_a_volume_shrinks_is_gone() {
+    const EXTENTS: usize = 8;
+    for layout in [Layout::Mirror, Layout::Raid5] {
+        for delay in 0..60 {
+            let rig = Rig::new();
+            rig.run(async |controller, runtime| {
+                let spec = volume(EXTENTS, layout, false);
+                let (before, after) = (spec.size_bytes, (3 * BLOCK) as u64);
+                controller.store().create(spec).await.unwrap();
+                let device = controller.open_volume("v").unwrap();
+                let write = async |block: usize| {
+                    device.write((block * BLOCK) as u64, Buf::copy_of(&[7; BLOCK]).into(), false).await
+                };
+                for block in (0..EXTENTS * EXTENT).step_by(5) {
+                    write(block).await.unwrap();
+                }
+                // The pages are read again.
+                controller.store().checkpoint().await.unwrap();
+                let writes = async {
+                    runtime.sleep(Duration::from_micros(delay * 3)).await;
+                    for block in [3, EXTENT - 1, EXTENT, 2 * EXTENT + 1, 3 * EXTENT - 1, 5 * EXTENT] {
+                        if let Err(error) = write(block).await {
+                            assert_eq!(error.kind(), Kind::Invalid, "{error}");
+                        }
+                    }
+                };
+                join(controller.store().resize("v", after), writes).await.0.unwrap();
+                controller.store().resize("v", before).await.unwrap();
+                let device = controller.open_volume("v").unwrap();
+                let read = device.read(after, (before - after) as usize).await.unwrap().contiguous();
+                let found = read.iter().position(|byte| *byte != 0).map(|at| 3 + at / BLOCK);
+                assert_eq!(found, None, "{layout:?}, {delay}: a block that is back");
+                check(controller, &format!("{layout:?}, {delay}")).await;
+            });
+        }
+    }
+}
