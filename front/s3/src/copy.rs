@@ -66,6 +66,7 @@ impl Service {
     }
 
     pub(crate) async fn copy(&self, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
+        let guard = Guard::of_headers(&request.headers)?;
         let input = request.input;
         refuse_unsupported!(input)?;
         let bucket = self.directory.bucket(&input.bucket).await?;
@@ -103,7 +104,7 @@ impl Service {
         let body = opened.into_body();
         let incoming = Incoming::new(Some(body), None, Digest::new(Said { algorithm, ..Said::default() })?)?;
         let (versioning, way) = (bucket.versioning, bucket.way().clone());
-        let target = Target { bucket, key: input.key.into_bytes(), guard: Guard::default() };
+        let target = Target { bucket, key: input.key.into_bytes(), guard };
         let store_it = move |store, content, digested| commit(store, target, content, digested, attributes);
         let (stat, digested) = take_in(&way, incoming, false, store_it).await?;
         let mut result = CopyObjectResult {

@@ -3,7 +3,8 @@
 use crate::bucket::{Bucket, Versioning};
 use crate::directory::now_ms;
 use crate::meta::{version_id, which};
-use crate::problem::{problem, refusal, unsupported};
+use crate::problem::{problem, refusal};
+use crate::put::refuse;
 use crate::service::Service;
 use kura_object::{Batch, Changed, Store, Which};
 use s3s::dto::{
@@ -14,6 +15,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 /// Keys that one request may delete, as in S3.
 const KEYS_LIMIT: usize = 1000;
+const CONDITIONAL: &str = "deleting under a condition";
 
 /// Adds what deleting means to a batch: of one version for good, else as the bucket's versioning says.
 pub(crate) fn delete(batch: &mut Batch, bucket: &Bucket, key: &[u8], version: Which) {
@@ -37,9 +39,9 @@ impl Service {
         request: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let input = request.input;
-        if input.if_match.is_some() || input.if_match_size.is_some() || input.if_match_last_modified_time.is_some() {
-            return Err(unsupported("deleting under a condition"));
-        }
+        let is_conditional =
+            input.if_match.is_some() || input.if_match_size.is_some() || input.if_match_last_modified_time.is_some();
+        refuse(&[(CONDITIONAL, is_conditional)])?;
         let bucket = self.directory.bucket(&input.bucket).await?;
         let version = which(input.version_id.as_deref())?;
         let (is_known, way) = (bucket.versioning.is_known(), bucket.way().clone());
@@ -75,6 +77,8 @@ impl Service {
         for object in asked {
             let asked = (object.key.as_str(), object.version_id.is_some());
             let may = self.directory.check(request.credentials.as_ref(), &bucket, "DeleteObject", asked);
+            let is_conditional = object.e_tag.is_some() || object.size.is_some() || object.last_modified_time.is_some();
+            let may = may.and_then(|()| refuse(&[(CONDITIONAL, is_conditional)]));
             match may.and_then(|()| which(object.version_id.as_deref())) {
                 Ok(version) => wanted.push((object, version)),
                 Err(error) => errors.push(told(&object, &error)),

@@ -11,12 +11,12 @@ use crate::bucket::{Bucket, Home};
 use crate::digest::{Digest, said};
 use crate::directory::{Directory, now_ms};
 use crate::meta::{self, etag, kept_headers, show_checksums, version_id};
-use crate::parts::{Part, Sums, assemble, part_key, parts_of, tag_of_named};
+use crate::parts::{Part, Stated, Sums, assemble, part_key, parts_of, tag_of_named};
 use crate::problem::{problem, refusal, unsupported};
 use crate::put::{Guard, Target, committed, of_commit, refuse_unsupported};
 use crate::service::Service;
 use crate::tags;
-use crate::take_in::{Incoming, take_in};
+use crate::take_in::{Incoming, refuse_framed, take_in};
 use kura_block::{Kind, Result};
 use kura_object::{
     After, Attributes, Batch, Condition, Content, Item, PartitionId, Put, Query, Stat, Store, Version, Which,
@@ -140,6 +140,12 @@ pub(crate) async fn find(store: &Store, parts: PartitionId, bucket: &Bucket, key
     let is_meant = attributes.get(BUCKET).is_some_and(|name| name == bucket.name.as_bytes())
         && attributes.get(KEY).is_some_and(|name| name == key);
     let partition = partition(store, &bucket.name).await.map_err(refusal)?.filter(|_| is_meant).ok_or_else(gone)?;
+    let entry = entry_of(store, partition, key, id.as_bytes()).await?.ok_or_else(gone)?;
+    Ok(Found { entry: UploadEntry { begun_ms: stat.modified_ms, ..entry }, attributes })
+}
+
+/// The entry of an upload of this key, if it is there.
+async fn entry_of(store: &Store, partition: PartitionId, key: &[u8], id: &[u8]) -> S3Result<Option<UploadEntry>> {
     let mut query = Query { prefix: key.to_vec(), versions: true, ..Query::default() };
     loop {
         let mut page = store.list(partition, &query).await.map_err(refusal)?;
@@ -147,11 +153,11 @@ pub(crate) async fn find(store: &Store, parts: PartitionId, bucket: &Bucket, key
         if page.items.iter().any(|item| !matches!(item, Item::Object { key: own, .. } if own == key)) {
             page.next = None;
         }
-        let found = entries(partition, page.items).find(|entry| entry.id == id.as_bytes() && entry.key == key);
-        if let Some(entry) = found {
-            return Ok(Found { entry: UploadEntry { begun_ms: stat.modified_ms, ..entry }, attributes });
+        let found = entries(partition, page.items).find(|entry| entry.id == id && entry.key == key);
+        match (found, page.next) {
+            (None, Some(after)) => query.after = after,
+            (found, _) => return Ok(found),
         }
-        query.after = page.next.ok_or_else(gone)?;
     }
 }
 
@@ -262,6 +268,7 @@ impl Service {
             return Err(unsupported("encryption with keys of the client"));
         }
         check_number(request.input.part_number)?;
+        refuse_framed(&request.headers, request.trailing_headers.as_ref())?;
         let mut said = said!(request);
         let input = request.input;
         let bucket = self.directory.bucket(&input.bucket).await?;
@@ -282,7 +289,7 @@ impl Service {
         let input = request.input;
         let bucket = self.directory.bucket(&input.bucket).await?;
         let asked = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
-        let said = Checksum {
+        let checksum = Checksum {
             checksum_crc32: input.checksum_crc32,
             checksum_crc32c: input.checksum_crc32c,
             checksum_crc64nvme: input.checksum_crc64nvme,
@@ -290,6 +297,7 @@ impl Service {
             checksum_sha256: input.checksum_sha256,
             checksum_type: None,
         };
+        let said = Stated { checksum, size_bytes: input.mpu_object_size };
         let guard = Guard { if_match: input.if_match, if_none_match: input.if_none_match };
         let (versioning, home) = (bucket.versioning, bucket.home.clone());
         let way = home.way.clone();
@@ -339,22 +347,21 @@ async fn complete(
     id: &str,
     target: Target,
     asked: &[CompletedPart],
-    said: &Checksum,
+    said: &Stated,
 ) -> S3Result<(Stat, Checksum, Option<ChecksumType>)> {
     let _turn = home.turns.alone(id.as_bytes()).await;
     let parts = home.parts;
     let found = match find(&store, parts, &target.bucket, &target.key, id).await {
         Err(error) if *error.code() == S3ErrorCode::NoSuchUpload => {
-            return completed(&store, &target, id, asked).await.ok_or(error);
+            let done = completed(&store, &target, id, asked).await.ok_or(error)?;
+            return said.hold(&done.1, done.0.size_bytes).map(|()| done);
         }
         found => found?,
     };
     let stored = parts_of(&store, parts, id.as_bytes()).await.map_err(refusal)?;
     let sums = found.sums();
     let whole = assemble(&store, parts, &stored, asked, sums.as_ref()).await?;
-    if !whole.agrees(said) {
-        return Err(problem(S3ErrorCode::BadDigest, "the checksum is not that of the object"));
-    }
+    said.hold(&whole.checksum, whole.size_bytes)?;
     let mut batch = Batch::new();
     target.guard.require(&store, &target, &mut batch).await?;
     batch.require(parts, id.as_bytes(), Condition::Present);
@@ -409,10 +416,10 @@ impl Directory {
             if let After::Key(key) = &query.after
                 && let Some((key, id)) = split_marker(key)
             {
-                let same = Query { prefix: key.clone(), versions: true, ..Query::default() };
-                let of_key = store.list(partition, &same).await.map_err(refusal)?;
-                let met = entries(partition, of_key.items).find(|entry| entry.key == key && entry.id == id);
-                query.after = met.map_or(After::Key(key.clone()), |entry| After::Version(key, entry.version));
+                let met = entry_of(&store, partition, &key, &id).await?;
+                // Where it is gone, all of the key are listed again: better twice than never.
+                let newest = Version(u64::MAX);
+                query.after = After::Version(key, met.map_or(newest, |entry| entry.version));
             }
             let page = store.list(partition, &query).await.map_err(refusal)?;
             let uploads = entries(partition, page.items.clone()).collect();

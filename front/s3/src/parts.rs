@@ -120,17 +120,40 @@ pub(crate) struct Whole {
     pub keys: Vec<Vec<u8>>,
     pub tag: Vec<u8>,
     pub checksum: Checksum,
+    pub size_bytes: u64,
     kind: Option<ChecksumType>,
 }
 
-impl Whole {
-    /// True when what a client said of it is so.
-    pub fn agrees(&self, said: &Checksum) -> bool {
-        let own = meta::of_checksum(&self.checksum);
-        // What is not computed is not held against anything.
-        meta::of_checksum(said).iter().all(|(name, value)| own.get(name).is_none_or(|own| own == value))
-    }
+/// What a client says of an object that it completes.
+pub(crate) struct Stated {
+    pub checksum: Checksum,
+    pub size_bytes: Option<i64>,
+}
 
+impl Stated {
+    /// Holds it against what the object is. What is not known of it is refused as well: nobody checked it.
+    pub fn hold(&self, checksum: &Checksum, size_bytes: u64) -> S3Result<()> {
+        if let Some(said) = self.size_bytes.filter(|said| *said != size_bytes.cast_signed()) {
+            let text = format!("the object has {size_bytes} bytes, not {said}");
+            return Err(problem(S3ErrorCode::InvalidRequest, text));
+        }
+        let own = meta::of_checksum(checksum);
+        for (name, value) in meta::of_checksum(&self.checksum) {
+            match own.get(&name) {
+                Some(own) if *own == value => {}
+                Some(_) => return Err(problem(S3ErrorCode::BadDigest, format!("{name} is not that of the object"))),
+                None => {
+                    let text =
+                        format!("{name} is not known of the object: its upload was not begun with that checksum");
+                    return Err(problem(S3ErrorCode::InvalidRequest, text));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Whole {
     /// What the object keeps of it.
     pub fn attributes(&self) -> Attributes {
         let mut attributes = meta::of_checksum(&self.checksum);
@@ -154,7 +177,8 @@ pub(crate) async fn assemble(
     }
     let by_number: BTreeMap<i32, &Part> = stored.iter().map(|part| (part.number, part)).collect();
     let mut md5s = Vec::new();
-    let mut whole = Whole { keys: Vec::new(), tag: Vec::new(), checksum: Checksum::default(), kind: None };
+    let mut whole =
+        Whole { keys: Vec::new(), tag: Vec::new(), checksum: Checksum::default(), size_bytes: 0, kind: None };
     let mut part_sums = Vec::new();
     let numbers = || asked.iter().map(|part| part.part_number.unwrap_or(0));
     if numbers().zip(numbers().skip(1)).any(|(one, next)| one >= next) {
@@ -173,9 +197,8 @@ pub(crate) async fn assemble(
             );
             return Err(problem(S3ErrorCode::EntityTooSmall, text));
         }
-        if let Some(sums) = sums {
-            part_sums.push((part_sum(store, partition, part, &sums.name()).await?, part.stat.size_bytes));
-        }
+        part_sums.extend(part_sum(store, partition, part, named, sums).await?.map(|sum| (sum, part.stat.size_bytes)));
+        whole.size_bytes += part.stat.size_bytes;
         md5s.extend_from_slice(&part.stat.tag);
         whole.keys.push(part.key.clone());
     }
@@ -206,12 +229,33 @@ fn is_named(part: &Part, named: &CompletedPart) -> bool {
     named.e_tag.as_ref().is_none_or(|tag| tag.value() == hex(&part.stat.tag))
 }
 
-async fn part_sum(store: &Store, partition: PartitionId, part: &Part, name: &str) -> S3Result<Vec<u8>> {
-    let (_, attributes) = store.attributes(partition, &part.key, Which::Latest).await.map_err(refusal)?;
-    let sum = attributes.get(name).and_then(|text| base64_simd::STANDARD.decode_to_vec(text).ok());
-    sum.ok_or_else(|| {
-        problem(S3ErrorCode::InvalidPart, format!("part {} has no checksum of the upload's kind", part.number))
-    })
+/// The checksum of a part that its object's is made of. What the client says of the part is held against what was stored.
+async fn part_sum(
+    store: &Store,
+    partition: PartitionId,
+    part: &Part,
+    named: &CompletedPart,
+    sums: Option<&Sums>,
+) -> S3Result<Option<Vec<u8>>> {
+    let said = meta::of_checksum(&Checksum {
+        checksum_crc32: named.checksum_crc32.clone(),
+        checksum_crc32c: named.checksum_crc32c.clone(),
+        checksum_crc64nvme: named.checksum_crc64nvme.clone(),
+        checksum_sha1: named.checksum_sha1.clone(),
+        checksum_sha256: named.checksum_sha256.clone(),
+        checksum_type: None,
+    });
+    if said.is_empty() && sums.is_none() {
+        return Ok(None);
+    }
+    let bad = |text: String| problem(S3ErrorCode::InvalidPart, format!("part {}: {text}", part.number));
+    let (_, stored) = store.attributes(partition, &part.key, Which::Latest).await.map_err(refusal)?;
+    if let Some((name, _)) = said.iter().find(|(name, value)| stored.get(*name) != Some(*value)) {
+        return Err(bad(format!("{name} is not what was stored with it")));
+    }
+    let Some(sums) = sums else { return Ok(None) };
+    let sum = stored.get(&sums.name()).and_then(|text| base64_simd::STANDARD.decode_to_vec(text).ok());
+    sum.map(Some).ok_or_else(|| bad("it has no checksum of the upload's kind".to_owned()))
 }
 
 impl Service {

@@ -7,8 +7,9 @@ use crate::meta::{etag, kept_headers, of_checksum, show_checksums, version_id};
 use crate::problem::{custom, of_object, problem, refusal, unsupported};
 use crate::service::Service;
 use crate::tags;
-use crate::take_in::{Incoming, take_in};
+use crate::take_in::{Incoming, refuse_framed, take_in};
 use hyper::StatusCode;
+use hyper::header::{self, HeaderMap, HeaderName};
 use kura_block::Kind;
 use kura_object::{Attributes, Batch, Condition, Content, Put, Stat, Store, Which};
 use s3s::dto::{ETagCondition, PutObjectInput, PutObjectOutput};
@@ -61,6 +62,18 @@ pub(crate) struct Target {
 }
 
 impl Guard {
+    /// What a copy's headers say: S3's input of it has no place for them.
+    pub(crate) fn of_headers(headers: &HeaderMap) -> S3Result<Self> {
+        let condition = |name: HeaderName| {
+            let bad = || problem(S3ErrorCode::InvalidArgument, format!("{name} is one ETag, or *"));
+            let mut values = headers.get_all(&name).iter();
+            let Some(value) = values.next() else { return Ok(None) };
+            let one = ETagCondition::parse_http_header(value.as_bytes()).ok().filter(|_| values.next().is_none());
+            one.map(Some).ok_or_else(bad)
+        };
+        Ok(Self { if_match: condition(header::IF_MATCH)?, if_none_match: condition(header::IF_NONE_MATCH)? })
+    }
+
     /// Adds the condition under which the batch holds, decided on what is there now.
     pub(crate) async fn require(&self, store: &Store, target: &Target, batch: &mut Batch) -> S3Result<()> {
         let (partition, key) = (target.bucket.id, target.key.as_slice());
@@ -138,6 +151,7 @@ impl Service {
     pub(crate) async fn put(&self, mut request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         refuse_unsupported!(request.input)?;
         refuse(&[("writing at an offset", request.input.write_offset_bytes.is_some())])?;
+        refuse_framed(&request.headers, request.trailing_headers.as_ref())?;
         let said = said!(request);
         let input = request.input;
         let mut attributes = kept_headers!(input)?;

@@ -10,14 +10,14 @@
 use crate::digest::{Digest, Digested};
 use crate::door::{Stopped, Way};
 use crate::meters;
-use crate::problem::{custom, problem, refusal};
+use crate::problem::{custom, problem, refusal, unsupported};
 use crate::stall::Stalled;
 use futures::StreamExt;
-use hyper::StatusCode;
+use hyper::{HeaderMap, StatusCode};
 use kura_block::{Buf, BufMut, Bufs};
 use kura_object::{Content, Store};
 use s3s::dto::StreamingBlob;
-use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
+use s3s::{S3Error, S3ErrorCode, S3Result, StdError, TrailingHeaders};
 use std::future::Future;
 use tokio::sync::{mpsc, oneshot};
 
@@ -109,6 +109,18 @@ impl Incoming {
         }
         self.digest.finish().await
     }
+}
+
+/// Refuses a body in chunks that nobody takes apart: s3s does so where the head is signed, and keeps their trailer.
+pub(crate) fn refuse_framed(headers: &HeaderMap, trailers: Option<&TrailingHeaders>) -> S3Result<()> {
+    let says = |name: &str, what: &str| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|value| value.trim().starts_with(what))
+    };
+    if trailers.is_none() && (says("x-amz-content-sha256", "STREAMING-") || says("content-encoding", "aws-chunked")) {
+        return Err(unsupported("a body in chunks (aws-chunked) of a request whose head is not signed for them"));
+    }
+    Ok(())
 }
 
 /// Stores a body and does `work` with it on the store's thread, where that commits it. With `part`, its content may be

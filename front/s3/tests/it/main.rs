@@ -1,6 +1,7 @@
 //! The S3 door from outside, on a store in memory.
 
 mod asked;
+mod conditions;
 mod cut_off;
 mod fuzz;
 mod fuzz_body;

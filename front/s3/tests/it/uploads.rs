@@ -8,6 +8,7 @@ use futures::future::join_all;
 use kura_object::{Put, Query, Store};
 use kura_s3::Service;
 use s3s::crypto::{Checksum as _, Md5};
+use std::collections::BTreeSet;
 
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
     let at = text.find(begin).expect("it is there") + begin.len();
@@ -150,5 +151,80 @@ fn parts_whose_upload_is_gone_are_given_back() {
         assert_eq!(complete(&service, &id, None).await.status, 200);
         assert_eq!(ask(&service, "GET /demo/m", "", b"").await.body, b"hello");
         assert!(store.check().is_empty());
+    });
+}
+
+#[test]
+fn a_list_of_uploads_loses_none() {
+    run(async {
+        let (service, store) = service().await;
+        open_to_all(&service).await;
+        begin(&service).await;
+        let uploads = store.partition(b".uploads/demo").await.expect("uploads").id;
+        let begun = (0..2100).map(|number| {
+            let tag = format!("{number:032x}").into_bytes();
+            store.put(uploads, b"m", Put { tag, modified_ms: 1, versioned: true, ..Put::default() })
+        });
+        assert!(join_all(begun).await.iter().all(Result::is_ok));
+        let page = async |more: &str| {
+            let text = ask(&service, &format!("GET /demo?uploads{more}"), "", b"").await.text();
+            let ids: Vec<String> = text.split("<UploadId>").skip(1).map(|rest| rest[..32].to_owned()).collect();
+            let next = text.contains("<IsTruncated>true").then(|| {
+                let id = between(&text, "<NextUploadIdMarker>", "</NextUploadIdMarker>");
+                format!("&key-marker=m&upload-id-marker={id}")
+            });
+            (ids, next)
+        };
+        let (mut all, mut more) = (Vec::new(), Some(String::new()));
+        while let Some(marker) = more {
+            let (ids, next) = page(&marker).await;
+            all.extend(ids);
+            more = next;
+        }
+        assert_eq!((all.len(), all.iter().collect::<BTreeSet<_>>().len()), (2101, 2101), "each once");
+
+        // The last upload of a page is gone when the next page is asked for: what is behind it comes all the same.
+        let id = begin(&service).await;
+        let (first, marker) = page("&max-uploads=1").await;
+        assert_eq!(first, [id.as_str()]);
+        assert_eq!(ask(&service, &format!("DELETE /demo/m?uploadId={id}"), "", b"").await.status, 204);
+        let (next, _) = page(&marker.expect("there are more")).await;
+        assert_eq!(next, all[..1000]);
+    });
+}
+
+#[test]
+fn what_is_said_of_an_object_that_is_completed_holds_or_it_is_not() {
+    run(async {
+        let (service, _store) = service().await;
+        open_to_all(&service).await;
+        let id = begin(&service).await;
+        let line = format!("PUT /demo/m?partNumber=1&uploadId={id}");
+        assert_eq!(ask(&service, &line, "x-amz-checksum-crc32: NhCmhg==\r\n", b"hello").await.status, 200);
+        let complete = async |headers: &str, part: &str| {
+            let parts = format!(
+                "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber>{part}</Part></CompleteMultipartUpload>"
+            );
+            ask(&service, &format!("POST /demo/m?uploadId={id}"), headers, parts.as_bytes()).await
+        };
+        let (right, wrong) = ("<ChecksumCRC32>NhCmhg==</ChecksumCRC32>", "<ChecksumCRC32>AAAAAA==</ChecksumCRC32>");
+        let unknown = "<ChecksumSHA1>qvTGHdzF6KLavt4PO0gs2a6pQ00=</ChecksumSHA1>";
+        for (headers, part, code) in [
+            ("x-amz-mp-object-size: 6\r\n", right, "InvalidRequest"),
+            ("x-amz-checksum-crc32: NhCmhg==\r\n", right, "InvalidRequest"),
+            ("", wrong, "InvalidPart"),
+            ("", unknown, "InvalidPart"),
+        ] {
+            let answer = complete(headers, part).await;
+            assert_eq!(answer.status, 400, "{headers} {part}: {answer:?}");
+            assert!(answer.text().contains(&format!("<Code>{code}</Code>")), "{headers} {part}: {}", answer.text());
+        }
+        assert_eq!(ask(&service, "GET /demo/m", "", b"").await.status, 404);
+        for again in 0..2 {
+            assert_eq!(complete("x-amz-mp-object-size: 6\r\n", right).await.status, 400, "{again}");
+            let answer = complete("x-amz-mp-object-size: 5\r\n", right).await;
+            assert_eq!(answer.status, 200, "{again}: {answer:?}");
+        }
+        assert_eq!(ask(&service, "GET /demo/m", "", b"").await.body, b"hello");
     });
 }
