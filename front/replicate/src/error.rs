@@ -55,6 +55,9 @@ pub(crate) const CHANGED: &str = "source: it changed while it was copied: the ne
 /// Why nothing more goes to a target.
 pub(crate) const FULL: &str = "the target is full: free some of its space and run again";
 
+/// Why the source keeps what it has, when work with its copy is brought back.
+pub(crate) const STAYS: &str =
+    "the source's stays: the copy lacked something when it was failed over to, and nobody has changed this in it since";
 /// Why a directory of the target is left as it is.
 pub(crate) const COPY: &str = "a copy of its own is there, which is not deleted: move it to where no other copy is";
 

@@ -46,6 +46,9 @@ pub struct Marker {
     /// trusted. A run that goes over such a copy keeps the old one until it is done. Empty where nobody can say.
     #[serde(default)]
     pub boot: String,
+    /// It was not made durable, nor what it speaks of: after another start that is not to be trusted either.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub volatile: bool,
     /// Of a copy that was failed over to: it was not all of the source then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lacks: bool,
@@ -53,9 +56,13 @@ pub struct Marker {
 
 impl Marker {
     /// Whether what is at the target may have lost contents: its machine may have started anew since the run that it is of.
-    /// `boot` is the start that it is in now; empty where nobody can say.
+    /// `boot` is the start that it is in now; empty where nobody can say: then what a run that has ended left there is trusted.
     pub fn is_suspect(&self, boot: &str) -> bool {
-        self.state == State::Unfinished && (boot.is_empty() || self.boot != boot)
+        match self.state {
+            State::Unfinished => boot.is_empty() || self.boot != boot,
+            State::Complete | State::Partial => self.volatile && self.boot != boot,
+            State::Released => false,
+        }
     }
 
     /// The marker in an open text; none where it is not one.

@@ -48,6 +48,18 @@ pub fn is_this_machine(host: &str) -> bool {
     bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
+/// Which directory is at a path, and which are above it, by device and inode; zeroes for each that is not there.
+pub(crate) fn identities(path: &Path) -> Vec<(u64, u64)> {
+    let identity = |path: &Path| rustix::fs::stat(path).map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
+    real(path).iter().flat_map(|path| path.ancestors()).map(identity).collect()
+}
+
+/// Whose all files become that this process writes; none where it may give them away.
+pub(crate) fn owner() -> Option<(u32, u32)> {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    (!uid.is_root()).then(|| (uid.as_raw(), gid.as_raw()))
+}
+
 /// Where a path really leads, of which the end need not be there yet.
 pub(crate) fn real(path: &Path) -> Option<PathBuf> {
     let existing = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));

@@ -26,14 +26,17 @@ pub fn mode(meta: &Meta) -> Mode {
     Mode::from_raw_mode(meta.mode)
 }
 
-/// Makes an entry that must not be there yet; returns a file with contents, open.
+/// Makes an entry that must not be there yet; returns a file with contents, open. One that could not be filled does not stay.
 pub fn make(directory: BorrowedFd<'_>, at: &[u8], file: &Small<'_>, contents: &[u8]) -> Result<Option<File>> {
     match file.kind {
         Kind::File => {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
             let made: File = openat(directory, name(at), flags, Mode::RUSR | Mode::WUSR)?.into();
-            made.write_all_at(contents, 0)?;
-            return Ok(Some(made));
+            let written = made.write_all_at(contents, 0);
+            if written.is_err() {
+                let _ = unlinkat(directory, name(at), AtFlags::empty());
+            }
+            return written.map(|()| Some(made));
         }
         Kind::Symlink => symlinkat(name(contents), directory, name(at))?,
         kind => {

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::io::{Error, ErrorKind, Read, Result};
 
 /// What both ends must speak.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 /// The most bytes of a frame: what is larger is nothing that an end of ours has sent.
 pub const MOST: usize = 64 << 20;
 /// The same of a frame of records, one of which is a whole directory: of about four million entries.
@@ -171,6 +171,10 @@ pub struct Welcome {
     pub above: String,
     /// Which start it is of the machine that has its files; empty where that end cannot say.
     pub boot: String,
+    /// Which directory it is, and which are above it, by device and inode.
+    pub lies_in: Vec<(u64, u64)>,
+    /// Whose all files become that are written there; none where they can be given away.
+    pub owner: Option<(u32, u32)>,
 }
 
 fn put_at(out: &mut Vec<u8>, at: At<'_>) {
@@ -412,10 +416,18 @@ impl Reply {
                 put_failures(&mut out, failures);
             }
             Self::Refused(why) => put_bytes(&mut out, why.as_bytes()),
-            Self::Welcome(Welcome { marker, above, boot }) => {
+            Self::Welcome(Welcome { marker, above, boot, lies_in, owner }) => {
                 put_bytes(&mut out, marker);
                 put_bytes(&mut out, above.as_bytes());
                 put_bytes(&mut out, boot.as_bytes());
+                put_list(&mut out, lies_in, |out, (device, inode)| {
+                    put(out, *device);
+                    put(out, *inode);
+                });
+                put_list(&mut out, owner.as_slice(), |out, (uid, gid)| {
+                    put(out, (*uid).into());
+                    put(out, (*gid).into());
+                });
             }
         }
         sealed(out)
@@ -433,7 +445,9 @@ impl Reply {
             4 => Self::Refused(line(reader.bytes()?)),
             5 => {
                 let (marker, above, boot) = (reader.bytes()?.to_vec(), line(reader.bytes()?), line(reader.bytes()?));
-                Self::Welcome(Welcome { marker, above, boot })
+                let lies_in = list(reader, |it| Ok((it.number()?, it.number()?)))?;
+                let owner = list(reader, |it| Ok((it.small()?, it.small()?)))?.pop();
+                Self::Welcome(Welcome { marker, above, boot, lies_in, owner })
             }
             _ => return Err(broken()),
         })
@@ -534,7 +548,13 @@ mod tests {
             Reply::Records(vec![b"r".to_vec()]),
             Reply::Present(PRESENT.to_vec(), failures),
             Reply::Refused("no".to_owned()),
-            Reply::Welcome(Welcome { marker: b"{}\n".to_vec(), above: "/a".to_owned(), boot: "b".to_owned() }),
+            Reply::Welcome(Welcome {
+                marker: b"{}\n".to_vec(),
+                above: "/a".to_owned(),
+                boot: "b".to_owned(),
+                lies_in: vec![(1, 2), (1, 3)],
+                owner: Some((7, 8)),
+            }),
         ] {
             let (frame, mut body) = (reply.frame(), Vec::new());
             let kind = read_frame(&mut &frame[..], &mut body, MOST).unwrap().unwrap();

@@ -26,7 +26,7 @@ pub use serve::{Service, serve_stream};
 use crate::attributes::{self, Attributes};
 use crate::error::{Error, Failure, Result};
 use crate::marker::{Held, Marker, hold};
-use crate::run::{CONTENTS, Carrier, Carry, Facts, Options, Source, Verified, compare, lock};
+use crate::run::{CONTENTS, Carrier, Carry, Facts, Job, Options, Source, Verified, compare, lock};
 use crate::target::{Target, is_this_machine};
 use crate::tree::{Catalogue, Changed, Kind, Meta, Need, join, open_directory};
 use large::{Large, Larges};
@@ -195,10 +195,11 @@ impl Kura {
     /// What is done when all files are there.
     fn end(carry: &Carry<'_>, larges: &Larges, posting: &mut Posting<'_>) -> Sent {
         let changes = carry.changes;
-        let path = |(directory, entry): (usize, usize)| crate::run::Job { directory, entry }.path(changes);
-        let mut links: Vec<_> = changes.links.iter().map(|(link, to)| (path(*link), path(*to))).collect();
-        links.sort();
-        posting.each(&links, |_| 0, |list| Request::Links(list.iter().map(|(path, to)| (&**path, &**to)).collect()))?;
+        posting.each(
+            &links(carry),
+            |_| 0,
+            |list| Request::Links(list.iter().map(|(path, to)| (&**path, &**to)).collect()),
+        )?;
         let entries =
             changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
         let directories = changes.gone.iter().map(|path| (path.clone(), true));
@@ -226,6 +227,23 @@ type Opened = std::result::Result<Link, Lost>;
 
 fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Links to be made, each with what it is a link to. One to what was not carried would be one to whatever has that name: it is not
+/// made either, and for the same cause.
+fn links(carry: &Carry<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let path = |(directory, entry): (usize, usize)| Job { directory, entry }.path(carry.changes);
+    let mut failures = lock(&carry.failures);
+    let causes: HashMap<_, _> = failures.iter().map(|failure| (failure.path.clone(), failure.cause.clone())).collect();
+    let mut links = Vec::new();
+    for (link, to) in carry.changes.links.iter().map(|(link, to)| (path(*link), path(*to))) {
+        match causes.get(&to) {
+            Some(cause) => failures.push(Failure::new(link, cause)),
+            None => links.push((link, to)),
+        }
+    }
+    links.sort();
+    links
 }
 
 /// Directories whose own attributes are to be set, now that nothing in them changes any more.
@@ -353,8 +371,9 @@ impl Carrier for Kura {
             return Facts::of_directory(path).map_err(|error| self.failed(error));
         }
         let welcome = self.opened(&mut lock(&self.control))?.welcome();
-        let Welcome { marker, above, boot } = welcome.map_err(|why| self.failed(why))?;
-        Ok(Facts { marker: Marker::of_text(&marker), above: Some(above).filter(|above| !above.is_empty()), boot })
+        let Welcome { marker, above, boot, lies_in, owner } = welcome.map_err(|why| self.failed(why))?;
+        let above = Some(above).filter(|above| !above.is_empty());
+        Ok(Facts { marker: Marker::of_text(&marker), above, boot, lies_in, owner })
     }
 
     fn is_empty(&self) -> Result<bool> {
@@ -391,6 +410,9 @@ impl Carrier for Kura {
         // A message asks for so many files: their order is that of the scan.
         let chunks: Vec<&[(Vec<u8>, u64)]> = files.chunks(32).collect();
         let worker = || -> Result<()> {
+            if chunks.is_empty() {
+                return Ok(());
+            }
             let mut link = self.link(Hold::No)?;
             while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
                 let differ = contents(source, &mut link, chunk).map_err(|why| self.failed(why))?;

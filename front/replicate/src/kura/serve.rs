@@ -1,9 +1,10 @@
 //! The target's kura: serves a stream of requests, or all who connect.
 
 use super::link::tend;
-use super::message::{MOST, MOST_RECORD, RECORDS, Reply, Request, VERSION, read_frame};
+use super::message::{Hold, MOST, MOST_RECORD, RECORDS, Reply, Request, VERSION, Welcome, read_frame};
 use super::sink::Sink;
 use super::tls;
+use crate::marker::Marker;
 use crate::run::lock;
 use rustls::ServerConfig;
 use std::collections::VecDeque;
@@ -26,7 +27,43 @@ const SILENCE: Duration = Duration::from_mins(1);
 
 /// Serves the copy in one directory on a stream, until its end. Whoever has the stream may change the copy.
 pub fn serve_stream(root: &Path, reader: impl Read, writer: impl Write) -> Result<()> {
-    serve(reader, writer, |_, _| Sink::open(root).map_err(|error| error.to_string()))
+    serve(reader, writer, |_, _, hold| Opened::at(root, hold, || Sink::open(root)).map_err(|error| error.to_string()))
+}
+
+/// What is at a path.
+enum Opened {
+    Copy(Sink),
+    /// Nothing is, nor is it made for who only looks.
+    Nothing(Welcome),
+}
+
+impl Opened {
+    /// What is at a path, where a copy is made only for a run, and not in another copy.
+    fn at(path: &Path, hold: Hold, open: impl FnOnce() -> Result<Sink>) -> Result<Self> {
+        let makes = hold == Hold::Run && Marker::above(path).is_none();
+        if makes || path.is_dir() { open().map(Self::Copy) } else { Welcome::of(path).map(Self::Nothing) }
+    }
+
+    /// What it says of itself is that of whoever has it by now.
+    fn enter(&self, hold: Hold) -> std::result::Result<Welcome, String> {
+        match self {
+            Self::Copy(sink) => {
+                sink.hold(hold)?;
+                sink.welcome().map_err(|error| error.to_string())
+            }
+            Self::Nothing(welcome) => Ok(welcome.clone()),
+        }
+    }
+
+    fn handle(&mut self, request: Request<'_>) -> Reply {
+        match (self, request) {
+            (Self::Copy(sink), request) => sink.handle(request),
+            (Self::Nothing(_), Request::IsEmpty) => Reply::Bytes(vec![1]),
+            (Self::Nothing(_), Request::Tree) => Reply::Records(Vec::new()),
+            (Self::Nothing(_), Request::Nothing) => Reply::Done(Vec::new()),
+            (Self::Nothing(_), _) => Reply::Refused("there is no copy".to_owned()),
+        }
+    }
 }
 
 /// Copies under one directory, for all who connect and know the token.
@@ -89,7 +126,7 @@ impl Service {
     }
 
     fn serve_on(&self, reader: impl Read, writer: impl Write, stream: &Arc<TcpStream>) -> Result<()> {
-        serve(reader, writer, |path, token| {
+        serve(reader, writer, |path, token, hold| {
             if !bool::from(self.token.as_bytes().ct_eq(token)) {
                 return Err(
                     "the token is wrong: name a copy of the token file there with --target-token-file".to_owned()
@@ -99,9 +136,10 @@ impl Service {
             if path.components().any(|part| !matches!(part, Component::Normal(_))) {
                 return Err("the path leads out of what is served".to_owned());
             }
-            let sink = Sink::beneath(&self.root, path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let opened = Opened::at(&self.root.join(path), hold, || Sink::beneath(&self.root, path));
+            let opened = opened.map_err(|error| format!("{}: {error}", path.display()))?;
             self.strangers.leave(stream);
-            Ok(sink)
+            Ok(opened)
         })
     }
 }
@@ -143,26 +181,22 @@ fn turn_away((_, stream): &(Instant, Arc<TcpStream>)) {
 fn serve(
     reader: impl Read,
     writer: impl Write,
-    enter: impl Fn(&[u8], &[u8]) -> std::result::Result<Sink, String>,
+    enter: impl Fn(&[u8], &[u8], Hold) -> std::result::Result<Opened, String>,
 ) -> Result<()> {
     let mut reader = BufReader::with_capacity(256 << 10, reader);
     let mut writer = BufWriter::new(writer);
     let mut body = Vec::new();
-    let mut sink: Option<Sink> = None;
+    let mut open: Option<Opened> = None;
     let mut told = Instant::now();
-    while let Some(kind) = read_frame(&mut reader, &mut body, if sink.is_some() { MOST } else { HELLO })? {
+    while let Some(kind) = read_frame(&mut reader, &mut body, if open.is_some() { MOST } else { HELLO })? {
         let request = Request::of(kind, &body)?;
-        let reply = match (&mut sink, request) {
-            (Some(sink), request) => sink.handle(request),
+        let reply = match (&mut open, request) {
+            (Some(opened), request) => opened.handle(request),
             (None, Request::Hello { version: VERSION, path, token, hold }) => {
-                let opened = enter(path, token).and_then(|opened| {
-                    opened.hold(hold)?;
-                    // What it says of itself is that of whoever has it by now.
-                    Ok((opened.welcome().map_err(|error| error.to_string())?, opened))
-                });
+                let opened = enter(path, token, hold).and_then(|opened| Ok((opened.enter(hold)?, opened)));
                 match opened {
                     Ok((welcome, opened)) => {
-                        sink = Some(opened);
+                        open = Some(opened);
                         Reply::Welcome(welcome)
                     }
                     Err(why) => Reply::Refused(why),
@@ -207,4 +241,34 @@ fn answer(writer: &mut impl Write, reply: Reply) -> Result<()> {
         writer.write_all(&Reply::Records(frame).frame())?;
     }
     writer.write_all(&Reply::Records(Vec::new()).frame())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_made_for_who_only_looks_nor_in_another_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("copy");
+        let ask = |path: &Path, hold| {
+            let hello = Request::Hello { version: VERSION, path: b"", token: b"", hold };
+            let (mut told, asked) = (Vec::new(), [hello.frame(), Request::IsEmpty.frame()].concat());
+            serve_stream(path, &asked[..], &mut told).unwrap();
+            let (mut told, mut body, mut replies) = (&told[..], Vec::new(), Vec::new());
+            while let Some(kind) = read_frame(&mut told, &mut body, MOST).unwrap() {
+                replies.push(Reply::of(kind, &body, 0).unwrap());
+            }
+            replies
+        };
+        let nothing = ask(&copy, Hold::No);
+        assert!(matches!(&nothing[..], [Reply::Welcome(_), Reply::Bytes(is_empty)] if is_empty == &[1]), "{nothing:?}");
+        assert!(!copy.exists());
+        ask(&copy, Hold::Run);
+        assert!(copy.is_dir());
+        std::fs::write(copy.join(".kura-replica"), "{}").unwrap();
+        let inner = ask(&copy.join("in/deeper"), Hold::Run);
+        assert!(matches!(&inner[0], Reply::Welcome(welcome) if !welcome.above.is_empty()), "{inner:?}");
+        assert!(!copy.join("in").exists());
+    }
 }

@@ -10,12 +10,14 @@ use super::message::{At, FAILURES, Hold, MOST, Present, Reply, Request, Small, V
 use crate::attributes::{self, Attributes};
 use crate::error::{FULL, Failure};
 use crate::marker::{HELD, Marker, State, boot_of};
+use crate::target::{identities, owner};
 use crate::tree::{Kind, Meta, Scan, UNFINISHED, is_under, scan, split};
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, fallocate, fchmod, flock,
     fstat, ftruncate, futimens, linkat, mkdirat, openat, openat2, statat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
+use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Error, Result};
@@ -23,7 +25,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use xxhash_rust::xxh3::xxh3_64;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -41,12 +42,15 @@ pub struct Sink {
     bequeaths: bool,
     /// The large file that was last used.
     large: Option<(Vec<u8>, File)>,
+    /// Where large files are written that were prepared: no two in one place.
+    prepared: HashSet<Vec<u8>>,
     is_root: bool,
 }
 
-/// A name for what is not whole yet.
+/// A name for what is not whole yet. Nobody finds a second name that has the same one: he would write into the file of the first.
 fn unfinished(of: &[u8]) -> Vec<u8> {
-    [UNFINISHED, format!("{:016x}", xxh3_64(of)).as_bytes()].concat()
+    let first = Sha256::digest(of).first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    [UNFINISHED, format!("{first:016x}").as_bytes()].concat()
 }
 
 /// A path that names something under the root.
@@ -90,6 +94,7 @@ impl Sink {
             directory: None,
             bequeaths: false,
             large: None,
+            prepared: HashSet::new(),
             is_root: rustix::process::geteuid().is_root(),
         }
     }
@@ -114,9 +119,7 @@ impl Sink {
 
     /// What there is to know before anything is asked.
     pub fn welcome(&self) -> Result<Welcome> {
-        let marker = Marker::text_in(&self.path)?.unwrap_or_default();
-        let above = Marker::above(&self.path).map(|above| above.display().to_string());
-        Ok(Welcome { marker, above: above.unwrap_or_default(), boot: boot_of(&self.path) })
+        Welcome::of(&self.path)
     }
 
     /// Does what is asked.
@@ -266,10 +269,8 @@ impl Sink {
         match make(directory, file.name, file, contents) {
             Ok(made) => return describe_small(directory, file.name, file, self.made(made.as_ref())),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => {
-                let _ = unlinkat(directory, name(file.name), AtFlags::empty());
-                return Err(error);
-            }
+            // Not even looked for, perhaps: what has the name stays.
+            Err(error) => return Err(error),
         }
         let beside = unfinished(file.name);
         let _ = unlinkat(directory, name(&beside), AtFlags::empty());
@@ -307,6 +308,9 @@ impl Sink {
 
     fn prepare_one(&mut self, at: At<'_>, size: u64) -> Result<Present> {
         let writing = Self::writing(at);
+        if !self.prepared.insert(writing.clone()) {
+            return Err(Error::other("another file is written in its place already"));
+        }
         let (_, own_name) = split(at.path);
         let (parent, writing_name) = self.parent_to_change(&writing)?;
         let stat_of = |at: &[u8]| statat(parent, name(at), AtFlags::SYMLINK_NOFOLLOW).ok();
@@ -506,6 +510,15 @@ impl Sink {
     fn digest(&mut self, path: &[u8]) -> Result<u128> {
         let (parent, at) = self.parent(path)?;
         digest(&openat(parent, name(at), READ, Mode::empty())?.into())
+    }
+}
+
+impl Welcome {
+    /// Of a directory, which need not be there.
+    pub fn of(root: &Path) -> Result<Self> {
+        let marker = Marker::text_in(root)?.unwrap_or_default();
+        let above = Marker::above(root).map(|above| above.display().to_string()).unwrap_or_default();
+        Ok(Self { marker, above, boot: boot_of(root), lies_in: identities(root), owner: owner() })
     }
 }
 

@@ -35,7 +35,7 @@ impl Rsync {
             Marker::read(&copied(parts.len())).map_err(|error| Error::target(self.target.to_string(), error))?;
         let is_copy = |count: &usize| copied(*count).join(OsStr::from_bytes(MARKER)).is_file();
         let name = |count| String::from_utf8_lossy(&[base, &above(count)].concat()).into_owned();
-        Ok(Facts { marker, above: (0..parts.len()).rev().find(is_copy).map(name), boot: String::new() })
+        Ok(Facts { marker, above: (0..parts.len()).rev().find(is_copy).map(name), ..Facts::default() })
     }
 
     /// Whether a target that only rsync reaches has nothing, which is asked once.

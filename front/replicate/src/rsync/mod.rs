@@ -261,6 +261,7 @@ impl Carrier for Rsync {
         let gone = entries.chain(changes.gone.iter().cloned());
         let copies = self.copies_within(carry)?;
         let _ = self.copies.set(copies);
+        let failed_before = lock(&carry.failures).len();
         if carry.is_known && carry.plan.cost_s() < self.least_s(&self.nodes[0]) {
             // Little to do is one list: starting a second rsync takes as long as all of it. What is gone goes first, so that
             // its directories have their times afterwards.
@@ -282,8 +283,9 @@ impl Carrier for Rsync {
         carry.progress.finish();
         if carry.is_known {
             self.delete(carry, gone)?;
-        } else if !carry.was_empty && !carry.options.deletes_nothing {
-            self.delete_strangers(carry)?;
+        } else if !carry.was_empty && carry.options.worked_since.is_none() {
+            let has_failed = lock(&carry.failures).len() > failed_before;
+            self.delete_strangers(carry, has_failed)?;
         }
         // Whoever could not carry everything may not have come to its directories.
         let has_failed = !lock(&carry.failures).is_empty();
@@ -358,8 +360,14 @@ impl Rsync {
     }
 
     /// Deletes what is only at a target that cannot tell what it has. From this machine, which has seen what the source has:
-    /// one where it is not mounted would delete everything.
-    fn delete_strangers(&self, carry: &Carry<'_>) -> Result<()> {
+    /// one where it is not mounted would delete everything. rsync looks at the source anew: not where files could not be carried,
+    /// which may be gone with what was mounted there.
+    fn delete_strangers(&self, carry: &Carry<'_>, has_failed: bool) -> Result<()> {
+        if has_failed || !carry.source.is_in_place() {
+            let cause = "what only the target has was not deleted, for something of the source was not there: the next run looks";
+            carry.fail([Failure::new(".", cause)]);
+            return Ok(());
+        }
         let done = self.by_any(|node| {
             let mut process = Process::on(None);
             process.args([
@@ -476,7 +484,8 @@ impl Rsync {
             .flat_map(|job| [*job].into_iter().chain(linked(job).map(|&(directory, entry)| Job { directory, entry })))
             .collect();
         let paths: Vec<_> = names.iter().map(|name| name.path(carry.changes)).collect();
-        let in_place: &[&str] = if self.in_place { &["--inplace", "--no-W"] } else { &[] };
+        let is_shared = jobs.iter().any(|job| job.need(carry.changes) == Need::SHARED);
+        let in_place: &[&str] = if self.in_place && !is_shared { &["--inplace", "--no-W"] } else { &[] };
         let mut process = self.copying(carry, node.source.as_deref(), in_place);
         process.args(compared(jobs, carry.changes));
         process.args(extras(jobs, &names, carry));

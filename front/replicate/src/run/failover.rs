@@ -1,12 +1,16 @@
 //! Working with the copy, and back.
 
-use super::{Options, Place, Source, run};
-use crate::error::{Error, Result};
+use super::{Facts, Options, Place, Source, run};
+use crate::error::{Error, Result, STAYS};
 use crate::job::Job;
 use crate::marker::{Marker, State};
 use crate::progress::Progress;
 use crate::run::Summary;
 use crate::target::Target;
+use crate::tree::{MARKER, Time};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 
 /// Lets go of a job's copy, so that one can work with it: no run changes it any more. Returns what it is a copy of.
 ///
@@ -19,9 +23,16 @@ pub fn failover(job: &Job, options: &Options, anyway: bool) -> Result<Marker> {
     }
     let carrier = options.carrier(&target);
     carrier.hold()?;
-    let Some(marker) = carrier.facts(false)?.marker else { return refuse("there is no copy any more") };
+    let Facts { marker, boot, .. } = carrier.facts(false)?;
+    let Some(marker) = marker else { return refuse("there is no copy any more") };
+    let is_suspect = marker.is_suspect(&boot);
     match marker.state {
         State::Released => return refuse("it was failed over already"),
+        State::Complete | State::Partial if is_suspect && !anyway => {
+            return refuse(
+                "its machine has started anew, and the last run made nothing durable: run it again, or say --anyway",
+            );
+        }
         State::Complete => {}
         State::Unfinished | State::Partial if anyway => {}
         State::Partial => return refuse("the last run could not carry everything: run it again, or say --anyway"),
@@ -29,14 +40,15 @@ pub fn failover(job: &Job, options: &Options, anyway: bool) -> Result<Marker> {
             return refuse("a run was cut off, and some files are newer than others: run it again, or say --anyway");
         }
     }
-    let lacks = marker.state != State::Complete;
-    carrier.mark(&Marker { state: State::Released, lacks, ..marker.clone() }, true)?;
+    let lacks = marker.state != State::Complete || is_suspect;
+    carrier.mark(&Marker { state: State::Released, lacks, volatile: false, ..marker.clone() }, true)?;
     Ok(marker)
 }
 
 /// Makes the source as the copy that was worked with, and the copy a copy again. Nobody may change either meanwhile.
 ///
-/// What a copy lacks that was not all of the source when it was failed over to is nowhere but at the source, and stays there.
+/// What a copy lacks that was not all of the source when it was failed over to is nowhere but at the source, and stays there. So does
+/// what nobody has changed in such a copy since: it may be older than the source's. That is told, and the next run carries it.
 pub fn failback(job: &Job, options: &Options, back: &Place, progress: &Progress) -> Result<Summary> {
     let target = job.target()?;
     let Target::Local(copy) = &target else {
@@ -48,8 +60,13 @@ pub fn failback(job: &Job, options: &Options, back: &Place, progress: &Progress)
         return Err(Error::target(target.to_string(), "it was not failed over"));
     };
     let how = Options { adopt: true, recheck: true, nodes: Vec::new(), with: None, ..options.clone() };
-    let options = Options { deletes_nothing: marker.lacks, ..how };
-    let summary = run(copy, &Target::Local(job.source.tree()?.to_owned()), &options, back, progress)?;
+    let released = copy.join(OsStr::from_bytes(MARKER)).symlink_metadata();
+    let released = released.map_err(|error| Error::target(target.to_string(), error))?;
+    let released = Time { s: released.ctime(), ns: released.ctime_nsec() as u32 };
+    let options = Options { worked_since: marker.lacks.then_some(released), ..how };
+    let mut summary = run(copy, &Target::Local(job.source.tree()?.to_owned()), &options, back, progress)?;
+    // All work is back where only such is told as stays at the source in any case.
+    summary.is_complete |= !summary.dry_run && summary.failures.iter().all(|failure| failure.cause == STAYS);
     if summary.is_complete {
         let source = Source::open(job.source.tree()?)?;
         Marker::remove(&source.path).map_err(|cause| Error::state(&source.path, cause))?;

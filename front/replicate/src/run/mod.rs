@@ -13,6 +13,7 @@ mod failover;
 mod options;
 mod place;
 mod plan;
+mod record;
 mod summary;
 mod verify;
 
@@ -26,14 +27,14 @@ pub(crate) use plan::{Job, Plan};
 pub(crate) use verify::{CONTENTS, compare};
 
 use crate::balance::{Dealer, Learned};
-use crate::error::{Error, Failure, Result};
+use crate::error::{Error, Failure, Result, STAYS};
 use crate::marker::{Marker, State, boot_of, rfc3339};
 use crate::origin::Origin;
 use crate::progress::Progress;
-use crate::target::{Target, real};
-use crate::tree::{Catalogue, Changes, Known, Scan, Time, Unread, is_under, scan};
-use rustix::fs::{Mode, OFlags};
-use std::collections::HashSet;
+use crate::target::{Target, identities, owner, real};
+use crate::tree::{Catalogue, Changes, Known, Scan, Time, Unread, scan};
+use record::Done;
+use rustix::fs::{Mode, OFlags, fstat};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -55,6 +56,12 @@ impl Source {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&absolute, flags, Mode::empty()).map_err(|cause| failed(cause.into()))?;
         Ok(Self { path: absolute, root })
+    }
+
+    /// Whether its path still leads to it: it may have been unmounted since.
+    pub fn is_in_place(&self) -> bool {
+        let is = fstat(&self.root).map(|stat| (stat.st_dev, stat.st_ino));
+        identities(&self.path).first().is_some_and(|there| is == Ok(*there))
     }
 
     /// As a marker names it.
@@ -101,13 +108,17 @@ pub(crate) struct Facts {
     pub above: Option<String>,
     /// Which start it is of the machine that has its files; empty where nobody can say.
     pub boot: String,
+    /// Which directory it is, and which are above it, as [`identities`] tells them; nothing where it does not say.
+    pub lies_in: Vec<(u64, u64)>,
+    /// Whose all files become that are written there; none where they can be given away, or nobody can say.
+    pub owner: Option<(u32, u32)>,
 }
 
 impl Facts {
     /// Of a directory of this machine.
     pub fn of_directory(root: &Path) -> std::io::Result<Self> {
         let above = Marker::above(root).map(|above| above.display().to_string());
-        Ok(Self { marker: Marker::read(root)?, above, boot: boot_of(root) })
+        Ok(Self { marker: Marker::read(root)?, above, boot: boot_of(root), lies_in: identities(root), owner: owner() })
     }
 }
 
@@ -144,30 +155,30 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     refuse_inside(&source.path, target)?;
     let carrier = options.carrier(target);
     let catalogue = place.catalogue();
-    let Facts { marker, boot, .. } = meet(&source, target, &*carrier, catalogue.is_some(), options)?;
+    let Facts { marker, boot, owner, .. } = meet(&source, target, &*carrier, catalogue.is_some(), options)?;
 
-    let catalogue = catalogue.filter(|catalogue| options.trusts(catalogue, marker.as_ref()));
-    let told = if catalogue.is_some() { None } else { carrier.tree()? };
-    let is_known = catalogue.is_some() || told.is_some();
     let is_suspect = marker.as_ref().is_some_and(|marker| marker.is_suspect(&boot));
+    let is_left = |catalogue: &Catalogue| !is_suspect && options.trusts(catalogue, marker.as_ref());
+    let (known, doubted) =
+        if catalogue.as_ref().is_some_and(is_left) { (catalogue, None) } else { (carrier.tree()?, catalogue) };
+    let is_known = known.is_some();
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
-    let known = catalogue.or(told).unwrap_or_default();
-    let (mut changes, unread) = look(&source, Known { tree: &known, told: known.run().is_nil(), is_suspect }, progress);
-    changes.keep_what_is_gone(options.deletes_nothing);
+    let known = known.unwrap_or_default();
+    let told = known.run().is_nil();
+    let (mut changes, unread) = look(&source, Known { tree: &known, told, is_suspect }, progress);
+    changes.doubt(doubted.as_ref());
+    let failures = left_out(&mut changes, &unread, &known, options.worked_since);
     refuse_unread_root(&source, &unread)?;
     refuse_emptied(&source, &changes, is_known.then_some(&known), marker.as_ref(), &*carrier, options)?;
 
     let learned = place.learned();
     let plan = Plan::of(&changes, options, carrier.cuts(), &options.held(learned.cost().unwrap_or_default()));
     let mut summary = Summary::begun(&Origin::Tree(source.path.clone()), target, began.1);
-    summary.dry_run = options.dry_run;
-    summary.plan(&changes, &plan, &unread);
+    summary.plan(&changes, &plan, &unread, owner);
     if options.dry_run {
-        summary.took(began.0.elapsed());
-        return Ok(summary);
+        return Ok(summary.only_planned(began.0.elapsed()));
     }
     progress.carry(plan.files(), plan.bytes(), options.all_workers());
-    let failures = unread.iter().map(|unread| Failure::new(unread.path.clone(), format!("source: {}", unread.cause)));
     let carry = Carry {
         source: &source,
         changes: &changes,
@@ -175,26 +186,28 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         options,
         progress,
         is_known,
-        knows_attributes: known.run().is_nil(),
+        knows_attributes: told,
         is_suspect,
         was_empty: marker.is_none() && !options.adopt,
         sweeps,
         dealer: Mutex::new(Dealer::new(plan.lists.clone())),
         learned: Mutex::new(learned),
-        failures: Mutex::new(failures.collect()),
+        failures: Mutex::new(failures),
     };
     let has_work = !changes.is_nothing() || !is_known || sweeps;
     let run = if has_work { Uuid::new_v4() } else { known.run() };
     // What a power cut has taken is not there before this run is through, even where it is cut off itself.
     let begun_in = marker.as_ref().filter(|_| is_suspect).map_or_else(|| boot.clone(), |marker| marker.boot.clone());
+    // What an earlier run has left to be made durable is this one's, even where there is nothing else to do.
+    let has_open = has_work || marker.as_ref().is_some_and(|marker| marker.volatile);
     let before = marker.and_then(|marker| marker.recovery_point);
     let mark = |state, recovery_point| {
-        let boot = boot.clone();
-        Marker { source: source.name(), run, state, recovery_point, boot, lacks: false }
+        let (boot, volatile) = (boot.clone(), has_open && !options.durable);
+        Marker { source: source.name(), run, state, recovery_point, boot, volatile, lacks: false }
     };
     if has_work {
         // Durably before anything changes: what says complete after a power cut must be complete.
-        carrier.mark(&Marker { boot: begun_in, ..mark(State::Unfinished, before.clone()) }, options.durable)?;
+        carrier.mark(&Marker { boot: begun_in, ..mark(State::Unfinished, before.clone()) }, true)?;
         carrier.carry(&carry)?;
     }
     progress.finish();
@@ -202,13 +215,21 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let failures = std::mem::take(&mut *lock(&carry.failures));
     let (state, point) =
         if failures.is_empty() { (State::Complete, Some(rfc3339(began.1))) } else { (State::Partial, before) };
-    carrier.mark(&mark(state, point), has_work && options.durable)?;
+    carrier.mark(&mark(state, point), has_open && options.durable)?;
     if has_work {
-        remember(place, run, &known, (&changes, &unread), &failures)?;
+        Done { changes: &changes, unread: &unread, failures: &failures, since: began.1 }
+            .remember(place, run, &known)?;
     }
     summary.end(progress, failures, mark(state, None), began.0.elapsed());
     place.end(&summary, &lock(&carry.learned))?;
     Ok(summary)
+}
+
+/// What is not carried in any case: what could not be read, and what stays as it is where work since then is brought back.
+fn left_out(changes: &mut Changes, unread: &[Unread], known: &Catalogue, worked_since: Option<Time>) -> Vec<Failure> {
+    let stays = worked_since.map(|since| changes.leave(known, since)).unwrap_or_default();
+    let unread = unread.iter().map(|unread| Failure::new(unread.path.clone(), format!("source: {}", unread.cause)));
+    unread.chain(stays.into_iter().map(|path| Failure::new(path, STAYS))).collect()
 }
 
 /// Scans the source and finds what has changed.
@@ -228,61 +249,29 @@ fn look(source: &Source, known: Known<'_>, progress: &Progress) -> (Changes, Vec
     (changes, unread)
 }
 
-/// Keeps what the target has now. What could not be deleted would be in no catalogue: then the next run asks the target.
-fn remember(
-    place: &Place,
-    run: Uuid,
-    known: &Catalogue,
-    (changes, unread): (&Changes, &[Unread]),
-    failures: &[Failure],
-) -> Result<()> {
-    let is_unread = |path: &[u8]| unread.iter().any(|unread| is_under(path, &unread.path));
-    if failures.iter().any(|failure| !changes.names(&failure.path) && !is_unread(&failure.path)) {
-        return place.forget();
-    }
-    keep(place, run, known, changes, failures)
-}
-
-/// Writes the catalogue of the target as it is now. What failed is in it so that it will be carried again, and
-/// deleted when it goes from the source; so are the other names of its inode, which may have become links to an earlier version.
-fn keep(place: &Place, run: Uuid, known: &Catalogue, changes: &Changes, failures: &[Failure]) -> Result<()> {
-    let failed: HashSet<&[u8]> = failures.iter().map(|failure| &*failure.path).collect();
-    let directories = || changes.directories.iter().map(|changed| &changed.directory).filter(|_| !failed.is_empty());
-    let entries = directories().flat_map(|directory| directory.entries.iter().map(move |entry| (directory, entry)));
-    let failed_inodes: HashSet<(u64, u64)> = entries
-        .filter(|(directory, entry)| entry.links > 1 && failed.contains(&*directory.path_of(entry)))
-        .map(|(_, entry)| entry.inode)
-        .collect();
-    let record = |changed: &crate::tree::Changed| {
-        let mut directory = std::borrow::Cow::Borrowed(&changed.directory);
-        if failed.is_empty() {
-            return directory.record();
-        }
-        if failed.contains(&*directory.path) {
-            directory.to_mut().changed = Time::default();
-        }
-        for index in 0..directory.entries.len() {
-            let entry = &directory.entries[index];
-            let is_of_failed = entry.links > 1 && failed_inodes.contains(&entry.inode);
-            if is_of_failed || failed.contains(&*directory.path_of(entry)) {
-                directory.to_mut().entries[index].changed = Time::default();
-            }
-        }
-        directory.record()
-    };
-    let changed: Vec<Vec<u8>> = changes.directories.iter().map(record).collect();
-    let kept = changes.kept.iter().map(|&index| known.record(index));
-    place.keep(run, changed.iter().map(Vec::as_slice).chain(kept).collect())
-}
-
 fn refuse_inside(source: &Path, target: &Target) -> Result<()> {
     let Target::Local(target) = target else { return Ok(()) };
     let Some(target) = real(target) else { return Ok(()) };
     if target.starts_with(source) || source.starts_with(&target) {
-        let text = format!("{} and {} are one in the other: choose another target", source.display(), target.display());
-        return Err(Error::Usage(text));
+        one_in_the_other(source, target.display())
+    } else {
+        Ok(())
     }
-    Ok(())
+}
+
+/// The same of a target that is reached some other way, and may be on this machine all the same.
+fn refuse_inside_here(source: &Path, target: &Target, facts: &Facts) -> Result<()> {
+    if facts.boot.is_empty() || facts.boot != boot_of(source) {
+        return Ok(());
+    }
+    let here = identities(source);
+    let is_in = |one: &[(u64, u64)], other: &[(u64, u64)]| other.first().is_some_and(|other| one.contains(other));
+    if is_in(&facts.lies_in, &here) || is_in(&here, &facts.lies_in) { one_in_the_other(source, target) } else { Ok(()) }
+}
+
+fn one_in_the_other(source: &Path, target: impl std::fmt::Display) -> Result<()> {
+    let text = format!("{} and {target} are one in the other: choose another target", source.display());
+    Err(Error::Usage(text))
 }
 
 /// Takes the target for a run, if it is one to run to; what it says of itself.
@@ -291,6 +280,7 @@ fn meet(source: &Source, target: &Target, carrier: &dyn Carrier, had_copy: bool,
         carrier.hold()?;
     }
     let facts = carrier.facts(!had_copy)?;
+    refuse_inside_here(&source.path, target, &facts)?;
     refuse_others(source, target, &facts, carrier, options)?;
     if had_copy && facts.marker.is_none() && !options.adopt {
         let text = "its copy is no longer there: is it mounted? Say --adopt to make a new one";

@@ -5,7 +5,7 @@ use crate::balance::{Cost, SizeAware};
 use crate::error::{Error, Result};
 use crate::marker::{Marker, State};
 use crate::target::Target;
-use crate::tree::Catalogue;
+use crate::tree::{Catalogue, Time};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -120,9 +120,10 @@ pub struct Options {
     /// Empty the copy of a source that is empty.
     #[serde(skip)]
     pub allow_empty: bool,
-    /// Leave what only the target has.
+    /// Work with a copy that lacks something is brought back: leave what only the target has, and all that was not changed in the
+    /// copy since then.
     #[serde(skip)]
-    pub deletes_nothing: bool,
+    pub(crate) worked_since: Option<Time>,
     /// Only say what would be carried by whom.
     #[serde(skip)]
     pub dry_run: bool,
@@ -151,7 +152,7 @@ impl Default for Options {
             recheck: false,
             adopt: false,
             allow_empty: false,
-            deletes_nothing: false,
+            worked_since: None,
             dry_run: false,
         }
     }

@@ -11,8 +11,9 @@
 //! ```
 
 use super::Summary;
+use super::record::again;
 use crate::balance::Learned;
-use crate::error::{Error, Result};
+use crate::error::{Error, Failure, Result};
 use crate::tree::Catalogue;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
@@ -78,6 +79,17 @@ impl Place {
     pub(crate) fn keep(&self, run: Uuid, records: Vec<&[u8]>) -> Result<()> {
         let path = self.folder.join("catalogue");
         Catalogue::write(&path, run, records).map_err(|cause| Error::state(&path, cause))
+    }
+
+    /// Has the next run carry what a comparison found to differ, though times and sizes say nothing of it. Where there is no
+    /// catalogue, that run asks the target for those.
+    ///
+    /// # Errors
+    /// The catalogue cannot be written.
+    pub fn distrust(&self, differing: &[Failure]) -> Result<()> {
+        let Some(catalogue) = self.catalogue().filter(|_| !differing.is_empty()) else { return Ok(()) };
+        let records = again(&catalogue, differing);
+        self.keep(catalogue.run(), records.iter().map(Vec::as_slice).collect())
     }
 
     /// Keeps no catalogue: the next run looks at the target itself.

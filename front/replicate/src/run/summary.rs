@@ -30,6 +30,11 @@ pub struct Worker {
     pub seconds: f64,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -55,6 +60,9 @@ pub struct Summary {
     pub unchanged: u64,
     /// Entries to be deleted at the target, directories too.
     pub deleted: u64,
+    /// Entries and directories among what is carried that belong to somebody else, and come to belong to whoever writes the copy.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub taken_over: u64,
     /// By worker.
     pub workers: Vec<Worker>,
     /// The longest list over the mean, by what they should take; 1 is perfect.
@@ -88,6 +96,7 @@ impl Summary {
             sent_bytes: 0,
             unchanged: 0,
             deleted: 0,
+            taken_over: 0,
             workers: Vec::new(),
             imbalance: 1.0,
             stolen: 0,
@@ -104,7 +113,8 @@ impl Summary {
         Self { seconds: took.as_secs_f64(), is_complete: false, failed: 1, causes, ..self }
     }
 
-    pub(super) fn plan(&mut self, changes: &Changes, plan: &Plan, unread: &[Unread]) {
+    pub(super) fn plan(&mut self, changes: &Changes, plan: &Plan, unread: &[Unread], owner: Option<(u32, u32)>) {
+        self.taken_over = owner.map_or(0, |owner| changes.of_others(owner));
         let loads = plan.loads();
         self.imbalance = imbalance(loads.iter().map(|load| load.cost_s));
         let worker = |load: &Load| Worker {
@@ -118,8 +128,9 @@ impl Summary {
         (self.files, self.bytes, self.failed) = (plan.files(), plan.bytes(), unread.len() as u64);
     }
 
-    pub(super) fn took(&mut self, time: Duration) {
-        self.seconds = time.as_secs_f64();
+    /// Of a run that was not to carry anything.
+    pub(super) fn only_planned(self, took: Duration) -> Self {
+        Self { dry_run: true, seconds: took.as_secs_f64(), ..self }
     }
 
     pub(super) fn end(&mut self, progress: &Progress, mut failures: Vec<Failure>, marker: Marker, took: Duration) {
@@ -136,6 +147,6 @@ impl Summary {
         self.failed = failures.len() as u64;
         self.failures = failures;
         self.is_complete = marker.state == State::Complete;
-        self.took(took);
+        self.seconds = took.as_secs_f64();
     }
 }

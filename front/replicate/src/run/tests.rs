@@ -1,15 +1,35 @@
+mod again;
+
 use super::*;
 use crate::balance::Cost;
 use crate::tree::Need;
 use std::fs;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// This start of this machine.
 fn boot() -> String {
     boot_of(Path::new("/proc/self"))
+}
+
+/// When nothing that a test made is new any more.
+fn later() -> SystemTime {
+    SystemTime::now() + Duration::from_mins(1)
+}
+
+/// Waits until what was made has been there for a while, for runs.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(2100));
+}
+
+/// Other contents of the same length in the same file, and its time as it was.
+fn rot(path: &Path, contents: &str) {
+    let time = fs::metadata(path).unwrap().modified().unwrap();
+    fs::write(path, contents).unwrap();
+    fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
 /// A source, its copy, and what is kept of the job.
@@ -32,6 +52,58 @@ impl Pair {
     fn run(&self, target: &Target, options: &Options) -> Result<Summary> {
         let place = Place::take(&self.folder.path().join("job"))?;
         run(&self.source, target, options, &place, &Progress::default())
+    }
+
+    /// What the last run has kept of the target.
+    fn known(&self) -> Option<Catalogue> {
+        Place::take(&self.folder.path().join("job")).unwrap().catalogue()
+    }
+
+    /// Carries what there is to do, after somebody has meddled with what was looked at; what failed.
+    fn carried(
+        &self,
+        target: &Target,
+        options: &Options,
+        known: Option<Catalogue>,
+        meddle: impl FnOnce(),
+    ) -> Vec<Failure> {
+        let (source, progress, is_known) = (Source::open(&self.source).unwrap(), Progress::default(), known.is_some());
+        let known = known.unwrap_or_default();
+        let known = Known { tree: &known, told: !is_known, is_suspect: false };
+        let (changes, _) = look(&source, known, &progress);
+        let carrier = options.carrier(target);
+        let plan = Plan::of(&changes, options, carrier.cuts(), &Cost::default());
+        progress.carry(plan.files(), plan.bytes(), options.all_workers());
+        let carry = Carry {
+            source: &source,
+            changes: &changes,
+            plan: &plan,
+            options,
+            progress: &progress,
+            is_known,
+            knows_attributes: !is_known,
+            is_suspect: false,
+            was_empty: false,
+            sweeps: false,
+            dealer: Mutex::new(Dealer::new(plan.lists.clone())),
+            learned: Mutex::new(Learned::default()),
+            failures: Mutex::default(),
+        };
+        meddle();
+        carrier.carry(&carry).unwrap();
+        std::mem::take(&mut *lock(&carry.failures))
+    }
+
+    /// As a job that was added.
+    fn job(&self, options: &Options) -> crate::job::Job {
+        crate::job::Job {
+            source: Origin::Tree(self.source.clone()),
+            target: Target::Local(self.copy.clone()).to_string(),
+            every: None,
+            rpo: None,
+            failed_over: false,
+            options: options.clone(),
+        }
     }
 
     /// As a run leaves the copy that is cut off.
@@ -138,7 +210,9 @@ fn all_names_of_a_file_that_failed_are_looked_at_again() {
     let known = Known { tree: &nothing, told: false, is_suspect: false };
     let (changes, _) = look(&source, known, &Progress::default());
     let place = Place::take(&pair.folder.path().join("job")).unwrap();
-    keep(&place, Uuid::new_v4(), &nothing, &changes, &[Failure::new("a", "the target is full")]).unwrap();
+    let failures = [Failure::new("a", "the target is full")];
+    let done = Done { changes: &changes, unread: &[], failures: &failures, since: later() };
+    done.keep(&place, Uuid::new_v4(), &nothing).unwrap();
     let tree = place.catalogue().unwrap();
     let (again, _) = look(&source, Known { tree: &tree, ..known }, &Progress::default());
     let needs = again.directories.iter().map(|changed| (&*changed.directory.path, &*changed.needs));
@@ -274,9 +348,7 @@ fn what_a_run_that_was_cut_off_has_left_behind_rsync_is_always_suspect() {
     // The source's machine did not start anew; of the target's nobody knows.
     pair.cut_off(boot());
     let lost = pair.copy.join("d/file");
-    let time = fs::metadata(&lost).unwrap().modified().unwrap();
-    fs::write(&lost, "\0\0\0\0\0\0\0\0").unwrap();
-    fs::File::options().write(true).open(&lost).unwrap().set_modified(time).unwrap();
+    rot(&lost, "\0\0\0\0\0\0\0\0");
     assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
     assert_eq!(fs::read_to_string(&lost).unwrap(), "contents");
     let marker = Marker::read(&pair.copy).unwrap().unwrap();
@@ -293,34 +365,12 @@ fn only_what_is_named_as_gone_is_deleted_behind_rsync() {
     fs::remove_file(pair.source.join("old")).unwrap();
     fs::write(pair.source.join("d/new"), "new").unwrap();
     fs::write(pair.source.join("top"), "top").unwrap();
-    let place = Place::take(&pair.folder.path().join("job")).unwrap();
-    let (source, known, progress) =
-        (Source::open(&pair.source).unwrap(), place.catalogue().unwrap(), Progress::default());
-    let (changes, _) = look(&source, Known { tree: &known, told: false, is_suspect: false }, &progress);
-    let carrier = options.carrier(&target);
-    let plan = Plan::of(&changes, &options, carrier.cuts(), &Cost::default());
-    progress.carry(plan.files(), plan.bytes(), options.all_workers());
-    let carry = Carry {
-        source: &source,
-        changes: &changes,
-        plan: &plan,
-        options: &options,
-        progress: &progress,
-        is_known: true,
-        knows_attributes: false,
-        is_suspect: false,
-        was_empty: false,
-        sweeps: false,
-        dealer: Mutex::new(Dealer::new(plan.lists.clone())),
-        learned: Mutex::new(Learned::default()),
-        failures: Mutex::default(),
-    };
     // Somebody puts another directory in its place just then.
-    fs::rename(pair.source.join("d"), pair.source.join("d.old")).unwrap();
-    carrier.carry(&carry).unwrap();
+    let failures = pair.carried(&target, &options, pair.known(), || {
+        fs::rename(pair.source.join("d"), pair.source.join("d.old")).unwrap();
+    });
     assert!(pair.copy.join("d/file").exists() && !pair.copy.join("old").exists());
     assert_eq!(fs::read(pair.copy.join("top")).unwrap(), b"top");
-    let failures = lock(&carry.failures);
     assert!(failures.iter().any(|failure| failure.path.starts_with(b"d")), "{failures:?}");
 }
 
@@ -362,14 +412,7 @@ fn failback_from_a_copy_that_was_not_whole_deletes_nothing() {
             fs::write(pair.source.join("only"), "nowhere else").unwrap();
             pair.cut_off(boot());
         }
-        let job = crate::job::Job {
-            source: Origin::Tree(pair.source.clone()),
-            target: target.to_string(),
-            every: None,
-            rpo: None,
-            failed_over: false,
-            options: options.clone(),
-        };
+        let job = pair.job(&options);
         failover(&job, &options, true).unwrap();
         fs::write(pair.copy.join("work"), "work").unwrap();
         fs::remove_file(pair.copy.join("d/file")).unwrap();
@@ -395,4 +438,87 @@ fn a_copy_that_is_no_longer_there_is_not_made_anew_unasked() {
     assert!(refused.contains("is it mounted") && !pair.copy.join("d").exists(), "{refused}");
     assert!(pair.run(&target, &Options { adopt: true, ..Options::default() }).unwrap().is_complete);
     assert!(pair.copy.join("d/file").exists());
+}
+
+#[test]
+fn failback_from_a_copy_that_was_not_whole_replaces_only_by_work() {
+    let pair = Pair::new();
+    let (target, options) = (Target::Local(pair.copy.clone()), Options::default());
+    let here = |name: &str| pair.source.join(name);
+    for name in ["log", "both", "turns"] {
+        fs::write(here(name), "old").unwrap();
+    }
+    fs::create_dir(here("flat")).unwrap();
+    fs::write(here("flat/inner"), "old").unwrap();
+    assert!(pair.run(&target, &options).unwrap().is_complete);
+    fs::write(here("log"), "newer").unwrap();
+    fs::remove_file(here("turns")).unwrap();
+    fs::create_dir(here("turns")).unwrap();
+    fs::write(here("turns/inner"), "newer").unwrap();
+    fs::remove_dir_all(here("flat")).unwrap();
+    fs::write(here("flat"), "newer").unwrap();
+    pair.cut_off(boot());
+    let job = pair.job(&options);
+    failover(&job, &options, true).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    fs::write(pair.copy.join("both"), "work").unwrap();
+    fs::write(pair.copy.join("new"), "work").unwrap();
+    // Work in a directory is not worth what the source has in its place.
+    fs::write(pair.copy.join("flat/work"), "work").unwrap();
+    let back = Place::take(&pair.folder.path().join("back")).unwrap();
+    let summary = failback(&job, &options, &back, &Progress::default()).unwrap();
+    let told: Vec<_> = summary.failures.iter().map(|failure| (&*failure.path, &*failure.cause)).collect();
+    assert_eq!(told, [(&b"flat"[..], STAYS), (b"log", STAYS), (b"turns", STAYS)]);
+    let is = |name: &str| fs::read_to_string(here(name)).unwrap();
+    assert!(summary.is_complete && is("both") == "work" && is("new") == "work");
+    assert_eq!(["log", "turns/inner", "flat"].map(is), ["newer"; 3]);
+    drop(back);
+    assert!(pair.run(&target, &options).unwrap().is_complete);
+    assert_eq!(fs::read_to_string(pair.copy.join("turns/inner")).unwrap(), "newer");
+}
+
+#[test]
+fn a_directory_that_is_named_as_the_marker_is_told() {
+    let pair = Pair::new();
+    fs::create_dir(pair.source.join(".kura-replica")).unwrap();
+    fs::write(pair.source.join(".kura-replica/file"), "").unwrap();
+    let told = pair.run(&Target::Local(pair.copy.clone()), &Options::default()).unwrap().failures;
+    assert!(matches!(&told[..], [one] if one.path == b".kura-replica" && one.cause.contains("rename")), "{told:?}");
+    assert!(pair.copy.join("d/file").exists());
+}
+
+#[test]
+fn a_source_that_is_unmounted_meanwhile_empties_no_copy() {
+    let pair = Pair::new();
+    let daemon = Daemon::of(&pair);
+    let target = daemon.target("copy");
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    fs::write(pair.copy.join("stranger"), "").unwrap();
+    let failures = pair.carried(&target, &Options::default(), None, || {
+        fs::rename(&pair.source, pair.folder.path().join("elsewhere")).unwrap();
+        fs::create_dir(&pair.source).unwrap();
+    });
+    assert!(failures.iter().any(|failure| failure.cause.contains("not deleted")), "{failures:?}");
+    assert!(pair.copy.join("d/file").exists());
+}
+
+#[test]
+fn a_target_that_is_served_from_within_the_source_is_refused() {
+    let pair = Pair::new();
+    let token = pair.folder.path().join("token");
+    fs::write(&token, "token").unwrap();
+    let options = Options { target_token_file: Some(token), ..Options::default() };
+    for (served, name, is_refused) in [("source/d", "copy", true), ("source", "d", true), ("module", "copy", false)] {
+        let root = pair.folder.path().join(served);
+        let service = crate::kura::Service::listen(&root, "127.0.0.1:0", "token".to_owned(), None).unwrap();
+        let target = format!("kura://{}/{name}", service.address().unwrap()).parse().unwrap();
+        std::thread::spawn(move || service.run());
+        let done = pair.run(&target, &options);
+        if is_refused {
+            let refused = done.unwrap_err().to_string();
+            assert!(refused.contains("one in the other"), "{refused}");
+        } else {
+            assert!(done.unwrap().is_complete);
+        }
+    }
 }

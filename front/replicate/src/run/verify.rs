@@ -1,11 +1,13 @@
 //! Whether a copy is what its source is, contents and all.
 
+#[cfg(doc)]
+use super::Place;
 use super::{Options, Source};
 use crate::error::{Failure, Result};
 use crate::target::Target;
 use crate::tree::{Catalogue, Directory, Entry, Kind, Scan, join, scan};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Instant;
@@ -23,7 +25,7 @@ pub struct Verified {
     pub differing: Vec<Failure>,
 }
 
-/// Compares everything, contents by sums that each side makes of its own.
+/// Compares everything, contents by sums that each side makes of its own. [`Place::distrust`] has the next run carry what differs.
 pub fn verify(source: &Path, target: &Target, options: &Options) -> Result<Verified> {
     options.check(target)?;
     let began = Instant::now();
@@ -49,10 +51,10 @@ pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<
         .filter_map(|index| Directory::of_record(there.record(index)).ok())
         .map(|directory| (directory.path.clone(), directory))
         .collect();
-    let mut files = Vec::new();
+    let (mut files, mut inodes) = (Vec::new(), Inodes::default());
     for directory in here {
         let Some(copy) = there.remove(&directory.path) else {
-            differing.push(Failure::new(directory.path, "the target does not have it"));
+            differing.push(Failure::new(directory.path, MISSING));
             continue;
         };
         if directory.meta != copy.meta || directory.has_attributes != copy.has_attributes {
@@ -61,7 +63,9 @@ pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<
         let mut copies: BTreeMap<&[u8], &Entry> = copy.entries.iter().map(|entry| (&*entry.name, entry)).collect();
         for entry in &directory.entries {
             let path = directory.path_of(entry);
-            match differs(entry, copies.remove(&*entry.name)) {
+            let copy = copies.remove(&*entry.name);
+            let how = differs(entry, copy);
+            match how.or_else(|| copy.filter(|copy| !inodes.agree(entry, copy)).map(|_| "hard links differ")) {
                 Some(how) => differing.push(Failure::new(path, how)),
                 None if entry.kind == Kind::File => files.push((path, entry.size_bytes)),
                 None => {}
@@ -75,9 +79,26 @@ pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<
 }
 
 const ONLY_THERE: &str = "only the target has it";
+pub(super) const MISSING: &str = "the target does not have it";
+
+/// Which inode of the copy is which one of the source: all names of one are names of one there.
+#[derive(Default)]
+struct Inodes {
+    there: HashMap<(u64, u64), (u64, u64)>,
+    here: HashMap<(u64, u64), (u64, u64)>,
+}
+
+impl Inodes {
+    fn agree(&mut self, here: &Entry, there: &Entry) -> bool {
+        let has_other_names = here.links > 1 || there.links > 1;
+        !has_other_names
+            || (*self.there.entry(here.inode).or_insert(there.inode) == there.inode
+                && *self.here.entry(there.inode).or_insert(here.inode) == here.inode)
+    }
+}
 
 fn differs(here: &Entry, there: Option<&Entry>) -> Option<&'static str> {
-    let Some(there) = there else { return Some("the target does not have it") };
+    let Some(there) = there else { return Some(MISSING) };
     if here.kind != there.kind || here.target != there.target {
         Some("it is something else")
     } else if here.size_bytes != there.size_bytes {

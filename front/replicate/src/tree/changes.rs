@@ -25,6 +25,8 @@ pub enum Need {
 impl Need {
     /// Contents of what is not at the target.
     pub const NEW: Self = Self::Contents { exists: false, is_alike: false };
+    /// Contents of what has its name at the target together with another file, into which they must not be written.
+    pub const SHARED: Self = Self::Contents { exists: false, is_alike: true };
 }
 
 /// A directory with something to do in it.
@@ -65,14 +67,78 @@ impl Changes {
         self.gone.is_empty() && self.directories.iter().all(|changed| !changed.has_new_meta)
     }
 
-    /// Leaves at the target what is no more at the source, if that is asked for.
-    pub fn keep_what_is_gone(&mut self, is_asked: bool) {
-        if !is_asked {
-            return;
+    /// How many of all that is to be carried belong to others.
+    pub fn of_others(&self, owner: (u32, u32)) -> u64 {
+        let is_other = |meta: &super::Meta| (meta.uid, meta.gid) != owner;
+        let of = |changed: &Changed| {
+            let entries = changed.directory.entries.iter().zip(&changed.needs);
+            let entries = entries.filter(|(entry, need)| **need != Need::Nothing && is_other(&entry.meta)).count();
+            entries as u64 + u64::from(changed.has_new_meta && is_other(&changed.directory.meta))
+        };
+        self.directories.iter().map(of).sum()
+    }
+
+    /// Has the files compared that a catalogue says are to be carried again, where the target tells nothing that speaks against them.
+    pub fn doubt(&mut self, catalogue: Option<&Catalogue>) {
+        let Some(catalogue) = catalogue else { return };
+        for changed in &mut self.directories {
+            let record = catalogue.find(&changed.directory.path).map(|at| catalogue.record(at));
+            let Some(old) = record.and_then(|record| Directory::of_record(record).ok()) else { continue };
+            for (entry, need) in changed.directory.entries.iter().zip(&mut changed.needs) {
+                let before = old.entries.binary_search_by(|before| before.name.cmp(&entry.name));
+                let is_doubted = before.is_ok_and(|at| old.entries[at].changed == Time::default());
+                if is_doubted && entry.kind == Kind::File && matches!(need, Need::Nothing | Need::Meta) {
+                    *need = Need::Contents { exists: true, is_alike: true };
+                    changed.has_new_meta = true;
+                }
+            }
         }
+    }
+
+    /// Leaves at the target, which has told what it has, what is no more at the source, and what was not changed at the source
+    /// since then; nor does a directory take the place of anything else, or the other way round. Returns what differs and stays.
+    pub fn leave(&mut self, there: &Catalogue, since: Time) -> Vec<Vec<u8>> {
         self.gone.clear();
-        self.directories.iter_mut().for_each(|changed| changed.gone.clear());
         self.deleted = 0;
+        let directory_at = |path: &[u8]| there.find(path).and_then(|at| Directory::of_record(there.record(at)).ok());
+        let has_entry = |path: &[u8]| {
+            let (directory, name) = super::split(path);
+            directory_at(directory).is_some_and(|it| it.entries.iter().any(|entry| &*entry.name == name))
+        };
+        let mut stay: Vec<Vec<u8>> = Vec::new();
+        for changed in &mut self.directories {
+            changed.gone.clear();
+            let path = &changed.directory.path;
+            let old = directory_at(path);
+            let is_within = stay.iter().any(|stays| is_under(path, stays));
+            if is_within || (old.is_none() && has_entry(path)) {
+                stay.extend((!is_within).then(|| path.clone()));
+                changed.needs.fill(Need::Nothing);
+                (changed.is_new, changed.has_new_meta) = (false, false);
+                continue;
+            }
+            for (entry, need) in changed.directory.entries.iter().zip(&mut changed.needs) {
+                let path = changed.directory.path_of(entry);
+                let before = old.as_ref().and_then(|old| {
+                    let at = old.entries.binary_search_by(|before| before.name.cmp(&entry.name)).ok()?;
+                    old.entries.get(at)
+                });
+                let is_other_kind = there.find(&path).is_some();
+                if *need == Need::Nothing || !is_other_kind && (before.is_none() || entry.changed > since) {
+                    continue;
+                }
+                // Attributes and links, which a target does not tell, are no difference.
+                let is_alike =
+                    before.is_some_and(|before| before.meta == entry.meta) && matches!(need, Need::Meta | Need::Link);
+                stay.extend((!is_alike).then_some(path));
+                *need = Need::Nothing;
+            }
+            let is_idle = changed.needs.iter().all(|need| *need == Need::Nothing);
+            changed.has_new_meta &= old.is_none() || changed.directory.changed > since || !is_idle;
+        }
+        let directories = &self.directories;
+        self.links.retain(|&(directory, entry), _| directories[directory].needs[entry] == Need::Link);
+        stay
     }
 
     /// Whether a path is of a directory with something to do in it, or of an entry of one, as the source has them now.
@@ -178,7 +244,8 @@ impl Known<'_> {
     }
 
     fn compare(&self, mut now: Directory, old: Option<Directory>, unread: &[Unread]) -> Changed {
-        let is_new = old.is_none();
+        // One that could not be made is in the catalogue all the same.
+        let is_new = old.as_ref().is_none_or(|old| old.changed == Time::default());
         let is_touched = old.as_ref().is_none_or(|old| {
             let has_attributes = now.has_attributes || old.has_attributes;
             old.meta != now.meta || if self.told { has_attributes } else { old.changed != now.changed }
@@ -217,10 +284,17 @@ impl Known<'_> {
         let Some(old) = old.filter(|old| old.kind == now.kind && old.target == now.target) else {
             return Need::NEW;
         };
+        if self.told && now.kind == Kind::File && old.links > 1 && now.links == 1 {
+            return Need::SHARED;
+        }
         let is_alike = old.size_bytes == now.size_bytes && old.meta.modified == now.meta.modified;
         let is_other = !is_alike || self.is_suspect || (!self.told && Self::may_be_other(old, now));
         if is_other && now.kind == Kind::File {
             return Need::Contents { exists: true, is_alike };
+        }
+        if old.changed == Time::default() {
+            // It could not be made, perhaps.
+            return Need::NEW;
         }
         let is_same = if self.told {
             old.meta == now.meta && !old.has_attributes && !now.has_attributes && now.links == 1 && old.links == 1
@@ -237,7 +311,8 @@ impl Known<'_> {
         // Another inode is another file that was given them; what failed is carried again.
         old.inode.1 != now.inode.1
             || old.changed == Time::default()
-            // Written to, and its time put back: nothing else of it changed that would explain the time of change.
+            // Written to, and its time put back: nothing else of it changed that would explain the time of change. Where
+            // something did, the contents are not looked at: `chmod -R` would have all of a tree carried again.
             || (old.changed != now.changed && old.meta == now.meta && old.links == now.links)
     }
 }
@@ -331,7 +406,11 @@ mod tests {
         let failed = Entry { changed: Time::default(), ..was() };
         assert_eq!(needs(failed, was(), false), [alike], "what failed is carried again");
         let link = Entry { kind: Kind::Symlink, ..was() };
-        assert_eq!(needs(was(), link, false), [Need::NEW]);
+        assert_eq!(needs(was(), link.clone(), false), [Need::NEW]);
+        let failed = Entry { changed: Time::default(), ..link.clone() };
+        assert_eq!(needs(failed, link, false), [Need::NEW], "a link that could not be made");
+        let linked = Entry { links: 2, ..was() };
+        assert_eq!(needs(linked, was(), true), [Need::SHARED], "a name of a file of its own by now");
         let attributes = Entry { has_attributes: true, ..was() };
         assert_eq!(needs(attributes, was(), true), [Need::Meta], "attributes that went");
     }
@@ -360,6 +439,23 @@ mod tests {
         assert!(some.directories[0].gone.is_empty() && some.directories[0].directory.entries.len() == 2);
         assert_eq!(some.kept, [1, 3]);
         assert!(changes(&before, vec![], false, &[unread("", true)]).gone.is_empty());
+    }
+
+    #[test]
+    fn what_belongs_to_others_is_counted_where_it_is_carried() {
+        let found = changes(&[], vec![directory("", vec![entry("a", 1, 1, 1)])], false, &[]);
+        // Root's, all of it: a file, and the directory that it is in.
+        assert_eq!((found.of_others((0, 0)), found.of_others((0, 7))), (0, 2));
+        let now = || directory("", vec![entry("a", 1, 1, 1)]);
+        assert_eq!(changes(&[now()], vec![now()], false, &[]).of_others((7, 7)), 0);
+    }
+
+    #[test]
+    fn a_directory_that_could_not_be_made_is_made_again() {
+        let failed = [directory("", vec![]), directory("d", vec![])];
+        let now = Directory { changed: Time { s: 9, ns: 0 }, ..directory("d", vec![]) };
+        let again = changes(&failed, vec![directory("", vec![]), now], false, &[]);
+        assert!(matches!(&again.directories[..], [d] if d.is_new && d.has_new_meta), "{again:?}");
     }
 
     #[test]

@@ -148,6 +148,11 @@ impl Reading<'_> {
                 continue;
             }
             if is_marker(&directory.path, name.to_bytes()) {
+                let stat = statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW);
+                if stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir()) {
+                    let cause = "a copy has a file of its own of this name: rename it".to_owned();
+                    self.unread.push(Unread { path: name.to_bytes().to_vec(), is_directory: true, cause });
+                }
                 continue;
             }
             if kind == FileType::Directory {

@@ -145,7 +145,7 @@ fn message(kind: u8, body: &[Vec<u8>]) -> Vec<u8> {
 
 /// Beginnings from which interesting bytes are not far: what a source says that makes a copy.
 pub fn request_seeds() -> Vec<Vec<u8>> {
-    let hello = || message(0, &[number(3), text(b"x"), text(b"t"), vec![1]]);
+    let hello = || message(0, &[number(5), text(b"x"), text(b"t"), vec![1]]);
     // Mode, owner, group, seconds, nanoseconds; no attributes.
     let meta = || [number(0o644), number(0), number(0), number(10), number(0)].concat();
     let none = || number(0);
@@ -174,7 +174,6 @@ pub fn request_seeds() -> Vec<Vec<u8>> {
     ];
     let read = [
         hello(),
-        message(1, &[]),
         message(2, &[]),
         message(6, &[none(), number(1), small(b"f", 0, b"content")]),
         message(14, &[number(2), text(b"f"), vec![0], text(b"../secret"), vec![0]]),

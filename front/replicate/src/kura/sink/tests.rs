@@ -61,7 +61,8 @@ fn nothing_that_is_asked_for_leads_out_of_the_copy() {
 fn a_copy_in_what_is_deleted_or_replaced_stays() {
     let (folder, mut sink, _) = beside();
     let root = folder.path().join("copy");
-    assert_eq!(sink.welcome().unwrap(), Welcome { boot: boot_of(&root), ..Welcome::default() });
+    let (boot, lies_in) = (boot_of(&root), identities(&root));
+    assert_eq!(sink.welcome().unwrap(), Welcome { boot, lies_in, owner: owner(), ..Welcome::default() });
     for path in ["gone/in", "gone/stale", "file"] {
         std::fs::create_dir_all(root.join(path)).unwrap();
         std::fs::write(root.join(path).join("work"), "precious").unwrap();
@@ -159,4 +160,28 @@ fn what_is_written_into_has_no_other_name() {
     let long = [b'l'; 256];
     let Reply::Done(failures) = sink.handle(Request::Links(vec![(&long, b"kept")])) else { panic!() };
     assert_eq!((failures.len(), std::fs::metadata(path(b"kept")).unwrap().nlink()), (1, 1));
+}
+
+#[test]
+fn no_two_files_are_written_in_one_place() {
+    let (folder, mut sink, _) = beside();
+    // The first digits of the name's SHA-256: two names with these in common are not to be found.
+    assert_eq!(unfinished(b"database.bin"), b".~kura~08ae031d3263d53e");
+    assert!(crate::tree::is_upkeep(b"d", &unfinished(b"database.bin")));
+    let at = At { path: b"large", in_place: false };
+    let Reply::Present(present, failures) = sink.handle(Request::Prepare(vec![(at, 10), (at, 20)])) else { panic!() };
+    assert_eq!((present, failures.len()), (vec![Present::Zeroes, Present::Refused], 1));
+    let is = std::fs::metadata(folder.path().join("copy").join(super::name(&unfinished(b"large")))).unwrap();
+    assert_eq!(is.len(), 10);
+}
+
+#[test]
+fn what_cannot_be_made_leaves_what_has_its_name() {
+    let (folder, mut sink, _) = beside();
+    let file = folder.path().join("copy/file");
+    std::fs::write(&file, "the last version").unwrap();
+    // A link to nowhere is refused before anybody looks for its name, as everything is where no file can be opened any more.
+    let files = vec![entry(b"file", Kind::Symlink, Some(b""))];
+    let Reply::Done(failures) = sink.handle(Request::Batch { directory: b"", files }) else { panic!() };
+    assert_eq!((failures.len(), std::fs::read(&file).unwrap()), (1, b"the last version".to_vec()));
 }

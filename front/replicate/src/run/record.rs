@@ -1,0 +1,108 @@
+//! What the next run is to know of the target: the tree as this one leaves it there, but for what is to be looked at again.
+
+use super::Place;
+use super::verify::MISSING;
+use crate::error::{Failure, Result};
+use crate::tree::{Catalogue, Changes, Directory, Entry, Time, Unread, is_under};
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use uuid::Uuid;
+
+/// The coarsest time that a file system has: what was changed no longer than this before a run may be changed once more, and its
+/// times stay.
+const TICK: Duration = Duration::from_secs(2);
+
+/// A run that is over.
+pub(super) struct Done<'a> {
+    pub changes: &'a Changes,
+    pub unread: &'a [Unread],
+    pub failures: &'a [Failure],
+    /// When it began to look at the source.
+    pub since: SystemTime,
+}
+
+impl Done<'_> {
+    /// Keeps what the target has now. What could not be deleted would be in no catalogue: then the next run asks the target.
+    pub fn remember(&self, place: &Place, run: Uuid, known: &Catalogue) -> Result<()> {
+        let is_unread = |path: &[u8]| self.unread.iter().any(|unread| is_under(path, &unread.path));
+        if self.failures.iter().any(|failure| !self.changes.names(&failure.path) && !is_unread(&failure.path)) {
+            return place.forget();
+        }
+        self.keep(place, run, known)
+    }
+
+    /// Writes the catalogue of the target as it is now. What failed is in it so that it will be carried again, and deleted when it
+    /// goes from the source. So is what was changed just before the run or in it: it may have been written to once more after it
+    /// was read, or have got another name where the scan had been already, and its times do not tell. It is compared until a run
+    /// begins later than that.
+    pub fn keep(&self, place: &Place, run: Uuid, known: &Catalogue) -> Result<()> {
+        let failed = self.failures.iter().map(|failure| &*failure.path).collect();
+        let changed = self.changes.directories.iter().map(|changed| &changed.directory);
+        let again = Again::of(failed, changed.clone());
+        let (since, until) = (time(self.since.checked_sub(TICK)), time(Some(SystemTime::now())));
+        let is_fresh = |changed: Time| (since..=until).contains(&changed);
+        let record = |directory: &Directory| {
+            again.record(directory, |entry| is_fresh(entry.changed) || is_fresh(entry.meta.modified))
+        };
+        let changed: Vec<Vec<u8>> = changed.map(record).collect();
+        let kept = self.changes.kept.iter().map(|&index| known.record(index));
+        place.keep(run, changed.iter().map(Vec::as_slice).chain(kept).collect())
+    }
+}
+
+/// A moment as a scan tells it.
+fn time(moment: Option<SystemTime>) -> Time {
+    let since = moment.and_then(|moment| moment.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    Time { s: since.as_secs().cast_signed(), ns: since.subsec_nanos() }
+}
+
+/// The path of what differs: rsync tells directories with a slash at their end, the root as a dot.
+fn path(failure: &Failure) -> &[u8] {
+    let path = failure.path.strip_suffix(b"/").unwrap_or(&failure.path);
+    if path == b"." { b"" } else { path }
+}
+
+/// The records of a catalogue, in which all that differs is to be looked at again. Of a directory that the target lost, all entries are.
+pub(super) fn again(catalogue: &Catalogue, differing: &[Failure]) -> Vec<Vec<u8>> {
+    let lost: HashSet<&[u8]> = differing.iter().filter(|it| it.cause == MISSING).map(path).collect();
+    let records = (0..catalogue.directories()).map(|index| catalogue.record(index));
+    let directories: Vec<Directory> = records.filter_map(|record| Directory::of_record(record).ok()).collect();
+    let again = Again::of(differing.iter().map(path).collect(), directories.iter());
+    directories.iter().map(|directory| again.record(directory, |_| lost.contains(&*directory.path))).collect()
+}
+
+/// What the next run looks at again: paths, and all names of the inodes that they are names of, which may have become links to an
+/// earlier version.
+struct Again<'a> {
+    paths: HashSet<&'a [u8]>,
+    inodes: HashSet<(u64, u64)>,
+}
+
+impl<'a> Again<'a> {
+    fn of<'d>(paths: HashSet<&'a [u8]>, directories: impl Iterator<Item = &'d Directory>) -> Self {
+        let directories = directories.filter(|_| !paths.is_empty());
+        let entries = directories.flat_map(|directory| directory.entries.iter().map(move |entry| (directory, entry)));
+        let inodes = entries
+            .filter(|(directory, entry)| entry.links > 1 && paths.contains(&*directory.path_of(entry)))
+            .map(|(_, entry)| entry.inode)
+            .collect();
+        Self { paths, inodes }
+    }
+
+    /// The record of a directory, of which also these entries are looked at again.
+    fn record(&self, directory: &Directory, as_well: impl Fn(&Entry) -> bool) -> Vec<u8> {
+        let mut directory = Cow::Borrowed(directory);
+        if self.paths.contains(&*directory.path) {
+            directory.to_mut().changed = Time::default();
+        }
+        for index in 0..directory.entries.len() {
+            let entry = &directory.entries[index];
+            let is_of_them = || !self.paths.is_empty() && self.paths.contains(&*directory.path_of(entry));
+            if as_well(entry) || (entry.links > 1 && self.inodes.contains(&entry.inode)) || is_of_them() {
+                directory.to_mut().entries[index].changed = Time::default();
+            }
+        }
+        directory.record()
+    }
+}
