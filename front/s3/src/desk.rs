@@ -15,6 +15,7 @@ use crate::put::{Guard, Target, commit};
 use crate::take_in::{Incoming, take_in};
 use bytes::Bytes;
 use futures::Stream;
+use hyper::header::{HeaderName, HeaderValue};
 use kura_block::{Error, Kind, Progress, Result};
 use kura_object::{Attributes, Batch, Changed, Item, Query, Stat, Store, Which};
 use s3s::dto::{ETagCondition, Metadata, StreamingBlob};
@@ -274,8 +275,20 @@ impl Desk {
 }
 
 impl Head {
-    /// What is stored of it; `Invalid` when it is too much.
+    /// What is stored of it; `Invalid` when it is too much, or when S3 cannot send it: it goes out in headers.
     pub(crate) fn attributes(self) -> Result<Attributes> {
+        let is_value = |text: &str| HeaderValue::from_str(text).is_ok();
+        if let Some(kind) = self.content_type.as_ref().filter(|kind| !is_value(kind)) {
+            return Err(Error::invalid(format!("content type {kind:?}: cannot be sent in a header")));
+        }
+        for (name, value) in &self.metadata {
+            let is_name = !name.is_empty() && name.parse::<HeaderName>().is_ok();
+            if !is_name || !is_value(value) {
+                return Err(Error::invalid(format!(
+                    "metadata {name:?}: {value:?}: S3 sends it as a header: letters, digits and hyphens, and a value of one line"
+                )));
+            }
+        }
         let metadata: Metadata = self.metadata.into_iter().map(|(name, value)| (name.to_lowercase(), value)).collect();
         keep(&[("content-type", &self.content_type)], None, Some(&metadata)).map_err(from_s3)
     }
@@ -325,5 +338,27 @@ fn of_object(error: Error, bucket: &str, key: &str, version: Option<&str>) -> Er
     match error.kind() {
         Kind::Missing => Error::missing(format!("{bucket}/{key}{at}: no such object")),
         _ => error.at(format_args!("{bucket}/{key}{at}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_header_can_have_is_not_stored() {
+        let head = |name: &str, value: &str| Head {
+            metadata: [(name.to_owned(), value.to_owned())].into(),
+            ..Head::default()
+        };
+        for (name, value) in [("Of", "a cat"), ("a_b-c", "Müller"), ("a", "")] {
+            assert!(head(name, value).attributes().is_ok(), "{name}: {value}");
+        }
+        for (name, value) in [("a b", "c"), ("", "c"), ("ü", "c"), ("a:b", "c"), ("a", "one\ntwo"), ("a", "b\0")] {
+            let refused = head(name, value).attributes().unwrap_err().to_string();
+            assert!(refused.contains(&format!("metadata {name:?}")) && refused.lines().count() == 1, "{refused}");
+        }
+        let kind = Head { content_type: Some("text/plain\r\nx: y".to_owned()), ..Head::default() };
+        assert!(kind.attributes().is_err());
     }
 }

@@ -128,6 +128,14 @@ fn a_batch_happens_as_a_whole_or_not_at_all() {
         ),
         ("{\"put\": \"demo/b\", \"text\": \"\", \"new\": true}", "demo/b: exists already"),
         ("{\"put\": \"nowhere/b\", \"text\": \"\"}", "bucket nowhere: no such bucket"),
+        (
+            "{\"put\": \"demo/b\", \"text\": \"\", \"metadata\": {\"a b\": \"c\"}}",
+            "metadata \"a b\": \"c\": S3 sends it as a header",
+        ),
+        (
+            "{\"put\": \"demo/b\", \"text\": \"\", \"content_type\": \"a\\nb\"}",
+            "content type \"a\\nb\": cannot be sent in a header",
+        ),
         ("{\"put\": \"demo/b\"}", "sub/batch:3: a put has either text or a file"),
         ("{\"put\": \"demo/b\", \"file\": \"none\"}", "sub/batch:3: sub/none: No such file"),
         ("{\"delete\": \"demo/new\"}", "key new is named twice in a batch"),
@@ -162,6 +170,7 @@ fn what_is_wrong_is_told_in_one_line() {
         ("object delete demo/none", "demo/none: no such object"),
         ("object list none", "bucket none: no such bucket"),
         ("volume delete objects --force", "volume objects has the object store, with all buckets"),
+        ("volume resize objects 64M --shrink", "volume objects has the object store, with all buckets"),
         ("volume delete objects", "volume objects has the object store, with all buckets"),
     ] {
         let args: Vec<&str> = line.split_whitespace().collect();
