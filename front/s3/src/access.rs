@@ -2,10 +2,14 @@
 
 use crate::bucket::Bucket;
 use crate::directory::Directory;
+use crate::document::Document;
 use crate::keys::Key;
+use crate::meta::TAGGING;
 use crate::past::split;
 use crate::policy::{Question, Verdict};
 use crate::problem::{problem, refusal};
+use crate::signed;
+use hyper::HeaderMap;
 use kura_block::{Error, Kind};
 use percent_encoding::percent_decode_str;
 use s3s::access::{S3Access, S3AccessContext};
@@ -85,13 +89,14 @@ fn action(operation: &str, of_version: bool) -> String {
         "ListObjectVersions" => "ListBucketVersions",
         "ListMultipartUploads" => "ListBucketMultipartUploads",
         "ListParts" => "ListMultipartUploadParts",
-        "GetObject" | "HeadObject" | "GetObjectAttributes" if of_version => "GetObjectVersion",
+        "GetObject" | "HeadObject" if of_version => "GetObjectVersion",
+        "GetObjectAttributes" if of_version => "GetObjectVersionAttributes",
         "GetObjectTagging" if of_version => "GetObjectVersionTagging",
         "PutObjectTagging" if of_version => "PutObjectVersionTagging",
         "DeleteObjectTagging" if of_version => "DeleteObjectVersionTagging",
         "GetObjectAcl" if of_version => "GetObjectVersionAcl",
         "PutObjectAcl" if of_version => "PutObjectVersionAcl",
-        "HeadObject" | "GetObjectAttributes" => "GetObject",
+        "HeadObject" => "GetObject",
         "DeleteObject" | "DeleteObjects" if of_version => "DeleteObjectVersion",
         "DeleteObjects" => "DeleteObject",
         "CopyObject" | "CreateMultipartUpload" | "UploadPart" | "UploadPartCopy" | "CompleteMultipartUpload" => {
@@ -105,6 +110,18 @@ fn action(operation: &str, of_version: bool) -> String {
         other => other,
     };
     format!("s3:{name}")
+}
+
+/// What an operation does besides, and must be allowed as well: with true where the version counts that it names.
+fn besides(operation: &str, headers: &HeaderMap) -> Option<(&'static str, bool)> {
+    match operation {
+        "GetObjectAttributes" => Some(("GetObject", true)),
+        // What is put is the newest version, whatever the query says.
+        "PutObject" | "CopyObject" | "CreateMultipartUpload" if headers.contains_key(TAGGING) => {
+            Some(("PutObjectTagging", false))
+        }
+        _ => None,
+    }
 }
 
 /// True when a query names a version, in whatever way it is encoded: as it is read where the version is looked up.
@@ -182,6 +199,10 @@ pub(crate) struct Access(pub Arc<Directory>);
 #[async_trait::async_trait]
 impl S3Access for Access {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+        if context.credentials().is_some() {
+            signed::check(context.headers(), context.uri())?;
+        }
+        let document = context.extensions_mut().get::<Document>().cloned();
         let key = context.credentials().and_then(|credentials| self.0.key(&credentials.access_key));
         let operation = context.s3_op().name();
         let may = match context.s3_path().get_bucket_name() {
@@ -199,14 +220,27 @@ impl S3Access for Access {
                 let of_version = names_a_version(context.uri().query().unwrap_or_default());
                 let object = context.s3_path().get_object_key().map(|object| (object, of_version));
                 let known = self.0.find(bucket);
-                let may = allowed(key.as_deref(), bucket, known.as_deref(), operation, object);
+                let may = |operation, object| allowed(key.as_deref(), bucket, known.as_deref(), operation, object);
+                let besides = besides(operation, context.headers()).is_none_or(|(besides, of_its_version)| {
+                    may(besides, object.map(|(object, of_version)| (object, of_version && of_its_version)))
+                });
+                let may = besides && may(operation, object);
                 if may {
                     readable(known.as_deref(), operation)?;
                 }
                 may
             }
         };
-        if may { Ok(()) } else { Err(denied()) }
+        if !may {
+            return Err(denied());
+        }
+        match document {
+            // Their bodies are objects' contents.
+            Some(document) if !matches!(operation, "PutObject" | "UploadPart") => {
+                document.expect(operation, context.headers())
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! CORS: which pages of other sites may ask. Pure but for the service that it wraps.
 
 use crate::directory::Directory;
+use crate::document::Document;
+use crate::get::forget_odd_range;
 use crate::meters;
 use crate::problem::unsupported;
 use crate::unread::watch;
@@ -44,7 +46,11 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
         }
         let (service, method, is_form) = (self.service.clone(), request.method().clone(), is_form(&request));
         let answered = async move {
-            let (request, rest) = watch(request);
+            let document = Document::default();
+            let (mut request, rest) = watch(request, document.clone());
+            request.extensions_mut().insert(document.clone());
+            let uri = request.uri().clone();
+            forget_odd_range(request.headers_mut(), &uri);
             let mut answer = if is_form {
                 // Unread: a form's fields are to be verified before anything else.
                 drop(request);
@@ -54,6 +60,9 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
             } else {
                 service.call(request).await?
             };
+            if let Some(refusal) = document.refusal() {
+                answer = refusal.to_http_response().map_err(|error| HttpError::new(error.into()))?;
+            }
             if let Some(rest) = rest {
                 rest.settle(&mut answer).await;
             }

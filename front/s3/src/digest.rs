@@ -67,11 +67,26 @@ pub(crate) struct Digested {
     pub checksum: Checksum,
 }
 
-impl Digest {
-    pub fn new(said: Said) -> S3Result<Self> {
-        let named = |name: &str| said.algorithm.as_deref() == Some(name);
+impl Said {
+    /// What a request's head says of its body, apart from checksums in its trailer.
+    pub fn of_headers(headers: &HeaderMap) -> Self {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let checksum = Checksum {
+            checksum_crc32: text("x-amz-checksum-crc32"),
+            checksum_crc32c: text("x-amz-checksum-crc32c"),
+            checksum_crc64nvme: text("x-amz-checksum-crc64nvme"),
+            checksum_sha1: text("x-amz-checksum-sha1"),
+            checksum_sha256: text("x-amz-checksum-sha256"),
+            checksum_type: None,
+        };
+        Self { md5: text("content-md5"), checksum, ..Self::default() }
+    }
+
+    /// What is to be computed.
+    pub fn sums(&self) -> S3Result<ChecksumHasher> {
+        let named = |name: &str| self.algorithm.as_deref() == Some(name);
         let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
-            &said.checksum;
+            &self.checksum;
         let sums = ChecksumHasher {
             crc32: (checksum_crc32.is_some() || named("crc32")).then(Crc32::new),
             crc32c: (checksum_crc32c.is_some() || named("crc32c")).then(Crc32c::new),
@@ -79,14 +94,44 @@ impl Digest {
             sha256: (checksum_sha256.is_some() || named("sha256")).then(Sha256::new),
             crc64nvme: (checksum_crc64nvme.is_some() || named("crc64nvme")).then(Crc64Nvme::new),
         };
-        if let Some(md5) = &said.md5 {
-            let bytes = base64_simd::STANDARD.decode_to_vec(md5);
-            if bytes.is_ok_and(|bytes| bytes.len() == 16) {
-                return Ok(Self { md5: Md5::default(), sums, said });
+        let md5 = self.md5.as_ref().map(|md5| base64_simd::STANDARD.decode_to_vec(md5));
+        match md5 {
+            Some(bytes) if !bytes.as_ref().is_ok_and(|bytes| bytes.len() == 16) => {
+                Err(problem(S3ErrorCode::InvalidDigest, "Content-MD5 is not base64 of 16 bytes"))
             }
-            return Err(problem(S3ErrorCode::InvalidDigest, "Content-MD5 is not base64 of 16 bytes"));
+            _ => Ok(sums),
         }
-        Ok(Self { md5: Md5::default(), sums, said })
+    }
+
+    /// Holds all of it against what was computed of the body.
+    pub fn hold(self, md5: Sum, sums: ChecksumHasher) -> S3Result<Digested> {
+        if self.md5.is_some_and(|said| said != base64_simd::STANDARD.encode_to_string(md5)) {
+            return Err(problem(S3ErrorCode::BadDigest, "Content-MD5 is not that of the body"));
+        }
+        let checksum = sums.finalize();
+        let trailers = self.trailers.and_then(|trailers| trailers.take()).unwrap_or_default();
+        let found = [
+            ("x-amz-checksum-crc32", &self.checksum.checksum_crc32, &checksum.checksum_crc32),
+            ("x-amz-checksum-crc32c", &self.checksum.checksum_crc32c, &checksum.checksum_crc32c),
+            ("x-amz-checksum-crc64nvme", &self.checksum.checksum_crc64nvme, &checksum.checksum_crc64nvme),
+            ("x-amz-checksum-sha1", &self.checksum.checksum_sha1, &checksum.checksum_sha1),
+            ("x-amz-checksum-sha256", &self.checksum.checksum_sha256, &checksum.checksum_sha256),
+        ];
+        for (name, in_head, real) in found {
+            let in_trailer = trailers.get(name).map(hyper::header::HeaderValue::as_bytes);
+            for said in in_head.as_ref().map(String::as_bytes).into_iter().chain(in_trailer) {
+                if real.as_ref().is_none_or(|real| real.as_bytes() != said) {
+                    return Err(problem(S3ErrorCode::BadDigest, format!("{name} is not that of the body")));
+                }
+            }
+        }
+        Ok(Digested { md5, checksum })
+    }
+}
+
+impl Digest {
+    pub fn new(said: Said) -> S3Result<Self> {
+        Ok(Self { md5: Md5::default(), sums: said.sums()?, said })
     }
 
     /// The next piece, whole blocks of MD5 unless it is the last one.
@@ -98,28 +143,7 @@ impl Digest {
     /// Holds all that was said against the body.
     pub async fn finish(self) -> S3Result<Digested> {
         let Self { md5, sums, said } = self;
-        let md5 = md5.finish().await;
-        if said.md5.is_some_and(|said| said != base64_simd::STANDARD.encode_to_string(md5)) {
-            return Err(problem(S3ErrorCode::BadDigest, "Content-MD5 is not that of the body"));
-        }
-        let checksum = sums.finalize();
-        let trailers = said.trailers.and_then(|trailers| trailers.take()).unwrap_or_default();
-        let found = [
-            ("x-amz-checksum-crc32", &said.checksum.checksum_crc32, &checksum.checksum_crc32),
-            ("x-amz-checksum-crc32c", &said.checksum.checksum_crc32c, &checksum.checksum_crc32c),
-            ("x-amz-checksum-crc64nvme", &said.checksum.checksum_crc64nvme, &checksum.checksum_crc64nvme),
-            ("x-amz-checksum-sha1", &said.checksum.checksum_sha1, &checksum.checksum_sha1),
-            ("x-amz-checksum-sha256", &said.checksum.checksum_sha256, &checksum.checksum_sha256),
-        ];
-        for (name, in_head, real) in found {
-            let in_trailer = trailers.get(name).map(hyper::header::HeaderValue::as_bytes);
-            for said in in_head.as_ref().map(String::as_bytes).into_iter().chain(in_trailer) {
-                if real.as_ref().is_none_or(|real| real.as_bytes() != said) {
-                    return Err(problem(S3ErrorCode::BadDigest, format!("{name} is not that of the body")));
-                }
-            }
-        }
-        Ok(Digested { md5, checksum })
+        said.hold(md5.finish().await, sums)
     }
 }
 

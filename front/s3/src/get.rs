@@ -8,10 +8,12 @@ use crate::meters;
 use crate::problem::{of_object, problem, refusal, unsupported};
 use crate::put::precondition_failed;
 use crate::service::Service;
+use crate::signed::covers;
 use crate::tags;
 use bytes::Bytes;
 use futures::Stream;
-use hyper::header::{self, HeaderValue};
+use hyper::Uri;
+use hyper::header::{self, HeaderMap, HeaderValue};
 use kura_block::{Buf, Bufs, Error};
 use kura_object::{Attributes, PartitionId, Stat, Store, Which};
 use s3s::dto::{
@@ -212,6 +214,8 @@ impl ByteStream for Outgoing {
 fn chosen(range: Option<Range>, stat: &Stat) -> S3Result<std::ops::Range<u64>> {
     match range {
         None => Ok(0..stat.size_bytes),
+        // Of nothing, no byte is the last.
+        Some(_) if stat.size_bytes == 0 => Err(S3ErrorCode::InvalidRange.into()),
         Some(range) => Ok(range.check(stat.size_bytes)?),
     }
 }
@@ -226,6 +230,21 @@ fn applied(range: Option<Range>, if_range: Option<&HeaderValue>, stat: &Stat) ->
         || Timestamp::parse(TimestampFormat::HttpDate, value)
             .is_ok_and(|at| at == timestamp(stat.modified_ms / 1000 * 1000));
     range.filter(|_| is_same)
+}
+
+/// Forgets a range that is none, or several of them: as RFC 9110 has it, all is read then, and s3s would refuse it. Where the
+/// header is signed it must stay.
+pub(crate) fn forget_odd_range(headers: &mut HeaderMap, uri: &Uri) {
+    let mut values = headers.get_all(header::RANGE).iter();
+    let is_range = |value: &HeaderValue| value.to_str().is_ok_and(|text| Range::parse(text).is_ok());
+    let is_one = values.next().is_none_or(is_range) && values.next().is_none();
+    if !is_one && !covers(header::RANGE.as_str(), headers, uri) {
+        headers.remove(header::RANGE);
+    }
+}
+
+fn refuse_part(number: Option<i32>) -> S3Result<()> {
+    if number.is_some_and(|number| number != 1) { Err(unsupported("reading a part by its number")) } else { Ok(()) }
 }
 
 fn content_range(range: &std::ops::Range<u64>, stat: &Stat) -> String {
@@ -245,9 +264,7 @@ impl Service {
             if_modified_since: input.if_modified_since,
             if_unmodified_since: input.if_unmodified_since,
         };
-        if input.part_number.is_some_and(|number| number != 1) {
-            return Err(unsupported("reading a part by its number"));
-        }
+        refuse_part(input.part_number)?;
         let which = which(input.version_id.as_deref())?;
         let if_range = request.headers.get(header::IF_RANGE).cloned();
         let (asked, wanted) = (input.range, if_range.clone());
@@ -278,6 +295,7 @@ impl Service {
 
     pub(crate) async fn head(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
         let input = request.input;
+        refuse_part(input.part_number)?;
         let bucket = self.directory.bucket(&input.bucket).await?;
         let conditions = Conditions {
             if_match: input.if_match,

@@ -4,6 +4,7 @@
 //! A little is read and forgotten. Where there is more, or the client waits to be told to go on, the answer ends the
 //! connection; what still comes is read for a while, so that the client gets to see the answer.
 
+use crate::document::Document;
 use crate::problem::problem;
 use crate::stall::{Alarm, Stalled};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
@@ -27,6 +28,7 @@ const LINGER: Duration = Duration::from_secs(5);
 /// A body that comes back when it is dropped before its end.
 pub(crate) struct Watched {
     body: Option<Incoming>,
+    document: Document,
     begun: bool,
     alarm: Alarm,
     back: Option<oneshot::Sender<(Incoming, bool)>>,
@@ -40,8 +42,8 @@ pub(crate) struct Rest {
     waits: bool,
 }
 
-/// The request with its body watched.
-pub(crate) fn watch(request: Request<Incoming>) -> (Request<s3s::Body>, Option<Rest>) {
+/// The request with its body watched, which is told to `document`.
+pub(crate) fn watch(request: Request<Incoming>, document: Document) -> (Request<s3s::Body>, Option<Rest>) {
     let waits = request.headers().contains_key(header::EXPECT);
     if request.body().is_end_stream() {
         // Nobody asks for a body of nothing, and botocore stumbles over its next request where it was not asked to go on.
@@ -49,7 +51,8 @@ pub(crate) fn watch(request: Request<Incoming>) -> (Request<s3s::Body>, Option<R
         return (request.map(s3s::Body::from), rest);
     }
     let (sender, back) = oneshot::channel();
-    let watched = |body| Watched { body: Some(body), begun: false, alarm: Alarm::default(), back: Some(sender) };
+    let watched =
+        |body| Watched { body: Some(body), document, begun: false, alarm: Alarm::default(), back: Some(sender) };
     (request.map(|body| s3s::Body::http_body_unsync(watched(body))), Some(Rest { back: Some(back), waits }))
 }
 
@@ -110,13 +113,22 @@ impl Body for Watched {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         self.begun = true;
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
+        let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(context) else {
             // The body stays: the answer ends the connection, as it is not read to its end.
             return self.alarm.poll(context).map(|()| Some(Err(Stalled.into())));
         };
+        let is_over = body.is_end_stream();
         match &frame {
-            Some(Ok(frame)) => self.alarm.note(frame.data_ref().map_or(0, Bytes::len)),
+            Some(Ok(frame)) => {
+                let data = frame.data_ref().map_or(&[][..], |data| &data[..]);
+                self.document.push(data);
+                self.alarm.note(data.len());
+            }
             _ => self.body = None,
+        }
+        if (is_over || frame.is_none()) && !self.document.end() {
+            self.body = None;
+            return Poll::Ready(Some(Err("the body is not what its head says".into())));
         }
         Poll::Ready(frame.map(|frame| frame.map_err(StdError::from)))
     }

@@ -77,6 +77,11 @@ fn policies_cors_and_lifecycle() {
     check("rules.py");
 }
 
+#[test]
+fn what_signatures_cover() {
+    check("signatures.py");
+}
+
 /// What the metrics say of the cache: hits, misses, bytes.
 fn cache(server: &Server) -> [u64; 3] {
     let metrics = get(server.port("http"), "/metrics");

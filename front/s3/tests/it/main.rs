@@ -3,11 +3,13 @@
 mod asked;
 mod conditions;
 mod cut_off;
+mod documents;
 mod fuzz;
 mod fuzz_body;
 mod local;
 #[path = "../../../../fuzz/mutated.rs"]
 mod mutated;
+mod reads;
 mod rules;
 mod settings;
 mod stalls;

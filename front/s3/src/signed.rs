@@ -1,0 +1,141 @@
+//! What a signature must be besides right: of version 4, over all headers that change what is done, and not for ever.
+//!
+//! s3s holds a signature against the headers that it lists, and then does what all headers say: whoever has another's
+//! presigned URL could add what turns a put into a copy.
+
+use crate::problem::{custom, problem};
+use hyper::header::AUTHORIZATION;
+use hyper::{HeaderMap, StatusCode, Uri};
+use percent_encoding::percent_decode_str;
+use s3s::{S3ErrorCode, S3Result};
+
+/// The longest time for which a URL may be presigned: a week, as in S3.
+const EXPIRES_MOST_SECONDS: u64 = 604_800;
+
+/// Refuses a request whose signature is right, but of version 2, for longer than a week, or not over all of its
+/// `x-amz-` headers.
+pub(crate) fn check(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
+    let query = uri.query().unwrap_or_default();
+    // s3s looks for version 2 first.
+    if value(query, "Signature").is_some() || authorization(headers).starts_with("AWS ") {
+        let text = "signatures of version 2 are not taken, as they never expire: use version 4 (AWS4-HMAC-SHA256)";
+        return Err(problem(S3ErrorCode::InvalidRequest, text));
+    }
+    let presigned = value(query, "X-Amz-Signature").is_some();
+    if presigned {
+        let expires = value(query, "X-Amz-Expires").and_then(|text| text.parse::<u64>().ok());
+        if expires.is_none_or(|seconds| seconds > EXPIRES_MOST_SECONDS) {
+            let text = format!("X-Amz-Expires must be less than a week (in seconds) that is {EXPIRES_MOST_SECONDS}");
+            return Err(custom("AuthorizationQueryParametersError", StatusCode::BAD_REQUEST, text));
+        }
+    }
+    let listed = listed(headers, query);
+    let unsigned = |name: &&str| {
+        // The hash of a body that nobody knew when the URL was presigned.
+        let is_of_body = presigned && *name == "x-amz-content-sha256";
+        name.starts_with("x-amz-") && !is_of_body && !is_in(&listed, name)
+    };
+    let unsigned: Vec<&str> = headers.keys().map(hyper::header::HeaderName::as_str).filter(unsigned).collect();
+    if unsigned.is_empty() {
+        return Ok(());
+    }
+    let text = format!("There were headers present in the request which were not signed: {}", unsigned.join(", "));
+    Err(problem(S3ErrorCode::AccessDenied, text))
+}
+
+/// True when a header of this name is signed.
+pub(crate) fn covers(name: &str, headers: &HeaderMap, uri: &Uri) -> bool {
+    is_in(&listed(headers, uri.query().unwrap_or_default()), name)
+}
+
+/// The names of the headers that are signed, as s3s reads them: a URL's signature goes before the head's.
+fn listed(headers: &HeaderMap, query: &str) -> String {
+    if value(query, "X-Amz-Signature").is_some() {
+        return value(query, "X-Amz-SignedHeaders").unwrap_or_default();
+    }
+    let mut parts = authorization(headers).split(',').map(str::trim_start);
+    parts.find_map(|part| part.strip_prefix("SignedHeaders=")).unwrap_or_default().to_owned()
+}
+
+fn is_in(listed: &str, name: &str) -> bool {
+    listed.split(';').any(|own| own == name)
+}
+
+fn authorization(headers: &HeaderMap) -> &str {
+    let value = headers.get(AUTHORIZATION).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+    value.unwrap_or_default()
+}
+
+/// A query's value of this name, in whatever way both are encoded: as s3s reads it.
+fn value(query: &str, name: &str) -> Option<String> {
+    let plain = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+    let mut pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs.find(|(own, _)| plain(own) == name).map(|(_, value)| plain(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VERSION_4: &str = "AWS4-HMAC-SHA256 Credential=K/20261122/us-east-1/s3/aws4_request, \
+                             SignedHeaders=host;x-amz-content-sha256;x-amz-date, Signature=00";
+
+    fn code(uri: &str, headers: &[(&'static str, &'static str)]) -> Option<String> {
+        let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        let refused = check(&headers.collect(), &uri.parse().unwrap()).err()?;
+        Some(refused.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn headers_that_change_what_is_done_are_signed() {
+        let denied = Some("AccessDenied".to_owned());
+        let signed = [("authorization", VERSION_4), ("x-amz-content-sha256", "UNSIGNED-PAYLOAD"), ("x-amz-date", "d")];
+        assert_eq!(code("/b/k", &signed), None);
+        for added in ["x-amz-copy-source", "X-Amz-Copy-Source", "x-amz-tagging", "x-amz-meta-a"] {
+            assert_eq!(code("/b/k", &[&signed[..], &[(added, "/b/other")]].concat()), denied, "{added}");
+        }
+        assert_eq!(
+            code("/b/k", &[&signed[..], &[("content-type", "text/plain"), ("range", "bytes=0-1")]].concat()),
+            None
+        );
+        // A list in other letters is none to s3s either.
+        let shouted: &str = VERSION_4.replace("x-amz-date", "X-Amz-Date").leak();
+        assert_eq!(code("/b/k", &[("authorization", shouted), ("x-amz-date", "d")]), denied);
+    }
+
+    #[test]
+    fn a_presigned_urls_list_is_read_in_any_encoding() {
+        let url = |listed: &str| format!("/b/k?X-Amz-Expires=60&X-Amz-SignedHeaders={listed}&X-Amz-Signature=00");
+        let denied = Some("AccessDenied".to_owned());
+        let copy = ("x-amz-copy-source", "/b/other");
+        assert_eq!(code(&url("host"), &[("x-amz-content-sha256", "UNSIGNED-PAYLOAD")]), None);
+        assert_eq!(code(&url("host"), &[copy]), denied);
+        assert_eq!(code(&url("host").replace("X-Amz-Signature", "X-Amz-%53ignature"), &[copy]), denied);
+        // What else is in the request does not add to the list.
+        let all = ("authorization", "AWS4-HMAC-SHA256 Credential=K, SignedHeaders=x-amz-copy-source, Signature=00");
+        assert_eq!(code(&url("host"), &[copy, all]), denied);
+        for listed in ["host;x-amz-copy-source", "host%3Bx-amz-copy-source", "host%3Bx-amz-copy%2dsource"] {
+            assert_eq!(code(&url(listed), &[copy]), None, "{listed}");
+        }
+    }
+
+    #[test]
+    fn a_presigned_url_is_good_for_a_week() {
+        let url = |seconds: &str| format!("/b/k?X-Amz-%45xpires={seconds}&X-Amz-SignedHeaders=host&X-Amz-Signature=00");
+        assert_eq!(code(&url("604800"), &[]), None);
+        for seconds in ["604801", "60480100000000000000000"] {
+            assert_eq!(code(&url(seconds), &[]).as_deref(), Some("AuthorizationQueryParametersError"), "{seconds}");
+        }
+    }
+
+    #[test]
+    fn signatures_of_version_2_are_refused() {
+        let refused = Some("InvalidRequest".to_owned());
+        assert_eq!(code("/b/k", &[("authorization", "AWS KURA:c2lnbmF0dXJl")]), refused);
+        for signature in ["Signature", "%53ignature"] {
+            let url = format!("/b/k?AWSAccessKeyId=KURA&Expires=99999999999&{signature}=c2ln");
+            assert_eq!(code(&url, &[]), refused);
+            assert_eq!(code(&format!("{url}&X-Amz-Signature=00"), &[("authorization", VERSION_4)]), refused);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What is read, and what policies are asked before.
+
+use crate::asked::ask;
+use crate::conditions::{code, refused};
+use crate::fuzz_body::{open_to_all, set_policy};
+use crate::local::{run, service};
+
+#[test]
+fn a_policy_is_asked_about_tags_and_attributes_too() {
+    run(async {
+        let (service, _store) = service().await;
+        open_to_all(&service).await;
+        assert_eq!(ask(&service, "PUT /demo/a", "x-amz-tagging: a=b\r\n", b"a").await.status, 200);
+        let policy = |denied: &str| {
+            format!(
+                r#"{{"Statement": [{{"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": "arn:aws:s3:::demo/*"}},
+                    {{"Effect": "Deny", "Principal": "*", "Action": "{denied}", "Resource": "arn:aws:s3:::demo/*"}}]}}"#
+            )
+        };
+        set_policy(&service, &policy("s3:PutObjectTagging")).await;
+        let copied = "x-amz-copy-source: /demo/a\r\n";
+        for (line, headers) in [
+            ("PUT /demo/b", ""),
+            ("PUT /demo/b?versionId=null", ""),
+            ("PUT /demo/b", copied),
+            ("POST /demo/b?uploads", ""),
+        ] {
+            let tagged = format!("{headers}x-amz-tagging: a=b\r\n");
+            assert_eq!(code(&service, line, &tagged, b"").await, refused(403, "AccessDenied"), "{line} {headers}");
+            assert_eq!(code(&service, line, headers, b"").await.0, 200, "{line} {headers}");
+        }
+        let attributes = "x-amz-object-attributes: ETag\r\n";
+        for (denied, status) in [
+            ("s3:GetObject", 403),
+            ("s3:GetObjectAttributes", 403),
+            ("s3:GetObjectVersion", 200),
+            ("s3:GetObjectVersionAttributes", 200),
+        ] {
+            set_policy(&service, &policy(denied)).await;
+            assert_eq!(code(&service, "GET /demo/a?attributes", attributes, b"").await.0, status, "{denied}");
+            let of_version = code(&service, "GET /demo/a?attributes&versionId=null", attributes, b"").await;
+            assert_eq!(of_version.0, 603 - status, "{denied}");
+        }
+    });
+}
+
+#[test]
+fn a_range_of_nothing_and_a_range_that_is_none() {
+    run(async {
+        let (service, _store) = service().await;
+        open_to_all(&service).await;
+        ask(&service, "PUT /demo/a", "", b"0123456789").await;
+        ask(&service, "PUT /demo/empty", "", b"").await;
+        for range in ["bytes=-5", "bytes=0-", "bytes=0-0"] {
+            let range = format!("Range: {range}\r\n");
+            assert_eq!(code(&service, "GET /demo/empty", &range, b"").await, refused(416, "InvalidRange"), "{range}");
+            assert_eq!(code(&service, "HEAD /demo/empty", &range, b"").await.0, 416, "{range}");
+        }
+        for range in ["bytes=0-1,4-5", "bytes=5-2", "items=0-1", "nonsense", "bytes=0-1\r\nRange: bytes=4-5"] {
+            let answer = ask(&service, "GET /demo/a", &format!("Range: {range}\r\n"), b"").await;
+            assert_eq!((answer.status, answer.body.as_slice()), (200, &b"0123456789"[..]), "{range}");
+        }
+        assert_eq!(ask(&service, "GET /demo/a", "Range: bytes=2-4\r\n", b"").await.body, b"234");
+        for method in ["GET", "HEAD"] {
+            assert_eq!(ask(&service, &format!("{method} /demo/a?partNumber=3"), "", b"").await.status, 501, "{method}");
+            assert_eq!(ask(&service, &format!("{method} /demo/a?partNumber=1"), "", b"").await.status, 200, "{method}");
+        }
+    });
+}
+
+#[test]
+fn a_delete_marker_takes_no_tags() {
+    run(async {
+        let (service, _store) = service().await;
+        open_to_all(&service).await;
+        let versioning = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+        assert_eq!(ask(&service, "PUT /demo?versioning", "", versioning).await.status, 200);
+        ask(&service, "PUT /demo/a", "", b"a").await;
+        let deleted = ask(&service, "DELETE /demo/a", "", b"").await;
+        let marker = deleted.header("x-amz-version-id").expect("a delete marker").to_owned();
+        let tags = b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+        let line = format!("/demo/a?tagging&versionId={marker}");
+        assert_eq!(code(&service, &format!("PUT {line}"), "", tags).await, refused(405, "MethodNotAllowed"));
+        assert_eq!(code(&service, &format!("DELETE {line}"), "", b"").await, refused(405, "MethodNotAllowed"));
+        assert_eq!(code(&service, "PUT /demo/a?tagging", "", tags).await, refused(404, "NoSuchKey"));
+    });
+}
