@@ -240,11 +240,11 @@ impl Inner {
         tables
     }
 
-    /// Refuses what makes the tables grow once they take so many sixteenths of their area in the journal: with tables that do not fit no
-    /// checkpoint would be made any more, and nothing could be written.
-    pub fn room_in_tables(&self, sixteenths: u64) -> Result<()> {
+    /// Refuses what makes the tables grow once they take so many sixteenths of their area in the journal, or would with `more_bytes`: with
+    /// tables that do not fit no checkpoint would be made any more, and nothing could be written.
+    pub fn room_in_tables(&self, more_bytes: u64, sixteenths: u64) -> Result<()> {
         let area = self.journal().tables_area_bytes();
-        let fit = |(known, since): (u64, u64)| known + since <= area / 16 * sixteenths;
+        let fit = |(known, since): (u64, u64)| known + since + more_bytes <= area / 16 * sixteenths;
         if !fit(self.tables_bytes.get()) && self.tables_bytes.get().1 > 0 {
             // They may be smaller than what was said of them.
             self.encode_tables();

@@ -180,7 +180,7 @@ impl Inner {
 
     /// Takes an extent on a pair of disks into the hot area.
     async fn grow_hot(&self, pair: Pair) -> Result<()> {
-        self.room_in_tables(TABLES_FOR_GROUPS)?;
+        self.room_in_tables(0, TABLES_FOR_GROUPS)?;
         let places = self.allocate_on(&[pair.0, pair.1]).await?;
         let leaves = |place: &Place| self.tables.borrow().leaving.contains(&place.device);
         if places.iter().any(|place| !self.array.works(*place) || leaves(place)) || self.stopping.get() {

@@ -213,7 +213,7 @@ impl Inner {
 
     /// As [`Inner::map`], into what is free.
     pub async fn map_into_free(&self, volume: &Rc<VolumeState>, index: u32) -> Result<()> {
-        self.room_in_tables(TABLES_FOR_GROUPS)?;
+        self.room_in_tables(0, TABLES_FOR_GROUPS)?;
         let places = self.allocate_group(volume.shape).await?;
         self.map_at(volume, index, places).await
     }
@@ -291,7 +291,7 @@ impl Inner {
         let mut index = volume.first_of(first);
         // Another resize may have made the volume smaller meanwhile.
         while filled.is_ok() && index < volume.extents() && !volume.deleted.get() {
-            filled = self.make_room(0).await;
+            filled = self.make_room(0).await.and_then(|()| self.room_in_tables(0, TABLES_FOR_GROUPS));
             if filled.is_err() {
                 break;
             }

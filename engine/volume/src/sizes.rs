@@ -34,7 +34,7 @@ impl Store {
     async fn create_named(&self, spec: &Spec) -> Result<VolumeStatus> {
         let inner = &self.inner;
         inner.check_extents(spec.size_bytes)?;
-        inner.room_in_tables(TABLES_FOR_VOLUMES)?;
+        inner.room_in_tables(0, TABLES_FOR_VOLUMES)?;
         inner.room_in_journal().await?;
         let id = inner.next_volume_id();
         let shape = inner.shape_of(spec.layout)?;

@@ -337,9 +337,9 @@ impl Inner {
         let body = record.encode();
         if record.changes_tables() {
             self.tables_changed.set(true);
-            // What a record says takes no more in the tables.
+            // What a record says, or brings, takes no more in the tables.
             let (known, since) = self.tables_bytes.get();
-            self.tables_bytes.set((known, since + body.len() as u64));
+            self.tables_bytes.set((known, since + (body.len() + data.len()) as u64));
         }
         let lsn = self.journal().append(&body, data, checksums);
         if record.changes_tables() {

@@ -387,6 +387,8 @@ fn what_is_written_over_while_a_disk_hangs_comes_to_its_place_unasked() {
     let rig = Rig::new(3, 0, Layout::Mirror);
     rig.run(async |controller, runtime| {
         let device = rig.create(controller).await;
+        controller.store().checkpoint().await.unwrap();
+        runtime.sleep(Duration::from_secs(3)).await;
         rig.disks[2].inject(FaultKind::Stall { lasts: Duration::from_secs(2) });
         for region in 0..REGIONS {
             rig.put(&*device, region * REGION, REGION, 1).await.unwrap();

@@ -2,6 +2,7 @@
 
 use super::depart::Untidy;
 use super::{Arrival, Departure, OwnerRecord, PART_BYTES};
+use crate::checkpoint::TABLES_FOR_VOLUMES;
 use crate::record::Record;
 use crate::snapshot::{PoolVol, Tidying};
 use crate::store::{Inner, Store};
@@ -31,6 +32,7 @@ impl Store {
                 inner.fail_disk(device).await?;
             }
         }
+        inner.room_in_tables(image.len() as u64, TABLES_FOR_VOLUMES)?;
         // It may have been here before.
         if inner.owners.borrow().last >= inner.journal().tail() {
             inner.pass_all().await?;

@@ -95,7 +95,7 @@ impl Inner {
         let group_blocks = self.group_blocks(volume);
         let (first, end) = (group * group_blocks, (group + 1) * group_blocks);
         // Looked at before anything is borrowed that it looks at.
-        let room_for_hole = self.room_in_tables(TABLES_FOR_GROUPS);
+        let room_for_hole = self.room_in_tables(0, TABLES_FOR_GROUPS);
         let mut pvol = branch.pvol.borrow_mut();
         let latest = pvol.era();
         let listed: Vec<_> = pvol.index.listed(first, end).collect();

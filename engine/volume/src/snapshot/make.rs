@@ -74,7 +74,7 @@ impl Store {
             }
         }
         let mut named = 0;
-        inner.room_in_tables(TABLES_FOR_VOLUMES)?;
+        inner.room_in_tables(0, TABLES_FOR_VOLUMES)?;
         inner.room_in_journal().await?;
         let mut made = Ok(());
         for spec in wanted {
