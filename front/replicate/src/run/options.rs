@@ -123,7 +123,7 @@ pub struct Options {
     /// Work with a copy that lacks something is brought back: leave what only the target has, and all that was not changed in the
     /// copy since then.
     #[serde(skip)]
-    pub(crate) worked_since: Option<Time>,
+    pub worked_since: Option<Time>,
     /// Only say what would be carried by whom.
     #[serde(skip)]
     pub dry_run: bool,
