@@ -237,8 +237,9 @@ async fn list(client: &Client, out: Out, at: &str, delimiter: Option<String>) ->
                 objects.extend(page.objects);
                 prefixes.extend(page.prefixes);
             }
-            Out::Text => print_page(&page.objects, &page.prefixes)?,
-            Out::Quiet => {}
+            // Whoever reads the first lines only wants no further pages.
+            Out::Text if !print_page(&page.objects, &page.prefixes)? => break,
+            Out::Text | Out::Quiet => {}
         }
         query.after = page.next;
         if query.after.is_none() {
@@ -251,8 +252,9 @@ async fn list(client: &Client, out: Out, at: &str, delimiter: Option<String>) ->
     Ok(())
 }
 
-/// A line an object: size, time, key. Objects and prefixes of a page are merged in the order of their bytes.
-fn print_page(objects: &[Object], prefixes: &[String]) -> Result<()> {
+/// A line an object: size, time, key. Objects and prefixes of a page are merged in the order of their bytes. False where the
+/// reader went away.
+fn print_page(objects: &[Object], prefixes: &[String]) -> Result<bool> {
     let of_object = |object: &Object| {
         let line = format!("{:>14}  {}  {}", object.size_bytes, object.modified_at, on_a_line(&object.key));
         (object.key.clone(), line)
@@ -261,7 +263,7 @@ fn print_page(objects: &[Object], prefixes: &[String]) -> Result<()> {
     let mut lines: Vec<_> = objects.iter().map(of_object).chain(prefixes.iter().map(of_prefix)).collect();
     lines.sort();
     let text: Vec<String> = lines.into_iter().map(|(_, line)| line).collect();
-    if text.is_empty() { Ok(()) } else { crate::show::print(&text.join("\n")) }
+    if text.is_empty() { Ok(true) } else { crate::show::print_on(&text.join("\n")) }
 }
 
 /// A key as it can be shown: one that has a line's end, or what a terminal obeys, is escaped.

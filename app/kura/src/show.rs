@@ -10,7 +10,10 @@ use kura_admin::{
 };
 use serde::Serialize;
 use std::io::{ErrorKind, Write, stdout};
+use std::os::fd::AsFd;
 use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::unix::pipe::Sender;
 
 /// Where answers go.
 #[derive(Clone, Copy)]
@@ -46,9 +49,24 @@ pub struct Deed<T> {
 
 /// Prints lines to standard output; a reader that went away wants no more.
 pub fn print(text: &str) -> Result<()> {
+    print_on(text).map(drop)
+}
+
+/// The same; false where the reader went away.
+pub fn print_on(text: &str) -> Result<bool> {
     match writeln!(stdout().lock(), "{}", text.trim_end()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        done => Ok(done?),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        done => Ok(done.map(|()| true)?),
+    }
+}
+
+/// Resolves when the reader of standard output has gone, where that is a pipe: who has nothing to print does not see it.
+pub async fn unread() {
+    let pipe = stdout().as_fd().try_clone_to_owned().and_then(Sender::from_owned_fd_unchecked);
+    match pipe {
+        // An error is all that is asked for.
+        Ok(pipe) => drop(pipe.ready(Interest::ERROR).await),
+        Err(_) => std::future::pending().await,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The tiers, as a user asks about them and holds volumes in them.
 
 use crate::cli::{PinTo, TierCommand};
-use crate::show::{Out, print, table};
+use crate::show::{Out, print_on, table, unread};
 use crate::size::Size;
 use anyhow::Result;
 use kura_admin::{Client, TierClass, TierMove, TierRules, TierStatus, TierWhy};
@@ -39,11 +39,14 @@ pub async fn tier(client: &Client, out: Out, command: TierCommand) -> Result<()>
             [] => "no moves so far; `kura tier status` says what the policy looks at".to_owned(),
             moves => self::moves(moves),
         }),
-        TierCommand::Moves { follow: true } => follow(client, out).await,
+        TierCommand::Moves { follow: true } => tokio::select! {
+            done = follow(client, out) => done,
+            () = unread() => Ok(()),
+        },
     }
 }
 
-/// Shows moves as they are decided, each once, until the server goes away or the user has seen enough.
+/// Shows moves as they are decided, each once, until the server or the reader goes away, or the user has seen enough.
 async fn follow(client: &Client, out: Out) -> Result<()> {
     let mut shown = BTreeSet::new();
     loop {
@@ -53,11 +56,14 @@ async fn follow(client: &Client, out: Out) -> Result<()> {
             if !shown.insert((one.controller, one.number)) {
                 continue;
             }
-            match out {
-                Out::Text => print(&line(one))?,
+            let is_read = match out {
+                Out::Text => print_on(&line(one))?,
                 // One object a line: a stream has no end that a list could have.
-                Out::Json => print(&serde_json::to_string(one)?)?,
-                Out::Quiet => {}
+                Out::Json => print_on(&serde_json::to_string(one)?)?,
+                Out::Quiet => true,
+            };
+            if !is_read {
+                return Ok(());
             }
         }
         tokio::time::sleep(LOOK).await;
