@@ -1,5 +1,6 @@
 //! The client: typed requests over a Unix socket, HTTP or HTTPS.
 
+mod heard;
 mod objects;
 mod patient;
 mod replicas;
@@ -18,6 +19,7 @@ use crate::{
     TierWhy, Token, Volume,
 };
 use axum::body::Body;
+use heard::Heard;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -195,6 +197,12 @@ impl Client {
         self.send(Method::PATCH, &volume_path(name), &size).await
     }
 
+    /// Changes a volume's size, to a smaller one as well; `Busy` when it gets smaller, a client has it open and not `force`.
+    pub async fn shrink_volume(&self, name: &str, size_bytes: u64, force: bool) -> Result<Volume> {
+        let size = ResizeVolume { size_bytes, shrink: true };
+        self.send(Method::PATCH, &format!("{}?force={force}", volume_path(name)), &size).await
+    }
+
     /// Begins to make another controller the owner of a volume.
     pub async fn move_volume(&self, name: &str, to: MoveVolume) -> Result<Job> {
         self.send(Method::POST, &format!("{}/move", volume_path(name)), &to).await
@@ -359,7 +367,7 @@ impl Client {
 
     /// A new connection, to send requests on.
     async fn converse(&self) -> Result<SendRequest<Body>> {
-        let stream = TokioIo::new(self.connect().await?);
+        let stream = TokioIo::new(Heard::new(self.connect().await?));
         let (sender, connection) = http1::handshake(stream).await.map_err(|error| self.failed(error))?;
         // The connection ends with its sender; how it ends is seen in the answers.
         tokio::spawn(async { connection.await.ok() });

@@ -65,12 +65,20 @@ impl ProblemKind {
     fn remedy(self) -> Option<&'static str> {
         Some(match self {
             Self::Retry => "try again in a moment",
-            Self::Full => "delete what is not needed, or add a disk",
             Self::Fenced => "ask the controller that owns it now",
             Self::Corrupt => "restore it from a copy, and run `kura check` to see what else is affected",
             Self::Device => "see `kura disk list`, and replace the disk",
-            Self::Unauthorized => "send `Authorization: Bearer TOKEN` with the token in the server's admin.token",
-            Self::Busy | Self::ReadOnly | Self::Invalid | Self::Missing | Self::Exists | Self::Forbidden => {
+            Self::Unauthorized => {
+                "show the server's admin.token: `kura` takes it as KURA_TOKEN or --token, others send `Authorization: Bearer TOKEN`"
+            }
+            // What is full says of what, and what makes room.
+            Self::Full
+            | Self::Busy
+            | Self::ReadOnly
+            | Self::Invalid
+            | Self::Missing
+            | Self::Exists
+            | Self::Forbidden => {
                 return None;
             }
         })

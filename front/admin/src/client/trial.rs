@@ -23,6 +23,12 @@ impl Trial {
         self.ask(Method::PATCH, &volume_path(name), &size).await
     }
 
+    /// Refused as [`Client::shrink_volume`] is.
+    pub async fn shrink_volume(&self, name: &str, size_bytes: u64, force: bool) -> Result<()> {
+        let size = ResizeVolume { size_bytes, shrink: true };
+        self.ask_with(Method::PATCH, &volume_path(name), &format!("&force={force}"), &size).await
+    }
+
     /// Refused as [`Client::delete_volume`] is.
     pub async fn delete_volume(&self, name: &str, force: bool) -> Result<()> {
         self.delete(&volume_path(name), &format!("&force={force}")).await
@@ -86,8 +92,12 @@ impl Trial {
     }
 
     async fn ask(&self, method: Method, path: &str, body: &impl Serialize) -> Result<()> {
+        self.ask_with(method, path, "", body).await
+    }
+
+    async fn ask_with(&self, method: Method, path: &str, query: &str, body: &impl Serialize) -> Result<()> {
         let body = serde_json::to_vec(body).map_err(|error| self.0.garbled(error))?;
-        self.0.request(method, &format!("{path}?dry_run=true"), Some(body)).await?;
+        self.0.request(method, &format!("{path}?dry_run=true{query}"), Some(body)).await?;
         Ok(())
     }
 }

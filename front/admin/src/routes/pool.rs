@@ -13,6 +13,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use kura_block::{DeviceId, Error};
 use std::sync::Arc;
+use tracing::Instrument;
 use uuid::Uuid;
 
 /// The pool and its disks.
@@ -55,7 +56,8 @@ pub(super) async fn add_disk(
     if trial?.dry_run {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    Ok((StatusCode::CREATED, Json(door.add_disk(new).await?)).into_response())
+    let added = to_its_end(async move { door.add_disk(new).await });
+    Ok((StatusCode::CREATED, Json(added.await?)).into_response())
 }
 
 /// Marks a disk as failed: it is not used until it is replaced, and what it held is copied to the others. Refused where it has
@@ -81,10 +83,13 @@ pub(super) async fn fail_disk(
         door.admin.node.check_fail_disk(DeviceId(id), force).await?;
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    door.admin.node.fail_disk(DeviceId(id), force).await?;
-    tracing::warn!(disk = id, "disk failed by hand");
-    let failed = door.disk(id).await?;
-    Ok(accepted(door.follow_disk(JobKind::RebuildDisk, failed)?).into_response())
+    let job = to_its_end(async move {
+        door.admin.node.fail_disk(DeviceId(id), force).await?;
+        tracing::warn!(disk = id, "disk failed by hand");
+        let failed = door.disk(id).await?;
+        door.follow_disk(JobKind::RebuildDisk, failed)
+    });
+    Ok(accepted(job.await?).into_response())
 }
 
 /// Lets a disk leave the pool: it takes nothing new from now on, what it holds moves to the others, and then the pool
@@ -109,7 +114,8 @@ pub(super) async fn remove_disk(
         door.admin.node.check_remove_disk(DeviceId(id), None).await?;
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    Ok(accepted(door.remove_disk(id).await?).into_response())
+    let job = to_its_end(async move { door.remove_disk(id).await });
+    Ok(accepted(job.await?).into_response())
 }
 
 /// Adds a disk and lets another one of its class leave the pool, as `remove` does. What would be refused is refused before
@@ -139,8 +145,11 @@ pub(super) async fn replace_disk(
     if trial?.dry_run {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    door.add_disk(new).await?;
-    Ok(accepted(door.remove_disk(id).await?).into_response())
+    let job = to_its_end(async move {
+        door.add_disk(new).await?;
+        door.remove_disk(id).await
+    });
+    Ok(accepted(job.await?).into_response())
 }
 
 /// The controllers, by number.
@@ -204,6 +213,14 @@ impl Admin {
         }
         Ok(pool)
     }
+}
+
+/// Does work that is not to stop halfway, also where whoever asked for it has gone: a disk that the pool uses is remembered.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+) -> Result<T, Problem> {
+    let done = tokio::spawn(work.in_current_span()).await;
+    done.map_err(|_| Problem::from(Error::retry("the server is stopping")))?
 }
 
 impl Door {
