@@ -2,7 +2,7 @@
 
 use crate::bar::patiently;
 use crate::cli::{
-    Class, Command, Common, ControllerCommand, DiskArg, DiskCommand, Layout, MoveTo, PoolCommand, VolumeCommand,
+    Class, Command, Common, ControllerCommand, DiskArg, DiskCommand, Layout, MoveTo, PoolCommand, Resize, VolumeCommand,
 };
 use crate::disks::unlike;
 use crate::show::{self, Deed, Out};
@@ -134,7 +134,7 @@ async fn grow(client: &Client, out: Out, disks: Vec<NewDisk>, dry_run: bool) -> 
     let (mut new, all) = (Vec::new(), disks.len());
     for disk in disks {
         let done = patiently(out, "adding the disk", client.add_disk(&disk)).await;
-        let left = || format!("{}: {} of {all} disks were added before", disk.path, new.len());
+        let left = || format!("{} of {all} disks were added before", new.len());
         new.push(if new.is_empty() { done? } else { done.with_context(left)? });
     }
     let said = unlike_disks(client).await?;
@@ -271,9 +271,7 @@ async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()>
         VolumeCommand::Show { name } => {
             out.show(&client.volume(&name).await?, |volume| show::volumes(std::slice::from_ref(volume)))
         }
-        VolumeCommand::Resize { name, size, shrink, dry_run } => {
-            resize(client, out, &name, ResizeVolume { size_bytes: size.0, shrink }, dry_run).await
-        }
+        VolumeCommand::Resize(how) => resize(client, out, how).await,
         VolumeCommand::MoveTo(to) => move_to(client, out, &to).await,
         VolumeCommand::Delete { name, force, dry_run } => delete(client, out, &name, force, dry_run).await,
     }
@@ -300,21 +298,29 @@ struct Resized {
     to_size_bytes: u64,
 }
 
-async fn resize(client: &Client, out: Out, name: &str, to: ResizeVolume, dry_run: bool) -> Result<()> {
-    let before = client.volume(name).await?;
-    let (from, size, to_size_bytes) = (Size(before.size_bytes), Size(to.size_bytes), to.size_bytes);
-    let loses = to.size_bytes < before.size_bytes;
-    if loses && !to.shrink {
+async fn resize(client: &Client, out: Out, how: Resize) -> Result<()> {
+    let Resize { name, size, shrink, force, dry_run } = how;
+    let (before, to) = (client.volume(&name).await?, ResizeVolume { size_bytes: size.0, shrink });
+    let (from, loses) = (Size(before.size_bytes), size.0 < before.size_bytes);
+    if loses && !shrink {
         bail!("volume {name} has {from}: making it smaller loses what lies beyond {size}; say --shrink if you mean it");
     }
     if dry_run {
-        client.trial().resize_volume(name, to).await?;
+        let trial = client.trial();
+        if shrink {
+            trial.shrink_volume(&name, size.0, force).await?
+        } else {
+            trial.resize_volume(&name, to).await?
+        }
         let loss = if loses { format!(", and lose what lies beyond {size}") } else { String::new() };
-        let would = Deed { dry_run, of: Resized { volume: before, to_size_bytes } };
+        let would = Deed { dry_run, of: Resized { volume: before, to_size_bytes: size.0 } };
         return out.show(&would, |_| format!("would resize volume {name} from {from} to {size}{loss}"));
     }
-    let volume = patiently(out, "resizing the volume", client.resize_volume(name, to)).await?;
-    out.show(&Deed { dry_run, of: Resized { volume, to_size_bytes } }, |_| {
+    let resized = async {
+        if shrink { client.shrink_volume(&name, size.0, force).await } else { client.resize_volume(&name, to).await }
+    };
+    let volume = patiently(out, "resizing the volume", resized).await?;
+    out.show(&Deed { dry_run, of: Resized { volume, to_size_bytes: size.0 } }, |_| {
         format!("resized volume {name} from {from} to {size}; clients see it when they reconnect")
     })
 }

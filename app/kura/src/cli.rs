@@ -8,6 +8,8 @@ mod pool;
 mod replicate;
 mod snapshot;
 mod tier;
+mod trace;
+mod volume;
 
 pub use bench::{BenchCommand, BenchLoad};
 pub use job::JobCommand;
@@ -17,13 +19,14 @@ pub use pool::{Class, DiskArg, DiskCommand, PoolCommand, PoolCreate, PoolExport,
 pub use replicate::{Data as ReplicateData, How as ReplicateHow, ReplicateCommand, Run as ReplicateRun};
 pub use snapshot::{ScheduleCommand, SnapshotCommand};
 pub use tier::{PinTo, TierCommand};
+pub use trace::{TraceCommand, TraceFormat};
+pub use volume::{Layout, MoveTo, Resize, VolumeCommand};
 
 use crate::config::{Flags, Level, Listen};
-use crate::size::Size;
-use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use kura_admin::ServerUri;
-use serde::Serialize;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -110,6 +113,19 @@ fn without_server(command: clap::Command, path: &[&str]) -> clap::Command {
         return hidden.mut_subcommands(|below| without_server(below, &[]));
     };
     command.mut_subcommand(name, |below| without_server(below, rest))
+}
+
+/// The command that a line's words name, as far as they do.
+pub fn meant(words: impl Iterator<Item = OsString>) -> String {
+    let mut command = command();
+    let mut names = vec!["kura".to_owned()];
+    for word in words {
+        if let Some(below) = command.find_subcommand(&word).cloned() {
+            names.push(below.get_name().to_owned());
+            command = below;
+        }
+    }
+    names.join(" ")
 }
 
 /// What to do.
@@ -215,100 +231,6 @@ impl Serve {
     }
 }
 
-/// Commands on volumes.
-#[derive(Debug, Subcommand)]
-pub enum VolumeCommand {
-    /// Create a volume
-    #[command(group = ArgGroup::new("provisioning").args(["thin", "thick"]))]
-    Create {
-        /// Its name, and its NBD export's
-        name: String,
-        /// Its size, such as 10G
-        #[arg(long)]
-        size: Size,
-        /// How its data is laid on disks [default: hot-mirror where three slow disks or more take data, else mirror]
-        #[arg(long, value_enum)]
-        layout: Option<Layout>,
-        /// Take space as it is written (the default)
-        #[arg(long)]
-        thin: bool,
-        /// Take all its space at once, so that no write fails for want of space
-        #[arg(long)]
-        thick: bool,
-        /// Refuse writes
-        #[arg(long)]
-        read_only: bool,
-    },
-    /// List the volumes
-    List,
-    /// Show a volume
-    Show {
-        /// Its name
-        name: String,
-    },
-    /// Change a volume's size; clients see it when they reconnect
-    Resize {
-        /// Its name
-        name: String,
-        /// The new size, such as 20G
-        size: Size,
-        /// Allow shrinking: what lies beyond the new end is lost
-        #[arg(long)]
-        shrink: bool,
-        /// Only say what would happen
-        #[arg(long)]
-        dry_run: bool,
-    },
-    /// Move a volume, with its snapshots and clones, to another controller while clients use it
-    #[command(visible_alias = "move")]
-    MoveTo(MoveTo),
-    /// Delete a volume and all it holds; one with snapshots or clones is refused
-    Delete {
-        /// Its name
-        name: String,
-        /// Delete it even while clients have it open
-        #[arg(long)]
-        force: bool,
-        /// Only say what would happen
-        #[arg(long)]
-        dry_run: bool,
-    },
-}
-
-/// Which volume moves, and where to.
-#[derive(Debug, Args)]
-#[command(group = ArgGroup::new("to").required(true).args(["controller", "number"]))]
-pub struct MoveTo {
-    /// The volume's name
-    pub name: String,
-    /// The controller's number, as listed
-    controller: Option<u16>,
-    /// The same
-    #[arg(long = "controller", value_name = "CONTROLLER", hide = true)]
-    number: Option<u16>,
-}
-
-impl MoveTo {
-    /// The controller's number.
-    pub fn controller(&self) -> u16 {
-        // One of them is there: the group is required.
-        self.controller.or(self.number).unwrap_or_default()
-    }
-}
-
-/// How a volume's data is laid on disks.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Layout {
-    /// Two copies on two disks
-    Mirror,
-    /// Stripes over several disks, each with its parity: one disk may be lost
-    Raid5,
-    /// As raid5, with a mirrored area for the blocks used most
-    HotMirror,
-    /// One copy: a lost disk loses data
-    None,
-}
-
 /// Commands on controllers.
 #[derive(Debug, Subcommand)]
 pub enum ControllerCommand {
@@ -331,57 +253,6 @@ pub enum ControllerCommand {
     },
 }
 
-/// Commands on recordings of volumes' requests.
-#[derive(Debug, Subcommand)]
-pub enum TraceCommand {
-    /// Record a volume's requests, including those of clients already connected
-    #[command(after_help = "The newest requests are kept, 32 bytes each, in the server's memory: until the recording \
-                            or the volume is deleted, or the server ends.")]
-    Record {
-        /// The volume's name
-        volume: String,
-        /// Memory for the newest requests, from 64K to 4G
-        #[arg(long, default_value = "32M", value_name = "SIZE")]
-        memory: Size,
-    },
-    /// List the recordings
-    List,
-    /// Stop a recording; what it holds stays
-    Stop {
-        /// The volume's name
-        volume: String,
-    },
-    /// Write a recording as a trace, whether it is running or stopped
-    Export {
-        /// The volume's name
-        volume: String,
-        /// What to write it as
-        #[arg(long, value_enum, default_value_t = TraceFormat::Blkparse)]
-        format: TraceFormat,
-        /// Write to this file, whole or not at all, instead of to standard output
-        #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
-        output: Option<PathBuf>,
-    },
-    /// Delete a recording
-    Delete {
-        /// The volume's name
-        volume: String,
-        /// Only say what would happen
-        #[arg(long)]
-        dry_run: bool,
-    },
-}
-
-/// What a trace is written as.
-#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum TraceFormat {
-    /// The CSV of the MSR Cambridge traces: reads and writes, in bytes
-    Msr,
-    /// The text of blkparse: all requests, in sectors of 512 bytes
-    Blkparse,
-}
-
 /// Commands on the configuration file.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -401,6 +272,19 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_command_that_is_meant_is_named() {
+        for (line, named) in [
+            ("volume create a --size 10X", "kura volume create"),
+            ("--json disk ls", "kura disk"),
+            ("snapshot schedule add v --every soon", "kura snapshot schedule add"),
+            ("--help", "kura"),
+            ("volume move a 1", "kura volume move-to"),
+        ] {
+            assert_eq!(meant(line.split_whitespace().map(OsString::from)), named, "{line}");
+        }
     }
 
     #[test]
@@ -438,6 +322,8 @@ mod tests {
             ("volume create a --size 10G --layout none --thick --read-only", true),
             ("volume create a --size 10G --layout raid9", false),
             ("volume resize a 20G --shrink --dry-run", true),
+            ("volume resize a 20G --shrink --force", true),
+            ("volume resize a 20G --force", false),
             ("volume resize a", false),
             ("volume move a --controller 1", true),
             ("volume move-to a 1", true),

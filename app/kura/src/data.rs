@@ -3,6 +3,7 @@
 //! ```text
 //!   DIR/lock        held by the server that runs, and says which process that is
 //!   DIR/version     what made the directory; written when it is whole
+//!   DIR/begun       the pools that were begun to be made here, until one is whole
 //!   DIR/exported    its pool is another machine's: no server begins here
 //!   DIR/admin.sock  DIR/nbd.sock  the doors of this machine
 //!   DIR/disks.json  where the pool's disks are
@@ -14,13 +15,17 @@
 
 use anyhow::{Context, Result, bail};
 use kura_disk::Lock;
+use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use uuid::Uuid;
 
 /// What this program writes and reads.
 const VERSION: &str = "kura data 1\n";
+/// The file that has the UUIDs of the pools that were begun to be made, a line each.
+const BEGUN: &str = "begun";
 /// The file that says that the pool is another machine's.
 const EXPORTED: &str = "exported";
 /// What stands in the version file while a new directory is being filled: a crash then begins anew.
@@ -68,6 +73,33 @@ impl DataDir {
         Ok(())
     }
 
+    /// True where `path` has a pool, and where it cannot be told: then a server makes none.
+    pub fn may_have_pool(path: &Path) -> bool {
+        !is_new(path).unwrap_or(false)
+    }
+
+    /// The pools that were begun to be made in `path`, none of which came to its end: what is on their disks is nobody's.
+    pub fn begun(path: &Path) -> Result<BTreeSet<Uuid>> {
+        let name = path.join(BEGUN);
+        if !matches!(version(path)?, Version::Unfinished) {
+            return Ok(BTreeSet::new());
+        }
+        match std::fs::read_to_string(&name) {
+            Ok(text) => text.lines().map(|line| line.parse().with_context(|| name.display().to_string())).collect(),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeSet::new()),
+            Err(error) => Err(error).with_context(|| name.display().to_string()),
+        }
+    }
+
+    /// Notes, durably, that a pool is about to be made: before its first disk is written to.
+    pub fn begin(&self, pool: Uuid) -> Result<()> {
+        let mut begun = Self::begun(&self.path)?;
+        begun.insert(pool);
+        let lines: String = begun.iter().map(|pool| format!("{pool}\n")).collect();
+        let name = self.join(BEGUN);
+        replace_file(&name, lines.as_bytes()).with_context(|| format!("{}: cannot be written", name.display()))
+    }
+
     /// Takes `path`, which is made if there is none, for a pool that is there already. What is in it stays; until
     /// [`DataDir::finish`] no server makes a pool in it once it has a book of disks.
     pub fn adopt(path: &Path) -> Result<Self> {
@@ -77,7 +109,10 @@ impl DataDir {
         match version(&path)? {
             Version::None => {}
             // A server would begin anew, and remove the disks that it finds.
-            Version::Unfinished => remove_file(&path.join("version")).with_context(|| path.display().to_string())?,
+            Version::Unfinished => {
+                forget_begun(&path)?;
+                remove_file(&path.join("version")).with_context(|| path.display().to_string())?;
+            }
             Version::Finished => bail!("{} holds a pool already: name another --data", path.display()),
         }
         Ok(Self { path, is_new: true, _lock: lock })
@@ -92,6 +127,7 @@ impl DataDir {
     pub fn finish(&mut self) -> Result<()> {
         write_version(&self.path, VERSION)?;
         self.is_new = false;
+        forget_begun(&self.path)?;
         Ok(())
     }
 
@@ -177,6 +213,15 @@ fn discard_remains(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Forgets which pools were begun.
+fn forget_begun(path: &Path) -> Result<()> {
+    let name = path.join(BEGUN);
+    match remove_file(&name) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).with_context(|| name.display().to_string()),
+        _ => Ok(()),
+    }
+}
+
 /// Replaces the version file by one that says `version`, durably and all at once.
 fn write_version(path: &Path, version: &str) -> Result<()> {
     let name = path.join("version");
@@ -223,6 +268,28 @@ mod tests {
         assert!(!again.is_new());
         drop(again);
         assert!(!DataDir::open(&path).unwrap().is_new());
+    }
+
+    #[test]
+    fn pools_that_were_begun_are_known_until_one_is_whole() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        assert!(!DataDir::may_have_pool(&path));
+        DataDir::open(&path).unwrap().begin(one).unwrap();
+        assert!(!DataDir::may_have_pool(&path));
+        let mut data = DataDir::open(&path).unwrap();
+        data.begin(other).unwrap();
+        assert_eq!(DataDir::begun(&path).unwrap(), BTreeSet::from([one, other]));
+        data.finish().unwrap();
+        assert!(DataDir::begun(&path).unwrap().is_empty() && DataDir::may_have_pool(&path));
+        drop(data);
+        // Nor where an import took the directory.
+        let path = parent.path().join("other");
+        DataDir::open(&path).unwrap().begin(one).unwrap();
+        drop(DataDir::adopt(&path).unwrap());
+        DataDir::open(&path).unwrap();
+        assert!(DataDir::begun(&path).unwrap().is_empty());
     }
 
     #[test]

@@ -44,7 +44,12 @@ pub fn planned(data: &DataDir, configured: &[config::Disk]) -> Vec<Planned> {
         let file = |(name, class, size)| Planned { path: data.join("disks").join(name), class, size: Some(size) };
         return default_disks().map(file).collect();
     }
-    let planned = configured.iter().filter_map(|disk| {
+    self::configured(configured)
+}
+
+/// The disks that are configured.
+pub fn configured(disks: &[config::Disk]) -> Vec<Planned> {
+    let planned = disks.iter().filter_map(|disk| {
         Some(Planned { path: disk.path()?.to_owned(), class: (*disk.class.get_ref()).into(), size: disk.size() })
     });
     planned.collect()
@@ -301,12 +306,12 @@ impl kura_admin::Disks for Book {
     }
 
     fn inspect(&self, new: &NewDisk) -> Result<u64> {
-        Ok(Self::usable(&mut self.locks(), new)?.size_bytes)
+        Ok(self.usable(&mut self.locks(), new)?.size_bytes)
     }
 
     fn prepare(&self, new: &NewDisk) -> Result<String> {
         let locks = &mut *self.locks();
-        let usable = Self::usable(locks, new)?;
+        let usable = self.usable(locks, new)?;
         usable.make()?;
         let lock = Lock::device(&usable.path)?;
         if new.force {
@@ -327,9 +332,19 @@ impl kura_admin::Disks for Book {
 }
 
 impl Book {
+    /// True for the path of a disk that the pool has, and that is there.
+    fn has(&self, locks: &Locks, path: &Path) -> bool {
+        let Ok(real) = path.canonicalize() else { return false };
+        let is_it = |known: &Path| known.canonicalize().is_ok_and(|known| known == real);
+        locks.members.keys().any(|held| is_it(held)) && self.paths().values().any(|known| is_it(Path::new(known)))
+    }
+
     /// A disk that may be added. One that an earlier try has left is; one that is in the pool is in use.
-    fn usable(locks: &mut Locks, new: &NewDisk) -> Result<Usable> {
+    fn usable(&self, locks: &mut Locks, new: &NewDisk) -> Result<Usable> {
         let path = absolute(&new.path).map_err(|error| Error::invalid(format!("{}: {error}", new.path)))?;
+        if self.has(locks, &path) {
+            return Err(Error::busy(format!("{}: is in the pool already; `kura disk list` lists its disks", new.path)));
+        }
         locks.prepared.remove(&path);
         Usable::find(&path, new.size_bytes.map(Size), new.force)
     }
@@ -395,7 +410,8 @@ mod tests {
         assert_eq!(book.prepare(&new).unwrap(), path);
         assert_eq!(book.prepare(&new).unwrap(), path);
         book.remember(Uuid::from_u128(1), &path).unwrap();
-        assert_eq!(book.prepare(&new).unwrap_err().kind(), kura_block::Kind::Busy);
+        let refused = book.prepare(&new).unwrap_err();
+        assert!(refused.kind() == kura_block::Kind::Busy && refused.to_string().contains("in the pool already"));
         assert_eq!(book.forget(Uuid::from_u128(1)).unwrap().as_ref(), Some(&path));
         assert_eq!(book.prepare(&new).unwrap_err().kind(), kura_block::Kind::Busy, "the pool has not closed it");
         book.release(&path);

@@ -46,7 +46,7 @@ use config::{Config, Findings, Flags};
 use kura_admin::{ClientError, Problem, ServerUri};
 // Its allocator is the binary's.
 use kura_memory as _;
-use std::io::{ErrorKind, Write, stderr, stdout};
+use std::io::{ErrorKind, Write, stderr};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -69,10 +69,7 @@ fn main() -> ExitCode {
         Command::Config(ConfigCommand::Example) => show::print(EXAMPLE).map(|()| ExitCode::SUCCESS),
         Command::Lab(command) => lab::lab(command, common.out()),
         Command::Replicate(command) => replicate::replicate(command, &common),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut cli::command(), "kura", &mut stdout());
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Completions { shell } => print_completions(shell).map(|()| ExitCode::SUCCESS),
         command => ask_server(&common, command),
     };
     done.unwrap_or_else(|error| {
@@ -84,6 +81,12 @@ fn main() -> ExitCode {
 fn ask_server(common: &cli::Common, command: Command) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(ask::ask(common, command))
+}
+
+fn print_completions(shell: clap_complete::Shell) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut cli::command(), "kura", &mut script);
+    show::print(&String::from_utf8(script)?)
 }
 
 fn check_config(file: &Path, common: &cli::Common) -> Result<ExitCode> {
@@ -116,7 +119,8 @@ fn misused(error: &clap::Error, json: bool) -> ExitCode {
     // The words of the command, before what it takes.
     let is_word = |word: &&str| word.starts_with(|first: char| first.is_ascii_lowercase());
     let command = usage.split_whitespace().take_while(is_word).collect::<Vec<_>>().join(" ");
-    let command = if command.is_empty() { "kura" } else { &command };
+    // Of a value that is wrong, no usage is told.
+    let command = if command.is_empty() { cli::meant(std::env::args_os().skip(1)) } else { command };
     let remedy = format!("`{command} --help` tells more");
     let _ = if json {
         writeln!(stderr(), "{}", serde_json::json!({ "error": said, "remedy": remedy, "kind": "usage" }))
@@ -135,7 +139,8 @@ fn complain(error: &Error, json: bool) {
         return;
     }
     let (text, remedy) = match error.downcast_ref::<ClientError>() {
-        Some(ClientError::Refused(Problem { error, remedy, .. })) => (error.clone(), remedy.clone()),
+        // With what was done when it was met.
+        Some(ClientError::Refused(Problem { remedy, .. })) => (format!("{error:#}"), remedy.clone()),
         Some(ClientError::NoServer { server, cause }) => no_server(server, cause),
         _ => (format!("{error:#}"), None),
     };

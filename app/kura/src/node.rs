@@ -6,13 +6,14 @@
 //! ```
 
 use crate::config;
+use crate::data::DataDir;
 use crate::disks::{Book, Planned, Usable};
 use crate::modelled::Modelled;
 use anyhow::{Context, Result, ensure};
 use kura_block::{Block, ControllerId, DeviceId, Runtime};
 use kura_controller::{
     Config, Controller, DiskClass, DiskFacts, Door, NewDisk, Node, Opener, PoolSpec, Recovered, Replayed, Settings,
-    check_fits, door, journal_ranges,
+    check_fits, door, journal_ranges, survey,
 };
 use kura_disk::{Disk, Options};
 use kura_shared::InProcess;
@@ -73,10 +74,12 @@ pub struct Running {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Makes a pool of these disks, and the sparse files among them, and notes in `book` where they are. Disks that are not
-/// blank are taken only with `force`. What cannot become a pool is refused before anything is written.
-pub fn make_pool(planned: &[Planned], shape: Shape, force: bool, book: &Book) -> Result<()> {
-    let (members, spec) = members(planned, shape, force)?;
+/// Makes the pool of `data` of these disks, and the sparse files among them, and notes in `book` where they are. Disks that
+/// are not blank are taken only with `force`, or where an earlier try in `data` left them. What cannot become a pool is
+/// refused before anything is written.
+pub fn make_pool(planned: &[Planned], shape: Shape, force: bool, data: &DataDir, book: &Book) -> Result<()> {
+    let (members, spec) = members(planned, shape, force, &DataDir::begun(data.path())?)?;
+    data.begin(Uuid::from_bytes(spec.uuid))?;
     members.iter().try_for_each(|(.., usable)| usable.make())?;
     kura_disk::run(|_| async {
         let mut disks = Vec::new();
@@ -90,20 +93,25 @@ pub fn make_pool(planned: &[Planned], shape: Shape, force: bool, book: &Book) ->
     Ok(book.note(paths)?)
 }
 
-/// Refuses what [`make_pool`] refuses before it writes anything.
-pub fn check_pool(planned: &[Planned], shape: Shape, force: bool) -> Result<()> {
-    members(planned, shape, force).map(drop)
+/// Refuses what [`make_pool`] refuses before it writes anything; `data` is the data directory, if there is one already.
+pub fn check_pool(planned: &[Planned], shape: Shape, force: bool, data: &Path) -> Result<()> {
+    members(planned, shape, force, &DataDir::begun(data)?).map(drop)
 }
 
 /// A disk that a pool is to be made of: its UUID, path and class.
 type NewMember = (Uuid, String, DiskClass, Usable);
 
-/// The disks of a pool, which fits them.
-fn members(planned: &[Planned], shape: Shape, force: bool) -> Result<(Vec<NewMember>, PoolSpec)> {
+/// The disks of a pool, which fits them. What pools hold that were only begun may go.
+fn members(
+    planned: &[Planned],
+    shape: Shape,
+    force: bool,
+    begun: &BTreeSet<Uuid>,
+) -> Result<(Vec<NewMember>, PoolSpec)> {
     let mut members: Vec<NewMember> = Vec::new();
     let mut seen = BTreeSet::new();
     for disk in planned {
-        let usable = Usable::find(&disk.path, disk.size, force)?;
+        let usable = Usable::find(&disk.path, disk.size, force || is_of(&disk.path, begun))?;
         // Two names of one file are one disk.
         let real = usable.path.canonicalize().unwrap_or_else(|_| usable.path.clone());
         ensure!(seen.insert(real), "{} is named twice: name each disk once", usable.path.display());
@@ -118,6 +126,20 @@ fn members(planned: &[Planned], shape: Shape, force: bool) -> Result<(Vec<NewMem
     });
     check_fits(&facts.collect::<Vec<_>>(), &spec)?;
     Ok((members, spec))
+}
+
+/// True for a disk whose label names one of these pools.
+fn is_of(path: &Path, pools: &BTreeSet<Uuid>) -> bool {
+    let Some(named) = path.to_str().filter(|_| !pools.is_empty() && path.exists()) else { return false };
+    let opener: Opener = Box::new(open_to_read);
+    let found = kura_disk::run(async |_| survey(&[named.to_owned()], &opener).await);
+    // What cannot be read is looked at as any disk is.
+    found.flatten().is_ok_and(|pool| pools.contains(&Uuid::from_bytes(pool.uuid)))
+}
+
+/// Opens a disk that is not to be changed.
+pub fn open_to_read(path: &str) -> kura_block::Result<Rc<dyn Block>> {
+    Ok(Rc::new(Disk::open(path, Options { writable: false, ..Options::default() })?))
 }
 
 /// Fills the files in which journals will lie with zeroes there: a write to a block that the file system has given
@@ -295,6 +317,42 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::disks::default_disks;
+    use crate::size::Size;
+
+    #[test]
+    fn a_pool_that_was_only_begun_is_begun_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let shape = Shape { controllers: Some(1), extent_bytes: 1 << 20, journal_bytes: 17 << 20 };
+        let disk =
+            |name: &str| Planned { path: parent.path().join(name), class: DiskClass::Slow, size: Some(Size(32 << 20)) };
+        let planned = ["a", "b"].map(disk);
+        let made = |data: &DataDir| make_pool(&planned, shape, false, data, &Book::new(data));
+        // It is cut off after the labels, before anybody could use it; and once more.
+        let path = parent.path().join("data");
+        for _ in 0..2 {
+            made(&DataDir::open(&path).unwrap()).unwrap();
+            check_pool(&planned, shape, false, &path).unwrap();
+        }
+        // Elsewhere they are another's.
+        let other = DataDir::open(&parent.path().join("other")).unwrap();
+        let refused = made(&other).unwrap_err().to_string();
+        assert!(refused.contains("carries a kura label"), "{refused}");
+        // A disk among them that is another pool's stays as it is.
+        let stranger = ["c"].map(disk);
+        make_pool(&stranger, shape, false, &other, &Book::new(&other)).unwrap();
+        let label = std::fs::read(&stranger[0].path).unwrap();
+        let mixed: Vec<Planned> = planned.iter().chain(&stranger).cloned().collect();
+        let data = DataDir::open(&path).unwrap();
+        let refused = make_pool(&mixed, shape, false, &data, &Book::new(&data)).unwrap_err().to_string();
+        assert!(refused.contains("/c: carries a kura label"), "{refused}");
+        assert!(std::fs::read(&stranger[0].path).unwrap() == label);
+        // One that is whole is not made again.
+        let mut data = data;
+        made(&data).unwrap();
+        data.finish().unwrap();
+        let refused = made(&data).unwrap_err().to_string();
+        assert!(refused.contains("carries a kura label"), "{refused}");
+    }
 
     #[test]
     fn the_default_pool_fits_its_disks_on_any_machine() {

@@ -5,15 +5,13 @@ use crate::cli::{DiskArg, PoolCreate, PoolImport};
 use crate::data::DataDir;
 use crate::disks::{Book, Planned, refuse_single_fast};
 use crate::export::Exported;
-use crate::node::{Shape, check_pool, make_pool};
+use crate::node::{Shape, check_pool, make_pool, open_to_read};
 use crate::show::Out;
 use anyhow::{Context, Result, bail};
-use kura_block::Block;
 use kura_controller::{DiskClass, FoundDisk, FoundPool, Opener, survey};
-use kura_disk::{Disk, Lock, Options};
+use kura_disk::Lock;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use uuid::Uuid;
 
 /// What a data directory has that no disk of its pool has: where it is, and what is lost without it.
@@ -38,7 +36,7 @@ pub fn create(create: PoolCreate, out: Out) -> Result<()> {
     let shape =
         Shape { controllers: create.controllers, extent_bytes: create.extent.0, journal_bytes: create.journal.0 };
     // What is refused leaves no directory behind.
-    check_pool(&planned, shape, create.force)?;
+    check_pool(&planned, shape, create.force, &create.data)?;
     let dry_run = create.dry_run;
     if dry_run {
         let data = std::path::absolute(create.data)?;
@@ -49,7 +47,7 @@ pub fn create(create: PoolCreate, out: Out) -> Result<()> {
     }
     let mut data = DataDir::open(&create.data)?;
     let bar = Bar::spinner(out, format!("making a pool of {} disks", planned.len()));
-    make_pool(&planned, shape, create.force, &Book::open(&data)?)?;
+    make_pool(&planned, shape, create.force, &data, &Book::open(&data)?)?;
     drop(bar);
     data.finish()?;
     out.show(&serde_json::json!({ "data": data.path(), "disks": planned.len(), "dry_run": dry_run }), |_| {
@@ -114,10 +112,6 @@ pub fn import(import: &PoolImport, out: Out) -> Result<()> {
 fn named(path: &Path) -> Result<String> {
     let real = path.canonicalize().with_context(|| path.display().to_string())?;
     real.into_os_string().into_string().map_err(|path| anyhow::anyhow!("{}: not UTF-8", path.display()))
-}
-
-fn open_to_read(path: &str) -> kura_block::Result<Rc<dyn Block>> {
-    Ok(Rc::new(Disk::open(path, Options { writable: false, ..Options::default() })?))
 }
 
 /// Refuses a pool of which disks are away, unless that is wanted, and disks that are not in it any more.

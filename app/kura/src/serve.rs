@@ -3,7 +3,7 @@
 use crate::cli::Serve;
 use crate::config::{self, Config, Listen};
 use crate::data::DataDir;
-use crate::disks::{Book, found, planned, refuse_single_fast, unlike};
+use crate::disks::{Book, found, planned, unlike};
 use crate::greeting::Greeting;
 use crate::node::{Running, limits, make_pool, models};
 use crate::replica::Keeper;
@@ -16,7 +16,7 @@ use crate::{descriptors, logs, memory, tls};
 use crate::{nbd, s3};
 use anyhow::{Context, Result};
 use kura_admin::{Access, Admin, Listener, Timestamp, Token};
-use kura_controller::{Balancer, Moved, Node, VolumeInfo, VolumeSpec};
+use kura_controller::{Balancer, DiskInfo, Moved, Node, TierConfig, VolumeInfo, VolumeSpec};
 use kura_s3::Key;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::fs::Permissions;
@@ -52,7 +52,7 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
     kura_nbd::meters::describe();
     kura_s3::meters::describe();
     let descriptors = descriptors::raise();
-    let mut data = DataDir::open(&config.data)?;
+    let mut data = DataDir::open(config.data.get_ref())?;
     // Hashes of what comes over S3 are the most work that the doors do: they get every core there is, up to a few.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -62,8 +62,9 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
     // Now that the disks are open, which come first.
     doors.nbd.fit(descriptors)?;
     let ended = runtime.block_on(async {
-        running.node.set_tier(config.tier.config().map_err(anyhow::Error::msg)?).await?;
         let disks = running.node.pool().await?.disks;
+        let tier = config.tier.config().map_err(anyhow::Error::msg)?;
+        running.node.set_tier(tier.map(|tier| as_opened(tier, &disks))).await?;
         if let Some(said) = unlike(disks.iter().filter(|disk| disk.takes_data).map(|disk| disk.size_bytes)) {
             tracing::warn!("{said}");
         }
@@ -99,27 +100,30 @@ fn start(config: &Config, data: &DataDir, degraded: bool) -> Result<(Running, Bo
     let book = Book::open(data)?;
     if data.is_new() {
         let planned = planned(data, &config.pool.disks);
-        if !config.tier.knows_single_disk() {
-            refuse_single_fast(
-                &planned,
-                "name it as tier.single_disk to have it serve reads, or say tier.policy = 'off'",
-            )?;
-        }
-        make_pool(&planned, (&config.pool).into(), false, &book)?;
+        make_pool(&planned, (&config.pool).into(), false, data, &book)?;
     }
     let paths = book.candidates(&config.pool.disks);
     let running = Running::start(paths, &book, models(&config.pool.disks), limits(&config.pool, degraded))?;
     Ok((running, book))
 }
 
+/// The same with the single fast disk by the name that the pool has for it, which may be a link to it.
+fn as_opened(tier: TierConfig, disks: &[DiskInfo]) -> TierConfig {
+    let opened = |named: String| {
+        let is_it = |disk: &&DiskInfo| Path::new(&disk.path).canonicalize().is_ok_and(|real| real == Path::new(&named));
+        disks.iter().find(is_it).map(|disk| disk.path.clone()).unwrap_or(named)
+    };
+    TierConfig { single_disk: tier.single_disk.map(opened), ..tier }
+}
+
 /// Makes the volume and the bucket `demo`, with a key for the latter.
 async fn make_demo(config: &Config, running: &Running, objects: Option<&Objects>) -> Result<Option<Arc<Key>>> {
-    if config.demo.0 == 0 {
+    let size_bytes = config.demo.get_ref().0;
+    if size_bytes == 0 {
         return Ok(None);
     }
     let layout = running.node.pool().await?.own_layout();
-    let spec =
-        VolumeSpec { name: "demo".to_owned(), size_bytes: config.demo.0, layout, thick: false, read_only: false };
+    let spec = VolumeSpec { name: "demo".to_owned(), size_bytes, layout, thick: false, read_only: false };
     running.node.create_volume(spec).await?;
     match objects {
         Some(objects) => Ok(Some(objects.make_demo().await?)),
@@ -151,7 +155,8 @@ struct Doors {
 
 impl Doors {
     async fn open(config: &Config, data: &DataDir) -> Result<Self> {
-        let unix = config.nbd.unix.as_ref().map_or_else(|| Ok(data.join("nbd.sock")), std::path::absolute)?;
+        let unix = config.nbd.unix.as_ref();
+        let unix = unix.map_or_else(|| Ok(data.join("nbd.sock")), |unix| std::path::absolute(unix.get_ref()))?;
         let nbd = nbd::Doors::open(&config.nbd, unix).await?;
         let mut admin = vec![(Listener::Unix(admin_socket(&data.join("admin.sock"))?), Access::Reach)];
         let mut admin_url = None;
@@ -172,7 +177,7 @@ impl Doors {
         stores: Stores,
         metrics: PrometheusHandle,
     ) -> Result<ExitCode> {
-        let mut signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut signals = Signals::catch()?;
         let Stores { book, schedules, keeper, objects, key, warn_at, balance } = stores;
         let (pass, passed_percent) = watch::channel(None);
         let book = Arc::new(book);
@@ -187,6 +192,7 @@ impl Doors {
             rest: self.admin_url,
             disks: Arc::<Book>::clone(&book),
             objects: objects.as_ref().map(Objects::desk),
+            objects_volume: s3::VOLUME,
             schedules: Arc::<Schedules>::clone(&schedules),
             replicas: Arc::<Keeper>::clone(&keeper),
             passed_percent,
@@ -214,7 +220,7 @@ impl Doors {
         print(&format!("{greeting}\nready"))?;
         // Without systemd there is nobody to tell.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        signalled(&mut signals).await;
+        signals.stop().await;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         upkeep.abort();
         tokio::select! {
@@ -222,7 +228,7 @@ impl Doors {
                 stopped.context("not stopped in time: the next start recovers what was acknowledged")??;
             }
             // Asked again: at once, then.
-            () = signalled(&mut signals) => std::process::exit(1),
+            () = signals.hurry() => std::process::exit(1),
         }
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
@@ -244,11 +250,51 @@ async fn greet(admin: &Admin, data: &DataDir, running: &Running, key: Option<&ku
     Ok(greeting.to_string())
 }
 
-async fn signalled((terminate, interrupt): &mut (Signal, Signal)) {
-    tokio::select! {
-        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+/// What asks a server to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// A terminal that is closed; none where that is to be survived, as with nohup.
+    hangup: Option<Signal>,
+}
+
+impl Signals {
+    fn catch() -> Result<Self> {
+        let hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup())).transpose()?;
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, hangup })
     }
+
+    /// Resolves when the server is to stop.
+    async fn stop(&mut self) {
+        let Self { terminate, interrupt, hangup } = self;
+        let hung_up = async {
+            match hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+            _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+            _ = hung_up => tracing::info!("SIGHUP: stopping"),
+        }
+    }
+
+    /// Resolves when it is to stop at once. A terminal that is closed may tell so more than once.
+    async fn hurry(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => tracing::info!("SIGTERM: ending at once"),
+            _ = self.interrupt.recv() => tracing::info!("SIGINT: ending at once"),
+        }
+    }
+}
+
+/// True where whoever started this process has it ignore SIGHUP.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // A bit a signal, the first one being SIGHUP's.
+    ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set & 1 != 0)
 }
 
 /// Does for the metrics what they ask for now and then.

@@ -14,6 +14,7 @@ use kura_block::BufMut;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
@@ -34,7 +35,7 @@ fn made() -> (TempDir, DataDir) {
     let mut planned: Vec<Planned> =
         ["fast0", "fast1"].map(|name| disk(name, kura_controller::DiskClass::Fast, 64)).to_vec();
     planned.extend(["slow0", "slow1", "slow2"].map(|name| disk(name, kura_controller::DiskClass::Slow, 64)));
-    aside(|| make_pool(&planned, SHAPE, false, &Book::open(&data).unwrap())).unwrap();
+    aside(|| make_pool(&planned, SHAPE, false, &data, &Book::open(&data).unwrap())).unwrap();
     data.finish().unwrap();
     (directory, data)
 }
@@ -67,6 +68,7 @@ async fn serve(data: &DataDir) -> Served {
         rest: Some("http://127.0.0.1:1".to_owned()),
         disks: Arc::new(book),
         objects: None,
+        objects_volume: crate::s3::VOLUME,
         schedules: Arc::new(Schedules::open(data).unwrap()),
         replicas: Arc::new(Keeper::open(data, running.node.clone()).unwrap()),
         passed_percent: watch::channel(None).1,
@@ -159,6 +161,34 @@ async fn a_check_is_a_job_that_is_followed_to_its_end() {
     assert_eq!((ended.done, ended.total), (MIB, MIB), "bytes of its extents");
     assert_eq!((ended.state, ended.id, seen > 0), (JobState::Done, job.id, true));
     assert_eq!((result.volumes, result.blocks, result.violations), (1, MIB / 4096, vec![]));
+    served.stop().await;
+}
+
+/// Whoever asked for a disk goes away in the middle of it: the disk is in the pool all the same, and remembered.
+#[tokio::test]
+async fn a_disk_that_nobody_waits_for_joins() {
+    let (directory, data) = made();
+    let served = serve(&data).await;
+    let path = directory.path().join("slow3");
+    let name = path.display().to_string();
+    let new = NewDisk { path: name.clone(), class: DiskClass::Slow, size_bytes: Some(64 * MIB), force: false };
+    let client = served.client.clone();
+    let asked = tokio::spawn(async move { client.add_disk(&new).await });
+    // It is made to be labelled next.
+    while !path.exists() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    asked.abort();
+    let is_remembered = || std::fs::read_to_string(data.join("disks.json")).is_ok_and(|book| book.contains(&name));
+    for _ in 0..1000 {
+        if is_remembered() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(is_remembered(), "the next start would not look for it");
+    let disks = served.client.disks().await.unwrap();
+    assert!(disks.iter().any(|disk| disk.path == name && disk.state == DiskState::Healthy), "{disks:?}");
     served.stop().await;
 }
 

@@ -195,6 +195,7 @@ fn routes() -> Router {
         rest: None,
         disks: Arc::new(NoDisks),
         objects: None,
+        objects_volume: "objects",
         schedules: Arc::new(NoSchedules),
         replicas: Arc::new(NoReplicas),
         passed_percent: watch::channel(None).1,
@@ -246,6 +247,8 @@ fn dangling_references(api: &Value, part: &Value) -> Vec<String> {
 async fn what_cannot_be_served_is_a_problem_with_its_status() {
     let cases = [
         ("GET", "/api/v1/nothing", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
+        ("GET", "/api/v1/volumes/", "", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
+        ("POST", "/api/v1/snapshots//rollback", "{}", StatusCode::BAD_REQUEST, ProblemKind::Invalid),
         ("GET", "/api/v1/jobs/7", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
         ("GET", "/api/v1/jobs/7/events", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
         ("POST", "/api/v1/jobs/7/cancel", "", StatusCode::NOT_FOUND, ProblemKind::Missing),
@@ -416,5 +419,57 @@ async fn recorded_requests_come_in_pieces_of_any_size_and_a_broken_answer_is_tol
             Err(ClientError::BrokeOff { .. }) if !whole => {}
             other => panic!("at the end {end:?}: {other:?}"),
         }
+    }
+}
+
+/// The server answers before it has the body, and closes: what it said is told, not that it closed.
+#[tokio::test]
+async fn an_answer_that_comes_before_the_body_has_gone_is_heard() {
+    use futures::StreamExt;
+    use std::io::{Read, Write};
+    use std::sync::mpsc;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admin.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let (closed, closes) = mpsc::channel();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        let full = serde_json::to_string(&Problem::new(ProblemKind::Full, "the pool is full")).unwrap();
+        let head = format!("HTTP/1.1 507 Full\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", full.len());
+        stream.write_all((head + &full).as_bytes()).unwrap();
+        drop(stream);
+        closed.send(()).unwrap();
+    });
+    // The next piece is written when the server has gone, and before the client has looked for an answer.
+    let piece = move |number: u32| {
+        if number == 1 {
+            closes.recv().unwrap();
+        }
+        Ok(Bytes::from(vec![0; 1 << 20]))
+    };
+    let content = futures::stream::iter(0..4).map(piece).boxed();
+    let client = Client::new(ServerUri::Unix(path), None, None);
+    let written = client.write_object("a", "b", &crate::ObjectHead::default(), None, content).await;
+    assert_eq!(kind(written.map(drop)), ProblemKind::Full);
+    server.join().unwrap();
+}
+
+#[tokio::test]
+async fn every_problem_has_the_number_of_its_request() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = tcp.local_addr().unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    tokio::spawn(crate::serve(Listener::Tcp(tcp), Access::ThisMachine, routes(), stopped));
+    for (request, status) in [("PUT /api/v1/volumes", 405), ("GET /api/v1/nothing", 404)] {
+        let mut stream = tokio::net::TcpStream::connect(at).await.unwrap();
+        let request = format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(serde_json::from_str::<Problem>(body).unwrap().request_id.is_some(), "{answer}");
     }
 }

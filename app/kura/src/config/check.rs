@@ -1,11 +1,13 @@
 //! What a configuration must hold beyond its syntax. Pure but for looking at files that it names.
 
 use super::{Admin, Config, Disk, Finding, Listen, Nbd, Pool, Purpose, S3};
+use crate::data::DataDir;
+use crate::disks::{configured, default_disks, refuse_single_fast};
 use crate::size::Size;
 use crate::tls;
-use kura_controller::EXTENT_MAX_BYTES;
+use kura_controller::{DiskClass, EXTENT_MAX_BYTES, VolumeSpec};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf, absolute};
 use toml::Spanned;
@@ -43,15 +45,72 @@ impl Config {
         if purpose == Purpose::Lab {
             return findings;
         }
-        if self.data.exists() && !self.data.is_dir() {
-            let text = format!("{} is not a directory: name one, or a path that is free", self.data.display());
-            findings.push(Finding::new("data", 0..0, text));
-        }
+        self.check_data(&mut findings);
         self.nbd.check(&mut findings);
         self.s3.check(&mut findings);
         self.admin.check(&mut findings);
+        self.check_ports(&mut findings);
+        if !DataDir::may_have_pool(self.data.get_ref()) {
+            self.check_new_pool(&mut findings);
+        }
         findings
     }
+
+    fn check_data(&self, findings: &mut Vec<Finding>) {
+        let data = self.data.get_ref();
+        let wrong = if data.as_os_str().is_empty() {
+            Some("it is empty: name a directory".to_owned())
+        } else if data.exists() && !data.is_dir() {
+            Some(format!("{} is not a directory: name one, or a path that is free", data.display()))
+        } else {
+            None
+        };
+        findings.extend(wrong.map(|text| Finding::new("data", self.data.span(), text)));
+        // Zero is no volume.
+        let demo = Some(self.demo.get_ref().0).filter(|size| *size > 0).map(VolumeSpec::check_size);
+        let wrong = demo.and_then(Result::err);
+        findings.extend(wrong.map(|error| Finding::new("demo", self.demo.span(), error.to_string())));
+    }
+
+    /// Two doors are not at one port of one address.
+    fn check_ports(&self, findings: &mut Vec<Finding>) {
+        let doors =
+            [("nbd.listen", &self.nbd.listen), ("s3.listen", &self.s3.listen), ("admin.listen", &self.admin.listen)];
+        for (index, (key, listen)) in doors.iter().enumerate() {
+            let taken = doors[..index].iter().find(|(_, other)| collide(*listen.get_ref(), *other.get_ref()));
+            if let Some((first, _)) = taken {
+                let text = format!("{} is {first} already: choose another port, or 0", listen.get_ref());
+                findings.push(Finding::new(*key, listen.span(), text));
+            }
+        }
+    }
+
+    /// What a first start would refuse. Later on the pool's disks need not be those that are listed.
+    fn check_new_pool(&self, findings: &mut Vec<Finding>) {
+        let planned = configured(&self.pool.disks);
+        let fast = self.pool.disks.iter().find(|disk| DiskClass::from(*disk.class.get_ref()) == DiskClass::Fast);
+        if let (false, Some(only)) = (self.tier.knows_single_disk(), fast) {
+            let insist = "name it as tier.single_disk to have it serve reads, or say tier.policy = 'off'";
+            let wrong = refuse_single_fast(&planned, insist).err();
+            findings.extend(wrong.map(|error| Finding::new("pool.disks", only.class.span(), error.to_string())));
+        }
+        let own = |name: String| self.data.get_ref().join("disks").join(name);
+        let paths: Vec<PathBuf> = if planned.is_empty() {
+            default_disks().map(|(name, ..)| own(name)).collect()
+        } else {
+            planned.into_iter().map(|disk| disk.path).collect()
+        };
+        self.tier.check_single_disk(&paths, findings);
+    }
+}
+
+/// True for two places that one machine cannot listen at both.
+fn collide(one: Listen, other: Listen) -> bool {
+    let (Listen::At(one), Listen::At(other)) = (one, other) else { return false };
+    // All addresses of IPv6 are those of IPv4, too.
+    let covers =
+        |one: IpAddr, other: IpAddr| one == other || one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
+    one.port() != 0 && one.port() == other.port() && (covers(one.ip(), other.ip()) || covers(other.ip(), one.ip()))
 }
 
 impl Nbd {
@@ -71,6 +130,10 @@ impl Nbd {
             if let Some(ca) = &tls.client_ca {
                 pem("nbd.tls.client_ca", ca, |path| tls::authorities(path).map(drop), findings);
             }
+        }
+        if let Some(unix) = &self.unix {
+            let wrong = no_socket(unix.get_ref());
+            findings.extend(wrong.map(|text| Finding::new("nbd.unix", unix.span(), text)));
         }
         within_bytes("nbd.request_bytes", &self.request_bytes, REQUEST_BYTES, findings);
         within("nbd.in_flight", *self.in_flight.get_ref() as u64, self.in_flight.span(), IN_FLIGHT, findings);
@@ -157,9 +220,7 @@ impl Pool {
         for (index, disk) in self.disks.iter().enumerate() {
             if let Some(path) = &disk.path {
                 // Two names of one file are one disk.
-                let named = path.get_ref();
-                let real = named.canonicalize().or_else(|_| absolute(named)).unwrap_or_else(|_| named.clone());
-                if let Some(first) = seen.insert(real, index) {
+                if let Some(first) = seen.insert(real(path.get_ref()), index) {
                     let text =
                         format!("{} is listed twice, first as disk {first}: remove one", path.get_ref().display());
                     findings.push(Finding::new("pool.disks", path.span(), text));
@@ -167,6 +228,14 @@ impl Pool {
             }
             let wrong = disk.check(purpose);
             findings.extend(wrong.map(|(span, text)| Finding::new("pool.disks", span, text)));
+            // The size of what is there already says nothing.
+            let is_made = !disk.path().is_some_and(Path::exists);
+            if let Some(size) = disk.size.as_ref().filter(|size| is_made && size.get_ref().0 < self.extent.get_ref().0)
+            {
+                let (size_bytes, extent) = (size.get_ref(), self.extent.get_ref());
+                let text = format!("{size_bytes} are too few for an extent of {extent}: give a larger size");
+                findings.push(Finding::new("pool.disks", size.span(), text));
+            }
         }
     }
 }
@@ -205,7 +274,7 @@ impl Disk {
 
     /// Why the disk at `path` cannot be served.
     fn not_served(&self, path: &Path) -> Option<String> {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = parent(path);
         if path.is_dir() {
             Some(format!("{} is a directory: name a block device or a file", path.display()))
         } else if path.exists() {
@@ -218,6 +287,30 @@ impl Disk {
             None
         }
     }
+}
+
+/// Why a socket cannot be made at `path`.
+fn no_socket(path: &Path) -> Option<String> {
+    let parent = parent(path);
+    if path.as_os_str().is_empty() {
+        Some("it is empty: name a path".to_owned())
+    } else if path.is_dir() {
+        Some(format!("{} is a directory: name a path in it", path.display()))
+    } else if !parent.is_dir() {
+        Some(format!("there is no directory {}: make it, or name another path", parent.display()))
+    } else {
+        None
+    }
+}
+
+/// The directory that `path` is in.
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A path by which two names of one file are alike.
+pub(super) fn real(path: &Path) -> PathBuf {
+    path.canonicalize().or_else(|_| absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
 fn beyond(listen: &Spanned<Listen>) -> Option<SocketAddr> {

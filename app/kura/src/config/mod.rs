@@ -23,15 +23,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use toml::Spanned;
+use tracing_subscriber::EnvFilter;
 
 /// The whole configuration. Its defaults are a server on this machine with nothing to configure.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The data directory.
-    pub data: PathBuf,
+    pub data: Spanned<PathBuf>,
     /// Size of the volume `demo` that is made together with a new pool, and a bucket `demo`; 0 makes neither.
-    pub demo: Size,
+    pub demo: Spanned<Size>,
     /// What is logged.
     pub log: Log,
     /// The NBD door.
@@ -73,7 +74,7 @@ pub struct Nbd {
     /// The TCP address.
     pub listen: Spanned<Listen>,
     /// The Unix socket; `DIR/nbd.sock` unless it is named.
-    pub unix: Option<PathBuf>,
+    pub unix: Option<Spanned<PathBuf>>,
     /// TLS on the TCP address.
     pub tls: Option<NbdTls>,
     /// The most data one request may carry.
@@ -336,7 +337,7 @@ impl Config {
     fn apply(&mut self, flags: Flags) {
         let Flags { data, nbd, s3, admin, log } = flags;
         if let Some(data) = data {
-            self.data = data;
+            self.data = unplaced(data);
         }
         if let Some(nbd) = nbd {
             self.nbd.listen = unplaced(nbd);
@@ -365,8 +366,8 @@ const fn local(port: u16) -> Listen {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            data: "kura-data".into(),
-            demo: Size(1 << 30),
+            data: unplaced("kura-data".into()),
+            demo: unplaced(Size(1 << 30)),
             log: Log::default(),
             nbd: Nbd::default(),
             s3: S3::default(),
@@ -461,7 +462,7 @@ impl FromStr for Level {
     fn from_str(text: &str) -> Result<Self, String> {
         const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
         let valid = |part: &str| LEVELS.contains(&part.split_once('=').map_or(part, |(_, level)| level));
-        if text.split(',').all(valid) {
+        if text.split(',').all(valid) && EnvFilter::try_new(text).is_ok() {
             return Ok(Self(text.to_owned()));
         }
         Err(format!("{text:?} is not a level: write one of {}, or as in info,kura_nbd=debug", LEVELS.join(", ")))

@@ -1,4 +1,5 @@
 use super::*;
+use crate::data::DataDir;
 use rcgen::{CertificateParams, KeyPair};
 use std::sync::LazyLock;
 
@@ -48,7 +49,43 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ),
         ("[nbd]\nlisten = 'localhost:0'", ""),
         ("[nbd]\nlisten = 'off'\n[admin]\nlisten = 'off'", ""),
-        ("data = 'DIR/cert.pem'", "data: DIR/cert.pem is not a directory: name one, or a path that is free"),
+        ("data = ''", "1:8: data: it is empty: name a directory"),
+        (
+            "[log]\nlevel = 'info,[x=debug'",
+            "2:9: log.level: \"info,[x=debug\" is not a level: write one of off, error, warn, info, debug, trace, \
+             or as in info,kura_nbd=debug",
+        ),
+        ("demo = 5000", "1:8: demo: a volume of 5000 bytes: give a multiple of 4096 from 4096 to 1 PiB"),
+        ("demo = 0", ""),
+        (
+            "[nbd]\nunix = 'DIR/none/socket'",
+            "2:8: nbd.unix: there is no directory DIR/none: make it, or name another path",
+        ),
+        (
+            "[nbd]\nlisten = '127.0.0.1:7'\n[s3]\nlisten = '127.0.0.1:7'",
+            "4:10: s3.listen: 127.0.0.1:7 is nbd.listen already: choose another port, or 0",
+        ),
+        ("[nbd]\nlisten = '127.0.0.1:0'\n[s3]\nlisten = '127.0.0.1:0'\n[admin]\nlisten = '[::1]:9'", ""),
+        (
+            "[[pool.disks]]\npath = 'DIR/disk1'\nclass = 'slow'\nsize = '0'",
+            "4:8: pool.disks[0].size: 0 are too few for an extent of 4M: give a larger size",
+        ),
+        (
+            "[pool]\ndisks = [{ class = 'fast', path = 'DIR/disk0' },\n{ class = 'slow', path = 'DIR/cert.pem' }]",
+            "2:20: pool.disks[0].class: DIR/disk0 is the only fast disk, and a fast tier on one disk takes no writes: \
+             give a second fast disk, or name it as tier.single_disk to have it serve reads, or say tier.policy = 'off'",
+        ),
+        (
+            "[pool]\ndisks = [{ class = 'fast', path = 'DIR/disk0' },\n{ class = 'slow', path = 'DIR/cert.pem' }]\n\
+             [tier]\nsingle_disk = 'DIR/disk1'",
+            "5:15: tier.single_disk: DIR/disk1 is no disk of the pool: name the path of the only fast disk",
+        ),
+        (
+            "[pool]\ndisks = [{ class = 'fast', path = 'DIR/disk0' },\n{ class = 'slow', path = 'DIR/cert.pem' }]\n\
+             [tier]\nsingle_disk = 'DIR/./disk0'",
+            "",
+        ),
+        ("data = 'DIR/cert.pem'", "1:8: data: DIR/cert.pem is not a directory: name one, or a path that is free"),
         (
             "[nbd]\nlisten = '0.0.0.0:10809'",
             "2:10: nbd.listen: 0.0.0.0:10809 is reached from other machines, which requires TLS and clients' certificates: \
@@ -134,7 +171,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ("[pool]\ncontrollers = 0", "2:15: pool.controllers: 0 is not between 1 and 64"),
         ("[pool]\njournal = 16777217", "2:11: pool.journal: 16777217 is not a multiple of 4096 bytes"),
         (
-            "[pool]\ndisks = [{ path = 'DIR/disk0', class = 'slow' },\n{ path = 'DIR/./disk0', class = 'fast' }]",
+            "[pool]\ndisks = [{ path = 'DIR/disk0', class = 'slow' },\n{ path = 'DIR/./disk0', class = 'slow' }]",
             "3:10: pool.disks[1].path: DIR/./disk0 is listed twice, first as disk 0: remove one",
         ),
         (
@@ -190,6 +227,23 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+/// Its disks are its own by then: the list only says where to look.
+#[test]
+fn a_pool_that_is_made_need_not_be_what_is_listed() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    DataDir::open(&data).unwrap().finish().unwrap();
+    let disk = |name: &str| {
+        std::fs::write(directory.path().join(name), "").unwrap();
+        format!("{{ path = '{}', class = '{name}' }}", directory.path().join(name).display())
+    };
+    let list = format!("data = '{}'\npool.disks = [{}, {}]\n", data.display(), disk("fast"), disk("slow"));
+    let text = list + "tier.single_disk = '/dev/added-since'\n";
+    let file = directory.path().join("kura.toml");
+    std::fs::write(&file, text).unwrap();
+    Config::load(Some(&file), Flags::default()).unwrap();
+}
+
 #[test]
 fn the_lab_wants_sizes_and_nothing_of_this_machine() {
     let directory = tempfile::tempdir().unwrap();
@@ -238,7 +292,7 @@ fn flags_come_before_the_file_and_are_checked_as_well() {
     std::fs::write(&file, "data = 'here'\n[nbd]\nlisten = '127.0.0.1:1'\n[log]\nlevel = 'warn'").unwrap();
     let flags = || Flags { nbd: Some("127.0.0.1:2".parse().unwrap()), ..Flags::default() };
     let config = Config::load(Some(&file), flags()).unwrap();
-    assert_eq!(config.data, Path::new("here"));
+    assert_eq!(config.data.get_ref(), Path::new("here"));
     assert_eq!(config.nbd.listen.get_ref().to_string(), "127.0.0.1:2");
     assert_eq!(config.log.level.directives(), "warn");
 

@@ -1,6 +1,7 @@
 //! `[tier]`: which policy decides what goes to the fast tier. Its parameters are the policy's own.
 
 use super::Finding;
+use super::check::real;
 use crate::size::Size;
 use kura_controller::{TierConfig, TierSettings};
 use serde::Deserialize;
@@ -41,6 +42,15 @@ impl Tier {
     pub fn knows_single_disk(&self) -> bool {
         let off = self.0.get("policy").is_some_and(|policy| policy.get_ref().as_str() == Some("off"));
         off || self.0.contains_key("single_disk")
+    }
+
+    /// Refuses a single disk that is none of those that a pool is to be made of.
+    pub(super) fn check_single_disk(&self, paths: &[PathBuf], findings: &mut Vec<Finding>) {
+        let (Ok(Some(named)), Some(value)) = (self.single_disk(), self.0.get("single_disk")) else { return };
+        if !paths.iter().any(|path| real(path) == real(&named)) {
+            let text = format!("{} is no disk of the pool: name the path of the only fast disk", named.display());
+            findings.push(Finding::new("tier.single_disk", value.span(), text));
+        }
     }
 
     fn single_disk(&self) -> Result<Option<PathBuf>, Finding> {

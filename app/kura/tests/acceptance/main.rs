@@ -7,6 +7,7 @@
 mod array;
 mod bad_input;
 mod block_devices;
+mod care;
 mod clients;
 mod commands;
 mod crash;

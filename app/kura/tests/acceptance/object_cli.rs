@@ -170,6 +170,7 @@ fn what_is_wrong_is_told_in_one_line() {
         ("object delete demo/none", "demo/none: no such object"),
         ("object list none", "bucket none: no such bucket"),
         ("volume delete objects --force", "volume objects has the object store, with all buckets"),
+        ("volume resize objects 64M --shrink", "volume objects has the object store, with all buckets"),
         ("volume delete objects", "volume objects has the object store, with all buckets"),
     ] {
         let args: Vec<&str> = line.split_whitespace().collect();

@@ -16,6 +16,8 @@ use crate::{NewDisk, Objects, Problem, ProblemKind, Replicas, Schedules, Timesta
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use kura_block::Result;
 use kura_controller::Node;
@@ -53,6 +55,8 @@ pub struct Admin {
     pub disks: Arc<dyn Disks>,
     /// The object store, where there is one.
     pub objects: Option<Arc<dyn Objects>>,
+    /// The name of the volume that the object store lies on, where there is one: no other volume has it.
+    pub objects_volume: &'static str,
     /// The schedules of snapshots.
     pub schedules: Arc<dyn Schedules>,
     /// Who keeps copies of volumes.
@@ -203,10 +207,17 @@ fn describe_token(api: &mut utoipa::openapi::OpenApi) {
 
 async fn no_such_route(request: axum::extract::Request) -> Problem {
     let path = request.uri().path();
+    let named = path.strip_prefix("/api/v1/").unwrap_or_default();
+    if named.ends_with('/') || named.contains("//") {
+        let text = format!("{path}: a name in it is empty: give one");
+        return Problem::new(ProblemKind::Invalid, text);
+    }
     Problem::new(ProblemKind::Missing, format!("{path}: no such resource; /api/v1/openapi.json lists them"))
 }
 
-async fn no_such_method(request: axum::extract::Request) -> (axum::http::StatusCode, axum::Json<Problem>) {
+async fn no_such_method(request: axum::extract::Request) -> Response {
     let text = format!("{}: the resource does not take {}", request.uri().path(), request.method());
-    (axum::http::StatusCode::METHOD_NOT_ALLOWED, axum::Json(Problem::new(ProblemKind::Invalid, text)))
+    let mut response = Problem::new(ProblemKind::Invalid, text).into_response();
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    response
 }

@@ -182,6 +182,7 @@ pub(super) async fn clone(
         let text = format!("volume name {name:?}: give one without @, which marks snapshots");
         return Err(Problem::new(ProblemKind::Invalid, text));
     }
+    door.admin.check_name(&name)?;
     if of_objects(&door.admin, &find(&door.admin.node, &of).await?).is_some() {
         let text = format!(
             "snapshot {of}: access keys' secrets are in it, and a clone is anybody's: read its buckets over S3"

@@ -2,13 +2,14 @@
 
 use super::jobs::accepted;
 use super::snapshots::is_snapshot;
-use super::{IsTrial, Removal, Shared};
+use super::{Admin, Removal, Shared};
 use crate::{Job, JobKind, JobResult, MoveVolume, MovedVolume, NewVolume, Problem, ProblemKind, ResizeVolume, Volume};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
+use kura_block::Clients;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub(super) type Name = Result<Path<String>, PathRejection>;
@@ -33,8 +34,9 @@ pub(super) async fn create(
     State(door): Shared,
     new: Result<Json<NewVolume>, JsonRejection>,
 ) -> Result<impl IntoResponse, Problem> {
-    let node = &door.admin.node;
-    let spec = new?.0.into_spec(node.pool().await?.layout());
+    let (node, new) = (&door.admin.node, new?.0);
+    door.admin.check_name(&new.name)?;
+    let spec = new.into_spec(node.pool().await?.layout());
     let volume = Volume::from(node.create_volume(spec).await?);
     tracing::info!(volume = ?volume.name, size_bytes = volume.size_bytes, "volume created");
     let address = format!("/api/v1/volumes/{}", utf8_percent_encode(&volume.name, NON_ALPHANUMERIC));
@@ -53,10 +55,11 @@ pub(super) async fn show(State(door): Shared, name: Name) -> Result<Json<Volume>
     Ok(Json(volume.into()))
 }
 
-/// Changes a volume's size. Clients see it when they reconnect.
+/// Changes a volume's size. Clients see it when they reconnect; one that they have open is made smaller only with `force`.
 #[utoipa::path(patch, path = "/api/v1/volumes/{name}", tag = "volumes", operation_id = "resize_volume",
     params(
         ("name" = String, Path, description = "The volume's name"),
+        ("force" = Option<bool>, Query, description = "Make it smaller even while clients have it open"),
         ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
     ),
     request_body = ResizeVolume,
@@ -67,13 +70,15 @@ pub(super) async fn show(State(door): Shared, name: Name) -> Result<Json<Volume>
 pub(super) async fn resize(
     State(door): Shared,
     name: Name,
-    trial: IsTrial,
+    how: Result<Query<Removal>, QueryRejection>,
     size: Result<Json<ResizeVolume>, JsonRejection>,
 ) -> Result<Json<Volume>, Problem> {
-    let ResizeVolume { size_bytes, shrink } = size?.0;
-    let name = name?.0;
+    let (name, Removal { force, dry_run }) = (name?.0, how?.0);
+    let size = size?.0;
+    let ResizeVolume { size_bytes, shrink } = size;
     door.admin.replicas.check_free(&name).await?;
-    if trial?.dry_run {
+    door.admin.check_shrink(&name, size, force).await?;
+    if dry_run {
         door.admin.node.check_resize_volume(&name, size_bytes, shrink).await?;
         return Ok(Json(door.admin.node.find(&name).await?.1.into()));
     }
@@ -137,4 +142,35 @@ pub(super) async fn delete(
     door.admin.node.delete_volume(&name, force).await?;
     tracing::info!(volume = ?name, force, "volume deleted");
     Ok(StatusCode::NO_CONTENT)
+}
+
+impl Admin {
+    /// Refuses the name of the object store's volume to any other: without the store, nobody has it.
+    pub(super) fn check_name(&self, name: &str) -> Result<(), Problem> {
+        if name != self.objects_volume {
+            return Ok(());
+        }
+        let text = format!("volume name {name:?}: it is kept for the object store: give another one");
+        Err(Problem::new(ProblemKind::Invalid, text))
+    }
+
+    /// Refuses to make the object store's volume smaller, and one that clients have open unless with `force`.
+    async fn check_shrink(&self, name: &str, size: ResizeVolume, force: bool) -> Result<(), Problem> {
+        let (_, volume) = self.node.find(name).await?;
+        if size.size_bytes >= volume.spec.size_bytes {
+            return Ok(());
+        }
+        if name.split('@').next() == Some(self.objects_volume) {
+            let text =
+                format!("volume {name} has the object store, with all buckets, which would be lost: it can only grow");
+            return Err(Problem::new(ProblemKind::Busy, text));
+        }
+        // Who did not say that it may shrink is told that first.
+        if volume.open > 0 && size.shrink && !force {
+            let clients = Clients(volume.open);
+            let text = format!("volume {name}: {clients}: disconnect them, or say --force");
+            return Err(Problem::new(ProblemKind::Busy, text));
+        }
+        Ok(())
+    }
 }
