@@ -11,6 +11,7 @@ mod text;
 mod volume;
 
 use crate::cli::{Common, ReplicateCommand, ReplicateData as Data, ReplicateHow as How, ReplicateRun};
+use crate::descriptors;
 use crate::show::Out;
 use anyhow::{Context, Result, bail};
 use carry::{BUCKETS, bring_back, carry, carry_job, waited_for};
@@ -40,8 +41,12 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
             let standing = Jobs::under(&data.path).standing(&name, SystemTime::now())?;
             out.show(&standing, |_| format!("added: `kura replicate run {name}` makes the copy"))?;
         }
-        ReplicateCommand::Run(command) => return run(&command, common),
+        ReplicateCommand::Run(command) => {
+            descriptors::raise();
+            return run(&command, common);
+        }
         ReplicateCommand::Serve { root, listen, token_file, cert, key, .. } => {
+            descriptors::raise();
             serve::serve(&root, listen, token_file, cert.zip(key))?;
         }
         ReplicateCommand::Status { name, data } => {
@@ -200,14 +205,16 @@ fn tell(summary: &Summary, failures: &std::path::Path, out: Out) -> Result<ExitC
 
 /// Compares, and fails where anything differs.
 fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<ExitCode> {
-    let (source, target, options) = match what {
+    let jobs = Jobs::under(&data.path);
+    let (source, target, options, folder) = match what {
         [name] => {
-            let job = Jobs::under(&data.path).get(name)?;
-            (job.source.clone(), job.target()?, how.over(job.options))
+            let job = jobs.get(name)?;
+            (job.source.clone(), job.target()?, how.over(job.options), jobs.folder(name))
         }
         [source, target, ..] => {
-            let target = target.parse().map_err(anyhow::Error::msg)?;
-            (Origin::from(source.clone()), target, how.over(Options::default()))
+            let (source, target) = (Origin::from(source.clone()), target.parse().map_err(anyhow::Error::msg)?);
+            let folder = jobs.folder_of_pair(&source, &target);
+            (source, target, how.over(Options::default()), folder)
         }
         [] => bail!("name a job, or a source and a target"),
     };
@@ -220,6 +227,10 @@ fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<Ex
         }
     };
     common.out().show(&verified, text::verified)?;
+    if matches!(source, Origin::Tree(_)) && !verified.differing.is_empty() && folder.exists() {
+        let place = jobs.take(&folder, &target).context("what differs is not carried by the next run")?;
+        place.distrust(&verified.differing)?;
+    }
     Ok(if verified.differing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -46,6 +46,11 @@ pub fn summary(summary: &Summary) -> String {
     let mut text = format!(
         "{carried} in {seconds:.2} s ({rate}/s), {sent} sent, {deleted} deleted, {unchanged} unchanged: {whole}\n"
     );
+    if summary.taken_over > 0 {
+        let count = summary.taken_over;
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{count} have other owners or groups than at the source: who writes the copy is not root");
+    }
     if summary.files > 0 && !summary.workers.is_empty() {
         let row = |(index, worker): (usize, &Worker)| {
             vec![(index + 1).to_string(), worker.files.to_string(), Size(worker.bytes).to_string()]

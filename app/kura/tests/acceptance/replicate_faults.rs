@@ -282,3 +282,16 @@ fn a_file_that_is_written_twice_within_a_second_is_carried_twice() {
         }
     }
 }
+
+#[test]
+fn where_few_files_may_be_open_more_are_allowed_as_far_as_the_system_lets_them() {
+    let home = Home::new();
+    let source = home.path("source");
+    grow(&source);
+    let kura = env!("CARGO_BIN_EXE_kura");
+    let few = ["--nofile=16:4096", kura, "replicate", "run", "source", "target", "--workers", "10"];
+    for _ in 0..2 {
+        ok(tool("prlimit").args(few).current_dir(home.path(".")));
+        assert_same(&source, &home.path("target"));
+    }
+}
