@@ -49,7 +49,8 @@ pub fn summary(summary: &Summary) -> String {
     if summary.taken_over > 0 {
         let count = summary.taken_over;
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{count} have other owners or groups than at the source: who writes the copy is not root");
+        let _ =
+            writeln!(text, "{count} have other owners or groups than at the source: who writes the copy is not root");
     }
     if summary.files > 0 && !summary.workers.is_empty() {
         let row = |(index, worker): (usize, &Worker)| {
