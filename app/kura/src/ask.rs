@@ -308,9 +308,9 @@ async fn resize(client: &Client, out: Out, how: Resize) -> Result<()> {
     if dry_run {
         let trial = client.trial();
         if shrink {
-            trial.shrink_volume(&name, size.0, force).await?
+            trial.shrink_volume(&name, size.0, force).await?;
         } else {
-            trial.resize_volume(&name, to).await?
+            trial.resize_volume(&name, to).await?;
         }
         let loss = if loses { format!(", and lose what lies beyond {size}") } else { String::new() };
         let would = Deed { dry_run, of: Resized { volume: before, to_size_bytes: size.0 } };

@@ -95,9 +95,12 @@ impl DataDir {
     pub fn begin(&self, pool: Uuid) -> Result<()> {
         let mut begun = Self::begun(&self.path)?;
         begun.insert(pool);
-        let lines: String = begun.iter().map(|pool| format!("{pool}\n")).collect();
+        let mut lines: Vec<String> = begun.iter().map(Uuid::to_string).collect();
+        // The last line ends as the others do.
+        lines.push(String::new());
         let name = self.join(BEGUN);
-        replace_file(&name, lines.as_bytes()).with_context(|| format!("{}: cannot be written", name.display()))
+        replace_file(&name, lines.join("\n").as_bytes())
+            .with_context(|| format!("{}: cannot be written", name.display()))
     }
 
     /// Takes `path`, which is made if there is none, for a pool that is there already. What is in it stays; until

@@ -80,7 +80,7 @@ impl Config {
             let taken = doors[..index].iter().find(|(_, other)| collide(*listen.get_ref(), *other.get_ref()));
             if let Some((first, _)) = taken {
                 let text = format!("{} is {first} already: choose another port, or 0", listen.get_ref());
-                findings.push(Finding::new(*key, listen.span(), text));
+                findings.push(Finding::new(key, listen.span(), text));
             }
         }
     }
