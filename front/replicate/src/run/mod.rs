@@ -158,12 +158,11 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let Facts { marker, boot, owner, .. } = meet(&source, target, &*carrier, catalogue.is_some(), options)?;
 
     let is_suspect = marker.as_ref().is_some_and(|marker| marker.is_suspect(&boot));
-    let is_left = |catalogue: &Catalogue| !is_suspect && options.trusts(catalogue, marker.as_ref());
-    let (known, doubted) =
-        if catalogue.as_ref().is_some_and(is_left) { (catalogue, None) } else { (carrier.tree()?, catalogue) };
-    let is_known = known.is_some();
+    let trusts = |catalogue: &Catalogue| !is_suspect && options.trusts(catalogue, marker.as_ref());
+    let is_left = catalogue.as_ref().is_some_and(trusts);
+    let (known, doubted) = if is_left { (catalogue, None) } else { (carrier.tree()?, catalogue) };
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
-    let known = known.unwrap_or_default();
+    let (is_known, known) = (known.is_some(), known.unwrap_or_default());
     let told = known.run().is_nil();
     let (mut changes, unread) = look(&source, Known { tree: &known, told, is_suspect }, progress);
     changes.doubt(doubted.as_ref());
@@ -217,8 +216,8 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         if failures.is_empty() { (State::Complete, Some(rfc3339(began.1))) } else { (State::Partial, before) };
     carrier.mark(&mark(state, point), has_open && options.durable)?;
     if has_work {
-        Done { changes: &changes, unread: &unread, failures: &failures, since: began.1 }
-            .remember(place, run, &known)?;
+        let done = Done { changes: &changes, unread: &unread, failures: &failures, since: began.1 };
+        done.remember(place, run, &known)?;
     }
     summary.end(progress, failures, mark(state, None), began.0.elapsed());
     place.end(&summary, &lock(&carry.learned))?;
