@@ -108,7 +108,7 @@ fn a_pool_outlives_its_data_directory() {
     assert!(fails(&mut home.kura(&add)).contains("--force wipes it"));
     let force = [&add[..], &["--force"]].concat();
     assert_eq!(json(&home, &force)["state"], "healthy");
-    assert!(fails(&mut home.kura(&force)).contains("is in use by process"));
+    assert!(fails(&mut home.kura(&force)).contains("is in the pool already"));
 }
 
 #[test]

@@ -189,7 +189,7 @@ fn a_disk_that_has_left_is_anybodys_at_once() {
     let path = disk.to_str().expect("UTF-8");
     assert!(has_open(&server, &disk));
     let said = fails(&mut home.kura(&["disk", "add", path, "--class", "slow"]));
-    assert!(said.contains("in use"), "{said}");
+    assert!(said.contains("is in the pool already"), "{said}");
     home.ok(&["disk", "remove", "6"]);
     eventually(Duration::from_mins(1), "it is closed", || !has_open(&server, &disk));
     ok(tool("flock").args(["--exclusive", "--nonblock", path, "true"]));

@@ -97,7 +97,9 @@ impl World {
         let own = |point: &String| point.split_once('@').map(|(_, own)| own.to_owned());
         let there: Vec<_> = points(&self.there, "copy").iter().map(own).collect();
         for point in points(&self.here, "db").iter().filter(|point| !there.contains(&own(point))) {
-            self.here.ok(&["snapshot", "delete", point]);
+            // A run that was killed may have it open for a moment.
+            let deleted = || self.here.kura(&["snapshot", "delete", point]).output().expect("kura").status.success();
+            eventually(Duration::from_mins(1), "nobody has it open any more", deleted);
         }
     }
 
