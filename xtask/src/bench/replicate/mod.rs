@@ -17,7 +17,7 @@ use sites::{Place, Way, remove};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How to measure.
 #[derive(clap::Args)]
@@ -156,8 +156,10 @@ fn of_summary(text: &[u8]) -> Sample {
     Sample { seconds: 0.0, balance, sent_bytes: said["sent_bytes"].as_u64() }
 }
 
-/// Nothing of one side's writes may be left to do while another one is measured.
+/// Nothing of one side's writes may be left to do while another one is measured; nor is a file so young that kura looks at it
+/// once more.
 fn settle() -> Result<()> {
+    std::thread::sleep(Duration::from_secs(3));
     shell::output(&mut Command::new("sync")).map(drop)
 }
 
