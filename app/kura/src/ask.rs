@@ -306,20 +306,12 @@ async fn resize(client: &Client, out: Out, how: Resize) -> Result<()> {
         bail!("volume {name} has {from}: making it smaller loses what lies beyond {size}; say --shrink if you mean it");
     }
     if dry_run {
-        let trial = client.trial();
-        if shrink {
-            trial.shrink_volume(&name, size.0, force).await?;
-        } else {
-            trial.resize_volume(&name, to).await?;
-        }
+        client.trial().resize_volume(&name, to, force).await?;
         let loss = if loses { format!(", and lose what lies beyond {size}") } else { String::new() };
         let would = Deed { dry_run, of: Resized { volume: before, to_size_bytes: size.0 } };
         return out.show(&would, |_| format!("would resize volume {name} from {from} to {size}{loss}"));
     }
-    let resized = async {
-        if shrink { client.shrink_volume(&name, size.0, force).await } else { client.resize_volume(&name, to).await }
-    };
-    let volume = patiently(out, "resizing the volume", resized).await?;
+    let volume = patiently(out, "resizing the volume", client.resize_volume(&name, to, force)).await?;
     out.show(&Deed { dry_run, of: Resized { volume, to_size_bytes: size.0 } }, |_| {
         format!("resized volume {name} from {from} to {size}; clients see it when they reconnect")
     })

@@ -131,10 +131,10 @@ async fn volumes_live_through_their_door_and_through_a_restart() {
     assert_ne!(other.controller, made.controller, "volumes are spread over controllers");
 
     let to = |size_mib: u64, shrink| ResizeVolume { size_bytes: size_mib * MIB, shrink };
-    assert_eq!(client.resize_volume("a b", to(16, false)).await.unwrap().size_bytes, 16 * MIB);
-    assert_eq!(kind(client.resize_volume("a b", to(4, false)).await), ProblemKind::Invalid);
-    assert_eq!(client.resize_volume("a b", to(4, true)).await.unwrap().size_bytes, 4 * MIB);
-    assert_eq!(kind(client.resize_volume("d", to(4, true)).await), ProblemKind::Missing);
+    assert_eq!(client.resize_volume("a b", to(16, false), false).await.unwrap().size_bytes, 16 * MIB);
+    assert_eq!(kind(client.resize_volume("a b", to(4, false), false).await), ProblemKind::Invalid);
+    assert_eq!(client.resize_volume("a b", to(4, true), false).await.unwrap().size_bytes, 4 * MIB);
+    assert_eq!(kind(client.resize_volume("d", to(4, true), false).await), ProblemKind::Missing);
 
     served.write("c").await;
     client.delete_volume("a b", false).await.unwrap();

@@ -266,6 +266,7 @@ impl Controller {
             id: self.id.0,
             volumes: self.store.volumes().len() as u32,
             drained: self.store.is_drained(),
+            failure: self.store.failure().map(|error| error.to_string()),
             journal_bytes: status.journal_bytes,
             journal_used_bytes: status.journal_used_bytes,
             dirty_bytes: status.dirty_bytes,

@@ -119,6 +119,8 @@ pub struct ControllerInfo {
     pub volumes: u32,
     /// It takes no volume: it was drained.
     pub drained: bool,
+    /// Why it takes no writes, where its journal has failed.
+    pub failure: Option<String>,
     /// Bytes of its journal.
     pub journal_bytes: u64,
     /// Bytes of the journal that a crash now would replay.

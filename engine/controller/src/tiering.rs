@@ -4,8 +4,10 @@ use crate::{Controller, Node};
 use kura_block::{DeviceId, Error, Local, Result};
 use kura_tier::{Reason, Settings, SlowLoad, Standing, Tier};
 use kura_volume::{Hits, RegionUse, TierMove, TierRules, TierSetup};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Which policy decides what goes to the fast tier, and what the user insists on.
@@ -198,10 +200,16 @@ impl Node {
 
     /// The moves that are remembered, the oldest first.
     pub async fn tier_moves(&self) -> Result<Vec<TierMoveInfo>> {
-        let ask = |controller: Rc<Controller>| -> Local<'static, Result<Vec<TierMoveInfo>>> {
-            let moves = controller.store().tier_moves(0).into_iter();
-            let moves = moves.map(|(volume, ago, done)| controller.tier_move(volume, ago, done)).collect();
-            Box::pin(std::future::ready(Ok(moves)))
+        // Of a volume that has gone to another controller, that one knows the name.
+        let volumes = self.volumes().await?.into_iter().map(|volume| (volume.id, volume.spec.name));
+        let names = Arc::new(volumes.collect::<BTreeMap<_, _>>());
+        let ask = move |controller: Rc<Controller>| -> Local<'static, Result<Vec<TierMoveInfo>>> {
+            let moves = controller.store().tier_moves(0).into_iter().map(|(volume, ago, done)| {
+                let id = done.decided.volume;
+                let volume = volume.or_else(|| names.get(&id).cloned()).unwrap_or_else(|| id.to_string());
+                controller.tier_move(volume, ago, done)
+            });
+            Box::pin(std::future::ready(Ok(moves.collect())))
         };
         let mut moves: Vec<_> = self.ask_all(ask).await?.into_iter().flatten().collect();
         moves.sort_by_key(|done| std::cmp::Reverse(done.ago));

@@ -293,6 +293,11 @@ impl Store {
         self.inner.checkpoint().await
     }
 
+    /// Why nothing can be written any more: its journal has failed.
+    pub fn failure(&self) -> Option<Error> {
+        self.inner.journal().alive().err()
+    }
+
     /// Makes everything acknowledged so far durable.
     pub async fn flush(&self) -> Result<()> {
         self.inner.commit_all().await

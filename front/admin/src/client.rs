@@ -192,14 +192,8 @@ impl Client {
         self.send(Method::POST, "/api/v1/volumes", new).await
     }
 
-    /// Changes a volume's size.
-    pub async fn resize_volume(&self, name: &str, size: ResizeVolume) -> Result<Volume> {
-        self.send(Method::PATCH, &volume_path(name), &size).await
-    }
-
-    /// Changes a volume's size, to a smaller one as well; `Busy` when it gets smaller, a client has it open and not `force`.
-    pub async fn shrink_volume(&self, name: &str, size_bytes: u64, force: bool) -> Result<Volume> {
-        let size = ResizeVolume { size_bytes, shrink: true };
+    /// Changes a volume's size; `Busy` when it gets smaller, a client has it open and not `force`.
+    pub async fn resize_volume(&self, name: &str, size: ResizeVolume, force: bool) -> Result<Volume> {
         self.send(Method::PATCH, &format!("{}?force={force}", volume_path(name)), &size).await
     }
 

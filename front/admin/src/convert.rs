@@ -174,12 +174,21 @@ impl Pool {
     }
 }
 
+impl Controller {
+    /// What its users must know.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let why = self.failure.as_ref()?;
+        Some(format!("controller {}: takes no writes: {why}; mend its disks, and start the server anew", self.id))
+    }
+}
+
 impl From<engine::ControllerInfo> for Controller {
     fn from(info: engine::ControllerInfo) -> Self {
         Self {
             id: info.id,
             volumes: info.volumes,
             drained: info.drained,
+            failure: info.failure,
             journal_bytes: info.journal_bytes,
             journal_used_bytes: info.journal_used_bytes,
             dirty_bytes: info.dirty_bytes,

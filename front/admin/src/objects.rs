@@ -218,9 +218,6 @@ pub type Content = BoxStream<'static, Result<Bytes>>;
 /// An object store: who has buckets, access keys and objects.
 #[async_trait]
 pub trait Objects: Send + Sync + 'static {
-    /// The volume it lies on.
-    fn volume(&self) -> &str;
-
     /// Closes the store as a snapshot of that volume has it, as soon as those have done who read it.
     async fn let_go(&self, snapshot: &str) -> Result<()>;
 

@@ -283,6 +283,9 @@ pub struct Controller {
     /// It was drained and takes no volume.
     #[serde(default)]
     pub drained: bool,
+    /// Why it takes no writes, where its journal has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// Bytes of its journal.
     pub journal_bytes: u64,
     /// Bytes of the journal that a crash now would replay.

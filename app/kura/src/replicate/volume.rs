@@ -305,7 +305,7 @@ impl Pair {
         let size_bytes = self.source.client.volume(&self.source.volume).await?.size_bytes;
         if copy.size_bytes < size_bytes {
             let grow = ResizeVolume { size_bytes, shrink: false };
-            self.target.client.resize_volume(&self.target.volume, grow).await?;
+            self.target.client.resize_volume(&self.target.volume, grow, false).await?;
         }
         if volume.is_none() {
             let source = Some(self.target.identity().await?);

@@ -1,6 +1,6 @@
 //! The object store as the REST door has it: the door's words turned into the S3 room's, and back.
 
-use super::{Objects as OwnObjects, VOLUME};
+use super::Objects as OwnObjects;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -26,10 +26,6 @@ impl RestDesk {
 
 #[async_trait]
 impl Objects for RestDesk {
-    fn volume(&self) -> &str {
-        VOLUME
-    }
-
     async fn let_go(&self, snapshot: &str) -> Result<()> {
         self.own.let_go(snapshot).await
     }

@@ -2,7 +2,7 @@
 //! command that goes on for nobody.
 
 use crate::harness::{Home, eventually, fails, ok, tool, zeroes};
-use crate::nbd::Client;
+use crate::nbd::{Client, FUA, WRITE};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -214,4 +214,21 @@ fn what_was_done_before_an_error_is_told() {
     assert!(said.contains("`kura volume create --help` tells more"), "{said}");
     let said = fails(&mut home.kura(&["volume", "show", ""]));
     assert!(said.contains("a name in it is empty"), "{said}");
+}
+
+#[test]
+fn a_controller_without_a_journal_says_so() {
+    let home = Home::new();
+    let _server = home.serve();
+    for disk in ["fast0", "fast1"] {
+        let file = File::options().write(true).open(home.data().join("disks").join(disk)).expect("a disk");
+        file.set_len(0).expect("a disk that is cut off");
+    }
+    let mut client = Client::connect(&home.socket(), "demo").expect("a connection");
+    let says_so = || {
+        let refused = client.call(WRITE, FUA, 0, 4096, &[7; 4096]).is_err();
+        let said = home.ok(&["status"]);
+        refused && said.contains(": takes no writes: no copy of controller") && said.contains("degraded")
+    };
+    eventually(SOON, "the status says so", says_so);
 }

@@ -137,7 +137,7 @@ impl Store {
 
     /// Moves with a number above `after`, as far as they are remembered; each with its volume's name, and how long ago
     /// it was decided.
-    pub fn tier_moves(&self, after: u64) -> Vec<(String, Duration, TierMove)> {
+    pub fn tier_moves(&self, after: u64) -> Vec<(Option<String>, Duration, TierMove)> {
         let now = self.inner.runtime.now();
         let tables = self.inner.tables.borrow();
         let engine = self.inner.tier.engine.borrow();
@@ -151,11 +151,10 @@ impl Store {
             format!("{} (blocks beside its snapshots)", pvol.unwrap_or_default())
         };
         let named = engine.moves.iter().filter(|done| done.number > after).map(|done| {
-            let name = match tables.volumes.get(&done.decided.volume) {
-                Some(volume) if volume.is_pool() => of_pool(volume),
-                Some(volume) => volume.spec.borrow().name.clone(),
-                None => done.decided.volume.to_string(),
-            };
+            let name = tables
+                .volumes
+                .get(&done.decided.volume)
+                .map(|volume| if volume.is_pool() { of_pool(volume) } else { volume.spec.borrow().name.clone() });
             (name, now.saturating_sub(done.at), done.clone())
         });
         named.collect()

@@ -19,13 +19,7 @@ impl Client {
 
 impl Trial {
     /// Refused as [`Client::resize_volume`] is.
-    pub async fn resize_volume(&self, name: &str, size: ResizeVolume) -> Result<()> {
-        self.ask(Method::PATCH, &volume_path(name), &size).await
-    }
-
-    /// Refused as [`Client::shrink_volume`] is.
-    pub async fn shrink_volume(&self, name: &str, size_bytes: u64, force: bool) -> Result<()> {
-        let size = ResizeVolume { size_bytes, shrink: true };
+    pub async fn resize_volume(&self, name: &str, size: ResizeVolume, force: bool) -> Result<()> {
         self.ask_with(Method::PATCH, &volume_path(name), &format!("&force={force}"), &size).await
     }
 

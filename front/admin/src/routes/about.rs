@@ -3,7 +3,7 @@
 use super::snapshots::is_snapshot;
 use super::{Door, Shared};
 use crate::metrics::render;
-use crate::{Health, Problem, Status};
+use crate::{Controller, Health, Problem, Status};
 use axum::Json;
 use axum::extract::State;
 use axum::http::header;
@@ -39,9 +39,10 @@ impl Door {
     async fn status(&self) -> Result<Status, Problem> {
         let admin = &self.admin;
         let pool = admin.pool().await?;
-        let controllers = admin.node.controllers().await?;
+        let controllers: Vec<_> = admin.node.controllers().await?.into_iter().map(Controller::from).collect();
         let volumes = admin.node.volumes().await?;
-        let problems = pool.problems();
+        let failed = controllers.iter().filter_map(Controller::problem);
+        let problems: Vec<_> = pool.problems().into_iter().chain(failed).collect();
         Ok(Status {
             version: admin.version.clone(),
             started_at: admin.started_at,
@@ -52,7 +53,7 @@ impl Door {
             health: if problems.is_empty() { Health::Healthy } else { Health::Degraded },
             problems,
             pool,
-            controllers: controllers.into_iter().map(Into::into).collect(),
+            controllers,
             volumes: volumes.into_iter().filter(|volume| !is_snapshot(volume)).map(Into::into).collect(),
         })
     }

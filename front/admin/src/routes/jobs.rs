@@ -40,23 +40,24 @@ pub(super) async fn check(
         (true, true) => Check::Verify,
         (true, false) => Check::Repair,
     };
-    let (node, objects) = (door.admin.node.clone(), door.admin.objects.clone());
+    let (node, volume) = (door.admin.node.clone(), door.admin.objects_volume);
+    let objects = door.admin.objects.clone().map(|objects| (objects, volume));
     let job = door.jobs.start(JobKind::Check, None, move |teller| check_all(node, objects, check, teller))?;
     Ok(accepted(job))
 }
 
 async fn check_all(
     node: Node,
-    objects: Option<Arc<dyn Objects>>,
+    objects: Option<(Arc<dyn Objects>, &'static str)>,
     check: Check,
     Teller { progress, .. }: Teller,
 ) -> Result<JobResult, Problem> {
-    if let (Check::Repair, Some(objects)) = (check, &objects) {
+    if let (Check::Repair, Some((_, volume))) = (check, &objects) {
         // Their content is read once more, as objects.
-        progress.expect(node.find(objects.volume()).await.map_or(0, |(_, volume)| volume.allocated_bytes));
+        progress.expect(node.find(volume).await.map_or(0, |(_, volume)| volume.allocated_bytes));
     }
     let mut result = CheckResult::from(node.check_along(check, &progress).await?);
-    if let Some(objects) = objects {
+    if let Some((objects, _)) = objects {
         // Reading repairs what it finds bad; what lies in the volume has been verified as blocks of it.
         let scrub = (check == Check::Repair).then_some(&progress);
         result.violations.extend(objects.check(scrub).await?);

@@ -47,7 +47,7 @@ async fn find(node: &Node, name: &str) -> Result<VolumeInfo, Problem> {
 /// The object store, if the snapshot is of its volume.
 fn of_objects<'a>(admin: &'a Admin, snapshot: &VolumeInfo) -> Option<&'a dyn Objects> {
     let of = &snapshot.svol.as_ref()?.pvol;
-    admin.objects.as_deref().filter(|objects| objects.volume() == of)
+    admin.objects.as_deref().filter(|_| of == admin.objects_volume)
 }
 
 /// Which snapshots are listed.
@@ -230,7 +230,7 @@ pub(super) async fn roll_back(
         None => node.roll_back(&name, force).await?,
         Some(objects) => {
             objects.roll_back(&name).await?;
-            node.find(objects.volume()).await?.1
+            node.find(door.admin.objects_volume).await?.1
         }
     };
     let volume = Volume::from(volume);

@@ -23,16 +23,7 @@ pub(super) async fn show(State(door): Shared) -> Result<Json<TierStatus>, Proble
     (status = "default", description = "What went wrong", body = Problem),
 ))]
 pub(super) async fn moves(State(door): Shared) -> Result<Json<Vec<TierMove>>, Problem> {
-    let node = &door.admin.node;
-    let (mut moves, volumes) = (node.tier_moves().await?, node.volumes().await?);
-    for one in &mut moves {
-        // A number is what its controller says of a volume that it does not have: another one may.
-        let is_named = volumes.iter().any(|volume| volume.spec.name == one.volume);
-        let numbered = volumes.iter().find(|volume| !is_named && volume.id.to_string() == one.volume);
-        if let Some(volume) = numbered {
-            one.volume.clone_from(&volume.spec.name);
-        }
-    }
+    let moves = door.admin.node.tier_moves().await?;
     Ok(Json(moves.into_iter().map(TierMove::from).collect()))
 }
 

@@ -129,7 +129,7 @@ pub(super) async fn delete(
     how: Result<Query<Removal>, QueryRejection>,
 ) -> Result<StatusCode, Problem> {
     let (name, Removal { force, dry_run }) = (name?.0, how?.0);
-    if door.admin.objects.as_ref().is_some_and(|objects| objects.volume() == name) {
+    if door.admin.objects.is_some() && name == door.admin.objects_volume {
         let text = format!(
             "volume {name} has the object store, with all buckets: to delete it for good, restart the server with --s3 off"
         );

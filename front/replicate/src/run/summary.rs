@@ -30,11 +30,6 @@ pub struct Worker {
     pub seconds: f64,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -61,7 +56,7 @@ pub struct Summary {
     /// Entries to be deleted at the target, directories too.
     pub deleted: u64,
     /// Entries and directories among what is carried that belong to somebody else, and come to belong to whoever writes the copy.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub taken_over: u64,
     /// By worker.
     pub workers: Vec<Worker>,
