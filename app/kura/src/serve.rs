@@ -62,10 +62,10 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
     // Now that the disks are open, which come first.
     doors.nbd.fit(descriptors)?;
     let ended = runtime.block_on(async {
-        let disks = running.node.pool().await?.disks;
-        let tier = config.tier.config().map_err(anyhow::Error::msg)?;
-        running.node.set_tier(tier.map(|tier| as_opened(tier, &disks))).await?;
-        if let Some(said) = unlike(disks.iter().filter(|disk| disk.takes_data).map(|disk| disk.size_bytes)) {
+        let pool = running.node.pool().await?;
+        let tier = config.tier.config(pool.extent_bytes).map_err(anyhow::Error::msg)?;
+        running.node.set_tier(tier.map(|tier| as_opened(tier, &pool.disks))).await?;
+        if let Some(said) = unlike(pool.disks.iter().filter(|disk| disk.takes_data).map(|disk| disk.size_bytes)) {
             tracing::warn!("{said}");
         }
         let objects = match &doors.s3 {

@@ -43,6 +43,7 @@ impl Config {
         self.pool.check(purpose, &mut findings);
         self.tier.check(&mut findings);
         if purpose == Purpose::Lab {
+            findings.extend(self.tier.check_region(self.pool.extent.get_ref().0).err());
             return findings;
         }
         self.check_data(&mut findings);
@@ -87,6 +88,12 @@ impl Config {
 
     /// What a first start would refuse. Later on the pool's disks need not be those that are listed.
     fn check_new_pool(&self, findings: &mut Vec<Finding>) {
+        findings.extend(self.tier.check_region(self.pool.extent.get_ref().0).err());
+        for disk in &self.pool.disks {
+            let Some(path) = &disk.path else { continue };
+            let wrong = disk.not_usable(path.get_ref());
+            findings.extend(wrong.map(|text| Finding::new("pool.disks", path.span(), text)));
+        }
         let planned = configured(&self.pool.disks);
         let fast = self.pool.disks.iter().find(|disk| DiskClass::from(*disk.class.get_ref()) == DiskClass::Fast);
         if let (false, Some(only)) = (self.tier.knows_single_disk(), fast) {
@@ -249,14 +256,12 @@ impl Disk {
                 Some((self.class.span(), text.to_owned()))
             }
             (Some(path), _) => {
-                let wrong = match purpose {
-                    Purpose::Serve => self.not_served(path.get_ref()),
-                    Purpose::Lab if self.size.is_some() || path.get_ref().exists() => None,
-                    Purpose::Lab => {
-                        Some(format!("there is no {}: add size = \"...\" for its model", path.get_ref().display()))
-                    }
-                };
-                wrong.map(|text| (path.span(), text))
+                // Whether one can be served is a matter of new pools: a disk that is gone is for the pool to tell.
+                if purpose == Purpose::Serve || self.size.is_some() || path.get_ref().exists() {
+                    return None;
+                }
+                let text = format!("there is no {}: add size = \"...\" for its model", path.get_ref().display());
+                Some((path.span(), text))
             }
             (None, Some(model)) => {
                 let wrong = match purpose {
@@ -272,8 +277,8 @@ impl Disk {
         }
     }
 
-    /// Why the disk at `path` cannot be served.
-    fn not_served(&self, path: &Path) -> Option<String> {
+    /// Why no pool can be made of the disk at `path`.
+    fn not_usable(&self, path: &Path) -> Option<String> {
         let parent = parent(path);
         if path.is_dir() {
             Some(format!("{} is a directory: name a block device or a file", path.display()))

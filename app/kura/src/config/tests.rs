@@ -85,6 +85,18 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
              [tier]\nsingle_disk = 'DIR/./disk0'",
             "",
         ),
+        ("[tier]\npolicy = 'otf-ast'\nm = 60\nt = 'x'", "4:5: tier.t: invalid type: string \"x\", expected u64"),
+        (
+            "[tier]\npolicy = 'otf-ast'\nthrottle = 1",
+            "3:12: tier.throttle: invalid type: integer `1`, expected a boolean",
+        ),
+        (
+            "[tier]\nleast_bytes_per_s = 500_000_000\nmargin = -1.0\nmost_bytes_per_s = 1_000_000_000",
+            "3:10: tier.margin: tier policy worth: margin = -1: it may be 0 to 1000000",
+        ),
+        ("[tier]\nregion = '1M'", "2:10: tier.region: 1M is less than an extent of the pool: give 4M or more"),
+        ("[tier]\nregion = '1M'\n[pool]\nextent = '1M'", ""),
+        ("[pool]\nextent = '64M'", ""),
         ("data = 'DIR/cert.pem'", "1:8: data: DIR/cert.pem is not a directory: name one, or a path that is free"),
         (
             "[nbd]\nlisten = '0.0.0.0:10809'",
@@ -237,7 +249,8 @@ fn a_pool_that_is_made_need_not_be_what_is_listed() {
         std::fs::write(directory.path().join(name), "").unwrap();
         format!("{{ path = '{}', class = '{name}' }}", directory.path().join(name).display())
     };
-    let list = format!("data = '{}'\npool.disks = [{}, {}]\n", data.display(), disk("fast"), disk("slow"));
+    let gone = format!("{{ path = '{}', class = 'slow' }}", directory.path().join("pulled/out").display());
+    let list = format!("data = '{}'\npool.disks = [{}, {}, {gone}]\n", data.display(), disk("fast"), disk("slow"));
     let text = list + "tier.single_disk = '/dev/added-since'\n";
     let file = directory.path().join("kura.toml");
     std::fs::write(&file, text).unwrap();

@@ -6,18 +6,12 @@ use crate::size::Size;
 use kura_controller::{TierConfig, TierSettings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use toml::{Spanned, Value};
 
-/// What the paper calls a parameter, and what the policy does.
-const PAPERS: [(&str, &str); 6] = [
-    ("t", "interval_s"),
-    ("n", "moved_at_once"),
-    ("m", "share_percent"),
-    ("c", "streak"),
-    ("o", "timeout"),
-    ("i", "floor_iops"),
-];
+/// What says how large a region is.
+const REGION: [&str; 4] = ["region", "sublun", "region_bytes", "sublun_bytes"];
 
 /// The tiers: a policy and its parameters.
 #[derive(Debug, Default, PartialEq, Deserialize)]
@@ -30,8 +24,10 @@ impl Tier {
         findings.extend(self.settings().err());
     }
 
-    /// What a node is told; `None` is no tiering. A configuration that was checked has no finding.
-    pub fn config(&self) -> Result<Option<TierConfig>, String> {
+    /// What a node with such extents is told; `None` is no tiering. A configuration that was checked has no finding but of a
+    /// pool that it did not make.
+    pub fn config(&self, extent_bytes: u64) -> Result<Option<TierConfig>, String> {
+        self.check_region(extent_bytes).map_err(|finding| format!("tier.region: {}", finding.text()))?;
         let settings = self.settings().map_err(|finding| finding.text().to_owned())?;
         let single_disk = self.single_disk().map_err(|finding| finding.text().to_owned())?;
         let real = |path: PathBuf| path.canonicalize().unwrap_or(path).display().to_string();
@@ -53,6 +49,18 @@ impl Tier {
         }
     }
 
+    /// Refuses regions that are smaller than extents. Those that nobody asked for are made larger.
+    pub(super) fn check_region(&self, extent_bytes: u64) -> Result<(), Finding> {
+        let given = REGION.iter().find_map(|key| self.0.get(*key));
+        let (Some(given), Ok(Some(settings))) = (given, self.settings()) else { return Ok(()) };
+        let (region, extent) = (Size(settings.region_bytes()), Size(extent_bytes));
+        if region.0 >= extent.0 {
+            return Ok(());
+        }
+        let text = format!("{region} is less than an extent of the pool: give {extent} or more");
+        Err(Finding::new("tier.region", given.span(), text))
+    }
+
     fn single_disk(&self) -> Result<Option<PathBuf>, Finding> {
         let Some(value) = self.0.get("single_disk") else { return Ok(None) };
         match value.get_ref() {
@@ -64,46 +72,46 @@ impl Tier {
     /// The policy and its parameters; `None` where it is off.
     fn settings(&self) -> Result<Option<TierSettings>, Finding> {
         self.single_disk()?;
-        let mut table = toml::Table::new();
-        let mut policy = "worth".to_owned();
+        let mut policy = "worth";
+        let mut parameters = Vec::new();
         for (key, value) in &self.0 {
             match (key.as_str(), value.get_ref()) {
                 ("single_disk", _) => {}
-                ("policy", Value::String(name)) => {
-                    let known = TierSettings::NAMES.contains(&name.as_str());
-                    match name.as_str() {
-                        "off" => return Ok(None),
-                        "default" => {}
-                        _ if known => policy.clone_from(name),
-                        _ => {
-                            let names = TierSettings::NAMES.join(", ");
-                            let text = format!("no such policy: {name}; here may stand default, off, {names}");
-                            return Err(Finding::new("tier.policy", value.span(), text));
-                        }
+                ("policy", Value::String(name)) => match name.as_str() {
+                    "off" => return Ok(None),
+                    "default" => {}
+                    known if TierSettings::NAMES.contains(&known) => policy = known,
+                    _ => {
+                        let names = TierSettings::NAMES.join(", ");
+                        let text = format!("no such policy: {name}; here may stand default, off, {names}");
+                        return Err(Finding::new("tier.policy", value.span(), text));
                     }
-                }
+                },
                 ("region" | "sublun", Value::String(text)) => {
                     let size: Size = text.parse().map_err(|why| Finding::new("tier.region", value.span(), why))?;
-                    table.insert("region_bytes".into(), Value::Integer(size.0.cast_signed()));
+                    parameters.push(("region_bytes", Value::Integer(size.0.cast_signed()), value.span()));
                 }
-                (_, parameter) => drop(table.insert(key.clone(), parameter.clone())),
+                (name, parameter) => parameters.push((name, parameter.clone(), value.span())),
             }
         }
-        table.insert("policy".into(), Value::String(policy));
-        let settings: TierSettings =
-            Value::Table(table).try_into().map_err(|error: toml::de::Error| self.finding(error.message()))?;
-        settings.check().map_err(|error| self.finding(&error.to_string()))?;
-        Ok(Some(settings))
+        made(policy, &parameters).map(Some).map_err(|text| {
+            // Not all that is said names its parameter: the one that it is said of without the others, too; or one that
+            // does not go with others' defaults.
+            let alone = |one: &&[_]| made(policy, one).err();
+            let each = || parameters.chunks(1);
+            let wrong = each().find(|one| alone(one).as_ref() == Some(&text));
+            let wrong = wrong.or_else(|| each().find(|one| alone(one).is_some())).or_else(|| each().next());
+            Finding::new("tier", wrong.map_or(0..0, |one| one[0].2.clone()), text)
+        })
     }
+}
 
-    /// What a policy says of its parameters, at the one that it names.
-    fn finding(&self, text: &str) -> Finding {
-        let named = |key: &str| {
-            let own = PAPERS.iter().find(|(short, _)| *short == key).map_or(key, |(_, own)| own);
-            let own = if matches!(own, "region" | "sublun") { "region_bytes" } else { own };
-            key != "policy" && text.contains(own)
-        };
-        let value = self.0.iter().find(|(key, _)| named(key)).or_else(|| self.0.iter().next());
-        Finding::new("tier", value.map_or(0..0, |(_, value)| value.span()), text.lines().collect::<Vec<_>>().join(", "))
-    }
+/// The settings of a policy with these parameters.
+fn made(policy: &str, parameters: &[(&str, Value, Range<usize>)]) -> Result<TierSettings, String> {
+    let named = parameters.iter().map(|(key, value, _)| ((*key).to_owned(), value.clone()));
+    let table: toml::Table = named.chain([("policy".to_owned(), Value::String(policy.to_owned()))]).collect();
+    let wrong = |error: toml::de::Error| error.message().lines().collect::<Vec<_>>().join(", ");
+    let settings: TierSettings = Value::Table(table).try_into().map_err(wrong)?;
+    settings.check().map_err(|error| error.to_string())?;
+    Ok(settings)
 }

@@ -33,7 +33,7 @@ pub fn node(config: &Config, models: &[ModelArg]) -> Result<NodeSpec> {
     let Shape { controllers, extent_bytes, journal_bytes } = pool.into();
     // All that a server's controllers are told, but where that is about a start after a crash.
     let kura_controller::Config { settings, disk_timeout, journal: _, degraded: _ } = limits(pool, false);
-    let tier = config.tier.config().map_err(Error::msg)?;
+    let tier = config.tier.config(extent_bytes).map_err(Error::msg)?;
     Ok(NodeSpec {
         controllers: controllers.unwrap_or(1),
         extent_bytes,

@@ -94,7 +94,8 @@ fn decided(
     bar: &Bar,
 ) -> Result<policy::DryRun> {
     let named = Settings::named(name)?;
-    let configured = config.tier.config().map_err(anyhow::Error::msg)?.map(|tier| tier.settings);
+    let configured =
+        config.tier.config(config.pool.extent.get_ref().0).map_err(anyhow::Error::msg)?.map(|tier| tier.settings);
     // The parameters of another policy are none of this one's.
     let is_same = |settings: &Settings| std::mem::discriminant(settings) == std::mem::discriminant(&named);
     let settings = configured.filter(is_same).unwrap_or(named);

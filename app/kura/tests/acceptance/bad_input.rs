@@ -239,7 +239,11 @@ fn a_device_that_is_gone_at_the_start_is_missed() {
     let gone = slow_disks(&home).swap_remove(0);
     assert!(server.stop().success());
     fs::remove_file(&gone).expect("removing a disk");
-    let _server = home.serve();
+    // Also where it is listed: the list says where to look, and the pool what is missing.
+    let listed = format!("pool.disks = [{{ path = '{}', class = 'slow' }}]\n", gone.display());
+    fs::write(home.path("kura.toml"), listed).expect("the configuration");
+    home.ok(&["config", "check", "kura.toml"]);
+    let _server = home.serve_with(&["--config", "kura.toml"]);
     let name = gone.file_name().expect("a name").to_string_lossy().into_owned();
     let status = json(&home, &["status"]);
     assert_eq!(status["health"], "degraded");
