@@ -106,13 +106,13 @@ impl Snapshots for Past {
 }
 
 impl Objects {
-    /// As [`Objects::open`], tried some times where that may pass; none, which the log tells, where the pool has no room for
-    /// the store, or its disks do not have it. Volumes are served all the same.
-    pub async fn open_if_possible(node: &Node, data: &DataDir, recent_bytes: u64) -> Result<Option<Arc<Self>>> {
+    /// As [`Objects::open`], tried some times where that may pass; why not, which the log tells too, where the pool has no
+    /// room for the store, or its disks do not have it. Volumes are served all the same.
+    pub async fn open_if_possible(node: &Node, data: &DataDir, recent_bytes: u64) -> Result<Result<Arc<Self>, String>> {
         let mut tries = OPEN_TRIES;
         loop {
             let error = match Self::open(node, data, recent_bytes).await {
-                Ok(objects) => return Ok(Some(objects)),
+                Ok(objects) => return Ok(Ok(objects)),
                 Err(error) => error,
             };
             tries -= 1;
@@ -124,8 +124,9 @@ impl Objects {
                     tokio::time::sleep(OPEN_AGAIN).await;
                 }
                 Some(remedy) => {
-                    tracing::error!("S3 is not served: {error:#}; {remedy}, then start the server again");
-                    return Ok(None);
+                    let why = format!("S3 is not served: {error:#}; {remedy}, then start the server again");
+                    tracing::error!("{why}");
+                    return Ok(Err(why));
                 }
             }
         }

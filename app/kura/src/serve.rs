@@ -68,9 +68,13 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
         if let Some(said) = unlike(pool.disks.iter().filter(|disk| disk.takes_data).map(|disk| disk.size_bytes)) {
             tracing::warn!("{said}");
         }
-        let objects = match &doors.s3 {
-            Some(_) => Objects::open_if_possible(&running.node, &data, cache_bytes(&config.s3)).await?,
+        let opened = match &doors.s3 {
+            Some(_) => Some(Objects::open_if_possible(&running.node, &data, cache_bytes(&config.s3)).await?),
             None => None,
+        };
+        let (objects, s3_failure) = match opened.transpose() {
+            Ok(objects) => (objects, None),
+            Err(why) => (None, Some(why)),
         };
         // Where there is no store nobody is listened to: a client hears so at once.
         let doors = Doors { s3: doors.s3.filter(|_| objects.is_some()), ..doors };
@@ -83,7 +87,8 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
         let keeper = Arc::new(Keeper::open(&data, running.node.clone())?);
         let warn_at = config.pool.warn_at_percent.into_inner();
         let balance = Duration::from_secs(config.pool.balance_s.into_inner());
-        doors.serve(&data, running, Stores { book, schedules, keeper, objects, key, warn_at, balance }, metrics).await
+        let stores = Stores { book, schedules, keeper, objects, s3_failure, key, warn_at, balance };
+        doors.serve(&data, running, stores, metrics).await
     });
     // What a device that hangs keeps from its end is not waited for.
     runtime.shutdown_background();
@@ -137,6 +142,8 @@ struct Stores {
     schedules: Arc<Schedules>,
     keeper: Arc<Keeper>,
     objects: Option<Arc<Objects>>,
+    /// Why there are no objects, where there should be.
+    s3_failure: Option<String>,
     /// A key that was made just now.
     key: Option<Arc<Key>>,
     /// Per cents of the pool's use from which on it warns.
@@ -178,7 +185,7 @@ impl Doors {
         metrics: PrometheusHandle,
     ) -> Result<ExitCode> {
         let mut signals = Signals::catch()?;
-        let Stores { book, schedules, keeper, objects, key, warn_at, balance } = stores;
+        let Stores { book, schedules, keeper, objects, s3_failure, key, warn_at, balance } = stores;
         let (pass, passed_percent) = watch::channel(None);
         let book = Arc::new(book);
         book.note(found(&running.node.pool().await?))?;
@@ -189,6 +196,7 @@ impl Doors {
             data: data.path().display().to_string(),
             nbd: self.nbd.uris(),
             s3: self.s3.as_ref().map(|(_, url)| url.clone()),
+            s3_failure,
             rest: self.admin_url,
             disks: Arc::<Book>::clone(&book),
             objects: objects.as_ref().map(Objects::desk),

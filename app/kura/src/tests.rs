@@ -65,6 +65,7 @@ async fn serve(data: &DataDir) -> Served {
         data: data.path().display().to_string(),
         nbd: vec![],
         s3: None,
+        s3_failure: None,
         rest: Some("http://127.0.0.1:1".to_owned()),
         disks: Arc::new(book),
         objects: None,

@@ -388,7 +388,7 @@ pub struct Status {
     pub data: String,
     /// Where volumes are reached: NBD URIs, in which `{volume}` stands for a volume's name.
     pub nbd: Vec<String>,
-    /// Where S3's clients reach buckets: a URL; absent when S3 is off.
+    /// Where S3's clients reach buckets: a URL; absent when S3 is off, and when it is not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<String>,
     /// Where the REST API is reached over TCP: a URL; absent when it is on its socket only.

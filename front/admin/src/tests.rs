@@ -192,6 +192,7 @@ fn routes() -> Router {
         data: "/data".to_owned(),
         nbd: vec![],
         s3: None,
+        s3_failure: None,
         rest: None,
         disks: Arc::new(NoDisks),
         objects: None,

@@ -3,6 +3,7 @@
 use crate::clients::nbdsh;
 use crate::harness::{Home, eventually, fails, ok, tool};
 use crate::s3::{Key, script};
+use crate::serving::get;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -104,6 +105,9 @@ fn a_server_without_room_for_objects_serves_its_volumes() {
     let mut server = home.serve();
     let log = server.log();
     assert!(log.contains("S3 is not served") && log.contains("the pool is full"), "{log}");
+    let said = home.ok(&["status"]);
+    assert!(said.contains("degraded") && said.contains("S3 is not served") && said.contains("make room"), "{said}");
+    assert!(get(server.port("http"), "/metrics").contains("\nkura_healthy 0"), "the metrics say that all is well");
     nbdsh(&home.uri(&hogs[0]), "h.connect_uri(URI); h.pwrite(b'V' * 4096, 0); assert h.pread(4096, 0) == b'V' * 4096");
     let said = fails(&mut home.kura(&["bucket", "list"]));
     assert!(said.contains("could not open it"), "{said}");

@@ -42,7 +42,7 @@ impl Door {
         let controllers: Vec<_> = admin.node.controllers().await?.into_iter().map(Controller::from).collect();
         let volumes = admin.node.volumes().await?;
         let failed = controllers.iter().filter_map(Controller::problem);
-        let problems: Vec<_> = pool.problems().into_iter().chain(failed).collect();
+        let problems: Vec<_> = pool.problems().into_iter().chain(failed).chain(admin.s3_failure.clone()).collect();
         Ok(Status {
             version: admin.version.clone(),
             started_at: admin.started_at,

@@ -49,6 +49,8 @@ pub struct Admin {
     pub nbd: Vec<String>,
     /// Where S3's clients reach buckets: a URL, if anywhere.
     pub s3: Option<String>,
+    /// Why they reach none, where they are to.
+    pub s3_failure: Option<String>,
     /// Where this door is reached over TCP: a URL, if anywhere.
     pub rest: Option<String>,
     /// What this machine knows of disks.
