@@ -19,6 +19,8 @@ const FORMAT: u32 = 1;
 /// Files of the data directory that no disk has; and, of each job, those that a run goes on from.
 const FILES: [&str; 2] = ["schedules.json", "replicas.json"];
 const OF_JOBS: [&str; 4] = ["job.toml", "recovery-point", "last.json", "costs.json"];
+/// The same of buckets: no text.
+const BYTES_OF_JOBS: [&str; 2] = ["objects", "uploads"];
 
 /// What a data directory alone knows.
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,6 +30,9 @@ pub struct Exported {
     disks: Vec<String>,
     /// The files, by their paths in the directory.
     files: BTreeMap<PathBuf, String>,
+    /// Those that are no text, in base64.
+    #[serde(default)]
+    bytes: BTreeMap<PathBuf, String>,
 }
 
 /// Exports the pool of a data directory, or takes that back.
@@ -62,19 +67,19 @@ pub fn export(export: &PoolExport, out: Out) -> Result<()> {
 impl Exported {
     fn of(data: &DataDir) -> Result<Self> {
         let jobs = std::fs::read_dir(data.join("replicate")).into_iter().flatten().flatten();
-        let of_jobs = jobs.filter(|job| job.path().join(OF_JOBS[0]).exists()).flat_map(|job| {
-            let folder = Path::new("replicate").join(job.file_name());
-            OF_JOBS.map(|name| folder.join(name))
-        });
-        let mut files = BTreeMap::new();
-        for path in FILES.iter().map(PathBuf::from).chain(of_jobs) {
-            let at = data.path().join(&path);
-            if at.exists() {
-                let text = std::fs::read_to_string(&at).with_context(|| at.display().to_string())?;
-                files.insert(path, text);
-            }
-        }
-        Ok(Self { kura_export: FORMAT, disks: Book::open(data)?.candidates(&[]), files })
+        let jobs = jobs.filter(|job| job.path().join(OF_JOBS[0]).exists());
+        let jobs: Vec<PathBuf> = jobs.map(|job| Path::new("replicate").join(job.file_name())).collect();
+        let of_jobs = |names: &[&str]| -> Vec<PathBuf> {
+            jobs.iter().flat_map(|folder| names.iter().map(|name| folder.join(name))).collect()
+        };
+        let texts = FILES.iter().map(PathBuf::from).chain(of_jobs(&OF_JOBS));
+        let coded = |path: &Path| Ok(base64_simd::STANDARD.encode_to_string(std::fs::read(path)?));
+        Ok(Self {
+            kura_export: FORMAT,
+            disks: Book::open(data)?.candidates(&[]),
+            files: read_all(data, texts, |path| std::fs::read_to_string(path))?,
+            bytes: read_all(data, of_jobs(&BYTES_OF_JOBS), coded)?,
+        })
     }
 
     /// What `kura pool export` wrote.
@@ -87,7 +92,7 @@ impl Exported {
             bail!("{}: has format {} and this kura reads {FORMAT}: use the kura that wrote it", at(), read.kura_export);
         }
         let strays = |path: &&PathBuf| !path.components().all(|part| matches!(part, Component::Normal(_)));
-        if let Some(stray) = read.files.keys().find(strays) {
+        if let Some(stray) = read.files.keys().chain(read.bytes.keys()).find(strays) {
             bail!("{}: names {}, which is no file of a data directory", at(), stray.display());
         }
         Ok(read)
@@ -95,11 +100,25 @@ impl Exported {
 
     /// Puts the files into a data directory.
     pub fn put(&self, data: &DataDir) -> Result<()> {
-        for (path, text) in &self.files {
+        let put = |path: &Path, content: &[u8]| {
             let at = data.path().join(path);
             let made = at.parent().map_or(Ok(()), std::fs::create_dir_all);
-            made.and_then(|()| replace_file(&at, text.as_bytes())).with_context(|| at.display().to_string())?;
-        }
-        Ok(())
+            made.and_then(|()| replace_file(&at, content)).with_context(|| at.display().to_string())
+        };
+        self.files.iter().try_for_each(|(path, text)| put(path, text.as_bytes()))?;
+        self.bytes.iter().try_for_each(|(path, coded)| {
+            let content = base64_simd::STANDARD.decode_to_vec(coded);
+            put(path, &content.with_context(|| format!("{}: is no base64 in the export", path.display()))?)
+        })
     }
+}
+
+/// What `read` makes of those files of the data directory that are there.
+fn read_all(
+    data: &DataDir,
+    paths: impl IntoIterator<Item = PathBuf>,
+    read: impl Fn(&Path) -> std::io::Result<String>,
+) -> Result<BTreeMap<PathBuf, String>> {
+    let there = paths.into_iter().map(|path| (data.path().join(&path), path)).filter(|(at, _)| at.exists());
+    there.map(|(at, path)| Ok((path, read(&at).with_context(|| at.display().to_string())?))).collect()
 }

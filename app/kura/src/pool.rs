@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use kura_controller::{DiskClass, FoundDisk, FoundPool, Opener, survey};
 use kura_disk::Lock;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -82,11 +83,9 @@ struct Imported {
 
 /// Makes a data directory for a pool that has lost its own. The disks are only read.
 pub fn import(import: &PoolImport, out: Out) -> Result<()> {
-    let paths = import.disks.iter().map(|path| named(path)).collect::<Result<Vec<_>>>()?;
+    let named = import.disks.iter().map(|path| named(path)).collect::<Result<Vec<_>>>()?;
     // Twice the same disk is told by its label, and not as a lock that this process holds itself.
-    let mut distinct: Vec<&String> = paths.iter().collect();
-    distinct.sort_unstable();
-    distinct.dedup();
+    let (paths, distinct): (Vec<String>, BTreeSet<PathBuf>) = named.into_iter().unzip();
     let _locks = distinct.into_iter().map(Lock::device).collect::<kura_block::Result<Vec<_>>>()?;
     let pool = kura_disk::run(async |_| survey(&paths, &(Box::new(open_to_read) as Opener)).await)??;
     check_members(&pool, &paths, import.incomplete)?;
@@ -108,10 +107,11 @@ pub fn import(import: &PoolImport, out: Out) -> Result<()> {
     out.show(&imported, told)
 }
 
-/// A disk's path, by which every start finds it.
-fn named(path: &Path) -> Result<String> {
+/// A disk's path, by which every start finds it, and what that is now: links are followed anew each time.
+fn named(path: &Path) -> Result<(String, PathBuf)> {
     let real = path.canonicalize().with_context(|| path.display().to_string())?;
-    real.into_os_string().into_string().map_err(|path| anyhow::anyhow!("{}: not UTF-8", path.display()))
+    let path = std::path::absolute(path)?.into_os_string().into_string();
+    Ok((path.map_err(|path| anyhow::anyhow!("{}: not UTF-8", path.display()))?, real))
 }
 
 /// Refuses a pool of which disks are away, unless that is wanted, and disks that are not in it any more.

@@ -111,6 +111,27 @@ fn a_pool_outlives_its_data_directory() {
     assert!(fails(&mut home.kura(&force)).contains("is in the pool already"));
 }
 
+/// A link is followed anew at each start: under /dev/disk/by-id it leads where the disk is by then.
+#[test]
+fn an_import_keeps_the_names_that_it_was_given() {
+    let home = Home::new();
+    create(&home, &["--data", "first"]);
+    for disk in DISKS {
+        std::os::unix::fs::symlink(home.path(disk), home.path(&format!("id-{disk}"))).expect("a link");
+    }
+    let said = fails(&mut import(&home, &["f0", "f1", "s0", "s1", "s2", "id-s2"]));
+    assert!(said.contains("is the same disk of the pool as"), "{said}");
+    ok(&mut import(&home, &["id-f0", "id-f1", "id-s0", "id-s1", "id-s2"]));
+    for disk in DISKS {
+        let (link, moved) = (home.path(&format!("id-{disk}")), home.path(&format!("moved-{disk}")));
+        fs::rename(home.path(disk), &moved).expect("a disk elsewhere");
+        fs::remove_file(&link).expect("the link");
+        std::os::unix::fs::symlink(moved, link).expect("a link");
+    }
+    let _server = home.serve();
+    assert_eq!(json(&home, &["status"])["health"], "healthy");
+}
+
 #[test]
 fn an_import_that_is_killed_can_be_done_again() {
     let home = Home::new();

@@ -105,6 +105,27 @@ fn a_bucket_is_followed() {
     assert_eq!(json(&here, &["snapshot", "list", "objects"]), Value::Array(Vec::new()), "no snapshot is left");
 }
 
+/// What was made of what is known where the pool goes.
+#[test]
+fn a_bucket_is_followed_by_a_pool_that_moved() {
+    let (here, there) = (Home::new(), Home::new());
+    let (mut source, target) = (here.serve(), there.serve());
+    let (to, _) = begin(&here, &there, &target);
+    here.ok(&["replicate", "add", "photos", "bucket:photos", &to, "--target-credentials", "credentials"]);
+    let all = KEYS.len() as u64 + 1;
+    assert_eq!(counts(&run(&here, &[])), [all, 0, 0, 0]);
+    assert!(source.stop().success());
+    here.ok(&["pool", "export", "-o", "along.json"]);
+    let disks =
+        std::fs::read_dir(here.data().join("disks")).expect("the disks").map(|disk| disk.expect("a disk").path());
+    let disks: Vec<String> = disks.map(|disk| disk.to_string_lossy().into_owned()).collect();
+    let import = ["pool", "import", "--data", "moved", "--export", "along.json"].map(str::to_owned);
+    ok(here.kura(&[]).args(import).args(disks));
+    let _source = here.serve_with(&["--data", "moved"]);
+    let again = run(&here, &["--data", "moved", "--server", "moved/admin.sock"]);
+    assert_eq!((counts(&again), &again["sent_bytes"]), ([0, 0, all, 0], &0.into()));
+}
+
 fn fails_to_verify(home: &Home) -> String {
     let output = home.kura(&["replicate", "verify", "photos"]).output().expect("kura");
     assert!(!output.status.success());
