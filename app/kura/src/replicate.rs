@@ -32,7 +32,7 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
             let target = absolute(target.parse().map_err(anyhow::Error::msg)?)?;
             let options = absolute_files(how.over(Options::default()))?;
             match &source {
-                Origin::Volume(volume) => drop(Pair::of(&home(common), volume, &target, &options)?),
+                Origin::Volume(volume) => Pair::of(&home(common), volume, &target, &options)?.check_names()?,
                 Origin::Bucket(bucket) => drop(bucket::Pair::of(&home(common), bucket, &target, &options)?),
                 Origin::Tree(_) => {}
             }

@@ -67,7 +67,7 @@ impl Keeper {
 }
 
 /// Refuses the object store's volume: its access keys' secrets go nowhere.
-fn not_ours(volume: &str) -> Result<()> {
+pub fn not_ours(volume: &str) -> Result<()> {
     if s3::is_ours(volume) {
         return Err(Error::invalid(format!("volume {volume} has the object store, and is not copied as a volume")));
     }

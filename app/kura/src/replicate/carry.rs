@@ -49,6 +49,7 @@ fn volume_run(
     progress: &Progress,
 ) -> Result<Summary> {
     let pair = Pair::of(home, volume, names.1, options)?;
+    pair.check_names()?;
     let (mut summary, began) = (Summary::begun(names.0, names.1, SystemTime::now()), Instant::now());
     if options.dry_run {
         summary.dry_run = true;

@@ -1,6 +1,7 @@
 //! The two kuras between which a volume is copied.
 
 use super::volume::Pair;
+use crate::replica::not_ours;
 use crate::tls;
 use anyhow::{Context, Result, bail, ensure};
 use kura_admin::{Client, FrameClient, ServerUri, Token};
@@ -83,6 +84,12 @@ pub struct Home<'a> {
 }
 
 impl Pair {
+    /// Refuses the object store's volume, at either end, before anybody is asked for anything.
+    pub fn check_names(&self) -> kura_block::Result<()> {
+        not_ours(&self.source.volume)?;
+        not_ours(&self.target.volume)
+    }
+
     /// Of a volume of `home`, and what a target names.
     pub fn of(home: &Home<'_>, volume: &str, target: &Target, options: &Options) -> Result<Self> {
         let Target::Kura { server, volume: copy } = target else {

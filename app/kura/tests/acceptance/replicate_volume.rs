@@ -155,6 +155,13 @@ fn what_cannot_be_copied_is_told_in_a_line() {
     complains(&["run", "volume:db", "https://127.0.0.1:1/copy"], "--target-ca");
     complains(&["verify", "volume:db", &format!("{url}/copy")], "run it first");
     complains(&["failover", "volume:db"], "is no copy");
+    // The object store's, at neither end; and nothing is made for it.
+    for pair in [["volume:objects", &format!("{url}/copy")], ["volume:db", &format!("{url}/objects")]] {
+        complains(&[&["run"], &pair[..]].concat(), "has the object store");
+        complains(&[&["add", "job"], &pair[..]].concat(), "has the object store");
+    }
+    assert!(points(&here, "objects").is_empty() && points(&here, "db").is_empty());
+    assert_eq!(json(&there, &["volume", "list"]).as_array().map(Vec::len), Some(3), "demo, objects, other");
     here.ok(&["replicate", "run", "volume:db", &format!("{url}/other"), "--adopt"]);
     assert_eq!(points(&there, "other").len(), 1);
 }
