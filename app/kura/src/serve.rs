@@ -30,10 +30,12 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{interval, timeout};
+use tokio::time::{Instant, interval, timeout};
 
 /// The longest a stop may take; then it ends as a crash does, and the next start recovers.
 const STOP: Duration = Duration::from_secs(9);
+/// Two signals within this time ask for the same.
+const TWICE: Duration = Duration::from_millis(500);
 /// Threads that the doors have at most.
 const DOOR_THREADS: usize = 4;
 /// Histograms are folded this often, so that they stay small when nobody scrapes.
@@ -290,9 +292,15 @@ impl Signals {
 
     /// Resolves when it is to stop at once. A terminal that is closed may tell so more than once.
     async fn hurry(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => tracing::info!("SIGTERM: ending at once"),
-            _ = self.interrupt.recv() => tracing::info!("SIGINT: ending at once"),
+        let asked = Instant::now();
+        loop {
+            let signal = tokio::select! {
+                _ = self.terminate.recv() => "SIGTERM",
+                _ = self.interrupt.recv() => "SIGINT",
+            };
+            if asked.elapsed() >= TWICE {
+                return tracing::info!("{signal}: ending at once");
+            }
         }
     }
 }

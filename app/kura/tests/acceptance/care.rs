@@ -121,6 +121,17 @@ fn a_terminal_that_closes_stops_the_server_cleanly() {
     home.ok(&["status"]);
 }
 
+/// `timeout` and the like tell a program and its group: twice, in one moment.
+#[test]
+fn a_server_that_is_told_twice_in_a_moment_stops_cleanly() {
+    let home = Home::new();
+    let mut server = home.serve();
+    let twice = format!("kill -TERM {0}; sleep 0.02; kill -TERM {0} || true", server.pid());
+    ok(tool("sh").args(["-c", &twice]));
+    let status = server.wait(SOON).expect("it goes on");
+    assert!(status.success() && server.log().contains("SIGTERM: stopping"), "{status}: {}", server.log());
+}
+
 #[test]
 fn a_first_start_that_is_killed_can_be_repeated() {
     let home = Home::new();
