@@ -43,6 +43,9 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
         }
         ReplicateCommand::Run(command) => {
             descriptors::raise();
+            if command.until_eof {
+                schedule::end_at_eof();
+            }
             return run(&command, common);
         }
         ReplicateCommand::Serve { root, listen, token_file, cert, key, .. } => {

@@ -133,6 +133,9 @@ pub struct Run {
     /// Run every job whenever its time has come, until stopped
     #[arg(long, conflicts_with = "what")]
     pub follow: bool,
+    /// End, with all that was started, when standard input does: a server's runs
+    #[arg(long, hide = true)]
+    pub until_eof: bool,
     /// Only say what would be carried by whom
     #[arg(long = "dry-run")]
     pub plans: bool,

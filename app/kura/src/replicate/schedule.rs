@@ -1,12 +1,12 @@
 //! Jobs by their schedule, in a server: those of its data directory, of trees, volumes and buckets.
 //!
 //! A run is a process of its own, with whatever it starts: whatever goes wrong in it harms no volume, and all of it ends when
-//! the server does.
+//! the server does, which holds the other end of its standard input, also where that is killed.
 
 use crate::data::DataDir;
 use kura_admin::{ReplicationJob, Timestamp};
 use kura_replicate::{Jobs, Standing};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -121,10 +121,10 @@ impl ReplicationJobs {
 
     fn begin(&self, name: &str) -> std::io::Result<Child> {
         let mut run = Command::new(SELF);
-        run.args(["replicate", "run", name, "--quiet", "--data"]).arg(&self.data);
+        run.args(["replicate", "run", name, "--quiet", "--until-eof", "--data"]).arg(&self.data);
         run.arg("--server").arg(self.data.join("admin.sock"));
         // What it has to say stands in what it leaves.
-        run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn()
+        run.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn()
     }
 
     /// As the wire has them.
@@ -149,6 +149,15 @@ impl ReplicationJobs {
         };
         self.standings().into_iter().map(told).collect()
     }
+}
+
+/// Has this process end, with all that it starts, when nobody has the other end of its standard input any more.
+pub fn end_at_eof() {
+    std::thread::spawn(|| {
+        // What is read is nothing, and a broken pipe is an end as well.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = kill_current_process_group(Signal::KILL);
+    });
 }
 
 /// When the last run began that left something, as that says it.

@@ -209,6 +209,27 @@ fn a_server_keeps_a_bucket_by_its_schedule() {
     });
 }
 
+#[test]
+fn a_run_of_the_schedule_ends_with_its_server_also_where_that_is_killed() {
+    let (here, there) = (Home::new(), Home::new());
+    let (mut source, target) = (here.serve(), there.serve());
+    let (to, _) = begin(&here, &there, &target);
+    // Half a minute of work.
+    let slow = ["--every", "1s", "--bandwidth", "512K"];
+    let add = ["replicate", "add", "photos", "bucket:photos", &to, "--target-credentials", "credentials"];
+    here.ok(&[&add[..], &slow].concat());
+    let home = here.data().canonicalize().expect("the data directory");
+    let is_its = |process: std::fs::DirEntry| {
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        line.contains("replicate run photos") && line.contains(&*home.to_string_lossy())
+    };
+    let runs = || std::fs::read_dir("/proc").expect("processes").flatten().any(is_its);
+    eventually(Duration::from_mins(1), "the schedule begins a run", runs);
+    source.kill();
+    eventually(Duration::from_secs(10), "its run has ended", || !runs());
+}
+
 /// The URL of a bucket at a server that says this to everything, or nothing.
 fn answering(answer: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
