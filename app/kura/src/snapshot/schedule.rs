@@ -142,6 +142,10 @@ async fn step(node: &Node, schedules: &Schedules, replicas: &dyn Replicas, kept:
     let all = node.volumes().await?;
     let volume = all.iter().find(|info| info.id == *volume_id);
     let Some(volume) = volume.filter(|volume| volume.spec.name == schedule.volume) else {
+        // One whose controller has failed may be back after a restart: a move that was cut off leaves it with none.
+        if node.controllers().await?.iter().any(|controller| controller.failure.is_some()) {
+            return Err(Error::missing(format!("volume {}: no controller has it", schedule.volume)));
+        }
         tracing::info!(volume = schedule.volume, prefix = schedule.prefix, "volume is gone, and its schedule with it");
         return schedules.change(|all| {
             all.retain(|one| one != kept);
