@@ -36,12 +36,15 @@ impl fmt::Display for Greeting<'_> {
                 Size(bytes)
             )?;
         }
-        let known = self.volumes.iter().find(|name| **name == "demo").or(self.volumes.first());
-        let uris: Vec<_> = self.nbd.iter().map(|uri| uri.replace("{volume}", known.unwrap_or(&"VOLUME"))).collect();
+        let known = || self.volumes.iter().filter(|name| !s3::is_ours(name));
+        let known = known().find(|name| **name == "demo").or(known().next());
+        let volume = known.unwrap_or(&"VOLUME");
+        let uris: Vec<_> = self.nbd.iter().map(|uri| reachable(uri).replace("{volume}", volume)).collect();
+        let (admin, s3) = (self.admin.map(reachable), self.s3.map(reachable));
         writeln!(f)?;
         uris.iter().try_for_each(|uri| writeln!(f, "  volume  {uri}"))?;
-        self.admin.iter().try_for_each(|url| writeln!(f, "  REST    {url}/api/v1/openapi.json"))?;
-        self.s3.iter().try_for_each(|url| writeln!(f, "  S3      {url}"))?;
+        admin.iter().try_for_each(|url| writeln!(f, "  REST    {url}/api/v1/openapi.json"))?;
+        s3.iter().try_for_each(|url| writeln!(f, "  S3      {url}"))?;
         if let Some(key) = self.key {
             writeln!(f, "  key     {} with the secret {} (shown only once)", key.id, key.secret)?;
         }
@@ -54,8 +57,8 @@ impl fmt::Display for Greeting<'_> {
         if let (Some(_), Some(uri)) = (known, uris.first()) {
             writeln!(f, "          nbdinfo '{uri}'")?;
         }
-        let (Some(url), Some(key)) = (self.s3, self.key) else {
-            return if self.s3.is_some() {
+        let (Some(url), Some(key)) = (&s3, self.key) else {
+            return if s3.is_some() {
                 writeln!(f, "          kura key create NAME{server}   for S3 clients")
             } else {
                 Ok(())
@@ -64,6 +67,11 @@ impl fmt::Display for Greeting<'_> {
         writeln!(f, "          export AWS_ACCESS_KEY_ID={} AWS_SECRET_ACCESS_KEY={}", key.id, key.secret)?;
         writeln!(f, "          aws --endpoint-url {url} s3 cp FILE s3://{}/", s3::DEMO)
     }
+}
+
+/// A URI as clients may write it: who listens at all addresses has none to name.
+pub fn reachable(uri: &str) -> String {
+    uri.replacen("://0.0.0.0:", "://HOST:", 1).replacen("://[::]:", "://HOST:", 1)
 }
 
 #[cfg(test)]
@@ -93,7 +101,12 @@ mod tests {
         assert!(!text.contains("replayed") && text.lines().count() <= 24);
         greeting.replayed = Replayed { entries: 3, bytes: 8192 };
         assert!(greeting.to_string().contains("replayed 3 journal entries with 8K"));
-        greeting.volumes.clear();
-        assert!(greeting.to_string().contains("10809/VOLUME"));
+        // The store's is nobody's to open.
+        greeting.volumes = vec!["objects", "objects@now"];
+        let text = greeting.to_string();
+        assert!(text.contains("10809/VOLUME") && !text.contains("nbdinfo"), "{text}");
+        (greeting.admin, greeting.s3) = (Some("https://0.0.0.0:7400"), Some("https://[::]:9000"));
+        let text = greeting.to_string();
+        assert!(text.contains("https://HOST:7400/api") && text.contains("https://HOST:9000\n"), "{text}");
     }
 }

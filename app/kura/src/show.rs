@@ -1,5 +1,6 @@
 //! How answers look: tables for people, JSON for programs, nothing when quiet.
 
+use crate::greeting::reachable;
 use crate::size::Size;
 use crate::space;
 use anyhow::Result;
@@ -319,9 +320,9 @@ pub fn status(status: &Status) -> String {
     lines.extend(status.problems.iter().map(|problem| format!("        {problem}")));
     lines.push(format!("pool    {}", pool_line(&status.pool)));
     lines.extend(space::warning(&status.pool).map(|warning| format!("warning {warning}")));
-    lines.extend(status.nbd.iter().map(|uri| format!("nbd     {uri}")));
-    lines.extend(status.s3.iter().map(|url| format!("s3      {url}")));
-    lines.extend(status.rest.iter().map(|url| format!("rest    {url}/api/v1/")));
+    lines.extend(status.nbd.iter().map(|uri| format!("nbd     {}", reachable(uri))));
+    lines.extend(status.s3.iter().map(|url| format!("s3      {}", reachable(url))));
+    lines.extend(status.rest.iter().map(|url| format!("rest    {}/api/v1/", reachable(url))));
     lines.extend([String::new(), volumes(&status.volumes), controllers(&status.controllers)]);
     lines.join("\n")
 }
