@@ -88,7 +88,7 @@ pub struct PoolCreate {
     /// Bytes of each controller's journal, on each of the two journal disks: 16M to 64G
     #[arg(long, default_value = "64M", value_name = "SIZE", value_parser = parse_journal)]
     pub journal: Size,
-    /// Accept a single fast disk: it holds the journals, and the fast tier does not take writes
+    /// Accept a single fast disk: it holds the journals (whoever loses it loses the pool), and the fast tier takes no writes
     #[arg(long)]
     pub single_fast: bool,
     /// Take disks that are not blank: what they hold is lost
