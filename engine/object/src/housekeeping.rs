@@ -170,6 +170,7 @@ impl Inner {
 
     /// One round; `wanted` when somebody waits for room.
     async fn round(self: &Rc<Self>, wanted: bool) -> Result<()> {
+        self.grow().await?;
         self.keep_reserve(wanted).await?;
         let is_long = self.state.borrow().is_long();
         if is_long {

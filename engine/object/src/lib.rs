@@ -49,6 +49,7 @@
 
 mod ahead;
 mod batch;
+mod blocks;
 mod check;
 mod checkpoint;
 mod clean;

@@ -2,7 +2,7 @@
 
 use crate::known::Known;
 use crate::log::Log;
-use crate::object::{Partition, PartitionId, Row, Stat, Version, name_of};
+use crate::object::{PARTITION_BYTES, Partition, PartitionId, Row, Stat, Version, name_of};
 use crate::store::{State, Store};
 use kura_block::Result;
 use std::time::Duration;
@@ -131,11 +131,12 @@ impl State {
         if limit == 0 {
             return Ok(look);
         }
-        // Key that was met last, and how many of its versions: the others are not the newest.
+        // Key that was met last, and how many of its versions: the others are not the newest. And the one right before it.
         let mut met: Option<Vec<u8>> = match &query.after {
             After::Version(key, _) => Some(name_of(partition, key)),
             _ => None,
         };
+        let mut before = None;
         let (mut walked, mut hidden) = (0, 0);
         loop {
             let mut jump = None;
@@ -150,21 +151,27 @@ impl State {
                 over = !matches!(step, Step::End);
                 match step {
                     Step::Next | Step::End => {}
-                    Step::Jump(to) => jump = Some(to),
+                    Step::Jump(to) => {
+                        jump = Some(to);
+                        // What was jumped over does not lie right before what comes.
+                        met = None;
+                        return false;
+                    }
                     Step::Hidden => {
                         hidden += 1;
-                        if hidden == rows {
-                            (look.short, over) = (true, false);
-                            // A full page goes on behind its last item.
-                            let behind = || After::Key(row.key().to_vec());
-                            let full = look.page.items.len() == limit;
-                            look.page.next = if full { next_after(&look.page, query) } else { Some(behind()) };
+                        let last = if latest { met.as_deref() } else { before.as_deref() };
+                        let next =
+                            if hidden < rows { None } else { next_of_short(&look.page, query, limit, &row, last) };
+                        if next.is_some() {
+                            (look.short, look.page.next, over) = (true, next, false);
                         } else if walked >= WALKED {
                             jump = Some(Row::new(row.name.clone(), 0));
                         }
                     }
                 }
-                met = Some(row.name);
+                if latest {
+                    before = met.replace(row.name);
+                }
                 over && jump.is_none()
             })?;
             match jump {
@@ -196,14 +203,18 @@ enum Step {
     End,
 }
 
+/// Bytes of a key that it is rolled up to, if it is.
+fn cut_of(query: &Query, key: &[u8]) -> Option<usize> {
+    let delimiter = query.delimiter.as_ref().filter(|delimiter| !delimiter.is_empty())?;
+    let rest = &key[query.prefix.len()..];
+    let at = rest.windows(delimiter.len()).position(|window| window == delimiter.as_slice())?;
+    Some(query.prefix.len() + at + delimiter.len())
+}
+
 /// Takes one row into the page.
 fn step(page: &mut Page, query: &Query, limit: usize, row: &Row, known: Known, latest: bool) -> Step {
     let key = row.key();
-    let cut = query.delimiter.as_ref().filter(|delimiter| !delimiter.is_empty()).and_then(|delimiter| {
-        let rest = &key[query.prefix.len()..];
-        let at = rest.windows(delimiter.len()).position(|window| window == delimiter.as_slice())?;
-        Some(query.prefix.len() + at + delimiter.len())
-    });
+    let cut = cut_of(query, key);
     let is_met = cut.is_some_and(|cut| matches!(&query.after, After::Key(after) if *after == key[..cut]));
     if !is_met && !query.versions && (known.is_marker() || !latest) {
         return Step::Hidden;
@@ -221,6 +232,17 @@ fn step(page: &mut Page, query: &Query, limit: usize, row: &Row, known: Known, l
     }
     let name = &row.name[..row.name.len() - key.len() + cut];
     behind(name).map_or(Step::End, |next| Step::Jump(Row::newest(next)))
+}
+
+/// Where the next page begins when this one is to end at a hidden row: behind it, but not behind a key that is a prefix to be
+/// rolled up itself, which would count as met. There it is behind `last`, the name right before that key's, if that is known.
+fn next_of_short(page: &Page, query: &Query, limit: usize, row: &Row, last: Option<&[u8]>) -> Option<After> {
+    if page.items.len() == limit {
+        return next_after(page, query);
+    }
+    let is_prefix = cut_of(query, row.key()) == Some(row.key().len());
+    let name = if is_prefix { last? } else { row.name.as_slice() };
+    Some(After::Key(name[PARTITION_BYTES..].to_vec()))
 }
 
 /// Where the page behind this one begins.

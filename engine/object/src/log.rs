@@ -48,7 +48,9 @@ pub(crate) struct Group {
     pub sequence: u64,
     /// Where it lies on the device, in bytes.
     pub place: u64,
+    /// As large as what is in it wants: what is alive of an entry may keep all of it in memory for long.
     buf: BufMut,
+    limit_bytes: usize,
     used_bytes: usize,
     records: u32,
     first_revision: u64,
@@ -66,6 +68,16 @@ impl Group {
 
     fn covers(&self, place: u64) -> bool {
         (self.place..self.place + self.used_bytes as u64).contains(&place)
+    }
+
+    /// Makes room in memory for `bytes` more, which the limit allows.
+    fn make_room(&mut self, bytes: usize) {
+        let needed = (self.used_bytes + bytes).next_multiple_of(BLOCK_BYTES);
+        if needed > self.buf.len() {
+            let room = needed.next_power_of_two().min(self.limit_bytes);
+            let less = std::mem::replace(&mut self.buf, BufMut::room(room));
+            self.buf[..self.used_bytes].copy_from_slice(&less[..self.used_bytes]);
+        }
     }
 
     /// The entry as it goes to the device.
@@ -161,7 +173,10 @@ impl Log {
 
     /// Makes room for a batch of `bytes` in one group; `Full` when that wants a segment and `floor` or fewer are free.
     pub fn reserve(&mut self, space: &mut Space, bytes: usize, floor: usize) -> Result<()> {
-        if self.open && self.queue.back().is_some_and(|(group, _)| group.used_bytes + bytes <= group.buf.len()) {
+        if let Some(group) = self.open_group().map(|(group, _)| group)
+            && group.used_bytes + bytes <= group.limit_bytes
+        {
+            group.make_room(bytes);
             return Ok(());
         }
         self.close_group();
@@ -178,7 +193,8 @@ impl Log {
             space.seal(self.at.segment, self.next_sequence - 1);
             self.at = Place { segment: self.at.next_segment, offset: 0, next_segment: fresh };
         }
-        let room = (self.segment_bytes - self.at.offset).min(GROUP_BYTES.max(needed.next_multiple_of(BLOCK_BYTES)));
+        let limit_bytes =
+            (self.segment_bytes - self.at.offset).min(GROUP_BYTES.max(needed.next_multiple_of(BLOCK_BYTES)));
         let memo = Memo {
             sequence: self.next_sequence,
             first_revision: self.next_revision,
@@ -187,10 +203,11 @@ impl Log {
             acknowledged: false,
             fate: Fate::default(),
         };
-        let group = Group {
+        let mut group = Group {
             sequence: self.next_sequence,
             place: space.place(self.at.segment) + self.at.offset as u64,
-            buf: BufMut::room(room),
+            buf: BufMut::room(BLOCK_BYTES),
+            limit_bytes,
             used_bytes: HEAD_BYTES,
             records: 0,
             first_revision: self.next_revision,
@@ -198,6 +215,7 @@ impl Log {
             durable: false,
             names_extents: false,
         };
+        group.make_room(bytes);
         self.queue.push_back((group, memo));
         self.next_sequence += 1;
         self.open = true;
@@ -363,4 +381,30 @@ impl Log {
 
 fn full() -> Error {
     Error::full("the object store is full: remove objects or give it a larger device")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_takes_the_memory_that_it_wants() {
+        let mut space = Space::new(4 << 20, 16);
+        let start = Start { sequence: 1, revision: 1, segment: 1, offset: 0, next_segment: 2 };
+        let mut log = Log::new(7, 1, 4 << 20, start);
+        let taken = |log: &Log| log.queue.back().map(|(group, _)| group.buf.len());
+        let mut all = Vec::new();
+        for (len, wanted) in [(100, 4096), (5000, 8192), (5000, 16_384), (100_000, 131_072)] {
+            log.reserve(&mut space, len, 0).unwrap();
+            let bytes = vec![len as u8; len];
+            log.append(&bytes, &Bufs::new());
+            all.extend(bytes);
+            assert_eq!(taken(&log), Some(wanted), "{len} bytes more");
+        }
+        // What is larger than a group comes to be is one of its own.
+        log.reserve(&mut space, 2 << 20, 0).unwrap();
+        assert_eq!((log.queue.len(), taken(&log)), (2, Some((2 << 20) + BLOCK_BYTES)));
+        let entry = log.take().map(|group| group.encode(7, 1, 1).contiguous());
+        assert_eq!(entry.map(|bytes| bytes[HEAD_BYTES..HEAD_BYTES + all.len()] == all), Some(true));
+    }
 }

@@ -39,6 +39,8 @@ pub struct Partition {
     pub name: Vec<u8>,
     /// Its attributes.
     pub attributes: Attributes,
+    /// Why they could not be read when the store was opened: there are none then.
+    pub unreadable: Option<Error>,
     /// Counts up with each change of the attributes: for [`crate::Condition`].
     pub revision: u64,
     /// As given when it was made or changed: milliseconds since 1970.

@@ -23,7 +23,15 @@ pub struct Format {
 }
 
 /// Fewer segments than this cannot be a store.
-const SEGMENTS_LEAST: u64 = 16;
+const SEGMENTS_LEAST: u32 = 16;
+/// More cannot be kept account of in little memory: as many as blocks of 32 bits make of 4 MiB, 16 TiB.
+const SEGMENTS_MOST: u64 = 1 << 22;
+
+/// The segments of a device of this size. Blocks have numbers of 32 bits.
+fn segments_of(size_bytes: u64, segment_bytes: u32) -> u32 {
+    let size_bytes = size_bytes.min(u64::from(u32::MAX) * BLOCK_BYTES as u64);
+    (size_bytes / u64::from(segment_bytes)).min(SEGMENTS_MOST) as u32
+}
 
 impl Store {
     /// Makes an empty store of all of `device`, in place of what was there.
@@ -41,13 +49,11 @@ impl Store {
                 geometry.align_bytes
             )));
         }
-        // Blocks have numbers of 32 bits.
-        let size_bytes = geometry.size_bytes.min(u64::from(u32::MAX) * BLOCK_BYTES as u64);
-        let segments = size_bytes / u64::from(segment_bytes);
+        let segments = segments_of(geometry.size_bytes, segment_bytes);
         if segments < SEGMENTS_LEAST {
             return Err(Error::invalid(format!(
                 "an object store needs {} bytes, the device has {}",
-                SEGMENTS_LEAST * u64::from(segment_bytes),
+                u64::from(SEGMENTS_LEAST) * u64::from(segment_bytes),
                 geometry.size_bytes
             )));
         }
@@ -55,7 +61,7 @@ impl Store {
             id: format.id,
             generation: 1,
             segment_bytes,
-            segments: segments as u32,
+            segments,
             opening: 0,
             opening_sequence: 1,
             checkpoint: CheckpointRef { number: 0, first_segment: 0, leaves: 0 },
@@ -131,6 +137,7 @@ impl Store {
             }
             begun => begun?,
         }
+        inner.grow().await?;
         inner.tasks.set(2);
         runtime.spawn(Box::pin(Rc::clone(&inner).write_log()));
         runtime.spawn(Box::pin(Rc::clone(&inner).keep_house()));
@@ -166,5 +173,24 @@ impl Store {
             Err(error) if passes(&error) => flushed,
             result => result.and(flushed),
         }
+    }
+}
+
+impl Inner {
+    /// Takes in what the device has grown by; where the device does not take the root that says so, the next round tries again.
+    ///
+    /// What must hold: nothing goes to a new segment before the root that counts it is durable.
+    pub async fn grow(&self) -> Result<()> {
+        let segments = segments_of(self.device.geometry().size_bytes, self.segment_bytes);
+        if segments <= self.state.borrow().root.segments {
+            return Ok(());
+        }
+        match self.write_root(|root| Root { segments, ..root }).await {
+            Err(error) if passes(&error) => return Ok(()),
+            written => written?,
+        }
+        self.state.borrow_mut().space.grow(segments);
+        tracing::info!(segments, "the object store has grown with its device");
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use crate::entry::{self, HEAD_BYTES, Head, Records};
 use crate::extent;
 use crate::known::{Extent, Known};
 use crate::log::Log;
-use crate::object::{PARTITION_BYTES, PartitionId, Row, name_of};
+use crate::object::{Attributes, PARTITION_BYTES, PartitionId, Row, name_of};
 use crate::record::Record;
 use crate::root::{Root, Start};
 use crate::space::Use;
@@ -14,6 +14,10 @@ use futures::{StreamExt, TryStreamExt, future, stream};
 use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
+
+/// Leaves whose rows are counted without a pause: some hundred microseconds.
+const STEP_LEAVES: usize = 64;
 
 /// An entry met in the log, and where.
 struct Met {
@@ -187,11 +191,21 @@ impl Inner {
         }
         (scan.position, scan.opening) = end;
         scan.refuse_a_gap(end.0.sequence).await?;
-        let state = &mut *self.state.borrow_mut();
-        state.log = Log::new(root.store(), root.opening + 1, root.segment_bytes, end.0);
-        state.log.checkpoint_revision = root.start.revision;
-        state.log.bytes_since_checkpoint = self.counters.get().replayed_bytes;
-        state.count(&segments)
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.log = Log::new(root.store(), root.opening + 1, root.segment_bytes, end.0);
+            state.log.checkpoint_revision = root.start.revision;
+            state.log.bytes_since_checkpoint = self.counters.get().replayed_bytes;
+            state.mark_segments(&segments);
+        }
+        let mut from = self.state.borrow_mut().count_some(None)?;
+        while from.is_some() {
+            // Others first, whose volumes are on this thread, too.
+            self.runtime.sleep(Duration::ZERO).await;
+            from = self.state.borrow_mut().count_some(from.as_ref())?;
+        }
+        self.state.borrow_mut().space.index_rooms();
+        Ok(())
     }
 
     /// True when all of an entry and all it names is there; an error where the device does not tell, for it may have been
@@ -233,7 +247,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Partitions and their attributes stay in memory.
+    /// Partitions and their attributes stay in memory. One whose record cannot be read is noted as such, and keeps no other from
+    /// being read.
     pub async fn read_partitions(self: &Rc<Self>) -> Result<()> {
         let mut rows = Vec::new();
         let root = Row::newest(name_of(PartitionId::ROOT, &[]));
@@ -245,9 +260,15 @@ impl Inner {
             is_partition
         })?;
         for (row, known) in rows {
-            let what = || format!("partition {}", crate::object::shown(row.key()));
-            let read = self.record_at(&row, known).await.map_err(|error| error.at(what()))?;
-            self.state.borrow_mut().note_partition(&row, &read.known, &read.attributes);
+            let read = self.record_at(&row, known.clone()).await;
+            let read = read.map_err(|error| error.at(format_args!("partition {}", crate::object::shown(row.key()))));
+            let (attributes, unreadable) = match read {
+                Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Device) => (Attributes::new(), Some(error)),
+                read => (read?.attributes, None),
+            };
+            let state = &mut *self.state.borrow_mut();
+            state.note_partition(&row, &known, &attributes);
+            state.partitions.entry(known.version).and_modify(|partition| partition.unreadable = unreadable);
         }
         Ok(())
     }
@@ -278,10 +299,9 @@ impl Inner {
 }
 
 impl State {
-    /// Counts what is alive in every segment, from what the index names. `log_segments` are those of the tail, with the
-    /// last entry in each.
-    fn count(&mut self, log_segments: &BTreeMap<u32, u64>) -> Result<()> {
-        let Self { index, space, log, index_segments, .. } = self;
+    /// Marks what is in use whatever the index names. `log_segments` are those of the tail, with the last entry in each.
+    fn mark_segments(&mut self, log_segments: &BTreeMap<u32, u64>) {
+        let Self { space, log, index_segments, .. } = self;
         for segment in index_segments {
             space.mark(*segment, Use::Index);
         }
@@ -292,12 +312,15 @@ impl State {
         for segment in log.segments() {
             space.mark(segment, Use::Log);
         }
-        index.each(|name, known| {
+    }
+
+    /// Counts what is alive in every segment, from what some leaves of the index name: where the next ones begin.
+    fn count_some(&mut self, from: Option<&Row>) -> Result<Option<Row>> {
+        let Self { index, space, .. } = self;
+        index.each(from, STEP_LEAVES, |name, known| {
             space
                 .count(known)
                 .map_err(|error| error.at(crate::object::shown(name.get(PARTITION_BYTES..).unwrap_or_default())))
-        })?;
-        space.index_rooms();
-        Ok(())
+        })
     }
 }

@@ -3,9 +3,11 @@
 //! What must hold:
 //! 1. What a record names is not written over before a record that no longer names it is durable. An extent not even
 //!    before a replay knows so without a look at the extent: see `Log::proven`.
-//! 2. A segment of the log is not written over while a replay would still read it.
+//! 2. A segment of the log is not written over while a replay would still read it, nor while the log may go back into it: until
+//!    the entry is durable that did not fit there any more, that may be taken back.
 //! 3. Nothing is written over while somebody reads it.
 
+use crate::blocks::Blocks;
 use crate::known::Known;
 use kura_block::{BLOCK_BYTES, Error, Result};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,8 +33,14 @@ pub(crate) struct Segment {
     /// Of the log: the newest entry that made a record in it dead.
     pub killed_sequence: u64,
     /// Of data: the blocks that are taken.
-    pub taken: Option<Box<[u64]>>,
+    pub taken: Option<Blocks>,
     pub taken_blocks: u32,
+}
+
+impl Segment {
+    fn new(usage: Use) -> Self {
+        Self { usage, live_bytes: 0, last_sequence: 0, killed_sequence: 0, taken: None, taken_blocks: 0 }
+    }
 }
 
 /// An extent that wants more is given no smaller run, while there are larger ones.
@@ -84,19 +92,10 @@ pub(crate) struct Space {
 
 impl Space {
     pub fn new(segment_bytes: u32, segments: u32) -> Self {
-        let fresh = |usage| Segment {
-            usage,
-            live_bytes: 0,
-            last_sequence: 0,
-            killed_sequence: 0,
-            taken: None,
-            taken_blocks: 0,
-        };
-        let all = (0..segments).map(|at| fresh(if at == 0 { Use::Root } else { Use::Free }));
-        Self {
+        let mut space = Self {
             segment_blocks: segment_bytes / BLOCK_BYTES as u32,
-            segments: all.collect(),
-            free: (1..segments).collect(),
+            segments: vec![Segment::new(Use::Root)],
+            free: BTreeSet::new(),
             partly: BTreeSet::new(),
             open_data: None,
             limbo: VecDeque::new(),
@@ -113,7 +112,15 @@ impl Space {
             data_segments: 0,
             data_taken_blocks: 0,
             counts: false,
-        }
+        };
+        space.grow(segments);
+        space
+    }
+
+    /// There are so many segments from now on: those that are new are free.
+    pub fn grow(&mut self, segments: u32) {
+        self.free.extend(self.segments.len() as u32..segments);
+        self.segments.resize_with(segments as usize, || Segment::new(Use::Free));
     }
 
     fn segment_bytes(&self) -> u64 {
@@ -199,7 +206,6 @@ impl Space {
     /// Marks a free segment as found in use when the store was opened, or as taken.
     pub fn mark(&mut self, segment: u32, usage: Use) {
         self.free.remove(&segment);
-        let words = self.segment_blocks.div_ceil(64) as usize;
         let known = &mut self.segments[segment as usize];
         self.data_segments -= u64::from(known.usage == Use::Data);
         self.data_taken_blocks -= u64::from(known.taken_blocks);
@@ -208,7 +214,7 @@ impl Space {
         known.live_bytes = 0;
         known.killed_sequence = 0;
         known.last_sequence = if usage == Use::Log { u64::MAX } else { 0 };
-        known.taken = (usage == Use::Data).then(|| vec![0; words].into());
+        known.taken = (usage == Use::Data).then(|| Blocks::new(self.segment_blocks));
         known.taken_blocks = 0;
     }
 
@@ -354,10 +360,9 @@ impl Space {
         if self.segment_blocks - known.taken_blocks < least {
             return None;
         }
-        let is_taken = |at: u32| taken[at as usize / 64] & 1 << (at % 64) != 0;
         let mut start = 0;
         for at in 0..=self.segment_blocks {
-            if at == self.segment_blocks || is_taken(at) {
+            if at == self.segment_blocks || taken.has(at) {
                 if at - start >= least {
                     return Some((start, at - start));
                 }
@@ -372,14 +377,7 @@ impl Space {
         let segment = self.segment_of_block(block);
         let known = &mut self.segments[segment as usize];
         let Some(taken) = &mut known.taken else { return false };
-        let mut changed = 0;
-        let first = block % self.segment_blocks;
-        for at in first..(first + blocks).min(self.segment_blocks) {
-            let bit = 1u64 << (at % 64);
-            let word = &mut taken[at as usize / 64];
-            changed += u32::from((*word & bit != 0) != to);
-            *word = if to { *word | bit } else { *word & !bit };
-        }
+        let changed = taken.set(block % self.segment_blocks, blocks, to);
         known.taken_blocks = if to { known.taken_blocks + changed } else { known.taken_blocks - changed };
         let all = &mut self.data_taken_blocks;
         *all = if to { *all + u64::from(changed) } else { *all - u64::from(changed) };
@@ -405,7 +403,9 @@ impl Space {
     /// The log goes on in these after all.
     pub fn unseal(&mut self, segments: [u32; 2]) {
         for segment in segments {
-            self.segments[segment as usize].last_sequence = u64::MAX;
+            let known = &mut self.segments[segment as usize];
+            assert!(known.usage == Use::Log, "segment {segment} is the log's, which goes back into it");
+            known.last_sequence = u64::MAX;
             self.empty.remove(&segment);
         }
     }
@@ -480,6 +480,7 @@ impl Space {
             let known = &self.segments[**segment as usize];
             known.killed_sequence < self.durable
                 && known.last_sequence < self.replay
+                && known.last_sequence + 1 < self.durable
                 && !self.pins.contains_key(&self.first_block(**segment))
         };
         let done: Vec<u32> = self.empty.iter().filter(reusable).copied().collect();
@@ -556,21 +557,11 @@ impl Space {
         self.limbo.iter().map(|dead| (dead.block, dead.blocks))
     }
 
-    /// Every taken block of every data segment.
-    pub fn taken_blocks(&self) -> BTreeSet<u32> {
-        let blocks = (0..self.segments.len() as u32 * self.segment_blocks).filter(|block| {
-            let at = block % self.segment_blocks;
-            let taken = &self.segments[self.segment_of_block(*block) as usize].taken;
-            taken.as_ref().is_some_and(|taken| taken[at as usize / 64] & 1 << (at % 64) != 0)
-        });
-        blocks.collect()
-    }
-
-    /// What is wrong with the lists of segments; nothing, that is.
-    pub fn check(&self) -> Vec<String> {
+    /// What is wrong with the lists of segments, as to these; nothing, that is.
+    pub fn check(&self, segments: std::ops::Range<u32>) -> Vec<String> {
         let mut wrong = Vec::new();
-        for (number, segment) in self.segments.iter().enumerate() {
-            let number = number as u32;
+        for number in segments {
+            let segment = &self.segments[number as usize];
             if (segment.usage == Use::Free) != self.free.contains(&number) {
                 wrong.push(format!("segment {number} is {:?} and the list of free ones disagrees", segment.usage));
             }

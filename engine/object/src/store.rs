@@ -289,24 +289,22 @@ impl Inner {
         let inner = Rc::clone(self);
         self.flushes.set(self.flushes.get() + 1);
         self.runtime.spawn(Box::pin(async move {
-            let result = inner.flush_log().await;
+            // One that is refused has stopped the store.
+            let _ = inner.flush_log().await;
             inner.flushes.set(inner.flushes.get() - 1);
-            if let Err(error) = result {
-                inner.stop(error);
-            }
             inner.wake.notify_one();
         }));
     }
 
-    /// Makes every entry written so far durable.
+    /// Makes every entry written so far durable. A flush that is refused, be it for now, may have dropped what it was for: it
+    /// stops the store, whoever asked.
     pub async fn flush_log(&self) -> Result<()> {
         let written = self.state.borrow().log.written;
-        // One that is refused, be it for now, may have dropped what it was for.
-        let device = |error: Error| match error.kind() {
-            Kind::Retry => Error::device(error.to_string()),
-            _ => error,
-        };
-        self.device.flush().await.map_err(device)?;
+        if let Err(error) = self.device.flush().await {
+            let error = if passes(&error) { Error::device(error.to_string()) } else { error };
+            self.stop(error.clone());
+            return Err(error);
+        }
         self.note_durable(written);
         self.progress.notify_waiters();
         Ok(())

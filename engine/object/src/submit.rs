@@ -397,6 +397,7 @@ impl State {
             id: PartitionId(known.version),
             name: row.key().to_vec(),
             attributes: attributes.clone(),
+            unreadable: None,
             revision: known.revision,
             modified_ms: known.modified_ms,
         };

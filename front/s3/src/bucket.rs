@@ -107,8 +107,8 @@ impl Bucket {
         &self.home.way
     }
 
-    /// The bucket that a partition of the store at `home` is. What of its settings cannot be read is left out, and keeps
-    /// this bucket from being served, and no other.
+    /// The bucket that a partition of the store at `home` is. What of its record or its settings cannot be read is left out, and
+    /// keeps this bucket from being served, and no other.
     pub(crate) fn of(partition: Partition, home: Home) -> Self {
         let name = String::from_utf8_lossy(&partition.name).into_owned();
         let mut settings = Settings { attributes: &partition.attributes, unreadable: Vec::new() };
@@ -123,7 +123,13 @@ impl Bucket {
             lifecycle: settings.read(Setting::Lifecycle, from_xml),
             tags: settings.read(Setting::Tags, from_xml),
             policy: settings.read(Setting::Policy, |text| Policy::parse(&String::from_utf8_lossy(text), &name).ok()),
-            unreadable: settings.error(&name),
+            unreadable: match &partition.unreadable {
+                Some(error) => Some(Error::corrupt(format!(
+                    "bucket {name}: its record cannot be read ({error}): start again when its disk is back, or roll volume \
+                     objects back to a snapshot; until then the bucket is not served"
+                ))),
+                None => settings.error(&name),
+            },
             name,
         }
     }

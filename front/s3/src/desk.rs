@@ -242,7 +242,7 @@ impl Desk {
     /// What does not hold of the store's tables and, where there is a progress to tell of it, of what it stored: one line each,
     /// none when all is well. It is told of bytes, and may cancel it.
     pub async fn check(&self, scrub: Option<&Progress>) -> Result<Vec<String>> {
-        let tables = async |store: Store| Ok::<_, Error>(store.check());
+        let tables = async |store: Store| Ok::<_, Error>(store.check().await);
         let found = self.directory.way().ask(tables).await?;
         let mut lines: Vec<String> = found.iter().map(|violation| format!("object store: {violation}")).collect();
         let unreadable = self.directory.buckets().into_iter().filter_map(|bucket| bucket.unreadable.clone());

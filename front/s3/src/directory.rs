@@ -426,7 +426,7 @@ async fn keys(store: &Store, partition: PartitionId) -> Result<(Keys, BTreeMap<S
             let read = store.attributes(partition, &key, Which::Latest).await;
             match read.and_then(|(stat, attributes)| Key::of(&key, stat.modified_ms, &attributes)) {
                 Ok(key) => drop(all.insert(key.id.clone(), Arc::new(key))),
-                Err(error) if error.kind() == Kind::Corrupt => {
+                Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Device) => {
                     let id = String::from_utf8_lossy(&key).into_owned();
                     let error = Error::corrupt(format!(
                         "access key {id}: closed, since its record cannot be read: `kura key revoke {id}`, and make another one \

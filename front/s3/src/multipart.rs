@@ -23,6 +23,7 @@ use kura_object::{
 };
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -367,7 +368,8 @@ async fn complete(
     batch.require(parts, id.as_bytes(), Condition::Present);
     batch.remove(parts, id.as_bytes(), Which::Latest);
     batch.remove(found.entry.partition, &target.key, Which::Version(found.entry.version));
-    for Part { key, .. } in stored.iter().filter(|part| !whole.keys.contains(&part.key)) {
+    let joined: BTreeSet<&Vec<u8>> = whole.keys.iter().collect();
+    for Part { key, .. } in stored.iter().filter(|part| !joined.contains(&part.key)) {
         batch.remove(parts, key, Which::Latest);
     }
     let mut attributes = found.of_object();

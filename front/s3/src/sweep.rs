@@ -10,6 +10,7 @@ use crate::parts::parts_of;
 use crate::tags;
 use kura_block::{Error, Kind, Result};
 use kura_object::{After, Batch, Condition, Item, Page, PartitionId, Query, Stat, Store, Which};
+use s3s::dto::BucketLifecycleConfiguration;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -21,10 +22,10 @@ const PAGE: usize = 500;
 /// Lost parts that are removed at once.
 const LOST: usize = 200;
 
-/// Does what the buckets' rules say until `stop` says true.
+/// Does what the buckets' rules say until `stop` says true: it is looked at before every step.
 pub async fn sweep(directory: Arc<Directory>, mut stop: watch::Receiver<bool>) {
     loop {
-        if let Err(error) = sweep_lost_parts(&directory).await {
+        if let Err(error) = sweep_lost_parts(&directory, &stop).await {
             tracing::warn!(%error, "parts without an upload could not be looked for; trying again later");
         }
         for bucket in directory.buckets() {
@@ -32,7 +33,7 @@ pub async fn sweep(directory: Arc<Directory>, mut stop: watch::Receiver<bool>) {
             if bucket.lifecycle.is_none() || bucket.unreadable.is_some() {
                 continue;
             }
-            if let Err(error) = sweep_bucket(&directory, &bucket.name).await {
+            if let Err(error) = sweep_bucket(&directory, &bucket.name, &stop).await {
                 tracing::warn!(bucket = bucket.name, %error, "lifecycle rules could not be followed; trying again later");
             }
         }
@@ -45,13 +46,14 @@ pub async fn sweep(directory: Arc<Directory>, mut stop: watch::Receiver<bool>) {
 }
 
 /// The bucket as it is by now is looked up for each step: a rule that was taken back, or versioning that was turned on since
-/// the sweep began, counts.
-async fn sweep_bucket(directory: &Directory, name: &str) -> Result<()> {
+/// the sweep began, counts. What cannot be done of one thing, or is refused, keeps nothing else from being done.
+async fn sweep_bucket(directory: &Directory, name: &str, stop: &watch::Receiver<bool>) -> Result<()> {
     let Some(bucket) = directory.find(name) else { return Ok(()) };
     let way = bucket.way().clone();
-    way.ask(async move |store: Store| sweep_uploads(&store, &bucket).await).await?;
+    let stopping = stop.clone();
+    way.ask(async move |store: Store| sweep_uploads(&store, &bucket, &stopping).await).await?;
     let mut place = Place::default();
-    while !place.over {
+    while !place.over && !*stop.borrow() {
         let Some(bucket) = directory.find(name).filter(|bucket| bucket.unreadable.is_none()) else { return Ok(()) };
         let way = bucket.way().clone();
         place = way.ask(async move |store: Store| sweep_page(&store, &bucket, place).await).await?;
@@ -59,22 +61,50 @@ async fn sweep_bucket(directory: &Directory, name: &str) -> Result<()> {
     Ok(())
 }
 
-async fn sweep_uploads(store: &Store, bucket: &Bucket) -> Result<()> {
+async fn sweep_uploads(store: &Store, bucket: &Bucket, stop: &watch::Receiver<bool>) -> Result<()> {
     let Some(rules) = &bucket.lifecycle else { return Ok(()) };
+    let mut left = Left::default();
     for upload in uploads_under_way(store, &bucket.name).await? {
-        if aborts(rules, &String::from_utf8_lossy(&upload.key), upload.begun_ms, now_ms()) {
-            abort_upload(store, &bucket.home, &upload).await?;
+        let aborts = aborts(rules, &String::from_utf8_lossy(&upload.key), upload.begun_ms, now_ms());
+        if aborts && !*stop.borrow() {
+            left.note(&upload.key, abort_upload(store, &bucket.home, &upload).await);
         }
     }
+    left.tell(bucket);
     Ok(())
+}
+
+/// What a step has left for the next sweep: how much, and the first of it.
+#[derive(Default)]
+struct Left {
+    count: usize,
+    first: Option<(Vec<u8>, Error)>,
+}
+
+impl Left {
+    fn note(&mut self, key: &[u8], done: Result<()>) {
+        if let Err(error) = done {
+            self.count += 1;
+            self.first.get_or_insert_with(|| (key.to_vec(), error));
+        }
+    }
+
+    /// One line a step: where all of it fails, not one for each.
+    fn tell(&self, bucket: &Bucket) {
+        if let Some((key, error)) = &self.first {
+            let (key, left) = (String::from_utf8_lossy(key), self.count);
+            let what = "lifecycle rules could not be followed everywhere; trying again later";
+            tracing::warn!(bucket = bucket.name, left, %key, %error, "{what}");
+        }
+    }
 }
 
 /// Removes parts whose upload is gone: older builds left some. None comes to be: a part is stored while its upload is there,
 /// and goes with it.
-async fn sweep_lost_parts(directory: &Directory) -> Result<()> {
+async fn sweep_lost_parts(directory: &Directory, stop: &watch::Receiver<bool>) -> Result<()> {
     let home = directory.home();
     let (parts, mut after) = (home.parts, After::default());
-    loop {
+    while !*stop.borrow() {
         let query = Query { delimiter: Some(b"/".to_vec()), after, limit: Some(PAGE), ..Query::default() };
         let step = async move |store: Store| {
             let Page { items, next } = store.list(parts, &query).await?;
@@ -96,9 +126,10 @@ async fn sweep_lost_parts(directory: &Directory) -> Result<()> {
         }
         match next {
             Some(next) => after = next,
-            None => return Ok(()),
+            None => break,
         }
     }
+    Ok(())
 }
 
 /// Removes what there is of an upload's parts, unless the upload is there: how many they were.
@@ -144,6 +175,7 @@ async fn sweep_page(store: &Store, bucket: &Bucket, mut place: Place) -> Result<
     let Page { items, next } = store.list(bucket.id, &query).await?;
     // Whether the last one of a page has older ones, the next page says.
     let whole = if next.is_some() && items.len() > 1 { items.len() - 1 } else { items.len() };
+    let mut left = Left::default();
     for at in 0..whole {
         let Item::Object { key, stat } = &items[at] else { continue };
         let before = place.last.take().filter(|last| last.key == *key);
@@ -158,22 +190,34 @@ async fn sweep_page(store: &Store, bucket: &Bucket, mut place: Place) -> Result<
             noncurrent,
             only: noncurrent.is_none() && !has_older,
         };
-        let tags =
-            if asks_for_tags(rules) && !stat.marker { tags_of(store, bucket, key, stat).await? } else { Vec::new() };
         let newest = before.map_or_else(|| stat.clone(), |last| last.newest);
-        match fate(rules, &facts, &tags, now_ms()) {
-            Fate::Stay => {}
-            decided => end(store, bucket, key, stat, &newest, decided).await?,
-        }
+        left.note(key, follow(store, bucket, rules, &facts, (key, stat, &newest)).await);
         let newer = noncurrent.map_or(0, |(_, newer)| newer + 1);
         place.last = Some(Last { key: key.clone(), modified_ms: stat.modified_ms, newer, newest });
     }
+    left.tell(bucket);
     place.over = next.is_none();
     place.after = match items.get(whole.wrapping_sub(1)) {
         Some(Item::Object { key, stat }) if !place.over => After::Version(key.clone(), stat.version),
         _ => next.unwrap_or_default(),
     };
     Ok(place)
+}
+
+/// Does what the rules say of a version.
+async fn follow(
+    store: &Store,
+    bucket: &Bucket,
+    rules: &BucketLifecycleConfiguration,
+    facts: &Facts<'_>,
+    (key, stat, newest): (&[u8], &Stat, &Stat),
+) -> Result<()> {
+    let wants_tags = asks_for_tags(rules) && !stat.marker;
+    let tags = if wants_tags { tags_of(store, bucket, key, stat).await? } else { Vec::new() };
+    match fate(rules, facts, &tags, now_ms()) {
+        Fate::Stay => Ok(()),
+        decided => end(store, bucket, key, stat, newest, decided).await,
+    }
 }
 
 async fn tags_of(store: &Store, bucket: &Bucket, key: &[u8], stat: &Stat) -> Result<Vec<(String, String)>> {

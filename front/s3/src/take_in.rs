@@ -74,8 +74,13 @@ impl Incoming {
         if filled == 0 {
             return Ok(None);
         }
-        piece.truncate(filled);
-        let piece = piece.freeze();
+        // Where nobody said how little would come, not a buffer for much: as long as the bytes are kept, all of it is.
+        let piece = if filled <= piece.len() / 2 {
+            Buf::copy_of(&piece[..filled])
+        } else {
+            piece.truncate(filled);
+            piece.freeze()
+        };
         self.digest.push(&piece).await;
         Ok(Some(piece))
     }

@@ -4,18 +4,23 @@ mod leaf;
 #[cfg(test)]
 mod tests;
 
+use crate::check::Alive;
 use crate::known::Known;
 use crate::object::Row;
 use kura_block::{Error, Result};
 pub(crate) use leaf::{Edited, Leaf};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ops::Bound::{Excluded, Unbounded};
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::rc::{Rc, Weak};
 
 /// Rows in leaves, by the leaves' first possible rows. The first leaf begins before every row.
 pub(crate) struct Index {
     leaves: BTreeMap<Row, Leaf>,
     rows: u64,
     bytes: u64,
+    /// The checks under way, which are told of every change.
+    told: Vec<Weak<RefCell<Alive>>>,
 }
 
 /// Leaves that together are smaller than this are joined.
@@ -24,7 +29,7 @@ const JOIN_BYTES: usize = leaf::LEAF_LIMIT_BYTES / 2;
 impl Index {
     pub fn new() -> Self {
         let leaves = BTreeMap::from([(Row::newest(Vec::new()), Leaf::default())]);
-        Self { leaves, rows: 0, bytes: 0 }
+        Self { leaves, rows: 0, bytes: 0, told: Vec::new() }
     }
 
     /// Versions, markers and partitions in it.
@@ -35,6 +40,11 @@ impl Index {
     /// Bytes of its leaves: about what a checkpoint takes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Tells a check of every change from now on, as long as it goes on.
+    pub fn tell(&mut self, alive: &Rc<RefCell<Alive>>) {
+        self.told.push(Rc::downgrade(alive));
     }
 
     /// Sets (`Some`) or removes a row; what it was comes back.
@@ -66,6 +76,10 @@ impl Index {
             None if is_small && known.is_none() => self.join(row)?,
             None => {}
         }
+        self.told.retain(|alive| {
+            let told = alive.upgrade().map(|alive| alive.borrow_mut().note(row, edited.found.as_ref(), known));
+            told.is_some()
+        });
         Ok(edited)
     }
 
@@ -120,15 +134,22 @@ impl Index {
         Ok(())
     }
 
-    /// Calls `see` for every row, in order, with its name: less work than [`Index::scan`], as a start does it.
-    pub fn each(&self, mut see: impl FnMut(&[u8], &Known) -> Result<()>) -> Result<()> {
-        for leaf in self.leaves.values() {
+    /// Calls `see` for the rows of so many leaves, in order, with their names: of the first ones, or of those from `from` on.
+    /// Where the next ones begin, if there are any. It is less work than [`Index::scan`], as a start does it.
+    pub fn each(
+        &self,
+        from: Option<&Row>,
+        leaves: usize,
+        mut see: impl FnMut(&[u8], &Known) -> Result<()>,
+    ) -> Result<Option<Row>> {
+        let mut left = self.leaves.range((from.map_or(Unbounded, Included), Unbounded));
+        for (_, leaf) in left.by_ref().take(leaves) {
             let mut walk = leaf.walk();
             while let Some((name, known)) = walk.next_value()? {
                 see(name, known)?;
             }
         }
-        Ok(())
+        Ok(left.next().map(|(first, _)| first.clone()))
     }
 
     /// A leaf of the rows behind `after` (all rows for `None`) and the last row in it: one step of a walk that may go

@@ -2,8 +2,9 @@
 
 use super::{bucket, bytes, open, put, rig};
 use crate::*;
-use kura_block::Kind;
+use kura_block::{Kind, Runtime};
 use kura_sim::{Fault, FaultKind, FaultPlan, Place, Sim, SimDisk, When};
+use std::time::Duration;
 
 const SIZES: &[usize] = &[10, 3000, 8000, 50_000, 200_000, 400_000];
 /// Only these lie in the log.
@@ -163,4 +164,66 @@ fn a_write_that_fails_is_an_error_and_harms_nothing_else() {
     sim.crash();
     let store = open(&sim, &disk);
     sim.block_on(async { assert_eq!(read_all(&store, 12, SIZES).await, 0) });
+}
+
+#[test]
+fn a_flush_that_fails_stops_the_store_whoever_asked() {
+    let (sim, disk) = rig(4, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        fill(&store, 3, SIZES).await;
+        let bucket = bucket(&store).await;
+        let mut batch = Batch::new();
+        batch.put(bucket, b"in memory", put(b"x")).durability(Durability::Memory);
+        store.commit(batch).await.unwrap();
+        sim.runtime().sleep(Duration::from_millis(1)).await;
+        assert!(store.inner.state.borrow().log.is_unflushed(), "it is written, and nobody has flushed it");
+        strike(&sim, &disk, FaultKind::FlushError);
+        assert_eq!(store.flush().await.unwrap_err().kind(), Kind::Device);
+        assert_eq!(store.put(bucket, b"behind", put(b"x")).await.unwrap_err().kind(), Kind::Device);
+        assert_eq!(read_all(&store, 3, SIZES).await, 0);
+    });
+    sim.crash();
+    let store = open(&sim, &disk);
+    sim.block_on(async { assert_eq!(read_all(&store, 3, SIZES).await, 0) });
+}
+
+#[test]
+fn a_partition_that_cannot_be_read_keeps_no_other_from_being_read() {
+    for (seed, rots) in [(5, false), (6, true)] {
+        let (sim, disk) = rig(seed, 16 << 20);
+        let store = open(&sim, &disk);
+        let block_bytes = kura_block::BLOCK_BYTES as u64;
+        let record = sim.block_on(async {
+            let attributes: Attributes = [("policy".to_owned(), vec![7; 500])].into();
+            store.create_partition(b"damaged", attributes.clone(), 0).await.unwrap();
+            let name = crate::object::name_of(PartitionId::ROOT, b"damaged");
+            let record = store.inner.state.borrow().newest(&name).unwrap().unwrap().1.place;
+            store.create_partition(b"other", attributes, 0).await.unwrap();
+            // The log goes on: where it stands, nothing is damaged.
+            fill(&store, 60, SMALL).await;
+            store.close().await.unwrap();
+            record
+        });
+        sim.crash();
+        let page = record / block_bytes * block_bytes..(record / block_bytes + 1) * block_bytes;
+        disk.inject(match rots {
+            true => FaultKind::BitRot(Place::Range(record + 100..record + 400), 3),
+            false => FaultKind::ReadError(Place::Range(page)),
+        });
+        let store = open(&sim, &disk);
+        sim.block_on(async {
+            let damaged = store.partition(b"damaged").await.unwrap();
+            let kind = damaged.unreadable.expect("it says so").kind();
+            assert_eq!(kind, if rots { Kind::Corrupt } else { Kind::Device });
+            assert!(damaged.attributes.is_empty());
+            let other = store.partition(b"other").await.unwrap();
+            assert!(other.unreadable.is_none() && other.attributes.len() == 1);
+            assert_eq!(read_all(&store, 60, SMALL).await, 0);
+            // What it has is its own still, and nothing is set in place of what cannot be read.
+            store.put(damaged.id, b"a", put(b"one")).await.unwrap();
+            let change = vec![("cors".to_owned(), None)];
+            assert!(store.set_partition_attributes(b"damaged", None, change).await.is_err());
+        });
+    }
 }

@@ -96,3 +96,36 @@ fn looks_that_end_early_leave_nothing_out() {
         });
     }
 }
+
+/// A folder's own placeholder is deleted, what is in the folder is not, and a look ends at the placeholder.
+#[test]
+fn a_prefix_is_not_lost_where_a_look_ends_at_a_key_of_its_name() {
+    let (sim, disk) = rig(41, 32 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        for folder in ["a/", "b/", "c/", "d/"] {
+            for _ in 0..3 {
+                let mut batch = Batch::new();
+                batch.mark(bucket, folder.as_bytes(), 1, true);
+                store.commit(batch).await.unwrap();
+            }
+        }
+        for key in ["b/x", "d/x", "d/y"] {
+            store.put(bucket, key.as_bytes(), put(b"x")).await.unwrap();
+        }
+        let state = store.inner.state.borrow();
+        for rows in 1..20 {
+            let mut query = Query { delimiter: Some(b"/".to_vec()), ..Query::default() };
+            let mut items = Vec::new();
+            loop {
+                let page = state.list(bucket, &query, rows).unwrap().page;
+                items.extend(text(&page.items));
+                let Some(next) = page.next else { break };
+                assert_ne!(next, query.after, "it goes on");
+                query.after = next;
+            }
+            assert_eq!(items, ["(b/)", "(d/)"], "{rows} rows");
+        }
+    });
+}

@@ -41,7 +41,7 @@ fn open(sim: &Sim, disk: &SimDisk) -> Store {
 }
 
 fn assert_sound(store: &Store) {
-    let violations = store.check();
+    let violations = store.check_at_once();
     assert!(violations.is_empty(), "{violations:#?}");
 }
 

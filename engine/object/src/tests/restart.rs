@@ -3,7 +3,11 @@
 use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, open, options, put, rig};
 use crate::ahead::READS;
 use crate::*;
+use kura_block::{Local, Runtime};
 use kura_sim::{DiskSpec, Sim, SimDisk, Ssd, SsdSpec};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
 
 const COUNT: usize = 250_000;
 
@@ -101,4 +105,76 @@ fn a_start_that_replays_much_is_followed_by_a_checkpoint() {
         store = reopen(&sim, &disk).0;
     }
     assert!(store.counters().replayed_bytes < 64 << 20);
+}
+
+/// Time as it is, and how often others were let go first.
+struct Counting {
+    runtime: Rc<dyn Runtime>,
+    pauses: Cell<usize>,
+}
+
+impl Runtime for Counting {
+    fn now(&self) -> Duration {
+        self.runtime.now()
+    }
+
+    fn sleep(&self, delay: Duration) -> Local<'static, ()> {
+        self.pauses.set(self.pauses.get() + usize::from(delay.is_zero()));
+        self.runtime.sleep(delay)
+    }
+
+    fn spawn(&self, task: Local<'static, ()>) {
+        self.runtime.spawn(task);
+    }
+}
+
+/// The thread that a store is opened and checked on has volumes to serve.
+#[test]
+fn a_start_and_a_check_let_others_go_first() {
+    let (sim, disk) = rig(4, 64 << 20);
+    let store = open(&sim, &disk);
+    let bucket = sim.block_on(async {
+        let bucket = bucket(&store).await;
+        for some in 0..100_u64 {
+            let mut batch = Batch::new();
+            for at in 0..400 {
+                batch.put(bucket, format!("{:06}", some * 400 + at).as_bytes(), put(b"content"));
+            }
+            store.commit(batch).await.unwrap();
+        }
+        store.close().await.unwrap();
+        bucket
+    });
+    let counting = Rc::new(Counting { runtime: sim.runtime(), pauses: Cell::new(0) });
+    let runtime = Rc::clone(&counting) as Rc<dyn Runtime>;
+    let store = sim.block_on(Store::open(disk.open(), runtime, options())).unwrap();
+    let pauses = counting.pauses.take();
+    assert!(pauses > 2, "{pauses} pauses: what is alive is counted in steps");
+    sim.block_on(async {
+        // Rows that were looked at, and others, change meanwhile: in every way that there is.
+        let changes = async {
+            for at in 0..300_u64 {
+                let key = format!("{:06}", at * 7919 % 40_000);
+                store.put(bucket, key.as_bytes(), put(&bytes(at, 20_000 * (at as usize % 3)))).await.unwrap();
+                let gone = format!("{:06}", at * 104_729 % 40_000);
+                store.remove(bucket, gone.as_bytes(), Which::Latest).await.unwrap();
+            }
+        };
+        let checks = async {
+            for _ in 0..20 {
+                assert_eq!(store.check().await, []);
+                sim.runtime().sleep(Duration::from_millis(1)).await;
+            }
+        };
+        futures::future::join(changes, checks).await;
+        assert!(counting.pauses.take() > 20 * 10, "a check goes in steps");
+        {
+            // Somebody has lost an extent.
+            let state = &mut *store.inner.state.borrow_mut();
+            let (block, _) = state.space.allocate(3, 0).unwrap();
+            state.space.keep(block);
+        }
+        let found = store.check().await;
+        assert!(found.iter().any(|one| one.to_string().contains("is taken and nothing names it")), "{found:?}");
+    });
 }

@@ -2,9 +2,11 @@
 
 use super::{assert_sound, bucket, bytes, open, put, rig};
 use crate::*;
-use kura_block::{Buf, Bufs, Kind, Runtime};
+use kura_block::{Block, Buf, Bufs, Geometry, Kind, Local, Result, Runtime};
 use kura_sim::{DiskSpec, Sim};
 use rand::RngExt;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// Puts objects of `len` bytes until there is no room: how many.
 async fn fill(store: &Store, bucket: PartitionId, prefix: &str, len: usize) -> usize {
@@ -223,5 +225,77 @@ fn many_who_overwrite_at_once_find_nothing_full_that_is_not() {
     // Of what may be used 92, 82 and 30 % are alive.
     for mib in [80, 84, 152] {
         (0..4).for_each(|seed| overwrite_side_by_side(600 + seed, mib << 20));
+    }
+}
+
+#[test]
+fn a_store_grows_with_its_device() {
+    let (sim, disk) = rig(14, 24 << 20);
+    // Made on the first third of the disk.
+    let small: Rc<Part> = Rc::new(Part { below: disk.open(), size_bytes: (8 << 20).into() });
+    sim.block_on(Store::format(&*small, Format { id: [7; 16], segment_bytes: Some(super::SEGMENT_BYTES) })).unwrap();
+    let opened = |part: &Rc<Part>| {
+        let device = Rc::clone(part) as Rc<dyn Block>;
+        sim.block_on(Store::open(device, sim.runtime(), super::options())).unwrap()
+    };
+    let store = opened(&small);
+    let (first, bucket) = sim.block_on(async {
+        let bucket = bucket(&store).await;
+        (fill(&store, bucket, "a", 30_000).await, bucket)
+    });
+    // It grows while it is served: whoever waits for room gets it.
+    small.size_bytes.set(16 << 20);
+    let second = sim.block_on(fill(&store, bucket, "b", 30_000));
+    assert!(second as f64 > first as f64 * 0.9, "{first} in the beginning, {second} more");
+    assert_eq!(store.usage().size_bytes, 16 << 20);
+    assert_sound(&store);
+    drop(store);
+    sim.crash();
+    // And where it is opened on a larger device, in any case.
+    let larger = Rc::new(Part { below: disk.open(), size_bytes: (24 << 20).into() });
+    let store = opened(&larger);
+    assert_eq!(store.usage().size_bytes, 24 << 20);
+    let third = sim.block_on(fill(&store, bucket, "c", 30_000));
+    assert!(third as f64 > first as f64 * 0.9, "{first} in the beginning, {third} more");
+    sim.block_on(store.close()).unwrap();
+    drop(store);
+    let store = opened(&larger);
+    assert_sound(&store);
+    sim.block_on(async {
+        for (prefix, count) in [("a", first), ("b", second), ("c", third)] {
+            verify(&store, bucket, prefix, 30_000, 0..count).await;
+        }
+    });
+}
+
+/// The beginning of a device, that may become more of it.
+struct Part {
+    below: Rc<dyn Block>,
+    size_bytes: Cell<u64>,
+}
+
+impl Block for Part {
+    fn geometry(&self) -> Geometry {
+        Geometry { size_bytes: self.size_bytes.get(), ..self.below.geometry() }
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Local<'_, Result<Bufs>> {
+        self.below.read(offset, len)
+    }
+
+    fn write(&self, offset: u64, data: Bufs, fua: bool) -> Local<'_, Result<()>> {
+        self.below.write(offset, data, fua)
+    }
+
+    fn flush(&self) -> Local<'_, Result<()>> {
+        self.below.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Local<'_, Result<()>> {
+        self.below.discard(offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: bool) -> Local<'_, Result<()>> {
+        self.below.write_zeroes(offset, len, keep)
     }
 }

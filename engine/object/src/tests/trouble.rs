@@ -1,6 +1,6 @@
 //! Devices that do not answer, openings that meet, and keys that everybody wants.
 
-use super::{assert_sound, bucket, bytes, open, options, put, rig};
+use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, open, options, put, rig};
 use crate::known::Known;
 use crate::object::name_of;
 use crate::space::Use;
@@ -377,4 +377,51 @@ fn a_device_that_refuses_for_long_costs_what_was_not_written_and_no_restart() {
         refused += gone.len();
     }
     assert!(stored > 300 && refused > 300, "{stored} stored, {refused} refused");
+}
+
+/// The log's segment holds nothing that is alive, and the entry that does not fit there any more is refused: the log goes back.
+#[test]
+fn a_segment_that_the_log_goes_back_into_is_not_given_away() {
+    let (sim, disk) = rig(34, 16 << 20);
+    let store = open(&sim, &disk);
+    let stands = |store: &Store| store.inner.state.borrow_mut().log.start();
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        store.put(bucket, b"kept", put(b"one")).await.unwrap();
+        let mut removals = Batch::new();
+        for at in 0..28_u8 {
+            store.put(bucket, &[at], put(&bytes(1, 3000))).await.unwrap();
+            removals.remove(bucket, &[at], Which::Latest);
+        }
+        store.commit(removals).await.unwrap();
+        store.close().await.unwrap();
+    });
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let start = stands(&store);
+        let live_bytes = store.inner.state.borrow().space.segments[start.segment as usize].live_bytes;
+        assert!(start.segment > 1 && start.offset == SEGMENT_BYTES - 4096 && live_bytes == 0, "{start:?}");
+        let reader = store.read(bucket, b"kept", Which::Latest).await.unwrap();
+        disk.inject(FaultKind::Refuses { lasts: Duration::MAX });
+        let content = bytes(2, 7000);
+        let ends_meanwhile = async {
+            sim.runtime().sleep(Duration::from_millis(100)).await;
+            drop(reader);
+        };
+        let (refused, ()) = join(store.put(bucket, b"large", put(&content)), ends_meanwhile).await;
+        assert_eq!(refused.unwrap_err().kind(), Kind::Retry);
+        disk.revive();
+        assert_sound(&store);
+        store.put(bucket, b"back", put(b"two")).await.unwrap();
+        assert_eq!(known(&store, bucket, b"back").place / u64::from(SEGMENT_BYTES), u64::from(start.segment));
+        for at in 0..60 {
+            store.put(bucket, format!("more {at}").as_bytes(), put(&bytes(at, 7000))).await.unwrap();
+        }
+        assert_eq!(read(&store, bucket, b"back").await.unwrap(), b"two");
+    });
+    assert_sound(&store);
+    sim.crash();
+    let store = open(&sim, &disk);
+    sim.block_on(async { assert_eq!(read(&store, bucket(&store).await, b"back").await.unwrap(), b"two") });
 }

@@ -36,7 +36,7 @@ pub fn ask(data: &[u8]) {
         // Nothing that a client says is the server's fault.
         let blames_itself = heard.windows(13).any(|bytes| bytes == b"HTTP/1.1 500 ");
         assert!(!blames_itself, "{}\n{}", data.escape_ascii(), heard.escape_ascii());
-        let violations = store.check();
+        let violations = store.check_at_once();
         assert!(violations.is_empty(), "{violations:?}");
     });
 }

@@ -1,9 +1,10 @@
 //! A store in memory behind a door, on tokio's one thread.
 
-use kura_block::{Block, Buf, Bufs, Geometry, Local, Result, Runtime};
+use kura_block::{Block, Buf, Bufs, Error, Geometry, Local, Result, Runtime};
 use kura_object::{Format, Options, Store};
 use kura_s3::{Directory, Door, Job, Service, Snapshots};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,27 @@ use tokio::time::Instant;
 
 const SIZE_BYTES: usize = 4 << 20;
 
-struct Memory(RefCell<Vec<u8>>);
+pub struct Memory {
+    bytes: RefCell<Vec<u8>>,
+    /// Blocks that cannot be read.
+    lost: RefCell<BTreeSet<usize>>,
+}
+
+const BLOCK: usize = kura_block::BLOCK_BYTES;
+
+impl Memory {
+    pub fn new() -> Rc<Self> {
+        Rc::new(Self { bytes: RefCell::new(vec![0; SIZE_BYTES]), lost: RefCell::default() })
+    }
+
+    /// The blocks in which this is found cannot be read from now on.
+    pub fn lose(&self, what: &[u8]) {
+        let bytes = self.bytes.borrow();
+        let found = bytes.windows(what.len()).enumerate().filter(|(_, window)| *window == what);
+        self.lost.borrow_mut().extend(found.map(|(at, _)| at / BLOCK));
+        assert!(!self.lost.borrow().is_empty(), "{} is there", what.escape_ascii());
+    }
+}
 
 impl Block for Memory {
     fn geometry(&self) -> Geometry {
@@ -22,12 +43,14 @@ impl Block for Memory {
     }
 
     fn read(&self, offset: u64, len: usize) -> Local<'_, Result<Bufs>> {
-        let bytes = Buf::copy_of(&self.0.borrow()[offset as usize..offset as usize + len]);
-        Box::pin(async move { Ok(bytes.into()) })
+        let (from, end) = (offset as usize, offset as usize + len);
+        let is_lost = self.lost.borrow().range(from / BLOCK..end.div_ceil(BLOCK)).next().is_some();
+        let bytes = Buf::copy_of(&self.bytes.borrow()[from..end]);
+        Box::pin(async move { if is_lost { Err(Error::device("a bad sector")) } else { Ok(bytes.into()) } })
     }
 
     fn write(&self, offset: u64, data: Bufs, _fua: bool) -> Local<'_, Result<()>> {
-        data.copy_to(&mut self.0.borrow_mut()[offset as usize..offset as usize + data.len()]);
+        data.copy_to(&mut self.bytes.borrow_mut()[offset as usize..offset as usize + data.len()]);
         Box::pin(async { Ok(()) })
     }
 
@@ -74,7 +97,7 @@ struct NoSnapshots;
 #[async_trait::async_trait]
 impl Snapshots for NoSnapshots {
     async fn open(&self, snapshot: &str) -> kura_block::Result<Arc<dyn Door>> {
-        Err(kura_block::Error::missing(format!("snapshot {snapshot}: no such snapshot")))
+        Err(Error::missing(format!("snapshot {snapshot}: no such snapshot")))
     }
 }
 
@@ -86,13 +109,22 @@ pub async fn service() -> (Service, Store) {
 
 /// The buckets of a new store, which has one.
 pub async fn directory() -> (Arc<Directory>, Store) {
-    let device: Rc<dyn Block> = Rc::new(Memory(RefCell::new(vec![0; SIZE_BYTES])));
-    Store::format(&*device, Format { id: [7; 16], segment_bytes: None }).await.expect("a store");
-    let runtime = Rc::new(Tokio(Instant::now()));
-    let store = Store::open(device, runtime, Options::default()).await.expect("the store");
+    directory_on(&Memory::new()).await
+}
+
+/// The same on this device.
+pub async fn directory_on(device: &Rc<Memory>) -> (Arc<Directory>, Store) {
+    Store::format(&**device, Format { id: [7; 16], segment_bytes: None }).await.expect("a store");
+    let store = opened(device).await;
     let directory = reopened(&store).await;
     directory.create_bucket("demo").await.expect("a bucket");
     (directory, store)
+}
+
+/// The store on a device.
+pub async fn opened(device: &Rc<Memory>) -> Store {
+    let device = Rc::clone(device) as Rc<dyn Block>;
+    Store::open(device, Rc::new(Tokio(Instant::now())), Options::default()).await.expect("the store")
 }
 
 /// The buckets of a store as a start finds them.

@@ -2,7 +2,7 @@
 
 use crate::asked::ask;
 use crate::fuzz_body::open_to_all;
-use crate::local::{directory, run};
+use crate::local::{Memory, directory, directory_on, run};
 use kura_object::{Batch, Item, PartitionId, Put, Query, Store};
 use kura_s3::{Directory, Service, sweep};
 use std::sync::Arc;
@@ -107,5 +107,46 @@ fn markers_above_nothing_go_wherever_a_step_ends() {
             let answer = ask(&service, "PUT /demo?lifecycle", "", rule(refused).as_bytes()).await;
             assert!(matches!(answer.status, 400 | 501), "{refused}: {answer:?}");
         }
+    });
+}
+
+const LONG_AGO: &str = "<LifecycleConfiguration><Rule><ID>r</ID><Status>Enabled</Status><Filter><Tag><Key>k</Key><Value>v</Value>\
+                        </Tag></Filter><Expiration><Date>2020-01-01T00:00:00Z</Date></Expiration></Rule>\
+                        </LifecycleConfiguration>";
+
+#[test]
+fn a_version_that_cannot_be_read_keeps_no_other_from_what_the_rules_say() {
+    run(async {
+        let device = Memory::new();
+        let (directory, store) = directory_on(&device).await;
+        let service = Service::new(Arc::clone(&directory));
+        open_to_all(&service).await;
+        for key in ["a", "lost", "z"] {
+            let answer =
+                ask(&service, &format!("PUT /demo/{key}"), "x-amz-tagging: k=v\r\n", key.repeat(30).as_bytes()).await;
+            assert_eq!(answer.status, 200, "{answer:?}");
+        }
+        device.lose("lost".repeat(30).as_bytes());
+        set(&service, "lifecycle", LONG_AGO).await;
+        follow(&directory).await;
+        let bucket = store.partition(b"demo").await.expect("the bucket").id;
+        assert_eq!(versions(&store, bucket).await, [(b"lost".to_vec(), false)]);
+    });
+}
+
+#[test]
+fn a_sweep_that_is_to_stop_begins_no_step() {
+    run(async {
+        let (directory, store) = directory().await;
+        let service = Service::new(Arc::clone(&directory));
+        open_to_all(&service).await;
+        assert_eq!(ask(&service, "PUT /demo/a", "x-amz-tagging: k=v\r\n", b"one").await.status, 200);
+        set(&service, "lifecycle", LONG_AGO).await;
+        let (_stop, stopping) = watch::channel(true);
+        sweep(Arc::clone(&directory), stopping).await;
+        let bucket = store.partition(b"demo").await.expect("the bucket").id;
+        assert_eq!(versions(&store, bucket).await, [(b"a".to_vec(), false)]);
+        follow(&directory).await;
+        assert_eq!(versions(&store, bucket).await, []);
     });
 }

@@ -2,7 +2,7 @@
 
 use crate::asked::ask;
 use crate::fuzz_body::open_to_all;
-use crate::local::{directory, reopened, run};
+use crate::local::{Memory, directory, directory_on, opened, reopened, run};
 use kura_object::{Batch, Put};
 use kura_s3::{Desk, NewKey, Service};
 use std::sync::Arc;
@@ -87,5 +87,47 @@ fn an_access_key_that_cannot_be_read_is_closed_and_nothing_else_is() {
         assert!(known.revoke_key("KURABROKEN").await.is_err());
         assert_eq!(desk.check(None).await.expect("a check"), Vec::<String>::new());
         assert_eq!(Desk::new(reopened(&store).await).check(None).await.expect("a check"), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_closes_the_key_or_the_bucket_whose_record_it_has() {
+    run(async {
+        let device = Memory::new();
+        let (known, store) = directory_on(&device).await;
+        open_to_all(&Service::new(Arc::clone(&known))).await;
+        known.create_bucket("other").await.expect("a bucket");
+        let (lost, good) = (NewKey { name: "lost".into(), ..NewKey::default() }, NewKey::default());
+        let (lost, good) = (known.create_key(lost).await.expect("a key"), known.create_key(good).await.expect("a key"));
+        let other = store.partition(b"other").await.expect("the bucket").id;
+        for at in 0..40_u8 {
+            // So that a start need not read where the records lie.
+            store
+                .put(other, &[at], Put { content: vec![at; 4000].as_slice().into(), ..Put::default() })
+                .await
+                .expect("an object");
+        }
+        store.close().await.expect("it is closed");
+        device.lose(lost.secret.as_bytes());
+        device.lose(b"s3:::demo");
+
+        let store = opened(&device).await;
+        let known = reopened(&store).await;
+        assert_eq!(known.known_key(&good.id).expect("the other key").secret, good.secret);
+        assert!(known.known_key(&lost.id).expect_err("it is closed").to_string().contains("its record cannot be read"));
+        let desk = Desk::new(Arc::clone(&known));
+        desk.stat("other", "\u{5}", None).await.expect("others are served");
+        let refused = desk.bucket("demo").await.expect_err("it is closed").to_string();
+        assert!(refused.contains("bucket demo: its record cannot be read"), "{refused}");
+        assert_eq!(ask(&Service::new(Arc::clone(&known)), "GET /demo/a", "", b"").await.status, 403, "nobody may");
+        let found = desk.check(None).await.expect("a check");
+        assert!(
+            matches!(&found[..], [bucket, key] if bucket.contains("bucket demo") && key.contains(&lost.id)),
+            "{found:?}"
+        );
+        // What can be done is done.
+        known.revoke_key(&lost.id).await.expect("it is revoked");
+        known.delete_bucket("demo").await.expect("it is empty");
+        assert_eq!(desk.check(None).await.expect("a check"), Vec::<String>::new());
     });
 }

@@ -50,7 +50,7 @@ fn a_body_that_does_not_come_on_is_given_up() {
         }
         assert_eq!(ask(&service, "GET /demo/a", "", b"").await.status, 404);
         assert!(store.usage().free_bytes + (128 << 10) >= free, "nothing is left of it");
-        assert!(store.check().is_empty());
+        assert!(store.check_at_once().is_empty());
     });
 }
 
@@ -103,7 +103,7 @@ fn an_answer_that_nobody_takes_is_given_up() {
         }
         ends.await.expect("the connection ends");
         assert!(heard.ends_with(&content), "{} bytes", heard.len());
-        assert!(store.check().is_empty());
+        assert!(store.check_at_once().is_empty());
     });
 }
 

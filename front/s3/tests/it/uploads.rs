@@ -105,7 +105,7 @@ fn parts_that_come_while_an_upload_ends_neither_mix_nor_stay() {
                 assert_eq!(object.header("etag"), Some(wanted.as_str()), "its bytes are those that it says");
                 completed += 1;
             }
-            assert!(store.check().is_empty());
+            assert!(store.check_at_once().is_empty());
         });
     }
     assert!(completed > 20 && refused > 0, "{completed} completed, {refused} parts came too late");
@@ -150,7 +150,7 @@ fn parts_whose_upload_is_gone_are_given_back() {
         assert_eq!(left(&store).await, 3, "what is under way stays, and nothing else");
         assert_eq!(complete(&service, &id, None).await.status, 200);
         assert_eq!(ask(&service, "GET /demo/m", "", b"").await.body, b"hello");
-        assert!(store.check().is_empty());
+        assert!(store.check_at_once().is_empty());
     });
 }
 
