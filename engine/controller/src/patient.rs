@@ -8,6 +8,9 @@
 //! A disk that hangs looks to the layers above like one that refuses: they go on without it. It stays refused until it is
 //! opened again: what was under way may still reach it, and nothing newer may come before that.
 //!
+//! Time is counted in looks at the disk. A process that is stopped for a while (SIGSTOP, a frozen container) looks once when it goes
+//! on, with answers waiting that it could not take: what counts is how long the disk was waited for, not how late it is.
+//!
 //! One that refuses for now (`Retry`: the system is short of memory, say) is no broken disk, and all disks of a pool may do so
 //! at once. Only a flush is not asked for again: one that is refused may have dropped what it was for, and the disk may say so
 //! only once, to whoever asked. So all who flush it later, the journal, the array, hear the same.
@@ -38,8 +41,8 @@ struct Watch {
     name: String,
     limit: Duration,
     runtime: Rc<dyn Runtime>,
-    /// When each request that is under way began, and who waits for it.
-    under_way: RefCell<Slab<(Duration, Option<Waker>)>>,
+    /// How many looks have found each request under way, and who waits for it.
+    under_way: RefCell<Slab<(u32, Option<Waker>)>>,
     /// Somebody looks at it now and then.
     watched: Cell<bool>,
     given_up: Cell<bool>,
@@ -93,7 +96,7 @@ impl Patient {
         if watch.given_up.get() {
             return Err(watch.error());
         }
-        let under_way = UnderWay(watch, watch.under_way.borrow_mut().insert((watch.runtime.now(), None)));
+        let under_way = UnderWay(watch, watch.under_way.borrow_mut().insert((0, None)));
         if !watch.limit.is_zero() && !watch.watched.replace(true) {
             watch.runtime.spawn(Box::pin(Rc::clone(watch).look()));
         }
@@ -131,12 +134,16 @@ impl Watch {
     async fn look(self: Rc<Self>) {
         loop {
             self.runtime.sleep(self.limit / LOOKS).await;
-            let oldest = self.under_way.borrow().iter().map(|(_, (since, _))| *since).min();
-            let Some(since) = oldest else {
+            let look = |(looks, _): &mut (u32, _)| {
+                *looks += 1;
+                *looks
+            };
+            let Some(most) = self.under_way.borrow_mut().iter_mut().map(|(_, waiting)| look(waiting)).max() else {
                 self.watched.set(false);
                 return;
             };
-            if self.runtime.now().saturating_sub(since) >= self.limit {
+            // The first look came at any time since the request began.
+            if most > LOOKS {
                 tracing::error!(disk = self.name, seconds = self.limit.as_secs(), "a disk does not answer: given up");
                 self.given_up.set(true);
                 let waiting: Vec<Waker> =
@@ -195,7 +202,39 @@ impl Block for Patient {
 mod tests {
     use super::*;
     use kura_block::Buf;
-    use kura_sim::{DiskSpec, FaultKind, Sim};
+    use kura_sim::{Constant, DiskSpec, FaultKind, Sim};
+
+    /// The clock of a process that is stopped again and again: it gets on when it has slept eight times as long as it wanted.
+    struct Stopped(Rc<dyn Runtime>);
+
+    impl Runtime for Stopped {
+        fn now(&self) -> Duration {
+            self.0.now()
+        }
+
+        fn sleep(&self, delay: Duration) -> Local<'static, ()> {
+            self.0.sleep(delay * 8)
+        }
+
+        fn spawn(&self, task: Local<'static, ()>) {
+            self.0.spawn(task);
+        }
+    }
+
+    #[test]
+    fn time_in_which_nobody_looks_is_not_waited() {
+        let read = |took_ms: u64, is_stopped: bool| {
+            let sim = Sim::new(1);
+            let model = Constant { service_ns: took_ms * 1_000_000, channels: 1 };
+            let disk = sim.disk("disk", DiskSpec::new(1 << 20, model));
+            let own: Rc<dyn Runtime> = sim.runtime();
+            let runtime = if is_stopped { Rc::new(Stopped(own)) } else { own };
+            let patient = Patient::new(disk.open(), "disk", Duration::from_secs(1), &runtime);
+            sim.block_on(async { patient.read(0, 4096).await.is_ok() })
+        };
+        assert!(read(990, false) && !read(1200, false));
+        assert!(read(7900, true) && !read(9200, true));
+    }
 
     #[test]
     fn a_flush_that_was_refused_is_refused_for_good() {
