@@ -221,6 +221,10 @@ impl Inner {
             }
             return;
         }
+        let all_nobodys = bits(lost).all(|column| row.expected[column].is_none());
+        if all_nobodys {
+            return self.mend_nobodys(volume, at, row, report).await;
+        }
         for column in bits(lost) {
             let Some(expected) = row.expected[column] else { continue };
             let block = volume.shape.block_of(stripe, column, row.row);
@@ -241,6 +245,34 @@ impl Inner {
                     disk.device.0
                 )),
             }
+        }
+    }
+
+    /// Mends a row of which only earlier versions of blocks are lost that lie elsewhere now. They are nobody's, but its parity
+    /// counts on them, and with that all other blocks of the row do: one that the row does not tell is written anew, and parity with
+    /// it.
+    async fn mend_nobodys(&self, volume: &VolumeState, at: &Stripe, row: &StripeRow, report: &mut Report) {
+        let lost = || bits(row.facts.lost & row.facts.counted).map(Slot::Column);
+        if !lost().chain([Slot::Parity]).all(|slot| self.array.works(at.place(slot))) {
+            return;
+        }
+        let told = lost().map(|slot| row.told(slot).map(|told| (slot, told))).collect::<Option<Vec<_>>>();
+        if let Some(told) = told {
+            for mended in told {
+                self.mend_row(volume, at, row, mended, report).await;
+            }
+            return;
+        }
+        let anew = async {
+            row.unless_refused()?;
+            report.repaired += 1;
+            if report.dry_run { Ok(()) } else { self.agree(at, row).await }
+        };
+        if let Err(error) = anew.await {
+            let name = volume.spec.borrow().name.clone();
+            report
+                .violations
+                .push(format!("volume {name}: a row that its parity does not tell is not mended: {error}"));
         }
     }
 

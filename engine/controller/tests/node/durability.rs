@@ -542,6 +542,53 @@ fn a_check_mends_more_than_the_journal_holds() {
     }
 }
 
+/// Places that hot blocks have left are nobody's, but the parity of their rows counts on them: a check mends those that their disks
+/// no longer read, as the next disk to fail takes blocks whose rows must tell them. One of a row, or two.
+#[test]
+fn a_check_mends_what_only_parity_counts_on() {
+    const AGAIN: usize = 512;
+    for bad in [1, 2] {
+        let rig = Rig::new(6, 80, 4 << 20, Settings { raid_width: Some(5), ..Settings::default() });
+        rig.run(async |controller, runtime| {
+            let device = create(controller, "v", 4 * GROUP, Layout::HotMirror).await;
+            for at in 0..4 * GROUP {
+                // More than the hot area holds: the first ones go to their stripes.
+                write(&*device, at, if at < AGAIN && at % 2 == 0 { 2 } else { 1 }).await.unwrap();
+            }
+            controller.store().checkpoint().await.unwrap();
+            runtime.sleep(Duration::from_secs(10)).await;
+            for at in (0..AGAIN).step_by(2) {
+                write(&*device, at, 3).await.unwrap();
+            }
+            controller.store().stop().await.unwrap();
+        });
+        for disk in &rig.disks[2..2 + bad] {
+            for at in (0..80 << 20).step_by(BLOCK).filter(|at| disk.at_rest(*at, BLOCK) == [2; BLOCK]) {
+                disk.inject(FaultKind::ReadError(kura_sim::Place::Range(at..at + BLOCK as u64)));
+            }
+        }
+        rig.run(async |controller, runtime| {
+            let mut repaired = 0;
+            // A disk may read what it refused before: it is asked for a while.
+            for _ in 0..9 {
+                repaired += controller.store().check(Check::Repair).await.unwrap().repaired;
+                runtime.sleep(Duration::from_secs(11)).await;
+            }
+            assert!(repaired > 0, "{bad}: nothing of what is read no longer was found");
+            assert_eq!(check(controller).await, 0, "{bad}");
+            controller.store().stop().await.unwrap();
+        });
+        rig.disks[5].inject(FaultKind::Dead);
+        rig.run(async |controller, _| {
+            let device = controller.open_volume("v").unwrap();
+            for at in 0..4 * GROUP {
+                let byte = if at < AGAIN && at % 2 == 0 { 3 } else { 1 };
+                assert!(reads(&*device, at, byte).await, "{bad}: block {at}");
+            }
+        });
+    }
+}
+
 /// Both copies of a page of the hot area are as they were before: what went there since lies nowhere, and a check says of each block
 /// that it does.
 #[test]
