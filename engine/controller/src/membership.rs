@@ -140,6 +140,10 @@ impl Controller {
 
     /// Gives this controller's journal every copy that the labels name on a working disk and that it does not have.
     async fn join_journals(&self) -> Result<()> {
+        if self.store().failure().is_some() {
+            // No copy joins a journal that has failed.
+            return Ok(());
+        }
         let places: Vec<_> = {
             let pool = self.pool.borrow();
             let offset = Label::journal_at(self.id().0, Self::shape(&pool.label).region_bytes());
@@ -295,7 +299,12 @@ impl Node {
     pub async fn tend(&self) -> Result<Vec<DiskInfo>> {
         let _alone = self.membership.lock().await;
         let mut forgotten = Vec::new();
-        if self.spread_the_word().await? == 0 {
+        let ill = self.spread_the_word().await?;
+        // A crash may have come when a disk was to carry journals, and before it did.
+        if let Err(error) = self.ask_all(|controller| Box::pin(async move { controller.join_journals().await })).await {
+            tracing::warn!(%error, "a journal has fewer copies than it should have");
+        }
+        if ill == 0 {
             return Ok(forgotten);
         }
         for disk in self.pool().await?.disks.into_iter().filter(|disk| disk.state != DiskState::Healthy) {
@@ -311,6 +320,7 @@ impl Node {
     /// What one controller found or was told of a disk, all are told: a failure is seen by one first, and a crash may
     /// come when only some have noted that a disk leaves. Returns how many disks are not healthy.
     async fn spread_the_word(&self) -> Result<usize> {
+        self.ask_all(|controller| Box::pin(async move { controller.store().note_lost_journals().await })).await?;
         let disks = self.pool().await?.disks;
         let ill: Vec<_> = disks.iter().filter(|disk| disk.state != DiskState::Healthy).collect();
         for disk in &ill {

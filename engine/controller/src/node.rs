@@ -42,7 +42,8 @@ impl Node {
             Controller::recover(ControllerId(id), paths, Box::new(opener.clone()), runtime, shared, config)
         };
         let mut recovered = Vec::new();
-        for id in 0..Controller::count(paths, &opener).await? {
+        let sight = Controller::look(paths, Box::new(opener.clone()), runtime, config.disk_timeout).await?;
+        for id in 0..sight.controllers {
             recovered.push(recover(id).await?);
         }
         Recovered::check_same_disks(&recovered.iter().map(Recovered::away).collect::<Vec<_>>())?;
@@ -215,7 +216,8 @@ impl Node {
                 disk.stalled = disk.stalled.take().or(other.stalled);
                 disk.free_bytes += leased_bytes;
                 pool.free_bytes += if disk.takes_data { leased_bytes } else { 0 };
-                if other.state != DiskState::Healthy {
+                // That a disk leaves, all are told in the end: a crash may come when only some have noted it.
+                if other.state != DiskState::Healthy && disk.state != DiskState::Leaving {
                     disk.state = other.state;
                 }
             }

@@ -32,14 +32,15 @@ impl Inner {
 
     pub fn kill(&self, index: usize, error: &Error) {
         let state = &mut *self.state.borrow_mut();
-        if state.joining.is_some_and(|joining| joining.index == index) {
-            state.joining = None;
+        if state.joining.take_if(|joining| joining.index == index).is_some() {
+            state.lost_copies |= 1 << index;
         }
         if state.live_copies & 1 << index == 0 {
             return;
         }
         tracing::warn!(controller = self.identity.controller, copy = index, %error, "a journal copy is out of service");
         state.live_copies &= !(1 << index);
+        state.lost_copies |= 1 << index;
         if state.live_copies == 0 {
             state.failed = Some(Error::device(format!(
                 "no copy of controller {}'s journal is left: {error}",

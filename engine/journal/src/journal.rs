@@ -101,6 +101,7 @@ impl Journal {
             kept: start.kept,
             root: start.root,
             live_copies: start.live_copies,
+            lost_copies: 0,
             joining: None,
             mends: start.mends,
             sealed: true,
@@ -241,6 +242,11 @@ impl Journal {
         self.inner.state.borrow().live_copies & 1 << index != 0
     }
 
+    /// True once copy `index` was written and is no longer, as its device failed or was taken out of service.
+    pub fn is_lost(&self, index: usize) -> bool {
+        self.inner.state.borrow().lost_copies & 1 << index != 0
+    }
+
     /// Somebody outside asks for what was appended to be durable: what is learned of that decides what is written early, and what
     /// is carried.
     pub fn asked(&self) {
@@ -316,6 +322,20 @@ impl Journal {
         }
     }
 
+    /// Fills the region of a copy that is to join with zeroes: a sparse file may have no space for it, and it would be found out when
+    /// the journal wants it.
+    pub async fn fill(&self, copy: &JournalCopy) -> Result<()> {
+        const CHUNK_BYTES: u64 = 1 << 20;
+        let end = copy.offset + self.inner.shape.region_bytes();
+        let mut at = copy.offset;
+        while at < end {
+            let bytes = (end - at).min(CHUNK_BYTES);
+            copy.device.write(at, Bufs::zeroes(bytes as usize), false).await?;
+            at += bytes;
+        }
+        copy.device.flush().await
+    }
+
     /// Begins to write `copy` in the place of copy `index`, which must not be live. It counts from the checkpoint on that
     /// gives tables and whose tail has passed the next entry; until then a crash does without it.
     pub fn join(&self, index: usize, copy: JournalCopy) {
@@ -326,6 +346,7 @@ impl Journal {
             copies[index] = Some(copy);
         }
         let state = &mut *self.inner.state.borrow_mut();
+        state.lost_copies &= !(1 << index);
         // The entry that is being written now, if there is one, does not go there: let there be another one soon.
         state.joining = Some(Joining { index, sequence: state.sequence + 1, has_tables: false });
         let group = Group::default();

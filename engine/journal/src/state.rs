@@ -69,6 +69,8 @@ pub(crate) struct State {
     pub kept: VecDeque<Kept>,
     pub root: Root,
     pub live_copies: u32,
+    /// Those that were written and are no longer.
+    pub lost_copies: u32,
     /// A copy that is written and does not count yet.
     pub joining: Option<Joining>,
     /// Entries that live copies lack, until recovery has begun a new epoch.

@@ -147,11 +147,14 @@ impl Inner {
     }
 
     /// A disk whose journal copy failed is out of service as a whole.
-    async fn note_lost_journals(&self) -> Result<()> {
+    pub async fn note_lost_journals(&self) -> Result<()> {
+        if self.journal().alive().is_err() {
+            // There is nowhere to note it.
+            return Ok(());
+        }
         let disks = self.journal_disks.borrow().clone();
         for (copy, disk) in disks {
-            let used = self.journal().is_live(copy) || self.journal().is_joining(copy);
-            if !used && !self.tables.borrow().failed.contains(&disk) {
+            if self.journal().is_lost(copy) && !self.tables.borrow().failed.contains(&disk) {
                 self.fail_disk(disk).await?;
             }
         }

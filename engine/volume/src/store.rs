@@ -241,8 +241,12 @@ impl Store {
             return Ok(());
         }
         let copy = copy.ok_or_else(|| Error::device(format!("disk {}: is away", disk.0)))?;
-        inner.journal_disks.borrow_mut().insert(index, disk);
-        inner.journal().join(index, copy);
+        // An earlier try may be on its way still.
+        if !inner.journal().is_joining(index) {
+            inner.journal().fill(&copy).await?;
+            inner.journal_disks.borrow_mut().insert(index, disk);
+            inner.journal().join(index, copy);
+        }
         while inner.journal().is_joining(index) {
             inner.tables_changed.set(true);
             inner.checkpoint().await?;
@@ -252,6 +256,11 @@ impl Store {
             return Ok(());
         }
         Err(Error::device(format!("disk {}: took no journal", disk.0)))
+    }
+
+    /// Takes disks out of service whose copy of the journal failed; a controller that nobody asks for anything would not see it.
+    pub async fn note_lost_journals(&self) -> Result<()> {
+        self.inner.note_lost_journals().await
     }
 
     /// The journal has no copy on a disk any more; durable when the future resolves. Another copy must be live.
@@ -524,8 +533,12 @@ impl Inner {
             self.tier.wake.notify_one();
         }
         let Some(journal) = self.journal.get() else { return };
-        for (copy, _) in self.journal_disks.borrow().iter().filter(|(_, disk)| **disk == device) {
-            journal.drop_copy(*copy);
+        let disks = self.journal_disks.borrow();
+        let (here, others): (Vec<_>, Vec<_>) = disks.iter().partition(|(_, disk)| **disk == device);
+        // Its last copy is written for as long as that works, whatever another controller met there: without one nothing is
+        // served, and it moves to another disk when there is one.
+        if others.iter().any(|(copy, _)| journal.is_live(**copy)) {
+            here.iter().for_each(|(copy, _)| journal.drop_copy(**copy));
         }
         if fresh && !journal.is_sealed() {
             tracing::error!(disk = device.0, controller = self.id.0, "disk out of service");

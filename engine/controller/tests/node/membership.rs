@@ -8,7 +8,7 @@ use kura_controller::{
     Check, Config, DiskClass, DiskState, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, VolumeSpec,
 };
 use kura_shared::InProcess;
-use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
+use kura_sim::{CrashPoint, DiskSpec, FaultKind, FaultPlan, Outcome, Sim, SimDisk};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -276,6 +276,60 @@ fn what_one_controller_found_all_are_told() {
         }
     });
     assert_eq!(done, Outcome::Done(()));
+}
+
+/// Each of two controllers loses another copy of its journal, to one write that failed. Both disks are out of service for both then,
+/// and yet each controller goes on with the copy that it has, until there is another disk.
+#[test]
+fn controllers_that_lose_other_copies_of_their_journals_go_on() {
+    let rig = Rig::new();
+    rig.fill();
+    let writes = async |node: &Node, volume: usize| {
+        let (door, info) = node.find(&format!("v{volume}")).await.unwrap();
+        let write = door.call(move |controller| {
+            Box::pin(async move {
+                let device = controller.open_volume(&info.spec.name).unwrap();
+                device.write(0, Buf::copy_of(&Rig::content(volume)[..4096]).into(), true).await.unwrap();
+                controller.id().0
+            })
+        });
+        write.await.unwrap()
+    };
+    let done = rig.run(&POOL, async |node, runtime| {
+        let mut of = [None; 2];
+        for volume in 0..4 {
+            of[usize::from(writes(node, volume).await)] = Some(volume);
+        }
+        for (disk, volume) in of.into_iter().enumerate() {
+            rig.disks[disk].inject(FaultKind::WriteError);
+            writes(node, volume.expect("a volume of each controller")).await;
+        }
+        let all_serve = async || {
+            for volume in 0..4 {
+                writes(node, volume).await;
+            }
+        };
+        for _ in 0..100 {
+            node.tend().await.unwrap();
+            runtime.sleep(Duration::from_millis(10)).await;
+        }
+        all_serve().await;
+        let failed = |pool: &kura_controller::PoolInfo| {
+            pool.disks.iter().filter(|disk| disk.state == DiskState::Failed).map(|disk| disk.id).collect::<Vec<_>>()
+        };
+        let pool = node.pool().await.unwrap();
+        assert_eq!(failed(&pool), [0, 1], "{pool:#?}");
+        node.add_disk("fast9".into(), DiskClass::Fast, [98; 16]).await.unwrap();
+        for _ in 0..1000 {
+            node.tend().await.unwrap();
+            runtime.sleep(Duration::from_millis(10)).await;
+        }
+        let pool = node.pool().await.unwrap();
+        assert_eq!(pool.disks.iter().find(|disk| disk.uuid == [98; 16]).unwrap().journals, CONTROLLERS, "{pool:#?}");
+        all_serve().await;
+    });
+    assert_eq!(done, Outcome::Done(()));
+    rig.verify(&["fast0", "fast1", "slow0", "slow1", "slow2", "fast9"]);
 }
 
 #[test]
