@@ -207,7 +207,9 @@ impl Inner {
                 done => return done,
             }
         }
-        let may_help = self.data_disks().len() >= volume.shape.width();
+        // What a snapshot leaves behind is room on disks: tables that are full stay so.
+        let may_help =
+            self.data_disks().len() >= volume.shape.width() && self.room_in_tables(0, TABLES_FOR_GROUPS).is_ok();
         if may_help && self.drop_oldest().await? { Ok(()) } else { Err(full) }
     }
 

@@ -279,7 +279,7 @@ impl Inner {
         let asked = told.iter().any(|volume| !volume.heat.is_empty() || volume.wants != Wants::default());
         let moves = !decision.moves.is_empty() || !engine.waiting.is_empty();
         self.tier.rests.set(!asked && !moves && setup.policy.rests());
-        engine.pace = decision.pace;
+        engine.take_pace(decision.pace, now);
         for decided in decision.moves.into_iter().filter(|decided| decided.to == Class::Slow || !hindered) {
             engine.take(decided, self.region_extents(), now);
         }

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use kura_block::{Kind, Result};
-use kura_tier::Tier as Class;
+use kura_tier::{Pace, Tier as Class};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -274,6 +274,16 @@ impl super::engine::Engine {
         }
     }
 
+    /// From now on moves have this pace, and what was charged at a slower one is paid off at this one.
+    pub(super) fn take_pace(&mut self, pace: Pace, now: Duration) {
+        let (before, after) = (self.pace.bytes_per_s, pace.bytes_per_s);
+        if before > 0 && after > before {
+            let left = self.not_before.saturating_sub(now);
+            self.not_before = now + left.mul_f64(before as f64 / after as f64);
+        }
+        self.pace = pace;
+    }
+
     /// An extent of a move has arrived.
     fn arrived(&mut self, number: u64, bytes: u64, now: Duration) {
         self.brought(number, bytes, true, now);
@@ -320,5 +330,26 @@ impl super::engine::Engine {
         if let Some(remembered) = self.remembered(number) {
             remembered.failed = Some(error.to_string());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::engine::Engine;
+    use super::*;
+
+    #[test]
+    fn what_was_charged_at_a_slow_pace_is_paid_off_at_a_faster_one() {
+        let at = Duration::from_secs;
+        let pace = |bytes_per_s| Pace { bytes_per_s, depth: 1 };
+        let mut engine = Engine::default();
+        engine.take_pace(pace(1 << 10), at(0));
+        engine.charge(4 << 20, at(0));
+        assert_eq!(engine.not_before, at(4096));
+        engine.take_pace(pace(256 << 10), at(0));
+        assert_eq!(engine.not_before, at(16));
+        // A slower one makes nobody wait for what was moved before.
+        engine.take_pace(pace(1), at(8));
+        assert_eq!(engine.not_before, at(16));
     }
 }
