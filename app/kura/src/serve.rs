@@ -290,7 +290,8 @@ impl Signals {
         }
     }
 
-    /// Resolves when it is to stop at once. A terminal that is closed may tell so more than once.
+    /// Resolves when it is to stop at once. A terminal that is closed may tell so more than once, and who stops a group of
+    /// processes may tell each of them twice in one moment.
     async fn hurry(&mut self) {
         let asked = Instant::now();
         loop {
