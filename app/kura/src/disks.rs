@@ -181,7 +181,7 @@ pub fn unlike(sizes_bytes: impl IntoIterator<Item = u64>) -> Option<String> {
 }
 
 /// The disks of an opened pool that were found, and where.
-pub fn found(pool: &PoolInfo) -> Vec<(Uuid, String)> {
+fn found(pool: &PoolInfo) -> Vec<(Uuid, String)> {
     let here = pool.disks.iter().filter(|disk| disk.state != DiskState::Missing);
     here.map(|disk| (Uuid::from_bytes(disk.uuid), disk.path.clone())).collect()
 }
@@ -244,6 +244,32 @@ impl Book {
             seen.entry(real).or_insert_with(|| path.display().to_string());
         }
         seen.into_values().collect()
+    }
+
+    /// Without those that have no label and are only remembered: what was to join there never did, or has left and is blank by
+    /// now. One that the configuration names is a mistake, and the pool says so.
+    pub fn without_strangers(&self, paths: Vec<String>, unlabelled: &[String]) -> Vec<String> {
+        let remembered = self.paths();
+        let is_stranger = |path: &String| unlabelled.contains(path) && remembered.values().any(|known| known == path);
+        let (strangers, kept): (Vec<_>, _) = paths.into_iter().partition(is_stranger);
+        drop(remembered);
+        for path in strangers {
+            tracing::warn!(path, "there is no disk of the pool where one was remembered");
+            self.release(&path);
+        }
+        kept
+    }
+
+    /// Notes where the disks of an opened pool are, and forgets all that it does not have: a crash came before a disk had joined, or
+    /// after it had left.
+    pub fn settle(&self, pool: &PoolInfo) -> Result<()> {
+        let locks = &mut *self.locks();
+        let mut paths = self.paths();
+        let before = paths.clone();
+        paths.retain(|uuid, _| pool.disks.iter().any(|disk| Uuid::from_bytes(disk.uuid) == *uuid));
+        paths.extend(found(pool));
+        locks.members.retain(|held, _| paths.values().any(|path| Path::new(path) == held));
+        if *paths == before { Ok(()) } else { self.write(&paths) }
     }
 
     /// Notes where disks are now.
@@ -309,7 +335,7 @@ impl kura_admin::Disks for Book {
         Ok(self.usable(&mut self.locks(), new)?.size_bytes)
     }
 
-    fn prepare(&self, new: &NewDisk) -> Result<String> {
+    fn prepare(&self, new: &NewDisk, disk: Uuid) -> Result<String> {
         let locks = &mut *self.locks();
         let usable = self.usable(locks, new)?;
         usable.make()?;
@@ -319,15 +345,16 @@ impl kura_admin::Disks for Book {
         }
         locks.prepared.insert(usable.path.clone(), lock);
         let path = usable.path.into_os_string().into_string();
-        path.map_err(|path| Error::invalid(format!("{}: not UTF-8", path.display())))
+        let path = path.map_err(|path| Error::invalid(format!("{}: not UTF-8", path.display())))?;
+        self.note([(disk, path.clone())])?;
+        Ok(path)
     }
 
-    fn remember(&self, disk: Uuid, path: &str) -> Result<()> {
+    fn joined(&self, path: &str) {
         let locks = &mut *self.locks();
         if let Some((path, lock)) = locks.prepared.remove_entry(Path::new(path)) {
             locks.members.insert(path, lock);
         }
-        self.note([(disk, path.to_owned())])
     }
 }
 
@@ -406,16 +433,18 @@ mod tests {
         let class = kura_admin::DiskClass::Slow;
         let new = NewDisk { path: path.clone(), class, size_bytes: Some(4 << 20), force: true };
         assert_eq!((book.inspect(&new).unwrap(), Path::new(&path).exists()), (4 << 20, false));
+        let prepare = |disk| book.prepare(&new, Uuid::from_u128(disk));
         // The pool did not take it: it can be tried again.
-        assert_eq!(book.prepare(&new).unwrap(), path);
-        assert_eq!(book.prepare(&new).unwrap(), path);
-        book.remember(Uuid::from_u128(1), &path).unwrap();
-        let refused = book.prepare(&new).unwrap_err();
+        assert_eq!(prepare(0).unwrap(), path);
+        assert_eq!(prepare(1).unwrap(), path);
+        book.joined(&path);
+        let refused = prepare(2).unwrap_err();
         assert!(refused.kind() == kura_block::Kind::Busy && refused.to_string().contains("in the pool already"));
+        book.forget(Uuid::from_u128(0)).unwrap();
         assert_eq!(book.forget(Uuid::from_u128(1)).unwrap().as_ref(), Some(&path));
-        assert_eq!(book.prepare(&new).unwrap_err().kind(), kura_block::Kind::Busy, "the pool has not closed it");
+        assert_eq!(prepare(2).unwrap_err().kind(), kura_block::Kind::Busy, "the pool has not closed it");
         book.release(&path);
-        book.prepare(&new).unwrap();
+        prepare(2).unwrap();
     }
 
     #[test]
@@ -451,7 +480,7 @@ mod tests {
         let (one, two) = (directory.path().join("one"), directory.path().join("two"));
         std::fs::write(&one, "").unwrap();
         std::os::unix::fs::symlink(&one, &two).unwrap();
-        book.remember(Uuid::from_u128(1), one.to_str().unwrap()).unwrap();
+        book.note([(Uuid::from_u128(1), one.display().to_string())]).unwrap();
         let again = Book::open(&data).unwrap();
         assert_eq!(again.last_path(Uuid::from_u128(1)).as_deref(), one.to_str());
 

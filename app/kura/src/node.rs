@@ -8,7 +8,7 @@
 use crate::config;
 use crate::data::DataDir;
 use crate::disks::{Book, Planned, Usable};
-use crate::modelled::Modelled;
+use crate::modelled::{Modelled, Pace};
 use anyhow::{Context, Result, ensure};
 use kura_block::{Block, ControllerId, DeviceId, Runtime};
 use kura_controller::{
@@ -17,7 +17,6 @@ use kura_controller::{
 };
 use kura_disk::{Disk, Options};
 use kura_shared::InProcess;
-use kura_sim::Model;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf, absolute};
@@ -165,15 +164,15 @@ fn open(path: &str) -> kura_block::Result<Rc<dyn Block>> {
     Ok(Rc::new(Disk::open(path, Options::default())?))
 }
 
-/// The models that disks are as slow as, by path.
-pub type Models = BTreeMap<PathBuf, Model>;
+/// How slow disks are that have a model, by path.
+pub type Models = BTreeMap<PathBuf, Arc<Pace>>;
 
 /// Opens disks, each as slow as its model where it has one.
 fn opener(models: Arc<Models>, runtime: Rc<dyn Runtime>) -> Opener {
     Box::new(move |path| {
         let disk = open(path)?;
         Ok(match models.get(Path::new(path)) {
-            Some(model) => Rc::new(Modelled::new(disk, *model, Rc::clone(&runtime))),
+            Some(pace) => Rc::new(Modelled::new(disk, Arc::clone(pace), Rc::clone(&runtime))),
             None => disk,
         })
     })
@@ -184,7 +183,12 @@ impl Running {
     /// None serves before all have recovered.
     pub fn start(paths: Vec<String>, book: &Book, models: Models, config: Config) -> Result<Self> {
         book.hold(&paths)?;
-        let count = kura_disk::run(async |_| Controller::count(&paths, &(Box::new(open) as Opener)).await)??;
+        let sight = kura_disk::run(async |runtime| {
+            let runtime: Rc<dyn Runtime> = runtime;
+            Controller::look(&paths, Box::new(open), &runtime, config.disk_timeout).await
+        })??;
+        let paths = book.without_strangers(paths, &sight.unlabelled);
+        let count = sight.controllers;
         let models = Arc::new(models);
         let shared = Arc::new(InProcess::new());
         let (recovered, all_recovered) = mpsc::channel();
@@ -290,7 +294,8 @@ fn control(
 
 /// The models that configured disks are as slow as.
 pub fn models(disks: &[config::Disk]) -> Models {
-    let model = |disk: &config::Disk| Some((absolute(disk.path()?).ok()?, *disk.model.as_ref()?.get_ref()));
+    let pace = |disk: &config::Disk| Some(Arc::new(Pace::new(*disk.model.as_ref()?.get_ref())));
+    let model = |disk: &config::Disk| Some((absolute(disk.path()?).ok()?, pace(disk)?));
     disks.iter().filter_map(model).collect()
 }
 

@@ -3,7 +3,7 @@
 use crate::cli::Serve;
 use crate::config::{self, Config, Listen};
 use crate::data::DataDir;
-use crate::disks::{Book, found, planned, unlike};
+use crate::disks::{Book, planned, unlike};
 use crate::greeting::Greeting;
 use crate::node::{Running, limits, make_pool, models};
 use crate::replica::Keeper;
@@ -190,7 +190,7 @@ impl Doors {
         let Stores { book, schedules, keeper, objects, s3_failure, key, warn_at, balance } = stores;
         let (pass, passed_percent) = watch::channel(None);
         let book = Arc::new(book);
-        book.note(found(&running.node.pool().await?))?;
+        book.settle(&running.node.pool().await?)?;
         let admin = Admin {
             node: running.node.clone(),
             metrics: metrics.clone(),

@@ -1,14 +1,15 @@
 //! The REST door and its client over a real node, on small files.
 
 use crate::data::DataDir;
-use crate::disks::{Book, Planned, found};
+use crate::disks::{Book, Planned};
 use crate::node::{Models, Running, Shape, make_pool};
 use crate::replica::Keeper;
 use crate::size::Size;
 use crate::snapshot::schedule::Schedules;
 use kura_admin::{
-    Access, Admin, CheckRequest, Client, ClientError, DiskClass, DiskState, Health, JobResult, JobState, Layout,
-    Listener, NewDisk, NewVolume, ProblemKind, ResizeVolume, ServerUri, Timestamp,
+    Access, Admin, CheckRequest, Client, ClientError, DiskClass, DiskState, Follow, Health, JobResult, JobState,
+    Layout, Listener, NewClone, NewDisk, NewSnapshots, NewTransfer, NewVolume, ProblemKind, ResizeVolume, ServerUri,
+    Timestamp,
 };
 use kura_block::BufMut;
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -19,6 +20,7 @@ use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 const MIB: u64 = 1 << 20;
 const SHAPE: Shape = Shape { controllers: Some(2), extent_bytes: MIB, journal_bytes: 16 * MIB };
@@ -57,7 +59,7 @@ async fn serve(data: &DataDir) -> Served {
     let running =
         aside(|| Running::start(book.candidates(&[]), &book, Models::new(), kura_controller::Config::default()))
             .unwrap();
-    book.note(found(&running.node.pool().await.unwrap())).unwrap();
+    book.settle(&running.node.pool().await.unwrap()).unwrap();
     let admin = Admin {
         node: running.node.clone(),
         metrics: PrometheusBuilder::new().build_recorder().handle(),
@@ -93,15 +95,30 @@ impl Served {
 
     /// Writes a megabyte at the volume's start, on the thread that owns it.
     async fn write(&self, name: &'static str) {
+        self.put(name, 7).await;
+    }
+
+    /// The same of this byte.
+    async fn put(&self, name: &'static str, byte: u8) {
         let (door, _) = self.running.node.find(name).await.unwrap();
         let written = door.call(move |controller| {
             Box::pin(async move {
                 let mut data = BufMut::zeroed(MIB as usize);
-                data.fill(7);
+                data.fill(byte);
                 controller.open_volume(name)?.write(0, data.freeze().into(), true).await
             })
         });
         written.await.unwrap().unwrap();
+    }
+
+    /// The volume's first byte.
+    async fn first(&self, name: &'static str) -> u8 {
+        let (door, _) = self.running.node.find(name).await.unwrap();
+        let read = door.call(move |controller| {
+            Box::pin(async move { Ok(controller.open_volume(name)?.read(0, 4096).await?.contiguous()[0]) })
+        });
+        let read: kura_block::Result<u8> = read.await.unwrap();
+        read.unwrap()
     }
 }
 
@@ -180,16 +197,90 @@ async fn a_disk_that_nobody_waits_for_joins() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     asked.abort();
-    let is_remembered = || std::fs::read_to_string(data.join("disks.json")).is_ok_and(|book| book.contains(&name));
+    let has_joined = async || {
+        let disks = served.client.disks().await.unwrap();
+        disks.iter().any(|disk| disk.path == name && disk.state == DiskState::Healthy)
+    };
     for _ in 0..1000 {
-        if is_remembered() {
+        if has_joined().await {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert!(is_remembered(), "the next start would not look for it");
+    assert!(has_joined().await);
+    let book = std::fs::read_to_string(data.join("disks.json")).unwrap();
+    assert!(book.contains(&name), "the next start would not look for it: {book}");
+    served.stop().await;
+}
+
+/// Two ask for the same disk, as one does who gave up and tries again.
+#[tokio::test]
+async fn a_disk_joins_once() {
+    let (directory, data) = made();
+    let served = serve(&data).await;
+    let path = directory.path().join("slow3").display().to_string();
+    let new = NewDisk { path: path.clone(), class: DiskClass::Slow, size_bytes: Some(64 * MIB), force: true };
+    let asked = (0..4).map(|_| served.client.add_disk(&new));
+    let (joined, refused): (Vec<_>, Vec<_>) =
+        futures::future::join_all(asked).await.into_iter().partition(std::result::Result::is_ok);
+    assert_eq!(joined.len(), 1);
+    assert!(refused.into_iter().all(|answer| kind(answer) == ProblemKind::Busy));
+    served.stop().await;
+    let served = serve(&data).await;
     let disks = served.client.disks().await.unwrap();
-    assert!(disks.iter().any(|disk| disk.path == name && disk.state == DiskState::Healthy), "{disks:?}");
+    assert!(disks.len() == 6 && disks.iter().all(|disk| disk.state == DiskState::Healthy), "{disks:?}");
+    served.stop().await;
+}
+
+/// The last server ended when it had noted where a disk is and the pool did not have it, or no longer.
+#[tokio::test]
+async fn what_the_pool_does_not_have_is_not_missed() {
+    let (directory, data) = made();
+    let blank = directory.path().join("slow3");
+    std::fs::File::create(&blank).unwrap().set_len(64 * MIB).unwrap();
+    let path = blank.display().to_string();
+    Book::open(&data).unwrap().note([(Uuid::from_u128(7), path.clone())]).unwrap();
+    let served = serve(&data).await;
+    assert_eq!(served.client.status().await.unwrap().health, Health::Healthy);
+    let book = std::fs::read_to_string(data.join("disks.json")).unwrap();
+    assert!(!book.contains("slow3") && book.contains("slow2"), "{book}");
+    let new = NewDisk { path, class: DiskClass::Slow, size_bytes: None, force: false };
+    served.client.add_disk(&new).await.unwrap();
+    served.stop().await;
+}
+
+/// A second site that knows less than the copy does asks for a point that is there.
+#[tokio::test]
+async fn a_point_that_a_copy_has_had_is_gone_back_to() {
+    let (_directory, data) = made();
+    let served = serve(&data).await;
+    let client = &served.client;
+    client.create_volume(&volume("v", 8)).await.unwrap();
+    for (byte, point) in [(1, "one"), (2, "two")] {
+        served.put("v", byte).await;
+        client.create_snapshots(&NewSnapshots { names: vec![format!("v@{point}")], read_only: true }).await.unwrap();
+    }
+    served.put("v", 3).await;
+    client.follow_source("v", &Follow::default()).await.unwrap();
+    let transfer = NewTransfer { since: Some("one".into()), to: "two".into(), size_bytes: 8 * MIB, source: None };
+    for _ in 0..2 {
+        let begun = client.begin_transfer("v", &transfer).await.unwrap();
+        assert!(begun.transfer.is_none() && begun.point.as_deref() == Some("two"), "{begun:?}");
+        assert_eq!(served.first("v").await, 2);
+    }
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_clone_may_become_a_copy_and_a_snapshot_may_not() {
+    let (_directory, data) = made();
+    let served = serve(&data).await;
+    let client = &served.client;
+    client.create_volume(&volume("v", 8)).await.unwrap();
+    client.create_snapshots(&NewSnapshots { names: vec!["v@one".into()], read_only: false }).await.unwrap();
+    client.clone_snapshot("v@one", NewClone { name: "c".into() }).await.unwrap();
+    client.follow_source("c", &Follow::default()).await.unwrap();
+    assert_eq!(kind(client.follow_source("v@one", &Follow::default()).await), ProblemKind::Missing);
     served.stop().await;
 }
 

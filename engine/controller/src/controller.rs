@@ -6,6 +6,7 @@ use crate::patient::Patient;
 use crate::pool::{Found, assemble};
 use crate::recording::{Recorder, Ring, Tap};
 use crate::room::Drops;
+use futures::future::join_all;
 use kura_array::{Array, Label, Member, read_label};
 use kura_block::{Block, ControllerId, DeviceId, Error, Result, Runtime};
 use kura_journal::Limits;
@@ -116,6 +117,14 @@ impl Recovered {
     }
 }
 
+/// What the labels of disks tell before any of them is used.
+pub struct Sight {
+    /// Controllers of the pool that they make up.
+    pub controllers: u16,
+    /// The paths of those that have no label.
+    pub unlabelled: Vec<String>,
+}
+
 impl Controller {
     /// Recovers the volumes of a controller of the pool on the disks at `paths`.
     pub async fn recover(
@@ -168,20 +177,29 @@ impl Controller {
         Ok(Recovered { id, runtime, shared, store, opener, pool })
     }
 
-    /// Controllers of the pool that the disks at `paths` make up.
-    pub async fn count(paths: &[String], opener: &impl Fn(&str) -> Result<Rc<dyn Block>>) -> Result<u16> {
+    /// What the labels of the disks at `paths` tell; one that does not answer within `disk_timeout` tells nothing. An error where
+    /// none tells which pool they make up.
+    pub async fn look(
+        paths: &[String],
+        opener: Opener,
+        runtime: &Rc<dyn Runtime>,
+        disk_timeout: Duration,
+    ) -> Result<Sight> {
+        let opener = watched(opener, runtime, disk_timeout);
+        let label = async |path: &String| read_label(&*opener(path)?).await.map_err(|error| error.at(path));
+        let (mut controllers, mut unlabelled) = (None, Vec::new());
         let mut why = Error::invalid("a pool without disks: give at least one");
-        for path in paths {
-            match opener(path) {
-                Ok(device) => match read_label(&*device).await {
-                    Ok(Some(label)) => return Ok(label.controllers),
-                    Ok(None) => why = Error::invalid(format!("{path}: no kura label: it is not a disk of a pool")),
-                    Err(error) => why = error.at(path),
-                },
+        for (path, label) in paths.iter().zip(join_all(paths.iter().map(label)).await) {
+            match label {
+                Ok(Some(label)) => controllers = controllers.or(Some(label.controllers)),
+                Ok(None) => {
+                    why = Error::invalid(format!("{path}: no kura label: it is not a disk of a pool"));
+                    unlabelled.push(path.clone());
+                }
                 Err(error) => why = error,
             }
         }
-        Err(why)
+        controllers.map(|controllers| Sight { controllers, unlabelled }).ok_or(why)
     }
 
     /// The clock and task spawner of this controller's thread.

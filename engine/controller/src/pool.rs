@@ -1,7 +1,7 @@
 //! Making a pool on disks, and putting one together from the disks that are found.
 
 use crate::Opener;
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use kura_array::{Class, JournalPart, Label, LabelMember, Member, Plan, read_label, write_label};
 use kura_block::{Amount, Block, DeviceId, Error, Result};
 use kura_journal::{Identity, JournalCopy, Shape};
@@ -229,8 +229,10 @@ pub(crate) async fn assemble(found: Vec<Found>) -> Result<Assembled> {
     let mut labels: BTreeMap<DeviceId, (Label, Found)> = BTreeMap::new();
     let mut newest: Option<Label> = None;
     let mut strangers = Vec::new();
-    for (path, device) in found {
-        let label = match read_label(&*device).await {
+    // At once: a disk that hangs takes as long as several that do.
+    let labels_found = join_all(found.iter().map(|(_, device)| read_label(&**device))).await;
+    for ((path, device), label) in found.into_iter().zip(labels_found) {
+        let label = match label {
             Ok(Some(label)) => label,
             Ok(None) => {
                 let why = "no kura label: it is not a disk of a pool; make one with `kura pool create`";

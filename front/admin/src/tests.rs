@@ -103,13 +103,11 @@ impl Disks for NoDisks {
         Err(kura_block::Error::invalid(format!("{}: there is no such disk", new.path)))
     }
 
-    fn prepare(&self, new: &NewDisk) -> kura_block::Result<String> {
+    fn prepare(&self, new: &NewDisk, _disk: Uuid) -> kura_block::Result<String> {
         Err(kura_block::Error::invalid(format!("{}: there is no such disk", new.path)))
     }
 
-    fn remember(&self, _disk: Uuid, _path: &str) -> kura_block::Result<()> {
-        Ok(())
-    }
+    fn joined(&self, _path: &str) {}
 }
 
 /// A server that keeps no schedules.

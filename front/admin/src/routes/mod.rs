@@ -77,11 +77,12 @@ pub trait Disks: Send + Sync + 'static {
     /// Refuses what [`Disks::prepare`] refuses, and writes nothing; else the size of the disk, in bytes.
     fn inspect(&self, new: &NewDisk) -> Result<u64>;
 
-    /// Makes sure that the pool may take a disk, and returns the path to open it by. `Invalid` when it is not blank.
-    fn prepare(&self, new: &NewDisk) -> Result<String>;
+    /// Makes sure that the pool may take a disk, and returns the path to open it by. `Invalid` when it is not blank. That the disk
+    /// is there is noted, durably, before the pool has it: the next start looks there.
+    fn prepare(&self, new: &NewDisk, disk: Uuid) -> Result<String>;
 
-    /// Notes, durably, that the disk is at `path`, so that the next start finds it.
-    fn remember(&self, disk: Uuid, path: &str) -> Result<()>;
+    /// The pool has the disk at `path` now.
+    fn joined(&self, path: &str);
 }
 
 /// Whether a request is only to be refused, where it would be, and not done.
@@ -107,6 +108,8 @@ struct Removal {
 struct Door {
     admin: Admin,
     jobs: Jobs,
+    /// Held while a disk joins: two that are at one path would both take it.
+    joining: tokio::sync::Mutex<()>,
 }
 
 type Shared = State<Arc<Door>>;
@@ -195,7 +198,7 @@ pub fn router(admin: Admin) -> Router {
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .with_state(Arc::new(Door { admin, jobs: Jobs::default() }))
+        .with_state(Arc::new(Door { admin, jobs: Jobs::default(), joining: tokio::sync::Mutex::default() }))
 }
 
 /// Says how the token is shown where the server has one, which is not everywhere.

@@ -48,16 +48,19 @@ pub(super) async fn add_disk(
     trial: IsTrial,
     new: Result<Json<NewDisk>, JsonRejection>,
 ) -> Result<Response, Problem> {
-    let new = new?.0;
-    // What is refused leaves no file behind.
-    let (path, class, inspected) = (new.path.clone(), new.class.into(), new.clone());
-    let size_bytes = door.ask_host(move |host| host.inspect(&inspected)).await?;
-    door.admin.node.check_add_disk(path, class, size_bytes).await?;
-    if trial?.dry_run {
-        return Ok(StatusCode::NO_CONTENT.into_response());
-    }
-    let added = to_its_end(async move { door.add_disk(new).await });
-    Ok((StatusCode::CREATED, Json(added.await?)).into_response())
+    let (new, dry_run) = (new?.0, trial?.dry_run);
+    let added = to_its_end(async move {
+        let _alone = door.joining.lock().await;
+        // What is refused leaves no file behind.
+        let (path, class, inspected) = (new.path.clone(), new.class.into(), new.clone());
+        let size_bytes = door.ask_host(move |host| host.inspect(&inspected)).await?;
+        door.admin.node.check_add_disk(path, class, size_bytes).await?;
+        if dry_run { Ok(None) } else { door.add_disk(new).await.map(Some) }
+    });
+    Ok(match added.await? {
+        Some(added) => (StatusCode::CREATED, Json(added)).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
 }
 
 /// Marks a disk as failed: it is not used until it is replaced, and what it held is copied to the others. Refused where it has
@@ -138,18 +141,23 @@ pub(super) async fn replace_disk(
     new: Result<Json<Replacement>, JsonRejection>,
 ) -> Result<Response, Problem> {
     let (id, Replacement { path, size_bytes, force }) = (id?.0, new?.0);
-    let new = NewDisk { path, class: door.disk(id).await?.class, size_bytes, force };
-    let inspected = new.clone();
-    let size_bytes = door.ask_host(move |host| host.inspect(&inspected)).await?;
-    door.admin.node.check_remove_disk(DeviceId(id), Some((new.path.clone(), size_bytes))).await?;
-    if trial?.dry_run {
-        return Ok(StatusCode::NO_CONTENT.into_response());
-    }
+    let dry_run = trial?.dry_run;
     let job = to_its_end(async move {
+        let _alone = door.joining.lock().await;
+        let new = NewDisk { path, class: door.disk(id).await?.class, size_bytes, force };
+        let inspected = new.clone();
+        let size_bytes = door.ask_host(move |host| host.inspect(&inspected)).await?;
+        door.admin.node.check_remove_disk(DeviceId(id), Some((new.path.clone(), size_bytes))).await?;
+        if dry_run {
+            return Ok(None);
+        }
         door.add_disk(new).await?;
-        door.remove_disk(id).await
+        door.remove_disk(id).await.map(Some)
     });
-    Ok(accepted(job.await?).into_response())
+    Ok(match job.await? {
+        Some(job) => accepted(job).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
 }
 
 /// The controllers, by number.
@@ -215,7 +223,7 @@ impl Admin {
     }
 }
 
-/// Does work that is not to stop halfway, also where whoever asked for it has gone: a disk that the pool uses is remembered.
+/// Does work that is not to stop halfway, also where whoever asked for it has gone.
 async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Problem>> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -238,10 +246,10 @@ impl Door {
 
     async fn add_disk(&self, new: NewDisk) -> Result<Disk, Problem> {
         let (class, uuid) = (new.class.into(), Uuid::new_v4());
-        let path = self.ask_host(move |host| host.prepare(&new)).await?;
+        let path = self.ask_host(move |host| host.prepare(&new, uuid)).await?;
         let disk = Disk::from(self.admin.node.add_disk(path.clone(), class, *uuid.as_bytes()).await?);
         tracing::info!(disk = disk.id, path, "disk added");
-        self.ask_host(move |host| host.remember(uuid, &path)).await?;
+        self.admin.disks.joined(&path);
         Ok(disk)
     }
 
