@@ -9,18 +9,27 @@
 
 use kura_block::{Block, Bufs, Geometry, Local, Result, Run, Runtime};
 use kura_sim::{Io, IoKind, Model, ServiceModel};
-use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// A device, and the model that it is as slow as.
+/// A device, as one controller sees it, and what it is as slow as.
 pub struct Modelled {
     device: Rc<dyn Block>,
     runtime: Rc<dyn Runtime>,
     turns: bool,
-    queue: RefCell<Queue>,
+    pace: Arc<Pace>,
+}
+
+/// How slow a device is: one queue for the requests of all controllers.
+pub struct Pace {
+    model: Model,
+    /// The queue's time begins here: each controller's runtime has a clock of its own.
+    begun: Instant,
+    /// None before the device is opened, whose size it wants.
+    queue: Mutex<Option<Queue>>,
 }
 
 /// Requests are served in the order in which they come.
@@ -45,21 +54,40 @@ impl Queue {
     }
 }
 
+impl Pace {
+    /// That of a model.
+    pub fn new(model: Model) -> Self {
+        Self { model, begun: Instant::now(), queue: Mutex::new(None) }
+    }
+
+    /// Takes the device's size; whether such a device turns.
+    fn open(&self, size_bytes: u64) -> bool {
+        let spec = self.model.disk(size_bytes);
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.get_or_insert(Queue { model: spec.model, free_ns: BinaryHeap::new() });
+        spec.rotational
+    }
+
+    /// How long a request takes that comes now.
+    fn take(&self, io: &Io) -> Duration {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read under the lock, as a queue's time does not go back.
+        let now_ns = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let done_ns = queue.as_mut().map_or(now_ns, |queue| queue.done_ns(io, now_ns));
+        Duration::from_nanos(done_ns - now_ns)
+    }
+}
+
 impl Modelled {
     /// A device that is as slow as a model of its size.
-    pub fn new(device: Rc<dyn Block>, model: Model, runtime: Rc<dyn Runtime>) -> Self {
-        let spec = model.disk(device.geometry().size_bytes);
-        let queue = Queue { model: spec.model, free_ns: BinaryHeap::new() };
-        Self { device, runtime, turns: spec.rotational, queue: RefCell::new(queue) }
+    pub fn new(device: Rc<dyn Block>, pace: Arc<Pace>, runtime: Rc<dyn Runtime>) -> Self {
+        let turns = pace.open(device.geometry().size_bytes);
+        Self { device, runtime, turns, pace }
     }
 
     /// Does a request, and answers when the model has done it too.
     async fn serve<T>(&self, kind: IoKind, offset_bytes: u64, len_bytes: u64, work: impl Future<Output = T>) -> T {
-        let now = self.runtime.now();
-        let io = Io { kind, offset_bytes, len_bytes };
-        let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        let done_ns = self.queue.borrow_mut().done_ns(&io, now_ns);
-        let model = self.runtime.sleep(Duration::from_nanos(done_ns - now_ns));
+        let model = self.runtime.sleep(self.pace.take(&Io { kind, offset_bytes, len_bytes }));
         futures::join!(work, model).0
     }
 }
@@ -102,6 +130,18 @@ mod tests {
 
     fn queue(channels: usize) -> Queue {
         Queue { model: Box::new(Constant { service_ns: 100, channels }), free_ns: BinaryHeap::new() }
+    }
+
+    #[test]
+    fn all_controllers_wait_in_one_queue() {
+        let pace = Pace::new(Model::Hdd7200);
+        pace.open(1 << 30);
+        let far = |at: u64| pace.take(&Io { kind: IoKind::Read, offset_bytes: at << 20, len_bytes: 4096 });
+        let waits: Vec<Duration> = (0..8).map(|at| far(at * 97 % 1000)).collect();
+        // Another controller opens it, and finds it as busy as it is.
+        pace.open(1 << 30);
+        let behind = far(500);
+        assert!(waits.is_sorted() && behind > waits[7], "{waits:?} {behind:?}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct Io {
 
 /// How long a device takes over an operation. Operations wait in one queue, first come first served, until one of the
 /// device's channels is free.
-pub trait ServiceModel {
+pub trait ServiceModel: Send {
     /// Operations served at the same time.
     fn channels(&self) -> usize {
         1
