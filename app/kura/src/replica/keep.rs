@@ -221,7 +221,7 @@ impl Copies {
     }
 
     async fn follow_closed(&self, volume: &str, how: Follow) -> Result<Replica> {
-        let Some(info) = self.find(volume).await?.filter(|info| info.svol.is_none()) else {
+        let Some(info) = self.find(volume).await?.filter(|_| !volume.contains('@')) else {
             return Err(Error::missing(format!("volume {volume}: no such volume")));
         };
         if info.open > 0 {
@@ -296,6 +296,15 @@ impl Copies {
             }
             Content::Point(point) if *point == wanted.to => return Ok(record.told(volume)),
             Content::Point(point) if wanted.since.as_ref() == Some(point) => {}
+            // It was here before, whatever came over it since.
+            _ if self.find(&format!("{volume}@{}", wanted.to)).await?.is_some() => {
+                self.go_back(volume, &mut record, &wanted.to).await?;
+                if record.last.is_none() {
+                    record.last = Some(wanted.to);
+                    self.note(volume, &record).await?;
+                }
+                return Ok(record.told(volume));
+            }
             _ => {
                 if let Some(since) = &wanted.since {
                     self.go_back(volume, &mut record, since).await?;
