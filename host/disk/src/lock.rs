@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// The lock file in a locked directory. It holds the process number and the command line of who locked it last.
 const LOCK_FILE: &str = "lock";
@@ -28,6 +29,10 @@ impl Drop for Lock {
         }
     }
 }
+
+/// How long a block device that is locked may be so by somebody who only looks at it, and when to ask again.
+const PATIENCE: Duration = Duration::from_secs(3);
+const AGAIN: Duration = Duration::from_millis(50);
 
 impl Lock {
     /// Locks a directory. `Busy` says who holds it.
@@ -60,12 +65,18 @@ impl Lock {
             opened.map(File::from).map_err(|errno| error(path.display(), "cannot lock", errno))
         };
         let file = open(OFlags::empty())?;
-        if !try_lock(path, &file)? {
-            return Err(busy(path, holder_of(&file), "stop it or choose another device"));
-        }
         let mode = rustix::fs::fstat(&file).map_err(|errno| error(path.display(), "cannot lock", errno))?.st_mode;
+        let is_block_device = FileType::from_raw_mode(mode) == FileType::BlockDevice;
+        let begun = Instant::now();
+        while !try_lock(path, &file)? {
+            // udev looks at a device whenever somebody has closed it, a server that is started again just now, and locks it meanwhile.
+            if !is_block_device || begun.elapsed() >= PATIENCE {
+                return Err(busy(path, holder_of(&file), "stop it or choose another device"));
+            }
+            std::thread::sleep(AGAIN);
+        }
         let mut files = vec![file];
-        if FileType::from_raw_mode(mode) == FileType::BlockDevice {
+        if is_block_device {
             // Claims the device: the kernel refuses it when a file system or an array has it, and refuses them from now on.
             files.push(open(OFlags::EXCL)?);
         }

@@ -19,7 +19,7 @@ use crate::linger::Wait;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, opcode};
-use kura_block::{BufMut, Bufs, Result};
+use kura_block::{BufMut, Bufs, Error, Result};
 use rustix::io::Errno;
 use slab::Slab;
 use std::cell::RefCell;
@@ -87,7 +87,13 @@ pub(crate) struct Ring {
 
 impl Ring {
     pub(crate) fn new() -> Result<Self> {
-        let uring = build().map_err(|error| io_error("io_uring", "cannot set up a ring", &error))?;
+        let uring = build().map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::PERM | Errno::NOSYS) => Error::invalid(format!(
+                "io_uring: {error}: kura wants it: set the sysctl kernel.io_uring_disabled to 0, and in a container allow io_uring in \
+                 its seccomp profile"
+            )),
+            _ => io_error("io_uring", "cannot set up a ring", &error),
+        })?;
         Ok(Self {
             inner: RefCell::new(Inner {
                 uring,
