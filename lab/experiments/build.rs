@@ -1,4 +1,4 @@
-//! Fixes the commit that the results name. A source tarball has none: "unknown".
+//! Fixes the commit that the results name. A source tarball has none: "unknown", with a mark of what is in it.
 #![allow(clippy::print_stdout)] // Cargo listens.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -33,7 +33,27 @@ fn main() {
     if let Some(log) = log.filter(|log| log.exists()) {
         println!("cargo::rerun-if-changed={}", log.display());
     }
-    println!("cargo::rustc-env=KURA_COMMIT={}", commit(&root).unwrap_or_else(|| "unknown".to_owned()));
+    println!("cargo::rustc-env=KURA_COMMIT={}", commit(&root).unwrap_or_else(|| unknown(&root)));
+}
+
+/// What a tree without git is called: other sources have other marks.
+fn unknown(root: &Path) -> String {
+    let mut hasher = DefaultHasher::new();
+    for source in SOURCES {
+        hash(&root.join(source), &mut hasher);
+    }
+    format!("unknown-{:08x}", hasher.finish() as u32)
+}
+
+/// Takes in a file, or all files of a folder in the order of their names.
+fn hash(path: &Path, hasher: &mut DefaultHasher) {
+    let mut below: Vec<_> = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    below.sort();
+    for path in below {
+        hash(&path, hasher);
+    }
+    path.file_name().hash(hasher);
+    std::fs::read(path).unwrap_or_default().hash(hasher);
 }
 
 /// The commit's name, with a mark of what differs from it: two trees that differ otherwise have other marks.

@@ -538,7 +538,9 @@ impl Inner {
         // Its last copy is written for as long as that works, whatever another controller met there: without one nothing is
         // served, and it moves to another disk when there is one.
         if others.iter().any(|(copy, _)| journal.is_live(**copy)) {
-            here.iter().for_each(|(copy, _)| journal.drop_copy(**copy));
+            for (copy, _) in here {
+                journal.drop_copy(*copy);
+            }
         }
         if fresh && !journal.is_sealed() {
             tracing::error!(disk = device.0, controller = self.id.0, "disk out of service");

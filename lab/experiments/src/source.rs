@@ -37,7 +37,7 @@ pub struct Extent {
     pub end_bytes: u64,
     /// The first request that ends there, counted from 1; none of a load, whose parameters say how far it reaches.
     pub furthest_request: Option<u64>,
-    /// Mean arrivals a second.
+    /// Mean arrivals a second of reads and writes.
     pub arrivals_per_s: f64,
     /// When the last request comes, of all of a trace, and of the beginning of a load.
     pub last_ns: u64,
@@ -110,10 +110,11 @@ impl Source {
             Self::Load(text) => (text.parse::<Spec>()?.size_bytes(), PACE_REQUESTS),
         };
         let (mut end_bytes, mut furthest_request, mut first_ns, mut last_ns) = (room_bytes, None, None, 0);
-        let (mut requests, mut longest_gap) = (0_u64, (0, 0));
+        let (mut requests, mut moving, mut longest_gap) = (0_u64, 0_u64, (0, 0));
         for request in self.requests(tell)?.take(most) {
             let request = request?;
             requests += 1;
+            moving += u64::from(moves_data(&request));
             if request.end_bytes() > end_bytes {
                 (end_bytes, furthest_request) = (request.end_bytes(), Some(requests));
             }
@@ -124,7 +125,8 @@ impl Source {
         }
         let span_s = (last_ns - first_ns.unwrap_or(0)) as f64 / 1e9;
         ensure!(span_s > 0.0, "{}: no time passes in it: it has no rate of arrivals", self.title());
-        let arrivals_per_s = (requests - 1) as f64 / span_s;
+        ensure!(moving > 1, "{}: it has fewer than two reads and writes: it has no rate of arrivals", self.title());
+        let arrivals_per_s = (moving - 1) as f64 / span_s;
         Ok(Extent { end_bytes, furthest_request, arrivals_per_s, last_ns, longest_gap })
     }
 
@@ -178,6 +180,11 @@ impl Again {
     }
 }
 
+/// True for what arrays and tiers are given of a trace: reads and writes.
+fn moves_data(request: &Request) -> bool {
+    matches!(request.op, Op::Read | Op::Write)
+}
+
 /// See [`Source::endless`].
 pub struct Endless {
     again: Again,
@@ -195,7 +202,7 @@ impl Iterator for Endless {
         let mut turned = false;
         loop {
             match self.requests.next() {
-                Some(Ok(request)) if !matches!(request.op, Op::Read | Op::Write) => {}
+                Some(Ok(request)) if !moves_data(&request) => {}
                 Some(Ok(request)) => {
                     self.last_ns = self.begun_ns + request.at_ns;
                     let at_ns = (self.last_ns as f64 / self.factor) as u64;

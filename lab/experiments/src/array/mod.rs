@@ -171,7 +171,7 @@ fn measured(window: &Window) -> Result<Measured> {
 const NEAR: (f64, f64) = (1.25, 0.8);
 
 /// Hot mirroring lies under RAID5 and under floating data and parity everywhere, and near the mirror with more disks: for
-/// `hot`, the scheme that a pool has unless told otherwise. `mode` says in which operation.
+/// `hot`, the scheme that a pool has unless told otherwise, with queues before its disks. `mode` says in which operation.
 fn under_and_near(raid5: &Curve, mirror: &Curve, hot: &Curve, mode: &str) -> Vec<Criterion> {
     let least = raid5.least_over(hot);
     let under = format!("90th percentile of RAID5 over that of kura's hot mirroring{mode}, least over the rates");

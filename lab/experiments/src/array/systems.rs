@@ -63,7 +63,8 @@ pub const HOT_PAPER: System = System {
     ..RAID5
 };
 
-/// The same disks and the same share of them, with what kura does beyond the paper.
+/// The same disks and the same share of them, with what kura does beyond the paper: queues before the disks (`disk_queue`), which a
+/// pool has when it is told to, among it.
 pub const HOT: System = System {
     name: "hot-mirror",
     title: "hot mirroring, kura",
@@ -73,8 +74,21 @@ pub const HOT: System = System {
     ..HOT_PAPER
 };
 
+/// RAID5 with the queues and the rebuild that [`HOT`] has: what of its gain is the layout's is seen beside this one.
+pub const RAID5_QUEUED: System =
+    System { name: "raid5-queued", title: "RAID5, queued", rebuild_width: 4, disk_queue: 1, ..RAID5 };
+
+/// The mirror with more disks, with the same.
+pub const MIRROR_QUEUED: System = System {
+    name: "mirror-x1.5-disks-queued",
+    title: "mirror, 1.5 x the disks, queued",
+    rebuild_width: 4,
+    disk_queue: 1,
+    ..MIRROR_DISKS
+};
+
 /// All of them, in the order of the figures' legends.
-pub const SYSTEMS: &[System] = &[RAID5, MIRROR_DISKS, MIRROR_TRACKS, HOT_PAPER, HOT];
+pub const SYSTEMS: &[System] = &[RAID5, MIRROR_DISKS, MIRROR_TRACKS, HOT_PAPER, HOT, RAID5_QUEUED, MIRROR_QUEUED];
 
 /// Disks of an array whose tracks are not multiplied, and the part of their bytes that is data: what all are held against.
 const DISKS: u64 = 18;

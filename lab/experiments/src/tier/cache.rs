@@ -8,6 +8,7 @@
 
 use super::devices::{Devices, Way};
 use super::measure::{Served, covered};
+use futures::future::join_all;
 use kura_block::Runtime;
 use kura_sim::SimRuntime;
 use kura_trace::{Op, Request};
@@ -149,32 +150,39 @@ impl Cache {
             slow: found.iter().any(|(_, found)| *found == Found::None || !write && !is_hit(found)),
             dirty_hit: write && found.iter().all(|(_, found)| *found == Found::Hit { dirty: true }),
         };
-        for run in found.chunk_by(|a, b| kind(a.1) == kind(b.1)) {
+        // All at once, as the pieces of a request are.
+        join_all(found.chunk_by(|a, b| kind(a.1) == kind(b.1)).map(|run| {
             let range = run[0].0 * BLOCK_BYTES..(run[run.len() - 1].0 + 1) * BLOCK_BYTES;
-            match (write, run[0].1) {
-                (_, Found::None) => self.devices.slow(if write { Way::Write } else { Way::Read }, range).await,
-                (false, Found::Hit { .. }) => self.devices.fast(Way::Read, range).await,
-                (false, Found::Taken) => {
-                    self.devices.slow(Way::Read, range.clone()).await;
-                    let cache = Rc::clone(&self);
-                    let fill = async move { cache.devices.fast(Way::Write, range).await };
-                    self.runtime.spawn(Box::pin(fill));
-                }
-                (true, how) => {
-                    self.devices.fast(Way::Write, range.clone()).await;
-                    if how != (Found::Hit { dirty: true }) {
-                        // Its metadata.
-                        self.devices.fast(Way::Write, range.start..range.start + BLOCK_BYTES).await;
-                    }
-                }
-            }
-        }
+            self.serve_run(write, run[0].1, range)
+        }))
+        .await;
         if write {
             let mut state = self.state.borrow_mut();
             blocks.step_by(WAYS / 2).chain([all.end.div_ceil(BLOCK_BYTES) - 1]).for_each(|block| state.clean(block));
         }
         self.go_on_cleaning();
         served
+    }
+
+    /// Serves neighbours that are served alike.
+    async fn serve_run(self: &Rc<Self>, write: bool, found: Found, range: Range<u64>) {
+        match (write, found) {
+            (_, Found::None) => self.devices.slow(if write { Way::Write } else { Way::Read }, range).await,
+            (false, Found::Hit { .. }) => self.devices.fast(Way::Read, range).await,
+            (false, Found::Taken) => {
+                self.devices.slow(Way::Read, range.clone()).await;
+                let cache = Rc::clone(self);
+                let fill = async move { cache.devices.fast(Way::Write, range).await };
+                self.runtime.spawn(Box::pin(fill));
+            }
+            (true, how) => {
+                self.devices.fast(Way::Write, range.clone()).await;
+                if how != (Found::Hit { dirty: true }) {
+                    // Its metadata.
+                    self.devices.fast(Way::Write, range.start..range.start + BLOCK_BYTES).await;
+                }
+            }
+        }
     }
 
     fn go_on_cleaning(self: &Rc<Self>) {

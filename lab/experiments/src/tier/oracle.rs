@@ -24,7 +24,7 @@ pub struct Hindsight {
 pub struct Bound {
     /// The most of the requests that the fast tier could have served, 0 to 1.
     pub share: f64,
-    /// Moves up that were allowed.
+    /// Moves up that were allowed, placements before the first request among them.
     pub moves: u64,
 }
 
@@ -54,7 +54,7 @@ impl Hindsight {
         all
     }
 
-    /// The bound for so many regions of room and so many moves up.
+    /// The bound for so many regions of room and so many moves up; a region that begins there counts as one.
     pub fn bound(&self, room: u64, moves: u64) -> Bound {
         let mut prices = vec![0.0; self.intervals];
         let mut price_of_move = 0.0;

@@ -36,6 +36,9 @@ pub const STATIC: &str = "static";
 pub const CACHE: &str = "lru-cache";
 pub const WORTH: &str = "worth";
 
+/// What a pool buffers of writes, unless told otherwise, once its journal has them.
+const WRITE_BUFFER_BYTES: u64 = 24 << 20;
+
 /// Names and titles, in the order of tables and legends.
 pub const TITLES: [(&str, &str); 6] = [
     (WORTH, "worth (kura's)"),
@@ -87,18 +90,13 @@ impl Scene {
                 };
                 TieredSpec { settings: Settings::Static(fixed), ..subluns }
             }
-            WORTH => {
-                // What the buffer takes of the solid-state device is not there for regions.
-                let buffer_bytes = self.fast_bytes / 12;
-                TieredSpec {
-                    settings: Settings::Worth(WorthSettings::default()),
-                    fast_bytes: self.fast_bytes - buffer_bytes,
-                    buffer: Buffer::Writes,
-                    buffer_bytes,
-                    only_dirty: true,
-                    ..subluns
-                }
-            }
+            WORTH => TieredSpec {
+                settings: Settings::Worth(WorthSettings::default()),
+                buffer: Buffer::Writes,
+                buffer_bytes: WRITE_BUFFER_BYTES.min(self.fast_bytes / 12),
+                only_dirty: true,
+                ..subluns
+            },
             _ => return System::Cache { cache_bytes: self.fast_bytes },
         })
     }
