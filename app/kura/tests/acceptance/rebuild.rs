@@ -92,7 +92,8 @@ fn disks_of_both_classes_are_replaced_while_they_serve() {
     assert!(said.contains("has left the pool"), "{said}");
     home.ok(&["disk", "replace", "4", "slow9", "--size", "4G"]);
     assert_eq!(ids(&home), [0, 2, 3, 5, 6, 7, 8, 9]);
-    let carriers: Vec<u64> = disks(&home).iter().filter_map(|disk| disk["journals"].as_u64()).filter(|n| *n > 0).collect();
+    let carriers: Vec<u64> =
+        disks(&home).iter().filter_map(|disk| disk["journals"].as_u64()).filter(|n| *n > 0).collect();
     assert_eq!(carriers.len(), 2);
     // The journals on the new disk have their space: the file system may be full when they want it.
     let taken = std::fs::metadata(home.path("fast9")).expect("a disk").blocks() * 512;
