@@ -207,9 +207,11 @@ fn a_partition_that_cannot_be_read_keeps_no_other_from_being_read() {
         });
         sim.crash();
         let page = record / block_bytes * block_bytes..(record / block_bytes + 1) * block_bytes;
-        disk.inject(match rots {
-            true => FaultKind::BitRot(Place::Range(record + 100..record + 400), 3),
-            false => FaultKind::ReadError(Place::Range(page)),
+        let place = if rots { record + 100..record + 400 } else { page };
+        disk.inject(if rots {
+            FaultKind::BitRot(Place::Range(place), 3)
+        } else {
+            FaultKind::ReadError(Place::Range(place))
         });
         let store = open(&sim, &disk);
         sim.block_on(async {

@@ -1,0 +1,157 @@
+//! What a check finds and mends.
+
+use super::{BLOCK, GROUP, Rig, check, create, hot_rig, reads, write};
+use kura_block::{Block, Buf};
+use kura_controller::{Check, Layout, Settings};
+use kura_sim::{FaultKind, Place};
+use rand::RngExt;
+use std::time::Duration;
+
+/// What leaves the write buffer while its copies are read is no loss.
+#[test]
+fn a_check_beside_a_writer_finds_nothing() {
+    let rig = Rig::new(2, 8, 64 << 10, Settings { write_buffer_bytes: 256 << 10, ..Settings::default() });
+    for (disk, times) in rig.disks[2..].iter().zip([3, 40]) {
+        disk.inject(FaultKind::Slow { times, lasts: Duration::MAX });
+    }
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", 256, Layout::Mirror).await;
+        for block in 0..256 {
+            write(&*device, block, 1).await.unwrap();
+        }
+        let mut rng = rig.sim.rng("writes");
+        let writes = async {
+            for turn in 0..4000 {
+                write(&*device, rng.random_range(0..256), turn as u8).await.unwrap();
+                runtime.sleep(Duration::from_micros(20)).await;
+            }
+        };
+        let checks = async {
+            for _ in 0..20 {
+                check(controller).await;
+            }
+        };
+        futures::future::join(writes, checks).await;
+    });
+}
+
+/// More is bad on a disk than the journal holds: one check mends all of it, and waits for room where there is none.
+#[test]
+fn a_check_mends_more_than_the_journal_holds() {
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+        let rig = Rig::new(4, 32, 64 << 10, Settings { write_buffer_bytes: 256 << 10, ..Settings::default() });
+        rig.run(async |controller, _| {
+            let device = create(controller, "v", 10240, layout).await;
+            for at in 0..640 {
+                device.write(at << 16, Buf::copy_of(&vec![1; 16 * BLOCK]).into(), false).await.unwrap();
+            }
+            controller.store().stop().await.unwrap();
+        });
+        let disk = &rig.disks[2];
+        let bad = rig.sim.block_on(async {
+            let (device, mut bad) = (disk.open(), 0);
+            for at in (0..32 << 20).step_by(BLOCK) {
+                if disk.at_rest(at, BLOCK) == [1; BLOCK] {
+                    device.write(at, Buf::copy_of(&[9; BLOCK]).into(), true).await.unwrap();
+                    bad += 1;
+                }
+            }
+            bad
+        });
+        assert!(bad as usize * BLOCK > 8 << 20, "{layout:?}: {bad} blocks are less than the journal holds");
+        rig.sim.crash();
+        rig.run(async |controller, _| {
+            assert_eq!(check(controller).await, bad, "{layout:?}");
+            assert_eq!(check(controller).await, 0, "{layout:?}: a check left something to the next");
+        });
+    }
+}
+
+/// Places that hot blocks have left are nobody's, but the parity of their rows counts on them: a check mends those that their disks
+/// no longer read, as the next disk to fail takes blocks whose rows must tell them. One of a row, or two.
+#[test]
+fn a_check_mends_what_only_parity_counts_on() {
+    const AGAIN: usize = 512;
+    for bad in [1, 2] {
+        let rig = Rig::new(6, 80, 4 << 20, Settings { raid_width: Some(5), ..Settings::default() });
+        rig.run(async |controller, runtime| {
+            let device = create(controller, "v", 4 * GROUP, Layout::HotMirror).await;
+            for at in 0..4 * GROUP {
+                // More than the hot area holds: the first ones go to their stripes.
+                write(&*device, at, if at < AGAIN && at % 2 == 0 { 2 } else { 1 }).await.unwrap();
+            }
+            controller.store().checkpoint().await.unwrap();
+            runtime.sleep(Duration::from_secs(10)).await;
+            for at in (0..AGAIN).step_by(2) {
+                write(&*device, at, 3).await.unwrap();
+            }
+            controller.store().stop().await.unwrap();
+        });
+        for disk in &rig.disks[2..2 + bad] {
+            for at in (0..80 << 20).step_by(BLOCK).filter(|at| disk.at_rest(*at, BLOCK) == [2; BLOCK]) {
+                disk.inject(FaultKind::ReadError(Place::Range(at..at + BLOCK as u64)));
+            }
+        }
+        rig.run(async |controller, runtime| {
+            let mut repaired = 0;
+            // A disk may read what it refused before: it is asked for a while.
+            for _ in 0..9 {
+                repaired += controller.store().check(Check::Repair).await.unwrap().repaired;
+                runtime.sleep(Duration::from_secs(11)).await;
+            }
+            assert!(repaired > 0, "{bad}: nothing of what is read no longer was found");
+            assert_eq!(check(controller).await, 0, "{bad}");
+            controller.store().stop().await.unwrap();
+        });
+        rig.disks[5].inject(FaultKind::Dead);
+        rig.run(async |controller, _| {
+            let device = controller.open_volume("v").unwrap();
+            for at in 0..4 * GROUP {
+                let byte = if at < AGAIN && at % 2 == 0 { 3 } else { 1 };
+                assert!(reads(&*device, at, byte).await, "{bad}: block {at}");
+            }
+        });
+    }
+}
+
+/// Both copies of a page of the hot area are as they were before: what went there since lies nowhere, and a check says of each block
+/// that it does.
+#[test]
+fn a_check_finds_what_has_no_place() {
+    let rig = hot_rig();
+    let pages = || {
+        let all = rig.disks[2..].iter().flat_map(|disk| (0..80 << 20).step_by(BLOCK).map(move |at| (disk, at)));
+        all.map(|(disk, at)| (disk, at, disk.at_rest(at, 2 * BLOCK))).filter(|(.., page)| page.starts_with(b"KuHP"))
+    };
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", GROUP, Layout::HotMirror).await;
+        write(&*device, 0, 7).await.unwrap();
+        runtime.sleep(Duration::from_secs(1)).await;
+        write(&*device, 0, 8).await.unwrap();
+        controller.store().stop().await.unwrap();
+    });
+    let before: Vec<_> = pages().collect();
+    rig.run(async |controller, _| {
+        let device = controller.open_volume("v").unwrap();
+        for at in 100..164 {
+            write(&*device, at, 9).await.unwrap();
+        }
+        controller.store().stop().await.unwrap();
+    });
+    rig.sim.block_on(async {
+        for (disk, at, page) in before {
+            disk.open().write(at, Buf::copy_of(&page).into(), true).await.unwrap();
+        }
+    });
+    rig.sim.crash();
+    rig.run(async |controller, _| {
+        let report = controller.store().check(Check::Repair).await.unwrap();
+        let lost = (100..164).map(|block| format!("volume v block {block}: lost: it has a checksum, and no place"));
+        let mut found = report.violations;
+        found.sort();
+        assert_eq!(found, lost.collect::<Vec<_>>());
+        let device = controller.open_volume("v").unwrap();
+        assert!(device.read(100 * BLOCK as u64, BLOCK).await.is_err());
+        assert!(reads(&*device, 0, 8).await);
+    });
+}
