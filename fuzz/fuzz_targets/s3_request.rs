@@ -3,6 +3,7 @@
 #[path = "../../front/s3/tests/it/fuzz_body.rs"]
 mod fuzz_body;
 #[path = "../../front/s3/tests/it/local.rs"]
+#[expect(dead_code, reason = "only tests lose blocks")]
 mod local;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz_body::ask(data));
