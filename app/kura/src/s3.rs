@@ -241,18 +241,32 @@ async fn close(store: &mpsc::UnboundedSender<Message>) -> kura_block::Result<()>
     answered.await.map_err(|_| Error::retry("the object store ended by itself"))?
 }
 
-/// Makes the volume of the object store, unless there is one: as large as the pool, thin.
+/// Makes the volume of the object store, unless there is one: as large as the pool, thin. One that is there grows with the pool,
+/// and the store with it.
 async fn prepare(node: &Node) -> Result<()> {
+    let pool = node.pool().await?;
+    let size_for = |layout| {
+        let data_bytes = if layout == Layout::None { pool.data_bytes } else { pool.data_bytes / 2 };
+        (data_bytes / pool.extent_bytes * pool.extent_bytes).max(SIZE_LEAST_BYTES)
+    };
     match node.find(VOLUME).await {
-        Ok(_) => return Ok(()),
+        Ok((_, volume)) => {
+            let (before, size_bytes) = (volume.spec.size_bytes, size_for(volume.spec.layout));
+            if size_bytes > before && !volume.spec.thick {
+                // Without the new room it does its work all the same.
+                match node.resize_volume(VOLUME, size_bytes, false).await {
+                    Ok(_) => tracing::info!(before, size_bytes, "the object store's volume grows with the pool"),
+                    Err(error) => tracing::warn!(%error, "the object store's volume cannot grow with the pool"),
+                }
+            }
+            return Ok(());
+        }
         Err(error) if error.kind() == Kind::Missing => {}
         Err(error) => return Err(error.into()),
     }
-    let pool = node.pool().await?;
     let disks = pool.disks.iter().filter(|disk| disk.takes_data).count();
-    let (layout, copies) = if disks > 1 { (Layout::Mirror, 2) } else { (Layout::None, 1) };
-    let data_bytes = pool.data_bytes / copies;
-    let size_bytes = (data_bytes / pool.extent_bytes * pool.extent_bytes).max(SIZE_LEAST_BYTES);
+    let layout = if disks > 1 { Layout::Mirror } else { Layout::None };
+    let size_bytes = size_for(layout);
     let spec = VolumeSpec { name: VOLUME.to_owned(), size_bytes, layout, thick: false, read_only: false };
     node.create_volume(spec).await?;
     Ok(())

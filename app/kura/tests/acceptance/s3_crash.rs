@@ -2,6 +2,7 @@
 
 use crate::clients::nbdsh;
 use crate::harness::{Home, eventually, fails, ok, tool};
+use crate::object_cli::bytes;
 use crate::s3::{Key, script};
 use crate::serving::get;
 use std::io::{BufRead, BufReader, Read};
@@ -139,6 +140,46 @@ fn a_full_pool_refuses_puts_and_loses_nothing() {
     ok(&mut python("full.py", &server, &key, &["more", notes]));
     home.ok(&["volume", "create", "hog", "--size", "200M", "--thick", "--layout", "none"]);
     ok(&mut python("full.py", &server, &key, &["room", notes]));
+    assert!(home.ok(&["check"]).contains("all is well"));
+    assert!(server.stop().success());
+}
+
+/// Stores files of 8 MiB until there is no room for another one: how many.
+fn fill(home: &Home, prefix: &str) -> usize {
+    std::fs::write(home.path("file"), bytes(1, 8 << 20)).expect("a file");
+    let stored = |at: &usize| {
+        let put = home.kura(&["object", "put", &format!("demo/{prefix}{at}"), "file"]).output().expect("kura");
+        let said = String::from_utf8_lossy(&put.stderr).into_owned();
+        assert!(put.status.success() || said.contains("no space is left"), "{said}");
+        put.status.success()
+    };
+    (0..1000).take_while(stored).count()
+}
+
+#[test]
+fn the_object_store_grows_with_the_pool() {
+    let home = Home::new();
+    let config = "demo = '0'\n[pool]\nextent = '1M'\njournal = '32M'\ncontrollers = 1\n\
+                  disks = [{ path = 'a', class = 'slow', size = '200M' }]\n";
+    std::fs::write(home.path("kura.toml"), config).expect("a configuration");
+    let mut server = home.serve_with(&["--config", "kura.toml"]);
+    home.ok(&["bucket", "create", "demo"]);
+    let first = fill(&home, "first");
+    assert!(first > 5, "{first} objects of 8 MiB fit");
+    home.ok(&["pool", "grow", "b=300M", "--class", "slow"]);
+    // Its size in the beginning was the pool's.
+    home.ok(&["volume", "resize", "objects", "220M"]);
+    let resized = fill(&home, "resized");
+    assert!(resized > 1, "{resized} more fit after the resize");
+    assert!(server.stop().success());
+    let mut server = home.serve_with(&["--config", "kura.toml"]);
+    let started = fill(&home, "started");
+    assert!(
+        resized + started > first,
+        "{first} in the beginning, {resized} after the resize, {started} after the start"
+    );
+    home.ok(&["object", "get", &format!("demo/started{}", started - 1), "back"]);
+    assert!(std::fs::read(home.path("back")).expect("a file") == bytes(1, 8 << 20));
     assert!(home.ok(&["check"]).contains("all is well"));
     assert!(server.stop().success());
 }
