@@ -18,7 +18,7 @@ use crate::tables::{Tables, VolumeState};
 use crate::tier::Tier;
 use kura_array::Array;
 use kura_array::hot::{HotTable, MirrorId};
-use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime};
+use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Kind, Result, Runtime};
 use kura_journal::{Journal, Lsn};
 use kura_snapshot::method::{Counters, Kind as Sharing};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -243,7 +243,13 @@ impl Store {
         let copy = copy.ok_or_else(|| Error::device(format!("disk {}: is away", disk.0)))?;
         // An earlier try may be on its way still.
         if !inner.journal().is_joining(index) {
-            inner.journal().fill(&copy).await?;
+            if let Err(error) = inner.journal().fill(&copy).await {
+                // That it has no space is not the disk's fault.
+                if !matches!(error.kind(), Kind::Full | Kind::Retry) {
+                    inner.fail_disk(disk).await?;
+                }
+                return Err(error);
+            }
             inner.journal_disks.borrow_mut().insert(index, disk);
             inner.journal().join(index, copy);
         }

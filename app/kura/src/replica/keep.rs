@@ -167,6 +167,14 @@ impl Copies {
         while let Err(error) = self.node.roll_back(&name, false).await {
             patience.after(error).await?;
         }
+        // The recovery point never becomes older while a newer one is here.
+        let has_newer = match &record.last {
+            Some(last) => self.find(&format!("{volume}@{last}")).await?.is_some(),
+            None => false,
+        };
+        if !has_newer {
+            record.last = Some(point.to_owned());
+        }
         record.content = Content::Point(point.to_owned());
         self.note(volume, record).await
     }
@@ -299,23 +307,11 @@ impl Copies {
             // It was here before, whatever came over it since.
             _ if self.find(&format!("{volume}@{}", wanted.to)).await?.is_some() => {
                 self.go_back(volume, &mut record, &wanted.to).await?;
-                if record.last.is_none() {
-                    record.last = Some(wanted.to);
-                    self.note(volume, &record).await?;
-                }
                 return Ok(record.told(volume));
             }
             _ => {
                 if let Some(since) = &wanted.since {
                     self.go_back(volume, &mut record, since).await?;
-                    // The recovery point never becomes older while a newer one is here.
-                    let has_newer = match &record.last {
-                        Some(last) => self.find(&format!("{volume}@{last}")).await?.is_some(),
-                        None => false,
-                    };
-                    if !has_newer {
-                        record.last = Some(since.clone());
-                    }
                 }
             }
         }

@@ -278,52 +278,85 @@ fn what_one_controller_found_all_are_told() {
     assert_eq!(done, Outcome::Done(()));
 }
 
+/// Writes the beginning of a volume once more; which controller did it.
+async fn write(node: &Node, volume: usize) -> u16 {
+    let (door, info) = node.find(&format!("v{volume}")).await.unwrap();
+    let write = door.call(move |controller| {
+        Box::pin(async move {
+            let device = controller.open_volume(&info.spec.name).unwrap();
+            device.write(0, Buf::copy_of(&Rig::content(volume)[..4096]).into(), true).await.unwrap();
+            controller.id().0
+        })
+    });
+    write.await.unwrap()
+}
+
+async fn tend(node: &Node, runtime: &dyn Runtime, times: usize) {
+    for _ in 0..times {
+        node.tend().await.unwrap();
+        runtime.sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn failed(node: &Node) -> Vec<u16> {
+    let disks = node.pool().await.unwrap().disks.into_iter();
+    disks.filter(|disk| disk.state == DiskState::Failed).map(|disk| disk.id).collect()
+}
+
+/// The power goes when a copy of a journal was lost and nobody had noted it: it joins again, and a disk that does not take it fails.
+#[test]
+fn a_copy_that_was_lost_before_a_crash_joins_again_or_its_disk_fails() {
+    for fails in [false, true] {
+        let rig = Rig::new();
+        rig.fill();
+        rig.run(&POOL, async |node, _| {
+            rig.disks[0].inject(FaultKind::WriteError);
+            write(node, 0).await;
+        });
+        let done = rig.run(&POOL, async |node, runtime| {
+            if fails {
+                rig.disks[0].inject(FaultKind::WriteError);
+            }
+            tend(node, runtime, 100).await;
+            assert_eq!(failed(node).await, if fails { vec![0] } else { vec![] });
+            if !fails {
+                // It is whole: the other one may go.
+                rig.disks[1].inject(FaultKind::Dead);
+                write(node, 0).await;
+                tend(node, runtime, 10).await;
+                assert_eq!(failed(node).await, [1]);
+            }
+        });
+        assert_eq!(done, Outcome::Done(()));
+        rig.verify(if fails { &POOL } else { &["fast0", "slow0", "slow1", "slow2"] });
+    }
+}
+
 /// Each of two controllers loses another copy of its journal, to one write that failed. Both disks are out of service for both then,
 /// and yet each controller goes on with the copy that it has, until there is another disk.
 #[test]
 fn controllers_that_lose_other_copies_of_their_journals_go_on() {
     let rig = Rig::new();
     rig.fill();
-    let writes = async |node: &Node, volume: usize| {
-        let (door, info) = node.find(&format!("v{volume}")).await.unwrap();
-        let write = door.call(move |controller| {
-            Box::pin(async move {
-                let device = controller.open_volume(&info.spec.name).unwrap();
-                device.write(0, Buf::copy_of(&Rig::content(volume)[..4096]).into(), true).await.unwrap();
-                controller.id().0
-            })
-        });
-        write.await.unwrap()
-    };
     let done = rig.run(&POOL, async |node, runtime| {
         let mut of = [None; 2];
         for volume in 0..4 {
-            of[usize::from(writes(node, volume).await)] = Some(volume);
+            of[usize::from(write(node, volume).await)] = Some(volume);
         }
         for (disk, volume) in of.into_iter().enumerate() {
             rig.disks[disk].inject(FaultKind::WriteError);
-            writes(node, volume.expect("a volume of each controller")).await;
+            write(node, volume.expect("a volume of each controller")).await;
         }
         let all_serve = async || {
             for volume in 0..4 {
-                writes(node, volume).await;
+                write(node, volume).await;
             }
         };
-        for _ in 0..100 {
-            node.tend().await.unwrap();
-            runtime.sleep(Duration::from_millis(10)).await;
-        }
+        tend(node, runtime, 100).await;
         all_serve().await;
-        let failed = |pool: &kura_controller::PoolInfo| {
-            pool.disks.iter().filter(|disk| disk.state == DiskState::Failed).map(|disk| disk.id).collect::<Vec<_>>()
-        };
-        let pool = node.pool().await.unwrap();
-        assert_eq!(failed(&pool), [0, 1], "{pool:#?}");
+        assert_eq!(failed(node).await, [0, 1]);
         node.add_disk("fast9".into(), DiskClass::Fast, [98; 16]).await.unwrap();
-        for _ in 0..1000 {
-            node.tend().await.unwrap();
-            runtime.sleep(Duration::from_millis(10)).await;
-        }
+        tend(node, runtime, 1000).await;
         let pool = node.pool().await.unwrap();
         assert_eq!(pool.disks.iter().find(|disk| disk.uuid == [98; 16]).unwrap().journals, CONTROLLERS, "{pool:#?}");
         all_serve().await;

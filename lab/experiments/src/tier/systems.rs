@@ -36,9 +36,6 @@ pub const STATIC: &str = "static";
 pub const CACHE: &str = "lru-cache";
 pub const WORTH: &str = "worth";
 
-/// What a pool buffers of writes, unless told otherwise, once its journal has them.
-const WRITE_BUFFER_BYTES: u64 = 24 << 20;
-
 /// Names and titles, in the order of tables and legends.
 pub const TITLES: [(&str, &str); 6] = [
     (WORTH, "worth (kura's)"),
@@ -93,7 +90,8 @@ impl Scene {
             WORTH => TieredSpec {
                 settings: Settings::Worth(WorthSettings::default()),
                 buffer: Buffer::Writes,
-                buffer_bytes: WRITE_BUFFER_BYTES.min(self.fast_bytes / 12),
+                // A pool's, unless told otherwise, once its journal has what is in it.
+                buffer_bytes: kura_replay::Settings::default().write_buffer_bytes.min(self.fast_bytes / 12),
                 only_dirty: true,
                 ..subluns
             },
