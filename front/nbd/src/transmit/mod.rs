@@ -58,8 +58,9 @@ pub enum Ended<S> {
 }
 
 /// Serves `session` from `volume`, of which `contexts` tells what the session selected, until the client leaves, or `stop` or
-/// `moved` resolves; then lets the requests in flight end. Once stopped, further requests are answered with `ESHUTDOWN`; once
-/// moved, they wait for whoever serves the session next.
+/// `moved` resolves; then lets the requests in flight end, and reads no more. Once stopped, it closes: clients that connect again
+/// repeat what was not answered, where an `ESHUTDOWN`, which the protocol allows, would be an error for whoever uses them. Once
+/// moved, what comes waits for whoever serves the session next.
 pub async fn transmit<S>(
     session: Session<S>,
     volume: Rc<dyn Block>,
@@ -111,8 +112,6 @@ enum Phase {
     Open,
     /// The volume is elsewhere: what is in flight ends, and nothing more is read here.
     Moving,
-    /// The server stops: requests are refused.
-    Stopping,
     /// Nothing more is read.
     Closing,
 }
@@ -121,12 +120,10 @@ enum Phase {
 enum Action {
     /// Answers a request.
     Answer(Answered),
-    /// Goes on without reading: the client is through, or sent what cannot be understood.
+    /// Goes on without reading: the client is through, or sent what cannot be understood, or the server stops.
     Leave(Result<(), Hangup>),
     /// Goes on without sending: nobody listens.
     Deafen(Hangup),
-    /// Refuses further requests.
-    Stop,
     /// Ends.
     Finish,
 }
@@ -205,13 +202,13 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
     ) -> Poll<()> {
         // What ends a connection comes first: a client that never pauses cannot put it off.
         if matches!(self.phase, Phase::Open | Phase::Moving) && stop.poll(cx).is_ready() {
-            self.apply(Action::Stop);
+            self.apply(Action::Leave(Ok(())));
         }
         if self.phase == Phase::Open && moved.poll(cx).is_ready() {
             self.phase = Phase::Moving;
         }
         loop {
-            if matches!(self.phase, Phase::Stopping | Phase::Closing) && self.poll_deadline(cx).is_ready() {
+            if self.phase == Phase::Closing && self.poll_deadline(cx).is_ready() {
                 return Poll::Ready(());
             }
             match ready!(self.next(cx)) {
@@ -320,17 +317,13 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
     /// True while the connection may have one more request in flight.
     fn takes_requests(&self) -> bool {
         let output = &self.replies.output;
-        !matches!(self.phase, Phase::Moving | Phase::Closing)
+        self.phase == Phase::Open
             && self.working.len() + output.replies() < self.limits.requests
             && self.working_bytes + output.bytes() < self.limits.bytes_in_flight
     }
 
     /// Begins a request; pending when its answer will come later, through `working`.
     fn begin(&mut self, request: Request, payload: Payload, cx: &mut Context<'_>) -> Poll<Answered> {
-        if self.phase == Phase::Stopping {
-            let failure = Failure::new(Errno::Shutdown, "the server is shutting down");
-            return Poll::Ready(self.refused(request, failure));
-        }
         let arrived = self.input.arrived();
         let mut working = match Working::begin(&self.terms, self.served, request, payload, arrived) {
             Ok(working) => working,
@@ -367,7 +360,6 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
                 self.replies.output.clear();
                 self.hangup.get_or_insert(why);
             }
-            Action::Stop => self.phase = Phase::Stopping,
             Action::Finish => {}
         }
     }
