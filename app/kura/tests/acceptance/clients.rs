@@ -1,7 +1,10 @@
 //! The clients people use, each doing what it does.
 
-use crate::harness::{Home, fails, ok, tool};
+use crate::harness::{Home, eventually, fails, ok, tool};
+use crate::serving::get;
 use serde_json::Value;
+use std::process::Stdio;
+use std::time::Duration;
 
 /// Runs a script of `nbdsh` with the export's URI in it, by the Python that Debian's libnbd is for.
 pub fn nbdsh(uri: &str, script: &str) {
@@ -162,4 +165,32 @@ for call in (lambda: h.pwrite(b'x', 0), lambda: h.trim(4096, 0), lambda: h.zero(
 assert h.pread(4096, 0) == bytes(4096)
 ";
     nbdsh(&uri, script);
+}
+
+#[test]
+fn qemu_goes_on_through_restarts_under_load() {
+    let home = Home::new();
+    let mut server = home.serve();
+    home.ok(&["volume", "create", "v", "--size", "512M"]);
+    let socket = home.socket();
+    let node = format!("driver=nbd,server.type=unix,server.path={},export=v,reconnect-delay=120", socket.display());
+    for (command, direction) in [("write", &["-w", "--pattern=0x5a"][..]), ("read", &[])] {
+        let mut bench = tool("qemu-img");
+        bench.args(["bench", "-t", "none", "-c", "131072", "-d", "32", "-s", "4096"]).args(direction);
+        let bench = bench.args(["--image-opts", &node]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut bench = bench.expect("qemu-img");
+        let served = format!("kura_nbd_requests_total{{command=\"{command}\"}} ");
+        let is_busy = || {
+            let metrics = get(server.port("http"), "/metrics");
+            let count = metrics.lines().find_map(|line| line.strip_prefix(&served)?.parse::<u64>().ok());
+            count.is_some_and(|count| count > 1000)
+        };
+        eventually(Duration::from_mins(1), "requests are served", is_busy);
+        assert!(server.stop().success());
+        assert!(bench.try_wait().expect("qemu-img").is_none(), "it ended before the server did");
+        server = home.serve();
+        let output = bench.wait_with_output().expect("qemu-img");
+        assert!(output.status.success(), "{command}: {output:?}");
+    }
+    ok(tool("qemu-io").args(["-f", "raw", "-c", "read -P 0x5a 0 512M", &home.uri("v")]));
 }
