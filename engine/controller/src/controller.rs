@@ -3,7 +3,7 @@
 use crate::info::{ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
 use crate::moving::{Ferry, Harbour};
 use crate::patient::Patient;
-use crate::pool::{Found, assemble};
+use crate::pool::{Found, assemble, is_member, newest};
 use crate::recording::{Recorder, Ring, Tap};
 use crate::room::Drops;
 use futures::future::join_all;
@@ -121,8 +121,8 @@ impl Recovered {
 pub struct Sight {
     /// Controllers of the pool that they make up.
     pub controllers: u16,
-    /// The paths of those that have no label.
-    pub unlabelled: Vec<String>,
+    /// The paths of those that are its members.
+    pub members: Vec<String>,
 }
 
 impl Controller {
@@ -187,19 +187,18 @@ impl Controller {
     ) -> Result<Sight> {
         let opener = watched(opener, runtime, disk_timeout);
         let label = async |path: &String| read_label(&*opener(path)?).await.map_err(|error| error.at(path));
-        let (mut controllers, mut unlabelled) = (None, Vec::new());
+        let mut labelled = Vec::new();
         let mut why = Error::invalid("a pool without disks: give at least one");
         for (path, label) in paths.iter().zip(join_all(paths.iter().map(label)).await) {
             match label {
-                Ok(Some(label)) => controllers = controllers.or(Some(label.controllers)),
-                Ok(None) => {
-                    why = Error::invalid(format!("{path}: no kura label: it is not a disk of a pool"));
-                    unlabelled.push(path.clone());
-                }
+                Ok(Some(label)) => labelled.push((path, label)),
+                Ok(None) => why = Error::invalid(format!("{path}: no kura label: it is not a disk of a pool")),
                 Err(error) => why = error,
             }
         }
-        controllers.map(|controllers| Sight { controllers, unlabelled }).ok_or(why)
+        let newest = newest(labelled.iter().map(|(_, label)| label)).ok_or(why)?;
+        let members = labelled.iter().filter(|(_, label)| is_member(newest, label));
+        Ok(Sight { controllers: newest.controllers, members: members.map(|(path, _)| (*path).clone()).collect() })
     }
 
     /// The clock and task spawner of this controller's thread.
@@ -341,6 +340,9 @@ impl Controller {
             (false, false) => DiskState::Failed,
         };
         let counters = member.counters();
+        let (has_journal, has_only_journal) = self.store.journal_on(member.id);
+        let is_to_have_journal = label.journal.is_some() && self.store.failure().is_none();
+        let stalled = unwanted.and_then(|_| self.store.rebuild_stalled());
         DiskInfo {
             id: member.id.0,
             uuid: label.uuid,
@@ -352,9 +354,11 @@ impl Controller {
             free_bytes: u64::from(free) * member.plan.extent_bytes,
             unwanted_bytes: unwanted.map_or(0, |held| held.copies * member.plan.extent_bytes),
             lost_bytes: unwanted.map_or(0, |held| held.lost * member.plan.extent_bytes),
-            stalled: unwanted.and_then(|_| self.store.rebuild_stalled()).map(|error| error.to_string()),
+            stalled: stalled.or_else(|| self.store.journal_refused(member.id)).map(|error| error.to_string()),
             takes_data: self.store.data_disks().contains(&member.id),
-            journals: if label.journal.is_some() { pool.label.controllers } else { 0 },
+            journals: u16::from(has_journal),
+            journals_due: u16::from(is_to_have_journal),
+            only_journals: u16::from(has_only_journal),
             io_errors: counters.io_errors,
             checksum_errors: counters.checksum_errors,
         }

@@ -72,12 +72,23 @@ pub struct DiskInfo {
     pub stalled: Option<String>,
     /// True when it takes volumes' data now.
     pub takes_data: bool,
-    /// Journals that lie on it.
+    /// Journals of which a copy lies on it.
     pub journals: u16,
+    /// Journals of which a copy is to lie on it.
+    pub journals_due: u16,
+    /// Journals of which no other disk has a copy.
+    pub only_journals: u16,
     /// I/O errors since the start.
     pub io_errors: u64,
     /// Blocks that failed their checksum since the start.
     pub checksum_errors: u64,
+}
+
+impl DiskInfo {
+    /// True when it works and has all journals that it is to have.
+    pub fn carries_journals(&self) -> bool {
+        self.state == DiskState::Healthy && self.journals_due > 0 && self.journals >= self.journals_due
+    }
 }
 
 /// The pool.

@@ -158,14 +158,15 @@ impl Controller {
                 })
                 .collect()
         };
+        let mut all = Ok(());
         for place in places {
-            self.store().join_journal(place).await?;
+            all = all.and(self.store().join_journal(place).await);
         }
-        Ok(())
+        all
     }
 
-    /// What is next for a disk that is failed or leaving.
-    fn next_step(&self, disk: &DiskInfo) -> Option<Step> {
+    /// What is next for a disk that is failed or leaving; `disks` are all of the pool.
+    fn next_step(&self, disk: &DiskInfo, disks: &[DiskInfo]) -> Option<Step> {
         let pool = self.pool.borrow();
         let members = &pool.label.members;
         let id = DeviceId(disk.id);
@@ -173,12 +174,7 @@ impl Controller {
             let empty = disk.state == DiskState::Leaving && disk.unwanted_bytes == 0;
             return empty.then_some(Step::Forget(id));
         }
-        let unwanted = self.store().unwanted();
-        let carries = |(at, member): (usize, &LabelMember)| {
-            let carrier = DeviceId(at as u16);
-            member.journal.is_some() && carrier != id && !unwanted.contains_key(&carrier)
-        };
-        if members.iter().enumerate().filter(|carrier| carries(*carrier)).count() >= JOURNAL_COPIES {
+        if disks.iter().filter(|other| other.id != disk.id && other.carries_journals()).count() >= JOURNAL_COPIES {
             return Some(Step::LeaveJournals(id));
         }
         let taken = |index: u8| members.iter().any(|member| member.journal == Some(index));
@@ -258,8 +254,8 @@ impl Node {
                 Amount(free_bytes)
             )));
         }
-        let working = |info: &&DiskInfo| info.id != disk.0 && info.journals > 0 && info.state == DiskState::Healthy;
-        if named.journals > 0 && !joins && pool.disks.iter().filter(working).count() < JOURNAL_COPIES {
+        let working = |info: &&DiskInfo| info.id != disk.0 && info.carries_journals();
+        if named.journals.max(named.journals_due) > 0 && !joins && pool.disks.iter().filter(working).count() < JOURNAL_COPIES {
             let to = self.first(move |controller| Box::pin(async move { Ok(controller.successor(disk)) })).await?;
             if to.is_none() {
                 return Err(Error::full(format!(
@@ -307,9 +303,10 @@ impl Node {
         if ill == 0 {
             return Ok(forgotten);
         }
-        for disk in self.pool().await?.disks.into_iter().filter(|disk| disk.state != DiskState::Healthy) {
-            let id = disk.id;
-            match self.next_for(disk).await {
+        let disks = self.pool().await?.disks;
+        let ids: Vec<_> = disks.iter().filter(|disk| disk.state != DiskState::Healthy).map(|disk| disk.id).collect();
+        for id in ids {
+            match self.next_for(id).await {
                 Ok(gone) => forgotten.extend(gone),
                 Err(error) => tracing::warn!(disk = id, %error, "what is next for this disk has to wait"),
             }
@@ -328,6 +325,10 @@ impl Node {
             self.ask_all(move |controller| {
                 Box::pin(async move {
                     let store = controller.store();
+                    if store.failure().is_some() {
+                        // It can note nothing any more.
+                        return Ok(());
+                    }
                     if leaves { store.leave_disk(id).await } else { store.fail_disk(id).await }
                 })
             })
@@ -336,10 +337,17 @@ impl Node {
         Ok(ill.len())
     }
 
-    /// The next step of a disk that is failed or leaving; the disk, if the pool has forgotten it.
-    async fn next_for(&self, disk: DiskInfo) -> Result<Option<DiskInfo>> {
+    /// The next step of a disk, where it is failed or leaving; the disk, if the pool has forgotten it.
+    async fn next_for(&self, id: u16) -> Result<Option<DiskInfo>> {
+        // Anew for each: the step of the one before may have moved journals.
+        let disks = self.pool().await?.disks;
+        let ill = disks.iter().find(|disk| disk.id == id && disk.state != DiskState::Healthy);
+        let Some(disk) = ill.cloned() else { return Ok(None) };
         let asked = disk.clone();
-        match self.first(move |controller| Box::pin(async move { Ok(controller.next_step(&asked)) })).await? {
+        let next = move |controller: Rc<Controller>| -> Local<'static, Result<Option<Step>>> {
+            Box::pin(std::future::ready(Ok(controller.next_step(&asked, &disks))))
+        };
+        match self.first(next).await? {
             Some(Step::CarryJournals { disk, index, instead_of }) => {
                 self.relabel(move |members| members[usize::from(disk.0)].journal = Some(index)).await?;
                 self.leave_journals(instead_of).await?;
@@ -362,9 +370,15 @@ impl Node {
         Ok(())
     }
 
-    /// Every journal has all copies that the labels name; then a disk carries them no more.
+    /// Every journal has the copies that the labels name, or as many as it wants; then a disk carries them no more.
     async fn leave_journals(&self, disk: DeviceId) -> Result<()> {
-        self.ask_all(|controller| Box::pin(async move { controller.join_journals().await })).await?;
+        let joined = self.ask_all(|controller| Box::pin(async move { controller.join_journals().await })).await;
+        if let Err(error) = joined {
+            let disks = self.pool().await?.disks;
+            if disks.iter().filter(|other| other.id != disk.0 && other.carries_journals()).count() < JOURNAL_COPIES {
+                return Err(error);
+            }
+        }
         self.ask_all(move |controller| Box::pin(async move { controller.store().leave_journal(disk).await })).await?;
         self.relabel(move |members| members[usize::from(disk.0)].journal = None).await
     }

@@ -213,6 +213,9 @@ impl Node {
                 disk.checksum_errors += other.checksum_errors;
                 disk.unwanted_bytes += other.unwanted_bytes;
                 disk.lost_bytes += other.lost_bytes;
+                disk.journals += other.journals;
+                disk.journals_due += other.journals_due;
+                disk.only_journals += other.only_journals;
                 disk.stalled = disk.stalled.take().or(other.stalled);
                 disk.free_bytes += leased_bytes;
                 pool.free_bytes += if disk.takes_data { leased_bytes } else { 0 };

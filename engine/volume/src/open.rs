@@ -166,6 +166,7 @@ impl Inner {
             replayed_entries: RefCell::default(),
             array: parts.array,
             journal_disks: RefCell::new(parts.journal.iter().map(|place| (place.index, place.disk)).collect()),
+            journal_refused: RefCell::default(),
             journal: OnceCell::new(),
             begun: Cell::new(false),
             tables: RefCell::new(tables),
@@ -429,10 +430,8 @@ impl Inner {
     async fn begin(self: &Rc<Self>, resync: Resync) -> Result<()> {
         let members = self.array.members();
         let away: Vec<_> = members.iter().filter(|member| !member.works() && !member.is_gone()).collect();
-        for (copy, _) in
-            self.journal_disks.borrow().iter().filter(|(_, disk)| away.iter().any(|away| away.id == **disk))
-        {
-            self.journal().drop_copy(*copy);
+        for member in away.iter().filter(|member| self.has_journal_beside(member.id)) {
+            self.drop_journal_on(member.id);
         }
         self.journal().begin().await?;
         self.tables_changed.set(true);

@@ -19,7 +19,7 @@ use crate::tier::Tier;
 use kura_array::Array;
 use kura_array::hot::{HotTable, MirrorId};
 use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Kind, Result, Runtime};
-use kura_journal::{Journal, Lsn};
+use kura_journal::{Journal, JournalCopy, Lsn};
 use kura_snapshot::method::{Counters, Kind as Sharing};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -30,6 +30,8 @@ use tokio::sync::{Notify, oneshot};
 
 /// Between the checkpoints that bring a new copy of the journal up.
 const JOIN_STEP: Duration = Duration::from_millis(5);
+/// How long a disk that had no space for a copy of the journal is left alone.
+const FILL_AGAIN: Duration = Duration::from_secs(60);
 /// Checkpoints that a stop makes, at most, until nothing is left to be replayed.
 const LAST_CHECKPOINTS: usize = 4;
 
@@ -42,6 +44,8 @@ pub(crate) struct Inner {
     pub array: Array,
     /// The disks that hold the journal's copies, by the copies' numbers.
     pub journal_disks: RefCell<BTreeMap<usize, DeviceId>>,
+    /// Disks that had no space for a copy of the journal: when they were asked, and what they said.
+    pub journal_refused: RefCell<BTreeMap<DeviceId, (Duration, Error)>>,
     /// Set when recovery has read the log to its end.
     pub journal: OnceCell<Journal>,
     /// The start is over.
@@ -243,13 +247,7 @@ impl Store {
         let copy = copy.ok_or_else(|| Error::device(format!("disk {}: is away", disk.0)))?;
         // An earlier try may be on its way still.
         if !inner.journal().is_joining(index) {
-            if let Err(error) = inner.journal().fill(&copy).await {
-                // That it has no space is not the disk's fault.
-                if !matches!(error.kind(), Kind::Full | Kind::Retry) {
-                    inner.fail_disk(disk).await?;
-                }
-                return Err(error);
-            }
+            inner.fill_journal(disk, &copy).await?;
             inner.journal_disks.borrow_mut().insert(index, disk);
             inner.journal().join(index, copy);
         }
@@ -264,6 +262,17 @@ impl Store {
         Err(Error::device(format!("disk {}: took no journal", disk.0)))
     }
 
+    /// True when a live copy of the journal lies on a disk, and whether it is the only one.
+    pub fn journal_on(&self, disk: DeviceId) -> (bool, bool) {
+        let here = self.inner.has_journal_on(disk);
+        (here, here && !self.inner.has_journal_beside(disk))
+    }
+
+    /// What a disk said that had no space for a copy of the journal.
+    pub fn journal_refused(&self, disk: DeviceId) -> Option<Error> {
+        self.inner.journal_refused.borrow().get(&disk).map(|(_, error)| error.clone())
+    }
+
     /// Takes disks out of service whose copy of the journal failed; a controller that nobody asks for anything would not see it.
     pub async fn note_lost_journals(&self) -> Result<()> {
         self.inner.note_lost_journals().await
@@ -272,14 +281,11 @@ impl Store {
     /// The journal has no copy on a disk any more; durable when the future resolves. Another copy must be live.
     pub async fn leave_journal(&self, disk: DeviceId) -> Result<()> {
         let inner = &self.inner;
-        let disks = inner.journal_disks.borrow().clone();
-        if !disks.iter().any(|(index, carrier)| *carrier != disk && inner.journal().is_live(*index)) {
+        if !inner.has_journal_beside(disk) {
             return Err(Error::device(format!("disk {}: carries the only copy of a journal", disk.0)));
         }
-        if let Some((index, _)) = disks.iter().find(|(_, carrier)| **carrier == disk) {
-            inner.journal_disks.borrow_mut().remove(index);
-            inner.journal().drop_copy(*index);
-        }
+        inner.drop_journal_on(disk);
+        inner.journal_disks.borrow_mut().retain(|_, carrier| *carrier != disk);
         inner.checkpoint().await
     }
 
@@ -539,18 +545,58 @@ impl Inner {
             self.tier.wake.notify_one();
         }
         let Some(journal) = self.journal.get() else { return };
-        let disks = self.journal_disks.borrow();
-        let (here, others): (Vec<_>, Vec<_>) = disks.iter().partition(|(_, disk)| **disk == device);
         // Its last copy is written for as long as that works, whatever another controller met there: without one nothing is
-        // served, and it moves to another disk when there is one.
-        if others.iter().any(|(copy, _)| journal.is_live(**copy)) {
-            for (copy, _) in here {
-                journal.drop_copy(*copy);
-            }
+        // served, and it moves to another disk when there is one. Where no other disk works it ends here: that the last one
+        // failed is not remembered, and a restart tries it again.
+        if self.has_journal_beside(device) || !self.array.members().iter().any(|member| member.works()) {
+            self.drop_journal_on(device);
         }
         if fresh && !journal.is_sealed() {
             tracing::error!(disk = device.0, controller = self.id.0, "disk out of service");
             self.disk_failed.set(self.append(&Record::DiskFailed { device }));
+        }
+    }
+
+    /// Fills the place of a copy of the journal that is to join. A disk that has no space for it now is asked again only after a while.
+    async fn fill_journal(&self, disk: DeviceId, copy: &JournalCopy) -> Result<()> {
+        let refused = self.journal_refused.borrow().get(&disk).cloned();
+        if let Some((when, error)) = refused
+            && self.runtime.now().saturating_sub(when) < FILL_AGAIN
+        {
+            return Err(error);
+        }
+        let filled = self.journal().fill(copy).await;
+        self.journal_refused.borrow_mut().remove(&disk);
+        match filled {
+            // That it has no space is not the disk's fault.
+            Err(error) if matches!(error.kind(), Kind::Full | Kind::Retry) => {
+                self.journal_refused.borrow_mut().insert(disk, (self.runtime.now(), error.clone()));
+                Err(error)
+            }
+            Err(error) => {
+                self.fail_disk(disk).await?;
+                Err(error)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// True when a live copy of the journal lies on another disk.
+    pub fn has_journal_beside(&self, device: DeviceId) -> bool {
+        let disks = self.journal_disks.borrow();
+        disks.iter().any(|(copy, disk)| *disk != device && self.journal().is_live(*copy))
+    }
+
+    /// True when a live copy of the journal lies on a disk.
+    pub fn has_journal_on(&self, device: DeviceId) -> bool {
+        let disks = self.journal_disks.borrow();
+        disks.iter().any(|(copy, disk)| *disk == device && self.journal().is_live(*copy))
+    }
+
+    /// Writes no copy of the journal on a disk any more.
+    pub fn drop_journal_on(&self, device: DeviceId) {
+        for (copy, _) in self.journal_disks.borrow().iter().filter(|(_, disk)| **disk == device) {
+            self.journal().drop_copy(*copy);
         }
     }
 

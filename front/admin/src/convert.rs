@@ -138,6 +138,8 @@ impl From<engine::DiskInfo> for Disk {
             lost_bytes: info.lost_bytes,
             stalled: info.stalled,
             journals: info.journals,
+            journals_due: info.journals_due,
+            only_journals: info.only_journals,
             io_errors: info.io_errors,
             checksum_errors: info.checksum_errors,
         }
@@ -148,7 +150,7 @@ impl Pool {
     /// The pool, what takes its space, and the threshold of use that it has passed.
     pub fn new(info: engine::PoolInfo, space: engine::Space, passed_percent: Option<u8>) -> Self {
         let disks: Vec<Disk> = info.disks.into_iter().map(Disk::from).collect();
-        let whole = disks.iter().all(|disk| disk.state == DiskState::Healthy);
+        let whole = disks.iter().all(|disk| disk.state == DiskState::Healthy && !disk.lacks_journals());
         Self {
             uuid: Uuid::from_bytes(info.uuid),
             health: if whole { Health::Healthy } else { Health::Degraded },
@@ -273,11 +275,14 @@ impl RecordedRequest {
 impl Disk {
     /// What is left to do for a disk that is not healthy.
     fn left(&self) -> String {
-        let Self { id, unwanted_bytes, lost_bytes, journals, .. } = self;
+        let Self { id, unwanted_bytes, lost_bytes, journals, journals_due, only_journals, .. } = self;
+        if *only_journals > 0 {
+            return "journals have their only copy on it: add a disk of its class, and do not pull this one before that has them".to_owned();
+        }
         if *lost_bytes > 0 {
             return format!("{} had their only copy on it", Amount(*lost_bytes));
         }
-        match (unwanted_bytes, journals) {
+        match (unwanted_bytes, journals.max(journals_due)) {
             (0, 0) => format!("all it held is on other disks; `kura disk remove {id}` ends it"),
             (0, _) => "the journals have one copy less until a disk of its class is added".to_owned(),
             (bytes, _) => {
@@ -287,12 +292,22 @@ impl Disk {
         }
     }
 
+    /// True while it works and does not have all journals that it is to have.
+    fn lacks_journals(&self) -> bool {
+        self.state == DiskState::Healthy && self.journals < self.journals_due
+    }
+
     fn problem(&self) -> Option<String> {
         let Self { id, path, .. } = self;
         match self.state {
             DiskState::Missing => Some(format!("disk {id} ({path}) is missing: {}", self.left())),
             DiskState::Failed => Some(format!("disk {id} ({path}) has failed: {}", self.left())),
             DiskState::Leaving => Some(format!("disk {id} ({path}) leaves the pool: {}", self.left())),
+            DiskState::Healthy if self.lacks_journals() => {
+                let (journals, due) = (self.journals, self.journals_due);
+                let why = self.stalled.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+                Some(format!("disk {id} ({path}) has {journals} of the {due} journals that it is to have{why}"))
+            }
             DiskState::Healthy if self.checksum_errors > 0 => {
                 Some(format!("disk {id} ({path}) returned {} blocks with wrong checksums", self.checksum_errors))
             }

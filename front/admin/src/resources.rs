@@ -193,11 +193,15 @@ pub struct Disk {
     pub unwanted_bytes: u64,
     /// Of these, bytes of which no working disk has a copy: they are lost unless the disk comes back.
     pub lost_bytes: u64,
-    /// Why nothing is moved just now, while that is so.
+    /// Why nothing is moved just now, or why it has no journals that it is to have, while that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
-    /// Journals that lie on it.
+    /// Journals of which a copy lies on it.
     pub journals: u16,
+    /// Journals of which a copy is to lie on it.
+    pub journals_due: u16,
+    /// Journals of which no other disk has a copy.
+    pub only_journals: u16,
     /// I/O errors since the start.
     pub io_errors: u64,
     /// Blocks that failed their checksum since the start.

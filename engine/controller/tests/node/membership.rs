@@ -347,22 +347,65 @@ fn controllers_that_lose_other_copies_of_their_journals_go_on() {
             rig.disks[disk].inject(FaultKind::WriteError);
             write(node, volume.expect("a volume of each controller")).await;
         }
-        let all_serve = async || {
-            for volume in 0..4 {
-                write(node, volume).await;
-            }
-        };
         tend(node, runtime, 100).await;
-        all_serve().await;
+        all_serve(node).await;
         assert_eq!(failed(node).await, [0, 1]);
+    });
+    assert_eq!(done, Outcome::Done(()));
+    // Each one's last copy is on a disk that is out of service, and it opens with that.
+    let done = rig.run(&POOL, async |node, runtime| {
+        tend(node, runtime, 10).await;
+        all_serve(node).await;
+        let disks = node.pool().await.unwrap().disks;
+        let only: Vec<_> = disks.iter().map(|disk| disk.only_journals).collect();
+        assert_eq!(only, [1, 1, 0, 0, 0], "pulling one of them loses a journal");
         node.add_disk("fast9".into(), DiskClass::Fast, [98; 16]).await.unwrap();
         tend(node, runtime, 1000).await;
         let pool = node.pool().await.unwrap();
         assert_eq!(pool.disks.iter().find(|disk| disk.uuid == [98; 16]).unwrap().journals, CONTROLLERS, "{pool:#?}");
-        all_serve().await;
+        assert!(pool.disks.iter().all(|disk| disk.only_journals == 0 || disk.uuid == [98; 16]), "{pool:#?}");
+        all_serve(node).await;
     });
     assert_eq!(done, Outcome::Done(()));
     rig.verify(&["fast0", "fast1", "slow0", "slow1", "slow2", "fast9"]);
+}
+
+async fn all_serve(node: &Node) {
+    for volume in 0..4 {
+        write(node, volume).await;
+    }
+}
+
+/// A pool's only disk refuses a write: nothing is served any more, and a restart tries it again.
+#[test]
+fn the_last_disk_that_works_is_tried_again() {
+    let sim = Sim::new(7);
+    let disks = vec![sim.disk("only", DiskSpec::nvme(64 << 20))];
+    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 1, journal_bytes: 5 << 20 };
+    crate::rig::format(&sim, &disks, 0, &pool);
+    let rig = Rig { sim, disks };
+    let done = rig.run(&["only"], async |node, _| {
+        let spec = VolumeSpec {
+            name: "v0".into(),
+            size_bytes: VOLUME_BYTES as u64,
+            layout: Layout::None,
+            thick: false,
+            read_only: false,
+        };
+        node.create_volume(spec).await.unwrap();
+        write(node, 0).await;
+        rig.disks[0].inject(FaultKind::WriteError);
+        let (door, _) = node.find("v0").await.unwrap();
+        let store = door.call(|controller| Box::pin(async move { controller.store().checkpoint().await }));
+        store.await.unwrap().unwrap_err();
+    });
+    assert_eq!(done, Outcome::Done(()));
+    let done = rig.run(&["only"], async |node, runtime| {
+        tend(node, runtime, 10).await;
+        assert_eq!(failed(node).await, []);
+        write(node, 0).await;
+    });
+    assert_eq!(done, Outcome::Done(()));
 }
 
 #[test]
