@@ -23,7 +23,9 @@ enum State {
     Lost,
 }
 
-/// A dead peer is noticed after a minute and a half: a client that lost power does not keep its volume in use.
+/// A dead peer is noticed after a minute and a half, so that a client that lost power does not keep its volume in use; where
+/// replies are under way to it, only when TCP gives up after some 15 minutes. `TCP_USER_TIMEOUT` would be sooner, but also end
+/// clients that live and take nothing for as long, such as a copy into a pipe that nobody reads.
 const KEEPALIVE_IDLE: Duration = Duration::from_mins(1);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_RETRIES: u32 = 3;

@@ -4,9 +4,7 @@ use super::output::Output;
 use super::work::{Answer, Failure, Outcome};
 use crate::export::Extent;
 use crate::memory::Grant;
-use crate::protocol::{
-    CHUNK_MAGIC, ChunkHeader, Errno, Request, SIMPLE_REPLY_MAGIC, STRING_BYTES, SimpleReply, chunk, command_flag,
-};
+use crate::protocol::{CHUNK_MAGIC, ChunkHeader, Errno, Request, SIMPLE_REPLY_MAGIC, SimpleReply, chunk, command_flag};
 use kura_block::{Buf, Bufs};
 use zerocopy::IntoBytes;
 
@@ -14,6 +12,8 @@ use zerocopy::IntoBytes;
 const DESCRIPTORS: usize = 1 << 20;
 /// Zeroes at least this long are told as a hole instead of sent.
 const HOLE_BYTES: usize = 4096;
+/// The longest text of an error. The protocol allows more, but QEMU gives a connection up at a chunk of 1000 bytes.
+const TEXT_BYTES: usize = 512;
 
 /// Writes replies.
 pub struct Replies {
@@ -73,7 +73,7 @@ impl Replies {
         if !self.structured {
             return self.simple(request, errno);
         }
-        let text = &failure.text.as_bytes()[..failure.text.floor_char_boundary(STRING_BYTES)];
+        let text = &failure.text.as_bytes()[..failure.text.floor_char_boundary(TEXT_BYTES)];
         self.chunk(request, chunk::ERROR, true, 6 + text.len());
         self.output.head(&errno.to_be_bytes());
         self.output.head(&(text.len() as u16).to_be_bytes());

@@ -1,7 +1,7 @@
 //! Requests out of a stream of bytes, with as few reads as possible.
 //!
 //! One large read brings many requests. A write's payload is copied out of it as far as it came along; when much is
-//! still missing, the rest is read straight into the payload's own aligned buffer.
+//! still missing, the rest is read straight into the payload's own aligned buffers.
 
 use crate::hangup::Hangup;
 use crate::memory::{Budget, Grant, OWN_BYTES, Wanted};
@@ -20,6 +20,8 @@ const BUFFER_BYTES: usize = 128 << 10;
 const SHORT_READ_BYTES: usize = 4 << 10;
 /// A payload of which this much is missing is read in place.
 const DIRECT_BYTES: usize = 32 << 10;
+/// The most one buffer of a payload has: a block that the volume keeps, keeps all of its buffer in memory.
+const PART_BYTES: usize = 1 << 20;
 
 /// The data of a write, empty with other requests, and memory for it or for what is read.
 #[derive(Default)]
@@ -39,13 +41,55 @@ pub enum Incoming {
     End,
 }
 
+/// The data of a write as it comes.
+struct Coming {
+    full: Bufs,
+    /// The buffer after these, and how much of it has come.
+    part: BufMut,
+    filled: usize,
+    /// Bytes that come after it.
+    after: usize,
+}
+
+impl Coming {
+    fn new(len: usize) -> Self {
+        let part = len.min(PART_BYTES);
+        Self { full: Bufs::new(), part: BufMut::room(part), filled: 0, after: len - part }
+    }
+
+    fn missing(&self) -> usize {
+        self.part.len() - self.filled + self.after
+    }
+
+    /// Where the next bytes go; empty when all have come.
+    fn room(&mut self) -> &mut [u8] {
+        &mut self.part[self.filled..]
+    }
+
+    /// So many bytes of this room are filled.
+    fn advance(&mut self, bytes: usize) {
+        self.filled += bytes;
+        if self.filled == self.part.len() && self.after > 0 {
+            let next = Self::new(self.after);
+            let full = std::mem::replace(&mut self.part, next.part);
+            self.full.push(full.freeze());
+            (self.filled, self.after) = (0, next.after);
+        }
+    }
+
+    fn whole(mut self) -> Bufs {
+        self.full.push(self.part.freeze());
+        self.full
+    }
+}
+
 enum State {
     /// A request's header comes next.
     Header,
     /// The payload of `request`, a write, or the answer to it, a read, waits for memory.
     Memory { request: Request, wanted: Wanted },
-    /// The payload of `request` has come as far as `filled`.
-    Payload { request: Request, data: BufMut, filled: usize, grant: Option<Grant> },
+    /// The payload of `request` is coming.
+    Payload { request: Request, data: Coming, grant: Option<Grant> },
     /// This much of the payload of `request` is still to be thrown away.
     Excess { request: Request, left: usize },
 }
@@ -61,6 +105,8 @@ pub struct Input {
     state: State,
     payload_limit: usize,
     memory: Option<Arc<Budget>>,
+    /// Bytes received since the connection began.
+    received: usize,
     arrived: Instant,
 }
 
@@ -75,6 +121,7 @@ impl Input {
             state: State::Header,
             payload_limit,
             memory,
+            received: 0,
             arrived: Instant::now(),
         }
     }
@@ -84,12 +131,9 @@ impl Input {
         self.arrived
     }
 
-    /// Bytes that have come of a payload that is not complete, where that has memory which all share.
+    /// Bytes that have come so far, where a payload that is not complete has memory which all share.
     pub fn withheld(&self) -> Option<usize> {
-        match &self.state {
-            State::Payload { filled, grant: Some(_), .. } => Some(*filled),
-            _ => None,
-        }
+        matches!(self.state, State::Payload { grant: Some(_), .. }).then_some(self.received)
     }
 
     /// True when somebody waits for such memory.
@@ -126,15 +170,18 @@ impl Input {
                         let payload = Payload { data: Bufs::new(), grant };
                         return Poll::Ready(Ok(Incoming::Request(request, payload)));
                     }
-                    self.state = State::Payload { request, data: BufMut::room(request.len as usize), filled: 0, grant };
+                    self.state = State::Payload { request, data: Coming::new(request.len as usize), grant };
                     continue;
                 }
-                State::Payload { data, filled, .. } => {
-                    let taken = (data.len() - *filled).min(self.end - self.begin);
-                    data[*filled..*filled + taken].copy_from_slice(&self.buffer[self.begin..self.begin + taken]);
-                    self.begin += taken;
-                    *filled += taken;
-                    data.len() - *filled
+                State::Payload { data, .. } => {
+                    while data.missing() > 0 && self.begin < self.end {
+                        let room = data.room();
+                        let taken = room.len().min(self.end - self.begin);
+                        room[..taken].copy_from_slice(&self.buffer[self.begin..self.begin + taken]);
+                        self.begin += taken;
+                        data.advance(taken);
+                    }
+                    data.missing()
                 }
                 State::Excess { left, .. } => {
                     let taken = (*left).min(self.end - self.begin);
@@ -167,7 +214,7 @@ impl Input {
             (Some(memory), _) if held_bytes + len > OWN_BYTES && (1..=self.payload_limit).contains(&len) => {
                 State::Memory { request, wanted: memory.want(request.len) }
             }
-            (_, Command::Write) => State::Payload { request, data: BufMut::room(len), filled: 0, grant: None },
+            (_, Command::Write) => State::Payload { request, data: Coming::new(len), grant: None },
             _ => return Ok(Some(request)),
         };
         Ok(None)
@@ -176,9 +223,10 @@ impl Input {
     /// Ends the state of a payload that is complete.
     fn take_payload(&mut self) -> Incoming {
         match std::mem::replace(&mut self.state, State::Header) {
-            State::Payload { request, data, grant, .. } => {
+            State::Payload { request, data, grant } => {
+                let data = data.whole();
                 self.window = if data.len() >= 2 * DIRECT_BYTES { SHORT_READ_BYTES } else { BUFFER_BYTES };
-                Incoming::Request(request, Payload { data: data.freeze().into(), grant })
+                Incoming::Request(request, Payload { data, grant })
             }
             State::Excess { request, .. } => Incoming::Oversized(request),
             State::Header | State::Memory { .. } => Incoming::End,
@@ -186,19 +234,19 @@ impl Input {
     }
 
     /// Receives something: into the payload when `missing`, what it lacks, is much, or what comes behind it would not be copied
-    /// either, else into the buffer. Zero is the
-    /// end of the stream.
+    /// either, else into the buffer. Zero is the end of the stream.
     fn poll_receive<S>(&mut self, stream: &mut S, missing: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>>
     where
         S: AsyncRead + Unpin,
     {
         let stream = Pin::new(stream);
         let got = match &mut self.state {
-            State::Payload { data, filled, .. } if missing >= DIRECT_BYTES.min(self.window) => {
-                let mut room = ReadBuf::new(&mut data[*filled..]);
+            State::Payload { data, .. } if missing >= DIRECT_BYTES.min(self.window) => {
+                let mut room = ReadBuf::new(data.room());
                 ready!(stream.poll_read(cx, &mut room))?;
-                *filled += room.filled().len();
-                room.filled().len()
+                let got = room.filled().len();
+                data.advance(got);
+                got
             }
             _ => {
                 // What is left is less than a header: moving it to the front costs nothing.
@@ -211,6 +259,7 @@ impl Input {
                 room.filled().len()
             }
         };
+        self.received += got;
         self.arrived = Instant::now();
         Poll::Ready(Ok(got))
     }

@@ -81,12 +81,12 @@ where
     Ended::Left(connection.close().await)
 }
 
-/// What a client has moved of data that has memory which all connections share, in bytes.
+/// What a client that has memory which all connections share has moved so far, in bytes.
 #[derive(Clone, Copy)]
 enum Withheld {
-    /// Of a write that is not complete.
+    /// Of requests: it has the memory for a write that is not complete.
     Sent(usize),
-    /// Of all replies so far.
+    /// Of replies.
     Taken(usize),
 }
 

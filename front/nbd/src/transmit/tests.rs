@@ -1,8 +1,11 @@
 //! Both halves of a connection against streams that cut bytes anywhere.
 
+use super::answer::Replies;
 use super::input::{Incoming, Input, Payload};
 use super::output::Output;
-use crate::protocol::{Command, REQUEST_MAGIC, Request};
+use super::work::Failure;
+use crate::memory::{Budget, OWN_BYTES};
+use crate::protocol::{Command, Errno, REQUEST_MAGIC, Request};
 use kura_block::BufMut;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -155,4 +158,47 @@ proptest! {
         prop_assert!(output.is_empty() && output.bytes() == 0 && output.replies() == 0);
         prop_assert_eq!(stream.sent, expected);
     }
+}
+
+#[test]
+fn no_buffer_keeps_all_of_a_large_write() {
+    let payload: Vec<u8> = (0..(5usize << 19) + 7).map(|at| (at % 251) as u8).collect();
+    for cuts in [vec![1 << 20], vec![5000, 100_000, 0], vec![4096, 131_072], vec![3 << 20]] {
+        let sent = [encode(1, 1, &payload), encode(3, 2, b"")].concat();
+        let mut stream = Choppy::new(sent, cuts);
+        let mut input = Input::new(4 << 20, None);
+        let mut next = || block_on(poll_fn(|cx| input.poll_next(&mut stream, 0, cx))).unwrap();
+        let Incoming::Request(_, Payload { data, .. }) = next() else { panic!("not a write") };
+        assert_eq!(data.parts().iter().map(|part| part.len()).collect::<Vec<_>>(), [1 << 20, 1 << 20, (1 << 19) + 7]);
+        assert!(data.contiguous()[..] == payload);
+        assert!(matches!(next(), Incoming::Request(Request { command: Command::Flush, cookie: 2, .. }, _)));
+    }
+}
+
+#[test]
+fn what_came_is_counted_beyond_one_write() {
+    let payload = vec![7; OWN_BYTES + 1];
+    let sent = (0..3).flat_map(|cookie| encode(1, cookie, &payload)).collect();
+    let mut stream = Choppy::new(sent, vec![100_000, 0]);
+    let mut input = Input::new(4 << 20, Some(Budget::new(1 << 20)));
+    let mut cx = Context::from_waker(futures::task::noop_waker_ref());
+    let (mut writes, mut came) = (0, Vec::new());
+    while writes < 3 {
+        writes += usize::from(input.poll_next(&mut stream, 0, &mut cx).is_ready());
+        came.extend(input.withheld());
+    }
+    assert!(came.is_sorted() && came.last().is_some_and(|came| *came > 2 * OWN_BYTES), "{came:?}");
+}
+
+#[test]
+fn an_error_is_told_in_as_many_words_as_qemu_takes() {
+    let request = Request { command: Command::Read, flags: 0, cookie: 1, offset: 0, len: 1 };
+    let mut replies = Replies::new(true);
+    let failure = Failure { errno: Errno::Io, text: "ä".repeat(4000).into() };
+    replies.put(&request, Err(failure), None);
+    let mut stream = Choppy::new(Vec::new(), vec![5000]);
+    block_on(poll_fn(|cx| replies.output.poll_send(&mut stream, cx))).unwrap();
+    let (head, payload) = stream.sent.split_at(20);
+    assert_eq!(head[16..], (payload.len() as u32).to_be_bytes());
+    assert!(payload.len() <= 1000 && std::str::from_utf8(&payload[6..]).is_ok_and(|text| text.len() == 512));
 }
