@@ -87,6 +87,7 @@ impl Dealer {
 
     /// All that is not handed out, for nobody is left to do it.
     pub fn rest(&mut self) -> Vec<Unit> {
+        self.lose_worker();
         std::iter::from_fn(|| self.next(0)).collect()
     }
 
@@ -94,12 +95,23 @@ impl Dealer {
     pub fn give_back(&mut self, worker: usize, unit: Unit) {
         self.left_s[worker] += unit.cost_s;
         self.lists.of_workers[worker].push_back(Group::of(vec![unit]));
-        // Its worker may be gone for good, whatever the split.
+        self.lose_worker();
+    }
+
+    /// A worker may be gone for good: its list is everybody's, whatever the split.
+    pub fn lose_worker(&mut self) {
         self.lists.may_steal = true;
     }
 
+    /// Whether there is a unit for a worker.
+    pub fn has_any(&self, worker: usize) -> bool {
+        let has_any = |list: &VecDeque<Group>| !list.is_empty();
+        let lists = &self.lists.of_workers;
+        has_any(&lists[worker]) || (self.lists.may_steal && lists.iter().any(has_any))
+    }
+
     /// How much is not handed out yet, in seconds of one worker.
-    pub fn left_s(&self) -> f64 {
+    fn left_s(&self) -> f64 {
         self.left_s.iter().sum::<f64>().max(0.0)
     }
 

@@ -74,7 +74,7 @@ proptest! {
             for worker in 0..workers {
                 pieces.extend(std::iter::from_fn(|| dealer.next(worker)).flat_map(|unit| unit.pieces));
             }
-            prop_assert!(dealer.left_s() < 1e-6, "{} s are left", dealer.left_s());
+            prop_assert!(!(0..workers).any(|worker| dealer.has_any(worker)));
             assert_whole(&items, pieces);
         }
     }
@@ -210,7 +210,7 @@ fn a_worker_that_lacks_a_little_does_not_take_a_large_file_for_it() {
         Dealer::new(balanced(&items, 4, Balanced { may_cut: false, ..Balanced::default() }, &Cost::default()));
     let costs_s = [0, 1, 2, 3].map(|worker| dealer.take(worker, 10.0).iter().map(|unit| unit.cost_s).sum::<f64>());
     assert!(imbalance(costs_s) < 1.05, "{costs_s:?}");
-    assert!(dealer.left_s() < 1e-6);
+    assert!(!dealer.has_any(0));
 }
 
 #[test]
@@ -222,6 +222,13 @@ fn the_papers_lists_are_nobody_elses_until_their_worker_is_gone() {
     assert!(dealer.next(0).is_none());
     dealer.give_back(0, first);
     assert!(dealer.next(1).is_some() && dealer.next(1).is_some() && dealer.next(0).is_none());
+    // One that never came has given nothing back.
+    let mut dealer = Dealer::new(by_count(&items, 2, &Cost::default()));
+    assert!(dealer.next(0).is_some() && !dealer.has_any(0) && dealer.has_any(1));
+    dealer.lose_worker();
+    assert!(dealer.has_any(0) && dealer.next(0).is_some() && !dealer.has_any(1));
+    let mut dealer = Dealer::new(by_count(&items, 2, &Cost::default()));
+    assert_eq!(dealer.rest().iter().map(|unit| unit.pieces.len()).sum::<usize>(), 8);
 }
 
 #[test]

@@ -171,6 +171,9 @@ impl Kura {
     fn work(&self, carry: &Carry<'_>, larges: &Larges, links: Vec<Opened>) -> Result<()> {
         let limit = &Limit::new(self.options.bandwidth);
         let workers = links.len();
+        if links.iter().any(Opened::is_err) {
+            lock(&carry.dealer).lose_worker();
+        }
         let worker = |number: usize, link: Opened| {
             let began = Instant::now();
             let done = link.and_then(|link| Worker::new(carry, larges, limit, number, link).work());
@@ -183,13 +186,17 @@ impl Kura {
             let threads: Vec<_> = links.map(|(number, link)| scope.spawn(move || worker(number, link))).collect();
             threads.into_iter().filter_map(|thread| joined(thread).err().map(|Lost(why)| why)).collect()
         });
-        // What a lost worker gave back after the others were done.
-        let is_left = |carry: &Carry<'_>| lock(&carry.dealer).left_s() > 0.0;
         match lost.first() {
-            Some(why) if lost.len() == workers => Err(self.failed(why)),
-            Some(_) if is_left(carry) => worker(0, Ok(self.link(Hold::Worker)?)).map_err(|Lost(why)| self.failed(why)),
-            _ => Ok(()),
+            None => {}
+            Some(why) if lost.len() == workers => return Err(self.failed(why)),
+            // What a lost worker gave back after the others were done.
+            Some(_) if lock(&carry.dealer).has_any(0) => {
+                worker(0, Ok(self.link(Hold::Worker)?)).map_err(|Lost(why)| self.failed(why))?;
+            }
+            Some(_) => {}
         }
+        carry.fail_rest(lost.first().map_or("no worker came to it", |why| why));
+        Ok(())
     }
 
     /// What is done when all files are there.

@@ -402,17 +402,13 @@ impl Rsync {
                 .filter_map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect::<Vec<Lost>>()
         });
-        let left = lock(&carry.dealer).rest();
         self.sweep(carry, lost.iter().flat_map(|lost| &lost.jobs));
-        match lost.first().map(|lost| &lost.why) {
-            Some(why) if lost.len() == workers => Err(Error::target(self.target.to_string(), why)),
-            Some(why) => {
-                let jobs = left.iter().flat_map(|unit| &unit.pieces).map(|piece| carry.plan.jobs[piece.item]);
-                carry.fail(jobs.map(|job| Failure::new(job.path(carry.changes), why)));
-                Ok(())
-            }
-            None => Ok(()),
+        let why = lost.first().map_or("no worker came to it", |lost| &lost.why);
+        if lost.len() == workers {
+            return Err(Error::target(self.target.to_string(), why));
         }
+        carry.fail_rest(why);
+        Ok(())
     }
 
     /// One worker: one rsync after the other. What it leaves to others, where its node or the target went.
@@ -432,10 +428,10 @@ impl Rsync {
                 if working.fetch_sub(1, Relaxed) == 1 {
                     return None;
                 }
-                while working.load(Relaxed) > 0 && lock(&carry.dealer).left_s() <= 0.0 {
+                while working.load(Relaxed) > 0 && !lock(&carry.dealer).has_any(worker) {
                     std::thread::sleep(std::time::Duration::from_millis(5));
                 }
-                if lock(&carry.dealer).left_s() <= 0.0 {
+                if !lock(&carry.dealer).has_any(worker) {
                     return None;
                 }
                 working.fetch_add(1, Relaxed);

@@ -97,6 +97,13 @@ impl Carry<'_> {
     pub fn fail(&self, failures: impl IntoIterator<Item = Failure>) {
         lock(&self.failures).extend(failures);
     }
+
+    /// What nobody was left to carry.
+    pub fn fail_rest(&self, why: &str) {
+        let rest = lock(&self.dealer).rest();
+        let jobs = rest.iter().flat_map(|unit| &unit.pieces).map(|piece| self.plan.jobs[piece.item]);
+        self.fail(jobs.map(|job| Failure::new(job.path(self.changes), why)));
+    }
 }
 
 /// What a target says of itself.

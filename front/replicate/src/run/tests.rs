@@ -1,4 +1,5 @@
 mod again;
+mod links;
 
 use super::*;
 use crate::balance::Cost;
