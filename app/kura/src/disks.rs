@@ -7,8 +7,8 @@ use crate::config;
 use crate::data::{DataDir, replace_file};
 use crate::size::Size;
 use kura_admin::NewDisk;
-use kura_block::{Error, Result};
-use kura_controller::{DiskClass, DiskState, PoolInfo, has_label};
+use kura_block::{Error, Kind, Result};
+use kura_controller::{DiskClass, PoolInfo, has_label};
 use kura_disk::Lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -180,9 +180,9 @@ pub fn unlike(sizes_bytes: impl IntoIterator<Item = u64>) -> Option<String> {
     })
 }
 
-/// The disks of an opened pool that were found, and where.
-fn found(pool: &PoolInfo) -> Vec<(Uuid, String)> {
-    let here = pool.disks.iter().filter(|disk| disk.state != DiskState::Missing);
+/// The disks of an opened pool that were found, and where. One that is away has no size, whatever else is to become of it.
+fn found(pool: &PoolInfo) -> BTreeMap<Uuid, String> {
+    let here = pool.disks.iter().filter(|disk| disk.size_bytes > 0);
     here.map(|disk| (Uuid::from_bytes(disk.uuid), disk.path.clone())).collect()
 }
 
@@ -246,29 +246,22 @@ impl Book {
         seen.into_values().collect()
     }
 
-    /// Without those that have no label and are only remembered: what was to join there never did, or has left and is blank by
-    /// now. One that the configuration names is a mistake, and the pool says so.
-    pub fn without_strangers(&self, paths: Vec<String>, unlabelled: &[String]) -> Vec<String> {
-        let remembered = self.paths();
-        let is_stranger = |path: &String| unlabelled.contains(path) && remembered.values().any(|known| known == path);
-        let (strangers, kept): (Vec<_>, _) = paths.into_iter().partition(is_stranger);
-        drop(remembered);
-        for path in strangers {
-            tracing::warn!(path, "there is no disk of the pool where one was remembered");
-            self.release(&path);
-        }
-        kept
-    }
-
-    /// Notes where the disks of an opened pool are, and forgets all that it does not have: a crash came before a disk had joined, or
-    /// after it had left.
+    /// Notes where the disks of an opened pool are. What it does not have it forgets, and others may have it: a crash came before a
+    /// disk had joined, or after it had left.
     pub fn settle(&self, pool: &PoolInfo) -> Result<()> {
         let locks = &mut *self.locks();
         let mut paths = self.paths();
-        let before = paths.clone();
-        paths.retain(|uuid, _| pool.disks.iter().any(|disk| Uuid::from_bytes(disk.uuid) == *uuid));
-        paths.extend(found(pool));
-        locks.members.retain(|held, _| paths.values().any(|path| Path::new(path) == held));
+        let (before, found) = (paths.clone(), found(pool));
+        // A disk that is away is not where another one is.
+        let is_away = |uuid: &Uuid, path: &String| {
+            let is_ours = pool.disks.iter().any(|disk| disk.uuid == *uuid.as_bytes());
+            is_ours && !found.values().any(|taken| taken == path)
+        };
+        paths.retain(|uuid, path| is_away(uuid, path));
+        for (held, _) in locks.members.extract_if(.., |held, _| !found.values().any(|path| Path::new(path) == held)) {
+            tracing::warn!(path = %held.display(), "is no disk of the pool, and is left alone");
+        }
+        paths.extend(found);
         if *paths == before { Ok(()) } else { self.write(&paths) }
     }
 
@@ -280,22 +273,35 @@ impl Book {
         if *paths == before { Ok(()) } else { self.write(&paths) }
     }
 
-    /// Takes the disks that are there for this process alone, until each is released. `Busy` where another one has one.
-    pub fn hold(&self, paths: &[String]) -> Result<()> {
-        let members = &mut self.locks().members;
-        for path in paths.iter().filter(|path| Path::new(path).exists()) {
-            members.insert(path.into(), Lock::device(path)?);
-        }
-        Ok(())
+    /// Takes those of the disks for this process alone that can be had, until each is released: their paths. `Busy` where another
+    /// one has one of `members`, which the pool has.
+    pub fn hold(&self, mut paths: Vec<String>, members: &[String]) -> Result<Vec<String>> {
+        let mut refused = Ok(());
+        let held = &mut self.locks().members;
+        paths.retain(|path| match Lock::device(path) {
+            Ok(lock) => {
+                held.insert(path.into(), lock);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a disk cannot be opened");
+                if error.kind() == Kind::Busy && members.contains(path) {
+                    refused = Err(error);
+                }
+                false
+            }
+        });
+        refused.map(|()| paths)
     }
 
-    /// Forgets a disk that has left the pool: the next start does not look for it. Where it was, unless another one of the
-    /// pool is there.
+    /// Forgets a disk that has left the pool: the next start does not look for it. Where it was.
     pub fn forget(&self, disk: Uuid) -> Result<Option<String>> {
         let mut paths = self.paths();
-        let Some(path) = paths.remove(&disk) else { return Ok(None) };
-        self.write(&paths)?;
-        Ok(Some(path).filter(|path| !paths.values().any(|other| other == path)))
+        let path = paths.remove(&disk);
+        if path.is_some() {
+            self.write(&paths)?;
+        }
+        Ok(path)
     }
 
     /// Lets others have what is at a path, which the pool has closed.
@@ -346,7 +352,11 @@ impl kura_admin::Disks for Book {
         locks.prepared.insert(usable.path.clone(), lock);
         let path = usable.path.into_os_string().into_string();
         let path = path.map_err(|path| Error::invalid(format!("{}: not UTF-8", path.display())))?;
-        self.note([(disk, path.clone())])?;
+        let mut paths = self.paths();
+        // What was noted there is there no more: a disk that an earlier try was to make of it, or one that was pulled.
+        paths.retain(|_, known| *known != path);
+        paths.insert(disk, path.clone());
+        self.write(&paths)?;
         Ok(path)
     }
 
@@ -440,7 +450,6 @@ mod tests {
         book.joined(&path);
         let refused = prepare(2).unwrap_err();
         assert!(refused.kind() == kura_block::Kind::Busy && refused.to_string().contains("in the pool already"));
-        book.forget(Uuid::from_u128(0)).unwrap();
         assert_eq!(book.forget(Uuid::from_u128(1)).unwrap().as_ref(), Some(&path));
         assert_eq!(prepare(2).unwrap_err().kind(), kura_block::Kind::Busy, "the pool has not closed it");
         book.release(&path);
@@ -448,19 +457,27 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_was_there_at_the_start_is_let_go_when_none_of_the_pool_is_there() {
+    fn only_a_disk_of_the_pool_that_is_in_use_keeps_it_from_starting() {
         let directory = tempfile::tempdir().unwrap();
         let book = Book::new(&DataDir::open(directory.path()).unwrap());
-        let path = directory.path().join("disk").display().to_string();
-        std::fs::write(&path, [0; 4096]).unwrap();
-        book.hold(&[path.clone(), directory.path().join("away").display().to_string()]).unwrap();
-        assert_eq!(Lock::device(&path).unwrap_err().kind(), kura_block::Kind::Busy);
-        // The same disk under another number, too.
-        book.note([(Uuid::from_u128(1), path.clone()), (Uuid::from_u128(2), path.clone())]).unwrap();
-        assert_eq!(book.forget(Uuid::from_u128(1)).unwrap(), None);
-        assert_eq!(book.forget(Uuid::from_u128(2)).unwrap().as_ref(), Some(&path));
-        book.release(&path);
-        Lock::device(&path).unwrap();
+        let [disk, taken, dead, away] =
+            ["disk", "taken", "dead", "away"].map(|name| directory.path().join(name).display().to_string());
+        std::fs::write(&disk, [0; 4096]).unwrap();
+        std::fs::write(&taken, [0; 4096]).unwrap();
+        // It is there, and opening it fails.
+        let _socket = std::os::unix::net::UnixListener::bind(&dead).unwrap();
+        let others = Lock::device(&taken).unwrap();
+        let all = [&disk, &taken, &dead, &away].map(String::clone);
+        let refused = book.hold(all.to_vec(), &[disk.clone(), taken.clone()]).unwrap_err();
+        assert!(refused.kind() == Kind::Busy && refused.to_string().contains("/taken"), "{refused}");
+        drop(book);
+        let book = Book::new(&DataDir::open(directory.path()).unwrap());
+        assert_eq!(book.hold(all.to_vec(), &[disk.clone(), dead, away]).unwrap(), [disk.clone()]);
+        drop(others);
+        Lock::device(&taken).unwrap();
+        assert_eq!(Lock::device(&disk).unwrap_err().kind(), Kind::Busy);
+        book.release(&disk);
+        Lock::device(&disk).unwrap();
     }
 
     #[test]

@@ -179,15 +179,21 @@ fn opener(models: Arc<Models>, runtime: Rc<dyn Runtime>) -> Opener {
 }
 
 impl Running {
-    /// Runs the controllers of the pool on the disks at `paths`, which `book` holds, and of which some are as slow as a model.
-    /// None serves before all have recovered.
-    pub fn start(paths: Vec<String>, book: &Book, models: Models, config: Config) -> Result<Self> {
-        book.hold(&paths)?;
+    /// Runs the controllers of the pool on those of the disks at `paths` that `book` can hold, of which some are as slow as a model.
+    /// None serves before all have recovered, and nothing is written where `fits` refuses the pool's extents, whose bytes it is told.
+    pub fn start(
+        paths: Vec<String>,
+        book: &Book,
+        models: Models,
+        config: Config,
+        fits: impl FnOnce(u64) -> Result<()>,
+    ) -> Result<Self> {
         let sight = kura_disk::run(async |runtime| {
             let runtime: Rc<dyn Runtime> = runtime;
-            Controller::look(&paths, Box::new(open), &runtime, config.disk_timeout).await
+            Controller::look(&paths, Box::new(open_to_read), &runtime, config.disk_timeout).await
         })??;
-        let paths = book.without_strangers(paths, &sight.unlabelled);
+        fits(sight.extent_bytes)?;
+        let paths = book.hold(paths, &sight.members)?;
         let count = sight.controllers;
         let models = Arc::new(models);
         let shared = Arc::new(InProcess::new());

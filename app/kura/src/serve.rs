@@ -30,7 +30,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 /// The longest a stop may take; then it ends as a crash does, and the next start recovers.
 const STOP: Duration = Duration::from_secs(9);
@@ -110,7 +110,8 @@ fn start(config: &Config, data: &DataDir, degraded: bool) -> Result<(Running, Bo
         make_pool(&planned, (&config.pool).into(), false, data, &book)?;
     }
     let paths = book.candidates(&config.pool.disks);
-    let running = Running::start(paths, &book, models(&config.pool.disks), limits(&config.pool, degraded))?;
+    let fits = |extent_bytes| config.tier.config(extent_bytes).map(drop).map_err(anyhow::Error::msg);
+    let running = Running::start(paths, &book, models(&config.pool.disks), limits(&config.pool, degraded), fits)?;
     Ok((running, book))
 }
 
@@ -329,6 +330,8 @@ async fn balance_work(node: Node, period: Duration, mut stopping: watch::Receive
         return;
     }
     let mut ticks = interval(period);
+    // What was done since the last tick counts as done in a period.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut balancer = Balancer::default();
     loop {
         tokio::select! {

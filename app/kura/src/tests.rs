@@ -56,9 +56,8 @@ struct Served {
 
 async fn serve(data: &DataDir) -> Served {
     let book = Book::open(data).unwrap();
-    let running =
-        aside(|| Running::start(book.candidates(&[]), &book, Models::new(), kura_controller::Config::default()))
-            .unwrap();
+    let config = kura_controller::Config::default();
+    let running = aside(|| Running::start(book.candidates(&[]), &book, Models::new(), config, |_| Ok(()))).unwrap();
     book.settle(&running.node.pool().await.unwrap()).unwrap();
     let admin = Admin {
         node: running.node.clone(),

@@ -121,6 +121,8 @@ impl Recovered {
 pub struct Sight {
     /// Controllers of the pool that they make up.
     pub controllers: u16,
+    /// Bytes in an extent of it.
+    pub extent_bytes: u64,
     /// The paths of those that are its members.
     pub members: Vec<String>,
 }
@@ -198,7 +200,11 @@ impl Controller {
         }
         let newest = newest(labelled.iter().map(|(_, label)| label)).ok_or(why)?;
         let members = labelled.iter().filter(|(_, label)| is_member(newest, label));
-        Ok(Sight { controllers: newest.controllers, members: members.map(|(path, _)| (*path).clone()).collect() })
+        Ok(Sight {
+            controllers: newest.controllers,
+            extent_bytes: newest.plan.extent_bytes,
+            members: members.map(|(path, _)| (*path).clone()).collect(),
+        })
     }
 
     /// The clock and task spawner of this controller's thread.

@@ -6,6 +6,7 @@ use kura_array::{Class, JournalPart, Label, LabelMember, Member, Plan, read_labe
 use kura_block::{Amount, Block, DeviceId, Error, Result};
 use kura_journal::{Identity, JournalCopy, Shape};
 use kura_volume::JournalPlace;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -224,61 +225,60 @@ pub(crate) struct Assembled {
     plans: Vec<Plan>,
 }
 
-/// Puts a pool together. Refuses disks without a label, of several pools, or named twice; a pool may lack disks.
+/// The newest of the labels: of two that count as many changes, the one that most disks have. One that was away when the
+/// pool changed has what it was to be.
+pub(crate) fn newest<'a>(labels: impl Iterator<Item = &'a Label> + Clone) -> Option<&'a Label> {
+    let alike = |label: &Label| {
+        let same = |other: &&Label| other.generation == label.generation && other.members == label.members;
+        labels.clone().filter(same).count()
+    };
+    labels.clone().min_by_key(|label| Reverse((label.generation, alike(label))))
+}
+
+/// True for the label of a disk that the pool has. Others were to join and did not, or have left.
+pub(crate) fn is_member(newest: &Label, label: &Label) -> bool {
+    let same = |member: &LabelMember| !member.gone && member.uuid == label.own().uuid;
+    newest.pool == label.pool && newest.members.get(usize::from(label.id.0)).is_some_and(same)
+}
+
+/// Puts a pool together. Refuses disks of several pools, or named twice. A pool may lack disks, and what is none of it is
+/// left alone: a disk without a label that can be read is away, where it is the pool's.
 pub(crate) async fn assemble(found: Vec<Found>) -> Result<Assembled> {
-    let mut labels: BTreeMap<DeviceId, (Label, Found)> = BTreeMap::new();
-    let mut newest: Option<Label> = None;
-    let mut strangers = Vec::new();
+    let mut why = Error::invalid("a pool without disks: give at least one");
+    let mut labelled: Vec<(Label, Found)> = Vec::new();
     // At once: a disk that hangs takes as long as several that do.
-    let labels_found = join_all(found.iter().map(|(_, device)| read_label(&**device))).await;
-    for ((path, device), label) in found.into_iter().zip(labels_found) {
-        let label = match label {
-            Ok(Some(label)) => label,
+    let read = join_all(found.iter().map(|(_, device)| read_label(&**device))).await;
+    for (found, label) in found.into_iter().zip(read) {
+        let path = &found.0;
+        match label {
+            Ok(Some(label)) if labelled.first().is_some_and(|(first, _)| first.pool != label.pool) => {
+                return Err(Error::invalid(format!(
+                    "{path}: belongs to another pool than the disks before it: name the disks of one pool"
+                )));
+            }
+            Ok(Some(label)) => labelled.push((label, found)),
             Ok(None) => {
-                let why = "no kura label: it is not a disk of a pool; make one with `kura pool create`";
-                strangers.push(Error::invalid(format!("{path}: {why}")));
-                continue;
+                let text = "no kura label: it is not a disk of a pool; make one with `kura pool create`";
+                why = Error::invalid(format!("{path}: {text}"));
             }
-            Err(error) => {
-                strangers.push(error.at(&path));
-                continue;
-            }
-        };
-        if newest.as_ref().is_some_and(|newest| newest.pool != label.pool) {
-            return Err(Error::invalid(format!(
-                "{path}: belongs to another pool than the disks before it: name the disks of one pool"
-            )));
+            Err(error) => why = error.at(path),
         }
-        if newest.as_ref().is_none_or(|newest| newest.generation < label.generation) {
-            newest = Some(label.clone());
-        }
-        if let Some((_, (other, _))) = labels.insert(label.id, (label.clone(), (path.clone(), device))) {
+    }
+    let label = newest(labelled.iter().map(|(label, _)| label)).cloned().ok_or(why)?;
+    let mut members: BTreeMap<DeviceId, (Plan, Found)> = BTreeMap::new();
+    for (own, found) in labelled.into_iter().filter(|(own, _)| is_member(&label, own)) {
+        let path = found.0.clone();
+        if let Some((_, (other, _))) = members.insert(own.id, (own.plan, found)) {
             return Err(Error::invalid(format!(
                 "{path}: is the same disk of the pool as {other}: name each disk once"
             )));
         }
     }
-    // A disk without a readable label may be a damaged member, as long as one is away.
-    if let Some(newest) = &newest {
-        // A disk that left may still be there with its old label.
-        let gone = |id: &DeviceId| newest.members.get(usize::from(id.0)).is_some_and(|member| member.gone);
-        labels.retain(|id, _| !gone(id));
-    }
-    let expected = newest.as_ref().map_or(0, |newest| newest.members.iter().filter(|member| !member.gone).count());
-    let away = expected.saturating_sub(labels.len());
-    if strangers.len() > away {
-        return Err(strangers.swap_remove(0));
-    }
-    let label = newest.ok_or_else(|| Error::invalid("a pool without disks: give at least one"))?;
     let mut assembled = Assembled { found: Vec::new(), plans: Vec::new(), label };
     for (id, member) in assembled.label.members.iter().enumerate() {
-        let here = labels.remove(&DeviceId(id as u16)).filter(|(label, _)| label.own().uuid == member.uuid);
-        let away = Plan { extents: member.extents, ..assembled.label.plan };
-        assembled.plans.push(here.as_ref().map_or(away, |(label, _)| label.plan));
-        assembled.found.push(here.map(|(_, found)| found));
-    }
-    if let Some((_, (path, _))) = labels.into_values().next() {
-        return Err(Error::invalid(format!("{path}: was replaced in its pool: it is not a member any more")));
+        let (plan, found) = members.remove(&DeviceId(id as u16)).unzip();
+        assembled.plans.push(plan.unwrap_or(Plan { extents: member.extents, ..assembled.label.plan }));
+        assembled.found.push(found);
     }
     Ok(assembled)
 }
@@ -313,5 +313,65 @@ impl Assembled {
                 Some(JournalPlace { index: usize::from(member.journal?), disk: DeviceId(id as u16), copy })
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kura_sim::{DiskSpec, FaultKind, Place, Sim, SimDisk};
+
+    /// Labels a disk as number `id` of a pool of the disks with these UUIDs.
+    async fn label(disk: &SimDisk, id: u16, generation: u64, uuids: &[u8]) {
+        let member =
+            |uuid: &u8| LabelMember { uuid: [*uuid; 16], class: Class::Slow, journal: None, gone: false, extents: 16 };
+        let label = Label {
+            pool: [7; 16],
+            generation,
+            id: DeviceId(id),
+            controllers: 1,
+            plan: Plan::of(8 << 20, 64 << 10, 0).unwrap(),
+            journal: JournalPart { tables_bytes: 1 << 20, ring_bytes: 1 << 20 },
+            members: uuids.iter().map(member).collect(),
+        };
+        write_label(&*disk.open(), &label).await.unwrap();
+    }
+
+    /// The disks of the pool that these make up, by their numbers.
+    async fn found(disks: &[&SimDisk]) -> Result<Vec<Option<String>>> {
+        let opened = disks.iter().map(|disk| (disk.name().to_owned(), disk.open() as Rc<dyn Block>));
+        let pool = assemble(opened.collect()).await?;
+        Ok(pool.found.into_iter().map(|found| Some(found?.0)).collect())
+    }
+
+    #[test]
+    fn what_is_none_of_the_pool_is_left_alone() {
+        let sim = Sim::new(1);
+        let [a, b, p, q] = ["a", "b", "p", "q"].map(|name| sim.disk(name, DiskSpec::nvme(8 << 20)));
+        let names = |names: &[&str]| names.iter().map(|name| Some((*name).to_owned())).collect::<Vec<_>>();
+        sim.block_on(async {
+            let none = found(&[&a, &b]).await.unwrap_err().to_string();
+            assert!(none.contains("b: no kura label"), "{none}");
+            label(&a, 0, 4, &[1, 2]).await;
+            label(&b, 1, 4, &[1, 2]).await;
+            assert_eq!(found(&[&p, &a, &b]).await.unwrap(), names(&["a", "b"]), "one without a label");
+            p.inject(FaultKind::ReadError(Place::Range(0..8192)));
+            assert_eq!(found(&[&p, &a, &b]).await.unwrap(), names(&["a", "b"]), "one that cannot be read");
+            // It was to be the third, and the pool changed without it.
+            for generation in [3, 4] {
+                label(&p, 2, generation, &[1, 2, 3]).await;
+                assert_eq!(found(&[&p, &a, &b]).await.unwrap(), names(&["a", "b"]));
+            }
+            for (disk, id) in [(&a, 0), (&b, 1), (&q, 2)] {
+                label(disk, id, 5, &[1, 2, 4]).await;
+            }
+            assert_eq!(found(&[&p, &a, &b, &q]).await.unwrap(), names(&["a", "b", "q"]), "another one is the third");
+            // Only the new disk's label was written before a crash.
+            label(&p, 3, 6, &[1, 2, 4, 3]).await;
+            assert_eq!(found(&[&a, &b, &q, &p]).await.unwrap(), names(&["a", "b", "q", "p"]));
+            label(&p, 2, 6, &[1, 2, 4]).await;
+            let twice = found(&[&a, &b, &q, &p]).await.unwrap_err().to_string();
+            assert!(twice.contains("p: is the same disk of the pool as q"), "{twice}");
+        });
     }
 }

@@ -19,6 +19,11 @@ fn qemu_io(home: &Home, command: &str) {
     ok(tool("qemu-io").args(["-f", "raw", "-c", command, &home.uri("v")]));
 }
 
+/// When each disk was written last.
+fn written(home: &Home) -> [SystemTime; 5] {
+    DISKS.map(|disk| fs::metadata(home.path(disk)).and_then(|file| file.modified()).expect("a time"))
+}
+
 fn import(home: &Home, disks: &[&str]) -> Command {
     home.kura(&[&["pool", "import"], disks].concat())
 }
@@ -78,12 +83,11 @@ fn a_pool_outlives_its_data_directory() {
     assert!(said.contains("belongs to a pool") && said.contains("kura pool import"), "{said}");
     assert!(!home.data().exists(), "what is refused leaves something behind");
 
-    let written = || DISKS.map(|disk| fs::metadata(home.path(disk)).and_then(|file| file.modified()).expect("a time"));
-    let before: [SystemTime; 5] = written();
+    let before = written(&home);
     let said = ok(&mut import(&home, &DISKS));
     assert!(said.contains("5 of its 5 disks") && said.contains("kura serve --data"), "{said}");
     assert!(said.contains("schedules of snapshots") && said.contains("ordinary volumes now"), "{said}");
-    assert_eq!(written(), before, "an import only reads the disks");
+    assert_eq!(written(&home), before, "an import only reads the disks");
     let said = fails(&mut import(&home, &DISKS));
     assert!(said.contains("holds a pool already"), "{said}");
 
@@ -109,6 +113,21 @@ fn a_pool_outlives_its_data_directory() {
     let force = [&add[..], &["--force"]].concat();
     assert_eq!(json(&home, &force)["state"], "healthy");
     assert!(fails(&mut home.kura(&force)).contains("is in the pool already"));
+}
+
+/// What only the pool can tell of the configuration is told before anything is written.
+#[test]
+fn a_region_that_the_pool_has_no_extents_for_is_refused() {
+    let home = Home::new();
+    create(&home, &["--extent", "8M"]);
+    let mut server = home.serve();
+    assert!(server.stop().success());
+    fs::write(home.path("kura.toml"), "tier.region = '4M'\n").expect("a configuration");
+    let before = written(&home);
+    let said =
+        fails(&mut home.kura(&["serve", "--config", "kura.toml", "--nbd", "off", "--admin", "off", "--s3", "off"]));
+    assert!(said.contains("tier.region: 4M is less than an extent of the pool: give 8M"), "{said}");
+    assert_eq!(written(&home), before);
 }
 
 /// A link is followed anew at each start: under /dev/disk/by-id it leads where the disk is by then.

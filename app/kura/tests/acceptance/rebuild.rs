@@ -6,6 +6,7 @@ use crate::harness::{Home, Server, eventually, fails, ok, tool};
 use crate::serving::json;
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -38,11 +39,13 @@ fn ids(home: &Home) -> Vec<u64> {
     disks(home).iter().map(|disk| disk["id"].as_u64().expect("a number")).collect()
 }
 
+fn disk(home: &Home, id: u64) -> Value {
+    disks(home).into_iter().find(|disk| disk["id"] == id).expect("the disk")
+}
+
 /// Bytes on a disk that a rebuild has still to move.
 fn to_move(home: &Home, id: u64) -> u64 {
-    let disks = disks(home);
-    let disk = disks.iter().find(|disk| disk["id"] == id).expect("the disk");
-    disk["unwanted_bytes"].as_u64().expect("bytes")
+    disk(home, id)["unwanted_bytes"].as_u64().expect("bytes")
 }
 
 #[test]
@@ -187,17 +190,17 @@ fn the_last_disk_that_carries_the_journals_does_not_fail_by_hand() {
 #[test]
 fn a_server_that_is_stopped_for_a_while_takes_no_disk_for_dead() {
     let home = Home::new();
-    std::fs::write(home.path("kura.toml"), "pool.disk_timeout_s = 1\n").expect("a configuration");
+    std::fs::write(home.path("kura.toml"), "pool.disk_timeout_s = 3\n").expect("a configuration");
     let server = home.serve_with(&["--config", "kura.toml"]);
     home.ok(&["volume", "create", "v", "--size", "128M"]);
     let mut load = fio(&home, "during", "0");
-    load.args(["--do_verify=0", "--fsync=4", "--time_based", "--runtime=12"]);
+    load.args(["--do_verify=0", "--fsync=4", "--time_based", "--runtime=15"]);
     let mut load = load.stdout(Stdio::null()).spawn().expect("fio");
     let signal = |name: &str| ok(tool("kill").args([name, &server.pid().to_string()]));
-    for _ in 0..4 {
+    for _ in 0..3 {
         std::thread::sleep(Duration::from_millis(500));
         signal("-STOP");
-        std::thread::sleep(Duration::from_millis(1600));
+        std::thread::sleep(Duration::from_millis(4000));
         signal("-CONT");
     }
     assert!(load.wait().expect("fio").success());
@@ -230,4 +233,54 @@ fn a_disk_that_has_left_is_anybodys_at_once() {
     eventually(Duration::from_mins(1), "it is closed, too", || !has_open(&server, &disk));
     home.ok(&["disk", "add", path, "--class", "slow", "--force"]);
     assert_eq!(ids(&home), [0, 1, 2, 3, 4, 5, 7, 9]);
+}
+
+/// A disk that has left may be anything since, and the name of one that is broken may lead nowhere.
+#[test]
+fn what_became_of_listed_disks_keeps_no_server_from_starting() {
+    let home = Home::new();
+    let listed = |name: &str| {
+        let (class, size) = if name.starts_with('f') { ("fast", "256M") } else { ("slow", "512M") };
+        format!("{{ path = '{name}', class = '{class}', size = '{size}' }}")
+    };
+    let disks = ["f0", "f1", "s0", "s1", "s2", "s3"].map(listed).join(", ");
+    std::fs::write(home.path("kura.toml"), format!("pool.journal = '16M'\npool.disks = [{disks}]\n"))
+        .expect("a configuration");
+    let listed = ["--config", "kura.toml"];
+    let mut server = home.serve_with(&listed);
+    home.ok(&["disk", "remove", "5"]);
+    assert!(server.stop().success());
+    // It is blank.
+    let mut server = home.serve_with(&listed);
+    assert_eq!(json(&home, &["status"])["health"], "healthy");
+    assert!(server.log().contains("is no disk of the pool"), "{}", server.log());
+    assert!(server.stop().success());
+    // Somebody else has it; and another one is there, and cannot be opened.
+    let other = std::fs::File::open(home.path("s3")).expect("a file");
+    other.lock().expect("nobody else has it");
+    std::fs::remove_file(home.path("s2")).expect("a disk");
+    let _socket = UnixListener::bind(home.path("s2")).expect("what is no disk");
+    let _server = home.serve_with(&listed);
+    assert_eq!(ids(&home), [0, 1, 2, 3, 4]);
+    let missing = disk(&home, 4);
+    assert_eq!((&missing["state"], missing["path"].as_str()), (&"missing".into(), home.path("s2").to_str()));
+}
+
+#[test]
+fn a_missing_disk_that_leaves_keeps_its_name() {
+    let home = Home::new();
+    std::fs::write(home.path("kura.toml"), "pool.rebuild_rate = '1M'\n").expect("a configuration");
+    let slow = ["--config", "kura.toml"];
+    let mut server = home.serve_with(&slow);
+    volume_of(&home, 64);
+    assert!(server.stop().success());
+    let path = home.data().join("disks").join("slow1");
+    std::fs::remove_file(&path).expect("a disk");
+    for _ in 0..2 {
+        server = home.serve_with(&slow);
+        home.ok(&["disk", "remove", "3", "--no-wait"]);
+        let leaving = disk(&home, 3);
+        assert_eq!((&leaving["state"], leaving["path"].as_str()), (&"leaving".into(), path.to_str()));
+        server.kill();
+    }
 }

@@ -3,8 +3,7 @@
 use super::jobs::accepted;
 use super::{Admin, Disks, Door, IsTrial, Removal, Shared};
 use crate::{
-    Controller, Disk, DiskState, DrainedController, Job, JobKind, JobResult, NewDisk, Pool, Problem, ProblemKind,
-    Replacement,
+    Controller, Disk, DrainedController, Job, JobKind, JobResult, NewDisk, Pool, Problem, ProblemKind, Replacement,
 };
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -214,7 +213,8 @@ impl Admin {
     /// The pool, in which a disk that is away is named by where it was last.
     pub(super) async fn pool(&self) -> Result<Pool, Problem> {
         let mut pool = Pool::new(self.node.pool().await?, self.node.space().await?, *self.passed_percent.borrow());
-        for disk in pool.disks.iter_mut().filter(|disk| disk.state == DiskState::Missing) {
+        // Also of one that leaves: what is away has no size.
+        for disk in pool.disks.iter_mut().filter(|disk| disk.size_bytes == 0) {
             if let Some(path) = self.disks.last_path(disk.uuid) {
                 disk.path = path;
             }
