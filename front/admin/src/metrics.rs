@@ -174,7 +174,9 @@ fn tell_job(job: &ReplicationJob) {
         gauge!("kura_replicate_recovery_point_age_seconds", &labels).set(age_s);
     }
     gauge!("kura_replicate_late", &labels).set(u8::from(job.is_late));
-    gauge!("kura_replicate_complete", &labels).set(u8::from(job.is_complete));
+    if let Some(is_complete) = job.is_complete {
+        gauge!("kura_replicate_complete", &labels).set(u8::from(is_complete));
+    }
     gauge!("kura_replicate_running", &labels).set(u8::from(job.is_running));
 }
 

@@ -122,8 +122,9 @@ pub struct ReplicationJob {
     pub is_late: bool,
     /// True while this server runs it.
     pub is_running: bool,
-    /// True when its last run could copy everything.
-    pub is_complete: bool,
+    /// True when its last run could copy everything; absent before the first run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is_complete: Option<bool>,
     /// True when it was failed over, and does not run.
     pub is_failed_over: bool,
     /// Why its last run could not, or one of the reasons.

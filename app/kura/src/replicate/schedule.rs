@@ -132,7 +132,7 @@ impl ReplicationJobs {
         let running = self.running().clone();
         let told = |standing: Standing| ReplicationJob {
             is_running: running.contains(&standing.name),
-            is_complete: standing.last.as_ref().is_some_and(|last| last.is_complete),
+            is_complete: standing.last.as_ref().map(|last| last.is_complete),
             error: standing.last.and_then(|last| last.causes.into_keys().next()),
             name: standing.name,
             source: standing.job.source.to_string(),

@@ -3,6 +3,7 @@
 use crate::harness::{Home, Server, eventually, fails, ok};
 use crate::object_cli::bytes;
 use crate::s3::{Key, client, url};
+use crate::serving::get;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -209,25 +210,34 @@ fn a_server_keeps_a_bucket_by_its_schedule() {
     });
 }
 
+/// One that needs no server, and would go on without it.
 #[test]
 fn a_run_of_the_schedule_ends_with_its_server_also_where_that_is_killed() {
-    let (here, there) = (Home::new(), Home::new());
-    let (mut source, target) = (here.serve(), there.serve());
-    let (to, _) = begin(&here, &there, &target);
-    // Half a minute of work.
+    let home = Home::new();
+    let mut server = home.serve();
+    let (tree, copy) = (home.path("tree"), home.path("copy"));
+    std::fs::create_dir(&tree).expect("a folder");
+    // A minute of work.
+    for number in 0..480 {
+        std::fs::write(tree.join(format!("{number:03}")), bytes(number, 64 << 10)).expect("a file");
+    }
     let slow = ["--every", "1s", "--bandwidth", "512K"];
-    let add = ["replicate", "add", "photos", "bucket:photos", &to, "--target-credentials", "credentials"];
-    here.ok(&[&add[..], &slow].concat());
-    let home = here.data().canonicalize().expect("the data directory");
+    home.ok(&[&["replicate", "add", "slowly", "tree", "copy"], &slow[..]].concat());
+    let data = home.data().canonicalize().expect("the data directory");
     let is_its = |process: std::fs::DirEntry| {
         let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        line.contains("replicate run photos") && line.contains(&*home.to_string_lossy())
+        line.contains("replicate run slowly") && line.contains(&*data.to_string_lossy())
     };
     let runs = || std::fs::read_dir("/proc").expect("processes").flatten().any(is_its);
-    eventually(Duration::from_mins(1), "the schedule begins a run", runs);
-    source.kill();
+    eventually(Duration::from_mins(1), "a part of the copy is there", || copy.join("000").exists());
+    // Before the first one has ended, nothing is told of how it ended.
+    let metrics = get(server.port("http"), "/metrics");
+    assert!(metrics.contains("kura_replicate_running{job=\"slowly\""), "{metrics}");
+    assert!(!metrics.contains("kura_replicate_complete"), "{metrics}");
+    server.kill();
     eventually(Duration::from_secs(10), "its run has ended", || !runs());
+    assert!(!copy.join("479").exists(), "it ended by itself");
 }
 
 /// The URL of a bucket at a server that says this to everything, or nothing.
