@@ -68,11 +68,11 @@ impl Pace {
         spec.rotational
     }
 
-    /// How long a request takes that comes now.
-    fn take(&self, io: &Io) -> Duration {
+    /// How long a request takes that comes at `now` of the queue's time.
+    fn take(&self, io: &Io, now: impl FnOnce() -> Duration) -> Duration {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         // Read under the lock, as a queue's time does not go back.
-        let now_ns = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now_ns = u64::try_from(now().as_nanos()).unwrap_or(u64::MAX);
         let done_ns = queue.as_mut().map_or(now_ns, |queue| queue.done_ns(io, now_ns));
         Duration::from_nanos(done_ns - now_ns)
     }
@@ -87,7 +87,8 @@ impl Modelled {
 
     /// Does a request, and answers when the model has done it too.
     async fn serve<T>(&self, kind: IoKind, offset_bytes: u64, len_bytes: u64, work: impl Future<Output = T>) -> T {
-        let model = self.runtime.sleep(self.pace.take(&Io { kind, offset_bytes, len_bytes }));
+        let model =
+            self.runtime.sleep(self.pace.take(&Io { kind, offset_bytes, len_bytes }, || self.pace.begun.elapsed()));
         futures::join!(work, model).0
     }
 }
@@ -136,7 +137,10 @@ mod tests {
     fn all_controllers_wait_in_one_queue() {
         let pace = Pace::new(Model::Hdd7200);
         pace.open(1 << 30);
-        let far = |at: u64| pace.take(&Io { kind: IoKind::Read, offset_bytes: at << 20, len_bytes: 4096 });
+        let far = |at: u64| {
+            // All come at once.
+            pace.take(&Io { kind: IoKind::Read, offset_bytes: at << 20, len_bytes: 4096 }, || Duration::ZERO)
+        };
         let waits: Vec<Duration> = (0..8).map(|at| far(at * 97 % 1000)).collect();
         // Another controller opens it, and finds it as busy as it is.
         pace.open(1 << 30);

@@ -6,7 +6,7 @@ use kura_controller::{DiskInfo, Node};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::interval;
+use tokio::time::{MissedTickBehavior, interval};
 use uuid::Uuid;
 
 /// How often.
@@ -15,6 +15,8 @@ const TEND: Duration = Duration::from_secs(1);
 /// Does what is next for disks that are failed or leaving, until the server stops.
 pub async fn tend(node: Node, book: Arc<Book>, mut stopping: watch::Receiver<bool>) {
     let mut ticks = interval(TEND);
+    // After a step that took long, too, the pool is let alone for a while.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = String::new();
     loop {
         tokio::select! {

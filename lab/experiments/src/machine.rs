@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The commit this program was built from. `-dirty-` and a digest follow where the sources differed from it;
-/// `unknown` where they came without a history.
+/// The commit this program was built from. `-dirty-` and a digest follow where the sources differed from it; `unknown-` and
+/// a digest where they came without a history.
 pub const COMMIT: &str = env!("KURA_COMMIT");
 
 /// A machine, as far as it may matter to a result.
