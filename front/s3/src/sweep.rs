@@ -22,7 +22,7 @@ const PAGE: usize = 500;
 /// Lost parts that are removed at once.
 const LOST: usize = 200;
 
-/// Does what the buckets' rules say until `stop` says true: it is looked at before every step.
+/// Does what the buckets' rules say until `stop` says true: it is looked at before every version.
 pub async fn sweep(directory: Arc<Directory>, mut stop: watch::Receiver<bool>) {
     loop {
         if let Err(error) = sweep_lost_parts(&directory, &stop).await {
@@ -55,8 +55,8 @@ async fn sweep_bucket(directory: &Directory, name: &str, stop: &watch::Receiver<
     let mut place = Place::default();
     while !place.over && !*stop.borrow() {
         let Some(bucket) = directory.find(name).filter(|bucket| bucket.unreadable.is_none()) else { return Ok(()) };
-        let way = bucket.way().clone();
-        place = way.ask(async move |store: Store| sweep_page(&store, &bucket, place).await).await?;
+        let (way, stopping) = (bucket.way().clone(), stop.clone());
+        place = way.ask(async move |store: Store| sweep_page(&store, &bucket, place, &stopping).await).await?;
     }
     Ok(())
 }
@@ -169,14 +169,15 @@ struct Last {
     newest: Stat,
 }
 
-async fn sweep_page(store: &Store, bucket: &Bucket, mut place: Place) -> Result<Place> {
+/// A step. Where `stop` says true in the midst of it there is no next one, to which it would matter how far it came.
+async fn sweep_page(store: &Store, bucket: &Bucket, mut place: Place, stop: &watch::Receiver<bool>) -> Result<Place> {
     let Some(rules) = &bucket.lifecycle else { return Ok(Place { over: true, ..place }) };
     let query = Query { after: place.after.clone(), limit: Some(PAGE), versions: true, ..Query::default() };
     let Page { items, next } = store.list(bucket.id, &query).await?;
     // Whether the last one of a page has older ones, the next page says.
     let whole = if next.is_some() && items.len() > 1 { items.len() - 1 } else { items.len() };
     let mut left = Left::default();
-    for at in 0..whole {
+    for at in (0..whole).take_while(|_| !*stop.borrow()) {
         let Item::Object { key, stat } = &items[at] else { continue };
         let before = place.last.take().filter(|last| last.key == *key);
         let noncurrent = before.as_ref().map(|last| (last.modified_ms, last.newer));

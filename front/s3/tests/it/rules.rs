@@ -87,19 +87,25 @@ fn what_expires_with_versions_is_marked_and_what_is_not_current_goes() {
     });
 }
 
+const EXPIRED: &str = "<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>";
+
+/// So many hundred markers above nothing.
+async fn mark(store: &Store, bucket: PartitionId, hundreds: usize) {
+    for some in 0..hundreds {
+        let mut batch = Batch::new();
+        for at in 0..100 {
+            batch.mark(bucket, format!("l/{some:02}{at:02}").as_bytes(), 1, true);
+        }
+        store.commit(batch).await.expect("markers");
+    }
+}
+
 #[test]
 fn markers_above_nothing_go_wherever_a_step_ends() {
     run(async {
         let (directory, store, service, bucket) = versioned().await;
-        for some in 0..11 {
-            let mut batch = Batch::new();
-            for at in 0..100 {
-                batch.mark(bucket, format!("l/{some:02}{at:02}").as_bytes(), 1, true);
-            }
-            store.commit(batch).await.expect("markers");
-        }
-        let expired = "<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>";
-        set(&service, "lifecycle", &rule(expired)).await;
+        mark(&store, bucket, 11).await;
+        set(&service, "lifecycle", &rule(EXPIRED)).await;
         follow(&directory).await;
         assert_eq!(versions(&store, bucket).await, []);
         let both = "<Expiration><Days>1</Days><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>";
@@ -146,6 +152,25 @@ fn a_sweep_that_is_to_stop_begins_no_step() {
         sweep(Arc::clone(&directory), stopping).await;
         let bucket = store.partition(b"demo").await.expect("the bucket").id;
         assert_eq!(versions(&store, bucket).await, [(b"a".to_vec(), false)]);
+        follow(&directory).await;
+        assert_eq!(versions(&store, bucket).await, []);
+    });
+}
+
+#[test]
+fn a_sweep_that_is_told_to_stop_ends_within_its_step() {
+    run(async {
+        let (directory, store, service, bucket) = versioned().await;
+        mark(&store, bucket, 4).await;
+        set(&service, "lifecycle", &rule(EXPIRED)).await;
+        let (stop, stopping) = watch::channel(false);
+        let sweeping = spawn_local(sweep(Arc::clone(&directory), stopping));
+        while versions(&store, bucket).await.len() == 400 {
+            tokio::task::yield_now().await;
+        }
+        stop.send(true).expect("the task is there");
+        sweeping.await.expect("the task ends");
+        assert!(!versions(&store, bucket).await.is_empty(), "it did all of its step");
         follow(&directory).await;
         assert_eq!(versions(&store, bucket).await, []);
     });
