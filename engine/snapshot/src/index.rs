@@ -23,9 +23,9 @@ pub struct Key(u64);
 impl Key {
     pub(crate) const ZERO: Self = Self(0);
 
-    /// The version of `block` (below 2^38) born at `birth`.
+    /// The version of `block` (below 2^38) born at `birth`; behind every version there is where the block is 2^38.
     pub fn new(block: u64, birth: Epoch) -> Self {
-        Self(block << EPOCH_BITS | u64::from(birth.0))
+        Self(block.saturating_mul(1 << EPOCH_BITS) | u64::from(birth.0))
     }
 
     /// The block.

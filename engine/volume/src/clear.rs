@@ -60,7 +60,7 @@ impl Inner {
                 continue;
             }
             let piece_end = end.min((u64::from(index) + 1) * blocks);
-            self.make_writable(volume, at, piece_end).await?;
+            self.make_writable(volume, at, piece_end, 0).await?;
             if volume.branch.borrow().is_some() || volume.held.get() {
                 continue;
             }

@@ -15,6 +15,7 @@ use kura_array::hot::MirrorId;
 use kura_array::{Failure, Place, Urgency};
 use kura_block::{Bufs, Checksum, Error, Kind, Result};
 use kura_journal::Lsn;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -226,22 +227,25 @@ impl Inner {
         if done.is_ok() && !matches!(flight.to, Destination::Fast(_)) {
             self.came_home(&flight).await;
         }
+        let lost = done.as_ref().err().map_or_else(BTreeSet::new, |error| self.without_place(&flight, error));
         let left = {
             let (mut dirty, mut carried) = (flight.volume.dirty.borrow_mut(), flight.carried());
             let leaves = |block: &u64, now: &mut Dirty| {
                 let Some((version, _)) = carried(*block) else { return false };
                 now.in_flight = false;
-                let landed = now.data.is_some() && done.is_ok() && now.lsn == version;
-                if landed {
+                let landed = done.is_ok() && now.lsn == version;
+                let leaves = now.data.is_some() && (landed || lost.contains(block));
+                if leaves {
                     self.count_dirty(&flight.volume, -1);
-                    self.drained(version);
+                    self.drained(now.lsn);
                 }
-                landed || now.data.is_none()
+                leaves || now.data.is_none()
             };
             flight.blocks.len() - dirty.extract_if(flight.span(), leaves).count()
         };
-        let there = done.is_ok();
-        self.stalled.replace(done.err());
+        // What is left of a flight that lost some may go now.
+        let there = done.is_ok() || !lost.is_empty();
+        self.stalled.replace(done.err().filter(|_| !there));
         self.room.notify_waiters();
         if !there {
             self.runtime.sleep(STALLED).await;

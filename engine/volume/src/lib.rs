@@ -31,6 +31,7 @@ mod cool;
 mod destage;
 mod extent;
 mod fresh;
+mod homes;
 mod hot;
 mod migrate;
 mod open;

@@ -122,7 +122,8 @@ impl Inner {
         let mut moved_to = at;
         moved_to.site.places[from] = to;
         for row in rows.iter().filter(|row| disagree.contains(&row.row)) {
-            self.agree(&moved_to, row).await?;
+            let lies = self.as_it_lies(&moved_to, row).await?;
+            self.agree(&moved_to, row, &lies).await?;
         }
         Ok((moved, lost))
     }
@@ -135,26 +136,31 @@ impl Inner {
         Some(above.contiguous())
     }
 
-    /// Makes the parity of a row of which something is lost agree with what its places hold. One that is not read however often
-    /// it is asked for is written again, as parity takes it for: else the next one of its row to be lost could not be told.
-    async fn agree(&self, at: &Stripe, row: &StripeRow) -> Result<()> {
-        let (mut found, mut unread) = (Vec::new(), Vec::new());
+    /// What the places of a row hold that count in its parity, by column; `None` for one that is not read however often it is
+    /// asked for.
+    async fn as_it_lies(&self, at: &Stripe, row: &StripeRow) -> Result<Vec<(usize, Option<Buf>)>> {
+        let mut found = Vec::new();
         for column in bits(row.facts.counted) {
-            let place = at.place(Slot::Column(column));
-            for read in self.read_each(place, at.at(row.row), 1, Urgency::Idle).await {
+            for read in self.read_each(at.place(Slot::Column(column)), at.at(row.row), 1, Urgency::Idle).await {
                 match read {
-                    Read::Found(block) => found.push(block),
+                    Read::Found(block) => found.push((column, Some(block))),
                     Read::Refused(error) => return Err(error),
-                    Read::Lost => unread.push(place),
+                    Read::Lost => found.push((column, None)),
                 }
             }
         }
-        for place in unread {
-            let zeroes = Bufs::zeroes(BLOCK_BYTES);
+        Ok(found)
+    }
+
+    /// Makes the parity of a row of which something is lost agree with what its places hold. One that is not read is written
+    /// again, as parity takes it for: else the next one of its row to be lost could not be told.
+    async fn agree(&self, at: &Stripe, row: &StripeRow, lies: &[(usize, Option<Buf>)]) -> Result<()> {
+        for (column, _) in lies.iter().filter(|(_, found)| found.is_none()) {
+            let (place, zeroes) = (at.place(Slot::Column(*column)), Bufs::zeroes(BLOCK_BYTES));
             let refused = self.array.write_place(place, at.at(row.row), zeroes, Urgency::Idle).await;
             self.heed(refused.into_iter().collect()).await?;
         }
-        let parity = xor(found.iter().map(|block| &**block));
+        let parity = xor(lies.iter().filter_map(|(_, found)| found.as_deref()));
         let refused =
             self.array.write_place(at.place(Slot::Parity), at.at(row.row), parity.into(), Urgency::Idle).await;
         self.heed(refused.into_iter().collect()).await
@@ -199,18 +205,30 @@ impl Inner {
             rows.retain(|row| row.facts.counted != 0);
             self.read_rows(&at, &mut rows, Urgency::Idle, |facts| Some(Reads { columns: facts.counted, parity: true }))
                 .await;
+            let mut again = Vec::new();
             for row in &rows {
                 report.blocks += row.expected.iter().flatten().count() as u64;
-                self.check_row(volume, stripe, &at, row, report).await;
+                if self.check_row(volume, stripe, &at, row, report).await {
+                    again.push(row.row);
+                }
             }
             drop(lock);
+            if !again.is_empty()
+                && let Err(error) = self.mend_nobodys(volume, extents, stripe, &again, report).await
+            {
+                let name = volume.spec.borrow().name.clone();
+                report
+                    .violations
+                    .push(format!("volume {name}: a row that its parity does not tell is not mended: {error}"));
+            }
         }
     }
 
     /// Mends a row: what is bad where its disk works, and parity that does not agree with blocks which are all good. Each is
     /// written where it lies: what belongs there is known, and nobody else writes while the stripe is locked. The way of
     /// every write would leave the place of a block that goes to the hot area as it is, and other blocks of the row would count on it.
-    async fn check_row(&self, volume: &VolumeState, stripe: u64, at: &Stripe, row: &StripeRow, report: &mut Report) {
+    /// True where only nobody's places are lost then, which [`Inner::mend_nobodys`] mends.
+    async fn check_row(&self, volume: &VolumeState, stripe: u64, at: &Stripe, row: &StripeRow, report: &mut Report) -> bool {
         let name = || volume.spec.borrow().name.clone();
         let lost = row.facts.lost & row.facts.counted;
         if lost == 0 {
@@ -219,12 +237,9 @@ impl Inner {
             if !agrees && self.array.works(at.place(Slot::Parity)) {
                 self.mend_row(volume, at, row, (Slot::Parity, sum), report).await;
             }
-            return;
+            return false;
         }
-        let all_nobodys = bits(lost).all(|column| row.expected[column].is_none());
-        if all_nobodys {
-            return self.mend_nobodys(volume, at, row, report).await;
-        }
+        let mut only_nobodys = bits(lost).any(|column| row.expected[column].is_none());
         for column in bits(lost) {
             let Some(expected) = row.expected[column] else { continue };
             let block = volume.shape.block_of(stripe, column, row.row);
@@ -238,42 +253,60 @@ impl Inner {
                 Some(good) if self.array.works(disk) => {
                     self.mend_row(volume, at, row, (Slot::Column(column), good), report).await;
                 }
-                Some(_) => {}
-                None => report.violations.push(format!(
-                    "volume {} block {block}: bad or away on disk {}, and its row does not tell it",
-                    name(),
-                    disk.device.0
-                )),
+                Some(_) => only_nobodys = false,
+                None => {
+                    only_nobodys = false;
+                    report.violations.push(format!(
+                        "volume {} block {block}: bad or away on disk {}, and its row does not tell it",
+                        name(),
+                        disk.device.0
+                    ));
+                }
             }
         }
+        report.repaired += u64::from(only_nobodys && report.dry_run);
+        only_nobodys && !report.dry_run
     }
 
-    /// Mends a row of which only earlier versions of blocks are lost that lie elsewhere now. They are nobody's, but its parity
-    /// counts on them, and with that all other blocks of the row do: one that the row does not tell is written anew, and parity with
-    /// it.
-    async fn mend_nobodys(&self, volume: &VolumeState, at: &Stripe, row: &StripeRow, report: &mut Report) {
-        let lost = || bits(row.facts.lost & row.facts.counted).map(Slot::Column);
-        if !lost().chain([Slot::Parity]).all(|slot| self.array.works(at.place(slot))) {
-            return;
-        }
-        let told = lost().map(|slot| row.told(slot).map(|told| (slot, told))).collect::<Option<Vec<_>>>();
-        if let Some(told) = told {
-            for mended in told {
-                self.mend_row(volume, at, row, mended, report).await;
+    /// Mends rows of which only earlier versions of blocks are lost that lie elsewhere now. They are nobody's, but parity counts on
+    /// them, and with that all other blocks of these rows do: one that its row does not tell is written anew, and parity with it.
+    ///
+    /// That makes untrue what the log says of such a row, so that it is said anew before; and a checkpoint that came between would
+    /// take the row for being at rest.
+    async fn mend_nobodys(
+        &self,
+        volume: &VolumeState,
+        extents: &[Rc<Extent>],
+        stripe: u64,
+        numbers: &[usize],
+        report: &mut Report,
+    ) -> Result<()> {
+        self.room_in_journal().await?;
+        let _no_checkpoint = self.checkpointing.lock().await;
+        let _lock = self.lock_stripe(stripe_id(volume, extents, stripe)).await?;
+        let (at, mut rows) = self.whole_stripe(volume, extents, stripe).await?;
+        rows.retain(|row| numbers.contains(&row.row));
+        self.read_rows(&at, &mut rows, Urgency::Idle, |facts| Some(Reads { columns: facts.counted, parity: true })).await;
+        for row in &rows {
+            let lost = || bits(row.facts.lost & row.facts.counted);
+            let works = lost().map(Slot::Column).chain([Slot::Parity]).all(|slot| self.array.works(at.place(slot)));
+            if !works || lost().any(|column| row.expected[column].is_some()) {
+                continue;
             }
-            return;
-        }
-        let anew = async {
+            let told = lost().map(Slot::Column).map(|slot| row.told(slot).map(|told| (slot, told)));
+            if let Some(told) = told.collect::<Option<Vec<_>>>() {
+                for mended in told {
+                    self.mend_row(volume, &at, row, mended, report).await;
+                }
+                continue;
+            }
             row.unless_refused()?;
+            let lies = self.as_it_lies(&at, row).await?;
+            self.announce_anew(volume, extents, stripe, row, &lies).await?;
+            self.agree(&at, row, &lies).await?;
             report.repaired += 1;
-            if report.dry_run { Ok(()) } else { self.agree(at, row).await }
-        };
-        if let Err(error) = anew.await {
-            let name = volume.spec.borrow().name.clone();
-            report
-                .violations
-                .push(format!("volume {name}: a row that its parity does not tell is not mended: {error}"));
         }
+        Ok(())
     }
 
     /// Writes a block of a row, or its parity, again where it lies; the stripe is locked, and its group held.

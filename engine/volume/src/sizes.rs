@@ -36,6 +36,7 @@ impl Store {
         inner.check_extents(spec.size_bytes)?;
         inner.room_in_tables(0, TABLES_FOR_VOLUMES)?;
         inner.room_in_journal().await?;
+        inner.numbers_left(1)?;
         let id = inner.next_volume_id();
         let shape = inner.shape_of(spec.layout)?;
         let volume = Rc::new(VolumeState::new(id, spec.clone(), shape, inner.array.extent_bytes()));

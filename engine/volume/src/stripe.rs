@@ -369,6 +369,29 @@ impl Inner {
         self.journal().commit(kura_journal::Lsn(lsn.0 + 1)).await
     }
 
+    /// Says durably that the places of a row that hold nothing that is read will be written, and its parity to agree with all that lie there.
+    pub async fn announce_anew(
+        &self,
+        volume: &VolumeState,
+        extents: &[Rc<Extent>],
+        stripe: u64,
+        row: &StripeRow,
+        lies: &[(usize, Option<Buf>)],
+    ) -> Result<()> {
+        let id = stripe_id(volume, extents, stripe);
+        let (_, born, _) = id;
+        let is_written = |(column, found): &(usize, Option<Buf>)| found.is_none() || row.facts.touched & 1 << column != 0;
+        let written = lies.iter().filter(|lies| is_written(lies)).fold(0, |written, (column, _)| written | 1 << column);
+        let others = lies.iter().filter(|(column, _)| written & 1 << column == 0);
+        let rest = kura_array::parity::xor(others.filter_map(|(_, found)| found.as_deref()));
+        let rows = vec![ParityRow { row: row.row as u16, written, rest: Rest::Given }];
+        let checksum = Checksum::of(&rest);
+        let record = Record::Parity { volume: volume.id, stripe, born, rows };
+        let lsn = self.append_data(&record, &Bufs::from(rest), &[checksum]);
+        self.touch(id, row.row, volume.shape.chunk_blocks.into(), written);
+        self.journal().commit(kura_journal::Lsn(lsn.0 + 1)).await
+    }
+
     /// Notes that columns of a row may be found old or new after a crash.
     pub fn touch(&self, id: StripeId, row: usize, chunk: usize, columns: u32) {
         let mut touched = self.touched.borrow_mut();

@@ -80,11 +80,12 @@ impl Inner {
                 }
                 continue;
             }
-            self.make_writable(volume, first, end).await?;
+            self.make_writable(volume, first, end, Self::bytes_of(end - first)).await?;
             if volume.held.get() {
                 self.released(volume).await;
                 continue;
             }
+            self.check_places(volume, first..end)?;
             if self.holds(volume, &edges) && volume.branch.borrow().is_none() {
                 self.put_blocks(volume, first, &blocks, &checksums);
                 self.client_wrote();
@@ -183,14 +184,15 @@ impl Inner {
         Ok(whole.freeze().into())
     }
 
-    /// Waits until a write of these blocks can go ahead: from then to the caller's next await nothing changes.
-    pub async fn make_writable(&self, volume: &Rc<VolumeState>, first: u64, end: u64) -> Result<()> {
+    /// Waits until a write of these blocks can go ahead that puts so many bytes into the buffer: from then to the caller's next
+    /// await nothing changes.
+    pub async fn make_writable(&self, volume: &Rc<VolumeState>, first: u64, end: u64, bytes: u64) -> Result<()> {
         loop {
             self.ready(volume)?;
             volume.check_blocks(end)?;
             match self.wants(volume, first, end) {
-                None if self.has_room(Self::bytes_of(end - first)) => return Ok(()),
-                None => self.make_room(Self::bytes_of(end - first)).await?,
+                None if self.has_room(bytes) => return Ok(()),
+                None => self.make_room(bytes).await?,
                 Some(Wants::Extent(index)) => self.map(volume, index).await?,
                 Some(Wants::Page(extent)) => self.load(&extent).await?,
             }

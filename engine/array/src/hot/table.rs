@@ -28,6 +28,8 @@ const BLOCK_BITS: u32 = 38;
 impl Owner {
     /// Bytes of an owner, or of none, in pages and records.
     pub const BYTES: usize = 10;
+    /// The highest number of a volume (its id without the controller's) that can be told.
+    pub const NUMBERS_LIMIT: u64 = (1 << (u64::BITS - BLOCK_BITS)) - 2;
 
     /// Writes an owner, or that there is none.
     pub fn encode(owner: Option<Self>, out: &mut Writer) {

@@ -438,18 +438,81 @@ fn disks_that_refuse_for_a_moment_stay_in_service() {
     }
 }
 
-/// A block that no disk has taken stays in the write buffer, and in the log.
+/// What was written lately to a volume that lies on one disk is lost with that: nothing waits for it, not the writes of others, nor the
+/// rebuild.
 #[test]
-fn what_no_disk_takes_is_not_forgotten() {
-    let rig = Rig::new(2, 8, 64 << 10, Settings::default());
-    rig.run(async |controller, _| {
-        let device = create(controller, "v", 16, Layout::Mirror).await;
-        write(&*device, 3, 1).await.unwrap();
-        device.flush().await.unwrap();
-        rig.disks[2].inject(FaultKind::Dead);
-        rig.disks[3].inject(FaultKind::Dead);
-        assert!(controller.store().checkpoint().await.is_err());
-        assert!(reads(&*device, 3, 1).await);
+fn what_is_lost_with_its_disk_keeps_nothing_waiting() {
+    let rig = Rig::new(4, 80, 64 << 10, Settings { write_buffer_bytes: 1 << 20, ..Settings::default() });
+    rig.run(async |controller, runtime| {
+        let pair = create(controller, "pair", 4096, Layout::Mirror).await;
+        let lone = create(controller, "lone", 16, Layout::None).await;
+        for at in 0..4096 {
+            write(&*pair, at, 1).await.unwrap();
+        }
+        write(&*lone, 0, 2).await.unwrap();
+        controller.store().checkpoint().await.unwrap();
+        let holds = |disk: &DeviceId| controller.store().only_on_disk(*disk).unwrap().tell(BLOCK as u64).contains("lone");
+        let on = (2..6).map(DeviceId).find(holds).expect("it lies somewhere");
+        for at in 0..16 {
+            write(&*lone, at, 3).await.unwrap();
+        }
+        rig.disks[usize::from(on.0)].inject(FaultKind::Dead);
+        for turn in 2..6 {
+            for at in 0..4096 {
+                write(&*pair, at, turn).await.unwrap();
+            }
+        }
+        controller.store().checkpoint().await.unwrap();
+        let left = || controller.store().unwanted()[&on];
+        for _ in 0..1000 {
+            if left().copies == left().lost {
+                break;
+            }
+            runtime.sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(left().copies, left().lost, "the rebuild goes on");
+        for refused in [write(&*lone, 0, 4).await.unwrap_err(), lone.read(0, BLOCK).await.unwrap_err()] {
+            assert_eq!(refused.kind(), Kind::Device, "{refused}");
+        }
+        lone.discard(0, 64 << 10).await.unwrap();
+        write(&*lone, 0, 5).await.unwrap();
+        controller.store().checkpoint().await.unwrap();
+        assert!(reads(&*lone, 0, 5).await && reads(&*pair, 7, 5).await);
+    });
+}
+
+/// Zeroes take no room in the write buffer, nor in the journal: a trim of more than they have goes ahead.
+#[test]
+fn a_trim_that_is_larger_than_the_journal_waits_for_nothing() {
+    let rig = Rig::new(2, 80, 16 << 20, Settings::default());
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", 4096, Layout::Mirror).await;
+        write(&*device, 9, 1).await.unwrap();
+        write(&*device, 4095, 1).await.unwrap();
+        assert!(done_within(device.discard(0, 4095 << 12), runtime, Duration::from_secs(60)).await);
+        assert!(reads(&*device, 9, 0).await && reads(&*device, 4095, 1).await);
+    });
+}
+
+/// The last blocks of the largest volume that there can be, in its tables of snapshots.
+#[test]
+fn the_end_of_the_largest_volume_can_be_asked_for() {
+    const LAST: usize = (1 << 38) - 1;
+    let rig = Rig::new(2, 80, 1 << 20, Settings::default());
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", LAST + 1, Layout::Mirror).await;
+        write(&*device, LAST, 1).await.unwrap();
+        write(&*device, 5, 1).await.unwrap();
+        let wanted = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
+        controller.store().snapshot(&[wanted], 0).await.unwrap();
+        write(&*device, 5, 2).await.unwrap();
+        write(&*device, LAST, 2).await.unwrap();
+        runtime.sleep(Duration::from_secs(10)).await;
+        let snapshot = controller.open_volume("v@a").unwrap();
+        for (device, byte) in [(&device, 2), (&snapshot, 1)] {
+            let end = device.read(((LAST - 1) * BLOCK) as u64, 2 * BLOCK).await.unwrap().contiguous().to_vec();
+            assert!(end == [[0; BLOCK], [byte; BLOCK]].concat(), "{byte}");
+        }
     });
 }
 

@@ -103,6 +103,12 @@ impl Inner {
                 }
                 continue;
             }
+            if let Some((state, block)) = written.iter().find(|(state, block)| !self.has_place(state, *block)) {
+                if !Rc::ptr_eq(state, &branch.pool_vol.volume) || !self.take_elsewhere(&mut taken) {
+                    return self.check_places(state, *block..block + 1).map(|()| false);
+                }
+                continue;
+            }
             let read = edges.places().filter_map(|place| match place {
                 Place::At(state, block) => state.extent(self.index_of(*block)),
                 Place::Zero => None,
@@ -166,6 +172,15 @@ impl Inner {
             }
         };
         blocks.map(how).collect()
+    }
+
+    /// Takes other slots for those of which some have no place any more; false when there are too few.
+    fn take_elsewhere(&self, taken: &mut Taken) -> bool {
+        let (pool, wanted) = (Rc::clone(&taken.pool_vol.volume), taken.slots.len());
+        taken.fit(0);
+        let fits = |block: u64| pool.extent(self.index_of(block)).is_some() && self.has_place(&pool, block);
+        taken.slots = taken.pool_vol.table.borrow_mut().take_where(wanted, fits);
+        taken.slots.len() == wanted
     }
 
     /// The pool has no group for a write to a volume, or for the slots taken: others do that lie where the PoolVOL has groups, some of

@@ -9,6 +9,7 @@ use crate::snapshot::{BLOCKS_LIMIT, Stops, Tidying};
 use crate::status::VolumeStatus;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
+use kura_array::hot::Owner;
 use kura_block::{Error, Result};
 use kura_journal::Lsn;
 use kura_snapshot::{Epoch, Location, Pair, Svol};
@@ -186,11 +187,10 @@ impl Inner {
         for pvol in &pvols {
             self.ready(pvol)?;
             self.refuse_rolling(pvol)?;
-            if pvol.branch().is_some_and(|branch| branch.pvol.borrow().pairs.last_given() + 1 >= Epoch::NOW.0) {
-                let name = pvol.spec.borrow().name.clone();
-                return Err(Error::full(format!("volume {name}: had 67 million snapshots: copy it to a new volume")));
-            }
+            self.epochs_left(pvol)?;
         }
+        // A snapshot's, and that of the PoolVOL which a first one may need.
+        self.numbers_left(2 * wanted.len())?;
         let mut founded = Vec::new();
         let make = |(pvol, spec): (&Rc<VolumeState>, &SnapshotSpec)| {
             let branch = pvol.branch().unwrap_or_else(|| {
@@ -267,6 +267,27 @@ impl Inner {
         branch
     }
 
+    /// Refuses another snapshot, or a roll-back, of a volume that has had as many as can be numbered.
+    pub fn epochs_left(&self, pvol: &VolumeState) -> Result<()> {
+        if pvol.branch().is_none_or(|branch| branch.pvol.borrow().pairs.last_given() + 1 < Epoch::NOW.0) {
+            return Ok(());
+        }
+        let name = pvol.spec.borrow().name.clone();
+        Err(Error::full(format!("volume {name}: had 67 million snapshots: copy it to a new volume")))
+    }
+
+    /// Refuses so many more numbers of volumes and snapshots where the hot area could not name them.
+    pub fn numbers_left(&self, wanted: usize) -> Result<()> {
+        if self.tables.borrow().next_volume + wanted as u64 <= Owner::NUMBERS_LIMIT {
+            return Ok(());
+        }
+        Err(Error::full(format!(
+            "controller {} has made 67 million volumes and snapshots: copy its volumes to a new pool",
+            self.id.0
+        )))
+    }
+
+    /// The number of a new volume, for which [`Inner::numbers_left`] said that there is one.
     pub fn next_volume_id(&self) -> u64 {
         let mut tables = self.tables.borrow_mut();
         tables.next_volume += 1;

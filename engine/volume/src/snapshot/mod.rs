@@ -55,7 +55,7 @@ use std::rc::Rc;
 pub(crate) const RUNS_LIMIT: usize = 4096;
 
 /// Blocks of a volume at most: every block is below.
-pub(crate) const BLOCKS_LIMIT: u64 = (1 << 38) - 1;
+pub(crate) const BLOCKS_LIMIT: u64 = 1 << 38;
 
 /// How what a snapshot sees is saved from a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -400,6 +400,9 @@ impl Inner {
                 }
                 continue;
             }
+            if written.iter().any(|(state, block)| !self.has_place(state, *block)) {
+                return Ok(false);
+            }
             let places: Vec<_> = homeless.iter().flat_map(|one| one.places(volume, pool)).collect();
             taken.pins = self.pinned(written.iter().chain(&places).cloned());
             if let Some(unloaded) = taken.pins.extents().iter().find(|extent| !extent.is_loaded()) {
