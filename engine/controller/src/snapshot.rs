@@ -8,6 +8,7 @@ use kura_block::{Clients, Error, Kind, Local, Result};
 use kura_volume::{Changes, HeldWrites, SnapshotSpec};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 impl Controller {
@@ -17,17 +18,18 @@ impl Controller {
         Ok(made.into_iter().map(|volume| self.describe(volume)).collect())
     }
 
-    /// Where `later` differs from `earlier`, from `offset` on: both of one volume, and this controller's now or before.
-    pub async fn changed(&self, earlier: &str, later: &str, offset: u64) -> Result<Changes> {
-        let error = match self.store().changed(earlier, later, offset).await {
-            Err(error) if error.kind() == Kind::Missing && self.volume(later).is_none() => error,
+    /// In which blocks of a range of bytes `later` differs from `earlier`: both of one volume, and this controller's now or before.
+    pub async fn changed(&self, earlier: &str, later: &str, within: Range<u64>) -> Result<Changes> {
+        let error = match self.store().changed(earlier, later, within.clone()).await {
+            // It is not here, or left meanwhile.
+            Err(error) if matches!(error.kind(), Kind::Missing | Kind::Retry) && self.volume(later).is_none() => error,
             done => return done,
         };
         let Some(id) = self.harbour.number(later) else { return Err(error) };
         let Place::There(door) = self.harbour.locate(self.store(), id).await? else { return Err(error) };
         let (earlier, later) = (earlier.to_owned(), later.to_owned());
         door.call(move |controller| -> Local<'static, Result<Changes>> {
-            Box::pin(async move { controller.changed(&earlier, &later, offset).await })
+            Box::pin(async move { controller.changed(&earlier, &later, within).await })
         })
         .await?
     }
@@ -166,7 +168,7 @@ impl Node {
         }
         let (earlier, later) = (earlier.to_owned(), later.to_owned());
         door.call(move |controller| -> Local<'static, Result<Changes>> {
-            Box::pin(async move { controller.changed(&earlier, &later, offset).await })
+            Box::pin(async move { controller.changed(&earlier, &later, offset..u64::MAX).await })
         })
         .await?
     }

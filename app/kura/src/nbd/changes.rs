@@ -57,7 +57,7 @@ impl Contexts for Changes {
         Box::pin(async move {
             let snapshot = PREFIXES.iter().find_map(|prefix| context.strip_prefix(prefix));
             let snapshot = snapshot.ok_or_else(|| Error::invalid(format!("{context}: no such context")))?;
-            let found = self.controller.changed(snapshot, &self.volume, offset).await?;
+            let found = self.controller.changed(snapshot, &self.volume, offset..offset + len).await?;
             let end = found.next_offset.unwrap_or(u64::MAX).min(offset + len);
             Ok(extents(&found.ranges, offset..end))
         })

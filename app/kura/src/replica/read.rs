@@ -48,7 +48,7 @@ pub async fn frame(node: &Node, snapshot: &str, since: Option<&str>, offset: u64
 /// Where a snapshot differs from an offset on; everywhere where there is nothing to differ from.
 async fn changed(controller: &Controller, since: Option<&str>, to: &str, offset: u64, size: u64) -> Result<Changes> {
     match since {
-        Some(since) => controller.changed(since, to, offset).await,
+        Some(since) => controller.changed(since, to, offset..size).await,
         None => Ok(Changes { ranges: std::iter::once(offset..size).collect(), next_offset: None }),
     }
 }

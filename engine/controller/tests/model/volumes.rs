@@ -211,7 +211,7 @@ pub async fn resize(
 pub async fn changes(owner: &Controller, reference: &RefCell<Reference>, [earlier, later]: [&str; 2], seed: u64) {
     let (mut told, mut next) = (Vec::new(), Some(0));
     while let Some(offset) = next {
-        match owner.changed(earlier, later, offset).await {
+        match owner.changed(earlier, later, offset..u64::MAX).await {
             Ok(found) => {
                 told.extend(found.ranges);
                 next = found.next_offset;

@@ -112,10 +112,47 @@ fn what_is_asked_of_a_volume_that_comes_and_goes_is_answered() {
         for to in [1, 0, 1, 2, 0] {
             node.move_volume("v", to).await.unwrap();
             for asked in &controllers[..2] {
-                asked.changed("v@a", "v", 0).await.unwrap();
-                let refused = asked.changed("v@never", "v", 0).await.unwrap_err();
+                asked.changed("v@a", "v", 0..u64::MAX).await.unwrap();
+                let refused = asked.changed("v@never", "v", 0..u64::MAX).await.unwrap_err();
                 assert_eq!(refused.kind(), Kind::Missing, "{refused}");
             }
+        }
+    });
+}
+
+#[test]
+fn what_changed_is_told_while_the_volume_moves() {
+    const BLOCKS: usize = 2048;
+    let sim = Sim::new(3);
+    let disks = formatted(&sim);
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let (node, controllers) = started(&disks, &runtime).await;
+        controllers[0].store().create(volume("v", BLOCKS, Layout::Mirror)).await.unwrap();
+        let wanted = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
+        node.snapshot(vec![wanted], 1).await.unwrap();
+        // More extents than have their pages in memory.
+        let client = controllers[0].open_volume("v").unwrap();
+        for block in (0..BLOCKS).step_by(2) {
+            write(&*client, block, 1).await;
+        }
+        for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+            let is_moving = Cell::new(true);
+            let moving = async {
+                node.move_volume("v", to).await.unwrap();
+                is_moving.set(false);
+            };
+            let asking = async {
+                while is_moving.get() {
+                    for first in (0..BLOCKS).step_by(256) {
+                        let within = (first * BLOCK) as u64..((first + 256) * BLOCK) as u64;
+                        let told = controllers[from].changed("v@a", "v", within.clone()).await.unwrap();
+                        let ranges: Vec<_> = within.step_by(2 * BLOCK).map(|at| at..at + BLOCK as u64).collect();
+                        assert_eq!((told.ranges, told.next_offset), (ranges, None));
+                    }
+                }
+            };
+            futures::future::join(moving, asking).await;
         }
     });
 }

@@ -17,14 +17,14 @@ const STEPS: usize = 16384;
 pub struct Changes {
     /// Ranges of bytes, in order.
     pub ranges: Vec<Range<u64>>,
-    /// Where to ask for the rest, if there is more.
+    /// Where to ask for the rest of what was asked for, if there is more.
     pub next_offset: Option<u64>,
 }
 
 impl Store {
-    /// Where `later` differs from `earlier`, from `offset` on.
+    /// In which blocks of a range of bytes `later` differs from `earlier`.
     /// Blocks that were written with what they had are among them.
-    pub async fn changed(&self, earlier: &str, later: &str, offset: u64) -> Result<Changes> {
+    pub async fn changed(&self, earlier: &str, later: &str, within: Range<u64>) -> Result<Changes> {
         let inner = &self.inner;
         let (one, other) = (inner.find(earlier)?, inner.find(later)?);
         if !Rc::ptr_eq(&VolumeState::root(&one), &VolumeState::root(&other)) || one.branch.borrow().is_none() {
@@ -33,8 +33,9 @@ impl Store {
             )));
         }
         let unit = BLOCK_BYTES as u64;
-        let (end, common) = (other.size_bytes() / unit, one.size_bytes().min(other.size_bytes()) / unit);
-        let (mut at, mut steps) = (offset / unit, 0);
+        let (first, end) = (within.start / unit, other.size_bytes().min(within.end).div_ceil(unit));
+        let common = end.min(one.size_bytes() / unit);
+        let (mut at, mut steps) = (first, 0);
         let mut ranges: Vec<Range<u64>> = Vec::new();
         let mut add = |first: u64, end: u64| match ranges.last_mut() {
             Some(last) if last.end == first * unit => last.end = end * unit,
@@ -75,8 +76,9 @@ impl Store {
         if at < common {
             return Ok(Changes { ranges, next_offset: Some(at * unit) });
         }
-        if common < end {
-            add(common.max(offset / unit), end);
+        let first = first.max(common);
+        if first < end {
+            add(first, end);
         }
         Ok(Changes { ranges, next_offset: None })
     }

@@ -34,6 +34,9 @@ pub enum Answer {
     Status(Vec<Vec<Extent>>),
 }
 
+/// Where one extent is enough, so much is asked for at first, and twice as much each time that all of it was alike.
+const ONE_BYTES: u64 = 256 << 10;
+
 /// What is served: a volume, and what is told of it beside its bytes.
 #[derive(Clone, Copy)]
 pub struct Served<'v> {
@@ -185,30 +188,42 @@ fn start<'v>(terms: &Terms, served: Served<'v>, request: &Request, data: Bufs) -
             }
             Work::Unit(persisted(volume, volume.write_zeroes(offset, u64::from(len), keep), fua))
         }
-        Command::BlockStatus => {
-            Work::Status(Box::pin(status(Rc::clone(&terms.contexts), served, offset, u64::from(len))))
-        }
+        Command::BlockStatus => Work::Status(Box::pin(status(Rc::clone(&terms.contexts), served, *request))),
         // A hint, and nothing is read ahead.
         Command::Cache | Command::Disconnect | Command::Unknown(_) => done(),
     })
 }
 
-/// What each of `contexts` says of a range.
-async fn status(
-    contexts: Rc<[String]>,
-    served: Served<'_>,
-    offset: u64,
-    len: u64,
-) -> kura_block::Result<Vec<Vec<Extent>>> {
+/// What each of `contexts` says of a request's range.
+async fn status(contexts: Rc<[String]>, served: Served<'_>, request: Request) -> kura_block::Result<Vec<Vec<Extent>>> {
+    let (offset, len) = (request.offset, u64::from(request.len));
     let mut all = Vec::new();
     for context in &*contexts {
-        all.push(if context == ALLOCATION {
-            served.volume.runs(offset, len).await?.iter().map(allocation).collect()
-        } else {
-            served.contexts.status(context, offset, len).await?
-        });
+        let (mut extents, mut told) = (Vec::<Extent>::new(), 0);
+        let mut piece = if request.has(flag::REQ_ONE) { ONE_BYTES } else { len };
+        loop {
+            let wanted = piece.min(len - told);
+            let found = extents_of(context, served, offset + told, wanted).await?;
+            let found_bytes = found.iter().map(|extent| extent.len_bytes).sum::<u64>();
+            told += found_bytes;
+            extents.extend(found);
+            let is_alike = extents.windows(2).all(|pair| pair[0].flags == pair[1].flags);
+            if told >= len || found_bytes < wanted || !is_alike {
+                break;
+            }
+            piece *= 2;
+        }
+        all.push(extents);
     }
     Ok(all)
+}
+
+/// What a context says of a range.
+async fn extents_of(context: &str, served: Served<'_>, offset: u64, len: u64) -> kura_block::Result<Vec<Extent>> {
+    if context == ALLOCATION {
+        return Ok(served.volume.runs(offset, len).await?.iter().map(allocation).collect());
+    }
+    served.contexts.status(context, offset, len).await
 }
 
 fn allocation(run: &Run) -> Extent {

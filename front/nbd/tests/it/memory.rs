@@ -20,6 +20,8 @@ pub struct Memory {
     pub failure: Cell<Option<Kind>>,
     /// Flushes, and writes with FUA.
     pub synced: Cell<u64>,
+    /// Bytes of ranges whose runs were asked for.
+    pub asked_bytes: Cell<u64>,
     /// Calls that were begun and neither ended nor were dropped.
     pub in_flight: Cell<u64>,
 }
@@ -41,6 +43,7 @@ impl Memory {
             delay: Cell::default(),
             failure: Cell::default(),
             synced: Cell::default(),
+            asked_bytes: Cell::default(),
             in_flight: Cell::default(),
         }
     }
@@ -145,6 +148,7 @@ impl Block for Memory {
     fn runs(&self, offset: u64, len: u64) -> Local<'_, Result<Vec<Run>>> {
         Box::pin(async move {
             let _entered = self.enter(offset, len).await?;
+            self.asked_bytes.set(self.asked_bytes.get() + len);
             let run = |(written, range): (bool, Range<usize>)| Run {
                 len_bytes: range.len() as u64,
                 kind: if written { RunKind::Data } else { RunKind::Hole },

@@ -143,7 +143,7 @@ fn zeroes_are_holes_unless_they_must_not_be() {
 #[test]
 fn block_status_tells_runs_and_one_run() {
     run(async {
-        let (mut client, _served) = connect(STRUCTURED).await;
+        let (mut client, served) = connect(STRUCTURED).await;
         client.write(0, 8192, &[1; 4096]).await.unwrap();
         let status = async |client: &mut Client<_>, flags, offset, len| {
             client.send(&request(BLOCK_STATUS, flags, 3, offset, len)).await.unwrap();
@@ -159,6 +159,11 @@ fn block_status_tells_runs_and_one_run() {
         assert_eq!(status(&mut client, 0, 4096, 64 << 10).await, [4096, 3, 4096, 0, 56 << 10, 3]);
         assert_eq!(status(&mut client, REQ_ONE, 4096, 64 << 10).await, [4096, 3]);
         assert_eq!(status(&mut client, REQ_ONE, 9000, 1000).await, [1000, 0]);
+        // Where one is enough, what lies far behind its end is not looked at; where it is long, all of it is told.
+        served.volume.asked_bytes.set(0);
+        assert_eq!(status(&mut client, REQ_ONE, 0, SIZE as u32).await, [8192, 3]);
+        assert!(served.volume.asked_bytes.get() <= SIZE / 4, "{}", served.volume.asked_bytes.get());
+        assert_eq!(status(&mut client, REQ_ONE, 12288, SIZE as u32 - 12288).await, [SIZE as u32 - 12288, 3]);
         assert_eq!(client.ask(BLOCK_STATUS, 0, SIZE, 1).await.unwrap(), EINVAL);
     });
 }

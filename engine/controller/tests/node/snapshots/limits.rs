@@ -178,8 +178,8 @@ fn volumes_of_one_instant_share_a_pool_volume_and_move_together() {
         assert_eq!(families.len(), 6);
         assert!(families.iter().all(|family| *family == families[0]), "one PoolVOL: {families:?}");
         let store = controllers[0].store();
-        assert!(store.changed("a@one", "b", 0).await.is_err(), "they have nothing else in common");
-        assert!(!store.changed("a@one", "a", 0).await.unwrap().ranges.is_empty());
+        assert!(store.changed("a@one", "b", 0..u64::MAX).await.is_err(), "they have nothing else in common");
+        assert!(!store.changed("a@one", "a", 0..u64::MAX).await.unwrap().ranges.is_empty());
         // A full extent's worth of each: were there three PoolVOLs, three extents would be in use in part.
         node.move_volume("a", 1).await.unwrap();
         assert!(names.iter().all(|name| controllers[1].open_volume(name).is_ok()), "they move together");
