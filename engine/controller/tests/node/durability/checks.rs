@@ -1,9 +1,9 @@
 //! What a check finds and mends.
 
-use super::{BLOCK, GROUP, Rig, check, create, hot_rig, reads, write};
-use kura_block::{Block, Buf};
-use kura_controller::{Check, Layout, Settings};
-use kura_sim::{FaultKind, Place};
+use super::{BLOCK, GROUP, Rig, block, check, create, hot_rig, reads, write};
+use kura_block::{Block, Buf, Runtime};
+use kura_controller::{Check, Controller, Layout, Settings};
+use kura_sim::{FaultKind, FaultPlan, Place};
 use rand::RngExt;
 use std::time::Duration;
 
@@ -67,38 +67,54 @@ fn a_check_mends_more_than_the_journal_holds() {
     }
 }
 
+/// Power cuts in one test.
+const CRASHES: u64 = 6;
+/// Blocks of which every second one has left its home for the hot area.
+const AGAIN: usize = 512;
+
+/// A volume of four groups in which the homes that hot blocks have left hold 2, the hot blocks 3 and all others 1; so many disks read
+/// these homes no more.
+fn homes_that_are_nobodys(bad: usize) -> Rig {
+    let rig = Rig::new(6, 80, 4 << 20, Settings { raid_width: Some(5), ..Settings::default() });
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", 4 * GROUP, Layout::HotMirror).await;
+        for at in 0..4 * GROUP {
+            // More than the hot area holds: the first ones go to their stripes.
+            write(&*device, at, if at < AGAIN && at % 2 == 0 { 2 } else { 1 }).await.unwrap();
+        }
+        controller.store().checkpoint().await.unwrap();
+        runtime.sleep(Duration::from_secs(10)).await;
+        for at in (0..AGAIN).step_by(2) {
+            write(&*device, at, 3).await.unwrap();
+        }
+        controller.store().stop().await.unwrap();
+    });
+    for disk in &rig.disks[2..2 + bad] {
+        for at in (0..80 << 20).step_by(BLOCK).filter(|at| disk.at_rest(*at, BLOCK) == [2; BLOCK]) {
+            disk.inject(FaultKind::ReadError(Place::Range(at..at + BLOCK as u64)));
+        }
+    }
+    rig
+}
+
+/// Checks as often as a disk is asked for what it refuses to read; how many blocks were written again.
+async fn check_until_given_up(controller: &Controller, runtime: &dyn Runtime) -> u64 {
+    let mut repaired = 0;
+    for _ in 0..9 {
+        repaired += controller.store().check(Check::Repair).await.unwrap().repaired;
+        runtime.sleep(Duration::from_secs(11)).await;
+    }
+    repaired
+}
+
 /// Places that hot blocks have left are nobody's, but the parity of their rows counts on them: a check mends those that their disks
 /// no longer read, as the next disk to fail takes blocks whose rows must tell them. One of a row, or two.
 #[test]
 fn a_check_mends_what_only_parity_counts_on() {
-    const AGAIN: usize = 512;
     for bad in [1, 2] {
-        let rig = Rig::new(6, 80, 4 << 20, Settings { raid_width: Some(5), ..Settings::default() });
+        let rig = homes_that_are_nobodys(bad);
         rig.run(async |controller, runtime| {
-            let device = create(controller, "v", 4 * GROUP, Layout::HotMirror).await;
-            for at in 0..4 * GROUP {
-                // More than the hot area holds: the first ones go to their stripes.
-                write(&*device, at, if at < AGAIN && at % 2 == 0 { 2 } else { 1 }).await.unwrap();
-            }
-            controller.store().checkpoint().await.unwrap();
-            runtime.sleep(Duration::from_secs(10)).await;
-            for at in (0..AGAIN).step_by(2) {
-                write(&*device, at, 3).await.unwrap();
-            }
-            controller.store().stop().await.unwrap();
-        });
-        for disk in &rig.disks[2..2 + bad] {
-            for at in (0..80 << 20).step_by(BLOCK).filter(|at| disk.at_rest(*at, BLOCK) == [2; BLOCK]) {
-                disk.inject(FaultKind::ReadError(Place::Range(at..at + BLOCK as u64)));
-            }
-        }
-        rig.run(async |controller, runtime| {
-            let mut repaired = 0;
-            // A disk may read what it refused before: it is asked for a while.
-            for _ in 0..9 {
-                repaired += controller.store().check(Check::Repair).await.unwrap().repaired;
-                runtime.sleep(Duration::from_secs(11)).await;
-            }
+            let repaired = check_until_given_up(controller, runtime).await;
             assert!(repaired > 0, "{bad}: nothing of what is read no longer was found");
             assert_eq!(check(controller).await, 0, "{bad}");
             controller.store().stop().await.unwrap();
@@ -111,6 +127,53 @@ fn a_check_mends_what_only_parity_counts_on() {
                 assert!(reads(&*device, at, byte).await, "{bad}: block {at}");
             }
         });
+    }
+}
+
+/// The power goes while such places are written anew, and others of their rows by a client, with records of what was there before.
+#[test]
+fn every_crash_point_of_mending_what_only_parity_counts_on_is_survived() {
+    let run = |crash: Option<u64>| {
+        let rig = homes_that_are_nobodys(2);
+        let before = rig.sim.operations();
+        if let Some(crash) = crash {
+            rig.cut_power_at(crash);
+        }
+        rig.run(async |controller, runtime| {
+            let device = controller.open_volume("v").unwrap();
+            let writes = async {
+                for at in (1..AGAIN).step_by(2) {
+                    write(&*device, at, 4).await.unwrap();
+                    runtime.sleep(Duration::from_millis(200)).await;
+                }
+            };
+            futures::future::join(check_until_given_up(controller, runtime), writes).await;
+        });
+        let operations = rig.sim.operations() - before;
+        rig.sim.set_plan(&FaultPlan::default());
+        rig.run(async |controller, runtime| {
+            check_until_given_up(controller, runtime).await;
+            controller.store().stop().await.unwrap();
+        });
+        rig.disks[5].inject(FaultKind::Dead);
+        rig.run(async |controller, _| {
+            let device = controller.open_volume("v").unwrap();
+            for at in 0..2 * AGAIN {
+                let found = block(&*device, at).await;
+                let is_one_of = |bytes: &[u8]| bytes.iter().any(|byte| found == [*byte; BLOCK]);
+                let may: &[u8] = match at % 2 {
+                    _ if at >= AGAIN => &[1],
+                    0 => &[3],
+                    _ => &[1, 4],
+                };
+                assert!(is_one_of(may), "crash at {crash:?}: block {at} is {}", found[0]);
+            }
+        });
+        operations
+    };
+    let operations = run(None);
+    for crash in (1..=operations).step_by((operations / CRASHES).max(1) as usize) {
+        run(Some(crash));
     }
 }
 
