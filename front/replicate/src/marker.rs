@@ -1,7 +1,7 @@
 //! The file at a target's root that says whose copy it is, of which moment, and whether it is whole.
 
 use crate::target::real;
-use crate::tree::MARKER;
+use crate::tree::{MARKER, Time};
 use rustix::fs::{FlockOperation, OFlags, flock, statfs};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use uuid::Uuid;
@@ -52,6 +52,9 @@ pub struct Marker {
     /// Of a copy that was failed over to: it was not all of the source then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lacks: bool,
+    /// When it was failed over to, by the clock of the file system that has it; put down as it is written there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released: Option<Time>,
 }
 
 impl Marker {
@@ -101,15 +104,17 @@ impl Marker {
         real(root)?.ancestors().skip(1).find(is_copy).map(Path::to_owned)
     }
 
-    /// Puts it in its place; durably where that is asked for. The directory keeps its time of modification.
+    /// Puts it in its place; durably where that is asked for. Whole in any case: after a power cut it is this one or the one before.
+    /// The directory keeps its time of modification.
     pub fn write(&self, root: &Path, durably: bool) -> Result<()> {
         let directory = File::open(root)?;
         let modified = directory.metadata()?.modified()?;
         let mut file = tempfile::Builder::new().prefix(".~kura~marker-").tempfile_in(root)?;
-        file.write_all(self.text().as_bytes())?;
-        if durably {
-            file.as_file().sync_all()?;
-        }
+        let now = file.as_file().metadata()?;
+        let now = Time { s: now.ctime(), ns: now.ctime_nsec() as u32 };
+        let released = (self.state == State::Released).then(|| self.released.unwrap_or(now));
+        file.write_all(Self { released, ..self.clone() }.text().as_bytes())?;
+        file.as_file().sync_data()?;
         file.persist(root.join(OsStr::from_bytes(MARKER)))?;
         directory.set_modified(modified)?;
         if durably { directory.sync_all() } else { Ok(()) }

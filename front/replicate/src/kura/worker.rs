@@ -438,15 +438,15 @@ impl<'a> Worker<'a> {
     /// All parts of a large file are there.
     fn finish(&mut self, item: usize, large: &Large) -> Sent {
         let entry = large.job.entry(self.carry.changes);
-        let attributes =
-            self.open(large.job, entry).map_err(Into::into).and_then(|file| attributes::of_file(file.as_fd()));
-        match attributes {
+        let file = self.open(large.job, entry).map_err(cause);
+        let file = file.and_then(|file| if is_unchanged(&file, entry) { Ok(file) } else { Err(CHANGED.to_owned()) });
+        match file.and_then(|file| attributes::of_file(file.as_fd()).map_err(cause)) {
             Ok(attributes) => {
                 let request = Request::Finish { at: large.at(), meta: entry.meta, attributes };
                 self.post(request, Ticket::Finish(item))
             }
-            Err(error) => {
-                self.fail(large.job, cause(error));
+            Err(cause) => {
+                self.fail(large.job, cause);
                 Ok(())
             }
         }

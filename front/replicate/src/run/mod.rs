@@ -209,7 +209,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let before = marker.and_then(|marker| marker.recovery_point);
     let mark = |state, recovery_point| {
         let (boot, volatile) = (boot.clone(), has_open && !options.durable);
-        Marker { source: source.name(), run, state, recovery_point, boot, volatile, lacks: false }
+        Marker { source: source.name(), run, state, recovery_point, boot, volatile, lacks: false, released: None }
     };
     if has_work {
         // Durably before anything changes: what says complete after a power cut must be complete.

@@ -20,6 +20,7 @@ use serde::Serialize;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
 use uuid::Uuid;
 
 /// A job's folder, which this process holds.
@@ -110,8 +111,7 @@ impl Place {
     pub fn note(&self, summary: &Summary) -> Result<()> {
         self.write("last.json", summary)?;
         if summary.is_complete {
-            let path = self.folder.join("recovery-point");
-            std::fs::write(&path, &summary.started_at).map_err(|cause| Error::state(&path, cause))?;
+            self.replace("recovery-point", |file| file.write_all(summary.started_at.as_bytes()))?;
         }
         let path = self.failures();
         let written = (|| {
@@ -126,13 +126,17 @@ impl Place {
     }
 
     fn write(&self, name: &str, value: &impl Serialize) -> Result<()> {
+        self.replace(name, |file| Ok(serde_json::to_writer_pretty(file, value)?))
+    }
+
+    /// Writes a file anew; after a power cut it is whole, this one or the one before.
+    fn replace(&self, name: &str, write: impl FnOnce(&mut NamedTempFile) -> std::io::Result<()>) -> Result<()> {
         let path = self.folder.join(name);
-        let written = (|| {
-            let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-            serde_json::to_writer_pretty(&mut file, value)?;
-            file.persist(&path)?;
-            Ok(())
-        })();
+        let written = NamedTempFile::new_in(&self.folder).and_then(|mut file| {
+            write(&mut file)?;
+            file.as_file().sync_data()?;
+            Ok(file.persist(&path).map(drop)?)
+        });
         written.map_err(|cause| Error::state(&path, cause))
     }
 }

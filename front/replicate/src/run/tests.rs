@@ -1,5 +1,6 @@
 mod again;
 mod links;
+mod meanwhile;
 
 use super::*;
 use crate::balance::Cost;

@@ -11,6 +11,7 @@ pub use scan::{Scan, Unread, scan};
 
 use crate::codec::{Reader, broken, put, put_bytes, put_signed};
 use rustix::fs::{FileType, Stat};
+use serde::{Deserialize, Serialize};
 use std::io::Result;
 
 /// At a target's root: whose copy it is and whether it is whole. Never part of a tree.
@@ -37,7 +38,7 @@ fn is_unfinished(directory: &[u8], name: &[u8]) -> bool {
 }
 
 /// A point in time: seconds since 1970 and nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Time {
     /// Seconds; before 1970 less than 0.
     pub s: i64,
@@ -139,9 +140,13 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether a file still is what the scan found.
+    /// Whether a file still is what the scan found. Another one of its size and time is it only where whoever may read the one may
+    /// read the other: some file systems number their files anew.
     pub(crate) fn is_still(&self, stat: &Stat) -> bool {
-        stat.st_size as u64 == self.size_bytes && meta(stat).modified == self.meta.modified
+        let now = meta(stat);
+        stat.st_size as u64 == self.size_bytes
+            && now.modified == self.meta.modified
+            && ((stat.st_dev, stat.st_ino) == self.inode || now == self.meta)
     }
 
     /// What the kernel tells of `name`. None for a directory.

@@ -8,7 +8,7 @@ fn refusing(refused: usize, to: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
-        for (came, here) in listener.incoming().map_while(Result::ok).enumerate() {
+        for (came, here) in listener.incoming().map_while(std::result::Result::ok).enumerate() {
             if came != refused {
                 let there = TcpStream::connect(to).unwrap();
                 pump(&here, &there);
