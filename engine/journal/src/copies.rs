@@ -1,11 +1,11 @@
 //! What is written to the copies beside entries, and which of them live.
 
 use crate::Lsn;
-use crate::journal::{Inner, JournalCopy};
+use crate::journal::{Inner, JournalCopy, Tables};
 use crate::root::{ROOT_BYTES, Root, TablesRef};
 use crate::state::Mend;
 use futures::future::join_all;
-use kura_block::{BufMut, Error, Result};
+use kura_block::{BLOCK_BYTES, BufMut, Error, Result};
 
 impl Inner {
     /// Does `work` on every live copy at once; a copy that fails is dead from then on, and with the last one the
@@ -50,31 +50,63 @@ impl Inner {
         }
     }
 
-    pub async fn write_tables(&self, bytes: &[u8], area: u32, lsn: Lsn) -> Result<TablesRef> {
-        const CHUNK_BYTES: usize = 1 << 20;
-        let joining = self.state.borrow().joining;
-        let tables = TablesRef { area, crc: crc32c::crc32c(bytes), bytes: bytes.len() as u64, lsn };
-        if tables.bytes.next_multiple_of(ROOT_BYTES) > self.shape.tables_bytes {
+    /// Writes tables into the other area, or changes behind those that are there: durable when the future resolves.
+    pub async fn write_tables(&self, tables: &Tables, lsn: Lsn) -> Result<TablesRef> {
+        let (before, joining) = {
+            let state = self.state.borrow();
+            (state.root.tables, state.joining)
+        };
+        let written = match tables {
+            Tables::Whole(bytes) => TablesRef {
+                area: before.area ^ 1,
+                crc: crc32c::crc32c(bytes),
+                bytes: bytes.len() as u64,
+                lsn,
+                ..TablesRef::default()
+            },
+            Tables::Changes(bytes) => {
+                assert!(bytes.len().is_multiple_of(BLOCK_BYTES), "changes of tables are whole blocks");
+                TablesRef {
+                    changes_bytes: before.changes_bytes + bytes.len() as u64,
+                    changes_crc: crc32c::crc32c_append(before.changes_crc, bytes),
+                    lsn,
+                    ..before
+                }
+            }
+        };
+        if written.end() > self.shape.tables_bytes {
             return Err(Error::full(format!(
                 "controller {}'s tables take {} bytes and its journal has room for {}: make a pool with more controllers or larger extents",
-                self.identity.controller, tables.bytes, self.shape.tables_bytes
+                self.identity.controller,
+                written.end(),
+                self.shape.tables_bytes
             )));
         }
+        let (bytes, at) = match tables {
+            Tables::Whole(bytes) => (bytes, 0),
+            Tables::Changes(bytes) => (bytes, before.end()),
+        };
+        self.write_in_area(bytes, self.shape.tables_at(written.area) + at).await?;
+        if matches!(tables, Tables::Whole(_))
+            && let Some(joining) = joining
+            && let Some(now) = &mut self.state.borrow_mut().joining
+        {
+            now.has_tables |= now.index == joining.index && now.sequence == joining.sequence;
+        }
+        Ok(written)
+    }
+
+    async fn write_in_area(&self, bytes: &[u8], at: u64) -> Result<()> {
+        const CHUNK_BYTES: usize = 1 << 20;
         for (number, chunk) in bytes.chunks(CHUNK_BYTES).enumerate() {
-            let at = self.shape.tables_at(area) + (number * CHUNK_BYTES) as u64;
+            let at = at + (number * CHUNK_BYTES) as u64;
             let chunk = BufMut::padded(&[chunk], ROOT_BYTES as usize).freeze();
             let write = async |_: usize, copy: JournalCopy| {
                 copy.device.write(copy.offset + at, chunk.clone().into(), false).await
             };
             self.on_live_copies(write).await?;
         }
-        self.on_live_copies(async |_, copy| copy.device.flush().await).await?;
-        if let Some(joining) = joining
-            && let Some(now) = &mut self.state.borrow_mut().joining
-        {
-            now.has_tables |= now.index == joining.index && now.sequence == joining.sequence;
-        }
-        Ok(tables)
+        self.on_live_copies(async |_, copy| copy.device.flush().await).await
     }
 
     /// Writes the root that says where the log begins; the first one after a scan begins a new epoch.

@@ -22,6 +22,14 @@ pub struct JournalCopy {
     pub offset: u64,
 }
 
+/// What a checkpoint says of the tables.
+pub enum Tables {
+    /// All of them.
+    Whole(Vec<u8>),
+    /// What has changed since the last checkpoint that said anything of them, in whole blocks of 4096 bytes.
+    Changes(Vec<u8>),
+}
+
 /// When records that nobody waits for are written.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -290,14 +298,14 @@ impl Journal {
     }
 
     /// Moves the tail to `tail`: the caller vouches that all data of records below is at its place and durable. With
-    /// `tables`, they hold every record below the LSN beside them; without, the last ones stay. `settled` is kept for the
+    /// `tables`, they, or those before them and all changes since, hold every record below the LSN beside them; without, the last ones
+    /// stay. `settled` is kept for the
     /// caller's recovery ([`crate::Scan::settled`]): what records below it speak of needs no mending.
-    pub async fn checkpoint(&self, tail: Lsn, settled: Lsn, tables: Option<(Vec<u8>, Lsn)>) -> Result<()> {
+    pub async fn checkpoint(&self, tail: Lsn, settled: Lsn, tables: Option<(Tables, Lsn)>) -> Result<()> {
         assert!(!self.is_sealed(), "no checkpoint is made before recovery has begun a new epoch");
-        let before = self.inner.state.borrow().root.tables;
         let tables = match tables {
-            Some((bytes, lsn)) => self.inner.write_tables(&bytes, before.area ^ 1, lsn).await?,
-            None => before,
+            Some((tables, lsn)) => self.inner.write_tables(&tables, lsn).await?,
+            None => self.inner.state.borrow().root.tables,
         };
         self.inner.write_root(tail, settled, tables).await?;
         let state = &mut *self.inner.state.borrow_mut();
@@ -312,6 +320,12 @@ impl Journal {
     /// Bytes that the tables of a checkpoint may take.
     pub fn tables_area_bytes(&self) -> u64 {
         self.inner.shape.tables_bytes
+    }
+
+    /// Bytes of the last tables, and of the changes behind them.
+    pub fn tables_bytes(&self) -> (u64, u64) {
+        let tables = self.inner.state.borrow().root.tables;
+        (tables.changes_at(), tables.changes_bytes)
     }
 
     /// Stops writing copy `index`; its absence is told in the next entry and root.

@@ -42,7 +42,7 @@ mod tests;
 pub use commit::PATIENCE;
 pub use elsewhere::{Carried, Settle};
 pub use entry::{Entry, Record};
-pub use journal::{Journal, JournalCopy, Limits, Usage};
+pub use journal::{Journal, JournalCopy, Limits, Tables, Usage};
 pub use root::{Identity, Shape};
 pub use scan::{Scan, format};
 

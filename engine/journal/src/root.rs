@@ -8,13 +8,14 @@
 //! 100  epoch sequence u64: entries from this one on are of the epoch, those before of earlier ones
 //! 108  settled LSN u64: writes spoken of below it were complete and durable when the root was written
 //! 116  told sequence u64: only entries from this one on know better than the root which copies live
+//! 124  bytes u64 of the changes behind the tables, from the next whole block on  132  CRC u32 of these
 //! ```
 
 use crate::Lsn;
 use kura_block::{BLOCK_BYTES, Buf, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: u32 = 0x524a_754b; // "KuJR"
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const CRC_AT: usize = 4;
 /// No journal counts so far.
 const COUNT_LIMIT: u64 = 1 << 63;
@@ -92,8 +93,23 @@ pub(crate) struct TablesRef {
     pub area: u32,
     pub crc: u32,
     pub bytes: u64,
-    /// The tables hold every record below this one.
+    /// Of the changes behind the tables, in whole blocks.
+    pub changes_bytes: u64,
+    pub changes_crc: u32,
+    /// Tables and changes hold every record below this one.
     pub lsn: Lsn,
+}
+
+impl TablesRef {
+    /// Where the changes begin in the area.
+    pub fn changes_at(&self) -> u64 {
+        self.bytes.next_multiple_of(ROOT_BYTES)
+    }
+
+    /// Bytes of the area that are taken.
+    pub fn end(&self) -> u64 {
+        self.changes_at() + self.changes_bytes
+    }
 }
 
 /// Where the log begins, and what stands before it.
@@ -128,10 +144,13 @@ impl Root {
             self.tables.lsn.0,
             self.settled.0,
             self.told_sequence,
+            self.tables.bytes,
+            self.tables.changes_bytes,
         ];
         counts.iter().all(|count| *count < COUNT_LIMIT)
             && self.tail_position.is_multiple_of(BLOCK_BYTES as u64)
-            && self.tables.bytes <= shape.tables_bytes
+            && self.tables.changes_bytes.is_multiple_of(BLOCK_BYTES as u64)
+            && self.tables.end() <= shape.tables_bytes
     }
 
     /// Of two roots the one of the later epoch counts, of one epoch that of the higher generation: a copy that was away
@@ -150,6 +169,8 @@ impl Root {
             .u64(self.epoch_sequence)
             .u64(self.settled.0)
             .u64(self.told_sequence)
+            .u64(self.tables.changes_bytes)
+            .u32(self.tables.changes_crc)
             .pad_to(BLOCK_BYTES);
         out.seal(CRC_AT);
         Buf::copy_of(out.as_slice())
@@ -185,6 +206,7 @@ impl Root {
                 crc: reader.u32()?,
                 bytes: reader.u64()?,
                 lsn: Lsn(reader.u64()?),
+                ..TablesRef::default()
             },
             live_copies: reader.u32()?,
             settled: Lsn(0),
@@ -192,6 +214,7 @@ impl Root {
         };
         (root.epoch_sequence, root.settled) = (reader.u64()?, Lsn(reader.u64()?));
         root.told_sequence = reader.u64()?;
+        (root.tables.changes_bytes, root.tables.changes_crc) = (reader.u64()?, reader.u32()?);
         Ok(Some(root))
     }
 }

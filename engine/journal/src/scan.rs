@@ -104,21 +104,23 @@ impl Scan {
         })
     }
 
-    /// The tables as last checkpointed (empty when never), and the LSN below which they hold every record.
-    pub async fn tables(&self) -> Result<(Vec<u8>, Lsn)> {
+    /// The tables as last checkpointed whole (empty when never), what has changed since, in the order of the checkpoints, and the LSN
+    /// below which both together hold every record.
+    pub async fn tables(&self) -> Result<(Vec<u8>, Vec<u8>, Lsn)> {
         let tables = self.root.tables;
-        if tables.bytes == 0 {
-            return Ok((Vec::new(), tables.lsn));
+        if tables.end() == 0 {
+            return Ok((Vec::new(), Vec::new(), tables.lsn));
         }
-        let len = (tables.bytes as usize).next_multiple_of(BLOCK_BYTES);
         for copy in self.copies.iter().flatten() {
-            let Ok(read) = copy.device.read(copy.offset + self.shape.tables_at(tables.area), len).await else {
+            let at = copy.offset + self.shape.tables_at(tables.area);
+            let Ok(read) = copy.device.read(at, tables.end() as usize).await else {
                 continue;
             };
             let mut bytes = read.contiguous().to_vec();
+            let changes = bytes.split_off(tables.changes_at() as usize);
             bytes.truncate(tables.bytes as usize);
-            if crc32c::crc32c(&bytes) == tables.crc {
-                return Ok((bytes, tables.lsn));
+            if crc32c::crc32c(&bytes) == tables.crc && crc32c::crc32c(&changes) == tables.changes_crc {
+                return Ok((bytes, changes, tables.lsn));
             }
         }
         Err(Error::corrupt(format!(

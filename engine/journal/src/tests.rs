@@ -4,7 +4,7 @@ mod elsewhere;
 mod faults;
 mod lives;
 
-use crate::{Identity, Journal, JournalCopy, Limits, Lsn, Scan, Shape, format};
+use crate::{Identity, Journal, JournalCopy, Limits, Lsn, Scan, Shape, Tables, format};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Kind, Result, Runtime};
 use kura_sim::{CrashPoint, DiskSpec, Fault, FaultKind, FaultPlan, Outcome, Sim, SimDisk, When};
 use std::cell::Cell;
@@ -46,8 +46,12 @@ impl Rig {
     /// All numbers in the tables and the log.
     async fn scan(&self, away: &[usize]) -> Result<(Scan, Vec<u64>)> {
         let mut scan = Scan::open(self.copies(away), SHAPE, IDENTITY).await?;
-        let (tables, below) = scan.tables().await?;
-        let mut found: Vec<_> = tables.chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).collect();
+        let (tables, changes, below) = scan.tables().await?;
+        let numbers = |bytes: &[u8]| -> Vec<u64> {
+            bytes.chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).collect()
+        };
+        let mut found = numbers(&tables);
+        found.extend(numbers(&changes).into_iter().filter(|number| *number > 0).map(|number| number - 1));
         while let Some(entry) = scan.next().await? {
             for record in entry.records.iter().filter(|record| record.lsn >= below) {
                 let number = u64::from_le_bytes(record.body[..].try_into().unwrap());
@@ -89,7 +93,14 @@ async fn work(journal: &Journal, acknowledged: &Cell<u64>, first: u64, count: u6
 /// Puts all numbers into the tables, and makes the log empty.
 async fn checkpoint(journal: &Journal, numbers: u64) -> Result<()> {
     let tables = (0..numbers).flat_map(u64::to_le_bytes).collect();
-    journal.checkpoint(journal.next_lsn(), journal.next_lsn(), Some((tables, journal.next_lsn()))).await
+    journal.checkpoint(journal.next_lsn(), journal.next_lsn(), Some((Tables::Whole(tables), journal.next_lsn()))).await
+}
+
+/// Numbers as changes of tables: zeroes are none.
+fn changes(numbers: &[u64]) -> Tables {
+    let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| (number + 1).to_le_bytes()).collect();
+    bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
+    Tables::Changes(bytes)
 }
 
 #[test]
@@ -281,7 +292,13 @@ fn tables_that_do_not_fit_are_refused_and_the_old_ones_stay() {
         journal.commit(journal.next_lsn()).await.unwrap();
         let large = vec![0; SHAPE.tables_bytes as usize + 1];
         let refused =
-            journal.checkpoint(journal.next_lsn(), journal.next_lsn(), Some((large, journal.next_lsn()))).await;
+            journal.checkpoint(journal.next_lsn(), journal.next_lsn(), Some((Tables::Whole(large), journal.next_lsn()))).await;
+        assert_eq!(refused.unwrap_err().kind(), Kind::Full);
+        checkpoint(&journal, 0).await.unwrap();
+        let (lsn, mut all) = (journal.next_lsn(), vec![0; SHAPE.tables_bytes as usize]);
+        all[..8].copy_from_slice(&1_u64.to_le_bytes());
+        journal.checkpoint(Lsn(1), Lsn(1), Some((Tables::Changes(all), lsn))).await.unwrap();
+        let refused = journal.checkpoint(lsn, lsn, Some((changes(&[0]), lsn))).await;
         assert_eq!(refused.unwrap_err().kind(), Kind::Full);
     });
     rig.sim.crash();

@@ -73,7 +73,9 @@ impl Drop for Leaving<'_> {
         if self.written {
             return;
         }
-        self.inner.tables_changed.set(self.tables || self.inner.tables_changed.get());
+        if self.tables {
+            self.inner.want_tables();
+        }
         for (born, ..) in &self.hot {
             self.inner.hot.borrow_mut().make_dirty(*born);
         }
@@ -217,7 +219,7 @@ impl Inner {
         self.give_up_cooled(self.take_returned(returned));
         let mut leaving = Leaving::take(self);
         let (reflected, failed) = (journal.next_lsn(), self.tables.borrow().failed.len());
-        let tables = leaving.tables.then(|| (self.encode_tables(), reflected));
+        let tables = leaving.tables.then(|| (self.tables_to_write(), reflected));
         journal.commit(reflected).await?;
         self.write_pages(&leaving.pages).await?;
         self.write_hot_pages(&leaving.hot).await?;
@@ -234,6 +236,21 @@ impl Inner {
         // No stripe has been written since the flush: all that was written before is at rest.
         self.touched.borrow_mut().clear();
         Ok(())
+    }
+
+    /// The next checkpoint writes the tables whole.
+    pub fn want_tables(&self) {
+        self.tables_changed.set(true);
+        self.changes.want_whole();
+    }
+
+    /// What a checkpoint says of the tables: what has changed, as long as that is less than they are.
+    fn tables_to_write(&self) -> kura_journal::Tables {
+        let journal = self.journal();
+        match self.changes.take(journal.tables_bytes(), journal.tables_area_bytes()) {
+            Some(changes) => kura_journal::Tables::Changes(changes),
+            None => kura_journal::Tables::Whole(self.encode_tables()),
+        }
     }
 
     /// The tables as a checkpoint has them.

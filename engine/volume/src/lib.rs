@@ -24,6 +24,7 @@
 //! 6. A read returns bytes that agree with their checksum, or an error.
 
 mod away;
+mod changes;
 mod check;
 mod checkpoint;
 mod clear;

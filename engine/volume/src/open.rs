@@ -1,5 +1,6 @@
 //! Opening a store: checkpoint plus replay.
 
+use crate::changes::Changes;
 use crate::extent::{Dirty, Extent};
 use crate::fresh::Straight;
 use crate::record::{Record, Spec};
@@ -85,8 +86,11 @@ impl Store {
             rings[place.index].clone_from(&place.copy);
         }
         let mut scan = Scan::open(rings, parts.shape, identity).await?;
-        let (bytes, tables_lsn) = scan.tables().await?;
-        let Decoded { tables, hot, copies, owners } = Tables::decode(&bytes, parts.array.extent_bytes())?;
+        let (bytes, changes, tables_lsn) = scan.tables().await?;
+        let extent_bytes = parts.array.extent_bytes();
+        let mut decoded = Tables::decode(&bytes, extent_bytes)?;
+        decoded.change(&changes, extent_bytes)?;
+        let Decoded { tables, hot, copies, owners } = decoded;
         for device in &tables.failed {
             parts.array.fail(*device);
         }
@@ -173,6 +177,7 @@ impl Inner {
             tier: Tier::default(),
             owners: RefCell::default(),
             tables_changed: Cell::new(false),
+            changes: Changes::default(),
             tables_bytes: Cell::default(),
             freed: RefCell::default(),
             dirty_bytes: Cell::new(0),
@@ -434,7 +439,7 @@ impl Inner {
             self.drop_journal_on(member.id);
         }
         self.journal().begin().await?;
-        self.tables_changed.set(true);
+        self.want_tables();
         self.encode_tables();
         // Only now: nothing is written to the disks before it is sure that the log may be used, and is durable.
         self.resync(resync).await?;

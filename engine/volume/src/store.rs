@@ -1,5 +1,6 @@
 //! One controller's volumes, and what they share.
 
+use crate::changes::Changes;
 use crate::extent::{DIRTY_BYTES, Extent};
 use crate::fresh::Straight;
 use crate::open::JournalPlace;
@@ -52,6 +53,8 @@ pub(crate) struct Inner {
     pub begun: Cell<bool>,
     pub tables: RefCell<Tables>,
     pub tables_changed: Cell<bool>,
+    /// What has changed in them.
+    pub changes: Changes,
     /// Bytes of the tables when they were encoded last, and of the records that changed them since.
     pub tables_bytes: Cell<(u64, u64)>,
     /// Free extents and names, which all controllers share.
@@ -252,7 +255,7 @@ impl Store {
             inner.journal().join(index, copy);
         }
         while inner.journal().is_joining(index) {
-            inner.tables_changed.set(true);
+            inner.want_tables();
             inner.checkpoint().await?;
             inner.runtime.sleep(JOIN_STEP).await;
         }
@@ -369,6 +372,7 @@ impl Inner {
         }
         let lsn = self.journal().append(&body, data, checksums);
         if record.changes_tables() {
+            self.changes.note(record, lsn.0, &body);
             self.shorten_if_due();
         }
         if let Some(volume) = record.volume() {

@@ -12,7 +12,7 @@ async fn put(journal: &Journal, number: u64) -> Result<()> {
 async fn checkpoint_but_one(journal: &Journal, numbers: u64) -> Result<()> {
     let tables = (0..numbers).flat_map(u64::to_le_bytes).collect();
     let tail = Lsn(journal.next_lsn().0 - 1);
-    journal.checkpoint(tail, tail, Some((tables, journal.next_lsn()))).await
+    journal.checkpoint(tail, tail, Some((Tables::Whole(tables), journal.next_lsn()))).await
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_copy_that_joins_stays_although_entries_are_written_meanwhile() {
                     let (lsn, bytes) = (journal.next_lsn(), (0..journal.next_lsn().0 - 1).flat_map(u64::to_le_bytes));
                     let bytes = bytes.collect::<Vec<_>>();
                     journal.commit(lsn).await.unwrap();
-                    journal.checkpoint(lsn, lsn, Some((bytes, lsn))).await.unwrap();
+                    journal.checkpoint(lsn, lsn, Some((Tables::Whole(bytes), lsn))).await.unwrap();
                 }
                 joined.set(true);
             };
@@ -214,7 +214,7 @@ fn a_copy_that_missed_a_root_gets_it_before_the_next_one() {
                 rig.sim.set_plan(&FaultPlan { faults: vec![lost], ..FaultPlan::default() });
             }
             let (tables, lsn) = ((0..=number).rev().flat_map(u64::to_le_bytes).collect(), journal.next_lsn());
-            journal.checkpoint(lsn, lsn, Some((tables, lsn))).await.unwrap();
+            journal.checkpoint(lsn, lsn, Some((Tables::Whole(tables), lsn))).await.unwrap();
         }
     });
     assert_eq!(rig.sim.strikes()[0].range, 8192..8192 + 4096, "the write that was lost is a root's");

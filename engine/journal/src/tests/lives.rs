@@ -16,6 +16,8 @@ struct Model {
     /// Copies each of which alone has all that is promised.
     whole: Cell<u32>,
     next: Cell<u64>,
+    /// So many of them the tables have, where a checkpoint of this life has given them.
+    tabled: Cell<Option<usize>>,
 }
 
 /// What happens in a life.
@@ -54,6 +56,7 @@ impl Model {
         self.check(&found);
         self.promised.set(found.len());
         self.log.replace(found);
+        self.tabled.set(None);
         self.whole.set(live(&journal));
         let (written, kept) = join(self.write(&journal), self.keep(rig, life, &journal)).await;
         written.and(kept)
@@ -103,9 +106,14 @@ impl Model {
                     journal.join(index, copy);
                 }
             }
-            let tables = self.log.borrow()[..count].iter().flat_map(|number| number.to_le_bytes()).collect();
+            let tables = match self.tabled.get().filter(|_| self.random(3) > 0) {
+                Some(tabled) => changes(&self.log.borrow()[tabled..count]),
+                None => Tables::Whole(self.log.borrow()[..count].iter().flat_map(|number| number.to_le_bytes()).collect()),
+            };
+            self.tabled.set(None);
             let tail = Lsn(journal.tail().0.max(lsn.0.saturating_sub(self.random(20))));
             journal.checkpoint(tail, tail, Some((tables, lsn))).await?;
+            self.tabled.set(Some(count));
             self.whole.set(live(journal));
         }
         Ok(())
@@ -124,6 +132,7 @@ fn lives(seed: u64) {
         promised: Cell::new(0),
         whole: Cell::new(3),
         next: Cell::new(0),
+        tabled: Cell::new(None),
     };
     for _ in 0..8 {
         let random = |below| model.random(below);
