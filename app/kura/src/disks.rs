@@ -275,23 +275,20 @@ impl Book {
 
     /// Takes those of the disks for this process alone that can be had, until each is released: their paths. `Busy` where another
     /// one has one of `members`, which the pool has.
-    pub fn hold(&self, mut paths: Vec<String>, members: &[String]) -> Result<Vec<String>> {
-        let mut refused = Ok(());
-        let held = &mut self.locks().members;
-        paths.retain(|path| match Lock::device(path) {
-            Ok(lock) => {
-                held.insert(path.into(), lock);
-                true
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a disk cannot be opened");
-                if error.kind() == Kind::Busy && members.contains(path) {
-                    refused = Err(error);
+    pub fn hold(&self, paths: Vec<String>, members: &[String]) -> Result<Vec<String>> {
+        let locks = &mut self.locks().members;
+        let mut held = Vec::new();
+        for path in paths {
+            match Lock::device(&path) {
+                Ok(lock) => {
+                    locks.insert(PathBuf::from(&path), lock);
+                    held.push(path);
                 }
-                false
+                Err(error) if error.kind() == Kind::Busy && members.contains(&path) => return Err(error),
+                Err(error) => tracing::warn!(%error, "a disk cannot be opened"),
             }
-        });
-        refused.map(|()| paths)
+        }
+        Ok(held)
     }
 
     /// Forgets a disk that has left the pool: the next start does not look for it. Where it was.
@@ -472,7 +469,9 @@ mod tests {
         assert!(refused.kind() == Kind::Busy && refused.to_string().contains("/taken"), "{refused}");
         drop(book);
         let book = Book::new(&DataDir::open(directory.path()).unwrap());
-        assert_eq!(book.hold(all.to_vec(), &[disk.clone(), dead, away]).unwrap(), [disk.clone()]);
+        let members = [disk, dead, away];
+        assert_eq!(book.hold(all.to_vec(), &members).unwrap(), members[..1]);
+        let [disk, ..] = members;
         drop(others);
         Lock::device(&taken).unwrap();
         assert_eq!(Lock::device(&disk).unwrap_err().kind(), Kind::Busy);

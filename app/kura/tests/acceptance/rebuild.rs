@@ -200,7 +200,7 @@ fn a_server_that_is_stopped_for_a_while_takes_no_disk_for_dead() {
     for _ in 0..3 {
         std::thread::sleep(Duration::from_millis(500));
         signal("-STOP");
-        std::thread::sleep(Duration::from_millis(4000));
+        std::thread::sleep(Duration::from_secs(4));
         signal("-CONT");
     }
     assert!(load.wait().expect("fio").success());
