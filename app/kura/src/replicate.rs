@@ -68,8 +68,8 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
                 Origin::Tree(_) => failover(&Jobs::under(&data.path), &name, anyway, common)?,
             }
         }
-        ReplicateCommand::Failback { name, dry_run, data } => {
-            return failback(&Jobs::under(&data.path), &name, dry_run, common);
+        ReplicateCommand::Failback { name, anyway, dry_run, data } => {
+            return failback(&Jobs::under(&data.path), &name, (anyway, dry_run), common);
         }
         ReplicateCommand::Remove { name, dry_run: true, data } => {
             let points = points(&Jobs::under(&data.path).get(&name)?, common)?;
@@ -274,12 +274,12 @@ fn let_go(site: &Site, out: Out) -> Result<()> {
     })
 }
 
-fn failback(jobs: &Jobs, name: &str, dry_run: bool, common: &Common) -> Result<ExitCode> {
+fn failback(jobs: &Jobs, name: &str, (anyway, dry_run): (bool, bool), common: &Common) -> Result<ExitCode> {
     let job = jobs.get(name)?;
     let place = jobs.take(&jobs.folder(name).join("back"), &job.target()?)?;
     let progress = Progress::default();
     let options = Options { dry_run, ..job.options.clone() };
-    let work = || bring_back(&job, &options, &home(common), &place, &progress);
+    let work = || bring_back(&job, &options, anyway, &home(common), &place, &progress);
     let summary = bar::during(&progress, common.out(), work)?;
     if summary.is_complete {
         jobs.write(name, &Job { failed_over: false, ..job })?;

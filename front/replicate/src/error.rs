@@ -56,8 +56,11 @@ pub(crate) const CHANGED: &str = "source: it changed while it was copied: the ne
 pub(crate) const FULL: &str = "the target is full: free some of its space and run again";
 
 /// Why the source keeps what it has, when work with its copy is brought back.
-pub(crate) const STAYS: &str =
-    "the source's stays: the copy lacked something when it was failed over to, and nobody has changed this in it since";
+pub(crate) const STAYS: &str = "the source's stays: the copy lacked something when it was failed over to, and nobody has written to this in it since; after \
+     failback --anyway the next run carries it";
+/// Why an empty directory is not carried.
+pub(crate) const UNMOUNTED: &str =
+    "what was mounted there is not, and its copy stays: mount it; or, where it is to be empty, say --allow-empty";
 /// Why a directory of the target is left as it is.
 pub(crate) const COPY: &str = "a copy of its own is there, which is not deleted: move it to where no other copy is";
 

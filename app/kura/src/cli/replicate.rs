@@ -73,6 +73,9 @@ pub enum ReplicateCommand {
     Failback {
         /// The job's name
         name: String,
+        /// Even if the source keeps its own of something that differs in the copy of a tree: the next run puts it there
+        #[arg(long)]
+        anyway: bool,
         /// Only say what would be changed
         #[arg(long)]
         dry_run: bool,

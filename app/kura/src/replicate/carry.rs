@@ -31,7 +31,8 @@ pub fn carry(
     if let Err(error) = &done
         && !options.dry_run
     {
-        place.note(&begun.0.broken_off(begun.1.elapsed(), format!("{error:#}")))?;
+        // Where that cannot be kept, it is told all the same.
+        let _ = place.note(&begun.0.broken_off(begun.1.elapsed(), format!("{error:#}")));
     }
     done
 }
@@ -90,17 +91,18 @@ pub fn carry_job(jobs: &Jobs, name: &str, options: &Options, home: &Home<'_>, pr
     carry((&job.source, &target), options, home, &jobs.take(&jobs.folder(name), &target)?, progress)
 }
 
-/// Brings work with a job's copy back.
+/// Brings work with a job's copy back, where the source of a tree keeps something of its own only if it shall be so.
 pub fn bring_back(
     job: &Job,
     options: &Options,
+    anyway: bool,
     home: &Home<'_>,
     place: &Place,
     progress: &Progress,
 ) -> Result<Summary> {
     let volume = match &job.source {
         Origin::Volume(volume) => volume,
-        Origin::Tree(_) => return Ok(kura_replicate::failback(job, options, place, progress)?),
+        Origin::Tree(_) => return Ok(kura_replicate::failback(job, options, anyway, place, progress)?),
         Origin::Bucket(_) => bail!("{}: {BUCKETS}", job.source),
     };
     let target = job.target()?;

@@ -515,7 +515,18 @@ fn one_works_with_the_copy_and_goes_back() {
     // A copy that a run was cut off in is let go only when it is said.
     let text = fs::read_to_string(target.join(".kura-replica")).expect("the marker");
     fs::write(target.join(".kura-replica"), text.replace("complete", "unfinished")).expect("the marker");
+    fs::write(source.join("later"), "newer").expect("a file");
     let complaint = fails(&mut home.kura(&["replicate", "failover", "tree"]));
     assert!(complaint.contains("--anyway"), "{complaint}");
     home.ok(&["replicate", "failover", "tree", "--anyway"]);
+    // What the source has of its own stays there, and a run carries it only where that was said.
+    fs::write(target.join("work"), "work").expect("a file");
+    let complaint = fails(&mut home.kura(&["replicate", "failback", "tree"]));
+    assert!(complaint.contains("later") && complaint.contains("--anyway"), "{complaint}");
+    assert_eq!(fs::read_to_string(source.join("work")).expect("work that is back"), "work");
+    assert!(fails(&mut home.kura(&["replicate", "run", "tree"])).contains("failed over"));
+    fails(&mut home.kura(&["replicate", "failback", "tree", "--anyway"]));
+    home.ok(&["replicate", "run", "tree"]);
+    assert_eq!(fs::read_to_string(target.join("later")).expect("the source's"), "newer");
+    assert_same(&source, &target);
 }

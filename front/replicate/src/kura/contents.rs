@@ -84,8 +84,13 @@ pub fn sum_blocks(
 
 /// The same of the file at a path under an open directory.
 pub fn digest_at(root: &OwnedFd, path: &[u8]) -> Result<u128> {
+    digest(&open_at(root, path)?)
+}
+
+/// The file at a path under an open directory.
+pub fn open_at(root: &OwnedFd, path: &[u8]) -> Result<File> {
     let (directory, name) = split(path);
-    digest(&openat(open_directory(root.as_fd(), directory)?, OsStr::from_bytes(name), READ, Mode::empty())?.into())
+    Ok(openat(open_directory(root.as_fd(), directory)?, OsStr::from_bytes(name), READ, Mode::empty())?.into())
 }
 
 /// A sum of a file's contents.

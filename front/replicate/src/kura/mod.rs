@@ -128,12 +128,24 @@ impl Kura {
     /// Makes room for all large files, and learns what is there of them.
     fn prepare(&self, carry: &Carry<'_>) -> Result<Larges> {
         let changes = carry.changes;
-        let mut larges: Vec<(usize, Large)> = Vec::new();
+        let (mut larges, mut unread): (Vec<(usize, Large)>, Vec<_>) = (Vec::new(), Vec::new());
         for (item, job) in carry.plan.jobs.iter().enumerate() {
             let Need::Contents { exists, .. } = job.need(changes) else { continue };
             let entry = job.entry(changes);
-            if entry.kind == Kind::File && entry.size_bytes > SMALL {
-                larges.push((item, Large::new(*job, job.path(changes), exists && self.options.in_place)));
+            if entry.kind != Kind::File || entry.size_bytes <= SMALL {
+                continue;
+            }
+            let path = job.path(changes);
+            // What cannot be read must not be cut there to the size that it would get.
+            let opened = contents::open_at(&carry.source.root, &path);
+            let large = Large::new(*job, path, exists && self.options.in_place);
+            match opened {
+                Ok(_) => larges.push((item, large)),
+                Err(error) => {
+                    carry.fail([Failure::new(large.at().path, cause(error))]);
+                    large.fail();
+                    unread.push((item, large));
+                }
             }
         }
         for larges in larges.chunks_mut(1024) {
@@ -147,7 +159,7 @@ impl Kura {
             carry.fail(failures);
             larges.iter_mut().zip(present).for_each(|((_, large), present)| large.present = present);
         }
-        Ok(Larges::new(larges.into_iter().collect::<HashMap<_, _>>(), &carry.plan.lists))
+        Ok(Larges::new(larges.into_iter().chain(unread).collect::<HashMap<_, _>>(), &carry.plan.lists))
     }
 
     /// What must be there before the workers begin, whose ways are opened meanwhile.
@@ -186,16 +198,15 @@ impl Kura {
             let threads: Vec<_> = links.map(|(number, link)| scope.spawn(move || worker(number, link))).collect();
             threads.into_iter().filter_map(|thread| joined(thread).err().map(|Lost(why)| why)).collect()
         });
-        match lost.first() {
-            None => {}
-            Some(why) if lost.len() == workers => return Err(self.failed(why)),
-            // What a lost worker gave back after the others were done.
-            Some(_) if lock(&carry.dealer).has_any(0) => {
-                worker(0, Ok(self.link(Hold::Worker)?)).map_err(|Lost(why)| self.failed(why))?;
-            }
-            Some(_) => {}
+        let why = lost.first().map_or("no worker came to it", |why| why);
+        if lost.len() == workers {
+            return Err(self.failed(why));
         }
-        carry.fail_rest(lost.first().map_or("no worker came to it", |why| why));
+        // What a lost worker gave back after the others were done.
+        if !lost.is_empty() && lock(&carry.dealer).has_any(0) {
+            worker(0, Ok(self.link(Hold::Worker)?)).map_err(|Lost(why)| self.failed(why))?;
+        }
+        carry.fail_rest(why);
         Ok(())
     }
 

@@ -284,7 +284,7 @@ impl Carrier for Rsync {
         if carry.is_known {
             self.delete(carry, gone)?;
         } else if !carry.was_empty && carry.options.worked_since.is_none() {
-            let has_failed = lock(&carry.failures).len() > failed_before;
+            let has_failed = carry.has_unread || lock(&carry.failures).len() > failed_before;
             self.delete_strangers(carry, has_failed)?;
         }
         // Whoever could not carry everything may not have come to its directories.
@@ -361,7 +361,7 @@ impl Rsync {
 
     /// Deletes what is only at a target that cannot tell what it has. From this machine, which has seen what the source has:
     /// one where it is not mounted would delete everything. rsync looks at the source anew: not where files could not be carried,
-    /// which may be gone with what was mounted there.
+    /// which may be gone with what was mounted there, nor where a directory could not be read, which may have moved.
     fn delete_strangers(&self, carry: &Carry<'_>, has_failed: bool) -> Result<()> {
         if has_failed || !carry.source.is_in_place() {
             let cause = "what only the target has was not deleted, for something of the source was not there: the next run looks";

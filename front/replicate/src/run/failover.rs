@@ -48,8 +48,9 @@ pub fn failover(job: &Job, options: &Options, anyway: bool) -> Result<Marker> {
 /// Makes the source as the copy that was worked with, and the copy a copy again. Nobody may change either meanwhile.
 ///
 /// What a copy lacks that was not all of the source when it was failed over to is nowhere but at the source, and stays there. So does
-/// what nobody has changed in such a copy since: it may be older than the source's. That is told, and the next run carries it.
-pub fn failback(job: &Job, options: &Options, back: &Place, progress: &Progress) -> Result<Summary> {
+/// what nobody has changed in such a copy since: it may be older than the source's. That is told, and the copy becomes one again, into
+/// which the next run carries it, only where that is asked for.
+pub fn failback(job: &Job, options: &Options, anyway: bool, back: &Place, progress: &Progress) -> Result<Summary> {
     let target = job.target()?;
     let Target::Local(copy) = &target else {
         let text = "bringing work back is done where the copy is: `kura replicate run` there, from it to the source";
@@ -60,13 +61,15 @@ pub fn failback(job: &Job, options: &Options, back: &Place, progress: &Progress)
         return Err(Error::target(target.to_string(), "it was not failed over"));
     };
     let how = Options { adopt: true, recheck: true, nodes: Vec::new(), with: None, ..options.clone() };
-    let released = copy.join(OsStr::from_bytes(MARKER)).symlink_metadata();
+    // One that came by rsync does not say it.
+    let written = || copy.join(OsStr::from_bytes(MARKER)).symlink_metadata();
+    let written = || written().map(|it| Time { s: it.ctime(), ns: it.ctime_nsec() as u32 });
+    let released = marker.released.map_or_else(written, Ok);
     let released = released.map_err(|error| Error::target(target.to_string(), error))?;
-    let released = Time { s: released.ctime(), ns: released.ctime_nsec() as u32 };
     let options = Options { worked_since: marker.lacks.then_some(released), ..how };
     let mut summary = run(copy, &Target::Local(job.source.tree()?.to_owned()), &options, back, progress)?;
     // All work is back where only such is told as stays at the source in any case.
-    summary.is_complete |= !summary.dry_run && summary.failures.iter().all(|failure| failure.cause == STAYS);
+    summary.is_complete |= anyway && !summary.dry_run && summary.failures.iter().all(|failure| failure.cause == STAYS);
     if summary.is_complete {
         let source = Source::open(job.source.tree()?)?;
         Marker::remove(&source.path).map_err(|cause| Error::state(&source.path, cause))?;

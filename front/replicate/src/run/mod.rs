@@ -84,6 +84,8 @@ pub(crate) struct Carry<'a> {
     pub knows_attributes: bool,
     /// Sizes and times of files there may be those of contents that were lost.
     pub is_suspect: bool,
+    /// Some directory of the source could not be read: what only the target has may have come from there.
+    pub has_unread: bool,
     /// The target had nothing when the run began.
     pub was_empty: bool,
     /// The run before has not carried all, or it is not known: there may be files that are not whole.
@@ -171,7 +173,8 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
     let (is_known, known) = (known.is_some(), known.unwrap_or_default());
     let told = known.run().is_nil();
-    let (mut changes, unread) = look(&source, Known { tree: &known, told, is_suspect }, progress);
+    let before = if is_left { Some(&known) } else { doubted.as_ref() }.filter(|_| !options.allow_empty);
+    let (mut changes, unread) = look(&source, Known { tree: &known, told, is_suspect }, before, progress);
     changes.doubt(doubted.as_ref());
     let failures = left_out(&mut changes, &unread, &known, options.worked_since);
     refuse_unread_root(&source, &unread)?;
@@ -194,13 +197,15 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         is_known,
         knows_attributes: told,
         is_suspect,
+        has_unread: unread.iter().any(|unread| unread.is_directory),
         was_empty: marker.is_none() && !options.adopt,
         sweeps,
         dealer: Mutex::new(Dealer::new(plan.lists.clone())),
         learned: Mutex::new(learned),
         failures: Mutex::new(failures),
     };
-    let has_work = !changes.is_nothing() || !is_known || sweeps;
+    // What the target told is kept, so that the next run need not ask it.
+    let has_work = !changes.is_nothing() || told || sweeps;
     let run = if has_work { Uuid::new_v4() } else { known.run() };
     // What a power cut has taken is not there before this run is through, even where it is cut off itself.
     let begun_in = marker.as_ref().filter(|_| is_suspect).map_or_else(|| boot.clone(), |marker| marker.boot.clone());
@@ -238,12 +243,12 @@ fn left_out(changes: &mut Changes, unread: &[Unread], known: &Catalogue, worked_
     unread.chain(stays.into_iter().map(|path| Failure::new(path, STAYS))).collect()
 }
 
-/// Scans the source and finds what has changed.
-fn look(source: &Source, known: Known<'_>, progress: &Progress) -> (Changes, Vec<Unread>) {
+/// Scans the source and finds what has changed. `before` says what the last run found mounted in it.
+fn look(source: &Source, known: Known<'_>, before: Option<&Catalogue>, progress: &Progress) -> (Changes, Vec<Unread>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 16);
     let how = Scan { threads, attributes: known.told };
     let not_carried = Mutex::new(Vec::new());
-    let (visited, mut unread) = scan(source.root.as_fd(), how, |directory| {
+    let (mut visited, mut unread) = scan(source.root.as_fd(), how, |directory| {
         progress.saw(directory.entries.len() as u64);
         if !directory.unfinished.is_empty() {
             lock(&not_carried).extend(directory.not_carried());
@@ -251,6 +256,7 @@ fn look(source: &Source, known: Known<'_>, progress: &Progress) -> (Changes, Vec
         Some(known.visit(directory))
     });
     unread.append(&mut lock(&not_carried));
+    unread.extend(before.into_iter().flat_map(|before| known.unmounted(&mut visited, before)));
     let changes = known.changes(visited, &unread);
     (changes, unread)
 }

@@ -18,7 +18,7 @@ use crate::tree::Catalogue;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 use uuid::Uuid;
@@ -91,15 +91,6 @@ impl Place {
         let Some(catalogue) = self.catalogue().filter(|_| !differing.is_empty()) else { return Ok(()) };
         let records = again(&catalogue, differing);
         self.keep(catalogue.run(), records.iter().map(Vec::as_slice).collect())
-    }
-
-    /// Keeps no catalogue: the next run looks at the target itself.
-    pub(crate) fn forget(&self) -> Result<()> {
-        let path = self.folder.join("catalogue");
-        match std::fs::remove_file(&path) {
-            Err(cause) if cause.kind() != ErrorKind::NotFound => Err(Error::state(&path, cause)),
-            _ => Ok(()),
-        }
     }
 
     pub(crate) fn end(&self, summary: &Summary, learned: &Learned) -> Result<()> {

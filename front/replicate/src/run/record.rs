@@ -2,8 +2,8 @@
 
 use super::Place;
 use super::verify::MISSING;
-use crate::error::{Failure, Result};
-use crate::tree::{Catalogue, Changes, Directory, Entry, Time, Unread, is_under};
+use crate::error::{Failure, Result, UNMOUNTED};
+use crate::tree::{Catalogue, Changes, Directory, Entry, Time, Unread, is_within};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,11 +23,13 @@ pub(super) struct Done<'a> {
 }
 
 impl Done<'_> {
-    /// Keeps what the target has now. What could not be deleted would be in no catalogue: then the next run asks the target.
+    /// Keeps what the target has now. What could not be deleted would be in no catalogue: then the next run, which finds this one to
+    /// be of another run, asks the target.
     pub fn remember(&self, place: &Place, run: Uuid, known: &Catalogue) -> Result<()> {
-        let is_unread = |path: &[u8]| self.unread.iter().any(|unread| is_under(path, &unread.path));
+        let unread: HashSet<&[u8]> = self.unread.iter().map(|unread| &*unread.path).collect();
+        let is_unread = |path: &[u8]| is_within(path, &unread);
         if self.failures.iter().any(|failure| !self.changes.names(&failure.path) && !is_unread(&failure.path)) {
-            return place.forget();
+            return self.keep(place, Uuid::new_v4(), known);
         }
         self.keep(place, run, known)
     }
@@ -41,13 +43,26 @@ impl Done<'_> {
         let changed = self.changes.directories.iter().map(|changed| &changed.directory);
         let again = Again::of(failed, changed.clone());
         let (since, until) = (time(self.since.checked_sub(TICK)), time(Some(SystemTime::now())));
-        let is_fresh = |changed: Time| (since..=until).contains(&changed);
-        let record = |directory: &Directory| {
-            again.record(directory, |entry| is_fresh(entry.changed) || is_fresh(entry.meta.modified))
-        };
-        let changed: Vec<Vec<u8>> = changed.map(record).collect();
-        let kept = self.changes.kept.iter().map(|&index| known.record(index));
+        // Where another machine has the source, whose clock is ahead, what it has just changed is of later than now.
+        let is_fresh = |entry: &Entry| entry.changed >= since || (since..=until).contains(&entry.meta.modified);
+        let record = |directory: &Directory| again.record(directory, is_fresh);
+        let changed: Vec<Vec<u8>> = changed.map(record).chain(self.unmounted(known)).collect();
+        let unmounted: HashSet<&[u8]> = self.unmounted_paths().collect();
+        let kept = self.changes.kept.iter().filter(|index| !unmounted.contains(known.path(**index)));
+        let kept = kept.map(|&index| known.record(index));
         place.keep(run, changed.iter().map(Vec::as_slice).chain(kept).collect())
+    }
+
+    fn unmounted_paths(&self) -> impl Iterator<Item = &[u8]> {
+        self.unread.iter().filter(|unread| unread.cause == UNMOUNTED).map(|unread| &*unread.path)
+    }
+
+    /// Records of directories on which nothing is mounted any more. That something was, no target tells.
+    fn unmounted(&self, known: &Catalogue) -> impl Iterator<Item = Vec<u8>> {
+        self.unmounted_paths().map(|path| {
+            let before = known.find(path).and_then(|at| Directory::of_record(known.record(at)).ok());
+            Directory { path: path.to_vec(), is_mount: true, ..before.unwrap_or_default() }.record()
+        })
     }
 }
 

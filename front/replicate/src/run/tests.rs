@@ -72,7 +72,7 @@ impl Pair {
         let (source, progress, is_known) = (Source::open(&self.source).unwrap(), Progress::default(), known.is_some());
         let known = known.unwrap_or_default();
         let known = Known { tree: &known, told: !is_known, is_suspect: false };
-        let (changes, _) = look(&source, known, &progress);
+        let (changes, unread) = look(&source, known, None, &progress);
         let carrier = options.carrier(target);
         let plan = Plan::of(&changes, options, carrier.cuts(), &Cost::default());
         progress.carry(plan.files(), plan.bytes(), options.all_workers());
@@ -85,6 +85,7 @@ impl Pair {
             is_known,
             knows_attributes: !is_known,
             is_suspect: false,
+            has_unread: unread.iter().any(|unread| unread.is_directory),
             was_empty: false,
             sweeps: false,
             dealer: Mutex::new(Dealer::new(plan.lists.clone())),
@@ -210,13 +211,13 @@ fn all_names_of_a_file_that_failed_are_looked_at_again() {
     let source = Source::open(&pair.source).unwrap();
     let nothing = Catalogue::default();
     let known = Known { tree: &nothing, told: false, is_suspect: false };
-    let (changes, _) = look(&source, known, &Progress::default());
+    let (changes, _) = look(&source, known, None, &Progress::default());
     let place = Place::take(&pair.folder.path().join("job")).unwrap();
     let failures = [Failure::new("a", "the target is full")];
     let done = Done { changes: &changes, unread: &[], failures: &failures, since: later() };
     done.keep(&place, Uuid::new_v4(), &nothing).unwrap();
     let tree = place.catalogue().unwrap();
-    let (again, _) = look(&source, Known { tree: &tree, ..known }, &Progress::default());
+    let (again, _) = look(&source, Known { tree: &tree, ..known }, None, &Progress::default());
     let needs = again.directories.iter().map(|changed| (&*changed.directory.path, &*changed.needs));
     // `d/file` was carried.
     assert_eq!(
@@ -419,7 +420,7 @@ fn failback_from_a_copy_that_was_not_whole_deletes_nothing() {
         fs::write(pair.copy.join("work"), "work").unwrap();
         fs::remove_file(pair.copy.join("d/file")).unwrap();
         let back = Place::take(&pair.folder.path().join("back")).unwrap();
-        assert!(failback(&job, &options, &back, &Progress::default()).unwrap().is_complete);
+        assert!(failback(&job, &options, false, &back, &Progress::default()).unwrap().is_complete);
         assert_eq!(fs::read(pair.source.join("work")).unwrap(), b"work");
         assert_eq!(pair.source.join("d/file").exists(), !is_whole);
         assert_eq!(pair.source.join("only").exists(), !is_whole);
@@ -462,16 +463,22 @@ fn failback_from_a_copy_that_was_not_whole_replaces_only_by_work() {
     pair.cut_off(boot());
     let job = pair.job(&options);
     failover(&job, &options, true).unwrap();
-    std::thread::sleep(Duration::from_millis(50));
     fs::write(pair.copy.join("both"), "work").unwrap();
     fs::write(pair.copy.join("new"), "work").unwrap();
     // Work in a directory is not worth what the source has in its place.
     fs::write(pair.copy.join("flat/work"), "work").unwrap();
+    // What is done to all of it later is no work that a newer version gives way to, nor does it make work look old.
+    settle();
+    assert!(Command::new("chown").args(["-R", "1"]).arg(&pair.copy).status().unwrap().success());
     let back = Place::take(&pair.folder.path().join("back")).unwrap();
-    let summary = failback(&job, &options, &back, &Progress::default()).unwrap();
+    let failback = |anyway| failback(&job, &options, anyway, &back, &Progress::default()).unwrap();
+    let refused = failback(false);
+    assert!(!refused.is_complete && pair.run(&target, &options).unwrap_err().to_string().contains("failed over"));
+    let summary = failback(true);
     let told: Vec<_> = summary.failures.iter().map(|failure| (&*failure.path, &*failure.cause)).collect();
     assert_eq!(told, [(&b"flat"[..], STAYS), (b"log", STAYS), (b"turns", STAYS)]);
     let is = |name: &str| fs::read_to_string(here(name)).unwrap();
+    assert_eq!(refused.failures, summary.failures);
     assert!(summary.is_complete && is("both") == "work" && is("new") == "work");
     assert_eq!(["log", "turns/inner", "flat"].map(is), ["newer"; 3]);
     drop(back);

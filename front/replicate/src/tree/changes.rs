@@ -1,8 +1,11 @@
 //! What has to be done so that the target is as the source: the source as it is now against what the target is known
 //! to have. Pure.
 
-use super::{Catalogue, Directory, Entry, Kind, Time, Unread, is_upkeep};
-use std::collections::HashMap;
+use super::{Catalogue, Directory, Entry, Kind, Time, Unread, is_upkeep, split};
+use crate::error::UNMOUNTED;
+use std::borrow::Borrow;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 
 /// What an entry needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,22 +100,24 @@ impl Changes {
 
     /// Leaves at the target, which has told what it has, what is no more at the source, and what was not changed at the source
     /// since then; nor does a directory take the place of anything else, or the other way round. Returns what differs and stays.
+    ///
+    /// What was only given another owner or name since, such as by `chown -R`, takes the place of nothing that is newer.
     pub fn leave(&mut self, there: &Catalogue, since: Time) -> Vec<Vec<u8>> {
         self.gone.clear();
         self.deleted = 0;
         let directory_at = |path: &[u8]| there.find(path).and_then(|at| Directory::of_record(there.record(at)).ok());
         let has_entry = |path: &[u8]| {
-            let (directory, name) = super::split(path);
+            let (directory, name) = split(path);
             directory_at(directory).is_some_and(|it| it.entries.iter().any(|entry| &*entry.name == name))
         };
-        let mut stay: Vec<Vec<u8>> = Vec::new();
+        let mut stay: HashSet<Vec<u8>> = HashSet::new();
         for changed in &mut self.directories {
             changed.gone.clear();
             let path = &changed.directory.path;
             let old = directory_at(path);
-            let is_within = stay.iter().any(|stays| is_under(path, stays));
-            if is_within || (old.is_none() && has_entry(path)) {
-                stay.extend((!is_within).then(|| path.clone()));
+            let stays = is_within(path, &stay);
+            if stays || (old.is_none() && has_entry(path)) {
+                stay.extend((!stays).then(|| path.clone()));
                 changed.needs.fill(Need::Nothing);
                 (changed.is_new, changed.has_new_meta) = (false, false);
                 continue;
@@ -124,27 +129,29 @@ impl Changes {
                     old.entries.get(at)
                 });
                 let is_other_kind = there.find(&path).is_some();
-                if *need == Need::Nothing || !is_other_kind && (before.is_none() || entry.changed > since) {
+                let is_older = |before: &Entry| entry.meta.modified < before.meta.modified.min(since);
+                let is_work = before.is_none_or(|before| entry.changed >= since && !is_older(before));
+                if *need == Need::Nothing || (is_work && !is_other_kind) {
                     continue;
                 }
                 // Attributes and links, which a target does not tell, are no difference.
-                let is_alike =
-                    before.is_some_and(|before| before.meta == entry.meta) && matches!(need, Need::Meta | Need::Link);
+                let has_its_look = before.is_some_and(|it| it.meta == entry.meta && it.size_bytes == entry.size_bytes);
+                let is_alike = has_its_look && !matches!(need, Need::Contents { is_alike: false, .. });
                 stay.extend((!is_alike).then_some(path));
                 *need = Need::Nothing;
             }
             let is_idle = changed.needs.iter().all(|need| *need == Need::Nothing);
-            changed.has_new_meta &= old.is_none() || changed.directory.changed > since || !is_idle;
+            changed.has_new_meta &= old.is_none() || changed.directory.changed >= since || !is_idle;
         }
         let directories = &self.directories;
         self.links.retain(|&(directory, entry), _| directories[directory].needs[entry] == Need::Link);
-        stay
+        stay.into_iter().collect()
     }
 
     /// Whether a path is of a directory with something to do in it, or of an entry of one, as the source has them now.
     pub fn names(&self, path: &[u8]) -> bool {
         let find = |path: &[u8]| self.directories.binary_search_by(|changed| (*changed.directory.path).cmp(path));
-        let (directory, name) = super::split(path);
+        let (directory, name) = split(path);
         let has =
             |changed: &Changed| changed.directory.entries.binary_search_by(|entry| (*entry.name).cmp(name)).is_ok();
         find(path).is_ok() || find(directory).is_ok_and(|at| has(&self.directories[at]))
@@ -193,8 +200,44 @@ impl Known<'_> {
         }
     }
 
+    /// Takes out what is empty now, and was the root of another file system when the catalogue was written: that is not mounted.
+    pub fn unmounted(&self, visited: &mut Vec<Visited>, before: &Catalogue) -> Vec<Unread> {
+        let was_mount = |path: &[u8]| {
+            let before = before.find(path).and_then(|at| Directory::of_record(before.record(at)).ok());
+            before.is_some_and(|before| before.is_mount)
+        };
+        let is_bare = |now: &Directory| !now.is_mount && now.entries.is_empty() && now.unfinished.is_empty();
+        let mut bare: HashSet<Vec<u8>> = HashSet::new();
+        for visited in visited.iter() {
+            if let Visited::Differs { now, .. } = visited
+                && is_bare(now)
+                && was_mount(&now.path)
+            {
+                bare.insert(now.path.clone());
+            }
+        }
+        if bare.is_empty() {
+            return Vec::new();
+        }
+        // What has directories has something, too.
+        for visited in visited.iter() {
+            bare.remove(split(self.path(visited)).0);
+        }
+        visited.retain(|visited| !bare.contains(self.path(visited)));
+        let unread = |path| Unread { path, is_directory: true, cause: UNMOUNTED.to_owned() };
+        bare.into_iter().map(unread).collect()
+    }
+
+    fn path<'v>(&'v self, visited: &'v Visited) -> &'v [u8] {
+        match visited {
+            Visited::Same { index, .. } => self.tree.path(*index),
+            Visited::Differs { now, .. } => &now.path,
+        }
+    }
+
     /// What has to be done. What could not be read is left at the target as it is.
     pub fn changes(&self, visited: Vec<Visited>, unread: &[Unread]) -> Changes {
+        let unread = &unread.iter().map(|unread| &*unread.path).collect();
         let mut changes = Changes::default();
         let mut is_there = vec![false; self.tree.directories()];
         for visited in visited {
@@ -224,26 +267,26 @@ impl Known<'_> {
     }
 
     /// Directories that are not there any more are gone, unless it is only that they could not be read.
-    fn part(&self, is_there: &[bool], unread: &[Unread], changes: &mut Changes) {
+    fn part(&self, is_there: &[bool], unread: &HashSet<&[u8]>, changes: &mut Changes) {
         let mut is_gone = vec![false; is_there.len()];
         // In the order of paths: a directory comes before what is in it.
         for index in (0..is_there.len()).filter(|index| !is_there[*index]) {
             let path = self.tree.path(index);
-            if unread.iter().any(|unread| is_under(path, &unread.path)) {
+            if is_within(path, unread) {
                 changes.kept.push(index);
                 continue;
             }
             is_gone[index] = true;
             let entries = Directory::of_record(self.tree.record(index)).map_or(0, |gone| gone.entries.len());
             changes.deleted += 1 + entries as u64;
-            if !self.tree.find(super::split(path).0).is_some_and(|above| is_gone[above]) {
+            if !self.tree.find(split(path).0).is_some_and(|above| is_gone[above]) {
                 changes.gone.push(path.to_vec());
             }
         }
         changes.deleted += changes.directories.iter().map(|changed| changed.gone.len() as u64).sum::<u64>();
     }
 
-    fn compare(&self, mut now: Directory, old: Option<Directory>, unread: &[Unread]) -> Changed {
+    fn compare(&self, mut now: Directory, old: Option<Directory>, unread: &HashSet<&[u8]>) -> Changed {
         // One that could not be made is in the catalogue all the same.
         let is_new = old.as_ref().is_none_or(|old| old.changed == Time::default());
         let is_touched = old.as_ref().is_none_or(|old| {
@@ -256,8 +299,7 @@ impl Known<'_> {
         // An entry that could not be read stays as it was.
         let mut unread_entries = Vec::new();
         let mut leave = |entry: Entry| {
-            let path = super::join(&now.path, &entry.name);
-            if unread.iter().any(|unread| unread.path == path) {
+            if !unread.is_empty() && unread.contains(&*super::join(&now.path, &entry.name)) {
                 unread_entries.push(entry);
             } else if !is_upkeep(&now.path, &entry.name) {
                 gone.push(entry.name);
@@ -314,6 +356,19 @@ impl Known<'_> {
             // Written to, and its time put back: nothing else of it changed that would explain the time of change. Where
             // something did, the contents are not looked at: `chmod -R` would have all of a tree carried again.
             || (old.changed != now.changed && old.meta == now.meta && old.links == now.links)
+    }
+}
+
+/// Whether a path is one of these or under one.
+pub fn is_within<P: Borrow<[u8]> + Eq + Hash>(mut path: &[u8], paths: &HashSet<P>) -> bool {
+    loop {
+        if paths.contains(path) {
+            return true;
+        }
+        if path.is_empty() || paths.is_empty() {
+            return false;
+        }
+        path = split(path).0;
     }
 }
 

@@ -5,7 +5,7 @@ mod changes;
 mod scan;
 
 pub use catalogue::Catalogue;
-pub use changes::{Changed, Changes, Known, Need, is_under};
+pub use changes::{Changed, Changes, Known, Need, is_under, is_within};
 pub(crate) use scan::open_directory;
 pub use scan::{Scan, Unread, scan};
 
@@ -225,6 +225,8 @@ pub struct Directory {
     pub changed: Time,
     /// It has extended attributes; looked for only where there is no catalogue.
     pub has_attributes: bool,
+    /// It is the root of another file system than the directory that it is in.
+    pub is_mount: bool,
     /// In the order of their names.
     pub entries: Vec<Entry>,
     /// Names in it of files that are not whole: what runs that were cut off have left. In no record; never directories.
@@ -251,7 +253,7 @@ impl Directory {
         self.meta.put(&mut out);
         put_signed(&mut out, self.changed.s);
         put(&mut out, self.changed.ns.into());
-        out.push(u8::from(self.has_attributes));
+        out.push(u8::from(self.has_attributes) | u8::from(self.is_mount) << 1);
         put(&mut out, self.entries.len() as u64);
         self.entries.iter().for_each(|entry| entry.put(&mut out));
         out
@@ -262,11 +264,12 @@ impl Directory {
         let mut reader = Reader(record);
         let (path, meta) = (reader.bytes()?.to_vec(), Meta::get(&mut reader)?);
         let changed = Time { s: reader.signed()?, ns: reader.small()? };
-        let has_attributes = reader.number()? != 0;
+        let flags = reader.number()?;
+        let (has_attributes, is_mount) = (flags & 1 != 0, flags & 2 != 0);
         let count = reader.count()?;
         let entries = (0..count).map(|_| Entry::get(&mut reader)).collect::<Result<_>>()?;
         if reader.is_empty() {
-            Ok(Self { path, meta, changed, has_attributes, entries, unfinished: Vec::new() })
+            Ok(Self { path, meta, changed, has_attributes, is_mount, entries, unfinished: Vec::new() })
         } else {
             Err(broken())
         }

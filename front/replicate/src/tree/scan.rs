@@ -32,9 +32,12 @@ pub struct Scan {
     pub attributes: bool,
 }
 
+/// A directory to be read, and the device of the one that it is in; of the root, none.
+type Waiting = (Vec<u8>, Option<u64>);
+
 /// Directories that wait to be read, and how many are being read.
 struct Queue {
-    waiting: Vec<Vec<u8>>,
+    waiting: Vec<Waiting>,
     busy: usize,
 }
 
@@ -48,12 +51,12 @@ pub fn scan<T: Send>(
     how: Scan,
     visit: impl Fn(Directory) -> Option<T> + Sync,
 ) -> (Vec<T>, Vec<Unread>) {
-    let queue = Mutex::new(Queue { waiting: vec![Vec::new()], busy: 0 });
+    let queue = Mutex::new(Queue { waiting: vec![Waiting::default()], busy: 0 });
     let changed = Condvar::new();
     let work = || {
         let (mut visited, mut unread) = (Vec::new(), Vec::new());
-        while let Some(path) = next(&queue, &changed) {
-            let read = Reading { root, how, unread: &mut unread }.directory(path);
+        while let Some((path, above)) = next(&queue, &changed) {
+            let read = Reading { root, how, unread: &mut unread }.directory(path, above);
             let (directory, inner) =
                 read.map_or_else(|| (None, Vec::new()), |(directory, inner)| (Some(directory), inner));
             let mut queue = lock(&queue);
@@ -91,12 +94,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The next directory to read; none when all are read.
-fn next(queue: &Mutex<Queue>, changed: &Condvar) -> Option<Vec<u8>> {
+fn next(queue: &Mutex<Queue>, changed: &Condvar) -> Option<Waiting> {
     let mut queue = lock(queue);
     loop {
-        if let Some(path) = queue.waiting.pop() {
+        if let Some(waiting) = queue.waiting.pop() {
             queue.busy += 1;
-            return Some(path);
+            return Some(waiting);
         }
         if queue.busy == 0 {
             return None;
@@ -120,10 +123,10 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// A directory, and the paths of those in it; none where it cannot be read.
-    fn directory(&mut self, path: Vec<u8>) -> Option<(Directory, Vec<Vec<u8>>)> {
+    /// A directory, and those in it; none where it cannot be read. `above` is the device of the one that it is in.
+    fn directory(&mut self, path: Vec<u8>, above: Option<u64>) -> Option<(Directory, Vec<Waiting>)> {
         let mut directory = Directory { path, ..Directory::default() };
-        match self.fill(&mut directory) {
+        match self.fill(&mut directory, above) {
             Ok(inner) => Some((directory, inner)),
             Err(error) => {
                 self.unread(directory.path, true, error);
@@ -132,13 +135,15 @@ impl Reading<'_> {
         }
     }
 
-    fn fill(&mut self, directory: &mut Directory) -> rustix::io::Result<Vec<Vec<u8>>> {
+    fn fill(&mut self, directory: &mut Directory, above: Option<u64>) -> rustix::io::Result<Vec<Waiting>> {
         let fd = open_directory(self.root, &directory.path)?;
         let stat = fstat(&fd)?;
         directory.meta = meta(&stat);
         directory.changed = Time { s: stat.st_ctime, ns: stat.st_ctime_nsec as u32 };
+        directory.is_mount = above.is_some_and(|above| above != stat.st_dev);
         directory.has_attributes = self.how.attributes && has_attributes(&fd, c".");
         let mut inner = Vec::new();
+        let waiting = |path| (path, Some(stat.st_dev));
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut names = RawDir::new(fd.try_clone().map_err(|_| Errno::MFILE)?, &mut buffer);
         while let Some(name) = names.next() {
@@ -156,14 +161,14 @@ impl Reading<'_> {
                 continue;
             }
             if kind == FileType::Directory {
-                inner.push(join(&directory.path, name.to_bytes()));
+                inner.push(waiting(join(&directory.path, name.to_bytes())));
                 continue;
             }
             match self.entry(fd.as_fd(), name) {
                 Ok(Some(entry)) if is_unfinished(&directory.path, &entry.name) => directory.unfinished.push(entry.name),
                 Ok(Some(entry)) => directory.entries.push(entry),
                 // Some file systems do not tell kinds while they list.
-                Ok(None) => inner.push(join(&directory.path, name.to_bytes())),
+                Ok(None) => inner.push(waiting(join(&directory.path, name.to_bytes()))),
                 Err(Errno::NOENT) => {}
                 Err(error) => self.unread(join(&directory.path, name.to_bytes()), false, error),
             }

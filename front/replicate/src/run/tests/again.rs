@@ -35,7 +35,7 @@ fn a_name_that_a_file_gets_under_the_scan_is_a_link_in_the_next_run() {
     let done = Done { changes: &changes, unread: &[], failures: &[], since: SystemTime::now() };
     done.keep(&place, Uuid::new_v4(), &nothing).unwrap();
     let tree = place.catalogue().unwrap();
-    let (again, _) = look(&source, Known { tree: &tree, ..known }, &Progress::default());
+    let (again, _) = look(&source, Known { tree: &tree, ..known }, None, &Progress::default());
     assert_eq!(again.links.len(), 1, "{again:?}");
 }
 

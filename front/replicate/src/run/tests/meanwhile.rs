@@ -21,3 +21,94 @@ fn what_others_may_not_read_is_not_carried_under_the_name_of_what_they_may() {
         assert!(!pair.copy.join("open").exists() && pair.copy.join("d/file").exists(), "{size}");
     }
 }
+
+/// A file system of its own, gone with the test.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn at(path: PathBuf) -> Self {
+        let mut mount = Command::new("mount");
+        assert!(mount.args(["-t", "tmpfs", "tmpfs"]).arg(&path).status().unwrap().success());
+        Self(path)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn what_is_not_mounted_within_the_source_is_not_gone() {
+    let ways = [(With::Kura, false, false), (With::Kura, true, false), (With::Rsync, false, false)];
+    for (with, recheck, has_daemon) in ways.into_iter().chain([false, true].map(|recheck| (With::Rsync, recheck, true)))
+    {
+        let pair = Pair::new();
+        let daemon = has_daemon.then(|| Daemon::of(&pair));
+        let target = daemon.as_ref().map_or_else(|| Target::Local(pair.copy.clone()), |daemon| daemon.target("copy"));
+        let options = Options { with: Some(with), recheck, ..Options::default() };
+        let inner = pair.source.join("d/inner");
+        fs::create_dir(&inner).unwrap();
+        let mounted = Mounted::at(inner.clone());
+        fs::create_dir(inner.join("deep")).unwrap();
+        fs::write(inner.join("deep/file"), "contents").unwrap();
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        drop(mounted);
+        fs::write(pair.source.join("new"), "new").unwrap();
+        // Nor is it forgotten that something was mounted there.
+        for _ in 0..3 {
+            let told = pair.run(&target, &options).unwrap().failures;
+            let is_told = told.iter().any(|it| it.path == b"d/inner" && it.cause.contains("mounted"));
+            assert!(is_told, "{options:?}: {told:?}");
+            assert!(pair.copy.join("d/inner/deep/file").exists() && pair.copy.join("new").exists());
+        }
+        let emptied = pair.run(&target, &Options { allow_empty: true, ..options.clone() }).unwrap();
+        assert!(emptied.is_complete, "{options:?}: {:?}", emptied.failures);
+        assert!(pair.copy.join("d/inner").exists() && !pair.copy.join("d/inner/deep").exists());
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+    }
+}
+
+#[test]
+fn nothing_is_deleted_behind_rsync_where_a_directory_was_not_read() {
+    let pair = Pair::new();
+    let daemon = Daemon::of(&pair);
+    let target = daemon.target("copy");
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    fs::write(pair.copy.join("stranger"), "").unwrap();
+    let failures = pair.carried(&target, &Options::default(), None, || {});
+    assert!(failures.is_empty() && !pair.copy.join("stranger").exists(), "{failures:?}");
+    fs::write(pair.copy.join("stranger"), "").unwrap();
+    // One that has a copy's own name stands for one that moved.
+    fs::create_dir(pair.source.join(".kura-replica")).unwrap();
+    let failures = pair.carried(&target, &Options::default(), None, || {});
+    assert!(failures.iter().any(|failure| failure.cause.contains("not deleted")), "{failures:?}");
+    assert!(pair.copy.join("stranger").exists());
+}
+
+#[test]
+fn a_large_copy_that_is_written_in_place_stays_whole_where_its_source_cannot_be_read() {
+    let pair = Pair::new();
+    let (target, large) = (Target::Local(pair.copy.clone()), pair.source.join("large"));
+    let options = Options { in_place: true, ..Options::default() };
+    fs::write(&large, vec![7; 3 << 20]).unwrap();
+    assert!(pair.run(&target, &options).unwrap().is_complete);
+    fs::write(&large, vec![8; 2 << 20]).unwrap();
+    let failures = pair.carried(&target, &options, pair.known(), || fs::remove_file(&large).unwrap());
+    assert!(failures.iter().any(|failure| failure.path == b"large"), "{failures:?}");
+    assert_eq!(fs::read(pair.copy.join("large")).unwrap(), vec![7; 3 << 20]);
+}
+
+#[test]
+fn a_copy_that_was_asked_what_it_has_is_known_from_then_on() {
+    let pair = Pair::new();
+    let target = Target::Local(pair.copy.clone());
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    settle();
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    fs::remove_file(pair.folder.path().join("job/catalogue")).unwrap();
+    assert_eq!(pair.run(&target, &Options::default()).unwrap().files, 0);
+    let run = Marker::read(&pair.copy).unwrap().unwrap().run;
+    assert!(!run.is_nil() && pair.known().is_some_and(|known| known.run() == run));
+}
