@@ -17,7 +17,7 @@ pub fn serve(
     identity: Option<(PathBuf, PathBuf)>,
 ) -> Result<()> {
     let Some(address) = listen else {
-        return serve_stream(root, stdin().lock(), stdout().lock()).with_context(|| root.display().to_string());
+        return serve_stream(root, stdin().lock(), stdout()).with_context(|| root.display().to_string());
     };
     let token_file = token_file.map_or_else(|| beside(root), Ok)?;
     let token = token(&token_file)?;

@@ -95,6 +95,29 @@ fn a_worker_that_is_killed_leaves_its_work_to_others() {
 }
 
 #[test]
+fn an_end_that_stands_still_is_given_up_and_found_again() {
+    let home = Home::new();
+    let source = home.path("source");
+    fs::create_dir_all(source.join("d")).expect("a directory");
+    for index in 0..40 {
+        fs::write(source.join(format!("d/f{index}")), noise(3_000, index + 1)).expect("a file");
+    }
+    let (serving, address) = serve(&home, "copies", &[]);
+    let args = ["source", &format!("{address}/a"), TOKEN[0], TOKEN[1]];
+    let slow = ["--workers", "1", "--bandwidth", "30K", "--timeout", "10s"];
+    let running = begin(&home, &[&args, &slow[..]].concat());
+    eventually(Duration::from_mins(1), "the copy has begun", || home.path("copies/a/d").exists());
+    let signal = |name: &str| ok(tool("kill").args([name, &serving.0.id().to_string()]));
+    signal("-STOP");
+    let output = running.wait_with_output().expect("the run");
+    signal("-CONT");
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && complaint.contains("nothing moved for 10 s"), "{complaint}");
+    assert_eq!(run(&home, &args)["is_complete"], true);
+    assert_same(&source, &home.path("copies/a"));
+}
+
+#[test]
 fn what_a_run_has_left_that_was_cut_off_goes_with_what_it_was_of() {
     let home = Home::new();
     let (source, target) = (home.path("source"), home.path("target"));

@@ -1,6 +1,7 @@
 //! The way to a target's end: in this process, or by a stream.
 
-use super::message::{Bounds, Reply, Request, Welcome, read_frame};
+use super::message::{ALIVE, Bounds, Reply, Request, Welcome, read_frame};
+use super::serve::BEAT;
 use super::sink::Sink;
 use super::tls;
 use crate::run::lock;
@@ -10,12 +11,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The most bytes, and messages, that are on their way at once.
 const WINDOW: (usize, usize) = (16 << 20, 1024);
+
+/// An end that is to be given up soon may miss some signs of life.
+const LEAST_PATIENCE: Duration = BEAT.saturating_mul(5);
+/// Silence is counted in such parts, the last of which may be the one in which this machine stood still.
+const SILENCES: u32 = 8;
 
 /// How long the program whose streams it was may take to its end.
 const PARTING: Duration = Duration::from_secs(10);
@@ -34,6 +41,10 @@ pub struct Far {
     /// What each reply may have that is read next: what nobody has asked for is left where it is.
     asked: Sender<Bounds>,
     replies: Receiver<std::io::Result<Reply>>,
+    /// Bytes that have come.
+    moved: Arc<AtomicU64>,
+    /// How long none may come while something was asked.
+    patience: Duration,
     /// Bytes of each message that has no reply yet.
     on_the_way: VecDeque<usize>,
     bytes_on_the_way: usize,
@@ -87,6 +98,17 @@ impl Link {
             frame = far.more()?;
         }
         Ok(records)
+    }
+}
+
+/// Counts the bytes that are read.
+pub struct Counted<R>(pub R, pub Arc<AtomicU64>);
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.0.read(buffer)?;
+        self.1.fetch_add(count as u64, Relaxed);
+        Ok(count)
     }
 }
 
@@ -146,15 +168,20 @@ impl Far {
         // All replies that may be on their way are taken, so that whoever sends need not take them; none of a stranger's.
         let (asked, bounds) = channel::<Bounds>();
         let (sender, replies) = channel();
+        let moved = Arc::<AtomicU64>::default();
+        let reader = Counted(reader, Arc::clone(&moved));
         // Ends with the stream, or when nobody asks any more.
         std::thread::spawn(move || {
             let mut reader = BufReader::with_capacity(256 << 10, reader);
             let mut body = Vec::new();
             for Bounds { bytes, items } in bounds {
-                let reply = match read_frame(&mut reader, &mut body, bytes) {
-                    Ok(Some(kind)) => Reply::of(kind, &body, items),
-                    Ok(None) => return,
-                    Err(error) => Err(error),
+                let reply = loop {
+                    match read_frame(&mut reader, &mut body, bytes) {
+                        Ok(Some(kind)) if kind == ALIVE[4] => {}
+                        Ok(Some(kind)) => break Reply::of(kind, &body, items),
+                        Ok(None) => return,
+                        Err(error) => break Err(error),
+                    }
                 };
                 let is_over = reply.is_err();
                 if sender.send(reply).is_err() || is_over {
@@ -166,6 +193,8 @@ impl Far {
             writer: Box::new(writer),
             asked,
             replies,
+            moved,
+            patience: LEAST_PATIENCE,
             on_the_way: VecDeque::new(),
             bytes_on_the_way: 0,
             child: None,
@@ -191,6 +220,7 @@ impl Far {
             }
         }
         self.bytes_on_the_way -= self.on_the_way.pop_front().unwrap_or(0);
+        self.patience = timeout.max(LEAST_PATIENCE);
         Ok(Link::Far(Box::new(self)))
     }
 
@@ -208,35 +238,49 @@ impl Far {
 
     fn receive(&mut self, waits: bool) -> Result<Option<Reply>, String> {
         let is_full = self.bytes_on_the_way > WINDOW.0 || self.on_the_way.len() > WINDOW.1;
-        let received = if (waits || is_full) && !self.on_the_way.is_empty() {
-            self.replies.recv().map_err(|_| TryRecvError::Disconnected)
+        let reply = if (waits || is_full) && !self.on_the_way.is_empty() {
+            self.next()?
         } else {
-            self.replies.try_recv()
-        };
-        match received {
-            Ok(Ok(Reply::Refused(why))) => Err(why),
-            Ok(Ok(reply)) => {
-                let Some(bytes) = self.on_the_way.pop_front() else {
-                    return Err("it answers what nobody has asked".to_owned());
-                };
-                self.bytes_on_the_way -= bytes;
-                Ok(Some(reply))
+            match self.replies.try_recv() {
+                Ok(Ok(reply)) => reply,
+                Ok(Err(error)) => return Err(self.why(&error.to_string())),
+                Err(TryRecvError::Empty) => return Ok(None),
+                Err(TryRecvError::Disconnected) => return Err(self.why("the other end is gone")),
             }
-            Ok(Err(error)) => Err(self.why(&error.to_string())),
-            Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(self.why("the other end is gone")),
+        };
+        if let Reply::Refused(why) = reply {
+            return Err(why);
         }
+        let Some(bytes) = self.on_the_way.pop_front() else {
+            return Err("it answers what nobody has asked".to_owned());
+        };
+        self.bytes_on_the_way -= bytes;
+        Ok(Some(reply))
+    }
+
+    /// The next reply, for as long as bytes come: an end that is at work says so.
+    fn next(&mut self) -> Result<Reply, String> {
+        let mut silences = 0;
+        while silences < SILENCES {
+            let before = self.moved.load(Relaxed);
+            match self.replies.recv_timeout(self.patience / SILENCES) {
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(error)) => return Err(self.why(&error.to_string())),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.why("the other end is gone")),
+                Err(RecvTimeoutError::Timeout) if self.moved.load(Relaxed) == before => silences += 1,
+                Err(RecvTimeoutError::Timeout) => silences = 0,
+            }
+        }
+        Err(format!("nothing moved for {} s", self.patience.as_secs()))
     }
 
     /// Records that follow others.
     fn more(&mut self) -> Result<Vec<Vec<u8>>, String> {
         let _ = self.asked.send(Bounds::RECORDS);
-        match self.replies.recv() {
-            Ok(Ok(Reply::Records(records))) => Ok(records),
-            Ok(Ok(Reply::Refused(why))) => Err(why),
-            Ok(Ok(_)) => Err("it answers something else".to_owned()),
-            Ok(Err(error)) => Err(self.why(&error.to_string())),
-            Err(_) => Err(self.why("the other end is gone")),
+        match self.next()? {
+            Reply::Records(records) => Ok(records),
+            Reply::Refused(why) => Err(why),
+            _ => Err("it answers something else".to_owned()),
         }
     }
 
@@ -311,7 +355,8 @@ impl Drop for Far {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::AtomicUsize;
 
     /// Answers over and over, and counts it.
     struct Chatter(std::iter::Cycle<std::vec::IntoIter<u8>>, Arc<AtomicUsize>);
@@ -335,6 +380,26 @@ mod tests {
         assert!(matches!(far.receive(true), Ok(None)));
         // What the reader has read ahead.
         assert!(told.load(Relaxed) <= 256 << 10, "{} bytes", told.load(Relaxed));
+    }
+
+    #[test]
+    fn an_end_is_given_up_when_it_is_silent_and_not_while_it_is_at_work() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let mut far = Far::new(here, std::io::sink());
+        far.patience = Duration::from_millis(400);
+        far.send(&Request::Nothing).unwrap();
+        let at_work = std::thread::spawn(move || {
+            for _ in 0..8 {
+                there.write_all(&ALIVE).unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            there.write_all(&Reply::Done(Vec::new()).frame()).unwrap();
+            there
+        });
+        assert_eq!(far.receive(true), Ok(Some(Reply::Done(Vec::new()))));
+        let _silent = at_work.join().unwrap();
+        far.send(&Request::Nothing).unwrap();
+        assert!(far.receive(true).unwrap_err().starts_with("nothing moved for"));
     }
 
     #[test]

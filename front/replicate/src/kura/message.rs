@@ -4,7 +4,7 @@
 //!   frame    length u32 little-endian   kind u8   body, of `codec`'s numbers and bytes
 //! ```
 //! Every request has one reply, in the order of the requests; many requests may be on their way. A request whose effects
-//! went wrong in part says which paths, and all others were done.
+//! went wrong in part says which paths, and all others were done. Between replies come signs of life.
 
 use crate::attributes::{Attributes, get_all, put_all};
 use crate::codec::{Reader, broken, put, put_bytes};
@@ -14,13 +14,15 @@ use std::borrow::Cow;
 use std::io::{Error, ErrorKind, Read, Result};
 
 /// What both ends must speak.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 /// The most bytes of a frame: what is larger is nothing that an end of ours has sent.
 pub const MOST: usize = 64 << 20;
 /// The same of a frame of records, one of which is a whole directory: of about four million entries.
 pub const MOST_RECORD: usize = 256 << 20;
 /// Records that are sent together have so many bytes, or the last one begins before: none has less than ten.
 pub const RECORDS: usize = 4 << 20;
+/// A frame that says nothing but that an end is alive, whatever it is at.
+pub const ALIVE: [u8; 5] = [0, 0, 0, 0, 6];
 /// The most failures of a request that names no paths.
 pub const FAILURES: usize = 10_000;
 /// The most bytes of a failure's cause, and of the longest path.

@@ -1,7 +1,7 @@
 //! The target's kura: serves a stream of requests, or all who connect.
 
-use super::link::tend;
-use super::message::{Hold, MOST, MOST_RECORD, RECORDS, Reply, Request, VERSION, Welcome, read_frame};
+use super::link::{Counted, tend};
+use super::message::{ALIVE, Hold, MOST, MOST_RECORD, RECORDS, Reply, Request, VERSION, Welcome, read_frame};
 use super::sink::Sink;
 use super::tls;
 use crate::marker::Marker;
@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 use std::io::{BufReader, BufWriter, Error, Read, Result, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
@@ -25,8 +27,11 @@ const SOON: Duration = Duration::from_millis(1);
 /// A source whose machine does not acknowledge for some of this is gone.
 const SILENCE: Duration = Duration::from_mins(1);
 
+/// How often an end says that it is alive.
+pub(super) const BEAT: Duration = Duration::from_secs(2);
+
 /// Serves the copy in one directory on a stream, until its end. Whoever has the stream may change the copy.
-pub fn serve_stream(root: &Path, reader: impl Read, writer: impl Write) -> Result<()> {
+pub fn serve_stream(root: &Path, reader: impl Read, writer: impl Write + Send) -> Result<()> {
     serve(reader, writer, |_, _, hold| Opened::at(root, hold, || Sink::open(root)).map_err(|error| error.to_string()))
 }
 
@@ -125,7 +130,7 @@ impl Service {
         }
     }
 
-    fn serve_on(&self, reader: impl Read, writer: impl Write, stream: &Arc<TcpStream>) -> Result<()> {
+    fn serve_on(&self, reader: impl Read, writer: impl Write + Send, stream: &Arc<TcpStream>) -> Result<()> {
         serve(reader, writer, |path, token, hold| {
             if !bool::from(self.token.as_bytes().ct_eq(token)) {
                 return Err(
@@ -180,11 +185,46 @@ fn turn_away((_, stream): &(Instant, Arc<TcpStream>)) {
 /// Serves a stream. `enter` says what a path and a token open.
 fn serve(
     reader: impl Read,
-    writer: impl Write,
+    writer: impl Write + Send,
     enter: impl Fn(&[u8], &[u8], Hold) -> std::result::Result<Opened, String>,
 ) -> Result<()> {
+    let writer = &Mutex::new(BufWriter::new(writer));
+    let (heard, answered) = (Arc::<AtomicU64>::default(), &AtomicU64::default());
+    let reader = Counted(reader, Arc::clone(&heard));
+    std::thread::scope(|scope| {
+        // Gone at the end of the conversation, whatever that is.
+        let (_conversing, over) = channel::<()>();
+        let mut over = Some((over, heard));
+        converse(reader, writer, answered, enter, || {
+            let Some((over, heard)) = over.take() else { return };
+            scope.spawn(move || {
+                while over.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+                    // Whoever has asked nothing takes nothing.
+                    let is_asked = heard.load(Relaxed) != answered.load(Relaxed);
+                    if is_asked && say(writer, &ALIVE).is_err() {
+                        return;
+                    }
+                }
+            });
+        })
+    })
+}
+
+fn say(writer: &Mutex<impl Write>, bytes: &[u8]) -> Result<()> {
+    let mut writer = lock(writer);
+    writer.write_all(bytes)?;
+    writer.flush()
+}
+
+/// Answers until the end, and tells how many bytes it has answered. `known` is called when it is known who is there.
+fn converse(
+    reader: Counted<impl Read>,
+    writer: &Mutex<impl Write>,
+    answered: &AtomicU64,
+    enter: impl Fn(&[u8], &[u8], Hold) -> std::result::Result<Opened, String>,
+    mut known: impl FnMut(),
+) -> Result<()> {
     let mut reader = BufReader::with_capacity(256 << 10, reader);
-    let mut writer = BufWriter::new(writer);
     let mut body = Vec::new();
     let mut open: Option<Opened> = None;
     let mut told = Instant::now();
@@ -208,16 +248,24 @@ fn serve(
             (None, _) => Reply::Refused("who speaks first says hello".to_owned()),
         };
         let is_over = matches!(reply, Reply::Refused(_));
-        answer(&mut writer, reply)?;
+        let is_first = matches!(reply, Reply::Welcome(_));
+        let mut writer = lock(writer);
+        answer(&mut *writer, reply)?;
         if is_over {
             return writer.flush();
+        }
+        if is_first {
+            known();
+        }
+        if reader.buffer().is_empty() {
+            answered.store(reader.get_ref().1.load(Relaxed), Relaxed);
         }
         if reader.buffer().is_empty() || told.elapsed() > SOON {
             writer.flush()?;
             told = Instant::now();
         }
     }
-    writer.flush()
+    say(writer, &[])
 }
 
 fn answer(writer: &mut impl Write, reply: Reply) -> Result<()> {
@@ -246,6 +294,32 @@ fn answer(writer: &mut impl Write, reply: Reply) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_end_that_is_asked_something_says_that_it_is_alive() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let serving = std::thread::spawn(move || serve_stream(folder.path(), &there, &there));
+        let say = |bytes: &[u8]| (&here).write_all(bytes).unwrap();
+        let hears = |expected| {
+            let mut body = Vec::new();
+            assert_eq!(read_frame(&mut &here, &mut body, MOST).unwrap(), Some(expected), "{body:?}");
+        };
+        say(&Request::Hello { version: VERSION, path: b"", token: b"", hold: Hold::No }.frame());
+        hears(5);
+        std::thread::sleep(BEAT * 3 / 2);
+        // A request on its slow way.
+        let asked = Request::IsEmpty.frame();
+        say(&asked[..3]);
+        hears(ALIVE[4]);
+        hears(ALIVE[4]);
+        say(&asked[3..]);
+        hears(1);
+        here.set_read_timeout(Some(BEAT * 3 / 2)).unwrap();
+        assert!(read_frame(&mut &here, &mut Vec::new(), MOST).is_err());
+        drop(here);
+        serving.join().unwrap().unwrap();
+    }
 
     #[test]
     fn nothing_is_made_for_who_only_looks_nor_in_another_copy() {
