@@ -46,6 +46,7 @@ pub struct Tally {
     pub unchanged: u64,
     /// What was not done.
     pub failures: Vec<Failure>,
+    /// Keys of all objects that there are.
     keys: HashSet<u128>,
 }
 
@@ -295,9 +296,7 @@ impl<'a> Run<'a> {
             }
         }
         carried.keep_uploads(&kept)?;
-        if tally.failures.is_empty() {
-            carried.tidy(&tally.keys)?;
-        }
+        carried.tidy(&tally.keys)?;
         Ok(tally)
     }
 
@@ -309,7 +308,10 @@ impl<'a> Run<'a> {
     }
 
     fn fail(&self, key: &str, cause: impl ToString) {
-        self.tally.borrow_mut().failures.push(failure(key, cause));
+        let mut tally = self.tally.borrow_mut();
+        // What is known of it stays so.
+        tally.keys.insert(Carried::key_of(key));
+        tally.failures.push(failure(key, cause));
     }
 
     fn of_target(&self, trouble: Trouble) -> Why {
