@@ -7,6 +7,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes of a message before its body: its length, and its kind.
 const MESSAGE_HEAD: usize = 5;
+/// The kind of a message that says nothing else than that an end is at work.
+const ALIVE: u8 = 6;
 /// Bytes of a frame before its body, and those of them that the checksum covers.
 const FRAME_HEAD: usize = 36;
 const SUMMED: usize = 28;
@@ -41,15 +43,15 @@ fn within_reason(data: &[u8]) -> &[u8] {
     data
 }
 
-/// Takes what was answered apart: the kinds.
+/// Takes what was answered apart: the kinds, but for signs of life.
 pub fn replies(heard: &[u8]) -> Vec<u8> {
     let (mut rest, mut kinds) = (heard, Vec::new());
     while !rest.is_empty() {
         let (head, body) = rest.split_at_checked(MESSAGE_HEAD).expect("a whole reply");
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         rest = body.get(length..).expect("a whole reply");
-        assert!(head[4] <= 5, "a reply of kind {}", head[4]);
-        kinds.push(head[4]);
+        assert!(head[4] <= ALIVE, "a reply of kind {}", head[4]);
+        kinds.extend((head[4] < ALIVE).then_some(head[4]));
     }
     kinds
 }
@@ -145,7 +147,7 @@ fn message(kind: u8, body: &[Vec<u8>]) -> Vec<u8> {
 
 /// Beginnings from which interesting bytes are not far: what a source says that makes a copy.
 pub fn request_seeds() -> Vec<Vec<u8>> {
-    let hello = || message(0, &[number(5), text(b"x"), text(b"t"), vec![1]]);
+    let hello = || message(0, &[number(6), text(b"x"), text(b"t"), vec![1]]);
     // Mode, owner, group, seconds, nanoseconds; no attributes.
     let meta = || [number(0o644), number(0), number(0), number(10), number(0)].concat();
     let none = || number(0);
