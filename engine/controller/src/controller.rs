@@ -287,7 +287,7 @@ impl Controller {
         let status = self.store.status();
         ControllerInfo {
             id: self.id.0,
-            volumes: self.store.volumes().len() as u32,
+            volumes: self.store.volumes_count() as u32,
             drained: self.store.is_drained(),
             failure: self.store.failure().map(|error| error.to_string()),
             journal_bytes: status.journal_bytes,

@@ -26,6 +26,8 @@ pub struct PairTable {
     last: u32,
     /// Versions that are not the present, each with the newest snapshot that sees it.
     superseded: BTreeMap<Epoch, Vec<Key>>,
+    /// How many of these there are, by that snapshot and by when they were born.
+    births: BTreeMap<(Epoch, Epoch), u64>,
 }
 
 impl PairTable {
@@ -96,17 +98,22 @@ impl PairTable {
         if let Some(pair) = self.live.remove(&epoch) {
             self.made.remove(&(pair.lsn, epoch));
         }
+        let births: Vec<_> = self.births.range((epoch, Epoch::FIRST)..=(epoch, Epoch::NOW)).map(|(key, _)| *key).collect();
+        for birth in births {
+            self.births.remove(&birth);
+        }
         self.superseded.remove(&epoch).unwrap_or_default()
     }
 
     /// The version is seen by `epoch`, and by no newer one.
     pub fn hold(&mut self, epoch: Epoch, key: Key) {
         self.superseded.entry(epoch).or_default().push(key);
+        *self.births.entry((epoch, key.birth())).or_default() += 1;
     }
 
-    /// Versions that only a snapshot and older ones see.
-    pub fn held(&self, epoch: Epoch) -> &[Key] {
-        self.superseded.get(&epoch).map_or(&[], Vec::as_slice)
+    /// How many versions only a snapshot and older ones see that were born at `birth` or later.
+    pub fn held_since(&self, epoch: Epoch, birth: Epoch) -> u64 {
+        self.births.range((epoch, birth)..=(epoch, Epoch::NOW)).map(|(_, count)| count).sum()
     }
 }
 
@@ -126,5 +133,16 @@ mod tests {
         assert_eq!(newest(&pairs), [0, 1, 1, 1, 4]);
         pairs.remove(Epoch(1));
         assert_eq!(newest(&pairs), [0, 0, 0, 0, 4]);
+    }
+
+    #[test]
+    fn what_a_snapshot_holds_is_counted_by_birth() {
+        let mut pairs = PairTable::default();
+        for (epoch, birth) in [(4, 0), (4, 2), (4, 2), (4, 3), (5, 3)] {
+            pairs.hold(Epoch(epoch), Key::new(7, Epoch(birth)));
+        }
+        assert_eq!([0, 1, 2, 3, 4].map(|birth| pairs.held_since(Epoch(4), Epoch(birth))), [4, 3, 3, 1, 0]);
+        assert_eq!(pairs.remove(Epoch(4)).len(), 4);
+        assert_eq!((pairs.held_since(Epoch(4), Epoch(0)), pairs.held_since(Epoch(5), Epoch(0))), (0, 1));
     }
 }

@@ -76,6 +76,8 @@ pub struct PoolTable {
     open: BTreeSet<u64>,
     dirty: BTreeSet<u64>,
     owned: u64,
+    /// Every page before this one is there.
+    whole_below: u64,
 }
 
 impl PoolTable {
@@ -126,15 +128,13 @@ impl PoolTable {
 
     /// The lowest page that is not there yet.
     fn add_page(&mut self) -> u64 {
-        let mut number = 0;
-        for known in self.pages.keys() {
-            if *known != number {
-                break;
-            }
+        let mut number = self.whole_below;
+        while self.pages.contains_key(&number) {
             number = next_page(number);
         }
         self.pages.insert(number, Page::new());
         self.open.insert(number);
+        self.whole_below = next_page(number);
         number
     }
 
@@ -221,10 +221,12 @@ impl PoolTable {
 
     /// The blocks `first..end` are given up: pages there are forgotten, and nothing is said of them any more.
     pub fn forget(&mut self, first: u64, end: u64) {
-        for page in (first..end).filter(|block| Slot(*block).place().is_none()) {
+        let gone: Vec<u64> = self.pages.range(first..end).map(|(page, _)| *page).collect();
+        for page in gone {
             self.pages.remove(&page);
             self.open.remove(&page);
             self.dirty.remove(&page);
+            self.whole_below = self.whole_below.min(page);
         }
     }
 

@@ -174,6 +174,11 @@ impl Store {
         seen.map(|volume| self.inner.status_of(volume)).collect()
     }
 
+    /// How many volumes, snapshots and clones there are.
+    pub fn volumes_count(&self) -> usize {
+        self.inner.tables.borrow().volumes.values().filter(|volume| !volume.is_hidden()).count()
+    }
+
     /// The disks as this controller sees them.
     pub fn array(&self) -> &Array {
         &self.inner.array

@@ -432,8 +432,7 @@ impl Inner {
         let own = branch.pvol.borrow().index.slots() as u64;
         // Held by this one, and born since the one before it.
         let before = pvol.pairs.sees(Epoch::FIRST, Epoch(epoch.0 - 1)).unwrap_or_default();
-        let only = pvol.pairs.held(epoch).iter().filter(|key| key.birth() >= before);
-        let unique_bytes = Self::bytes_of(own + only.count() as u64);
+        let unique_bytes = Self::bytes_of(own + pvol.pairs.held_since(epoch, before));
         let pvol = parent.spec.borrow().name.clone();
         Some(SvolStatus { pvol, epoch: epoch.0, made_unix_s: pair.made_unix_s, unique_bytes })
     }

@@ -5,6 +5,7 @@ use super::{Branch, PoolVol};
 use crate::extent::{Extent, Pins};
 use crate::store::Inner;
 use crate::tables::VolumeState;
+use futures::{StreamExt, stream};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
 use kura_journal::Lsn;
 use kura_snapshot::{Entry, Epoch, Key, Location, PoolTable, Slot, Verdict};
@@ -17,6 +18,8 @@ pub(crate) type Replayed = Vec<Told>;
 /// A record's LSN, its PoolVOL, and what it says of slots.
 type Told = (Lsn, u64, Vec<(Slot, Option<Entry>)>);
 
+/// Extents of a PoolVOL whose pages are read at once.
+const WIDTH: usize = 16;
 /// Bytes of the journal that a page takes, with its record.
 const PAGE_COST: u64 = BLOCK_BYTES as u64 + 128;
 
@@ -115,27 +118,32 @@ impl Inner {
     async fn load_table(&self, pool_vol: &PoolVol) -> Result<BTreeMap<u64, u64>> {
         let mut stamps = BTreeMap::new();
         let pool = &pool_vol.volume;
-        let blocks = self.array.extent_blocks() as u64;
-        for first in pool.mapped_from(0).into_iter().map(|extent| u64::from(extent.owner.index) * blocks) {
-            for page in (first..first + blocks).filter(|block| PoolTable::is_page(*block)) {
-                let read = async {
-                    if let Some(extent) = self.unloaded(pool, page) {
-                        self.load(&extent).await?;
-                    }
-                    if self.checksum(pool, page).is_none() {
-                        return Ok(None);
-                    }
-                    self.read_blocks(pool, page, page + 1).await.map(Some)
-                };
-                let name = || format!("the pool table of volume {}", pool.spec.borrow().name);
-                let bytes = read.await.map_err(|error: Error| error.at(name()))?;
-                if let Some(bytes) = bytes {
-                    let stamp = pool_vol.table.borrow_mut().load(page, &bytes.contiguous());
-                    stamps.insert(page, stamp.map_err(|error| error.at(name()))?);
-                }
+        let name = || format!("the pool table of volume {}", pool.spec.borrow().name);
+        let extents = stream::iter(pool.mapped_from(0));
+        let mut read = extents.map(|extent| self.read_pages(pool, extent.owner.index)).buffered(WIDTH);
+        while let Some(pages) = read.next().await {
+            for (page, bytes) in pages.map_err(|error| error.at(name()))? {
+                let stamp = pool_vol.table.borrow_mut().load(page, &bytes.contiguous());
+                stamps.insert(page, stamp.map_err(|error| error.at(name()))?);
             }
         }
         Ok(stamps)
+    }
+
+    /// The pages of a pool table in an extent, by block.
+    async fn read_pages(&self, pool: &Rc<VolumeState>, index: u32) -> Result<Vec<(u64, Bufs)>> {
+        let blocks = self.array.extent_blocks() as u64;
+        let first = u64::from(index) * blocks;
+        let mut found = Vec::new();
+        for page in (first..first + blocks).filter(|block| PoolTable::is_page(*block)) {
+            if let Some(extent) = self.unloaded(pool, page) {
+                self.load(&extent).await?;
+            }
+            if self.checksum(pool, page).is_some() {
+                found.push((page, self.read_blocks(pool, page, page + 1).await?));
+            }
+        }
+        Ok(found)
     }
 
     /// Lists the versions that a pool table speaks of with the volumes that own them. Slots of volumes that are gone are
