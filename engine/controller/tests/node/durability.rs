@@ -481,6 +481,40 @@ fn what_is_lost_with_its_disk_keeps_nothing_waiting() {
     });
 }
 
+/// Two disks of stripes are lost: what still has a place is written, and the rest refused, and both at once.
+#[test]
+fn what_has_a_place_is_written_beside_what_has_none() {
+    for layout in [Layout::Raid5, Layout::HotMirror] {
+        let rig = Rig::new(5, 80, 64 << 10, Settings { write_buffer_bytes: 1 << 20, ..Settings::default() });
+        rig.run(async |controller, _| {
+            let device = create(controller, "v", 1024, layout).await;
+            for turn in 1..3 {
+                for at in 0..1024 {
+                    write(&*device, at, turn).await.unwrap();
+                }
+                if turn == 1 {
+                    controller.store().checkpoint().await.unwrap();
+                }
+            }
+            rig.disks[3].inject(FaultKind::Dead);
+            rig.disks[5].inject(FaultKind::Dead);
+            controller.store().checkpoint().await.unwrap();
+            let mut written = Vec::new();
+            for at in 0..1024 {
+                match write(&*device, at, 3).await {
+                    Ok(()) => written.push(at),
+                    Err(error) => assert_eq!(error.kind(), Kind::Device, "{layout:?}: block {at}: {error}"),
+                }
+            }
+            assert!((1..1024).contains(&written.len()), "{layout:?}: {} were written", written.len());
+            controller.store().checkpoint().await.unwrap();
+            for at in written {
+                assert!(reads(&*device, at, 3).await, "{layout:?}: block {at}");
+            }
+        });
+    }
+}
+
 /// Zeroes take no room in the write buffer, nor in the journal: a trim of more than they have goes ahead.
 #[test]
 fn a_trim_that_is_larger_than_the_journal_waits_for_nothing() {
