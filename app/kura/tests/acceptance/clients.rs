@@ -174,7 +174,9 @@ fn qemu_goes_on_through_restarts_under_load() {
     home.ok(&["volume", "create", "v", "--size", "512M"]);
     let socket = home.socket();
     let node = format!("driver=nbd,server.type=unix,server.path={},export=v,reconnect-delay=120", socket.display());
-    for (command, direction) in [("write", &["-w", "--pattern=0x5a"][..]), ("read", &[])] {
+    // Flushes take their time, and writes go on beside them.
+    let writes = ["-w", "--pattern=0x5a", "--flush-interval=64", "--no-drain"];
+    for (command, direction) in [("write", &writes[..]), ("read", &[])] {
         let mut bench = tool("qemu-img");
         bench.args(["bench", "-t", "none", "-c", "131072", "-d", "32", "-s", "4096"]).args(direction);
         let bench = bench.args(["--image-opts", &node]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
