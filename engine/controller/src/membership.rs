@@ -255,7 +255,10 @@ impl Node {
             )));
         }
         let working = |info: &&DiskInfo| info.id != disk.0 && info.journals_due > 0 && info.state == DiskState::Healthy;
-        if named.journals.max(named.journals_due) > 0 && !joins && pool.disks.iter().filter(working).count() < JOURNAL_COPIES {
+        if named.journals.max(named.journals_due) > 0
+            && !joins
+            && pool.disks.iter().filter(working).count() < JOURNAL_COPIES
+        {
             let to = self.first(move |controller| Box::pin(async move { Ok(controller.successor(disk)) })).await?;
             if to.is_none() {
                 return Err(Error::full(format!(

@@ -291,8 +291,9 @@ fn tables_that_do_not_fit_are_refused_and_the_old_ones_stay() {
         append(&journal, 0);
         journal.commit(journal.next_lsn()).await.unwrap();
         let large = vec![0; SHAPE.tables_bytes as usize + 1];
-        let refused =
-            journal.checkpoint(journal.next_lsn(), journal.next_lsn(), Some((Tables::Whole(large), journal.next_lsn()))).await;
+        let refused = journal
+            .checkpoint(journal.next_lsn(), journal.next_lsn(), Some((Tables::Whole(large), journal.next_lsn())))
+            .await;
         assert_eq!(refused.unwrap_err().kind(), Kind::Full);
         checkpoint(&journal, 0).await.unwrap();
         let (lsn, mut all) = (journal.next_lsn(), vec![0; SHAPE.tables_bytes as usize]);

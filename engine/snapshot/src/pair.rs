@@ -98,7 +98,8 @@ impl PairTable {
         if let Some(pair) = self.live.remove(&epoch) {
             self.made.remove(&(pair.lsn, epoch));
         }
-        let births: Vec<_> = self.births.range((epoch, Epoch::FIRST)..=(epoch, Epoch::NOW)).map(|(key, _)| *key).collect();
+        let births: Vec<_> =
+            self.births.range((epoch, Epoch::FIRST)..=(epoch, Epoch::NOW)).map(|(key, _)| *key).collect();
         for birth in births {
             self.births.remove(&birth);
         }

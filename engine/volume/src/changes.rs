@@ -79,7 +79,8 @@ impl Record {
 impl Decoded {
     /// Applies the changes of checkpoints, in their order.
     pub fn change(&mut self, changes: &[u8], extent_bytes: u64) -> Result<()> {
-        let mut copies: BTreeMap<_, _> = std::mem::take(&mut self.copies).into_iter().map(|copy| (copy.key, copy)).collect();
+        let mut copies: BTreeMap<_, _> =
+            std::mem::take(&mut self.copies).into_iter().map(|copy| (copy.key, copy)).collect();
         let mut hot: BTreeMap<_, _> = std::mem::take(&mut self.hot).into_iter().collect();
         let mut of_checkpoints = Reader::new(changes);
         while !of_checkpoints.is_done() {
@@ -116,7 +117,8 @@ impl Decoded {
             Record::DiskLeaving { device } => drop(self.tables.leaving.insert(device)),
             record => {
                 let volume = record.volume().and_then(|id| self.tables.volumes.get(&id).cloned());
-                let volume = volume.ok_or_else(|| Error::corrupt("the tables' changes speak of a volume that they do not have"))?;
+                let volume = volume
+                    .ok_or_else(|| Error::corrupt("the tables' changes speak of a volume that they do not have"))?;
                 match record {
                     Record::Size { bytes, .. } => {
                         volume.spec.borrow_mut().size_bytes = bytes;
@@ -129,11 +131,16 @@ impl Decoded {
                     }
                     Record::Move { index, places, .. } => {
                         let extent = volume.extent(index);
-                        let extent = extent.ok_or_else(|| Error::corrupt("the tables' changes move an extent that is not there"))?;
+                        let extent = extent
+                            .ok_or_else(|| Error::corrupt("the tables' changes move an extent that is not there"))?;
                         extent.group.set_places(places);
                     }
                     Record::TierRules { rules, .. } => volume.tier.set(rules),
-                    other => return Err(Error::corrupt(format!("the tables' changes have a record that is none: {other:?}"))),
+                    other => {
+                        return Err(Error::corrupt(format!(
+                            "the tables' changes have a record that is none: {other:?}"
+                        )));
+                    }
                 }
             }
         }

@@ -67,7 +67,11 @@ impl Inner {
         let blocks = flight.blocks.iter().map(|(block, ..)| *block);
         let lost: BTreeSet<_> = blocks.filter(|block| !self.has_place(&flight.volume, *block)).collect();
         if !lost.is_empty() {
-            tracing::error!(volume = flight.volume.id, blocks = lost.len(), "what was written lately is lost with its disks");
+            tracing::error!(
+                volume = flight.volume.id,
+                blocks = lost.len(),
+                "what was written lately is lost with its disks"
+            );
         }
         lost
     }

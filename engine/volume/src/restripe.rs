@@ -228,7 +228,14 @@ impl Inner {
     /// written where it lies: what belongs there is known, and nobody else writes while the stripe is locked. The way of
     /// every write would leave the place of a block that goes to the hot area as it is, and other blocks of the row would count on it.
     /// True where only nobody's places are lost then, which [`Inner::mend_nobodys`] mends.
-    async fn check_row(&self, volume: &VolumeState, stripe: u64, at: &Stripe, row: &StripeRow, report: &mut Report) -> bool {
+    async fn check_row(
+        &self,
+        volume: &VolumeState,
+        stripe: u64,
+        at: &Stripe,
+        row: &StripeRow,
+        report: &mut Report,
+    ) -> bool {
         let name = || volume.spec.borrow().name.clone();
         let lost = row.facts.lost & row.facts.counted;
         if lost == 0 {
@@ -286,7 +293,8 @@ impl Inner {
         let _lock = self.lock_stripe(stripe_id(volume, extents, stripe)).await?;
         let (at, mut rows) = self.whole_stripe(volume, extents, stripe).await?;
         rows.retain(|row| numbers.contains(&row.row));
-        self.read_rows(&at, &mut rows, Urgency::Idle, |facts| Some(Reads { columns: facts.counted, parity: true })).await;
+        self.read_rows(&at, &mut rows, Urgency::Idle, |facts| Some(Reads { columns: facts.counted, parity: true }))
+            .await;
         for row in &rows {
             let lost = || bits(row.facts.lost & row.facts.counted);
             let works = lost().map(Slot::Column).chain([Slot::Parity]).all(|slot| self.array.works(at.place(slot)));

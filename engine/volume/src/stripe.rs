@@ -380,7 +380,8 @@ impl Inner {
     ) -> Result<()> {
         let id = stripe_id(volume, extents, stripe);
         let (_, born, _) = id;
-        let is_written = |(column, found): &(usize, Option<Buf>)| found.is_none() || row.facts.touched & 1 << column != 0;
+        let is_written =
+            |(column, found): &(usize, Option<Buf>)| found.is_none() || row.facts.touched & 1 << column != 0;
         let written = lies.iter().filter(|lies| is_written(lies)).fold(0, |written, (column, _)| written | 1 << column);
         let others = lies.iter().filter(|(column, _)| written & 1 << column == 0);
         let rest = kura_array::parity::xor(others.filter_map(|(_, found)| found.as_deref()));

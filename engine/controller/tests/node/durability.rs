@@ -451,7 +451,8 @@ fn what_is_lost_with_its_disk_keeps_nothing_waiting() {
         }
         write(&*lone, 0, 2).await.unwrap();
         controller.store().checkpoint().await.unwrap();
-        let holds = |disk: &DeviceId| controller.store().only_on_disk(*disk).unwrap().tell(BLOCK as u64).contains("lone");
+        let holds =
+            |disk: &DeviceId| controller.store().only_on_disk(*disk).unwrap().tell(BLOCK as u64).contains("lone");
         let on = (2..6).map(DeviceId).find(holds).expect("it lies somewhere");
         for at in 0..16 {
             write(&*lone, at, 3).await.unwrap();

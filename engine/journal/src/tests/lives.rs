@@ -108,7 +108,9 @@ impl Model {
             }
             let tables = match self.tabled.get().filter(|_| self.random(3) > 0) {
                 Some(tabled) => changes(&self.log.borrow()[tabled..count]),
-                None => Tables::Whole(self.log.borrow()[..count].iter().flat_map(|number| number.to_le_bytes()).collect()),
+                None => {
+                    Tables::Whole(self.log.borrow()[..count].iter().flat_map(|number| number.to_le_bytes()).collect())
+                }
             };
             self.tabled.set(None);
             let tail = Lsn(journal.tail().0.max(lsn.0.saturating_sub(self.random(20))));
