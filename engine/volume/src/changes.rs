@@ -37,6 +37,11 @@ impl Changes {
         }
     }
 
+    /// True where the next checkpoint has something to write.
+    pub fn are_there(&self) -> bool {
+        self.whole.get() || !self.records.borrow().is_empty()
+    }
+
     /// The next checkpoint writes the tables whole.
     pub fn want_whole(&self) {
         self.whole.set(true);

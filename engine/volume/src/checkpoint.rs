@@ -61,7 +61,7 @@ impl<'a> Leaving<'a> {
             pages: inner.take_dirty_pages(),
             hot: inner.hot.borrow_mut().take_dirty(),
             fast: inner.take_fast_pages(),
-            tables: inner.tables_changed.replace(false),
+            tables: inner.changes.are_there(),
             written: false,
         }
     }
@@ -74,7 +74,7 @@ impl Drop for Leaving<'_> {
             return;
         }
         if self.tables {
-            self.inner.want_tables();
+            self.inner.changes.want_whole();
         }
         for (born, ..) in &self.hot {
             self.inner.hot.borrow_mut().make_dirty(*born);
@@ -144,21 +144,6 @@ impl Inner {
             || (freed > 0 || self.hot_waits()) && waited >= GIVE_BACK
         {
             self.make_checkpoint().await?;
-        }
-        Ok(())
-    }
-
-    /// A disk whose journal copy failed is out of service as a whole.
-    pub async fn note_lost_journals(&self) -> Result<()> {
-        if self.journal().alive().is_err() {
-            // There is nowhere to note it.
-            return Ok(());
-        }
-        let disks = self.journal_disks.borrow().clone();
-        for (copy, disk) in disks {
-            if self.journal().is_lost(copy) && !self.tables.borrow().failed.contains(&disk) {
-                self.fail_disk(disk).await?;
-            }
         }
         Ok(())
     }
@@ -236,12 +221,6 @@ impl Inner {
         // No stripe has been written since the flush: all that was written before is at rest.
         self.touched.borrow_mut().clear();
         Ok(())
-    }
-
-    /// The next checkpoint writes the tables whole.
-    pub fn want_tables(&self) {
-        self.tables_changed.set(true);
-        self.changes.want_whole();
     }
 
     /// What a checkpoint says of the tables: what has changed, as long as that is less than they are.

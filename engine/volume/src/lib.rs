@@ -29,6 +29,7 @@ mod check;
 mod checkpoint;
 mod clear;
 mod cool;
+mod copies;
 mod destage;
 mod extent;
 mod fresh;

@@ -176,7 +176,6 @@ impl Inner {
             tables: RefCell::new(tables),
             tier: Tier::default(),
             owners: RefCell::default(),
-            tables_changed: Cell::new(false),
             changes: Changes::default(),
             tables_bytes: Cell::default(),
             freed: RefCell::default(),
@@ -439,7 +438,7 @@ impl Inner {
             self.drop_journal_on(member.id);
         }
         self.journal().begin().await?;
-        self.want_tables();
+        self.changes.want_whole();
         self.encode_tables();
         // Only now: nothing is written to the disks before it is sure that the log may be used, and is durable.
         self.resync(resync).await?;

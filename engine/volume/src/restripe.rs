@@ -65,11 +65,8 @@ impl Inner {
     ) -> Result<(u64, u64)> {
         let _lock = self.lock_stripe(stripe_id(volume, extents, stripe)).await?;
         let (at, mut rows) = self.whole_stripe(volume, extents, stripe).await?;
-        let columns = 0..usize::from(volume.shape.columns);
-        let slot = columns
-            .into_iter()
-            .find(|column| volume.shape.place_of(at.number, *column) == from)
-            .map_or(Slot::Parity, Slot::Column);
+        let lies_there = |column: &usize| volume.shape.place_of(at.number, *column) == from;
+        let slot = (0..usize::from(volume.shape.columns)).find(lies_there).map_or(Slot::Parity, Slot::Column);
         let works = self.array.works(at.place(slot));
         let mine = match slot {
             Slot::Parity => Reads { columns: 0, parity: true },

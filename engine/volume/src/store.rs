@@ -3,7 +3,6 @@
 use crate::changes::Changes;
 use crate::extent::{DIRTY_BYTES, Extent};
 use crate::fresh::Straight;
-use crate::open::JournalPlace;
 use crate::owner::Owners;
 use crate::policy;
 use crate::rebuild::Held;
@@ -19,8 +18,8 @@ use crate::tables::{Tables, VolumeState};
 use crate::tier::Tier;
 use kura_array::Array;
 use kura_array::hot::{HotTable, MirrorId};
-use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Kind, Result, Runtime};
-use kura_journal::{Journal, JournalCopy, Lsn};
+use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime};
+use kura_journal::{Journal, Lsn};
 use kura_snapshot::method::{Counters, Kind as Sharing};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -29,10 +28,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
-/// Between the checkpoints that bring a new copy of the journal up.
-const JOIN_STEP: Duration = Duration::from_millis(5);
-/// How long a disk that had no space for a copy of the journal is left alone.
-const FILL_AGAIN: Duration = Duration::from_secs(60);
 /// Checkpoints that a stop makes, at most, until nothing is left to be replayed.
 const LAST_CHECKPOINTS: usize = 4;
 
@@ -52,8 +47,7 @@ pub(crate) struct Inner {
     /// The start is over.
     pub begun: Cell<bool>,
     pub tables: RefCell<Tables>,
-    pub tables_changed: Cell<bool>,
-    /// What has changed in them.
+    /// What has changed in them since the last checkpoint.
     pub changes: Changes,
     /// Bytes of the tables when they were encoded last, and of the records that changed them since.
     pub tables_bytes: Cell<(u64, u64)>,
@@ -245,58 +239,6 @@ impl Store {
         self.inner.rebuilder.notify_one();
     }
 
-    /// Gives the journal another copy, on `place.disk`, unless it has that one; when the future resolves, it counts.
-    pub async fn join_journal(&self, place: JournalPlace) -> Result<()> {
-        let inner = &self.inner;
-        let JournalPlace { index, disk, copy } = place;
-        if inner.journal().is_live(index) {
-            return Ok(());
-        }
-        let copy = copy.ok_or_else(|| Error::device(format!("disk {}: is away", disk.0)))?;
-        // An earlier try may be on its way still.
-        if !inner.journal().is_joining(index) {
-            inner.fill_journal(disk, &copy).await?;
-            inner.journal_disks.borrow_mut().insert(index, disk);
-            inner.journal().join(index, copy);
-        }
-        while inner.journal().is_joining(index) {
-            inner.want_tables();
-            inner.checkpoint().await?;
-            inner.runtime.sleep(JOIN_STEP).await;
-        }
-        if inner.journal().is_live(index) {
-            return Ok(());
-        }
-        Err(Error::device(format!("disk {}: took no journal", disk.0)))
-    }
-
-    /// True when a live copy of the journal lies on a disk, and whether it is the only one.
-    pub fn journal_on(&self, disk: DeviceId) -> (bool, bool) {
-        let here = self.inner.has_journal_on(disk);
-        (here, here && !self.inner.has_journal_beside(disk))
-    }
-
-    /// What a disk said that had no space for a copy of the journal.
-    pub fn journal_refused(&self, disk: DeviceId) -> Option<Error> {
-        self.inner.journal_refused.borrow().get(&disk).map(|(_, error)| error.clone())
-    }
-
-    /// Takes disks out of service whose copy of the journal failed; a controller that nobody asks for anything would not see it.
-    pub async fn note_lost_journals(&self) -> Result<()> {
-        self.inner.note_lost_journals().await
-    }
-
-    /// The journal has no copy on a disk any more; durable when the future resolves. Another copy must be live.
-    pub async fn leave_journal(&self, disk: DeviceId) -> Result<()> {
-        let inner = &self.inner;
-        if !inner.has_journal_beside(disk) {
-            return Err(Error::device(format!("disk {}: carries the only copy of a journal", disk.0)));
-        }
-        inner.drop_journal_on(disk);
-        inner.journal_disks.borrow_mut().retain(|_, carrier| *carrier != disk);
-        inner.checkpoint().await
-    }
-
     /// Begins what goes on by itself and leases extents: rebuilding, whenever there is a need, and keeping the hot area.
     /// Only once every controller has told what it holds.
     pub fn begin_upkeep(&self) {
@@ -370,7 +312,6 @@ impl Inner {
     pub fn append_data(&self, record: &Record, data: &Bufs, checksums: &[Checksum]) -> Lsn {
         let body = record.encode();
         if record.changes_tables() {
-            self.tables_changed.set(true);
             // What a record says, or brings, takes no more in the tables.
             let (known, since) = self.tables_bytes.get();
             self.tables_bytes.set((known, since + (body.len() + data.len()) as u64));
@@ -563,49 +504,6 @@ impl Inner {
         if fresh && !journal.is_sealed() {
             tracing::error!(disk = device.0, controller = self.id.0, "disk out of service");
             self.disk_failed.set(self.append(&Record::DiskFailed { device }));
-        }
-    }
-
-    /// Fills the place of a copy of the journal that is to join. A disk that has no space for it now is asked again only after a while.
-    async fn fill_journal(&self, disk: DeviceId, copy: &JournalCopy) -> Result<()> {
-        let refused = self.journal_refused.borrow().get(&disk).cloned();
-        if let Some((when, error)) = refused
-            && self.runtime.now().saturating_sub(when) < FILL_AGAIN
-        {
-            return Err(error);
-        }
-        let filled = self.journal().fill(copy).await;
-        self.journal_refused.borrow_mut().remove(&disk);
-        match filled {
-            // That it has no space is not the disk's fault.
-            Err(error) if matches!(error.kind(), Kind::Full | Kind::Retry) => {
-                self.journal_refused.borrow_mut().insert(disk, (self.runtime.now(), error.clone()));
-                Err(error)
-            }
-            Err(error) => {
-                self.fail_disk(disk).await?;
-                Err(error)
-            }
-            Ok(()) => Ok(()),
-        }
-    }
-
-    /// True when a live copy of the journal lies on another disk.
-    pub fn has_journal_beside(&self, device: DeviceId) -> bool {
-        let disks = self.journal_disks.borrow();
-        disks.iter().any(|(copy, disk)| *disk != device && self.journal().is_live(*copy))
-    }
-
-    /// True when a live copy of the journal lies on a disk.
-    pub fn has_journal_on(&self, device: DeviceId) -> bool {
-        let disks = self.journal_disks.borrow();
-        disks.iter().any(|(copy, disk)| *disk == device && self.journal().is_live(*copy))
-    }
-
-    /// Writes no copy of the journal on a disk any more.
-    pub fn drop_journal_on(&self, device: DeviceId) {
-        for (copy, _) in self.journal_disks.borrow().iter().filter(|(_, disk)| **disk == device) {
-            self.journal().drop_copy(*copy);
         }
     }
 

@@ -187,7 +187,7 @@ impl Inner {
         for pvol in &pvols {
             self.ready(pvol)?;
             self.refuse_rolling(pvol)?;
-            self.epochs_left(pvol)?;
+            Self::epochs_left(pvol)?;
         }
         // A snapshot's, and that of the PoolVOL which a first one may need.
         self.numbers_left(2 * wanted.len())?;
@@ -268,7 +268,7 @@ impl Inner {
     }
 
     /// Refuses another snapshot, or a roll-back, of a volume that has had as many as can be numbered.
-    pub fn epochs_left(&self, pvol: &VolumeState) -> Result<()> {
+    pub fn epochs_left(pvol: &VolumeState) -> Result<()> {
         if pvol.branch().is_none_or(|branch| branch.pvol.borrow().pairs.last_given() + 1 < Epoch::NOW.0) {
             return Ok(());
         }

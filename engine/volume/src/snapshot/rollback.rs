@@ -46,7 +46,7 @@ impl Store {
     pub async fn roll_back(&self, snapshot: &str) -> Result<VolumeStatus> {
         let inner = &self.inner;
         let (svol, volume, branch) = inner.rollable(snapshot)?;
-        inner.epochs_left(&volume)?;
+        Inner::epochs_left(&volume)?;
         let rolled = Rolled { svol: svol.id, since: branch.pvol.borrow().pairs.next() };
         inner.append(&Record::Versions(VersionRecord::RollBack { volume: volume.id, rolled }));
         inner.begin_rolling(&volume, &branch, rolled);

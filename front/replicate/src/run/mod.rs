@@ -165,10 +165,8 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let carrier = options.carrier(target);
     let catalogue = place.catalogue();
     let Facts { marker, boot, owner, .. } = meet(&source, target, &*carrier, catalogue.is_some(), options)?;
-
     let is_suspect = marker.as_ref().is_some_and(|marker| marker.is_suspect(&boot));
-    let trusts = |catalogue: &Catalogue| !is_suspect && options.trusts(catalogue, marker.as_ref());
-    let is_left = catalogue.as_ref().is_some_and(trusts);
+    let is_left = catalogue.as_ref().is_some_and(|left| !is_suspect && options.trusts(left, marker.as_ref()));
     let (known, doubted) = if is_left { (catalogue, None) } else { (carrier.tree()?, catalogue) };
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
     let (is_known, known) = (known.is_some(), known.unwrap_or_default());
@@ -179,7 +177,6 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let failures = left_out(&mut changes, &unread, &known, options.worked_since);
     refuse_unread_root(&source, &unread)?;
     refuse_emptied(&source, &changes, is_known.then_some(&known), marker.as_ref(), &*carrier, options)?;
-
     let learned = place.learned();
     let plan = Plan::of(&changes, options, carrier.cuts(), &options.held(learned.cost().unwrap_or_default()));
     let mut summary = Summary::begun(&Origin::Tree(source.path.clone()), target, began.1);
@@ -224,8 +221,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     progress.finish();
     summary.stolen = lock(&carry.dealer).stolen();
     let failures = std::mem::take(&mut *lock(&carry.failures));
-    let (state, point) =
-        if failures.is_empty() { (State::Complete, Some(rfc3339(began.1))) } else { (State::Partial, before) };
+    let (state, point) = ended(&failures, began.1, before);
     carrier.mark(&mark(state, point), has_open && options.durable)?;
     if has_work {
         let done = Done { changes: &changes, unread: &unread, failures: &failures, since: began.1 };
@@ -234,6 +230,11 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     summary.end(progress, failures, mark(state, None), began.0.elapsed());
     place.end(&summary, &lock(&carry.learned))?;
     Ok(summary)
+}
+
+/// What a run has made of the target, and the moment of the source that it has; `before` is the one before the run.
+fn ended(failures: &[Failure], began: SystemTime, before: Option<String>) -> (State, Option<String>) {
+    if failures.is_empty() { (State::Complete, Some(rfc3339(began))) } else { (State::Partial, before) }
 }
 
 /// What is not carried in any case: what could not be read, and what stays as it is where work since then is brought back.
