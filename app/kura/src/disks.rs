@@ -273,8 +273,8 @@ impl Book {
         if *paths == before { Ok(()) } else { self.write(&paths) }
     }
 
-    /// Takes those of the disks for this process alone that can be had, until each is released: their paths. `Busy` where another
-    /// one has one of `members`, which the pool has.
+    /// Takes those of the disks for this process alone that can be had, until each is released: their paths. An error where it is one
+    /// of `members` that cannot, whose label was just read.
     pub fn hold(&self, paths: Vec<String>, members: &[String]) -> Result<Vec<String>> {
         let locks = &mut self.locks().members;
         let mut held = Vec::new();
@@ -284,7 +284,7 @@ impl Book {
                     locks.insert(PathBuf::from(&path), lock);
                     held.push(path);
                 }
-                Err(error) if error.kind() == Kind::Busy && members.contains(&path) => return Err(error),
+                Err(error) if members.contains(&path) => return Err(error),
                 Err(error) => tracing::warn!(%error, "a disk cannot be opened"),
             }
         }

@@ -195,7 +195,10 @@ impl Controller {
             match label {
                 Ok(Some(label)) => labelled.push((path, label)),
                 Ok(None) => why = Error::invalid(format!("{path}: no kura label: it is not a disk of a pool")),
-                Err(error) => why = error,
+                Err(error) => {
+                    tracing::warn!(%error, "a disk's label cannot be read");
+                    why = error;
+                }
             }
         }
         let newest = newest(labelled.iter().map(|(_, label)| label)).ok_or(why)?;

@@ -87,7 +87,12 @@ pub struct DiskInfo {
 impl DiskInfo {
     /// True when it works and has all journals that it is to have.
     pub fn carries_journals(&self) -> bool {
-        self.state == DiskState::Healthy && self.journals_due > 0 && self.journals >= self.journals_due
+        self.state == DiskState::Healthy && self.journals_due > 0 && !self.lacks_journals()
+    }
+
+    /// True when it is to have journals that it does not have.
+    pub fn lacks_journals(&self) -> bool {
+        self.journals < self.journals_due
     }
 }
 

@@ -177,6 +177,12 @@ impl Controller {
         if disks.iter().filter(|other| other.id != disk.id && other.carries_journals()).count() >= JOURNAL_COPIES {
             return Some(Step::LeaveJournals(id));
         }
+        // One that is to carry them and does not yet will, unless it has no space.
+        let joins =
+            |other: &DiskInfo| other.state == DiskState::Healthy && other.lacks_journals() && other.stalled.is_none();
+        if disks.iter().any(|other| other.id != disk.id && joins(other)) {
+            return None;
+        }
         let taken = |index: u8| members.iter().any(|member| member.journal == Some(index));
         let index = (0..COPIES_LIMIT).find(|index| !taken(*index))?;
         Some(Step::CarryJournals { disk: self.successor(id)?, index, instead_of: id })

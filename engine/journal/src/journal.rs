@@ -343,6 +343,7 @@ impl Journal {
         let end = copy.offset + self.inner.shape.region_bytes();
         let mut at = copy.offset;
         while at < end {
+            self.alive()?;
             let bytes = (end - at).min(CHUNK_BYTES);
             copy.device.write(at, Bufs::zeroes(bytes as usize), false).await?;
             at += bytes;

@@ -68,6 +68,9 @@ impl Page {
     }
 }
 
+/// Pages that are tried where those there are do not do.
+const NEW_PAGES: usize = 1024;
+
 /// Whose the slots of a PoolVOL are.
 #[derive(Default)]
 pub struct PoolTable {
@@ -124,6 +127,18 @@ impl PoolTable {
             self.set(*slot, Entry { owner: TAKEN, ..FREE });
         }
         slots
+    }
+
+    /// The same, with new pages where those there are do not do; none where so many new ones do not do either.
+    pub fn take_fitting(&mut self, count: usize, fits: impl Fn(u64) -> bool) -> Vec<Slot> {
+        for _ in 0..NEW_PAGES {
+            let slots = self.take_where(count, &fits);
+            if slots.len() == count {
+                return slots;
+            }
+            self.add_page();
+        }
+        Vec::new()
     }
 
     /// The lowest page that is not there yet.

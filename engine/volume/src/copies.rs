@@ -89,6 +89,8 @@ impl Inner {
         {
             return Err(error);
         }
+        // What a journal that has failed wrote last is all there is of it.
+        self.journal().alive()?;
         let filled = self.journal().fill(copy).await;
         self.journal_refused.borrow_mut().remove(&disk);
         match filled {

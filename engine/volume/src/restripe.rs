@@ -268,6 +268,8 @@ impl Inner {
                 }
             }
         }
+        let slots = || bits(lost).map(Slot::Column).chain([Slot::Parity]);
+        only_nobodys &= slots().all(|slot| self.array.works(at.place(slot)));
         report.repaired += u64::from(only_nobodys && report.dry_run);
         only_nobodys && !report.dry_run
     }

@@ -103,11 +103,14 @@ impl Inner {
                 }
                 continue;
             }
-            if let Some((state, block)) = written.iter().find(|(state, block)| !self.has_place(state, *block)) {
-                if !Rc::ptr_eq(state, &branch.pool_vol.volume) || !self.take_elsewhere(&mut taken) {
-                    return self.check_places(state, *block..block + 1).map(|()| false);
-                }
+            if !self.have_places(&taken) {
+                self.take_elsewhere(volume, blocks.start, &mut taken)?;
                 continue;
+            }
+            if let Change::Write { .. } = change
+                && let Some((_, block)) = written.iter().find(|(state, block)| !self.has_place(state, *block))
+            {
+                return Err(Self::no_place(volume, self.index_of(*block)));
             }
             let read = edges.places().filter_map(|place| match place {
                 Place::At(state, block) => state.extent(self.index_of(*block)),
@@ -174,13 +177,18 @@ impl Inner {
         blocks.map(how).collect()
     }
 
-    /// Takes other slots for those of which some have no place any more; false when there are too few.
-    fn take_elsewhere(&self, taken: &mut Taken) -> bool {
+    /// True where all slots taken, and their pages, have places.
+    fn have_places(&self, taken: &Taken) -> bool {
+        let pool = &taken.pool_vol.volume;
+        taken.slots.iter().flat_map(|slot| [slot.0, slot.page()]).all(|block| self.has_place(pool, block))
+    }
+
+    /// Takes other slots for those of which some have no place any more.
+    fn take_elsewhere(&self, volume: &VolumeState, block: u64, taken: &mut Taken) -> Result<()> {
         let (pool, wanted) = (Rc::clone(&taken.pool_vol.volume), taken.slots.len());
         taken.fit(0);
-        let fits = |block: u64| pool.extent(self.index_of(block)).is_some() && self.has_place(&pool, block);
-        taken.slots = taken.pool_vol.table.borrow_mut().take_where(wanted, fits);
-        taken.slots.len() == wanted
+        taken.slots = taken.pool_vol.table.borrow_mut().take_fitting(wanted, |block| self.has_place(&pool, block));
+        if taken.slots.len() == wanted { Ok(()) } else { Err(Self::no_place(volume, self.index_of(block))) }
     }
 
     /// The pool has no group for a write to a volume, or for the slots taken: others do that lie where the PoolVOL has groups, some of

@@ -30,11 +30,13 @@ impl Inner {
         loop {
             self.journal().alive()?;
             let families = self.tables.borrow().families();
+            // One without a place is lost with its disks.
             let dirty: Vec<_> = families
                 .iter()
                 .flat_map(|pool_vol| {
                     pool_vol.table.borrow().dirty().map(|page| (Rc::clone(pool_vol), page)).collect::<Vec<_>>()
                 })
+                .filter(|(pool_vol, page)| self.has_place(&pool_vol.volume, *page))
                 .collect();
             let extents: Vec<Rc<Extent>> =
                 dirty.iter().filter_map(|(pool_vol, page)| self.pool_extent(&pool_vol.volume, *page)).collect();

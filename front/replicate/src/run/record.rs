@@ -13,6 +13,9 @@ use uuid::Uuid;
 /// times stay.
 const TICK: Duration = Duration::from_secs(2);
 
+/// So far ahead of this machine's a clock may be: what says that it was changed later than that would say so in every run.
+const AHEAD: Duration = Duration::from_hours(24);
+
 /// A run that is over.
 pub(super) struct Done<'a> {
     pub changes: &'a Changes,
@@ -44,7 +47,9 @@ impl Done<'_> {
         let again = Again::of(failed, changed.clone());
         let (since, until) = (time(self.since.checked_sub(TICK)), time(Some(SystemTime::now())));
         // Where another machine has the source, whose clock is ahead, what it has just changed is of later than now.
-        let is_fresh = |entry: &Entry| entry.changed >= since || (since..=until).contains(&entry.meta.modified);
+        let ahead = time(Some(SystemTime::now() + AHEAD));
+        let is_fresh =
+            |entry: &Entry| (since..=ahead).contains(&entry.changed) || (since..=until).contains(&entry.meta.modified);
         let record = |directory: &Directory| again.record(directory, is_fresh);
         let changed: Vec<Vec<u8>> = changed.map(record).chain(self.unmounted(known)).collect();
         let unmounted: HashSet<&[u8]> = self.unmounted_paths().collect();
