@@ -7,7 +7,7 @@ use crate::config;
 use crate::data::{DataDir, replace_file};
 use crate::size::Size;
 use kura_admin::NewDisk;
-use kura_block::{Error, Kind, Result};
+use kura_block::{Error, Result};
 use kura_controller::{DiskClass, PoolInfo, has_label};
 use kura_disk::Lock;
 use std::collections::{BTreeMap, BTreeSet};
@@ -388,13 +388,14 @@ impl Book {
 mod tests {
     use super::*;
     use kura_admin::Disks;
+    use kura_block::Kind;
 
     #[test]
     fn a_disk_is_taken_when_it_is_blank() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("folder/disk");
         let missing = Usable::find(&path, None, false).unwrap_err();
-        assert_eq!(missing.kind(), kura_block::Kind::Missing);
+        assert_eq!(missing.kind(), Kind::Missing);
         let usable = Usable::find(&path, Some(Size(4 << 20)), false).unwrap();
         assert_eq!((&usable.path, usable.size_bytes, path.exists()), (&path, 4 << 20, false));
         usable.make().unwrap();
@@ -416,7 +417,7 @@ mod tests {
         assert!(wiped[..LABEL_BYTES] == [0; LABEL_BYTES] && wiped[LABEL_BYTES..].iter().all(|byte| *byte == 9));
 
         let held = Lock::device(&path).unwrap();
-        assert_eq!(Usable::find(&path, None, true).unwrap_err().kind(), kura_block::Kind::Busy);
+        assert_eq!(Usable::find(&path, None, true).unwrap_err().kind(), Kind::Busy);
         drop(held);
         assert!(Usable::find(directory.path(), None, true).is_err(), "a directory is no disk");
     }
@@ -446,9 +447,9 @@ mod tests {
         assert_eq!(prepare(1).unwrap(), path);
         book.joined(&path);
         let refused = prepare(2).unwrap_err();
-        assert!(refused.kind() == kura_block::Kind::Busy && refused.to_string().contains("in the pool already"));
+        assert!(refused.kind() == Kind::Busy && refused.to_string().contains("in the pool already"));
         assert_eq!(book.forget(Uuid::from_u128(1)).unwrap().as_ref(), Some(&path));
-        assert_eq!(prepare(2).unwrap_err().kind(), kura_block::Kind::Busy, "the pool has not closed it");
+        assert_eq!(prepare(2).unwrap_err().kind(), Kind::Busy, "the pool has not closed it");
         book.release(&path);
         prepare(2).unwrap();
     }
@@ -469,9 +470,13 @@ mod tests {
         assert!(refused.kind() == Kind::Busy && refused.to_string().contains("/taken"), "{refused}");
         drop(book);
         let book = Book::new(&DataDir::open(directory.path()).unwrap());
-        let members = [disk, dead, away];
-        assert_eq!(book.hold(all.to_vec(), &members).unwrap(), members[..1]);
-        let [disk, ..] = members;
+        assert!(
+            book.hold(all.to_vec(), &[disk.clone(), dead]).is_err(),
+            "a member whose label was just read is not left out"
+        );
+        drop(book);
+        let book = Book::new(&DataDir::open(directory.path()).unwrap());
+        assert_eq!(book.hold(all.to_vec(), std::slice::from_ref(&disk)).unwrap(), std::slice::from_ref(&disk));
         drop(others);
         Lock::device(&taken).unwrap();
         assert_eq!(Lock::device(&disk).unwrap_err().kind(), Kind::Busy);
