@@ -107,11 +107,7 @@ impl Inner {
                 self.take_elsewhere(volume, blocks.start, &mut taken)?;
                 continue;
             }
-            if let Change::Write { .. } = change
-                && let Some((_, block)) = written.iter().find(|(state, block)| !self.has_place(state, *block))
-            {
-                return Err(Self::no_place(volume, self.index_of(*block)));
-            }
+            self.refuse_lost(volume, change, &written)?;
             let read = edges.places().filter_map(|place| match place {
                 Place::At(state, block) => state.extent(self.index_of(*block)),
                 Place::Zero => None,
@@ -175,6 +171,15 @@ impl Inner {
             }
         };
         blocks.map(how).collect()
+    }
+
+    /// Refuses a write of which a block has no place; zeroes need none.
+    fn refuse_lost(&self, volume: &VolumeState, change: &Change<'_>, written: &[(Rc<VolumeState>, u64)]) -> Result<()> {
+        let lost = written.iter().find(|(state, block)| !self.has_place(state, *block));
+        match (change, lost) {
+            (Change::Write { .. }, Some((_, block))) => Err(Self::no_place(volume, self.index_of(*block))),
+            _ => Ok(()),
+        }
     }
 
     /// True where all slots taken, and their pages, have places.

@@ -1,0 +1,124 @@
+//! What is lost with more disks than a volume can do without, and what goes on beside it.
+
+use super::{BLOCK, Rig, create, done_within, reads, write};
+use kura_block::{DeviceId, Kind};
+use kura_controller::{Layout, Settings, SnapshotSpec};
+use kura_sim::FaultKind;
+use std::time::Duration;
+
+/// What was written lately to a volume that lies on one disk is lost with that: nothing waits for it, not the writes of others, nor the
+/// rebuild.
+#[test]
+fn what_is_lost_with_its_disk_keeps_nothing_waiting() {
+    let rig = Rig::new(4, 80, 64 << 10, Settings { write_buffer_bytes: 1 << 20, ..Settings::default() });
+    rig.run(async |controller, runtime| {
+        let pair = create(controller, "pair", 4096, Layout::Mirror).await;
+        let lone = create(controller, "lone", 16, Layout::None).await;
+        for at in 0..4096 {
+            write(&*pair, at, 1).await.unwrap();
+        }
+        write(&*lone, 0, 2).await.unwrap();
+        controller.store().checkpoint().await.unwrap();
+        let holds =
+            |disk: &DeviceId| controller.store().only_on_disk(*disk).unwrap().tell(BLOCK as u64).contains("lone");
+        let on = (2..6).map(DeviceId).find(holds).expect("it lies somewhere");
+        for at in 0..16 {
+            write(&*lone, at, 3).await.unwrap();
+        }
+        rig.disks[usize::from(on.0)].inject(FaultKind::Dead);
+        for turn in 2..6 {
+            for at in 0..4096 {
+                write(&*pair, at, turn).await.unwrap();
+            }
+        }
+        controller.store().checkpoint().await.unwrap();
+        let left = || controller.store().unwanted()[&on];
+        for _ in 0..1000 {
+            if left().copies == left().lost {
+                break;
+            }
+            runtime.sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(left().copies, left().lost, "the rebuild goes on");
+        for refused in [write(&*lone, 0, 4).await.unwrap_err(), lone.read(0, BLOCK).await.unwrap_err()] {
+            assert_eq!(refused.kind(), Kind::Device, "{refused}");
+        }
+        lone.discard(0, 64 << 10).await.unwrap();
+        write(&*lone, 0, 5).await.unwrap();
+        controller.store().checkpoint().await.unwrap();
+        assert!(reads(&*lone, 0, 5).await && reads(&*pair, 7, 5).await);
+    });
+}
+
+/// Two disks of stripes are lost: what still has a place is written, and the rest refused, and both at once.
+#[test]
+fn what_has_a_place_is_written_beside_what_has_none() {
+    for layout in [Layout::Raid5, Layout::HotMirror] {
+        let rig = Rig::new(5, 80, 64 << 10, Settings { write_buffer_bytes: 1 << 20, ..Settings::default() });
+        let mut written = Vec::new();
+        rig.run(async |controller, _| {
+            let device = create(controller, "v", 1024, layout).await;
+            for turn in 1..3 {
+                for at in 0..1024 {
+                    write(&*device, at, turn).await.unwrap();
+                }
+                if turn == 1 {
+                    controller.store().checkpoint().await.unwrap();
+                }
+            }
+            rig.disks[3].inject(FaultKind::Dead);
+            rig.disks[5].inject(FaultKind::Dead);
+            controller.store().checkpoint().await.unwrap();
+            for at in 0..1024 {
+                match write(&*device, at, 3).await {
+                    Ok(()) => written.push(at),
+                    Err(error) => assert_eq!(error.kind(), Kind::Device, "{layout:?}: block {at}: {error}"),
+                }
+            }
+            assert!((1..1024).contains(&written.len()), "{layout:?}: {} were written", written.len());
+            controller.store().stop().await.unwrap();
+        });
+        rig.run(async |controller, _| {
+            let device = controller.open_volume("v").unwrap();
+            for at in written {
+                assert!(reads(&*device, at, 3).await, "{layout:?}: block {at}");
+            }
+        });
+    }
+}
+
+/// The slots of a volume's snapshots are lost with their disk: what lies in one is not written again, and the rest goes to others.
+#[test]
+fn slots_without_a_place_are_left() {
+    let rig = Rig::new(3, 80, 64 << 10, Settings { write_buffer_bytes: 1 << 20, ..Settings::default() });
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", 64, Layout::None).await;
+        for at in 0..64 {
+            write(&*device, at, 1).await.unwrap();
+        }
+        let wanted = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
+        controller.store().snapshot(&[wanted], 0).await.unwrap();
+        for at in 0..4 {
+            write(&*device, at, 2).await.unwrap();
+        }
+        controller.store().checkpoint().await.unwrap();
+        // The first extent of the PoolVOL lies where one more is held than before.
+        let pool_table = |disk: &u16| controller.store().only_on_disk(DeviceId(*disk)).unwrap().has_pool_table;
+        let on = (2..5).find(pool_table).expect("it lies somewhere");
+        rig.disks[usize::from(on)].inject(FaultKind::Dead);
+        write(&*device, 0, 3).await.unwrap();
+        controller.store().checkpoint().await.unwrap();
+        assert_eq!(controller.store().failed_disks(), [DeviceId(on)]);
+        let mut refused = 0;
+        for at in 0..64 {
+            let mut done = Ok(());
+            assert!(done_within(async { done = write(&*device, at, 3).await }, runtime, Duration::from_mins(1)).await);
+            refused += u32::from(done.is_err());
+            assert!(
+                done_within(device.discard((at * BLOCK) as u64, BLOCK as u64), runtime, Duration::from_mins(1)).await
+            );
+        }
+        assert!((1..64).contains(&refused), "{refused} of 64 have no place");
+        controller.store().checkpoint().await.unwrap();
+    });
+}
