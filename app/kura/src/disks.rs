@@ -259,7 +259,11 @@ impl Book {
         };
         paths.retain(|uuid, path| is_away(uuid, path));
         for (held, _) in locks.members.extract_if(.., |held, _| !found.values().any(|path| Path::new(path) == held)) {
-            tracing::warn!(path = %held.display(), "is no disk of the pool, and is left alone");
+            if paths.values().any(|path| Path::new(path) == held) {
+                tracing::warn!(path = %held.display(), "a disk of the pool was here, and what is here cannot be told to be it: it is missing");
+            } else {
+                tracing::warn!(path = %held.display(), "is no disk of the pool, and is left alone");
+            }
         }
         paths.extend(found);
         if *paths == before { Ok(()) } else { self.write(&paths) }

@@ -298,9 +298,9 @@ impl Journal {
     }
 
     /// Moves the tail to `tail`: the caller vouches that all data of records below is at its place and durable. With
-    /// `tables`, they, or those before them and all changes since, hold every record below the LSN beside them; without, the last ones
-    /// stay. `settled` is kept for the
-    /// caller's recovery ([`crate::Scan::settled`]): what records below it speak of needs no mending.
+    /// `tables`, these, or the last ones with all changes since, hold every record below the LSN beside them; without, the
+    /// last ones stay. `settled` is kept for the caller's recovery ([`crate::Scan::settled`]): what records below it speak of
+    /// needs no mending.
     pub async fn checkpoint(&self, tail: Lsn, settled: Lsn, tables: Option<(Tables, Lsn)>) -> Result<()> {
         assert!(!self.is_sealed(), "no checkpoint is made before recovery has begun a new epoch");
         let tables = match tables {

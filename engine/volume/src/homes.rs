@@ -50,15 +50,8 @@ impl Inner {
             return None;
         }
         let extent = volume.extent(self.index_of(block))?;
-        if self.array.holds(&extent.group.site()) {
-            return None;
-        }
-        if let Some(copy) = extent.fast().filter(|copy| self.is_redundant(copy)) {
-            // There is no home that it could go down to.
-            self.stay_up(&copy);
-            return None;
-        }
-        Some(extent)
+        let is_held = self.array.holds(&extent.group.site()) || self.takes_writes(&extent).is_some();
+        (!is_held).then_some(extent)
     }
 
     /// True where a block of a stripe lies on a disk that works, and so do the pages that all of its stripe need.

@@ -106,7 +106,11 @@ fn a_server_outlives_its_log() {
 #[test]
 fn a_terminal_that_closes_stops_the_server_cleanly() {
     let home = Home::new();
-    let mut server = home.serve();
+    // These tests may be run so that they survive it.
+    let mut at_a_terminal = Command::new("env");
+    at_a_terminal.arg("--default-signal=HUP").arg(env!("CARGO_BIN_EXE_kura"));
+    let mut server = home.spawn_by(at_a_terminal, &[]);
+    server.wait_until_ready();
     // The shell and the system may both say so, in one moment.
     ok(tool("sh").args(["-c", &format!("kill -HUP {0}; kill -HUP {0} || true", server.pid())]));
     let status = server.wait(SOON).expect("it goes on");

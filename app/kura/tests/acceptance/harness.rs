@@ -80,7 +80,8 @@ impl Home {
         self.spawn_by(Command::new(env!("CARGO_BIN_EXE_kura")), args)
     }
 
-    fn spawn_by(&self, mut kura: Command, args: &[&str]) -> Server {
+    /// The same, by a command that becomes `kura` with what is given it.
+    pub fn spawn_by(&self, mut kura: Command, args: &[&str]) -> Server {
         let log = std::fs::File::create(self.path("server.log")).expect("the server's log");
         let mut child = kura
             .args(["serve", "--nbd", "127.0.0.1:0", "--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0"])

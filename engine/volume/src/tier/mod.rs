@@ -184,9 +184,11 @@ impl Inner {
         self.allocate_from(disks, &fast).await
     }
 
-    /// The copy to which what leaves the write buffer of an extent goes.
+    /// The copy to which what leaves the write buffer of an extent goes. One on its way down takes it, too, where its home is lost:
+    /// it cannot go there.
     pub fn takes_writes(&self, extent: &Extent) -> Option<Rc<FastCopy>> {
-        extent.fast().filter(|copy| !copy.is_leaving() && self.is_redundant(copy))
+        let stays = |copy: &FastCopy| !copy.is_leaving() || !self.array.holds(&extent.group.site());
+        extent.fast().filter(|copy| self.is_redundant(copy) && stays(copy))
     }
 
     /// The places of all fast copies.
