@@ -18,13 +18,13 @@ const CHANGES_MIN_BYTES: u64 = 64 << 10;
 
 /// The records since the last checkpoint that change the tables.
 #[derive(Default)]
-pub(crate) struct Changes {
+pub(crate) struct TableChanges {
     records: RefCell<Writer>,
     /// Changes do not do: the next checkpoint writes the tables whole.
     whole: Cell<bool>,
 }
 
-impl Changes {
+impl TableChanges {
     /// Notes a record of the log.
     pub fn note(&self, record: &Record, lsn: u64, body: &[u8]) {
         if self.whole.get() {

@@ -1,6 +1,6 @@
 //! Opening a store: checkpoint plus replay.
 
-use crate::changes::Changes;
+use crate::changes::TableChanges;
 use crate::extent::{Dirty, Extent};
 use crate::fresh::Straight;
 use crate::record::{Record, Spec};
@@ -176,7 +176,7 @@ impl Inner {
             tables: RefCell::new(tables),
             tier: Tier::default(),
             owners: RefCell::default(),
-            changes: Changes::default(),
+            changes: TableChanges::default(),
             tables_bytes: Cell::default(),
             freed: RefCell::default(),
             dirty_bytes: Cell::new(0),

@@ -1,6 +1,6 @@
 //! One controller's volumes, and what they share.
 
-use crate::changes::Changes;
+use crate::changes::TableChanges;
 use crate::extent::{DIRTY_BYTES, Extent};
 use crate::fresh::Straight;
 use crate::owner::Owners;
@@ -48,7 +48,7 @@ pub(crate) struct Inner {
     pub begun: Cell<bool>,
     pub tables: RefCell<Tables>,
     /// What has changed in them since the last checkpoint.
-    pub changes: Changes,
+    pub changes: TableChanges,
     /// Bytes of the tables when they were encoded last, and of the records that changed them since.
     pub tables_bytes: Cell<(u64, u64)>,
     /// Free extents and names, which all controllers share.
