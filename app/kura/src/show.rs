@@ -137,12 +137,22 @@ fn volume_row(volume: &Volume) -> Vec<String> {
         size(volume.raw_bytes),
         layout.to_owned(),
         if volume.thick { "thick" } else { "thin" }.to_owned(),
-        if volume.read_only { "read-only" } else { "read-write" }.to_owned(),
+        access(volume.read_only, volume.lost),
         volume.controller.to_string(),
         volume.clients.to_string(),
         volume.snapshots.to_string(),
         volume.made_of.clone().unwrap_or_default(),
     ]
+}
+
+/// What clients may do with a volume or snapshot.
+pub fn access(read_only: bool, lost: bool) -> String {
+    let access = match (lost, read_only) {
+        (true, _) => "lost",
+        (false, true) => "read-only",
+        (false, false) => "read-write",
+    };
+    access.to_owned()
 }
 
 /// Recordings, a line each.

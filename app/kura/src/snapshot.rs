@@ -4,7 +4,7 @@ pub mod policy;
 pub mod schedule;
 
 use crate::cli::{ScheduleCommand, SnapshotCommand};
-use crate::show::{Deed, Out, table};
+use crate::show::{Deed, Out, access, table};
 use crate::size::Size;
 use anyhow::Result;
 use kura_admin::{ByteRange, Client, ClientError, NewClone, NewSnapshots, Snapshot, SnapshotSchedule, Volume};
@@ -93,7 +93,7 @@ fn snapshots(snapshots: &[Snapshot]) -> String {
             humantime::format_rfc3339_seconds(snapshot.made_at.0).to_string(),
             Size(snapshot.size_bytes).to_string(),
             Size(snapshot.unique_bytes).to_string(),
-            if snapshot.read_only { "read-only" } else { "read-write" }.to_owned(),
+            access(snapshot.read_only, snapshot.lost),
             snapshot.snapshots.to_string(),
             snapshot.clients.to_string(),
         ]

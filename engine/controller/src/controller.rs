@@ -281,6 +281,7 @@ impl Controller {
             family: volume.family,
             work: volume.work,
             snapshots: volume.snapshots,
+            lost: volume.lost,
             svol: volume.svol,
         }
     }

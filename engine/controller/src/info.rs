@@ -28,6 +28,8 @@ pub struct VolumeInfo {
     pub work: u64,
     /// Snapshots and clones made of it.
     pub snapshots: u32,
+    /// True where it can only be deleted: the table of its family's snapshots is lost with its disks.
+    pub lost: bool,
     /// What it is besides, where it is a snapshot or clone itself.
     pub svol: Option<SvolStatus>,
 }

@@ -223,6 +223,9 @@ impl Inner {
             Record::Delete { volume } if !known => self.replay_delete(volume, record.lsn)?,
             Record::Size { volume, bytes } if !known => {
                 let state = self.replayed_volume(volume).ok_or_else(|| unknown(volume))?;
+                if state.is_pool() && bytes == 0 {
+                    self.replay_lost(&state, record.lsn);
+                }
                 state.spec.borrow_mut().size_bytes = bytes;
                 state.fit_map(self.array.extent_bytes());
             }

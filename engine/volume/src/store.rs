@@ -352,6 +352,7 @@ impl Inner {
             family: volume.branch().map_or(volume.id, |branch| branch.pool_vol.volume.id),
             work: volume.work.get(),
             snapshots: self.count_children(volume) as u32,
+            lost: volume.is_lost(),
             svol: Self::svol_status(volume),
         }
     }

@@ -20,6 +20,7 @@ impl Store {
     /// Opens a volume: a block device that lives until it is dropped.
     pub fn open(&self, name: &str) -> Result<Volume> {
         let state = self.inner.find(name)?;
+        state.check_family()?;
         state.opened.set(state.opened.get() + 1);
         Ok(Volume { store: self.clone(), state })
     }

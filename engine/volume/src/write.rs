@@ -310,11 +310,11 @@ impl Inner {
 }
 
 impl VolumeState {
-    /// Refuses requests for a volume that is gone, or a snapshot of which only a roll-back knows any more.
+    /// Refuses requests for a volume that is gone or lost, or a snapshot of which only a roll-back knows any more.
     pub(crate) fn check_there(&self) -> Result<()> {
         let left = self.is_hidden() && !self.is_pool();
         if !self.deleted.get() && !left {
-            return Ok(());
+            return self.check_family();
         }
         Err(kura_block::Error::missing(format!("volume {}: deleted", self.spec.borrow().name)))
     }

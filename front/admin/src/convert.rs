@@ -70,6 +70,7 @@ impl From<engine::VolumeInfo> for Volume {
             controller: info.controller,
             clients: info.open,
             snapshots: info.snapshots,
+            lost: info.lost,
             made_of: info.svol.map(|svol| svol.pvol),
         }
     }
@@ -88,6 +89,7 @@ impl Snapshot {
             unique_bytes,
             read_only: info.spec.read_only,
             snapshots: info.snapshots,
+            lost: info.lost,
             controller: info.controller,
             clients: info.open,
         })

@@ -74,6 +74,9 @@ pub struct Volume {
     pub clients: u32,
     /// Snapshots of it, and clones made of it.
     pub snapshots: u32,
+    /// True where it can only be deleted: what tells its blocks from those of its snapshots is lost with its disks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
     /// What it was made of, where it is a clone or a snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_of: Option<String>,

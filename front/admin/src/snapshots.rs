@@ -25,6 +25,9 @@ pub struct Snapshot {
     pub read_only: bool,
     /// Snapshots and clones that are made of it.
     pub snapshots: u32,
+    /// True where it can only be deleted: what tells its blocks from its volume's is lost with their disks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
     /// The controller that owns it.
     pub controller: u16,
     /// Clients that have it open.

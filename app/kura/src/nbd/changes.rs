@@ -100,6 +100,7 @@ mod tests {
             raw_bytes: 0,
             open: 0,
             snapshots: 0,
+            lost: false,
             svol,
         }
     }

@@ -25,6 +25,7 @@ mod clear;
 mod diff;
 mod drop;
 mod locate;
+mod lost;
 mod make;
 mod order;
 mod pages;

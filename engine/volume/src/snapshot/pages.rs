@@ -95,7 +95,13 @@ impl Inner {
 
     /// Reads a pool table, brings it up to what the log has, and lists the versions it speaks of.
     pub async fn load_family(self: &Rc<Self>, pool_vol: &Rc<PoolVol>, replayed: &[Told]) -> Result<()> {
-        let stamps = self.load_table(pool_vol).await?;
+        if pool_vol.is_lost() {
+            return Ok(());
+        }
+        let Some(stamps) = self.load_table(pool_vol).await? else {
+            self.lose_family(pool_vol);
+            return Ok(());
+        };
         for (lsn, pool, entries) in replayed.iter().filter(|(_, pool, _)| *pool == pool_vol.volume.id) {
             debug_assert_eq!(*pool, pool_vol.volume.id);
             let newer = |slot: Slot| stamps.get(&slot.page()).is_none_or(|stamp| *stamp <= lsn.0);
@@ -116,36 +122,47 @@ impl Inner {
         Ok(())
     }
 
-    /// Reads the pages of a pool table; their stamps.
-    async fn load_table(&self, pool_vol: &PoolVol) -> Result<BTreeMap<u64, u64>> {
+    /// Reads the pages of a pool table; their stamps, or `None` where some of them are lost with their disks.
+    async fn load_table(&self, pool_vol: &PoolVol) -> Result<Option<BTreeMap<u64, u64>>> {
         let mut stamps = BTreeMap::new();
         let pool = &pool_vol.volume;
         let name = || format!("the pool table of volume {}", pool.spec.borrow().name);
         let extents = stream::iter(pool.mapped_from(0));
         let mut read = extents.map(|extent| self.read_pages(pool, extent.owner.index)).buffered(WIDTH);
         while let Some(pages) = read.next().await {
-            for (page, bytes) in pages.map_err(|error| error.at(name()))? {
+            let Some(pages) = pages.map_err(|error| error.at(name()))? else { return Ok(None) };
+            for (page, bytes) in pages {
                 let stamp = pool_vol.table.borrow_mut().load(page, &bytes.contiguous());
                 stamps.insert(page, stamp.map_err(|error| error.at(name()))?);
             }
         }
-        Ok(stamps)
+        Ok(Some(stamps))
     }
 
-    /// The pages of a pool table in an extent, by block.
-    async fn read_pages(&self, pool: &Rc<VolumeState>, index: u32) -> Result<Vec<(u64, Bufs)>> {
+    /// The pages of a pool table in an extent, by block; `None` where one of them is lost with its disks.
+    async fn read_pages(&self, pool: &Rc<VolumeState>, index: u32) -> Result<Option<Vec<(u64, Bufs)>>> {
         let blocks = self.array.extent_blocks() as u64;
         let first = u64::from(index) * blocks;
         let mut found = Vec::new();
         for page in (first..first + blocks).filter(|block| PoolTable::is_page(*block)) {
-            if let Some(extent) = self.unloaded(pool, page) {
-                self.load(&extent).await?;
-            }
-            if self.checksum(pool, page).is_some() {
-                found.push((page, self.read_blocks(pool, page, page + 1).await?));
+            match self.read_page(pool, page).await {
+                Ok(bytes) => found.extend(bytes.map(|bytes| (page, bytes))),
+                Err(error) if self.is_page_lost(pool, page, &error) => return Ok(None),
+                Err(error) => return Err(error),
             }
         }
-        Ok(found)
+        Ok(Some(found))
+    }
+
+    /// A page of a pool table, where it was ever written.
+    async fn read_page(&self, pool: &Rc<VolumeState>, page: u64) -> Result<Option<Bufs>> {
+        if let Some(extent) = self.unloaded(pool, page) {
+            self.load(&extent).await?;
+        }
+        if self.checksum(pool, page).is_none() {
+            return Ok(None);
+        }
+        self.read_blocks(pool, page, page + 1).await.map(Some)
     }
 
     /// Lists the versions that a pool table speaks of with the volumes that own them. Slots of volumes that are gone are

@@ -37,6 +37,14 @@ impl Tidying {
         Self::Holes { volume: Rc::clone(volume), from: 0 }
     }
 
+    /// True where the table of the family is lost.
+    fn is_of_lost(&self) -> bool {
+        match self {
+            Self::Versions { volume, .. } | Self::Holes { volume, .. } => volume.is_lost(),
+            Self::Slots { pool_vol, .. } | Self::PoolVol { pool_vol, .. } => pool_vol.is_lost(),
+        }
+    }
+
     /// All that a family may be rid of.
     pub fn pool_vol(pool_vol: &Rc<PoolVol>) -> Self {
         Self::PoolVol { pool_vol: Rc::clone(pool_vol), from: 0 }
@@ -135,6 +143,9 @@ impl Inner {
 
     /// Tidies something up as far as the journal has room, or for a while; what is left of it.
     fn tidy_some(&self, what: Tidying) -> Option<Tidying> {
+        if what.is_of_lost() {
+            return None;
+        }
         match what {
             Tidying::Versions { volume, mut keys } => {
                 if let Some(branch) = volume.branch().filter(|_| !volume.deleted.get()) {

@@ -122,3 +122,56 @@ fn slots_without_a_place_are_left() {
         controller.store().checkpoint().await.unwrap();
     });
 }
+
+/// The table of a volume's snapshots is lost with its disk: the node starts, again and again, the volume and its snapshot say that they
+/// are lost, and can be deleted; the rest is as it was.
+#[test]
+fn a_family_without_its_table_is_lost_alone() {
+    let rig = Rig::new(3, 80, 64 << 10, Settings::default());
+    rig.run(async |controller, _| {
+        let device = create(controller, "v", 64, Layout::None).await;
+        let beside = create(controller, "w", 64, Layout::Mirror).await;
+        write(&*beside, 3, 7).await.unwrap();
+        write(&*device, 0, 1).await.unwrap();
+        let wanted = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
+        controller.store().snapshot(&[wanted], 0).await.unwrap();
+        write(&*device, 0, 2).await.unwrap();
+        controller.store().checkpoint().await.unwrap();
+        let pool_table = |disk: &u16| controller.store().only_on_disk(DeviceId(*disk)).unwrap().has_pool_table;
+        let on = (2..5).find(pool_table).expect("it lies somewhere");
+        controller.store().fail_disk(DeviceId(on)).await.unwrap();
+        assert!(reads(&*beside, 3, 7).await);
+        controller.store().stop().await.unwrap();
+    });
+    let lost = |controller: &kura_controller::Controller| {
+        let volumes = controller.store().volumes();
+        volumes.into_iter().filter(|volume| volume.lost).map(|volume| volume.spec.name).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        // The power goes at the end.
+        rig.run(async |controller, _| {
+            assert_eq!(lost(controller), ["v", "v@a"]);
+            for name in ["v", "v@a"] {
+                let refused = controller.open_volume(name).err().expect("it is lost");
+                assert_eq!(refused.kind(), Kind::Device, "{refused}");
+            }
+            let wanted = SnapshotSpec { of: "v".into(), name: "v@b".into(), read_only: true };
+            assert_eq!(controller.store().snapshot(&[wanted], 0).await.unwrap_err().kind(), Kind::Device);
+            let beside = controller.open_volume("w").unwrap();
+            assert!(reads(&*beside, 3, 7).await);
+            write(&*beside, 4, 8).await.unwrap();
+        });
+    }
+    rig.run(async |controller, _| {
+        controller.store().delete("v@a").await.unwrap();
+        controller.store().delete("v").await.unwrap();
+        let anew = create(controller, "v", 64, Layout::Mirror).await;
+        write(&*anew, 0, 9).await.unwrap();
+        controller.store().stop().await.unwrap();
+    });
+    rig.run(async |controller, _| {
+        assert!(lost(controller).is_empty());
+        let anew = controller.open_volume("v").unwrap();
+        assert!(reads(&*anew, 0, 9).await);
+    });
+}
