@@ -40,7 +40,9 @@ impl VolumeState {
 impl Inner {
     /// True where reading a page of a pool table failed because all that had it is out of service.
     pub(super) fn is_page_lost(&self, pool: &VolumeState, page: u64, error: &Error) -> bool {
-        let Some(extent) = pool.extent(self.index_of(page)).filter(|_| error.kind() == Kind::Device) else { return false };
+        let Some(extent) = pool.extent(self.index_of(page)).filter(|_| error.kind() == Kind::Device) else {
+            return false;
+        };
         if let Some(copy) = extent.fast().filter(|copy| !copy.is_clean()) {
             return !self.serves(&copy);
         }
