@@ -15,18 +15,37 @@ impl Curve {
         self.kept_up().last().map_or(0.0, |(rate, _)| rate)
     }
 
-    /// The rate at which the measure reaches `value`, between two rates in proportion; where it never does, the highest
-    /// rate at which the array kept up.
-    pub fn rate_at(&self, value: f64) -> f64 {
-        let mut before = None;
+    /// The highest rate at which this kept up, over the other's; none where the other was not seen to fall behind, for then its
+    /// highest rate is not known.
+    pub fn saturation_over(&self, other: &Self) -> Option<f64> {
+        other.fell_behind().then(|| self.saturation() / other.saturation().max(1.0))
+    }
+
+    /// Whether a rate was tried at which the array fell behind.
+    pub fn fell_behind(&self) -> bool {
+        self.0.iter().any(|(_, value)| value.is_none())
+    }
+
+    /// The rate at which the measure reaches `value`, between two rates in proportion; none where it does not before the array
+    /// falls behind, or the rates end.
+    pub fn rate_at(&self, value: f64) -> Option<f64> {
+        let mut before = (0.0, 0.0);
         for (rate, here) in self.kept_up() {
             if here >= value {
-                let (from, low): (f64, f64) = before.unwrap_or((0.0, 0.0));
-                return from + (rate - from) * (value - low) / (here - low).max(f64::MIN_POSITIVE);
+                let (from, low): (f64, f64) = before;
+                return Some(from + (rate - from) * (value - low) / (here - low).max(f64::MIN_POSITIVE));
             }
-            before = Some((rate, here));
+            before = (rate, here);
         }
-        self.saturation()
+        None
+    }
+
+    /// The rate of this over the other's where both have an equal measure: `value`, or the highest that both reach. Not a number
+    /// where one of them kept up with no rate.
+    pub fn rate_over(&self, other: &Self, value: f64) -> f64 {
+        let highest = |curve: &Self| curve.kept_up().map(|(_, value)| value).fold(0.0, f64::max);
+        let equal = value.min(highest(self)).min(highest(other));
+        self.rate_at(equal).zip(other.rate_at(equal)).map_or(f64::NAN, |(ours, theirs)| ours / theirs)
     }
 
     /// The measure at the highest rate measured that is not above `rate`; none where there is none.
@@ -61,13 +80,27 @@ mod tests {
     fn a_curve_ends_where_the_array_falls_behind() {
         let curve = Curve(vec![(100.0, Some(10.0)), (200.0, Some(20.0)), (300.0, None), (400.0, Some(5.0))]);
         assert!((curve.saturation() - 200.0).abs() < 1e-9 && Curve::default().saturation() == 0.0);
-        for (value, rate) in [(5.0, 50.0), (15.0, 150.0), (20.0, 200.0), (1000.0, 200.0)] {
-            assert!((curve.rate_at(value) - rate).abs() < 1e-9, "{value}: {}", curve.rate_at(value));
+        for (value, rate) in [(5.0, 50.0), (15.0, 150.0), (20.0, 200.0)] {
+            assert!((curve.rate_at(value).unwrap() - rate).abs() < 1e-9, "{value}: {:?}", curve.rate_at(value));
         }
+        assert_eq!(curve.rate_at(20.1), None);
         assert_eq!([99.0, 100.0, 350.0].map(|rate| curve.up_to(rate)), [None, Some(10.0), Some(20.0)]);
         let other = Curve(vec![(100.0, Some(5.0)), (200.0, None)]);
         assert_eq!(curve.over(&other).collect::<Vec<_>>(), [2.0]);
         assert!(curve.least_over(&other) <= 0.0 && (other.least_over(&curve) - 0.5).abs() < 1e-9);
+    }
+
+    /// The last rate that was tried is nobody's highest, and a measure that one does not reach is not compared.
+    #[test]
+    fn the_end_of_the_rates_is_no_saturation() {
+        let ours = Curve(vec![(100.0, Some(10.0)), (200.0, Some(50.0)), (300.0, None)]);
+        let other = Curve(vec![(100.0, Some(10.0)), (200.0, Some(20.0)), (300.0, Some(30.0))]);
+        assert_eq!(ours.saturation_over(&other), None);
+        assert_eq!(other.saturation_over(&ours), Some(1.5));
+        // Both reach 30 ms and one of them 60.
+        assert!((ours.rate_over(&other, 60.0) - 0.5).abs() < 1e-9, "{}", ours.rate_over(&other, 60.0));
+        assert!((ours.rate_over(&other, 20.0) - 125.0 / 200.0).abs() < 1e-9, "{}", ours.rate_over(&other, 20.0));
+        assert!(ours.rate_over(&Curve(vec![(100.0, None)]), 60.0).is_nan());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::curve::Curve;
 use super::response::NOISE;
-use super::systems::{HOT, HOT_PAPER, MIRROR_DISKS, MIRROR_TRACKS, RAID5, RAID5_QUEUED, System};
+use super::systems::{HOT, MIRROR_DISKS, MIRROR_TRACKS, RAID5, RAID5_QUEUED, System};
 use super::{Config, Measured, RATES, kept_up, lines, measured, points, system, under_and_near, warmed};
 use crate::experiment::{About, Experiment, Point, Progress, Setting};
 use crate::findings::{Criterion, Findings, Table};
@@ -77,8 +77,8 @@ impl Experiment for ArrayRebuild {
             ]);
         }
         let caption = "Nine of ten reads were answered within this time, from the failure of a disk until all that it held \
-                       is on a spare. A line ends where its array no longer kept up with the arrivals. The paper: the same \
-                       order as in normal operation.";
+                       is on a spare. A line ends where its array no longer kept up with the arrivals, or with the \
+                       rates that were tried. The paper: the same order as in normal operation.";
         let figure = lines(&table, title, caption, ("read_p90_ms", "90th percentile of read response, ms"))?;
         let title = "Time of the rebuild";
         let times = Table { name: "rebuild-time".to_owned(), title: title.to_owned(), ..table.clone() };
@@ -115,12 +115,7 @@ fn criteria(results: &[(Point<Config>, Option<Data>)]) -> Vec<Criterion> {
     let worst = during(&RAID5).over(&normal(&RAID5)).fold(0.0, f64::max);
     let name = "90th percentile of RAID5, rebuilding over normal, most over the rates";
     criteria.push(Criterion::at_least(name, worst, 1.2).against("RAID5 suffers while it recovers (section 1)"));
-    let least = during(&RAID5).over(&during(&HOT_PAPER)).fold(f64::INFINITY, f64::min);
-    let name =
-        "90th percentile of RAID5 over that of hot mirroring as in the paper, both rebuilding, least over the rates";
-    let holds = least.is_finite() && least > 1.0;
-    criteria.push(Criterion::number(name, least, "above 1", holds).against("hot mirroring is faster than RAID5"));
-    criteria.extend(under_and_near(&during(&RAID5), &during(&MIRROR_DISKS), &during(&HOT), ", rebuilding"));
+    criteria.extend(under_and_near(&during, ", rebuilding"));
     let half = normal(&HOT).saturation() / 2.0;
     let suffers = during(&HOT)
         .up_to(half)

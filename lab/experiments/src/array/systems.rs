@@ -63,8 +63,8 @@ pub const HOT_PAPER: System = System {
     ..RAID5
 };
 
-/// The same disks and the same share of them, with what kura does beyond the paper: queues before the disks (`disk_queue`), which a
-/// pool has when it is told to, among it.
+/// The same disks and the same share of them, with what kura does beyond the paper: among it queues before the disks, which a
+/// pool has only when it is told to (`pool.disk_queue` is 0 by default).
 pub const HOT: System = System {
     name: "hot-mirror",
     title: "hot mirroring, kura",
@@ -74,7 +74,7 @@ pub const HOT: System = System {
     ..HOT_PAPER
 };
 
-/// RAID5 with the queues and the rebuild that [`HOT`] has: what of its gain is the layout's is seen beside this one.
+/// RAID5 with the queues and the rebuild that [`HOT`] has.
 pub const RAID5_QUEUED: System =
     System { name: "raid5-queued", title: "RAID5, queued", rebuild_width: 4, disk_queue: 1, ..RAID5 };
 
@@ -86,6 +86,10 @@ pub const MIRROR_QUEUED: System = System {
     disk_queue: 1,
     ..MIRROR_DISKS
 };
+
+/// Each scheme of hot mirroring with the RAID5 and the mirror that have the same queues and the same rebuild: the layout is what
+/// is judged.
+pub const ALIKE: [[System; 3]; 2] = [[HOT_PAPER, RAID5, MIRROR_DISKS], [HOT, RAID5_QUEUED, MIRROR_QUEUED]];
 
 /// All of them, in the order of the figures' legends.
 pub const SYSTEMS: &[System] = &[RAID5, MIRROR_DISKS, MIRROR_TRACKS, HOT_PAPER, HOT, RAID5_QUEUED, MIRROR_QUEUED];
