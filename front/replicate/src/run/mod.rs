@@ -170,9 +170,9 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let (known, doubted) = if is_left { (catalogue, None) } else { (carrier.tree()?, catalogue) };
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
     let (is_known, known) = (known.is_some(), known.unwrap_or_default());
-    let told = known.run().is_nil();
-    let before = if is_left { Some(&known) } else { doubted.as_ref() }.filter(|_| !options.allow_empty);
-    let (mut changes, unread) = look(&source, Known { tree: &known, told, is_suspect }, before, progress);
+    let there = Known { tree: &known, told: known.run().is_nil(), is_suspect };
+    let left = if is_left { Some(&known) } else { doubted.as_ref() };
+    let (mut changes, unread) = look(&source, there, left.filter(|_| !options.allow_empty), progress);
     changes.doubt(doubted.as_ref());
     let failures = left_out(&mut changes, &unread, &known, options.worked_since);
     refuse_unread_root(&source, &unread)?;
@@ -192,7 +192,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         options,
         progress,
         is_known,
-        knows_attributes: told,
+        knows_attributes: there.told,
         is_suspect,
         has_unread: unread.iter().any(|unread| unread.is_directory),
         was_empty: marker.is_none() && !options.adopt,
@@ -202,7 +202,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         failures: Mutex::new(failures),
     };
     // What the target told is kept, so that the next run need not ask it.
-    let has_work = !changes.is_nothing() || told || sweeps;
+    let has_work = !changes.is_nothing() || there.told || sweeps;
     let run = if has_work { Uuid::new_v4() } else { known.run() };
     // What a power cut has taken is not there before this run is through, even where it is cut off itself.
     let begun_in = marker.as_ref().filter(|_| is_suspect).map_or_else(|| boot.clone(), |marker| marker.boot.clone());
@@ -224,7 +224,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let (state, point) = ended(&failures, began.1, before);
     carrier.mark(&mark(state, point), has_open && options.durable)?;
     if has_work {
-        let done = Done { changes: &changes, unread: &unread, failures: &failures, since: began.1 };
+        let done = Done { changes: &changes, unread: &unread, failures: &failures, since: began.1, left };
         done.remember(place, run, &known)?;
     }
     summary.end(progress, failures, mark(state, None), began.0.elapsed());

@@ -2,7 +2,7 @@
 
 use super::Place;
 use super::verify::MISSING;
-use crate::error::{Failure, Result, UNMOUNTED};
+use crate::error::{Failure, Result};
 use crate::tree::{Catalogue, Changes, Directory, Entry, Time, Unread, is_within};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -23,13 +23,15 @@ pub(super) struct Done<'a> {
     pub failures: &'a [Failure],
     /// When it began to look at the source.
     pub since: SystemTime,
+    /// What the run before has kept, also where it was not trusted: it says what was mounted within the source.
+    pub left: Option<&'a Catalogue>,
 }
 
 impl Done<'_> {
     /// Keeps what the target has now. What could not be deleted would be in no catalogue: then the next run, which finds this one to
     /// be of another run, asks the target.
     pub fn remember(&self, place: &Place, run: Uuid, known: &Catalogue) -> Result<()> {
-        let unread: HashSet<&[u8]> = self.unread.iter().map(|unread| &*unread.path).collect();
+        let unread = self.unread_paths();
         let is_unread = |path: &[u8]| is_within(path, &unread);
         if self.failures.iter().any(|failure| !self.changes.names(&failure.path) && !is_unread(&failure.path)) {
             return self.keep(place, Uuid::new_v4(), known);
@@ -51,23 +53,31 @@ impl Done<'_> {
         let is_fresh =
             |entry: &Entry| (since..=ahead).contains(&entry.changed) || (since..=until).contains(&entry.meta.modified);
         let record = |directory: &Directory| again.record(directory, is_fresh);
-        let changed: Vec<Vec<u8>> = changed.map(record).chain(self.unmounted(known)).collect();
-        let unmounted: HashSet<&[u8]> = self.unmounted_paths().collect();
-        let kept = self.changes.kept.iter().filter(|index| !unmounted.contains(known.path(**index)));
+        let mounts = self.mounts(known);
+        let changed: Vec<Vec<u8>> = changed.map(record).chain(mounts.iter().map(Directory::record)).collect();
+        let mounts: HashSet<&[u8]> = mounts.iter().map(|mount| &*mount.path).collect();
+        let kept = self.changes.kept.iter().filter(|index| !mounts.contains(known.path(**index)));
         let kept = kept.map(|&index| known.record(index));
         place.keep(run, changed.iter().map(Vec::as_slice).chain(kept).collect())
     }
 
-    fn unmounted_paths(&self) -> impl Iterator<Item = &[u8]> {
-        self.unread.iter().filter(|unread| unread.cause == UNMOUNTED).map(|unread| &*unread.path)
+    fn unread_paths(&self) -> HashSet<&[u8]> {
+        self.unread.iter().map(|unread| &*unread.path).collect()
     }
 
-    /// Records of directories on which nothing is mounted any more. That something was, no target tells.
-    fn unmounted(&self, known: &Catalogue) -> impl Iterator<Item = Vec<u8>> {
-        self.unmounted_paths().map(|path| {
-            let before = known.find(path).and_then(|at| Directory::of_record(known.record(at)).ok());
-            Directory { path: path.to_vec(), is_mount: true, ..before.unwrap_or_default() }.record()
-        })
+    /// What was mounted in what was not read, as the target has it. That something was, no target tells.
+    fn mounts(&self, known: &Catalogue) -> Vec<Directory> {
+        let unread = self.unread_paths();
+        let directory = |tree: &Catalogue, at| Directory::of_record(tree.record(at)).ok();
+        let mounts = self.left.into_iter().flat_map(|left| {
+            let within = (0..left.directories()).filter(|at| is_within(left.path(*at), &unread));
+            within.filter_map(|at| directory(left, at)).filter(|before| before.is_mount)
+        });
+        let as_known = |mount: Directory| {
+            let there = known.find(&mount.path).and_then(|at| directory(known, at)).unwrap_or_default();
+            Directory { path: mount.path, is_mount: true, ..there }
+        };
+        mounts.map(as_known).collect()
     }
 }
 

@@ -214,7 +214,7 @@ fn all_names_of_a_file_that_failed_are_looked_at_again() {
     let (changes, _) = look(&source, known, None, &Progress::default());
     let place = Place::take(&pair.folder.path().join("job")).unwrap();
     let failures = [Failure::new("a", "the target is full")];
-    let done = Done { changes: &changes, unread: &[], failures: &failures, since: later() };
+    let done = Done { changes: &changes, unread: &[], failures: &failures, since: later(), left: None };
     done.keep(&place, Uuid::new_v4(), &nothing).unwrap();
     let tree = place.catalogue().unwrap();
     let (again, _) = look(&source, Known { tree: &tree, ..known }, None, &Progress::default());

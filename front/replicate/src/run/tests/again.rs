@@ -32,7 +32,7 @@ fn a_name_that_a_file_gets_under_the_scan_is_a_link_in_the_next_run() {
     let changes = known.changes(visited, &[]);
     assert!(changes.links.is_empty());
     let place = Place::take(&pair.folder.path().join("job")).unwrap();
-    let done = Done { changes: &changes, unread: &[], failures: &[], since: SystemTime::now() };
+    let done = Done { changes: &changes, unread: &[], failures: &[], since: SystemTime::now(), left: None };
     done.keep(&place, Uuid::new_v4(), &nothing).unwrap();
     let tree = place.catalogue().unwrap();
     let (again, _) = look(&source, Known { tree: &tree, ..known }, None, &Progress::default());

@@ -27,8 +27,17 @@ struct Mounted(PathBuf);
 
 impl Mounted {
     fn at(path: PathBuf) -> Self {
-        let mut mount = Command::new("mount");
-        assert!(mount.args(["-t", "tmpfs", "tmpfs"]).arg(&path).status().unwrap().success());
+        Self::by("mount -t tmpfs tmpfs", path)
+    }
+
+    /// One that answers nothing, as that of a server that is gone.
+    fn dead(path: PathBuf) -> Self {
+        Self::by("exec 3<>/dev/fuse && mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 dead", path)
+    }
+
+    fn by(mount: &str, path: PathBuf) -> Self {
+        let script = format!("{mount} \"$0\"");
+        assert!(Command::new("sh").args(["-c", &script]).arg(&path).status().unwrap().success());
         Self(path)
     }
 }
@@ -67,6 +76,44 @@ fn what_is_not_mounted_within_the_source_is_not_gone() {
         assert!(emptied.is_complete, "{options:?}: {:?}", emptied.failures);
         assert!(pair.copy.join("d/inner").exists() && !pair.copy.join("d/inner/deep").exists());
         assert!(pair.run(&target, &options).unwrap().is_complete);
+    }
+}
+
+#[test]
+fn that_something_was_mounted_is_not_forgotten_where_it_could_not_be_read() {
+    for has_daemon in [false, true] {
+        let pair = Pair::new();
+        let daemon = has_daemon.then(|| Daemon::of(&pair));
+        let target = daemon.as_ref().map_or_else(|| Target::Local(pair.copy.clone()), |daemon| daemon.target("copy"));
+        let [usual, recheck] = [false, true].map(|recheck| Options { recheck, ..Options::default() });
+        let (outer, inner) = (pair.source.join("outer"), pair.source.join("outer/inner"));
+        let mount_outer = || {
+            let mounted = Mounted::at(outer.clone());
+            fs::create_dir(&inner).unwrap();
+            mounted
+        };
+        let told = |options: &Options, path: &str, cause: &str| {
+            let told = pair.run(&target, options).unwrap().failures;
+            let is_told = told.iter().any(|it| it.path == path.as_bytes() && it.cause.contains(cause));
+            assert!(is_told, "{target}, {options:?}: {told:?}");
+            assert!(pair.copy.join("outer/inner/file").exists());
+        };
+        fs::create_dir(&outer).unwrap();
+        let mounted = [mount_outer(), Mounted::at(inner.clone())];
+        fs::write(inner.join("file"), "contents").unwrap();
+        assert!(pair.run(&target, &usual).unwrap().is_complete);
+        let [of_outer, of_inner] = mounted;
+        drop((of_inner, of_outer));
+        // Runs that ask the target, which does not tell what was mounted.
+        told(&recheck, "outer", "mounted");
+        let dead = Mounted::dead(outer.clone());
+        told(&recheck, "outer", "connected");
+        told(&usual, "outer", "connected");
+        drop(dead);
+        told(&usual, "outer", "mounted");
+        let _mounted = mount_outer();
+        told(&usual, "outer/inner", "mounted");
+        told(&recheck, "outer/inner", "mounted");
     }
 }
 
