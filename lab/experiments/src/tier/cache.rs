@@ -30,14 +30,15 @@ const CLEANING: usize = 4;
 struct Slot {
     /// The block's number and one; 0: none.
     tag: u32,
-    used: u32,
+    used: u64,
     dirty: bool,
 }
 
 struct State {
     /// Empty where nothing of a set was asked for.
     sets: Vec<Vec<Slot>>,
-    clock: u32,
+    /// Touches of blocks so far.
+    clock: u64,
     /// Runs of neighbouring blocks that are to be written back.
     to_clean: VecDeque<Range<u64>>,
     cleaning: usize,

@@ -59,8 +59,8 @@ pub struct Data {
     measured: Measured,
     /// The same once more, on what the first run left.
     again: Measured,
-    /// What the best placement with as many moves of the same regions, and as many placed before, would have had on the fast tier
-    /// in the first run.
+    /// About what the best placement with as many moves of the same regions, and as many placed before, would have had on the fast
+    /// tier in the first run; none where nothing was placed.
     oracle: Option<Bound>,
 }
 
@@ -92,20 +92,20 @@ fn run(config: &Config, seed: u64, progress: &Progress<'_>) -> Result<Data> {
         System::Tiered(spec) => {
             let trained_on = if config.system == systems::STATIC { before.as_slice() } else { &[] };
             let driver = Tiered::start(spec, config.volume_bytes, &devices, &sim.runtime(), trained_on)?;
-            let serving = Serving::Tiered(driver);
+            let serving = Serving::Tiered(Rc::clone(&driver));
             warm_up(config, &sim, &devices, &serving, &before);
-            let (begun_with_bytes, ..) = serving.moved();
+            let begun_with = driver.taken_up();
             let measured = play(&sim, &devices, &serving, &own, &|part| progress.at(0.5 * part));
             let interval_ns = spec.settings.interval_ns();
             let (region_bytes, begun_ns) = (spec.settings.region_bytes(), config.from_s * 1_000_000_000);
             let places = own.iter().map(|request| {
                 (((request.at_ns - begun_ns) / interval_ns) as u32, (request.offset_bytes / region_bytes) as u32)
             });
-            // Static tiering does not move: its oracle would be that of no move at all. What the others began with may be any regions
+            // Static tiering never moves: its oracle would be that of no move at all. What the others began with may be any regions
             // that the oracle likes.
-            let moves = measured.up_bytes.div_ceil(region_bytes);
-            let placed = moves + begun_with_bytes.div_ceil(region_bytes);
-            let oracle = (moves > 0).then(|| Hindsight::of(places).bound(spec.fast_bytes / region_bytes, placed));
+            let placed = begun_with + measured.up_bytes.div_ceil(region_bytes);
+            let has_oracle = placed > 0 && config.system != systems::STATIC;
+            let oracle = has_oracle.then(|| Hindsight::of(places).bound(spec.fast_bytes / region_bytes, placed));
             let again = play(&sim, &devices, &serving, &own, &|part| progress.at(0.5 + 0.4 * part));
             Ok(Data { measured, again, oracle })
         }
@@ -188,6 +188,8 @@ fn play(sim: &Sim, devices: &Devices, serving: &Serving, requests: &[Request], t
                 }
             }
         }
+        // The last minute ends with the last request.
+        tally.borrow_mut().placed(runtime.now().as_nanos() as u64, serving.moved().0);
         while open.get() > 0 {
             runtime.sleep(Duration::from_millis(1)).await;
         }

@@ -1,8 +1,9 @@
-//! The best possible placement in hindsight: no policy with as many moves could have had more on the fast tier.
+//! The best placement in hindsight, of those that change where an interval begins.
 //!
 //! Of all ways to say, interval by interval, which regions lie on the fast tier, with no more of them at any time than
 //! it has room for and no more moves up in all than were made, the best is sought. Moves take no time and happen at the
-//! beginning of an interval. What is computed is an upper bound of the best: room and moves are given prices; at these
+//! beginning of an interval. A policy whose moves end within an interval may have a little more: two regions can share a place
+//! in it, one after the other. What is computed is an upper bound of the best: room and moves are given prices; at these
 //! each region is best placed by itself, exactly; and whatever the prices, what all regions gain so, and the prices of
 //! all room and all moves, is no less than the best. Prices are sought for which it is least.
 
@@ -22,7 +23,7 @@ pub struct Hindsight {
 /// The bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bound {
-    /// The most of the requests that the fast tier could have served, 0 to 1.
+    /// The most of the requests that the fast tier could have served so, 0 to 1.
     pub share: f64,
     /// Moves up that were allowed, placements before the first request among them.
     pub moves: u64,

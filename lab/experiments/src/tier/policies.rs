@@ -1,9 +1,9 @@
 //! `tier-policies`: the paper's evaluation (its Tables 4 and 5, Figs. 6 to 9) on generated loads, with kura's default
 //! policy and an oracle beside it.
 
-use super::judge::{self, Run};
+use super::judge::{self, Printed, Run};
 use super::measure::Measured;
-use super::systems::{CACHE, OTF, OTF_UP, STATIC, Scene, TITLES, title};
+use super::systems::{OTF, OTF_UP, STATIC, Scene, TITLES, title};
 use super::{Config, Data};
 use crate::experiment::{About, Experiment, Point, Progress, Setting};
 use crate::findings::{Criterion, Findings};
@@ -74,44 +74,57 @@ impl Experiment for TierPolicies {
 
 /// What the paper says of its own policies.
 fn papers(runs: &[Run<'_>], load: &str) -> Vec<Criterion> {
-    let of = |system: &str| runs.iter().find(|run| run.load == load && run.system == system);
-    let share = |system: &str, measured: fn(&Run<'_>) -> f64| of(system).map_or(0.0, measured).max(1e-9);
-    let first = |system: &str| share(system, |run| run.first().fast);
-    let mean = |system: &str| share(system, |run| run.first().mean_ms);
-    let is_writes = load.starts_with("src1_0");
-    let (otf, caches) = if is_writes { (24.0, [7.0, 19.0]) } else { (46.0, [37.0, 37.0]) };
-    let over =
-        |name: String, ours: f64, paper: f64| Criterion::number(name, ours, "above 1", ours > 1.0).against(paper);
-    let busy = of(OTF).map_or(0.0, |run| slow_minutes(run.first()));
-    let mut criteria = vec![
-        over(
-            format!("{load}: SSD share, OTF-AST over LRU cache (Table 4)"),
-            first(OTF) / first(CACHE),
-            otf / caches[0],
-        ),
-        over(
-            format!("{load}: SSD share, OTF-AST over LRU cache, its 2nd run (Table 4)"),
-            first(OTF) / share(CACHE, |run| run.second().fast),
-            otf / caches[1],
-        ),
-        over(format!("{load}: SSD share, LRU cache over static (Table 4)"), first(CACHE) / first(STATIC), caches[0]),
-        over(
-            format!("{load}: mean response, OTF-AST over the same without moves to HDD (Table 5)"),
-            mean(OTF) / mean(OTF_UP),
-            if is_writes { 45.4 / 38.2 } else { 56.8 / 15.3 },
-        ),
-        Criterion::number(
-            format!("{load}: moves overload the disks: minutes in which OTF-AST's mean response is over twice its median minute's"),
-            busy,
-            "at least 1",
-            busy >= 1.0,
-        )
-        .against("they do"),
-    ];
+    let of = |system: &str| runs.iter().find(|run| run.load == load && run.system == system).map(Run::first);
+    let mut criteria = order(runs, load);
+    if let Some(moving) = of(OTF) {
+        for (system, what) in [(OTF_UP, "the same without moves to HDD"), (STATIC, "static tiering")] {
+            let minutes = of(system).map_or(0.0, |still| slow_minutes(moving, still));
+            let name = format!(
+                "{load}: moves overload the disks: minutes in which OTF-AST's mean response is over twice that of {what}"
+            );
+            criteria.push(Criterion::number(name, minutes, "at least 1", minutes >= 1.0).against("they do"));
+        }
+    }
     criteria.extend(sizes(runs, load));
-    if !is_writes {
-        let name = format!("{load}: mean response, OTF-AST over static (Table 5)");
-        criteria.push(over(name, mean(OTF) / mean(STATIC), 56.8 / 7.1));
+    criteria
+}
+
+/// A column of Tables 4 and 5: what it is, the paper's number and ours.
+type Column = (&'static str, fn(&Printed) -> Option<f64>, fn(&Measured) -> f64);
+
+/// The columns, but for the buffer's, which is 0 or little.
+const COLUMNS: [Column; 3] = [
+    ("SSD share, % (Table 4)", |paper| paper.ssd, |ours| ours.fast * 100.0),
+    ("mean response, ms (Table 5)", |paper| paper.mean_ms, |ours| ours.mean_ms),
+    ("mean response up to 100 ms, ms (Table 5)", |paper| paper.to_100_ms, |ours| ours.mean_to_100_ms),
+];
+
+/// The paper's lines of a load, first and second runs: what each is called, and both sides of its numbers.
+fn lines<'a>(runs: &'a [Run<'a>], load: &str) -> Vec<(String, Printed, &'a Measured)> {
+    let of_load = runs.iter().filter(|run| run.load == load);
+    let lines = of_load.flat_map(|run| {
+        let first = (title(run.system).to_owned(), judge::printed(load, run.system, false), run.first());
+        let second = format!("{}, its 2nd run", title(run.system));
+        [first, (second, judge::printed(load, run.system, true), run.second())]
+    });
+    lines.collect()
+}
+
+/// Every two numbers of a column of the paper's, the larger one over the other: ours are to be in that order.
+fn order(runs: &[Run<'_>], load: &str) -> Vec<Criterion> {
+    let (lines, mut criteria) = (lines(runs, load), Vec::new());
+    for (what, papers, ours) in COLUMNS {
+        let printed = lines.iter().filter_map(|(name, paper, run)| Some((name, papers(paper)?, ours(run))));
+        let mut printed: Vec<_> = printed.collect();
+        printed.sort_by(|one, other| other.1.total_cmp(&one.1));
+        for (nth, (over, more, ours_more)) in printed.iter().enumerate() {
+            // Of two that are alike in print none comes first.
+            for (under, less, ours_less) in printed[nth + 1..].iter().filter(|below| below.1 < *more) {
+                let ratio = ours_more / ours_less.max(1e-9);
+                let name = format!("{load}: {what}, {over} over {under}");
+                criteria.push(Criterion::number(name, ratio, "above 1", ratio > 1.0).against(more / less));
+            }
+        }
     }
     criteria
 }
@@ -119,33 +132,27 @@ fn papers(runs: &[Run<'_>], load: &str) -> Vec<Criterion> {
 /// How far, as a factor, is of the same rough size: a half to twice the paper's.
 const ROUGHLY: f64 = 2.0;
 
-/// Every number of Tables 4 and 5 but the buffer's, which is 0 or little, against ours.
+/// Every number of those columns, and of the first 20 minutes, against ours.
 fn sizes(runs: &[Run<'_>], load: &str) -> Vec<Criterion> {
+    let first_20: Column = (
+        "mean response of the first 20 minutes, ms (section 4)",
+        |paper| paper.to_20_min_ms,
+        |ours| ours.mean_20_min_ms,
+    );
     let mut criteria = Vec::new();
-    for run in runs.iter().filter(|run| run.load == load) {
-        for (nth, measured, again) in [("", run.first(), false), (", its 2nd run", run.second(), true)] {
-            let papers = judge::printed(load, run.system, again);
-            for (what, ours, paper) in [
-                ("SSD share, % (Table 4)", measured.fast * 100.0, papers.ssd),
-                ("mean response, ms (Table 5)", measured.mean_ms, papers.mean_ms),
-                ("mean response up to 100 ms, ms (Table 5)", measured.mean_to_100_ms, papers.to_100_ms),
-                ("mean response of the first 20 minutes, ms (section 4)", measured.mean_20_min_ms, papers.to_20_min_ms),
-            ] {
-                let Some(paper) = paper else { continue };
-                let holds = (paper / ROUGHLY..=paper * ROUGHLY).contains(&ours);
-                let name = format!("{load}: rough size of {}{nth}: {what}", title(run.system));
-                criteria.push(Criterion::number(name, ours, "half to twice the paper's", holds).against(paper));
-            }
+    for (name, paper, measured) in lines(runs, load) {
+        for (what, papers, ours) in COLUMNS.into_iter().chain([first_20]) {
+            let (Some(paper), ours) = (papers(&paper), ours(measured)) else { continue };
+            let holds = (paper / ROUGHLY..=paper * ROUGHLY).contains(&ours);
+            let name = format!("{load}: rough size of {name}: {what}");
+            criteria.push(Criterion::number(name, ours, "half to twice the paper's", holds).against(paper));
         }
     }
     criteria
 }
 
-/// Minutes in which the mean response was over twice that of the median minute.
-fn slow_minutes(measured: &Measured) -> f64 {
-    let mut means: Vec<f64> =
-        measured.minutes.iter().map(|minute| minute.response_ms / minute.requests.max(1) as f64).collect();
-    means.sort_by(f64::total_cmp);
-    let median = means.get(means.len() / 2).copied().unwrap_or(0.0);
-    means.iter().filter(|mean| **mean > 2.0 * median).count() as f64
+/// Minutes in which the mean response was over twice that of the same minute of another system, which had the same requests.
+fn slow_minutes(measured: &Measured, other: &Measured) -> f64 {
+    let minutes = measured.minutes.iter().zip(&other.minutes);
+    minutes.filter(|(minute, other)| minute.response_ms > 2.0 * other.response_ms).count() as f64
 }

@@ -26,6 +26,8 @@ pub struct Scene {
     pub sublun_bytes: u64,
     /// The paper's i: I/O a second under which nothing is decided.
     pub floor_iops: f64,
+    /// The paper's n: subLUNs moved at once.
+    pub moved_at_once: u32,
 }
 
 /// Names.
@@ -35,10 +37,16 @@ pub const OTF_OPEN: &str = "otf-ast-open-work";
 pub const STATIC: &str = "static";
 pub const CACHE: &str = "lru-cache";
 pub const WORTH: &str = "worth";
+pub const WORTH_ALONE: &str = "worth-without-write-buffer";
+
+/// kura's policy, as a pool has it and with what every other policy has: what is the policy's part of a gain is seen in the
+/// second one.
+pub const OURS: [&str; 2] = [WORTH, WORTH_ALONE];
 
 /// Names and titles, in the order of tables and legends.
-pub const TITLES: [(&str, &str); 6] = [
+pub const TITLES: [(&str, &str); 7] = [
     (WORTH, "worth (kura's)"),
+    (WORTH_ALONE, "worth without its write buffer"),
     (OTF, "OTF-AST"),
     (OTF_UP, "OTF-AST without moves to HDD"),
     (OTF_OPEN, "OTF-AST with its open work"),
@@ -53,13 +61,14 @@ pub fn title(name: &str) -> &'static str {
 
 impl Scene {
     /// The paper's: 24 GiB fast, subLUNs of 1 GiB.
-    pub const PAPER: Self = Self { fast_bytes: 24 << 30, sublun_bytes: 1 << 30, floor_iops: 50.0 };
+    pub const PAPER: Self = Self { fast_bytes: 24 << 30, sublun_bytes: 1 << 30, floor_iops: 50.0, moved_at_once: 20 };
 
     /// A system of this name.
     pub fn system(&self, name: &str) -> System {
         let otf = OtfAstSettings {
             region_bytes: self.sublun_bytes,
             floor_iops: self.floor_iops,
+            moved_at_once: self.moved_at_once,
             ..OtfAstSettings::default()
         };
         let subluns = TieredSpec {
@@ -87,15 +96,19 @@ impl Scene {
                 };
                 TieredSpec { settings: Settings::Static(fixed), ..subluns }
             }
-            WORTH => TieredSpec {
-                settings: Settings::Worth(WorthSettings::default()),
-                buffer: Buffer::Writes,
+            WORTH => {
                 // A pool's, unless told otherwise, once its journal has what is in it.
-                buffer_bytes: kura_replay::Settings::default().write_buffer_bytes.min(self.fast_bytes / 12),
-                only_dirty: true,
-                ..subluns
-            },
+                let buffer_bytes = kura_replay::Settings::default().write_buffer_bytes.min(self.fast_bytes / 12);
+                let fast_bytes = self.fast_bytes - buffer_bytes;
+                TieredSpec { buffer: Buffer::Writes, buffer_bytes, fast_bytes, ..worth(subluns) }
+            }
+            WORTH_ALONE => worth(subluns),
             _ => return System::Cache { cache_bytes: self.fast_bytes },
         })
     }
+}
+
+/// A driver of the others' kind under kura's policy.
+fn worth(others: TieredSpec) -> TieredSpec {
+    TieredSpec { settings: Settings::Worth(WorthSettings::default()), only_dirty: true, ..others }
 }

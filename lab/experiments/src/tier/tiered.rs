@@ -171,6 +171,14 @@ impl Tiered {
         (there as u64 * self.region_bytes, state.up_bytes, state.down_bytes)
     }
 
+    /// Regions on the fast tier, and the one on its way there.
+    pub fn taken_up(&self) -> u64 {
+        let state = self.state.borrow();
+        let is_coming = state.moving.is_some_and(|moving| moving.to == Tier::Fast);
+        let there = state.table.values().filter(|phase| **phase != Phase::Coming).count() as u64;
+        there + u64::from(is_coming)
+    }
+
     fn pieces(&self, request: &Request) -> impl Iterator<Item = (u32, Range<u64>)> + use<> {
         let (all, region_bytes) = (covered(request), self.region_bytes);
         let regions = all.start / region_bytes..(all.end - 1) / region_bytes + 1;

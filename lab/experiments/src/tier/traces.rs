@@ -28,6 +28,8 @@ const DAYS_LIMIT: u64 = 366;
 /// The paper's volume has 293 GB, its fast tier 24.
 const PAPER_SUBLUNS: u64 = 293;
 const PAPER_FAST: u64 = 24;
+/// The paper's n, of as many subLUNs.
+const PAPER_MOVED_AT_ONCE: u64 = 20;
 
 impl Experiment for TierTraces {
     type Config = Config;
@@ -92,7 +94,7 @@ impl Fitted {
 }
 
 /// A volume as long as the trace reaches, in subLUNs of which there are some 293 or, in powers of two, up to twice as
-/// many; as large a part of it fast as in the paper. The first third trains static tiering.
+/// many; as large a part of it fast, and moved at once, as in the paper. The first third trains static tiering.
 fn scene(source: &Source, progress: &Progress<'_>) -> Result<Fitted> {
     let extent = source.extent(&|part| progress.at(part))?;
     let Extent { end_bytes, arrivals_per_s, mut last_ns, .. } = extent;
@@ -100,7 +102,9 @@ fn scene(source: &Source, progress: &Progress<'_>) -> Result<Fitted> {
     let volume_bytes = end_bytes.next_multiple_of(GIB);
     let sublun_bytes = (volume_bytes / PAPER_SUBLUNS).next_power_of_two() / 2;
     let sublun_bytes = sublun_bytes.max(1 << 20);
-    let fast_bytes = volume_bytes / sublun_bytes * PAPER_FAST / PAPER_SUBLUNS * sublun_bytes;
+    let subluns = volume_bytes / sublun_bytes;
+    let fast_bytes = subluns * PAPER_FAST / PAPER_SUBLUNS * sublun_bytes;
+    let moved_at_once = (subluns * PAPER_MOVED_AT_ONCE + PAPER_SUBLUNS / 2) / PAPER_SUBLUNS;
     if let Source::Load(_) = source {
         for request in source.requests(|_| {})? {
             last_ns = request?.at_ns;
@@ -118,6 +122,7 @@ fn scene(source: &Source, progress: &Progress<'_>) -> Result<Fitted> {
     );
     let to_s = last_ns / 1_000_000_000 + 1;
     // The paper sets i by the mean of the days before.
-    let paper = Scene { fast_bytes, sublun_bytes, floor_iops: arrivals_per_s.min(Scene::PAPER.floor_iops) };
+    let floor_iops = arrivals_per_s.min(Scene::PAPER.floor_iops);
+    let paper = Scene { fast_bytes, sublun_bytes, floor_iops, moved_at_once: moved_at_once as u32 };
     Ok(Fitted { paper, volume_bytes, from_s: to_s / 3, to_s })
 }
