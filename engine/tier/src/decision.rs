@@ -75,15 +75,17 @@ pub enum Reason {
         /// Its I/O in that time.
         ios: u64,
     },
+    /// Down: the policy has trained, and it is not among the regions chosen.
+    NotChosen,
     /// Up: what it saves is more than what it costs.
     Worth {
         /// Requests expected at these regions.
         expected_ios: f64,
         /// Bytes of the neighbourhood whose I/O says so.
         seen_in_bytes: u64,
-        /// Milliseconds of the slow tier's service that are saved.
+        /// Milliseconds of the slow tier's service that are saved, by what a request is assumed to take there.
         saves_ms: f64,
-        /// Milliseconds of the slow tier's service that the move costs, weighed by how busy it is.
+        /// Milliseconds that the move takes, weighed by how busy the slow tier is.
         costs_ms: f64,
     },
     /// Down: what comes in its place is worth more.
@@ -118,11 +120,13 @@ impl fmt::Display for Reason {
             }
             Self::Idle { intervals } => write!(f, "it was outside the candidates {intervals} intervals in a row"),
             Self::Ranked { rank, ios } => write!(f, "rank {rank} by I/O while training: {ios} requests"),
+            Self::NotChosen => f.write_str("it is not among the regions chosen while training"),
             Self::Worth { expected_ios, seen_in_bytes, saves_ms, costs_ms } => write!(
                 f,
-                "{expected_ios:.1} requests expected by what {} MiB around it drew: saves {saves_ms:.1} ms of the slow \
-                 tier, costs {costs_ms:.1} ms",
-                seen_in_bytes.div_ceil(1 << 20)
+                "{expected_ios:.1} requests expected by what {} MiB around it drew: saves about {saves_ms:.1} ms of \
+                 the slow tier, at {:.1} ms a request, and costs {costs_ms:.1} ms",
+                seen_in_bytes.div_ceil(1 << 20),
+                saves_ms / expected_ios.max(f64::MIN_POSITIVE)
             ),
             Self::Displaced { expected_ios, by_ios } => {
                 write!(f, "{expected_ios:.3} requests expected a region, {by_ios:.3} by what takes its place")

@@ -101,10 +101,11 @@ pub struct SlowLoad {
     pub queue: f64,
 }
 
-/// What moves and misses cost, as measured lately; estimates until something was measured.
+/// What moves and misses cost. Who tells a policy says what it has measured: the engine measures how long moves take, and assumes what
+/// a request takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// Milliseconds for which bringing a region up keeps devices of the slow tier busy, summed over them.
+    /// Milliseconds for which bringing a region up keeps devices of the slow tier busy, summed over them; or, at most, how long it takes.
     pub up_ms: f64,
     /// The same for copying a region down.
     pub down_ms: f64,

@@ -56,9 +56,13 @@ impl Fixed {
 
     fn train(&mut self, facts: &Facts<'_>) {
         for volume in facts.volumes.iter().filter(|volume| wants::is_free(volume)) {
-            for heat in volume.heat {
+            for heat in volume.heat.iter().filter(|heat| heat.total() > 0) {
                 *self.counts.entry((volume.volume, heat.region)).or_default() += u64::from(heat.total());
             }
+        }
+        if self.counts.is_empty() {
+            // Training begins with the first I/O.
+            return;
         }
         self.trained_ns += facts.interval_ns;
         if self.trained_ns >= self.settings.training_s * 1_000_000_000 {
@@ -94,10 +98,17 @@ impl Fixed {
         least.into_iter().take(most).map(|(_, volume, region)| (volume, region)).collect()
     }
 
-    /// Sends down what a volume has above its ceiling: what was not chosen, then the lowest ranks.
-    fn lower_to_ceiling(&self, volume: &VolumeFacts<'_>, decision: &mut Decision) {
-        for (_, region) in self.least_first(volume).into_iter().take(wants::excess(volume) as usize) {
-            wants::push(decision, volume.volume, region..region + 1, Tier::Slow, Reason::Ceiling);
+    /// Sends down what was not chosen, but what a floor keeps, and what a volume has above its ceiling: the lowest ranks. `gone`
+    /// leaves already.
+    fn lower(&self, volume: &VolumeFacts<'_>, gone: &[(u64, u32)], decision: &mut Decision) {
+        let (least, excess) = (self.least_first(volume), wants::excess(volume) as usize);
+        let not_chosen = least.iter().filter(|(rank, _)| *rank == usize::MAX).count();
+        let not_chosen = if self.chosen.is_empty() { 0 } else { not_chosen.min(wants::spare(volume) as usize) };
+        for (number, (_, region)) in least.into_iter().enumerate().take(not_chosen.max(excess)) {
+            if !gone.contains(&(volume.volume, region)) {
+                let reason = if number < excess { Reason::Ceiling } else { Reason::NotChosen };
+                wants::push(decision, volume.volume, region..region + 1, Tier::Slow, reason);
+            }
         }
     }
 }
@@ -109,7 +120,7 @@ impl Policy for Fixed {
 
     fn decide(&mut self, facts: &Facts<'_>) -> Decision {
         let mut decision = Decision::default();
-        let left = wants::moves(facts, &mut decision);
+        let left = wants::moves(facts, u32::MAX, &mut decision);
         let mut free = left.free;
         let victims = self.for_pinned(facts, left.short());
         left.displace(&victims, &mut decision);
@@ -119,7 +130,7 @@ impl Policy for Fixed {
         let mut rooms: BTreeMap<u64, u32> = BTreeMap::new();
         for volume in facts.volumes.iter().filter(|volume| wants::is_free(volume)) {
             rooms.insert(volume.volume, wants::room(volume));
-            self.lower_to_ceiling(volume, &mut decision);
+            self.lower(volume, &victims, &mut decision);
         }
         // Every interval again, for a full fast tier may have room later.
         for (place, rank) in self.chosen.iter().zip(1..) {
@@ -153,9 +164,9 @@ impl Policy for Fixed {
         Standing { share, verdict, ..Standing::default() }
     }
 
-    /// Training takes its time whether there is I/O or not.
+    /// Training takes its time whether there is I/O or not, once there was some.
     fn rests(&self) -> bool {
-        !self.chosen.is_empty()
+        self.counts.is_empty() || !self.chosen.is_empty()
     }
 
     fn memory_bytes(&self) -> usize {

@@ -88,6 +88,16 @@ impl Settings {
         }
     }
 
+    /// The same with regions of no less than an extent, which is what is moved.
+    #[must_use]
+    pub fn for_extents(mut self, extent_bytes: u64) -> Self {
+        let (Self::Worth(WorthSettings { region_bytes, .. })
+        | Self::OtfAst(OtfAstSettings { region_bytes, .. })
+        | Self::Static(FixedSettings { region_bytes, .. })) = &mut self;
+        *region_bytes = (*region_bytes).max(extent_bytes);
+        self
+    }
+
     /// Nanoseconds of an interval.
     pub fn interval_ns(&self) -> u64 {
         match self {

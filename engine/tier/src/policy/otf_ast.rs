@@ -78,7 +78,8 @@ impl OtfAstSettings {
     pub(super) fn check(&self) -> Result<()> {
         within(NAME, "interval_s (t)", self.interval_s, 1..=86_400)?;
         within(NAME, "moved_at_once (n)", self.moved_at_once, 1..=1_000_000)?;
-        within(NAME, "share_percent (m)", self.share_percent, 0.0..=100.0)?;
+        // All I/O is not more than 100 %: nothing would ever move.
+        within(NAME, "share_percent (m)", self.share_percent, 0.0..=99.0)?;
         within(NAME, "streak (c)", self.streak, 1..=10_000)?;
         within(NAME, "timeout (o)", self.timeout, 1..=10_000)?;
         within(NAME, "floor_iops (i)", self.floor_iops, 0.0..=1e9)?;
@@ -292,7 +293,7 @@ impl Policy for OtfAst {
     fn decide(&mut self, facts: &Facts<'_>) -> Decision {
         self.throttle(facts);
         let mut decision = Decision { moves: Vec::new(), pace: self.pace };
-        let left = wants::moves(facts, &mut decision);
+        let left = wants::moves(facts, u32::MAX, &mut decision);
         let mut free = left.free;
         let victims = self.for_pinned(facts, left.short());
         left.displace(&victims, &mut decision);

@@ -7,20 +7,25 @@ use std::ops::Range;
 pub(super) struct Left {
     /// Space of the fast tier that they do not take, in regions.
     pub free: u32,
+    /// Regions that may still be decided on.
+    pub budget: u32,
     /// Regions of pinned volumes for which there is no space: volume and runs, in order.
     lacking: Vec<(u64, Range<u32>)>,
 }
 
-/// Moves that a pin wants, whatever a policy thinks, as far as there is space.
-pub(super) fn moves(facts: &Facts<'_>, decision: &mut Decision) -> Left {
-    let mut left = Left { free: facts.fast.free, lacking: Vec::new() };
+/// Moves that a pin wants, whatever a policy thinks, as far as there is space; no more than `budget` regions come up at once, for who
+/// unpins a volume does not want the rest.
+pub(super) fn moves(facts: &Facts<'_>, budget: u32, decision: &mut Decision) -> Left {
+    let mut left = Left { free: facts.fast.free, budget, lacking: Vec::new() };
     for volume in facts.volumes {
         match volume.wants.pin {
             Some(Tier::Fast) => {
                 for gap in gaps(volume) {
                     let end = gap.end.min(gap.start.saturating_add(left.free));
                     left.free -= end - gap.start;
-                    push(decision, volume.volume, gap.start..end, Tier::Fast, Reason::Pinned);
+                    let comes = end.min(gap.start.saturating_add(left.budget));
+                    left.budget -= comes - gap.start;
+                    push(decision, volume.volume, gap.start..comes, Tier::Fast, Reason::Pinned);
                     if end < gap.end {
                         left.lacking.push((volume.volume, end..gap.end));
                     }

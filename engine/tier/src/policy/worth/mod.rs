@@ -13,6 +13,7 @@
 //!   that it promised. A scan promises much and keeps nothing, so its regions soon need more to come up.
 //! - **Cheap when idle.** A copy costs others' waiting, which is next to none while the slow tier is idle.
 //! - **Throttled.** The moves' pace halves while the slow tier is busy and doubles while it is not.
+//! - **Patient after a start.** What was up before is not displaced until a half-life of I/O was seen: how hot it is is not known yet.
 
 mod heat;
 mod round;
@@ -116,6 +117,8 @@ struct Volume {
     heat: HeatMap,
     /// The word on which a region came up, by region.
     came_by: Sparse<u8>,
+    /// Regions that were up before the policy began, in order; none any more once it has seen enough.
+    found: Vec<u32>,
     /// I/O of the last interval, by region and of all.
     last: Vec<(u32, u32)>,
     total: u64,
@@ -165,6 +168,8 @@ pub struct Worth {
     words: [Word; LEVELS * AMOUNTS],
     /// When it was told something last.
     told_ns: Option<u64>,
+    /// How much time with I/O it has seen, as far as that matters.
+    seen_ns: u64,
     pace_bytes_per_s: u64,
 }
 
@@ -177,6 +182,7 @@ impl Worth {
             volumes: BTreeMap::new(),
             words: [Word::default(); LEVELS * AMOUNTS],
             told_ns: None,
+            seen_ns: 0,
             pace_bytes_per_s,
         }
     }
@@ -190,6 +196,7 @@ impl Worth {
     fn learn(&mut self, facts: &Facts<'_>) {
         let known: BTreeSet<u64> = facts.volumes.iter().map(|volume| volume.volume).collect();
         self.volumes.retain(|id, _| known.contains(id));
+        self.know_found(facts);
         let passed_ns =
             self.told_ns.replace(facts.now_ns).map_or(facts.interval_ns, |told| facts.now_ns.saturating_sub(told));
         let fade = (-(passed_ns as f64) / 1e9 / WORD_HALF_LIFE_S).exp2();
@@ -212,6 +219,25 @@ impl Worth {
                     let word = own.came_by.get(heat.region).copied().unwrap_or_default();
                     self.words[usize::from(word)].kept += f64::from(heat.total());
                 }
+            }
+        }
+    }
+
+    /// Notes what was up before the policy began, and forgets that once a half-life of I/O has said what is hot.
+    fn know_found(&mut self, facts: &Facts<'_>) {
+        if self.told_ns.is_none() {
+            for volume in facts.volumes {
+                let found = volume.placed.iter().map(|placed| placed.region).collect();
+                self.volumes.entry(volume.volume).or_default().found = found;
+            }
+        }
+        let half_life_ns = self.settings.half_life_s * 1_000_000_000;
+        if self.seen_ns < half_life_ns && facts.volumes.iter().any(|volume| !volume.heat.is_empty()) {
+            self.seen_ns = self.seen_ns.saturating_add(facts.interval_ns);
+        }
+        if self.seen_ns >= half_life_ns {
+            for own in self.volumes.values_mut() {
+                own.found = Vec::new();
             }
         }
     }
@@ -251,10 +277,14 @@ impl Worth {
         found.into()
     }
 
-    /// What the regions on the fast tier are expected to draw, the least first: no more than `most` of them.
-    fn victims(&self, facts: &Facts<'_>, most: usize) -> Vec<Victim> {
+    /// What the regions on the fast tier are expected to draw, the least first: no more than `most` of them, and none that
+    /// leaves already. For a pinned volume what was found up may leave, too.
+    fn victims(&self, facts: &Facts<'_>, most: usize, gone: &[BTreeSet<u32>], for_pinned: bool) -> Vec<Victim> {
         let worths = self.worths();
         let mut victims = Vec::new();
+        if most == 0 {
+            return victims;
+        }
         // What is above its ceiling has been dealt with.
         let may_leave = |volume: &VolumeFacts<'_>| wants::is_free(volume) && wants::excess(volume) == 0;
         for (index, volume) in facts.volumes.iter().enumerate().filter(|(_, volume)| may_leave(volume)) {
@@ -263,9 +293,11 @@ impl Worth {
             };
             let begin = victims.len();
             let mut expected = Expected::of(own, &worths, now);
-            victims.extend(volume.placed.iter().map(|placed| (expected.at(placed.region), index, placed.region)));
+            let may_leave = |region: &u32| !gone[index].contains(region) && (for_pinned || !own.is_found(*region));
+            let regions = volume.placed.iter().map(|placed| placed.region).filter(may_leave);
+            victims.extend(regions.map(|region| (expected.at(region), index, region)));
             // The best ones stay, down to the floor.
-            keep_least(&mut victims, begin, wants::spare(volume) as usize);
+            keep_least(&mut victims, begin, (wants::spare(volume) as usize).saturating_sub(gone[index].len()));
         }
         keep_least(&mut victims, 0, most);
         victims.sort_unstable_by(by_least);
@@ -284,8 +316,8 @@ impl Worth {
         let least = full.filter_map(|(index, volume)| {
             let (own, now) = self.volumes.get(&volume.volume).and_then(|own| Some((own, own.now?)))?;
             let mut expected = Expected::of(own, &worths, now);
-            let mut victims: Vec<Victim> =
-                volume.placed.iter().map(|placed| (expected.at(placed.region), index, placed.region)).collect();
+            let regions = volume.placed.iter().map(|placed| placed.region).filter(|region| !own.is_found(*region));
+            let mut victims: Vec<Victim> = regions.map(|region| (expected.at(region), index, region)).collect();
             keep_least(&mut victims, 0, most);
             victims.sort_unstable_by(by_least);
             Some((index, victims.into_iter().peekable()))
@@ -309,6 +341,11 @@ impl Worth {
 }
 
 impl Volume {
+    /// True for a region that was up before the policy began, and may be hot.
+    fn is_found(&self, region: u32) -> bool {
+        self.found.binary_search(&region).is_ok()
+    }
+
     /// Requests expected at a region by the word of one level, and which word that is.
     fn expected_by(&self, level: usize, region: u32, worths: &Worths, now: Now) -> (usize, f32) {
         let density = self.heat.density(level, region, now);
@@ -356,22 +393,21 @@ impl Policy for Worth {
         self.learn(facts);
         self.throttle(facts);
         let mut decision = Decision { moves: Vec::new(), pace: Pace { bytes_per_s: self.pace_bytes_per_s, depth: 1 } };
-        let left = wants::moves(facts, &mut decision);
+        let left = wants::moves(facts, self.budget(facts), &mut decision);
         self.lower_to_ceilings(facts, &mut decision);
         let (bar, displacing) = self.bars(facts);
-        let budget = self.budget(facts);
+        let (budget, free) = (left.budget, left.free);
         let asked = facts.fast.total > 0 && facts.volumes.iter().any(|volume| !volume.heat.is_empty());
-        let (for_pinned, free) = (left.short().min(budget), left.free);
-        let short = if asked { budget.saturating_sub(free) } else { for_pinned };
-        let mut victims = if short > 0 { self.victims(facts, short as usize) } else { Vec::new() };
         // What the user says goes first.
-        let go: Vec<_> = victims.drain(..victims.len().min(for_pinned as usize)).collect();
+        let mut taken = vec![BTreeSet::new(); facts.volumes.len()];
+        let go = self.victims(facts, left.short().min(budget) as usize, &taken, true);
         let gone: Vec<_> = go.iter().map(|(_, index, region)| (facts.volumes[*index].volume, *region)).collect();
         left.displace(&gone, &mut decision);
-        let mut taken = vec![BTreeSet::new(); facts.volumes.len()];
         for (_, index, region) in &go {
             taken[*index].insert(*region);
         }
+        let short = if asked { budget.saturating_sub(free).saturating_sub(go.len() as u32) } else { 0 };
+        let victims = self.victims(facts, short as usize, &taken, false);
         let mut round = Round {
             facts,
             decision,
@@ -425,8 +461,9 @@ impl Policy for Worth {
             share: f64::from(ios) / own.total.max(1) as f64,
             expected_ios: Some(expected.into()),
             verdict: format!(
-                "{expected:.3} requests expected by what {} MiB around it drew",
-                neighbourhood.div_ceil(1 << 20)
+                "{expected:.3} requests expected by what {} MiB around it drew{}",
+                neighbourhood.div_ceil(1 << 20),
+                if own.is_found(region) { "; it was up at the start, and is not displaced yet" } else { "" }
             ),
             ..Standing::default()
         }
@@ -439,7 +476,8 @@ impl Policy for Worth {
 
     fn memory_bytes(&self) -> usize {
         let of = |own: &Volume| {
-            own.heat.memory_bytes() + own.came_by.memory_bytes() + own.last.capacity() * size_of::<(u32, u32)>()
+            let lists = own.found.capacity() * size_of::<u32>() + own.last.capacity() * size_of::<(u32, u32)>();
+            own.heat.memory_bytes() + own.came_by.memory_bytes() + lists
         };
         self.volumes.values().map(of).sum()
     }
