@@ -143,7 +143,8 @@ impl Inner {
             for (row, known) in found {
                 let segments = self.segments_of(&known, victims);
                 match self.move_out(row, known, victims).await {
-                    // What cannot be read stays where it is: a scrub names it. What was taken back is gone.
+                    // What cannot be read stays where it is: a scrub names it. So does what would be in more
+                    // pieces than its record has room for. What was taken back is gone.
                     Err(error) if self.goes_on(&error) => self.note_stuck(&segments, &error),
                     result => result?,
                 }
@@ -159,7 +160,7 @@ impl Inner {
 
     /// True when an error concerns one version, and the store goes on.
     fn goes_on(&self, error: &Error) -> bool {
-        matches!(error.kind(), Kind::Corrupt | Kind::Device | Kind::Retry) && self.state.borrow().failed.is_none()
+        matches!(error.kind(), Kind::Corrupt | Kind::Device | Kind::Retry | Kind::Invalid) && self.state.borrow().failed.is_none()
     }
 
     /// Which of the victims have something of a version.

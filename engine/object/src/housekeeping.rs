@@ -171,6 +171,8 @@ impl Inner {
     /// One round; `wanted` when somebody waits for room.
     async fn round(self: &Rc<Self>, wanted: bool) -> Result<()> {
         self.grow().await?;
+        // Until then a replay looks at extents that are free by now.
+        self.begin_opening().await?;
         self.keep_reserve(wanted).await?;
         let is_long = self.state.borrow().is_long();
         if is_long {
@@ -365,6 +367,9 @@ impl Inner {
     fn begin_discard(&self, before: Duration) -> Option<u32> {
         let state = &mut *self.state.borrow_mut();
         state.alive().ok()?;
+        if state.log.must_reopen {
+            return None;
+        }
         let segment = state.space.take_freed(before)?;
         self.discarding.set(true);
         Some(segment)

@@ -38,7 +38,8 @@
 //!    A crash between may leave the entry without the extents: an entry that no later one calls durable counts only
 //!    when all that it names agrees with its checksums.
 //! 3. What a record names is not written over before a record that no longer names it is durable, nor while a reader
-//!    has it open. For an extent, a later entry or the root must say so: a replay does not look at extents then.
+//!    has it open. For an extent, a later entry or the root must say so: a replay does not look at extents then. After a start
+//!    only the root's new opening does: before that, what is free is neither written nor given back to the device.
 //! 4. A segment of the log is not written over while a replay would read it: a checkpoint behind it is durable first.
 //! 5. A checkpoint counts when every change that it may hold is durable. Replaying the log from where it began, over it
 //!    or over anything later, ends in the same state.

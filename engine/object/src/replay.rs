@@ -279,8 +279,12 @@ impl Inner {
     /// What must hold: no entry is written from the look at the log until the root is, or it would be of the opening before
     /// and not count. So one opening begins at a time, and only while the log waits for it.
     pub async fn begin_opening(&self) -> Result<()> {
+        let has_begun = || !self.state.borrow().log.must_reopen;
+        if has_begun() {
+            return Ok(());
+        }
         let turn = self.rooting.lock().await;
-        if !self.state.borrow().log.must_reopen {
+        if has_begun() {
             return Ok(());
         }
         // A replay takes what the root calls an earlier opening's for durable.

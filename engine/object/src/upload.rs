@@ -7,7 +7,9 @@ use crate::known::{Extent, Piece};
 use crate::policy::For;
 use crate::store::{Inner, State};
 use kura_block::{BLOCK_BYTES, Bufs, Error, Result};
+use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use tokio::sync::Notify;
 
@@ -29,6 +31,8 @@ pub struct Upload {
     gathered: Bufs,
     pieces: Vec<Piece>,
     written_bytes: u64,
+    /// What is held for bytes that are gathered: up to which one.
+    permits: VecDeque<(u64, Box<dyn Any>)>,
     flights: Rc<Flights>,
 }
 
@@ -55,6 +59,7 @@ impl Upload {
             gathered: Bufs::new(),
             pieces: Vec::new(),
             written_bytes: 0,
+            permits: VecDeque::new(),
             flights: Rc::new(flights),
         }
     }
@@ -82,15 +87,27 @@ impl Upload {
         Ok(())
     }
 
+    /// As [`Upload::write`]; `permit`, by which the bytes are in memory, is dropped when they are on the device.
+    pub async fn write_by(&mut self, data: Bufs, permit: impl Any) -> Result<()> {
+        self.permits.push_back((self.len() + data.len() as u64, Box::new(permit)));
+        self.write(data).await
+    }
+
+    /// Sends all bytes so far on their way to the device, also where they fill no extent of the usual size.
+    pub async fn push(&mut self) -> Result<()> {
+        while !self.gathered.is_empty() {
+            self.send(self.chunk_bytes()).await?;
+        }
+        Ok(())
+    }
+
     /// Resolves when all bytes are on the device, though not flushed yet: a durable commit does that.
     pub async fn finish(mut self) -> Result<Content> {
         let is_small = self.pieces.is_empty() && self.gathered.len() <= self.inner.inline_limit();
         if is_small && !self.only_extents {
             return Ok(Content { inline: self.gathered, ..Content::default() });
         }
-        while !self.gathered.is_empty() {
-            self.send(self.chunk_bytes()).await?;
-        }
+        self.push().await?;
         self.wait_for_room(0).await?;
         let held = self.flights.held.replace(Held::new(&self.inner));
         Ok(Content { pieces: self.pieces, inline: Bufs::new(), held: Some(held) })
@@ -118,6 +135,9 @@ impl Upload {
         self.inner.count(|counters| counters.extent_bytes += bytes.len() as u64);
         self.pieces.push(Piece { extent: Some(extent), from: 0, len: len as u64 });
         self.written_bytes += len as u64;
+        let written_bytes = self.written_bytes;
+        let own = std::iter::from_fn(|| self.permits.pop_front_if(|(end, _)| *end <= written_bytes));
+        let permits: Vec<_> = own.collect();
         let (inner, flights) = (Rc::clone(&self.inner), Rc::clone(&self.flights));
         // What the cleaner moves is what nobody asked for.
         let content = (!self.for_cleaner).then(|| bytes.slice(0..len));
@@ -125,6 +145,7 @@ impl Upload {
         self.inner.runtime.spawn(Box::pin(async move {
             let result = inner.device.write(u64::from(block) * BLOCK_BYTES as u64, bytes, false).await;
             flights.bytes.set(flights.bytes.get() - len);
+            drop(permits);
             match result {
                 Ok(()) => content.iter().for_each(|content| inner.recent.keep(extent, 0, content)),
                 Err(error) => {
@@ -155,6 +176,8 @@ impl Upload {
 impl Inner {
     /// Takes an extent for up to `blocks` data blocks: its first block and its data blocks.
     async fn allocate(&self, blocks: u32, for_cleaner: bool) -> Result<(u32, u32)> {
+        // What is free may be what a replay looks at.
+        self.begin_opening().await?;
         let mut hope = Hope::default();
         loop {
             let take = |state: &mut State| {

@@ -5,6 +5,8 @@ use crate::*;
 use kura_block::{Buf, Bufs, Kind, Runtime};
 use kura_sim::{DiskSpec, Sim};
 use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
 
 #[test]
 fn what_was_put_is_read_again_after_a_restart() {
@@ -337,4 +339,29 @@ fn what_is_asked_for_again_needs_no_device() {
             "what was read is kept, as far as there is room: {read_bytes}"
         );
     });
+}
+
+#[test]
+fn a_permit_is_kept_until_its_bytes_are_on_the_device() {
+    let (sim, disk) = rig(40, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let permit = Rc::new(());
+        let mut upload = store.upload();
+        upload.write_by(Buf::copy_of(&bytes(1, 10_000)).into(), Rc::clone(&permit)).await.unwrap();
+        sim.runtime().sleep(Duration::from_millis(5)).await;
+        assert_eq!(Rc::strong_count(&permit), 2, "gathered");
+        upload.push().await.unwrap();
+        assert_eq!(Rc::strong_count(&permit), 2, "on the way");
+        sim.runtime().sleep(Duration::from_millis(5)).await;
+        assert_eq!(Rc::strong_count(&permit), 1, "on the device");
+        upload.write_by(Buf::copy_of(&bytes(2, 100_000)).into(), Rc::clone(&permit)).await.unwrap();
+        let content = upload.finish().await.unwrap();
+        assert_eq!(Rc::strong_count(&permit), 1);
+        store.put(bucket, b"a", Put { content, ..Put::default() }).await.unwrap();
+        let data = store.read(bucket, b"a", Which::Latest).await.unwrap().rest().await.unwrap();
+        assert!(*data.contiguous() == [bytes(1, 10_000), bytes(2, 100_000)].concat());
+    });
+    assert_sound(&store);
 }

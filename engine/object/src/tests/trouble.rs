@@ -1,7 +1,7 @@
 //! Devices that do not answer, openings that meet, and keys that everybody wants.
 
 use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, open, options, put, rig};
-use crate::known::Known;
+use crate::known::{Known, Piece};
 use crate::object::name_of;
 use crate::space::Use;
 use crate::*;
@@ -149,6 +149,29 @@ fn a_bad_sector_costs_the_cleaner_what_lies_in_it() {
         });
         assert_sound(&store);
     }
+}
+
+#[test]
+fn what_does_not_fit_into_its_record_any_more_is_left_where_it_is() {
+    let (sim, disk) = rig(35, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        store.put(bucket, b"a", put(&bytes(1, 20_000))).await.unwrap();
+        let segment = {
+            let state = &mut *store.inner.state.borrow_mut();
+            let (row, mut known) = state.newest(&name_of(bucket, b"a")).unwrap().unwrap();
+            let whole = known.pieces[0];
+            // A segment has no room for so many.
+            known.pieces = (0..10_000).map(|at| Piece { from: at * 2, len: 2, ..whole }).collect();
+            state.index.edit(&row, Some(&known)).unwrap();
+            state.space.segment_of_block(known.extents()[0].block)
+        };
+        store.inner.evacuate(&[segment]).await.unwrap();
+        assert!(store.inner.state.borrow().space.stuck.contains(&segment));
+        assert_eq!(read(&store, bucket, b"a").await.unwrap(), bytes(1, 20_000));
+        store.put(bucket, b"b", put(b"one")).await.unwrap();
+    });
 }
 
 #[test]
