@@ -160,7 +160,8 @@ impl Inner {
 
     /// True when an error concerns one version, and the store goes on.
     fn goes_on(&self, error: &Error) -> bool {
-        matches!(error.kind(), Kind::Corrupt | Kind::Device | Kind::Retry | Kind::Invalid) && self.state.borrow().failed.is_none()
+        matches!(error.kind(), Kind::Corrupt | Kind::Device | Kind::Retry | Kind::Invalid)
+            && self.state.borrow().failed.is_none()
     }
 
     /// Which of the victims have something of a version.
