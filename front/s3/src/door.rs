@@ -1,5 +1,6 @@
 //! The way onto the thread that has the object store.
 
+use crate::memory::Memory;
 use crate::meters;
 use crate::problem::stopped;
 use kura_block::Local;
@@ -19,7 +20,11 @@ pub trait Door: Send + Sync + 'static {
 
 /// A door, and asking through it.
 #[derive(Clone)]
-pub(crate) struct Way(Arc<dyn Door>);
+pub(crate) struct Way {
+    door: Arc<dyn Door>,
+    /// What bodies that go through it may take.
+    pub memory: Memory,
+}
 
 impl std::fmt::Debug for Way {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -29,12 +34,17 @@ impl std::fmt::Debug for Way {
 
 impl Way {
     pub fn new(door: Arc<dyn Door>) -> Self {
-        Self(door)
+        Self { door, memory: Memory::default() }
     }
 
     /// True when both lead to one store.
     pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.door, &other.door)
+    }
+
+    /// How many have it, work that is not done included.
+    pub fn users(&self) -> usize {
+        Arc::strong_count(&self.door)
     }
 
     /// Begins `work` on the store's thread; it ends even when nobody waits for what it resolves to.
@@ -45,8 +55,10 @@ impl Way {
         W: FnOnce(Store) -> F + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        self.0.send(Box::new(move |store| {
+        let own = self.clone();
+        self.door.send(Box::new(move |store| {
             Box::pin(async move {
+                let _way = own;
                 let worked = work(store.clone()).await;
                 meters::cached(&store);
                 // A client that went away no longer wants the answer.

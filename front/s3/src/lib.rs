@@ -27,6 +27,7 @@
 
 mod access;
 mod bucket;
+mod chunks;
 mod copy;
 mod cors;
 mod delete;
@@ -41,6 +42,7 @@ mod keys;
 mod lifecycle;
 mod list;
 mod md5;
+mod memory;
 mod meta;
 pub mod meters;
 mod multipart;

@@ -7,8 +7,10 @@
 //! A body that ends early, or that is not what its sender said, never comes to the commit: the upload is dropped, and
 //! nothing is left of it.
 
+use crate::chunks::TooLarge;
 use crate::digest::{Digest, Digested};
 use crate::door::{Stopped, Way};
+use crate::memory::{Allowance, Share};
 use crate::meters;
 use crate::problem::{custom, problem, refusal, unsupported};
 use crate::stall::Stalled;
@@ -27,6 +29,9 @@ const PIECE_BYTES: usize = 1 << 20;
 const PIECES: usize = 4;
 /// The most that one request may store, as in S3.
 const BODY_LIMIT_BYTES: u64 = 5 << 30;
+
+/// Some bytes of a body, and the memory that they may take.
+type Piece = (Buf, Share);
 
 /// A body that is coming.
 pub(crate) struct Incoming {
@@ -53,9 +58,10 @@ impl Incoming {
     }
 
     /// The next piece, full unless it is the last one; `None` at the end.
-    async fn piece(&mut self) -> S3Result<Option<Buf>> {
+    async fn piece(&mut self, memory: &Allowance) -> S3Result<Option<Piece>> {
         let wanted = self.length.map_or(PIECE_BYTES as u64, |length| length.saturating_sub(self.received));
-        let mut piece = BufMut::room(PIECE_BYTES.min(wanted.max(1) as usize));
+        let share = memory.take(PIECE_BYTES.min(wanted.max(1) as usize)).await;
+        let mut piece = BufMut::room(share.bytes);
         let mut filled = 0;
         while filled < piece.len() {
             if self.left.is_empty() {
@@ -82,7 +88,7 @@ impl Incoming {
             piece.freeze()
         };
         self.digest.push(&piece).await;
-        Ok(Some(piece))
+        Ok(Some((piece, share)))
     }
 
     async fn chunk(&mut self) -> S3Result<Option<bytes::Bytes>> {
@@ -136,30 +142,37 @@ where
     F: Future<Output = S3Result<T>> + 'static,
     W: FnOnce(Store, Content, Digested) -> F + Send + 'static,
 {
-    let first = body.piece().await?;
+    let memory = way.memory.begin();
+    let first = body.piece(&memory).await?;
     if body.is_over().await? {
         let digested = body.finish().await?;
         let store_it = async move |store: Store| {
             let mut upload = if part { store.upload_part() } else { store.upload() };
+            let (first, _share) = first.unzip();
             upload.write(first.map(Bufs::from).unwrap_or_default()).await.map_err(refusal)?;
             let content = upload.finish().await.map_err(refusal)?;
             work(store, content, digested).await
         };
         return way.ask(store_it).await;
     }
-    let (pieces, mut coming) = mpsc::channel::<Buf>(PIECES);
+    let (pieces, mut coming) = mpsc::channel::<Piece>(PIECES);
     let (end, ended) = oneshot::channel::<Digested>();
     let job = way.begin(async move |store: Store| {
         let mut upload = if part { store.upload_part() } else { store.upload() };
-        while let Some(piece) = coming.recv().await {
-            upload.write(piece.into()).await.map_err(refusal)?;
+        while let Some((piece, share)) = coming.recv().await {
+            let is_own = share.is_own;
+            upload.write_by(piece.into(), share).await.map_err(refusal)?;
+            if is_own {
+                // The next piece comes when this one has landed.
+                upload.push().await.map_err(refusal)?;
+            }
         }
         // Without an end the body broke off: the upload is dropped.
         let digested = ended.await.map_err(|_| incomplete("broken off"))?;
         let content = upload.finish().await.map_err(refusal)?;
         work(store, content, digested).await
     });
-    let sent = send_all(body, first, pieces).await;
+    let sent = send_all(body, memory, first, pieces).await;
     match sent {
         Ok(Some(digested)) => drop(end.send(digested)),
         // The store refuses more: the job says why.
@@ -170,13 +183,18 @@ where
 }
 
 /// Sends all pieces; `None` when the store takes no more.
-async fn send_all(mut body: Incoming, first: Option<Buf>, pieces: mpsc::Sender<Buf>) -> S3Result<Option<Digested>> {
+async fn send_all(
+    mut body: Incoming,
+    memory: Allowance,
+    first: Option<Piece>,
+    pieces: mpsc::Sender<Piece>,
+) -> S3Result<Option<Digested>> {
     let mut next = first;
     while let Some(piece) = next {
         if pieces.send(piece).await.is_err() {
             return Ok(None);
         }
-        next = body.piece().await?;
+        next = body.piece(&memory).await?;
     }
     // The stream has ended, and verified all that it verifies.
     body.finish().await.map(Some)
@@ -191,6 +209,9 @@ fn broken(error: &StdError) -> S3Error {
     }
     if text.contains("SignatureMismatch") {
         return problem(S3ErrorCode::SignatureDoesNotMatch, "a chunk of the body is not signed as it should be");
+    }
+    if text.contains(&TooLarge.to_string()) {
+        return problem(S3ErrorCode::InvalidRequest, TooLarge.to_string());
     }
     if text.contains(&Stalled.to_string()) {
         return problem(S3ErrorCode::RequestTimeout, "the body did not come on for two minutes: send it again");

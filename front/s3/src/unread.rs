@@ -4,6 +4,7 @@
 //! A little is read and forgotten. Where there is more, or the client waits to be told to go on, the answer ends the
 //! connection; what still comes is read for a while, so that the client gets to see the answer.
 
+use crate::chunks::Chunks;
 use crate::document::Document;
 use crate::problem::problem;
 use crate::stall::{Alarm, Stalled};
@@ -12,7 +13,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 use s3s::{HttpResponse, S3ErrorCode, StdError};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -28,6 +29,7 @@ const LINGER: Duration = Duration::from_secs(5);
 /// A body that comes back when it is dropped before its end.
 pub(crate) struct Watched {
     body: Option<Incoming>,
+    chunks: Option<Chunks>,
     document: Document,
     begun: bool,
     alarm: Alarm,
@@ -51,8 +53,15 @@ pub(crate) fn watch(request: Request<Incoming>, document: Document) -> (Request<
         return (request.map(s3s::Body::from), rest);
     }
     let (sender, back) = oneshot::channel();
-    let watched =
-        |body| Watched { body: Some(body), document, begun: false, alarm: Alarm::default(), back: Some(sender) };
+    let chunks = Chunks::of(request.headers());
+    let watched = |body| Watched {
+        body: Some(body),
+        chunks,
+        document,
+        begun: false,
+        alarm: Alarm::default(),
+        back: Some(sender),
+    };
     (request.map(|body| s3s::Body::http_body_unsync(watched(body))), Some(Rest { back: Some(back), waits }))
 }
 
@@ -106,11 +115,12 @@ async fn forget(body: &mut Incoming, mut limit: usize) -> bool {
     }
 }
 
-impl Body for Watched {
-    type Data = Bytes;
-    type Error = StdError;
+/// What a body gives next.
+type Next = Option<Result<Frame<Bytes>, StdError>>;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+impl Watched {
+    /// The next frame as it comes.
+    fn poll_coming(&mut self, context: &mut Context<'_>) -> Poll<Next> {
         self.begun = true;
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(context) else {
@@ -132,9 +142,32 @@ impl Body for Watched {
         }
         Poll::Ready(frame.map(|frame| frame.map_err(StdError::from)))
     }
+}
+
+impl Body for Watched {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Next> {
+        loop {
+            if let Some(bytes) = self.chunks.as_mut().and_then(Chunks::next) {
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            let frame = ready!(self.poll_coming(context));
+            match (&mut self.chunks, frame) {
+                (Some(chunks), Some(Ok(frame))) if frame.is_data() => {
+                    let data = frame.into_data().unwrap_or_default();
+                    if let Err(error) = chunks.push(data) {
+                        return Poll::Ready(Some(Err(error.into())));
+                    }
+                }
+                (_, frame) => return Poll::Ready(frame),
+            }
+        }
+    }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        self.body.as_ref().is_none_or(Body::is_end_stream) && self.chunks.as_ref().is_none_or(Chunks::is_empty)
     }
 
     fn size_hint(&self) -> SizeHint {

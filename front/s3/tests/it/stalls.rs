@@ -130,3 +130,25 @@ fn an_idle_connection_is_not_stalled_by_what_was_before() {
         ends.await.expect("the connection ends");
     });
 }
+
+#[test]
+fn those_who_stall_keep_nobody_from_storing() {
+    run(async {
+        let (service, store) = service().await;
+        open_to_all(&service).await;
+        let mut stalled = Vec::new();
+        for _ in 0..300 {
+            // Each is to have memory for a whole piece.
+            let said = b"PUT /demo/a HTTP/1.1\r\nHost: s3\r\nContent-Length: 2000000\r\n\r\nbegun";
+            stalled.push(connect(&service, said, 4096).await);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let content: Vec<u8> = (0..1_300_000_u32).map(|at| (at / 1000) as u8).collect();
+        for line in ["PUT /demo/b", "PUT /demo/b"] {
+            assert_eq!(ask(&service, line, "", &content).await.status, 200);
+        }
+        assert!(ask(&service, "GET /demo/b", "", b"").await.body == content);
+        drop(stalled);
+        assert!(store.check_at_once().is_empty());
+    });
+}
