@@ -3,16 +3,18 @@
 
 use crate::bucket::Bucket;
 use crate::directory;
-use crate::door::{Door, Way};
+use crate::door::{Door, Job, Way};
 use kura_block::{Error, Result};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 /// A snapshot's store that nobody asked for so long is closed: its index takes memory.
 const IDLE: Duration = Duration::from_mins(1);
+/// Snapshots whose stores are open at a time.
+const PLACES: usize = 4;
 
 /// Opens the object store as snapshots have it.
 #[async_trait::async_trait]
@@ -34,15 +36,41 @@ pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
 /// The snapshots that are open.
 pub(crate) struct Past {
     snapshots: Arc<dyn Snapshots>,
-    open: Arc<Mutex<BTreeMap<String, Arc<Opened>>>>,
+    open: Arc<Open>,
+    places: Arc<Semaphore>,
+    /// How often one was asked for.
+    asked: AtomicU64,
 }
 
 /// A snapshot that was asked for.
 #[derive(Default)]
 struct Opened {
     buckets: OnceCell<BTreeMap<String, Arc<Bucket>>>,
-    /// Somebody asked since it was last looked at.
-    asked: AtomicBool,
+    /// When it was asked for last, as [`Past::asked`] counts.
+    asked: AtomicU64,
+}
+
+/// The door of a store that has one of the places until nobody uses it any more.
+struct Placed {
+    door: Arc<dyn Door>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Door for Placed {
+    fn send(&self, job: Job) {
+        self.door.send(job);
+    }
+}
+
+impl Opened {
+    /// True when nobody has one of its buckets, or reads there.
+    fn is_idle(&self) -> bool {
+        self.buckets.get().is_some_and(|buckets| {
+            // Each bucket has the way.
+            let users = buckets.values().next().map_or(0, |bucket| bucket.way().users());
+            users == buckets.len() && buckets.values().all(|bucket| Arc::strong_count(bucket) == 1)
+        })
+    }
 }
 
 type Open = Mutex<BTreeMap<String, Arc<Opened>>>;
@@ -53,7 +81,7 @@ fn locked(open: &Open) -> MutexGuard<'_, BTreeMap<String, Arc<Opened>>> {
 
 impl Past {
     pub fn new(snapshots: Arc<dyn Snapshots>) -> Self {
-        Self { snapshots, open: Arc::default() }
+        Self { snapshots, open: Arc::default(), places: Arc::new(Semaphore::new(PLACES)), asked: AtomicU64::new(0) }
     }
 
     /// A bucket as a snapshot has it.
@@ -66,9 +94,11 @@ impl Past {
     /// All buckets of a snapshot.
     pub async fn buckets(&self, snapshot: &str) -> Result<BTreeMap<String, Arc<Bucket>>> {
         let opened = Arc::clone(locked(&self.open).entry(snapshot.to_owned()).or_default());
-        opened.asked.store(true, Ordering::Relaxed);
+        opened.asked.store(self.asked.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let open = async {
-            let way = Way::new(self.snapshots.open(snapshot).await?);
+            let place = self.place()?;
+            let door = self.snapshots.open(snapshot).await?;
+            let way = Way::new(Arc::new(Placed { door, _place: place }));
             let buckets = directory::read(way).await?.buckets;
             tokio::spawn(watch(Arc::downgrade(&self.open), snapshot.to_owned()));
             Ok(buckets)
@@ -81,6 +111,23 @@ impl Past {
         buckets.cloned()
     }
 
+    /// A place for a store: where all are taken, that of the one that was not asked for longest, and `Retry` where all are in
+    /// use.
+    fn place(&self) -> Result<OwnedSemaphorePermit> {
+        loop {
+            if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+                return Ok(place);
+            }
+            let mut open = locked(&self.open);
+            let idle = open.iter().filter(|(_, opened)| Arc::strong_count(opened) == 1 && opened.is_idle());
+            let longest = idle.min_by_key(|(_, opened)| opened.asked.load(Ordering::Relaxed));
+            let longest = longest.map(|(snapshot, _)| snapshot.clone()).ok_or_else(|| {
+                Error::retry(format!("{PLACES} snapshots are being read: no more at a time, so try again later"))
+            })?;
+            open.remove(&longest);
+        }
+    }
+
     /// Closes a snapshot's store as soon as those have done who use it.
     pub fn let_go(&self, snapshot: &str) {
         locked(&self.open).retain(|open, _| !open.eq_ignore_ascii_case(snapshot));
@@ -89,17 +136,17 @@ impl Past {
 
 /// Lets a snapshot go when nobody has asked for it for a while.
 async fn watch(open: std::sync::Weak<Open>, snapshot: String) {
+    let mut before = None;
     loop {
         tokio::time::sleep(IDLE).await;
         let Some(open) = open.upgrade() else { return };
         let mut open = locked(&open);
-        match open.get(&snapshot) {
-            Some(opened) if opened.asked.swap(false, Ordering::Relaxed) => {}
-            _ => {
-                open.remove(&snapshot);
-                return;
-            }
+        let asked = open.get(&snapshot).map(|opened| opened.asked.load(Ordering::Relaxed));
+        if asked.is_none() || asked == before {
+            open.remove(&snapshot);
+            return;
         }
+        before = asked;
     }
 }
 

@@ -129,6 +129,16 @@ pub async fn opened(device: &Rc<Memory>) -> Store {
 
 /// The buckets of a store as a start finds them.
 pub async fn reopened(store: &Store) -> Arc<Directory> {
+    reopened_with(store, NoSnapshots).await
+}
+
+/// The same beside these snapshots.
+pub async fn reopened_with(store: &Store, snapshots: impl Snapshots) -> Arc<Directory> {
+    Directory::open(door(store), Arc::new(snapshots), None, || Ok(())).await.expect("a directory")
+}
+
+/// A door to a store.
+pub fn door(store: &Store) -> Arc<dyn Door> {
     let (jobs, mut coming) = mpsc::unbounded_channel::<Job>();
     let serving = store.clone();
     spawn_local(async move {
@@ -136,7 +146,7 @@ pub async fn reopened(store: &Store) -> Arc<Directory> {
             spawn_local(job(serving.clone()));
         }
     });
-    Directory::open(Arc::new(Jobs(jobs)), Arc::new(NoSnapshots), None, || Ok(())).await.expect("a directory")
+    Arc::new(Jobs(jobs))
 }
 
 /// Runs a test in time that passes only when nobody works.

@@ -9,6 +9,7 @@ mod fuzz_body;
 mod local;
 #[path = "../../../../fuzz/mutated.rs"]
 mod mutated;
+mod past;
 mod reads;
 mod rules;
 mod settings;

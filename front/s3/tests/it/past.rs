@@ -1,0 +1,91 @@
+//! Buckets as snapshots have them: how many are open at a time.
+
+use crate::asked::ask;
+use crate::fuzz_body::open_to_all;
+use crate::local::{Memory, door, opened, reopened_with, run};
+use kura_object::{Format, Store};
+use kura_s3::{Door, Job, Service, Snapshots, converse};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::watch;
+use tokio::task::spawn_local;
+
+/// Snapshots of any name, of which each has what the store has now; and how many are open.
+struct Alike {
+    store: Arc<dyn Door>,
+    open: Arc<AtomicUsize>,
+}
+
+struct One(Arc<dyn Door>, Arc<AtomicUsize>);
+
+impl Door for One {
+    fn send(&self, job: Job) {
+        self.0.send(job);
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[async_trait::async_trait]
+impl Snapshots for Alike {
+    async fn open(&self, _snapshot: &str) -> kura_block::Result<Arc<dyn Door>> {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(One(Arc::clone(&self.store), Arc::clone(&self.open))))
+    }
+}
+
+/// Asks for an object and takes no byte of it.
+async fn stall(service: &Service, path: &str) -> DuplexStream {
+    let (mut ours, theirs) = duplex(4096);
+    let service = service.clone();
+    spawn_local(async move {
+        let (_stop, stopping) = watch::channel(false);
+        converse(theirs, service, stopping).await;
+    });
+    ours.write_all(format!("GET {path} HTTP/1.1\r\nHost: s3\r\n\r\n").as_bytes()).await.expect("it is listened to");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    ours
+}
+
+#[test]
+fn few_snapshots_are_open_at_a_time() {
+    run(async {
+        let device = Memory::new();
+        Store::format(&*device, Format { id: [7; 16], segment_bytes: None }).await.expect("a store");
+        let store = opened(&device).await;
+        let open = Arc::new(AtomicUsize::new(0));
+        let snapshots = Alike { store: door(&store), open: Arc::clone(&open) };
+        let directory = reopened_with(&store, snapshots).await;
+        directory.create_bucket("demo").await.expect("a bucket");
+        let service = Service::new(directory);
+        open_to_all(&service).await;
+        let content = vec![7; 1_300_000];
+        assert_eq!(ask(&service, "PUT /demo/a", "", &content).await.status, 200);
+        for snapshot in 0..10 {
+            assert_eq!(ask(&service, &format!("GET /demo@{snapshot}/a"), "", b"").await.body, content);
+            assert_eq!(open.load(Ordering::Relaxed), 4.min(snapshot + 1));
+        }
+        // Those that are being read stay, and no more are opened.
+        let mut readers = Vec::new();
+        for snapshot in 8..12 {
+            readers.push(stall(&service, &format!("/demo@{snapshot}/a")).await);
+            assert_eq!(open.load(Ordering::Relaxed), 4);
+        }
+        let refused = ask(&service, "GET /demo@12/a", "", b"").await;
+        assert_eq!((refused.status, open.load(Ordering::Relaxed)), (503, 4), "{}", refused.text());
+        assert_eq!(ask(&service, "GET /demo@11/a", "", b"").await.body, content);
+        drop(readers.remove(1));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(ask(&service, "GET /demo@12/a", "", b"").await.body, content);
+        assert_eq!(open.load(Ordering::Relaxed), 4);
+        drop(readers);
+        tokio::time::sleep(Duration::from_mins(3)).await;
+        assert_eq!(open.load(Ordering::Relaxed), 0, "nobody asks any more");
+    });
+}
