@@ -96,6 +96,11 @@ impl Service {
         if replaces_tags {
             attributes.extend(tags::of_header(input.tagging.as_ref())?);
         } else if let Some(tags) = opened.attributes.get(TAGGING) {
+            // Who copies them reads them there and puts them here.
+            let credentials = request.credentials.as_ref();
+            let from = (source.key.as_str(), source.version.is_some());
+            self.directory.check(credentials, &source.bucket, "GetObjectTagging", from)?;
+            self.directory.check(credentials, &bucket, "PutObjectTagging", (&input.key, false))?;
             attributes.insert(TAGGING.to_owned(), tags.clone());
         }
         let algorithm = input.checksum_algorithm.map(|algorithm| algorithm.as_str().to_ascii_lowercase());

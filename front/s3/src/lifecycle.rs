@@ -154,14 +154,14 @@ pub(crate) fn asks_for_tags(configuration: &BucketLifecycleConfiguration) -> boo
     })
 }
 
-/// True when the rule is about this object.
-fn fits(rule: &LifecycleRule, key: &str, size_bytes: u64, tags: &[(String, String)]) -> bool {
+/// True when the rule is about this object; without `tags`, whatever tags it asks for.
+fn fits(rule: &LifecycleRule, key: &str, size_bytes: u64, tags: Option<&[(String, String)]>) -> bool {
     let begins = |prefix: &Option<String>| prefix.as_ref().is_none_or(|prefix| key.starts_with(prefix));
     let above = |limit: Option<i64>| limit.is_none_or(|limit| size_bytes.cast_signed() > limit);
     let below = |limit: Option<i64>| limit.is_none_or(|limit| size_bytes.cast_signed() < limit);
     let tagged = |tag: &s3s::dto::Tag| {
         let (key, value) = (tag.key.as_deref().unwrap_or_default(), tag.value.as_deref().unwrap_or_default());
-        tags.iter().any(|(own, its)| own == key && its == value)
+        tags.is_none_or(|tags| tags.iter().any(|(own, its)| own == key && its == value))
     };
     let filter = rule.filter.as_ref().is_none_or(|filter| {
         let and = filter.and.as_ref().is_none_or(|and| {
@@ -194,11 +194,11 @@ fn date_ms(date: &Timestamp) -> u64 {
     seconds.map_or(u64::MAX, |seconds| (seconds.max(0.0) * 1000.0) as u64)
 }
 
-/// What becomes of a version at this time.
+/// What becomes of a version at this time; without `tags`, of one that has all that rules ask for.
 pub(crate) fn fate(
     configuration: &BucketLifecycleConfiguration,
     facts: &Facts<'_>,
-    tags: &[(String, String)],
+    tags: Option<&[(String, String)]>,
     now_ms: u64,
 ) -> Fate {
     for rule in configuration.rules.iter().filter(|rule| fits(rule, facts.key, facts.size_bytes, tags)) {
@@ -231,7 +231,7 @@ pub(crate) fn fate(
 
 /// True when an upload that began then is to be aborted.
 pub(crate) fn aborts(configuration: &BucketLifecycleConfiguration, key: &str, begun_ms: u64, now_ms: u64) -> bool {
-    configuration.rules.iter().filter(|rule| fits(rule, key, 0, &[])).any(|rule| {
+    configuration.rules.iter().filter(|rule| fits(rule, key, 0, Some(&[]))).any(|rule| {
         let days = rule.abort_incomplete_multipart_upload.as_ref().and_then(|abort| abort.days_after_initiation);
         days.is_some_and(|days| now_ms >= over_ms(begun_ms, days))
     })
@@ -271,11 +271,11 @@ mod tests {
         let expiration = LifecycleExpiration { days: Some(2), ..LifecycleExpiration::default() };
         let rules = of(LifecycleRule { expiration: Some(expiration), ..rule("logs/") });
         assert!(check(&rules).is_ok());
-        let at = |day: u64| fate(&rules, &facts("logs/a"), &[], day * DAY_MS);
+        let at = |day: u64| fate(&rules, &facts("logs/a"), Some(&[]), day * DAY_MS);
         assert_eq!((at(102), at(103)), (Fate::Stay, Fate::Expire));
-        assert_eq!(fate(&rules, &facts("other"), &[], 200 * DAY_MS), Fate::Stay);
+        assert_eq!(fate(&rules, &facts("other"), Some(&[]), 200 * DAY_MS), Fate::Stay);
         let marker = Facts { marker: true, ..facts("logs/a") };
-        assert_eq!(fate(&rules, &marker, &[], 200 * DAY_MS), Fate::Stay);
+        assert_eq!(fate(&rules, &marker, Some(&[]), 200 * DAY_MS), Fate::Stay);
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
         let expiration = LifecycleExpiration { days: Some(1), ..LifecycleExpiration::default() };
         let status = ExpirationStatus::from_static(ExpirationStatus::DISABLED);
         let rules = of(LifecycleRule { expiration: Some(expiration), status, ..rule("") });
-        assert_eq!(fate(&rules, &facts("a"), &[], 200 * DAY_MS), Fate::Stay);
+        assert_eq!(fate(&rules, &facts("a"), Some(&[]), 200 * DAY_MS), Fate::Stay);
     }
 
     #[test]
@@ -292,10 +292,10 @@ mod tests {
         let rules = of(LifecycleRule { noncurrent_version_expiration: Some(expiration), ..rule("") });
         let at = |newer| {
             let version = Facts { noncurrent: Some((NOON_MS, newer)), only: false, ..facts("a") };
-            fate(&rules, &version, &[], 102 * DAY_MS)
+            fate(&rules, &version, Some(&[]), 102 * DAY_MS)
         };
         assert_eq!((at(0), at(1), at(2)), (Fate::Stay, Fate::Stay, Fate::Remove));
-        assert_eq!(fate(&rules, &facts("a"), &[], 200 * DAY_MS), Fate::Stay, "the current one is not concerned");
+        assert_eq!(fate(&rules, &facts("a"), Some(&[]), 200 * DAY_MS), Fate::Stay, "the current one is not concerned");
     }
 
     #[test]
@@ -303,7 +303,7 @@ mod tests {
         let expiration =
             LifecycleExpiration { expired_object_delete_marker: Some(true), ..LifecycleExpiration::default() };
         let rules = of(LifecycleRule { expiration: Some(expiration), ..rule("") });
-        let marker = |only| fate(&rules, &Facts { marker: true, only, ..facts("a") }, &[], 101 * DAY_MS);
+        let marker = |only| fate(&rules, &Facts { marker: true, only, ..facts("a") }, Some(&[]), 101 * DAY_MS);
         assert_eq!((marker(true), marker(false)), (Fate::Remove, Fate::Stay));
     }
 
@@ -321,9 +321,12 @@ mod tests {
         let rules = of(LifecycleRule { expiration: Some(expiration), filter: Some(filter), ..rule("") });
         assert!(asks_for_tags(&rules));
         let tags = [("k".to_owned(), "v".to_owned())];
-        assert_eq!(fate(&rules, &facts("a"), &tags, 200 * DAY_MS), Fate::Expire);
-        assert_eq!(fate(&rules, &facts("a"), &[], 200 * DAY_MS), Fate::Stay);
-        assert_eq!(fate(&rules, &Facts { size_bytes: 11, ..facts("a") }, &tags, 200 * DAY_MS), Fate::Stay);
+        assert_eq!(fate(&rules, &facts("a"), Some(&tags), 200 * DAY_MS), Fate::Expire);
+        assert_eq!(fate(&rules, &facts("a"), Some(&[]), 200 * DAY_MS), Fate::Stay);
+        // Before they are read: whether they matter.
+        assert_eq!(fate(&rules, &facts("a"), None, 200 * DAY_MS), Fate::Expire);
+        assert_eq!(fate(&rules, &facts("a"), None, 101 * DAY_MS), Fate::Stay);
+        assert_eq!(fate(&rules, &Facts { size_bytes: 11, ..facts("a") }, Some(&tags), 200 * DAY_MS), Fate::Stay);
     }
 
     #[test]

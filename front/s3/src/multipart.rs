@@ -15,6 +15,7 @@ use crate::parts::{Part, Stated, Sums, assemble, part_key, parts_of, tag_of_name
 use crate::problem::{problem, refusal, unsupported};
 use crate::put::{Guard, Target, committed, of_commit, refuse_unsupported};
 use crate::service::Service;
+use crate::sweep::{PARTS, remove_lost};
 use crate::tags;
 use crate::take_in::{Incoming, refuse_framed, take_in};
 use kura_block::{Kind, Result};
@@ -109,17 +110,22 @@ pub(crate) async fn forget_uploads(store: &Store, bucket: &str, home: &Home) -> 
     store.remove_partition(&partition_name(bucket)).await
 }
 
-/// Removes an upload and its parts.
+/// Removes an upload and its parts: where these are many, some of them later than the upload.
 pub(crate) async fn abort_upload(store: &Store, home: &Home, upload: &UploadEntry) -> Result<()> {
     let _turn = home.turns.alone(&upload.id).await;
     let parts = home.parts;
     let mut batch = Batch::new();
     batch.remove(parts, &upload.id, Which::Latest);
     batch.remove(upload.partition, &upload.key, Which::Version(upload.version));
-    for part in parts_of(store, parts, &upload.id).await? {
+    let stored = parts_of(store, parts, &upload.id).await?;
+    for part in stored.iter().take(PARTS) {
         batch.remove(parts, &part.key, Which::Latest);
     }
-    store.commit(batch).await.map(drop)
+    store.commit(batch).await?;
+    if stored.len() > PARTS {
+        remove_lost(store, parts, &upload.id).await?;
+    }
+    Ok(())
 }
 
 /// An upload that a client names, with its attributes.
@@ -275,7 +281,12 @@ impl Service {
         let bucket = self.directory.bucket(&input.bucket).await?;
         let found = self.upload(&bucket, &input.key, &input.upload_id).await?;
         // Of each part what its object's checksum wants, said or not.
-        said.algorithm = said.algorithm.or(found.sums().map(|sums| sums.algorithm));
+        if let Some(Sums { algorithm, .. }) = found.sums()
+            && *said.algorithm.get_or_insert_with(|| algorithm.clone()) != algorithm
+        {
+            let text = format!("the upload was begun with checksums {algorithm}: send its parts with these");
+            return Err(problem(S3ErrorCode::InvalidRequest, text));
+        }
         let body = Incoming::new(input.body, input.content_length, Digest::new(said)?)?;
         let (stat, checksum) = store_part(&bucket.home, input.upload_id, input.part_number, body).await?;
         let mut output = UploadPartOutput { e_tag: Some(etag(&stat.tag)), ..UploadPartOutput::default() };

@@ -25,7 +25,8 @@ pub(crate) fn unsupported(what: &str) -> S3Error {
 pub(crate) fn refusal(error: Error) -> S3Error {
     match error.kind() {
         Kind::Full => {
-            let text = "no space is left: delete objects, or add a disk, and the store grows with it at the next start";
+            let text = "no space is left: delete objects, and snapshots of volume objects, or add a disk, and the store grows \
+                        with it at the next start";
             custom("InsufficientStorage", StatusCode::INSUFFICIENT_STORAGE, text)
         }
         Kind::Retry | Kind::Fenced => problem(S3ErrorCode::ServiceUnavailable, error.to_string()),

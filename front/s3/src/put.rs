@@ -112,7 +112,9 @@ pub(crate) fn of_commit(error: kura_block::Error, guarded: bool) -> s3s::S3Error
         Kind::Retry if guarded => {
             custom("ConditionalRequestConflict", StatusCode::CONFLICT, "another request was quicker: try again")
         }
-        Kind::Missing => problem(S3ErrorCode::NoSuchBucket, "the bucket is gone, or what If-Match was held against"),
+        // So is the object.
+        Kind::Missing if guarded => problem(S3ErrorCode::NoSuchKey, "what If-Match was held against is gone"),
+        Kind::Missing => problem(S3ErrorCode::NoSuchBucket, "the bucket is gone"),
         _ => refusal(error),
     }
 }
@@ -171,5 +173,18 @@ impl Service {
         };
         show_checksums!(output, digested.checksum);
         Ok(S3Response::new(output))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{S3ErrorCode, of_commit};
+    use kura_block::Error;
+
+    #[test]
+    fn an_object_that_is_gone_is_not_its_bucket() {
+        for (guarded, code) in [(true, S3ErrorCode::NoSuchKey), (false, S3ErrorCode::NoSuchBucket)] {
+            assert_eq!(*of_commit(Error::missing("gone"), guarded).code(), code);
+        }
     }
 }

@@ -19,8 +19,8 @@ use tokio::sync::watch;
 const EVERY: Duration = Duration::from_hours(1);
 /// Versions that one step looks at before it lets others go on.
 const PAGE: usize = 500;
-/// Lost parts that are removed at once.
-const LOST: usize = 200;
+/// Parts that are removed at once: fewer than the log of a small store takes.
+pub(crate) const PARTS: usize = 200;
 
 /// Does what the buckets' rules say until `stop` says true: it is looked at before every version.
 pub async fn sweep(directory: Arc<Directory>, mut stop: watch::Receiver<bool>) {
@@ -99,8 +99,7 @@ impl Left {
     }
 }
 
-/// Removes parts whose upload is gone: older builds left some. None comes to be: a part is stored while its upload is there,
-/// and goes with it.
+/// Removes parts whose upload is gone: older builds left some, and so does a crash while one of many parts is aborted.
 async fn sweep_lost_parts(directory: &Directory, stop: &watch::Receiver<bool>) -> Result<()> {
     let home = directory.home();
     let (parts, mut after) = (home.parts, After::default());
@@ -133,9 +132,9 @@ async fn sweep_lost_parts(directory: &Directory, stop: &watch::Receiver<bool>) -
 }
 
 /// Removes what there is of an upload's parts, unless the upload is there: how many they were.
-async fn remove_lost(store: &Store, parts: PartitionId, id: &[u8]) -> Result<usize> {
+pub(crate) async fn remove_lost(store: &Store, parts: PartitionId, id: &[u8]) -> Result<usize> {
     let lost = parts_of(store, parts, id).await?;
-    for some in lost.chunks(LOST) {
+    for some in lost.chunks(PARTS) {
         let mut batch = Batch::new();
         batch.require(parts, id, Condition::Absent);
         for part in some {
@@ -213,9 +212,13 @@ async fn follow(
     facts: &Facts<'_>,
     (key, stat, newest): (&[u8], &Stat, &Stat),
 ) -> Result<()> {
+    // Tags are in the version's record: read where they decide.
+    if fate(rules, facts, None, now_ms()) == Fate::Stay {
+        return Ok(());
+    }
     let wants_tags = asks_for_tags(rules) && !stat.marker;
     let tags = if wants_tags { tags_of(store, bucket, key, stat).await? } else { Vec::new() };
-    match fate(rules, facts, &tags, now_ms()) {
+    match fate(rules, facts, Some(&tags), now_ms()) {
         Fate::Stay => Ok(()),
         decided => end(store, bucket, key, stat, newest, decided).await,
     }

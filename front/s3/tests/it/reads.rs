@@ -5,19 +5,45 @@ use crate::conditions::{code, refused};
 use crate::fuzz_body::{open_to_all, set_policy};
 use crate::local::{run, service};
 
+/// A policy that lets everybody do everything with objects but this.
+fn all_but(denied: &str) -> String {
+    format!(
+        r#"{{"Statement": [{{"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": "arn:aws:s3:::demo/*"}},
+            {{"Effect": "Deny", "Principal": "*", "Action": "{denied}", "Resource": "arn:aws:s3:::demo/*"}}]}}"#
+    )
+}
+
+#[test]
+fn a_policy_is_asked_about_tags_that_a_copy_keeps() {
+    run(async {
+        let (service, _store) = service().await;
+        open_to_all(&service).await;
+        assert_eq!(ask(&service, "PUT /demo/tagged", "x-amz-tagging: a=b\r\n", b"a").await.status, 200);
+        assert_eq!(ask(&service, "PUT /demo/plain", "", b"a").await.status, 200);
+        let copy = async |source: &str| {
+            code(&service, "PUT /demo/copy", &format!("x-amz-copy-source: /demo/{source}\r\n"), b"").await.0
+        };
+        let (named, replaced) = ("tagged?versionId=null", "tagged\r\nx-amz-tagging-directive: REPLACE");
+        for (denied, tagged, version) in [
+            ("s3:GetObjectTagging", 403, 200),
+            ("s3:GetObjectVersionTagging", 200, 403),
+            ("s3:PutObjectTagging", 403, 403),
+            ("s3:PutObjectAcl", 200, 200),
+        ] {
+            set_policy(&service, &all_but(denied)).await;
+            let copies = (copy("tagged").await, copy(named).await, copy(replaced).await, copy("plain").await);
+            assert_eq!(copies, (tagged, version, 200, 200), "{denied}");
+        }
+    });
+}
+
 #[test]
 fn a_policy_is_asked_about_tags_and_attributes_too() {
     run(async {
         let (service, _store) = service().await;
         open_to_all(&service).await;
-        assert_eq!(ask(&service, "PUT /demo/a", "x-amz-tagging: a=b\r\n", b"a").await.status, 200);
-        let policy = |denied: &str| {
-            format!(
-                r#"{{"Statement": [{{"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": "arn:aws:s3:::demo/*"}},
-                    {{"Effect": "Deny", "Principal": "*", "Action": "{denied}", "Resource": "arn:aws:s3:::demo/*"}}]}}"#
-            )
-        };
-        set_policy(&service, &policy("s3:PutObjectTagging")).await;
+        assert_eq!(ask(&service, "PUT /demo/a", "", b"a").await.status, 200);
+        set_policy(&service, &all_but("s3:PutObjectTagging")).await;
         let copied = "x-amz-copy-source: /demo/a\r\n";
         for (line, headers) in [
             ("PUT /demo/b", ""),
@@ -36,7 +62,7 @@ fn a_policy_is_asked_about_tags_and_attributes_too() {
             ("s3:GetObjectVersion", 200),
             ("s3:GetObjectVersionAttributes", 200),
         ] {
-            set_policy(&service, &policy(denied)).await;
+            set_policy(&service, &all_but(denied)).await;
             assert_eq!(code(&service, "GET /demo/a?attributes", attributes, b"").await.0, status, "{denied}");
             let of_version = code(&service, "GET /demo/a?attributes&versionId=null", attributes, b"").await;
             assert_eq!(of_version.0, 603 - status, "{denied}");

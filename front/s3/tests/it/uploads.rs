@@ -228,3 +228,38 @@ fn what_is_said_of_an_object_that_is_completed_holds_or_it_is_not() {
         assert_eq!(ask(&service, "GET /demo/m", "", b"").await.body, b"hello");
     });
 }
+
+#[test]
+fn an_upload_of_very_many_parts_is_aborted_in_a_small_store() {
+    run(async {
+        let (service, store) = service().await;
+        open_to_all(&service).await;
+        let id = begin(&service).await;
+        let parts = store.partition(b".parts").await.expect("parts").id;
+        for number in 1..=1200 {
+            let part = Put { content: b"part".as_slice().into(), ..Put::default() };
+            store.put(parts, format!("{id}/{number:05}").as_bytes(), part).await.expect("a part");
+        }
+        let answer = ask(&service, &format!("DELETE /demo/m?uploadId={id}"), "", b"").await;
+        assert_eq!((answer.status, left(&store).await), (204, 0), "{answer:?}");
+        assert!(store.check_at_once().is_empty());
+    });
+}
+
+#[test]
+fn a_part_with_another_checksum_than_its_uploads_is_refused() {
+    run(async {
+        let (service, store) = service().await;
+        open_to_all(&service).await;
+        let answer = ask(&service, "POST /demo/m?uploads", "x-amz-checksum-algorithm: CRC32\r\n", b"").await;
+        let id = between(&answer.text(), "<UploadId>", "</UploadId>").to_owned();
+        let line = format!("PUT /demo/m?partNumber=1&uploadId={id}");
+        let answer = ask(&service, &line, "x-amz-checksum-algorithm: SHA1\r\n", b"hello").await;
+        assert_eq!((answer.status, left(&store).await), (400, 2), "{answer:?}");
+        assert!(answer.text().contains("<Code>InvalidRequest</Code>"), "{}", answer.text());
+        for headers in ["", "x-amz-checksum-algorithm: CRC32\r\n"] {
+            assert_eq!(ask(&service, &line, headers, b"hello").await.status, 200, "{headers}");
+        }
+        assert_eq!(complete(&service, &id, None).await.status, 200);
+    });
+}
