@@ -5,10 +5,13 @@ use super::serve::BEAT;
 use super::sink::Sink;
 use super::tls;
 use crate::run::lock;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::ioctl_fionbio;
 use rustix::net::sockopt;
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -112,6 +115,58 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
+/// Waits for as long as bytes come: `wait` does it for a part of the patience, and tells what it was for.
+fn patiently<T>(
+    moved: &AtomicU64,
+    patience: Duration,
+    mut wait: impl FnMut(Duration) -> Option<T>,
+) -> Result<T, String> {
+    let mut silences = 0;
+    while silences < SILENCES {
+        let before = moved.load(Relaxed);
+        if let Some(done) = wait(patience / SILENCES) {
+            return Ok(done);
+        }
+        silences = if moved.load(Relaxed) == before { silences + 1 } else { 0 };
+    }
+    Err(format!("nothing moved for {} s", patience.as_secs()))
+}
+
+/// A pipe to a program, to which is written for as long as bytes go or come. A socket has a time of its own.
+struct Patient<W> {
+    pipe: W,
+    /// Bytes that have come the other way.
+    moved: Arc<AtomicU64>,
+    patience: Duration,
+}
+
+impl<W: Write + AsFd> Patient<W> {
+    fn new(pipe: W, moved: &Arc<AtomicU64>, patience: Duration) -> std::io::Result<Self> {
+        ioctl_fionbio(&pipe, true)?;
+        Ok(Self { pipe, moved: Arc::clone(moved), patience })
+    }
+}
+
+impl<W: Write + AsFd> Write for Patient<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let Self { pipe, moved, patience } = self;
+        let written = patiently(moved, *patience, |part| {
+            // Whether it takes something now is told by the write.
+            let _ = poll(&mut [PollFd::new(pipe, PollFlags::OUT)], part.try_into().ok().as_ref());
+            Some(pipe.write(bytes)).filter(|written| !is_kind(written, ErrorKind::WouldBlock))
+        });
+        written.map_err(|why| Error::new(ErrorKind::TimedOut, why))?
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.pipe.flush()
+    }
+}
+
+fn is_kind<T>(done: &std::io::Result<T>, kind: ErrorKind) -> bool {
+    done.as_ref().is_err_and(|error| error.kind() == kind)
+}
+
 impl Far {
     /// By TCP, or by TLS on it where there is an authority to trust.
     pub fn tcp(address: &str, ca: Option<&Path>, timeout: Duration) -> Result<Self, String> {
@@ -136,7 +191,7 @@ impl Far {
     }
 
     /// Kura on another host, by ssh.
-    pub fn ssh(host: &str, port: Option<u16>, path: &str) -> Result<Self, String> {
+    pub fn ssh(host: &str, port: Option<u16>, path: &str, timeout: Duration) -> Result<Self, String> {
         let mut command = Command::new("ssh");
         command.args(["-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=5", "-oServerAliveCountMax=3"]);
         if let Some(port) = port {
@@ -159,7 +214,10 @@ impl Far {
                 line.trim().clone_into(&mut lock(&told));
             }
         });
-        let mut far = Self::new(stdout, stdin);
+        let mut far = Self::new(stdout, std::io::sink());
+        let patient =
+            Patient::new(stdin, &far.moved, timeout.max(LEAST_PATIENCE)).map_err(|error| error.to_string())?;
+        far.writer = Box::new(patient);
         (far.child, far.complaint) = (Some(child), complaint);
         Ok(far)
     }
@@ -228,8 +286,11 @@ impl Far {
         let frame = request.frame();
         // A thread that has ended has said why.
         let _ = self.asked.send(request.bounds());
-        if let Err(error) = self.writer.write_all(&frame).and_then(|()| self.writer.flush()) {
-            return Err(self.why(&error.to_string()));
+        match self.writer.write_all(&frame).and_then(|()| self.writer.flush()) {
+            Ok(()) => {}
+            // A program that is still there has not said why.
+            Err(error) if self.child.is_some() && error.kind() == ErrorKind::TimedOut => return Err(error.to_string()),
+            Err(error) => return Err(self.why(&error.to_string())),
         }
         self.on_the_way.push_back(frame.len());
         self.bytes_on_the_way += frame.len();
@@ -260,18 +321,15 @@ impl Far {
 
     /// The next reply, for as long as bytes come: an end that is at work says so.
     fn next(&mut self) -> Result<Reply, String> {
-        let mut silences = 0;
-        while silences < SILENCES {
-            let before = self.moved.load(Relaxed);
-            match self.replies.recv_timeout(self.patience / SILENCES) {
-                Ok(Ok(reply)) => return Ok(reply),
-                Ok(Err(error)) => return Err(self.why(&error.to_string())),
-                Err(RecvTimeoutError::Disconnected) => return Err(self.why("the other end is gone")),
-                Err(RecvTimeoutError::Timeout) if self.moved.load(Relaxed) == before => silences += 1,
-                Err(RecvTimeoutError::Timeout) => silences = 0,
-            }
+        let come = patiently(&self.moved, self.patience, |part| {
+            let come = self.replies.recv_timeout(part);
+            (!matches!(come, Err(RecvTimeoutError::Timeout))).then_some(come)
+        });
+        match come? {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(error)) => Err(self.why(&error.to_string())),
+            Err(_) => Err(self.why("the other end is gone")),
         }
-        Err(format!("nothing moved for {} s", self.patience.as_secs()))
     }
 
     /// Records that follow others.
@@ -400,6 +458,29 @@ mod tests {
         let _silent = at_work.join().unwrap();
         far.send(&Request::Nothing).unwrap();
         assert!(far.receive(true).unwrap_err().starts_with("nothing moved for"));
+    }
+
+    #[test]
+    fn an_end_that_takes_nothing_is_given_up_and_not_while_it_is_at_work() {
+        let (mut there, here) = std::io::pipe().unwrap();
+        let moved = Arc::<AtomicU64>::default();
+        let mut patient = Patient::new(here, &moved, Duration::from_millis(400)).unwrap();
+        // More than a pipe holds.
+        let much = vec![7; 256 << 10];
+        let at_work = std::thread::spawn(move || {
+            for _ in 0..8 {
+                moved.fetch_add(1, Relaxed);
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            let mut taken = vec![0; 256 << 10];
+            there.read_exact(&mut taken).unwrap();
+            (there, taken)
+        });
+        patient.write_all(&much).unwrap();
+        let (_silent, taken) = at_work.join().unwrap();
+        assert!(taken == much);
+        let given_up = patient.write_all(&much).unwrap_err().to_string();
+        assert!(given_up.starts_with("nothing moved for"), "{given_up}");
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Kura {
                 return Ok(Link::Near(Box::new(sink)));
             }
             Target::Tcp { address, tls, path } => (self.reach(address, *tls), &**path),
-            Target::Ssh { host, port, path } => (Far::ssh(host, *port, path), ""),
+            Target::Ssh { host, port, path } => (Far::ssh(host, *port, path, self.options.timeout), ""),
             Target::Rsync(_) | Target::Kura { .. } | Target::Bucket(_) => {
                 (Err("no tree can be sent there".to_owned()), "")
             }
