@@ -77,7 +77,7 @@ impl Drop for Leaving<'_> {
             self.inner.changes.want_whole();
         }
         for (born, ..) in &self.hot {
-            self.inner.hot.borrow_mut().make_dirty(*born);
+            self.inner.hot.borrow_mut().not_written(*born);
         }
         self.inner.fast_pages_again(&self.fast);
     }

@@ -418,10 +418,11 @@ impl HotTable {
         pages
     }
 
-    /// A page that was taken did not get to the disks.
-    pub fn make_dirty(&mut self, born: u64) {
+    /// A page that was taken did not get to the disks: the next one goes where it was to go, for the other place has the one that counts.
+    pub fn not_written(&mut self, born: u64) {
         if let Some(extent) = self.extents.get_mut(&born) {
             extent.dirty = true;
+            extent.sequence += 1;
         }
     }
 

@@ -123,3 +123,20 @@ fn a_page_says_who_has_the_slots() {
     torn[40] ^= 1;
     assert_eq!(HotPage::decode(&torn, (1, *born), 8), None);
 }
+
+/// Two places take turns: a page that was not written leaves the other one, which has what counts, alone.
+#[test]
+fn a_page_that_was_not_written_is_written_where_it_was_to_go() {
+    let mut table = table();
+    let ids = table.take(PAIR, 1);
+    table.fill(ids[0], owner(1));
+    let (born, _, first) = table.take_dirty().remove(0);
+    table.fill(ids[0], owner(2));
+    let second = table.take_dirty().remove(0).2;
+    assert_eq!(second.sequence, first.sequence + 1);
+    for _ in 0..3 {
+        table.not_written(born);
+        let again = table.take_dirty().remove(0).2;
+        assert!(again.sequence > second.sequence && again.sequence % 2 == second.sequence % 2);
+    }
+}

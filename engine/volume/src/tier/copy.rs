@@ -97,6 +97,11 @@ impl FastCopy {
             stale: bits.stale.clone(),
         }
     }
+
+    /// The page taken last did not get to the disks: the next one goes where it was to go, for the other place has the one that counts.
+    pub fn skip_page(&self) {
+        self.sequence.set(self.sequence.get() + 1);
+    }
 }
 
 impl Bits {

@@ -215,8 +215,12 @@ impl Inner {
     /// Pages taken last did not all get to the disks.
     pub fn fast_pages_again(&self, pages: &[(Places, FastPage)]) {
         let copies = self.tier.copies.borrow();
-        let keys = pages.iter().map(|(_, page)| (page.owner.volume, page.owner.index));
-        self.tier.dirty.borrow_mut().extend(keys.filter(|key| copies.contains_key(key)));
+        for key in pages.iter().map(|(_, page)| (page.owner.volume, page.owner.index)) {
+            if let Some(copy) = copies.get(&key) {
+                copy.skip_page();
+                self.tier.dirty.borrow_mut().insert(key);
+            }
+        }
     }
 
     /// Changes which blocks a copy has.
