@@ -141,20 +141,23 @@ impl Inner {
         if !rests() {
             return 0;
         }
-        let mut read = self.read_to_cool(volume, blocks, urgency).await;
+        let read = self.read_to_cool(volume, blocks, urgency).await;
         let Some((first, ..)) = read.first() else { return 0 };
         let extents = volume.group_of((first / self.array.extent_blocks() as u64) as u32);
         let moving = extents.first().is_none_or(|extent| extent.group.is_moving());
         if moving || !rests() || !self.take_stripe(stripe_id(volume, &extents, stripe)) {
             return 0;
         }
-        // One that has left the hot area meanwhile has something newer at its cold place, or will have.
-        read.retain(|(block, id, _)| volume.slot(*block) == Some(*id));
         let (mut found, mut checksums, mut data) = (Vec::new(), Vec::new(), Bufs::new());
         for (block, id, bytes) in read {
-            checksums.push(Checksum::of(&bytes.contiguous()));
-            found.push((block, id));
-            data.append(bytes);
+            let checksum = Checksum::of(&bytes.contiguous());
+            // One that has left the hot area meanwhile has something newer at its cold place, or will have; and one that has left it
+            // and came again may lie in the same slot.
+            if volume.slot(block) == Some(id) && self.checksum(volume, block) == Some(checksum) {
+                checksums.push(checksum);
+                found.push((block, id));
+                data.append(bytes);
+            }
         }
         let debt = Self::debt_of(data.len() as u64);
         self.flying_debt.set(self.flying_debt.get() + debt);
@@ -166,7 +169,8 @@ impl Inner {
             return 0;
         }
         for ((block, id), (.., checksum)) in found.iter().zip(&flight.blocks) {
-            if let Some(place) = volume.hot.borrow_mut().get_mut(block) {
+            if let Some(place) = volume.hot.borrow_mut().get_mut(block).filter(|_| flight.is_for(self.index_of(*block)))
+            {
                 place.cold = Some(*checksum);
             }
             if volume.slot(*block) == Some(*id) {

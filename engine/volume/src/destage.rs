@@ -50,6 +50,12 @@ pub(crate) enum Destination {
 }
 
 impl Flight {
+    /// True while an extent of its volume is the one it goes to: its group may have been given up, and be another one by now.
+    pub fn is_for(&self, index: u32) -> bool {
+        let now = self.volume.extent(index);
+        now.is_some_and(|now| self.extents.iter().any(|extent| Rc::ptr_eq(extent, &now)))
+    }
+
     /// Blocks of a volume, on their way from now on.
     pub fn of<'a>(
         volume: &Rc<VolumeState>,
@@ -219,7 +225,7 @@ impl Inner {
             // At once: who takes the stripe next must not take what lies there now for good unread.
             let mut carried = flight.carried();
             for (block, entry) in flight.volume.dirty.borrow_mut().range_mut(flight.span()) {
-                if let Some((_, checksum)) = carried(*block) {
+                if let Some((_, checksum)) = carried(*block).filter(|_| flight.is_for(self.index_of(*block))) {
                     entry.at_rest = Some(checksum);
                 }
             }

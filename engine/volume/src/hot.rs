@@ -225,7 +225,9 @@ impl Inner {
             let current = volume.dirty.borrow().get(block).is_some_and(|now| now.lsn == *version && now.data.is_some());
             if current {
                 self.leave_hot(volume, *block, *block + 1);
-            } else if let Some(place) = volume.hot.borrow_mut().get_mut(block) {
+            } else if let Some(place) =
+                volume.hot.borrow_mut().get_mut(block).filter(|_| flight.is_for(self.index_of(*block)))
+            {
                 place.cold = Some(*checksum);
             }
         }
@@ -240,6 +242,8 @@ impl Inner {
         }
         // A replay must not take their stripes for torn: it would not find in the hot area what it misses there.
         self.append(&Record::Settled);
+        // Nor must what is written from now on: this checkpoint may fail yet, and what was written before counts as at rest.
+        self.touched.borrow_mut().clear();
         self.settle_returned(returned);
         let mut slots = Vec::new();
         for (volume, block, id) in cooled {

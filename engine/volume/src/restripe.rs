@@ -243,7 +243,7 @@ impl Inner {
             }
             return false;
         }
-        let mut only_nobodys = bits(lost).any(|column| row.expected[column].is_none());
+        let mut only_nobodys = lost & row.nobodys != 0;
         for column in bits(lost) {
             let Some(expected) = row.expected[column] else { continue };
             let block = volume.shape.block_of(stripe, column, row.row);
@@ -258,6 +258,7 @@ impl Inner {
                     self.mend_row(volume, at, row, (Slot::Column(column), good), report).await;
                 }
                 Some(_) => only_nobodys = false,
+                None if row.nobodys & 1 << column != 0 => {}
                 None => {
                     only_nobodys = false;
                     report.violations.push(format!(
@@ -297,8 +298,15 @@ impl Inner {
         for row in &rows {
             let lost = || bits(row.facts.lost & row.facts.counted);
             let works = lost().map(Slot::Column).chain([Slot::Parity]).all(|slot| self.array.works(at.place(slot)));
-            if !works || lost().any(|column| row.expected[column].is_some()) {
+            if !works || lost().any(|column| row.nobodys & 1 << column == 0) {
                 continue;
+            }
+            for column in lost() {
+                // What will lie there may be another version than was known.
+                let block = volume.shape.block_of(stripe, column, row.row);
+                if let Some(place) = volume.hot.borrow_mut().get_mut(&block) {
+                    place.cold = None;
+                }
             }
             let told = lost().map(Slot::Column).map(|slot| row.told(slot).map(|told| (slot, told)));
             if let Some(told) = told.collect::<Option<Vec<_>>>() {

@@ -68,7 +68,11 @@ pub(crate) struct StripeRow {
     pub facts: Row,
     /// What columns at rest must agree with.
     pub expected: SmallVec<[Option<Checksum>; 8]>,
+    /// The columns of which only an earlier version lies here: it is nobody's, though parity counts on it.
+    pub nobodys: u32,
     pub old: SmallVec<[Option<Buf>; 8]>,
+    /// What was read of columns that did not agree. Where such a block was given up, parity agrees with what lies there.
+    bad: SmallVec<[Option<Buf>; 8]>,
     pub parity: Option<Buf>,
     pub new: SmallVec<[Option<Buf>; 8]>,
     /// A read of one of its places that the disk refused, and may grant later.
@@ -163,6 +167,7 @@ impl Inner {
         let touched = self.touched.borrow().get(&stripe_id(volume, extents, stripe)).map_or(0, |rows| rows[row]);
         let mut facts = Row { touched, parity: self.array.works(at.place(Slot::Parity)), ..Row::default() };
         let mut expected: SmallVec<[Option<Checksum>; 8]> = SmallVec::from_elem(None, columns);
+        let mut nobodys = 0;
         let (dirty, hot) = (volume.dirty.borrow(), volume.hot.borrow());
         for (column, expected) in expected.iter_mut().enumerate() {
             let block = shape.block_of(stripe, column, row);
@@ -179,12 +184,23 @@ impl Inner {
                 (None, Some(entry)) => entry.at_rest,
                 (None, None) => checksum,
             };
+            nobodys |= u32::from(expected.is_none() || hot.contains_key(&block)) << column;
             facts.counted |= u32::from(counts) << column;
             facts.doubtful |= u32::from(expected.is_none()) << column;
             facts.lost |= u32::from(!self.array.works(at.place(Slot::Column(column)))) << column;
         }
         let none = SmallVec::from_elem(None, columns);
-        StripeRow { row, facts, expected, old: none.clone(), parity: None, new: none, refused: None }
+        StripeRow {
+            row,
+            facts,
+            expected,
+            nobodys,
+            old: none.clone(),
+            bad: none.clone(),
+            parity: None,
+            new: none,
+            refused: None,
+        }
     }
 
     /// Reads what `wants` asks for of each row, unless it has been read. A column that cannot be read, or does not agree
@@ -500,9 +516,9 @@ impl StripeRow {
                 self.parity = block;
             }
             Slot::Column(column) => {
-                let block = block.filter(|block| self.agrees(slot, block));
-                self.facts.lost |= u32::from(block.is_none()) << column;
-                self.old[column] = block;
+                let agrees = block.as_ref().is_some_and(|block| self.agrees(slot, block));
+                self.facts.lost |= u32::from(!agrees) << column;
+                (self.old[column], self.bad[column]) = if agrees { (block, None) } else { (None, block) };
             }
         }
     }
@@ -521,14 +537,21 @@ impl StripeRow {
         Some(self.facts.solve(reads, &self.old, self.parity.as_ref().filter(|_| reads.parity), &self.new))
     }
 
-    /// A slot as the others tell it, when all of them were read; its place must count.
+    /// A slot as the others tell it, when all of them were read; its place must count. Others that are lost tell it, too, where what
+    /// lies there does, and what they tell is known to be right.
     pub fn told(&self, slot: Slot) -> Option<Buf> {
+        let known = matches!(slot, Slot::Column(column) if self.expected[column].is_some());
+        let as_it_lies = |column: usize| self.old[column].as_deref().or(self.bad[column].as_deref());
+        self.sum_of_others(slot, |column| self.old[column].as_deref())
+            .or_else(|| self.sum_of_others(slot, as_it_lies).filter(|told| known && self.agrees(slot, told)))
+    }
+
+    fn sum_of_others<'a>(&'a self, slot: Slot, of: impl Fn(usize) -> Option<&'a [u8]>) -> Option<Buf> {
         let reads = others(&self.facts, slot);
-        let all = bits(reads.columns).all(|column| self.old[column].is_some());
         let counts =
             matches!(slot, Slot::Column(column) if self.facts.counted & 1 << column != 0) || slot == Slot::Parity;
         let parity = if reads.parity { Some(self.parity.as_deref()?) } else { None };
-        let columns = bits(reads.columns).filter_map(|column| self.old[column].as_deref());
-        (all && counts).then(|| kura_array::parity::xor(columns.chain(parity)))
+        let columns = bits(reads.columns).map(of).collect::<Option<Vec<_>>>().filter(|_| counts)?;
+        Some(kura_array::parity::xor(columns.into_iter().chain(parity)))
     }
 }

@@ -271,12 +271,14 @@ impl Inner {
             }
             Entry::Occupied(mut entry) => {
                 let before = entry.get_mut();
+                fresh.in_flight = before.in_flight;
                 if before.data.is_some() {
                     self.drained(before.lsn);
+                    fresh.at_rest = before.at_rest;
                 } else {
+                    // It was cleared, and its place may be another one by now.
                     self.count_dirty(volume, 1);
                 }
-                (fresh.in_flight, fresh.at_rest) = (before.in_flight, before.at_rest);
                 *before = fresh;
             }
         }
