@@ -259,10 +259,6 @@ impl Node {
             format!(
                 "disk {id} carries the only copy of the journals, without which nothing is served: add a disk of its class first"
             )
-        } else if only.has_pool_table {
-            format!(
-                "disk {id} has the only copy of {what}, the table of a volume's snapshots among it, without which the pool does not start: `kura disk remove {id}` moves it to the others first"
-            )
         } else if only.extents > 0 && !force {
             format!(
                 "disk {id} has the only copy of {what}: `kura disk remove {id}` moves it to the others first; say --force to lose it"

@@ -16,6 +16,8 @@ use std::collections::BTreeSet;
 
 /// Volumes that a message names.
 const NAMED: usize = 3;
+/// What a message says besides where a pool table is among what would be lost.
+const TABLE: &str = " (the table of a volume's snapshots among it, without which that volume and they are lost)";
 
 /// Extents that can be read with some disks, and not without.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +26,7 @@ pub struct OnlyCopies {
     volumes: BTreeSet<String>,
     /// Extents, one copy counted.
     pub extents: u64,
-    /// Some of them hold pages of a pool table: without them nobody knows what the snapshots of a family are.
+    /// Some of them hold pages of a pool table: without them the next start gives up a volume and its snapshots.
     pub has_pool_table: bool,
     /// No other disk carries the journal.
     pub has_journal: bool,
@@ -41,11 +43,6 @@ impl Inner {
         let disks: Vec<_> = only.disks.iter().map(|disk| disk.0.to_string()).collect();
         let lies = only.tell(self.array.extent_bytes());
         let what = format!("disk{s} {} {are} away, and {lies} lie nowhere else", disks.join(", "));
-        if only.has_pool_table {
-            return Err(Error::invalid(format!(
-                "{what}, the table of a volume's snapshots among it, without which this pool does not start: bring the disks back"
-            )));
-        }
         if degraded {
             tracing::error!(controller = self.id.0, "{what}: they are given up");
             return Ok(());
@@ -145,6 +142,7 @@ impl OnlyCopies {
         }
         let of = if named.is_empty() { String::new() } else { format!(" of volumes {}", named.join(", ")) };
         let mib = (self.extents * extent_bytes).div_ceil(1 << 20);
-        format!("{mib} MiB{of}")
+        let table = if self.has_pool_table { TABLE } else { "" };
+        format!("{mib} MiB{of}{table}")
     }
 }

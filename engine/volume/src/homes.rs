@@ -8,7 +8,7 @@ use crate::extent::Extent;
 use crate::store::Inner;
 use crate::stripe::Slot;
 use crate::tables::VolumeState;
-use kura_block::{Error, Kind, Result};
+use kura_block::{Amount, Error, Kind, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
@@ -27,9 +27,10 @@ impl Inner {
         while at < blocks.end {
             let next = (at / extent_blocks + 1) * extent_blocks;
             if let Some(extent) = self.lost_extent(volume, at)
-                && !(at..next.min(blocks.end)).all(|block| self.stripe_takes(volume, &extent, block))
+                && let Some(block) =
+                    (at..next.min(blocks.end)).find(|block| !self.stripe_takes(volume, &extent, *block))
             {
-                return Err(Self::no_place(volume, extent.owner.index));
+                return Err(self.no_place(volume, block));
             }
             at = next;
         }
@@ -37,10 +38,13 @@ impl Inner {
     }
 
     /// What a client is told whose write would have no place.
-    pub fn no_place(volume: &VolumeState, index: u32) -> Error {
+    pub fn no_place(&self, volume: &VolumeState, block: u64) -> Error {
         let name = volume.spec.borrow().name.clone();
+        let group = Self::bytes_of(self.group_blocks(volume));
+        let (byte, first) = (Self::bytes_of(block), Self::bytes_of(block) / group * group);
         Error::device(format!(
-            "volume {name}: the disks of extent {index} are out of service: trim it, and it gets a place on others"
+            "volume {name}: the disks of what lies at byte {byte} are out of service: trim all of the {} from byte {first} on, and they get a place on others",
+            Amount(group)
         ))
     }
 
@@ -50,8 +54,15 @@ impl Inner {
             return None;
         }
         let extent = volume.extent(self.index_of(block))?;
-        let is_held = self.array.holds(&extent.group.site()) || self.takes_writes(&extent).is_some();
+        let has_copy = || self.keeps_page(&extent) && self.takes_writes(&extent).is_some();
+        let is_held = self.array.holds(&extent.group.site()) || has_copy();
         (!is_held).then_some(extent)
+    }
+
+    /// True where a disk works that keeps the page of an extent, without which nobody knows what its blocks were.
+    pub fn keeps_page(&self, extent: &Extent) -> bool {
+        let site = extent.group.site();
+        site.shape.page_places(extent.member()).iter().any(|(keeper, _)| self.array.works(site.places[*keeper]))
     }
 
     /// True where a block of a stripe lies on a disk that works, and so do the pages that all of its stripe need.
@@ -62,10 +73,7 @@ impl Inner {
         let at = self.stripe_of(extent, stripe);
         let first = self.index_of(stripe * shape.stripe_blocks());
         let last = self.index_of((stripe + 1) * shape.stripe_blocks() - 1);
-        let has_page = |index: u32| {
-            let keepers = shape.page_places((index % shape.extents()) as usize);
-            keepers.iter().any(|(keeper, _)| self.array.works(at.site.places[*keeper]))
-        };
+        let has_page = |index: u32| volume.extent(index).is_some_and(|extent| self.keeps_page(&extent));
         self.array.works(at.place(Slot::Column(piece.column))) && (first..=last).all(has_page)
     }
 

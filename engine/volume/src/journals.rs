@@ -100,6 +100,8 @@ impl Inner {
                 Err(error)
             }
             Err(error) => {
+                // Nor is it that the journal failed meanwhile.
+                self.journal().alive()?;
                 self.fail_disk(disk).await?;
                 Err(error)
             }

@@ -150,6 +150,7 @@ impl Inner {
             share: Share::new(parts.id, parts.controllers, parts.settings.sharing, parts.shared, &parts.runtime),
             runtime: parts.runtime,
             settings: parts.settings,
+            degraded: parts.degraded,
             hot: RefCell::new(HotTable::new(parts.id.0, parts.settings.hot, parts.array.extent_blocks())),
             cooled: RefCell::default(),
             cold_stripes: RefCell::default(),

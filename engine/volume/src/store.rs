@@ -37,6 +37,8 @@ pub(crate) struct Inner {
     pub id: ControllerId,
     pub runtime: Rc<dyn Runtime>,
     pub settings: Settings,
+    /// What lies nowhere any more is given up, although that was not known before.
+    pub degraded: bool,
     pub array: Array,
     /// The disks that hold the journal's copies, by the copies' numbers.
     pub journal_disks: RefCell<BTreeMap<usize, DeviceId>>,

@@ -107,7 +107,7 @@ impl Inner {
                 self.take_elsewhere(volume, blocks.start, &mut taken)?;
                 continue;
             }
-            self.refuse_lost(volume, change, &written)?;
+            self.refuse_lost(volume, change, (blocks.start, &plan))?;
             let read = edges.places().filter_map(|place| match place {
                 Place::At(state, block) => state.extent(self.index_of(*block)),
                 Place::Zero => None,
@@ -174,26 +174,30 @@ impl Inner {
     }
 
     /// Refuses a write of which a block has no place; zeroes need none.
-    fn refuse_lost(&self, volume: &VolumeState, change: &Change<'_>, written: &[(Rc<VolumeState>, u64)]) -> Result<()> {
-        let lost = written.iter().find(|(state, block)| !self.has_place(state, *block));
-        match (change, lost) {
-            (Change::Write { .. }, Some((_, block))) => Err(Self::no_place(volume, self.index_of(*block))),
+    fn refuse_lost(&self, volume: &VolumeState, change: &Change<'_>, (first, plan): (u64, &[How])) -> Result<()> {
+        let is_lost = |(how, block): &(&How, u64)| match how {
+            How::InPlace(state, at) => !self.has_place(state, *at),
+            How::Copy(_) => !self.has_place(volume, *block),
+            How::Stays | How::Redirect(_) => false,
+        };
+        match (change, plan.iter().zip(first..).find(is_lost)) {
+            (Change::Write { .. }, Some((_, block))) => Err(self.no_place(volume, block)),
             _ => Ok(()),
         }
     }
 
     /// True where all slots taken, and their pages, have places.
-    fn have_places(&self, taken: &Taken) -> bool {
+    pub(super) fn have_places(&self, taken: &Taken) -> bool {
         let pool = &taken.pool_vol.volume;
         taken.slots.iter().flat_map(|slot| [slot.0, slot.page()]).all(|block| self.has_place(pool, block))
     }
 
     /// Takes other slots for those of which some have no place any more.
-    fn take_elsewhere(&self, volume: &VolumeState, block: u64, taken: &mut Taken) -> Result<()> {
+    pub(super) fn take_elsewhere(&self, volume: &VolumeState, block: u64, taken: &mut Taken) -> Result<()> {
         let (pool, wanted) = (Rc::clone(&taken.pool_vol.volume), taken.slots.len());
         taken.fit(0);
         taken.slots = taken.pool_vol.table.borrow_mut().take_fitting(wanted, |block| self.has_place(&pool, block));
-        if taken.slots.len() == wanted { Ok(()) } else { Err(Self::no_place(volume, self.index_of(block))) }
+        if taken.slots.len() == wanted { Ok(()) } else { Err(self.no_place(volume, block)) }
     }
 
     /// The pool has no group for a write to a volume, or for the slots taken: others do that lie where the PoolVOL has groups, some of
@@ -203,7 +207,7 @@ impl Inner {
         self.note_full();
         // What is held here cannot be given back to the pool.
         taken.pins = Pins::of([]);
-        let fits = |block: u64| pool.extent(self.index_of(block)).is_some();
+        let fits = |block: u64| pool.extent(self.index_of(block)).is_some() && self.has_place(&pool, block);
         while Rc::ptr_eq(state, &pool) {
             taken.fit(0);
             taken.slots = taken.pool_vol.table.borrow_mut().take_where(wanted, fits);

@@ -5,6 +5,7 @@
 //! the log and in the tables, and that is how such a family is known.
 
 use super::PoolVol;
+use crate::extent::Extent;
 use crate::record::Record;
 use crate::store::Inner;
 use crate::tables::VolumeState;
@@ -38,20 +39,37 @@ impl VolumeState {
 }
 
 impl Inner {
-    /// True where reading a page of a pool table failed because all that had it is out of service.
-    pub(super) fn is_page_lost(&self, pool: &VolumeState, page: u64, error: &Error) -> bool {
-        let Some(extent) = pool.extent(self.index_of(page)).filter(|_| error.kind() == Kind::Device) else {
-            return false;
-        };
+    /// What reading a page of a pool table failed with, unless the page is lost: all that had it is out of service, or it is bad wherever
+    /// it lies, and disks are out of service, or the user says to give up what is lost. A disk that refused may yet have it.
+    pub(super) fn unless_lost(&self, pool: &VolumeState, page: u64, error: Error) -> Result<()> {
+        let gone =
+            pool.extent(self.index_of(page)).is_some_and(|extent| self.is_page_gone(pool, page, &extent, &error));
+        match error.kind() {
+            _ if gone => Ok(()),
+            // Where disks are out of service, what they had of it may have been given up before.
+            Kind::Corrupt if self.degraded || !self.tables.borrow().failed.is_empty() => Ok(()),
+            Kind::Corrupt => Err(Error::corrupt(format!(
+                "{error}: restore the disk that has it, or start with --degraded to give up that volume and its snapshots"
+            ))),
+            _ => Err(error),
+        }
+    }
+
+    /// True where no working disk has a page of a pool table.
+    fn is_page_gone(&self, pool: &VolumeState, page: u64, extent: &Extent, error: &Error) -> bool {
+        let site = extent.group.site();
+        if !extent.is_loaded() {
+            return !self.keeps_page(extent);
+        }
         if let Some(copy) = extent.fast().filter(|copy| !copy.is_clean()) {
             return !self.serves(&copy);
         }
         let slot = pool.slot(page);
-        let hot = self.hot.borrow();
-        match slot.and_then(|id| hot.extent(id.born)) {
-            Some(hot) => !hot.places.iter().any(|place| self.array.works(*place)),
-            None => !self.array.holds(&extent.group.site()),
+        if let Some(hot) = slot.and_then(|id| self.hot.borrow().extent(id.born).map(|hot| hot.places.clone())) {
+            return !hot.iter().any(|place| self.array.works(*place));
         }
+        // Of a stripe that is told by no others, one that works may have refused.
+        !self.array.holds(&site) && (error.kind() == Kind::Corrupt || !site.shape.parity)
     }
 
     /// Gives up the PoolVOL of a family whose table is lost.

@@ -401,6 +401,11 @@ impl Inner {
                 continue;
             }
             if written.iter().any(|(state, block)| !self.has_place(state, *block)) {
+                let at_home = |one: &Homeless| self.has_place(volume, one.present.block());
+                let others = homeless.iter().all(at_home) && !self.have_places(&taken);
+                if others && self.take_elsewhere(volume, window.start, &mut taken).is_ok() {
+                    continue;
+                }
                 return Ok(false);
             }
             let places: Vec<_> = homeless.iter().flat_map(|one| one.places(volume, pool)).collect();

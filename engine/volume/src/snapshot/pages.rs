@@ -147,8 +147,7 @@ impl Inner {
         for page in (first..first + blocks).filter(|block| PoolTable::is_page(*block)) {
             match self.read_page(pool, page).await {
                 Ok(bytes) => found.extend(bytes.map(|bytes| (page, bytes))),
-                Err(error) if self.is_page_lost(pool, page, &error) => return Ok(None),
-                Err(error) => return Err(error),
+                Err(error) => return self.unless_lost(pool, page, error).map(|()| None),
             }
         }
         Ok(Some(found))
