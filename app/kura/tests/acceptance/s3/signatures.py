@@ -1,12 +1,14 @@
 """What a signature covers: all that changes what is done, in version 4, for a week at most."""
 
+import base64
 import urllib.error
 import urllib.request
+import zlib
 
 import botocore.session
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
-from common import URL, client, read, refused
+from common import URL, client, noise, read, refused
 
 s3 = client()
 
@@ -57,3 +59,36 @@ assert ask("GET", url) == (200, "secret")
 url = s3.generate_presigned_url("get_object", Params={"Bucket": "demo", "Key": "secret"}, ExpiresIn=604_801)
 status, text = ask("GET", url)
 assert status == 400 and "AuthorizationQueryParametersError" in text, text
+
+# Bodies in chunks, of which the server has only so much in memory: a large one without a signature of its own is taken in pieces, and one
+# with a signature is refused.
+
+
+class Chunked(S3SigV4Auth):
+    """Signs the head of a request whose body is in chunks of some kind."""
+
+    kind = ""
+
+    def payload(self, request):
+        return self.kind
+
+
+def put_in_chunks(kind, body, size, **headers):
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    headers = {"x-amz-decoded-content-length": str(size), "content-encoding": "aws-chunked", **headers}
+    request = AWSRequest(method="PUT", url=f"{URL}/demo/chunked", data=body, headers=headers)
+    auth = Chunked(botocore.session.get_session().get_credentials(), "s3", "us-east-1")
+    auth.kind = kind
+    auth.add_auth(request)
+    return ask("PUT", request.url, body, **dict(request.headers.items()))
+
+
+large = noise(3_000_000, "chunked")
+crc = base64.b64encode(zlib.crc32(large).to_bytes(4, "big"))
+body = b"%x\r\n" % len(large) + large + b"\r\n0\r\nx-amz-checksum-crc32:" + crc + b"\r\n\r\n"
+status, text = put_in_chunks("STREAMING-UNSIGNED-PAYLOAD-TRAILER", body, len(large), x_amz_trailer="x-amz-checksum-crc32")
+assert status == 200, text
+assert read(s3, "demo", "chunked") == large
+body = b"%x;chunk-signature=" % len(large) + b"0" * 64 + b"\r\n" + large + b"\r\n"
+status, text = put_in_chunks("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", body, len(large))
+assert status == 400 and "InvalidRequest" in text and "a chunk with a signature has at most" in text, text
