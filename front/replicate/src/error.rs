@@ -56,8 +56,9 @@ pub(crate) const CHANGED: &str = "source: it changed while it was copied: the ne
 pub(crate) const FULL: &str = "the target is full: free some of its space and run again";
 
 /// Why the source keeps what it has, when work with its copy is brought back.
-pub(crate) const STAYS: &str = "the source's stays: the copy lacked something when it was failed over to, and nobody has written to this in it since; after \
-     failback --anyway the next run carries it";
+pub(crate) const STAYS: &str = "the source's stays: the copy lacked something when it was failed over to, and nobody has written to this in it since, or \
+     what was written has an older time than the source's: `touch` it there if it is work; after failback --anyway the next run \
+     carries the source's";
 /// Why an empty directory is not carried.
 pub(crate) const UNMOUNTED: &str =
     "what was mounted there is not, and its copy stays: mount it; or, where it is to be empty, say --allow-empty";

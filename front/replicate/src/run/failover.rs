@@ -1,7 +1,7 @@
 //! Working with the copy, and back.
 
 use super::{Facts, Options, Place, Source, run};
-use crate::error::{Error, Result, STAYS};
+use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::marker::{Marker, State};
 use crate::progress::Progress;
@@ -69,7 +69,7 @@ pub fn failback(job: &Job, options: &Options, anyway: bool, back: &Place, progre
     let options = Options { worked_since: marker.lacks.then_some(released), ..how };
     let mut summary = run(copy, &Target::Local(job.source.tree()?.to_owned()), &options, back, progress)?;
     // All work is back where only such is told as stays at the source in any case.
-    summary.is_complete |= anyway && !summary.dry_run && summary.failures.iter().all(|failure| failure.cause == STAYS);
+    summary.is_complete |= anyway && !summary.dry_run && summary.has_only_what_stays();
     if summary.is_complete {
         let source = Source::open(job.source.tree()?)?;
         Marker::remove(&source.path).map_err(|cause| Error::state(&source.path, cause))?;

@@ -180,9 +180,9 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let learned = place.learned();
     let plan = Plan::of(&changes, options, carrier.cuts(), &options.held(learned.cost().unwrap_or_default()));
     let mut summary = Summary::begun(&Origin::Tree(source.path.clone()), target, began.1);
-    summary.plan(&changes, &plan, &unread, owner);
+    summary.plan(&changes, &plan, owner);
     if options.dry_run {
-        return Ok(summary.only_planned(began.0.elapsed()));
+        return Ok(summary.only_planned(failures, began.0.elapsed()));
     }
     progress.carry(plan.files(), plan.bytes(), options.all_workers());
     let carry = Carry {

@@ -2,12 +2,12 @@
 
 use super::Plan;
 use crate::balance::{Load, imbalance};
-use crate::error::Failure;
+use crate::error::{Failure, STAYS};
 use crate::marker::{Marker, State, rfc3339};
 use crate::origin::Origin;
 use crate::progress::{Counter, Progress};
 use crate::target::Target;
-use crate::tree::{Changes, Unread};
+use crate::tree::Changes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -108,7 +108,12 @@ impl Summary {
         Self { seconds: took.as_secs_f64(), is_complete: false, failed: 1, causes, ..self }
     }
 
-    pub(super) fn plan(&mut self, changes: &Changes, plan: &Plan, unread: &[Unread], owner: Option<(u32, u32)>) {
+    /// Whether nothing was left out but what stays at the source when work is brought back from a copy that was not whole.
+    pub fn has_only_what_stays(&self) -> bool {
+        self.failures.iter().all(|failure| failure.cause == STAYS)
+    }
+
+    pub(super) fn plan(&mut self, changes: &Changes, plan: &Plan, owner: Option<(u32, u32)>) {
         self.taken_over = owner.map_or(0, |owner| changes.of_others(owner));
         let loads = plan.loads();
         self.imbalance = imbalance(loads.iter().map(|load| load.cost_s));
@@ -120,20 +125,16 @@ impl Summary {
         };
         self.workers = loads.iter().map(worker).collect();
         (self.unchanged, self.deleted) = (changes.unchanged, changes.deleted);
-        (self.files, self.bytes, self.failed) = (plan.files(), plan.bytes(), unread.len() as u64);
+        (self.files, self.bytes) = (plan.files(), plan.bytes());
     }
 
-    /// Of a run that was not to carry anything.
-    pub(super) fn only_planned(self, took: Duration) -> Self {
+    /// Of a run that was not to carry anything; this it would leave out.
+    pub(super) fn only_planned(mut self, failures: Vec<Failure>, took: Duration) -> Self {
+        self.leave_out(failures);
         Self { dry_run: true, seconds: took.as_secs_f64(), ..self }
     }
 
-    pub(super) fn end(&mut self, progress: &Progress, mut failures: Vec<Failure>, marker: Marker, took: Duration) {
-        for (worker, counter) in self.workers.iter_mut().zip(progress.workers()) {
-            (worker.files, worker.bytes) = counter.get();
-            worker.seconds = counter.worked_s();
-        }
-        self.sent_bytes = progress.workers().iter().map(Counter::sent_bytes).sum();
+    fn leave_out(&mut self, mut failures: Vec<Failure>) {
         failures.sort();
         failures.dedup_by(|one, other| one.path == other.path);
         for failure in &failures {
@@ -141,6 +142,15 @@ impl Summary {
         }
         self.failed = failures.len() as u64;
         self.failures = failures;
+    }
+
+    pub(super) fn end(&mut self, progress: &Progress, failures: Vec<Failure>, marker: Marker, took: Duration) {
+        for (worker, counter) in self.workers.iter_mut().zip(progress.workers()) {
+            (worker.files, worker.bytes) = counter.get();
+            worker.seconds = counter.worked_s();
+        }
+        self.sent_bytes = progress.workers().iter().map(Counter::sent_bytes).sum();
+        self.leave_out(failures);
         self.is_complete = marker.state == State::Complete;
         self.seconds = took.as_secs_f64();
     }

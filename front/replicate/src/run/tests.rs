@@ -487,6 +487,35 @@ fn failback_from_a_copy_that_was_not_whole_replaces_only_by_work() {
 }
 
 #[test]
+fn work_of_an_older_time_is_told_and_brought_back_when_it_is_touched() {
+    let pair = Pair::new();
+    let (target, options) = (Target::Local(pair.copy.clone()), Options::default());
+    assert!(pair.run(&target, &options).unwrap().is_complete);
+    pair.cut_off(boot());
+    let job = pair.job(&options);
+    failover(&job, &options, true).unwrap();
+    // As `tar x` and `cp -p` leave it.
+    let work = pair.copy.join("d/file");
+    fs::write(&work, "of an archive").unwrap();
+    let is_of = |time| fs::File::options().write(true).open(&work).unwrap().set_modified(time).unwrap();
+    is_of(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+    let back = Place::take(&pair.folder.path().join("back")).unwrap();
+    let failback = |anyway, options: &Options| failback(&job, options, anyway, &back, &Progress::default()).unwrap();
+    let planned = failback(true, &Options { dry_run: true, ..options.clone() });
+    assert!(!planned.is_complete && planned.has_only_what_stays());
+    for told in [planned, failback(false, &options)] {
+        assert!(
+            matches!(&told.failures[..], [one] if one.path == b"d/file" && one.cause.contains("touch")),
+            "{told:?}"
+        );
+        assert_eq!((told.failed, told.causes.len()), (1, 1));
+    }
+    is_of(SystemTime::now());
+    assert!(failback(false, &options).is_complete);
+    assert_eq!(fs::read_to_string(pair.source.join("d/file")).unwrap(), "of an archive");
+}
+
+#[test]
 fn a_directory_that_is_named_as_the_marker_is_told() {
     let pair = Pair::new();
     fs::create_dir(pair.source.join(".kura-replica")).unwrap();
