@@ -61,6 +61,8 @@ const SCARCE: u32 = 32;
 pub(super) enum Progress {
     /// Something lies where it belongs now: there may be more.
     Moved,
+    /// The same, beside clients that are at work and gain nothing by it.
+    Beside,
     /// Nothing was found so far.
     Looked,
     /// There is nothing to do now.
@@ -215,9 +217,10 @@ impl Inner {
                 continue;
             }
             match self.order_next(&volume, &branch, part).await {
+                Ok(Progress::Moved) if part == Part::All && !self.is_quiet() => return Ok(Progress::Beside),
                 Ok(Progress::Moved) => return Ok(Progress::Moved),
                 Ok(Progress::Looked) => progress = Progress::Looked,
-                Ok(Progress::Nothing) => {}
+                Ok(_) => {}
                 Err(error) => failed = failed.or(Some(error)),
             }
         }

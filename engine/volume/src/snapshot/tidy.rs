@@ -77,8 +77,15 @@ impl Inner {
     pub async fn tidy_for_ever(self: Rc<Self>) {
         while !self.stopping.get() && self.journal().alive().is_ok() {
             let waits = !self.untidy.borrow().is_empty();
+            let began = self.runtime.now();
             let done = if waits { self.tidy_next().await.map(|_| Progress::Moved) } else { self.put_in_order().await };
             let rest = match done {
+                Ok(Progress::Beside) => {
+                    // As long as it took, at least: half of the disks' time is the clients'.
+                    let took = self.runtime.now().saturating_sub(began);
+                    self.runtime.sleep(took.max(BREATH)).await;
+                    None
+                }
                 Ok(Progress::Moved) | Err(_) => None,
                 Ok(Progress::Looked) => Some(BREATH),
                 Ok(Progress::Nothing) => Some(QUIET),
