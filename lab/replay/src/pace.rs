@@ -36,7 +36,8 @@ where
         while let Some(request) = self.requests.next().transpose().map_err(of_trace)? {
             let (begin, first_ns) = *self.begun.get_or_insert((run.now(), request.at_ns));
             let at = Duration::from_nanos(request.at_ns.saturating_sub(first_ns));
-            let early = (begin + at).saturating_sub(run.now());
+            let due = begin + at;
+            let early = due.saturating_sub(run.now());
             if !early.is_zero() {
                 run.sleep(early).await;
             }
@@ -47,7 +48,7 @@ where
             if waiting >= self.in_flight_limit {
                 return Err(Error::Overloaded { at, waiting, done });
             }
-            run.begin(request);
+            run.begin(request, due);
             if !goes_on() {
                 return Ok(true);
             }
@@ -68,7 +69,7 @@ pub(crate) async fn closed_loop<E: std::error::Error + Send + Sync + 'static>(
     let one_by_one = || async {
         while let Some(request) = next()? {
             run.tally.borrow_mut().begin();
-            run.serve(request).await;
+            run.serve(request, run.now()).await;
             tell();
         }
         Ok::<(), Error>(())

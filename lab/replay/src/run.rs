@@ -26,7 +26,7 @@ pub(crate) struct Run {
 /// A task that does one request after the other: a request costs a wake, not a task.
 #[derive(Default)]
 struct Hand {
-    work: Cell<Option<Request>>,
+    work: Cell<Option<(Request, Duration)>>,
     waker: Cell<Option<Waker>>,
 }
 
@@ -57,8 +57,8 @@ impl Run {
         self.last_answer.get()
     }
 
-    /// Begins a request beside everything else.
-    pub(crate) fn begin(self: &Rc<Self>, request: Request) {
+    /// Begins a request beside everything else; its response time counts from `due`.
+    pub(crate) fn begin(self: &Rc<Self>, request: Request, due: Duration) {
         self.tally.borrow_mut().begin();
         let idle = self.idle.borrow_mut().pop();
         let hand = idle.unwrap_or_else(|| {
@@ -66,7 +66,7 @@ impl Run {
             self.runtime.spawn(Box::pin(Rc::clone(self).work(Rc::clone(&hand))));
             hand
         });
-        hand.work.set(Some(request));
+        hand.work.set(Some((request, due)));
         if let Some(waker) = hand.waker.take() {
             waker.wake();
         }
@@ -74,16 +74,15 @@ impl Run {
 
     async fn work(self: Rc<Self>, hand: Rc<Hand>) {
         loop {
-            let request = poll_fn(|context| match hand.work.take() {
-                Some(request) => Poll::Ready(request),
+            let work = poll_fn(|context| match hand.work.take() {
+                Some(work) => Poll::Ready(work),
                 None => {
                     hand.waker.set(Some(context.waker().clone()));
                     Poll::Pending
                 }
             });
-            let request = request.await;
-            // Time stands between the begin and here.
-            self.serve(request).await;
+            let (request, due) = work.await;
+            self.serve(request, due).await;
             self.idle.borrow_mut().push(Rc::clone(&hand));
             if self.tally.borrow().in_flight == 0
                 && let Some(waiting) = self.waiting.take()
@@ -93,9 +92,8 @@ impl Run {
         }
     }
 
-    /// Does a request that has begun, and counts it.
-    pub(crate) async fn serve(&self, request: Request) {
-        let begun = self.now();
+    /// Does a request that has begun, and counts it: its response time from `begun`.
+    pub(crate) async fn serve(&self, request: Request, begun: Duration) {
         let done = self.ask(&request).await;
         let now = self.now();
         self.last_answer.set(now);

@@ -10,10 +10,12 @@ use crate::replay::{Reporter, of_disk};
 use crate::run::Run;
 use crate::summary::Window;
 use crate::survey::Survey;
+use futures::future::{Either, select};
 use kura_block::{BLOCK_BYTES, DeviceId};
 use kura_controller::Controller;
 use kura_trace::Request;
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A node under a load in open loop, all of whose volume is written.
 ///
 /// ```text
-///   start ──> play: warm up ──> play: a window ──> replace_disk ──> play_until_rebuilt: a window
+///   start ──> play: warm up ──> play: a window ──> play_rebuild: a disk fails, a window until a spare has its place
 /// ```
 ///
 /// Requests go on from one window to the next: what is under way at the end of one is answered, and counted, in the next.
@@ -69,20 +71,31 @@ impl<E: std::error::Error + Send + Sync + 'static> Session<E> {
         self.window(async |_, run, load| load.play(run, goes_on).await)
     }
 
-    /// Issues requests until nothing is left to be moved off disks out of service, or the requests end.
-    pub fn play_until_rebuilt(&mut self) -> Result<Window, Error> {
+    /// A disk fails, by its number in the node, and `spare` takes its place in the pool: issues requests meanwhile, until nothing
+    /// is left to be moved off disks out of service, or the requests end.
+    pub fn play_rebuild(&mut self, disk: u16, spare: &NodeDisk) -> Result<Window, Error> {
+        self.node.insert(spare);
         self.window(async |node, run, load| {
-            let rebuilt = Rc::new(Cell::new(false));
-            let (seen, clock, controllers) = (Rc::clone(&rebuilt), Rc::clone(&node.runtime), node.controllers.clone());
-            node.runtime.spawn(Box::pin(async move {
+            let rebuilt = Cell::new(false);
+            let rebuild = async {
+                let uuid = (node.disks.borrow().len() as u128).to_be_bytes();
+                node.pool.add_disk(spare.name.clone(), spare.class, uuid).await?;
+                node.pool.fail_disk(DeviceId(disk), true).await?;
                 let unwanted = |controller: &Rc<Controller>| controller.store().unwanted();
-                let left = || controllers.iter().any(|it| unwanted(it).values().any(|held| held.copies > 0));
+                let left = || node.controllers.iter().any(|it| unwanted(it).values().any(|held| held.copies > 0));
                 while left() {
-                    clock.sleep(LOOK).await;
+                    node.runtime.sleep(LOOK).await;
                 }
-                seen.set(true);
-            }));
-            load.play(run, || !rebuilt.get()).await
+                rebuilt.set(true);
+                Ok::<_, Error>(())
+            };
+            match select(pin!(load.play(run, || !rebuilt.get())), pin!(rebuild)).await {
+                Either::Left((played, _)) => played,
+                Either::Right((done, play)) => {
+                    done?;
+                    play.await
+                }
+            }
         })
     }
 
@@ -107,17 +120,5 @@ impl<E: std::error::Error + Send + Sync + 'static> Session<E> {
             disks: node.disks.borrow().iter().map(|disk| of_disk(disk, elapsed)).collect(),
             trace_ended: !is_cut,
         })
-    }
-
-    /// A disk fails, by its number in the node; `spare` takes its place in the pool, and the rebuild begins.
-    pub fn replace_disk(&mut self, disk: u16, spare: &NodeDisk) -> Result<(), Error> {
-        let node = &self.node;
-        node.insert(spare);
-        let uuid = (node.disks.borrow().len() as u128).to_be_bytes();
-        node.sim.block_on(async {
-            node.pool.add_disk(spare.name.clone(), spare.class, uuid).await?;
-            node.pool.fail_disk(DeviceId(disk), true).await
-        })?;
-        Ok(())
     }
 }

@@ -1,12 +1,15 @@
 //! Whole replays of small loads on small nodes.
 
+use crate::pace::OpenLoop;
 use crate::replay::drive;
+use crate::run::Run;
 use crate::{Error, NodeDisk, NodeSpec, Options, Pace, Prefill, Summary, Survey, replay};
 use kura_controller::{DiskClass, Layout};
 use kura_sim::{Constant, Fault, FaultKind, FaultPlan, Model, Place, RotatingSpec, When};
 use kura_trace::{Op, Request};
 use proptest::prelude::*;
 use std::convert::Infallible;
+use std::rc::Rc;
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -236,6 +239,24 @@ fn an_error_of_the_source_ends_the_replay() {
     assert_eq!(done.unwrap_err().to_string(), "trace.csv:3: no number");
 }
 
+/// A request that is issued late is timed from when it was due.
+#[test]
+fn a_late_request_has_waited() {
+    let spec = node(Model::Nvme);
+    let node = spec.start(&Options::default(), 4 * MIB).unwrap();
+    let run = Run::new(Rc::clone(&node.volume), Rc::clone(&node.runtime), false);
+    let requests = [0, 100_000_000].map(|at_ns| Ok::<_, Infallible>(request(at_ns, Op::Write, 0, 4096)));
+    let mut load = OpenLoop::new(requests.into_iter(), 10);
+    node.sim.block_on(async {
+        load.play(&run, || false).await.unwrap();
+        run.sleep(Duration::from_secs(1)).await;
+        load.play(&run, || true).await.unwrap();
+        run.finished().await;
+    });
+    let longest_ns = run.tally.borrow().writes.response().unwrap().max_ns;
+    assert!((900_000_000..1_000_000_000).contains(&longest_ns), "{longest_ns} ns");
+}
+
 /// What is under way at the end of a window is answered in the next, and the trace goes on where it was.
 #[test]
 fn a_session_goes_on_from_window_to_window_and_over_a_rebuild() {
@@ -250,13 +271,16 @@ fn a_session_goes_on_from_window_to_window_and_over_a_rebuild() {
     assert_eq!(windows[1].elapsed_ns, 50 * 100_000, "one every 0.1 ms");
     assert!(windows[0].disks.iter().all(|disk| disk.writes == 0), "what fills the volume is not counted");
 
-    session.replace_disk(1, &disk("spare", DiskClass::Slow, Model::SataSsd)).unwrap();
-    let rebuild = session.play_until_rebuilt().unwrap();
-    let [failed, spare] = ["slow0", "spare"].map(|name| rebuild.disks.iter().find(|disk| disk.name == name).unwrap());
+    let rebuild = session.play_rebuild(1, &disk("spare", DiskClass::Slow, Model::SataSsd)).unwrap();
+    // While the disks of the pool change, too, requests are issued at their times.
+    let answered = rebuild.read.unwrap().count;
+    assert!(answered.abs_diff(rebuild.elapsed_ns / 100_000) <= 20, "{answered} in {} ns", rebuild.elapsed_ns);
+    let spare = rebuild.disks.iter().find(|disk| disk.name == "spare").unwrap();
     assert!(!rebuild.trace_ended && rebuild.errors == 0, "{:?}", rebuild.first_error);
-    assert!(spare.written_bytes >= 2 * MIB && failed.reads == 0, "{} bytes on the spare", spare.written_bytes);
+    assert!(spare.written_bytes >= 2 * MIB, "{} bytes on the spare", spare.written_bytes);
     let rest = session.play(u64::MAX, |_| {}).unwrap();
     assert!(rest.trace_ended && rest.errors == 0);
+    assert!(rest.disks.iter().any(|disk| disk.name == "slow0" && disk.reads == 0), "the disk that failed is not read");
 }
 
 /// A policy with nothing to look at does not wake: a year without requests costs no more than a second.

@@ -45,8 +45,8 @@ impl Experiment for ArrayRebuild {
         let Some(mut session) = warmed(config, setting, progress)? else { return Ok(None) };
         let Some(normal) = kept_up(session.play(config.accesses, |_| {}))? else { return Ok(None) };
         progress.at(0.8);
-        session.replace_disk(FAILS, &system(config)?.slow_disk(config.data_bytes, "slow-spare"))?;
-        let Some(rebuild) = kept_up(session.play_until_rebuilt())? else { return Ok(None) };
+        let spare = system(config)?.slow_disk(config.data_bytes, "slow-spare");
+        let Some(rebuild) = kept_up(session.play_rebuild(FAILS, &spare))? else { return Ok(None) };
         Ok(Some(Data { normal: measured(&normal)?, rebuild: measured(&rebuild)? }))
     }
 
