@@ -168,7 +168,8 @@ fn kind(recording: &Recording) -> &'static str {
     if recording.has_checkpoints { "with checkpoints" } else { "without checkpoints" }
 }
 
-/// A load that we generate may be like a database's, and is none.
+/// A load that we generate may be like a database's, and is none. A file that was given may be anything: what it was recorded of is
+/// not in it.
 fn recorded(sources: [&Source; 2]) -> Criterion {
     let titles = sources.map(Source::title);
     let ours = if titles[0] == titles[1] { titles[0].clone() } else { titles.join(" and ") };
@@ -176,7 +177,7 @@ fn recorded(sources: [&Source; 2]) -> Criterion {
         name: "where the accesses come from".to_owned(),
         paper: Some("recorded under a database".into()),
         ours: ours.into(),
-        bound: "recorded, not generated".to_owned(),
+        bound: "files were given".to_owned(),
         holds: sources.iter().all(|source| matches!(source, Source::Trace { .. })),
     }
 }

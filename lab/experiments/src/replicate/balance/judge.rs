@@ -22,7 +22,7 @@ pub fn judge(results: &[(Point<Config>, Vec<Draw>)]) -> Result<Findings> {
     let table_2 = &table_2.and_then(|(_, draws)| draws.first()).context("Table 2's tree was not run")?.with_big_files;
     let drawn: Vec<Drawn<'_>> = results.iter().filter_map(Drawn::of).collect();
     let best = drawn.first().context("no draws were run")?;
-    let shown = best.nearest(paper::GAIN_PERCENT / 100.0).context("no draws were run")?;
+    let shown = best.median_draw().context("no draws were run")?;
     judge_table_2(table_2, &mut findings);
     judge_gains(best, shown, &drawn, &mut findings);
     judge_ours(table_2, best, &drawn, &mut findings);
@@ -33,8 +33,8 @@ pub fn judge(results: &[(Point<Config>, Vec<Draw>)]) -> Result<Findings> {
             .zip(&table_2.by_count.ends_s)
             .map(|((what, paper), ours)| (what, paper, *ours))
             .collect();
-    let gain = shown.with_big_files.gain() * 100.0;
-    numbers.push(("Fig. 5, gain of the tree shown, %", paper::GAIN_PERCENT, gain));
+    let gain = median(best.with().map(Compared::gain)) * 100.0;
+    numbers.push(("Fig. 5, gain, median of draws, %", paper::GAIN_PERCENT, gain));
     findings.tables.push(residuals("residuals", "The model against the paper", &numbers));
     times_of_table_2(table_2, &mut findings)?;
     gains(&drawn, &mut findings)?;
@@ -62,8 +62,9 @@ impl<'a> Drawn<'a> {
         self.draws.iter().filter_map(|draw| draw.without.as_ref())
     }
 
-    /// The draw whose gain is nearest to this.
-    fn nearest(&self, gain: f64) -> Option<&'a Draw> {
+    /// The draw of the median gain.
+    fn median_draw(&self) -> Option<&'a Draw> {
+        let gain = median(self.with().map(Compared::gain));
         let away = |draw: &Draw| (draw.with_big_files.gain() - gain).abs();
         self.draws.iter().min_by(|one, other| away(one).total_cmp(&away(other)))
     }
@@ -87,13 +88,14 @@ fn judge_table_2(table_2: &Compared, findings: &mut Findings) {
     }
 }
 
-/// Figs. 5 to 7. The paper drew one tree of each kind and does not tell which: of our draws of its best one, the one
-/// whose gain is nearest to its number is shown, and all draws are judged beside it.
+/// Figs. 5 to 7. The paper drew one tree of each kind and does not tell which: of our draws of its best one the median is
+/// held against its number, and shown; where the paper's lies among them is judged beside it.
 fn judge_gains(best: &Drawn<'_>, shown: &Draw, drawn: &[Drawn<'_>], findings: &mut Findings) {
     let percent = |part: f64| part * 100.0;
     let with = &shown.with_big_files;
-    let name = format!("gain of the split by size, {}, the draw nearest to the paper's, % (Fig. 5)", best.name);
-    findings.criteria.push(Criterion::within_part(name, paper::GAIN_PERCENT, percent(with.gain()), NEAR));
+    let name = format!("gain of the split by size, {}, median of draws, % (Fig. 5)", best.name);
+    let gain = median(best.with().map(Compared::gain));
+    findings.criteria.push(Criterion::within_part(name, paper::GAIN_PERCENT, percent(gain), NEAR));
     let part_below = best.with().filter(|tree| percent(tree.gain()) < paper::GAIN_PERCENT).count() as f64
         / best.draws.len().max(1) as f64;
     let holds = (0.1..=0.9).contains(&part_below);
@@ -117,10 +119,6 @@ fn judge_gains(best: &Drawn<'_>, shown: &Draw, drawn: &[Drawn<'_>], findings: &m
         Criterion::number("by count, process 1 over the mean (Fig. 6)", over_mean, "it ends last", first_is_last)
             .against("load concentrates on node 1"),
     );
-    let after = with.size_aware.makespan_s() / before.makespan_s();
-    let formula = 1.0 / (1.0 + paper::GAIN_PERCENT / 100.0);
-    let name = "last process by size over last process by count (Fig. 6)";
-    findings.criteria.push(Criterion::within_part(name, formula, after, NEAR).by_formula());
 
     let medians = drawn.iter().map(|drawn| median(drawn.without().map(Compared::gain)));
     let farthest = medians.fold(0.0_f64, |farthest, gain| if gain.abs() > farthest.abs() { gain } else { farthest });
@@ -267,7 +265,7 @@ fn splits() -> [Split; 3] {
 
 /// Fig. 6: each process's time.
 fn processes(shown: &Draw, findings: &mut Findings) -> Result<()> {
-    let title = "Each process's time, P(75,10,10,5,0) with big files (Fig. 6)";
+    let title = "Each process's time, P(75,10,10,5,0) with big files, the draw of the median gain (Fig. 6)";
     let mut table = Table::new("processes", title, &["split", "process", "seconds"]);
     let tree = &shown.with_big_files;
     for (split, ran) in
@@ -288,4 +286,36 @@ fn processes(shown: &Draw, findings: &mut Findings) -> Result<()> {
     findings.figures.push(Figure::of(&table, title, caption, drawing)?);
     findings.tables.push(table);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Experiment, Progress, Setting};
+    use crate::replicate::balance::Balance;
+    use crate::replicate::cluster::Model;
+
+    /// One draw that has the paper's number among many that do not is no more than one draw.
+    #[test]
+    fn the_median_of_the_draws_is_judged() {
+        let (balance, setting) = (Balance::of(Model::PAPER), Setting { seed: 1, ..Setting::default() });
+        let points = balance.points(&setting, &Progress::UNTOLD).unwrap().into_iter();
+        let mut results: Vec<_> = points
+            .map(|mut point| {
+                if let What::Drawn { draws, .. } = &mut point.config.what {
+                    *draws = 20;
+                }
+                let data = balance.run(&point, &setting, &Progress::UNTOLD).unwrap();
+                (point, data)
+            })
+            .collect();
+        let draws = &mut results[1].1;
+        draws.sort_by_key(|draw| ((draw.with_big_files.gain() * 100.0 - paper::GAIN_PERCENT).abs() * 1e6) as u64);
+        for Draw { with_big_files, .. } in &mut draws[1..] {
+            with_big_files.size_aware = with_big_files.by_count.clone();
+        }
+        let criteria = judge(&results).unwrap().criteria;
+        let gain = criteria.iter().find(|it| it.name.contains("gain of the split by size")).unwrap();
+        assert!(!gain.holds, "{gain:?}");
+    }
 }
