@@ -96,6 +96,8 @@ struct State {
     moving: Option<Moving>,
     /// Written since they came up.
     dirty: Ranges,
+    /// By region, whether something of it is dirty: what is asked of all of them in each interval.
+    has_dirty: Vec<bool>,
     /// In the temporary buffer.
     buffered: Ranges,
     /// I/O of this interval by region, and which have some.
@@ -140,7 +142,11 @@ impl Tiered {
             devices: Rc::clone(devices),
             runtime: Rc::clone(runtime),
             policy: RefCell::new(spec.settings.policy()?),
-            state: RefCell::new(State { counts: vec![(0, 0); regions as usize], ..State::default() }),
+            state: RefCell::new(State {
+                counts: vec![(0, 0); regions as usize],
+                has_dirty: vec![false; regions as usize],
+                ..State::default()
+            }),
             mover: Cell::new(None),
         });
         driver.place(trained_on);
@@ -244,6 +250,7 @@ impl Tiered {
             return To::Slow;
         }
         state.dirty.insert(range.clone());
+        state.has_dirty[region as usize] = true;
         To::Fast
     }
 
@@ -299,7 +306,7 @@ impl Tiered {
             })
             .collect();
         let there = state.table.iter().filter(|(_, phase)| **phase != Phase::Leaving);
-        let is_dirty = |region: u32| state.dirty.first_in(self.bytes_of(region)).is_some();
+        let is_dirty = |region: u32| state.has_dirty[region as usize];
         let placed: Vec<Placed> =
             there.map(|(region, _)| Placed { region: *region, dirty: is_dirty(*region) }).collect();
         let total = (self.spec.fast_bytes / self.region_bytes) as u32;
@@ -383,7 +390,11 @@ impl Tiered {
                 self.copy(Tier::Slow, part).await;
             }
         }
-        self.state.borrow_mut().dirty.remove(range);
+        {
+            let mut state = self.state.borrow_mut();
+            state.dirty.remove(range);
+            state.has_dirty[errand.region as usize] = false;
+        }
         self.arrive(errand.region, Tier::Slow).await;
     }
 
@@ -479,6 +490,7 @@ impl Tiered {
         let mut state = self.state.borrow_mut();
         state.buffered.remove(part.clone());
         if to == Tier::Fast {
+            state.has_dirty[(part.start / self.region_bytes) as usize] = true;
             state.dirty.insert(part);
         }
     }
