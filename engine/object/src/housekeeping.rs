@@ -70,7 +70,9 @@ impl Inner {
         let checkpoint = state.is_long() && state.log.last_sequence() >= self.full_until.get();
         // After a round in vain there is nothing to gain before something has changed.
         let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
-        state.closing || checkpoint || state.space.wants_promise() || (state.is_low() && is_worth_it)
+        // While the root is refused, no room is asked for: who writes tries it again.
+        let asks = state.space.wants_promise() && !state.log.must_reopen;
+        state.closing || checkpoint || asks || (state.is_low() && is_worth_it)
     }
 
     /// How long a segment is free before it is discarded, where that is done.

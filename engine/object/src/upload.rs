@@ -176,6 +176,7 @@ impl Upload {
 impl Inner {
     /// Takes an extent for up to `blocks` data blocks: its first block and its data blocks.
     async fn allocate(&self, blocks: u32, for_cleaner: bool) -> Result<(u32, u32)> {
+        self.state.borrow().alive()?;
         // What is free may be what a replay looks at.
         self.begin_opening().await?;
         let mut hope = Hope::default();

@@ -60,6 +60,7 @@ fn a_store_that_is_to_be_read_only_refuses_every_change() {
     let store = sim.block_on(Store::open(disk.open(), sim.runtime(), options)).unwrap();
     assert_sound(&store);
     let mut large = store.upload();
+    let roots = disk.at_rest(0, 8192);
     sim.block_on(async {
         let mut reader = store.read(bucket, b"a", Which::Latest).await.unwrap();
         assert_eq!(*reader.rest().await.unwrap().contiguous(), bytes(1, 300_000));
@@ -77,6 +78,7 @@ fn a_store_that_is_to_be_read_only_refuses_every_change() {
         store.flush().await.unwrap();
         store.close().await.unwrap();
     });
+    assert!(disk.at_rest(0, 8192) == roots, "nothing is written");
 }
 
 #[test]
