@@ -166,7 +166,7 @@ fn run(command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
             let progress = Progress::default();
             let work = || carry((&source, &target), &options, &home(common), &place, &progress);
             let summary = bar::during(&progress, common.out(), work).inspect_err(|_| traces.wipe())?;
-            tell(&summary, &place.failures(), common.out())
+            tell(&summary, &place.failures(), false, common.out())
         }
         _ if command.follow => jobs::follow(&jobs, command, common),
         _ => Ok(jobs::due(&jobs, command, common)),
@@ -179,7 +179,7 @@ fn one(jobs: &Jobs, name: &str, command: &ReplicateRun, common: &Common) -> Resu
     let progress = Progress::default();
     let work = || carry_job(jobs, name, &options, &home(common), &progress);
     let summary = bar::during(&progress, common.out(), work)?;
-    tell(&summary, &Place::failures_in(&jobs.folder(name)), common.out())
+    tell(&summary, &Place::failures_in(&jobs.folder(name)), false, common.out())
 }
 
 fn said(command: &ReplicateRun, options: Options) -> Options {
@@ -187,23 +187,24 @@ fn said(command: &ReplicateRun, options: Options) -> Options {
     Options { dry_run, recheck, adopt, allow_empty, ..command.how.over(options) }
 }
 
-/// Shows what a run came to, and complains of what was not copied.
-fn tell(summary: &Summary, failures: &std::path::Path, out: Out) -> Result<ExitCode> {
+/// Shows what a run came to, and complains of what was not copied; where that was asked for, it is only told.
+fn tell(summary: &Summary, failures: &std::path::Path, is_asked: bool, out: Out) -> Result<ExitCode> {
     out.show(summary, text::summary)?;
     if summary.failed == 0 {
         return Ok(ExitCode::SUCCESS);
     }
+    let note = if is_asked { "note: " } else { "" };
     for (cause, count) in &summary.causes {
         let example = summary.failures.iter().find(|failure| failure.cause == *cause);
         let example = example.map(|failure| kura_replicate::escaped(&failure.path)).unwrap_or_default();
         let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
         // Nobody to tell is nobody to tell.
-        let _ = writeln!(stderr(), "kura: not copied: {example}{more}: {cause}");
+        let _ = writeln!(stderr(), "kura: {note}not copied: {example}{more}: {cause}");
     }
     if !summary.dry_run {
-        let _ = writeln!(stderr(), "kura: {} not copied, listed in {}", summary.failed, failures.display());
+        let _ = writeln!(stderr(), "kura: {note}{} not copied, listed in {}", summary.failed, failures.display());
     }
-    Ok(ExitCode::FAILURE)
+    Ok(if is_asked { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Compares, and fails where anything differs.
@@ -284,7 +285,7 @@ fn failback(jobs: &Jobs, name: &str, (anyway, dry_run): (bool, bool), common: &C
     if summary.is_complete {
         jobs.write(name, &Job { failed_over: false, ..job })?;
     }
-    tell(&summary, &place.failures(), common.out())
+    tell(&summary, &place.failures(), anyway && summary.has_only_what_stays(), common.out())
 }
 
 /// Now, as messages tell it.

@@ -521,11 +521,15 @@ fn one_works_with_the_copy_and_goes_back() {
     home.ok(&["replicate", "failover", "tree", "--anyway"]);
     // What the source has of its own stays there, and a run carries it only where that was said.
     fs::write(target.join("work"), "work").expect("a file");
-    let complaint = fails(&mut home.kura(&["replicate", "failback", "tree"]));
-    assert!(complaint.contains("later") && complaint.contains("--anyway"), "{complaint}");
+    for dry_run in [&["--dry-run"][..], &[]] {
+        let failback = [&["replicate", "failback", "tree"], dry_run].concat();
+        let complaint = fails(&mut home.kura(&failback));
+        assert!(complaint.contains("later") && complaint.contains("--anyway"), "{complaint}");
+    }
     assert_eq!(fs::read_to_string(source.join("work")).expect("work that is back"), "work");
     assert!(fails(&mut home.kura(&["replicate", "run", "tree"])).contains("failed over"));
-    fails(&mut home.kura(&["replicate", "failback", "tree", "--anyway"]));
+    home.ok(&["replicate", "failback", "tree", "--anyway", "--dry-run"]);
+    home.ok(&["replicate", "failback", "tree", "--anyway"]);
     home.ok(&["replicate", "run", "tree"]);
     assert_eq!(fs::read_to_string(target.join("later")).expect("the source's"), "newer");
     assert_same(&source, &target);
