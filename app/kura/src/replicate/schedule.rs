@@ -39,23 +39,44 @@ impl Run {
     }
 }
 
+/// A run that left nothing to tell.
+#[derive(Clone)]
+struct Lost {
+    /// When the last one began that left something.
+    before: Option<String>,
+    cause: String,
+}
+
 /// The jobs of a data directory.
 #[derive(Clone)]
 pub struct ReplicationJobs {
     data: PathBuf,
     /// Names of those that run, by this server.
     running: Arc<Mutex<BTreeSet<String>>>,
+    /// Jobs of whose runs none has left anything since this one.
+    lost: Arc<Mutex<BTreeMap<String, Lost>>>,
 }
 
 impl ReplicationJobs {
     /// Those of the data directory.
     pub fn of(data: &DataDir) -> Self {
-        Self { data: data.path().to_owned(), running: Arc::default() }
+        Self { data: data.path().to_owned(), running: Arc::default(), lost: Arc::default() }
     }
 
     fn running(&self) -> MutexGuard<'_, BTreeSet<String>> {
         // A set is whole even if its holder panicked.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lost(&self) -> MutexGuard<'_, BTreeMap<String, Lost>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Warns of a run that left nothing, which is told until another one leaves something.
+    fn lose(&self, standing: &Standing, cause: String, told: &mut BTreeMap<String, String>) {
+        let lost = Lost { before: begun(standing), cause: cause.clone() };
+        self.lost().insert(standing.name.clone(), lost);
+        warn(&standing.name, None, cause, told);
     }
 
     /// How all fare. Reads files.
@@ -88,6 +109,10 @@ impl ReplicationJobs {
             let all = self.clone();
             // Looking reads files.
             let Ok(standings) = tokio::task::spawn_blocking(move || all.standings()).await else { continue };
+            let is_of = |name: &str, lost: &Lost| {
+                standings.iter().any(|standing| standing.name == name && begun(standing) == lost.before)
+            };
+            self.lost().retain(|name, lost| is_of(name, lost));
             for (name, how) in ended {
                 let Some(run) = runs.remove(&name) else { continue };
                 let Some(standing) = standings.iter().find(|standing| standing.name == name) else { continue };
@@ -98,7 +123,7 @@ impl ReplicationJobs {
                     );
                     let cause =
                         format!("its run ended with {how} and left nothing: `kura replicate run {name}` says why");
-                    warn(&name, None, cause, &mut told);
+                    self.lose(standing, cause, &mut told);
                 } else {
                     tell(standing, &mut told);
                 }
@@ -111,7 +136,7 @@ impl ReplicationJobs {
                 }
                 match self.begin(name) {
                     Ok(child) => drop(runs.insert(name.clone(), Run { child, before: begun(standing) })),
-                    Err(error) => warn(name, None, format!("it could not be begun: {error}"), &mut told),
+                    Err(error) => self.lose(standing, format!("it could not be begun: {error}"), &mut told),
                 }
             }
             *self.running() = runs.keys().cloned().collect();
@@ -129,23 +154,26 @@ impl ReplicationJobs {
 
     /// As the wire has them.
     pub fn told(&self) -> Vec<ReplicationJob> {
-        let running = self.running().clone();
-        let told = |standing: Standing| ReplicationJob {
-            is_running: running.contains(&standing.name),
-            is_complete: standing.last.as_ref().map(|last| last.is_complete),
-            error: standing.last.and_then(|last| last.causes.into_keys().next()),
-            name: standing.name,
-            source: standing.job.source.to_string(),
-            target: standing.job.target,
-            every_s: standing.job.every.map(|every| every.as_secs_f64()),
-            rpo_s: standing.job.rpo.map(|rpo| rpo.as_secs_f64()),
-            recovery_point: standing
-                .recovery_point
-                .and_then(|text| humantime::parse_rfc3339(&text).ok())
-                .map(Timestamp),
-            recovery_point_age_s: standing.age_s,
-            is_late: standing.is_late,
-            is_failed_over: standing.job.failed_over,
+        let (running, mut lost) = (self.running().clone(), self.lost().clone());
+        let told = |standing: Standing| {
+            let lost = lost.remove(&standing.name);
+            ReplicationJob {
+                is_running: running.contains(&standing.name),
+                is_complete: lost.as_ref().map_or_else(|| Some(standing.last.as_ref()?.is_complete), |_| Some(false)),
+                error: lost.map(|lost| lost.cause).or_else(|| standing.last?.causes.into_keys().next()),
+                name: standing.name,
+                source: standing.job.source.to_string(),
+                target: standing.job.target,
+                every_s: standing.job.every.map(|every| every.as_secs_f64()),
+                rpo_s: standing.job.rpo.map(|rpo| rpo.as_secs_f64()),
+                recovery_point: standing
+                    .recovery_point
+                    .and_then(|text| humantime::parse_rfc3339(&text).ok())
+                    .map(Timestamp),
+                recovery_point_age_s: standing.age_s,
+                is_late: standing.is_late,
+                is_failed_over: standing.job.failed_over,
+            }
         };
         self.standings().into_iter().map(told).collect()
     }

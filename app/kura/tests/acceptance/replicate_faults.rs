@@ -4,6 +4,7 @@ use crate::crash::Random;
 use crate::harness::{Home, eventually, fails, ok, tool};
 use crate::link::Link;
 use crate::replicate::{WAYS, assert_same, grow, grow_large, noise, run, serve};
+use crate::serving::get;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -115,6 +116,24 @@ fn an_end_that_stands_still_is_given_up_and_found_again() {
     assert!(!output.status.success() && complaint.contains("nothing moved for 10 s"), "{complaint}");
     assert_eq!(run(&home, &args)["is_complete"], true);
     assert_same(&source, &home.path("copies/a"));
+}
+
+#[test]
+fn a_run_of_the_schedule_that_leaves_nothing_is_told_as_one_that_failed() {
+    let home = Home::new();
+    let server = home.serve();
+    fs::create_dir(home.path("source")).expect("a directory");
+    // No run can take it.
+    let lock = home.data().join("replicate/tree/lock");
+    fs::create_dir_all(&lock).expect("a directory");
+    home.ok(&["replicate", "add", "tree", "source", "target", "--every", "1s"]);
+    let is_told = |value: &str| {
+        let metrics = get(server.port("http"), "/metrics");
+        metrics.lines().any(|line| line.starts_with("kura_replicate_complete{job=\"tree\"") && line.ends_with(value))
+    };
+    eventually(Duration::from_mins(1), "the run has failed", || is_told("} 0"));
+    fs::remove_dir(&lock).expect("a directory");
+    eventually(Duration::from_mins(1), "the next one has not", || is_told("} 1"));
 }
 
 #[test]
