@@ -94,6 +94,33 @@ fn kura_and_rsync_go_over_ssh_and_a_dead_node_leaves_its_work_to_others() {
     assert_same(&source, &home.path("by-nodes"));
 }
 
+#[test]
+fn an_end_by_ssh_that_takes_nothing_is_given_up() {
+    let home = Home::new();
+    let source = home.path("source");
+    fs::create_dir_all(source.join("d")).expect("a directory");
+    grow_large(&source);
+    let (_sshd, port, path) = sshd(&home);
+    let target = home.path("target").display().to_string();
+    let args = ["source", &format!("ssh://127.0.0.1:{port}{target}"), "--workers", "1", "--timeout", "10s"];
+    let mut kura = home.kura(&[&["replicate", "run"], &args[..]].concat());
+    kura.env("PATH", &path).env("KURA_REMOTE", env!("CARGO_BIN_EXE_kura"));
+    let running = kura.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("kura");
+    eventually(Duration::from_mins(2), "bytes have come", || {
+        let sizes = tool("du").args(["-sk", &target]).output().expect("du").stdout;
+        let size = String::from_utf8_lossy(&sizes).split_whitespace().next().and_then(|size| size.parse::<u64>().ok());
+        size.is_some_and(|size| size > 1000)
+    });
+    let served = format!("^{} replicate serve --stdio {target}$", env!("CARGO_BIN_EXE_kura"));
+    let found = ok(tool("pgrep").args(["-f", &served]));
+    let signal = |name: &str| ok(tool("kill").arg(name).args(found.split_whitespace()));
+    signal("-STOP");
+    let output = running.wait_with_output().expect("the run");
+    signal("-KILL");
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && complaint.contains("nothing moved for 10 s"), "{complaint}");
+}
+
 /// Kills a process and all that it has started, as a machine that loses its power does.
 fn kill_tree(pid: u32) {
     let found = tool("pgrep").args(["-P", &pid.to_string()]).output().expect("pgrep");
