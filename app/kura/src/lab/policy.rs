@@ -1,5 +1,6 @@
 //! `kura lab replay --policy`: what a tiering policy would do with a trace, without doing it. Moves are done at once and
-//! take no time; what they cost is the policy's estimate of disks of 7,200 revolutions a minute.
+//! take no time; what they cost, and how busy the disks are, is estimated by disks of 7,200 revolutions a minute, as many as the node
+//! has slow ones.
 
 use crate::show::{Out, print, table};
 use crate::size::Size;
@@ -58,6 +59,7 @@ pub struct Volume {
     regions: u32,
     /// Regions that the fast tier holds.
     room: u32,
+    slow_disks: usize,
     /// On the fast tier, in order; dirty when written since they came up.
     placed: Vec<Placed>,
     heat: BTreeMap<u32, Heat>,
@@ -65,7 +67,7 @@ pub struct Volume {
 
 impl Volume {
     /// One of which nothing is on the fast tier yet. Refused: more regions than are told apart, and a fast tier of none.
-    pub fn new(settings: &Settings, fast_bytes: Option<u64>, extent: Extent) -> Result<Self> {
+    pub fn new(settings: &Settings, fast_bytes: Option<u64>, extent: Extent, slow_disks: usize) -> Result<Self> {
         let (region_bytes, Extent { end_bytes, furthest_request }) = (settings.region_bytes(), extent);
         let regions = u32::try_from(end_bytes.div_ceil(region_bytes)).ok().with_context(|| {
             let reaches = match furthest_request {
@@ -91,7 +93,7 @@ impl Volume {
             Size(region_bytes)
         );
         let (placed, heat) = (Vec::new(), BTreeMap::new());
-        Ok(Self { bytes: end_bytes, fast_bytes, region_bytes, regions, room, placed, heat })
+        Ok(Self { bytes: end_bytes, fast_bytes, region_bytes, regions, room, slow_disks, placed, heat })
     }
 
     fn regions_of(&self, request: &Request) -> std::ops::RangeInclusive<u32> {
@@ -132,7 +134,8 @@ impl Volume {
             wants: Wants::default(),
         };
         let move_ms = SLOW_MS + self.region_bytes as f64 / SLOW_BYTES_PER_MS;
-        let utilisation = (slow_ios as f64 * SLOW_MS * 1e6 / interval_ns as f64).min(1.0);
+        let busy_ms = slow_ios as f64 * SLOW_MS / self.slow_disks.max(1) as f64;
+        let utilisation = (busy_ms * 1e6 / interval_ns as f64).min(1.0);
         let decision = policy.decide(&Facts {
             now_ns,
             interval_ns,
@@ -260,4 +263,54 @@ fn text(run: &DryRun) -> String {
         Size(run.up_bytes),
         Size(run.down_bytes)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kura_tier::{Decision, Standing};
+
+    /// Keeps how busy it was told that the disks are.
+    struct Told(f64);
+
+    impl Policy for Told {
+        fn name(&self) -> &'static str {
+            "told"
+        }
+
+        fn decide(&mut self, facts: &Facts<'_>) -> Decision {
+            self.0 = facts.slow.utilisation;
+            Decision::default()
+        }
+
+        fn standing(&self, _: u64, _: u32) -> Standing {
+            unreachable!("nobody asks")
+        }
+
+        fn rests(&self) -> bool {
+            false
+        }
+
+        fn memory_bytes(&self) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn as_many_disks_are_less_busy() {
+        let utilisation = |slow_disks| {
+            let extent = Extent { end_bytes: 1 << 30, furthest_request: None };
+            let mut volume = Volume::new(&Settings::default(), None, extent, slow_disks).unwrap();
+            for at in 0..200 {
+                let request =
+                    Request { at_ns: 0, op: Op::Read, offset_bytes: at << 22, len_bytes: 4096, response_ns: 0 };
+                volume.serve(&request);
+            }
+            let mut told = Told(0.0);
+            volume.decide(&mut told, 1_000_000_000, 1_000_000_000);
+            told.0
+        };
+        assert!((utilisation(4) - 200.0 * SLOW_MS / 4000.0).abs() < 1e-9, "{}", utilisation(4));
+        assert!((utilisation(1) - 1.0).abs() < 1e-9, "{}", utilisation(1));
+    }
 }

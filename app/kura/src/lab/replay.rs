@@ -10,7 +10,7 @@ use crate::config::{Config, Flags, Purpose};
 use crate::new_file::NewFile;
 use crate::show::{Out, print};
 use anyhow::{Context, Result, bail};
-use kura_controller::Layout;
+use kura_controller::{DiskClass, Layout};
 use kura_replay::{Ahead, NodeSpec, Options, Pace, Prefill, Summary, Survey};
 use kura_tier::Settings;
 use kura_trace::{Adapt, Anatomy, Fit, Fitter, Request, Scope, TraceError};
@@ -37,7 +37,8 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
     let (options, adapted) = adapt(command, &spec, &source)?;
     let bar = Bar::new(out)?;
     if let Some(name) = &command.policy {
-        let decided = decided(name, command, &config, &adapted, &bar);
+        let slow_disks = spec.disks.iter().filter(|disk| disk.class == DiskClass::Slow).count();
+        let decided = decided((name, slow_disks), command, &config, &adapted, &bar);
         bar.clear();
         policy::show(&decided?, out)?;
         return Ok(ExitCode::SUCCESS);
@@ -85,9 +86,9 @@ fn keep_what_is_read(output: &Path, command: &LabReplay) -> Result<()> {
     Ok(())
 }
 
-/// What a tiering policy would have done with the trace.
+/// What a tiering policy would have done with the trace, over so many slow disks.
 fn decided(
-    name: &str,
+    (name, slow_disks): (&str, usize),
     command: &LabReplay,
     config: &Config,
     adapted: &Adapted<'_>,
@@ -114,7 +115,8 @@ fn decided(
         bail!("{}: no request is left to decide about: widen the window, or name another trace", command.trace);
     }
     let fast_bytes = command.fast.map(|size| size.0);
-    let volume = policy::Volume::new(&settings, fast_bytes, extent).with_context(|| command.trace.clone())?;
+    let volume =
+        policy::Volume::new(&settings, fast_bytes, extent, slow_disks).with_context(|| command.trace.clone())?;
     policy::dry_run(settings, volume, requests("policy")?)
 }
 
