@@ -257,6 +257,16 @@ fn a_pool_that_is_made_need_not_be_what_is_listed() {
     Config::load(Some(&file), Flags::default()).unwrap();
 }
 
+/// What is moved is an extent at least: who is told of a region is told so.
+#[test]
+fn regions_nobody_asked_for_are_as_large_as_extents() {
+    let region_of = |extent_bytes: u64| {
+        let tier = Config::default().tier.config(extent_bytes).unwrap().unwrap();
+        tier.settings.region_bytes()
+    };
+    assert_eq!((region_of(1 << 20), region_of(64 << 20)), (4 << 20, 64 << 20));
+}
+
 #[test]
 fn the_lab_wants_sizes_and_nothing_of_this_machine() {
     let directory = tempfile::tempdir().unwrap();

@@ -31,7 +31,11 @@ impl Tier {
         let settings = self.settings().map_err(|finding| finding.text().to_owned())?;
         let single_disk = self.single_disk().map_err(|finding| finding.text().to_owned())?;
         let real = |path: PathBuf| path.canonicalize().unwrap_or(path).display().to_string();
-        Ok(settings.map(|settings| TierConfig { settings, single_disk: single_disk.map(real) }))
+        let made = |settings: TierSettings| TierConfig {
+            settings: settings.for_extents(extent_bytes),
+            single_disk: single_disk.map(real),
+        };
+        Ok(settings.map(made))
     }
 
     /// True where the user wants no tiering, or names the only fast disk: then a pool may have a single one.
