@@ -178,7 +178,8 @@ fn moves(moves: &[TierMove]) -> String {
 
 fn why(why: &TierWhy) -> String {
     let region = &why.region;
-    let mut lines = vec![format!("region   {} at {}", size(why.region_bytes), size(region.offset_bytes))];
+    let of = why.lies_in.as_ref().map(|of| format!(" of {of}")).unwrap_or_default();
+    let mut lines = vec![format!("region   {} at {}{of}", size(why.region_bytes), size(region.offset_bytes))];
     lines.push(match region.valid_bytes {
         0 => "lies     in the slow tier".to_owned(),
         valid => format!(

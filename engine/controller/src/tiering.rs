@@ -86,6 +86,8 @@ pub struct TierWhyInfo {
     pub standing: Option<Standing>,
     /// Its last move, while that is remembered.
     pub last: Option<TierMoveInfo>,
+    /// Where it lies, if that is not in the volume itself, as with a snapshot; `range` is there.
+    pub lies_in: Option<String>,
 }
 
 impl Controller {
@@ -153,13 +155,15 @@ impl Controller {
         let (why, ago) = self.store().tier_why(name, offset)?;
         let region_bytes = self.store().region_bytes();
         let start = u64::from(why.region.region) * region_bytes;
-        let last = why.last.zip(ago).map(|(last, ago)| self.tier_move(name.to_owned(), ago, last));
+        let of = why.lies_in.as_deref().unwrap_or(name);
+        let last = why.last.zip(ago).map(|(last, ago)| self.tier_move(of.to_owned(), ago, last));
         Ok(TierWhyInfo {
             range: start..start + region_bytes,
             region: why.region,
             rules: why.rules,
             standing: why.standing,
             last,
+            lies_in: why.lies_in,
         })
     }
 }

@@ -145,6 +145,9 @@ pub struct TierWhy {
     /// Its last move, while that is remembered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_move: Option<TierMove>,
+    /// Where the region lies, if that is not in the volume itself, as with a snapshot; offsets are those there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lies_in: Option<String>,
 }
 
 impl From<engine::Tier> for TierClass {
@@ -247,6 +250,7 @@ impl From<engine::TierWhyInfo> for TierWhy {
             verdict: info.standing.as_ref().map(|standing| standing.verdict.clone()),
             standing: info.standing.and_then(|standing| serde_json::to_value(standing).ok()),
             last_move: info.last.map(TierMove::from),
+            lies_in: info.lies_in,
         }
     }
 }

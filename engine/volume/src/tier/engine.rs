@@ -16,6 +16,9 @@ use std::time::Duration;
 const REMEMBERED: usize = 1000;
 /// How much the newest measurement counts.
 const NEWEST: f64 = 0.2;
+/// Milliseconds that a request is assumed to take in the slow tier, and in the fast one.
+const SLOW_MS: f64 = 8.0;
+const FAST_MS: f64 = 0.1;
 
 /// A policy at work.
 pub struct TierSetup {
@@ -46,6 +49,12 @@ pub struct TierMove {
     pub done: Option<Duration>,
     /// Why it did not come to its end.
     pub failed: Option<String>,
+    /// Extents on their way.
+    pub(super) under_way: u32,
+    /// None of it is left to begin.
+    pub(super) all_begun: bool,
+    /// Times that it found no room.
+    pub(super) refused: u32,
 }
 
 /// A move that waits, and how far it has come.
@@ -54,8 +63,6 @@ pub(super) struct Waiting {
     pub decided: Move,
     /// Extents left.
     pub left: std::ops::Range<u32>,
-    /// Times it found no room.
-    pub refused: u32,
     /// There was something to move.
     pub begun: bool,
 }
@@ -82,22 +89,19 @@ pub(crate) struct Engine {
     pub heat: BTreeMap<u64, Vec<Heat>>,
     pub load: SlowLoad,
     pub hits: Hits,
-    /// Milliseconds that an extent takes up and down, and a request of each tier, as measured lately.
     pub measured: Measured,
 }
 
-/// What was measured lately; each in milliseconds.
+/// Milliseconds that an extent takes up and down, waiting for users' requests included, as measured lately.
 #[derive(Clone, Copy)]
 pub(crate) struct Measured {
     pub up: f64,
     pub down: f64,
-    pub slow: f64,
-    pub fast: f64,
 }
 
 impl Default for Measured {
     fn default() -> Self {
-        Self { up: 50.0, down: 80.0, slow: 8.0, fast: 0.1 }
+        Self { up: 50.0, down: 80.0 }
     }
 }
 
@@ -146,7 +150,7 @@ impl Inner {
         }
         let mut engine = self.tier.engine.borrow_mut();
         engine.setup = setup;
-        engine.waiting.clear();
+        engine.give_up(|_| true, "the policy has changed since", self.runtime.now());
         engine.heat.clear();
         drop(engine);
         self.begin_interval();
@@ -188,10 +192,15 @@ impl Inner {
 
     /// Regions that this controller's share of the fast disks holds, and of these what nothing holds.
     pub fn tier_space(&self) -> Space {
-        let disks = self.fast_disks();
-        let extents = disks.iter().filter_map(|disk| self.array.member(*disk)).map(|disk| u64::from(disk.plan.extents));
-        let share = copies_on(extents, self.fast_width()) / u64::from(self.controllers.max(1));
-        let total = (share / u64::from(self.region_extents())) as u32;
+        self.see_fast_homes();
+        let (disks, width) = (self.fast_disks(), self.fast_width());
+        let members = disks.iter().filter_map(|disk| self.array.member(*disk));
+        let extents = members.map(|disk| (disk.id, u64::from(disk.plan.extents)));
+        let all = copies_on(extents.clone().map(|(_, extents)| extents), width);
+        let left = copies_on(extents.map(|(disk, extents)| extents.saturating_sub(self.homes_on(disk))), width);
+        // Each controller has its part of what its own volumes leave.
+        let share = (all / u64::from(self.controllers.max(1))).saturating_sub(all - left);
+        let total = fit(share / u64::from(self.region_extents()));
         let (mut held, of) = (BTreeSet::new(), self.region_extents());
         held.extend(self.tier.copies().iter().map(|copy| (copy.owner.volume, copy.owner.index / of)));
         let engine = self.tier.engine.borrow();
@@ -251,7 +260,7 @@ impl Inner {
         engine.load = load;
         engine.hits = self.tier.hits.get();
         let of = f64::from(self.region_extents());
-        let Measured { up, down, slow, fast } = engine.measured;
+        let Measured { up, down } = engine.measured;
         let volumes: Vec<_> = told
             .iter()
             .map(|volume| VolumeFacts {
@@ -263,16 +272,15 @@ impl Inner {
                 wants: volume.wants,
             })
             .collect();
-        let waiting: u32 = engine.waiting.iter().map(|waiting| waiting.decided.regions.len() as u32).sum();
         let facts = Facts {
             now_ns: now.as_nanos() as u64,
             interval_ns: interval.as_nanos() as u64,
             region_bytes: self.region_bytes(),
             volumes: &volumes,
             fast: if hindered { Space::default() } else { space },
-            waiting: waiting + going_down,
+            waiting: engine.waiting_regions().saturating_add(going_down),
             slow: load,
-            costs: Costs { up_ms: up * of, down_ms: down * of, slow_ms: slow, fast_ms: fast },
+            costs: Costs { up_ms: up * of, down_ms: down * of, slow_ms: SLOW_MS, fast_ms: FAST_MS },
         };
         let Some(setup) = &mut engine.setup else { return };
         let decision = setup.policy.decide(&facts);
@@ -300,6 +308,7 @@ impl Inner {
                 };
                 let lacks = |index: u32| {
                     let extent = state.extent(index);
+                    let extent = extent.filter(|extent| !self.is_home_fast(extent));
                     extent.is_some_and(|extent| extent.fast().is_none_or(|copy| !copy.is_filled()))
                 };
                 if !touched || waits() || !(placed.region * of..(placed.region + 1) * of).any(lacks) {
@@ -321,16 +330,27 @@ impl Inner {
     /// What the policy is told of each volume; not of snapshots, which have nothing of their own but slots of a PoolVOL.
     fn tell_policy(&self) -> Vec<Told> {
         let of = self.region_extents();
+        self.see_fast_homes();
         let mut placed: BTreeMap<u64, BTreeMap<u32, bool>> = BTreeMap::new();
         for copy in self.tier.copies().iter().filter(|copy| !copy.is_leaving()) {
             let regions = placed.entry(copy.owner.volume).or_default();
             *regions.entry(copy.owner.index / of).or_default() |= !copy.is_clean();
         }
-        for waiting in self.tier.engine.borrow().waiting.iter().filter(|waiting| waiting.decided.to == Class::Fast) {
-            let regions = placed.entry(waiting.decided.volume).or_default();
-            waiting.decided.regions.clone().for_each(|region| {
-                regions.entry(region).or_default();
-            });
+        for Waiting { decided, .. } in &self.tier.engine.borrow().waiting {
+            let regions = placed.entry(decided.volume).or_default();
+            match decided.to {
+                Class::Fast => {
+                    for region in decided.regions.clone() {
+                        regions.entry(region).or_default();
+                    }
+                }
+                Class::Slow => {
+                    let gone: Vec<_> = regions.range(decided.regions.clone()).map(|(region, _)| *region).collect();
+                    for region in gone {
+                        regions.remove(&region);
+                    }
+                }
+            }
         }
         let tables = self.tables.borrow();
         let own = tables.volumes.homes().values();
@@ -350,27 +370,27 @@ impl Inner {
             let here = placed.remove(&volume.id).unwrap_or_default();
             let here = here.into_iter().filter(|(region, _)| *region < regions);
             let placed = here.map(|(region, dirty)| Placed { region, dirty }).collect();
-            Told { id: volume.id, regions, mapped: volume.mapped_runs(of), heat, placed, wants }
+            Told { id: volume.id, regions, mapped: self.runs_below(volume), heat, placed, wants }
         })
         .collect()
     }
 
     /// Regions of a volume.
     pub fn regions_of(&self, volume: &VolumeState) -> u32 {
-        volume.size_bytes().div_ceil(self.region_bytes()) as u32
+        fit(volume.size_bytes().div_ceil(self.region_bytes()))
     }
 
     /// What rules come to in regions: a floor is at least what it says, a ceiling at most.
     fn wants_of(&self, rules: TierRules) -> Wants {
         let region_bytes = self.region_bytes();
-        let ceiling = (rules.ceiling_bytes > 0).then_some((rules.ceiling_bytes / region_bytes) as u32);
+        let ceiling = (rules.ceiling_bytes > 0).then_some(fit(rules.ceiling_bytes / region_bytes));
         Wants {
             pin: match rules.pin {
                 Pin::None => None,
                 Pin::Fast => Some(Class::Fast),
                 Pin::Slow => Some(Class::Slow),
             },
-            floor_regions: (rules.floor_bytes.div_ceil(region_bytes) as u32).min(ceiling.unwrap_or(u32::MAX)),
+            floor_regions: fit(rules.floor_bytes.div_ceil(region_bytes)).min(ceiling.unwrap_or(u32::MAX)),
             ceiling_regions: ceiling,
         }
     }
@@ -388,6 +408,11 @@ impl Inner {
     }
 }
 
+/// So many regions, or more than anything has.
+fn fit(regions: u64) -> u32 {
+    u32::try_from(regions).unwrap_or(u32::MAX)
+}
+
 /// How many copies there can be on disks that have so many extents each: those of one are on as many disks.
 fn copies_on(extents: impl Iterator<Item = u64> + Clone, width: usize) -> u64 {
     let (all, largest) = (extents.clone().sum::<u64>(), extents.max().unwrap_or_default());
@@ -396,7 +421,7 @@ fn copies_on(extents: impl Iterator<Item = u64> + Clone, width: usize) -> u64 {
 
 impl Engine {
     /// Takes a move into the line.
-    fn take(&mut self, decided: Move, region_extents: u32, at: Duration) {
+    pub(super) fn take(&mut self, decided: Move, region_extents: u32, at: Duration) {
         self.next_number += 1;
         let number = self.next_number;
         let left = decided.regions.start * region_extents..decided.regions.end * region_extents;
@@ -408,11 +433,20 @@ impl Engine {
             bytes: 0,
             done: None,
             failed: None,
+            under_way: 0,
+            all_begun: false,
+            refused: 0,
         });
         if self.moves.len() > REMEMBERED {
             self.moves.pop_front();
         }
-        self.waiting.push_back(Waiting { number, decided, left, refused: 0, begun: false });
+        self.waiting.push_back(Waiting { number, decided, left, begun: false });
+    }
+
+    /// Regions that wait to be moved.
+    pub fn waiting_regions(&self) -> u32 {
+        let regions = self.waiting.iter().map(|waiting| waiting.decided.regions.len() as u64);
+        fit(regions.sum())
     }
 
     /// A move, while it is remembered.

@@ -30,6 +30,7 @@ mod check;
 mod copy;
 mod data;
 mod engine;
+mod fast_homes;
 mod heat;
 mod mover;
 mod moves;
@@ -74,6 +75,7 @@ pub(crate) struct Tier {
     region_blocks: Cell<u64>,
     hits: Cell<Hits>,
     engine: RefCell<engine::Engine>,
+    fast_homes: RefCell<fast_homes::FastHomes>,
     /// Fast disks that failed or leave, of which no copy is left that does not go down.
     seen_unwanted: RefCell<Option<Vec<DeviceId>>>,
     /// Nothing is asked for, and the policy has nothing to decide until something is.
@@ -123,6 +125,7 @@ impl Inner {
         self.tier.copies.borrow_mut().remove(&copy.key());
         self.tier.dirty.borrow_mut().remove(&copy.key());
         self.tier.leaving.borrow_mut().remove(&copy.key());
+        self.tier.engine.borrow_mut().left_out(copy.key(), self.runtime.now());
         let freed = Freed { places: copy.places.clone(), extents: Vec::new(), copy: Some(copy), until };
         self.freed.borrow_mut().push(freed);
     }

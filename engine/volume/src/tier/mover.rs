@@ -1,13 +1,14 @@
 //! The mover: carries out what was decided, an extent at a time, and brings down what lies on a disk that fails or leaves.
 
 use super::engine::{Measured, Waiting};
-use super::{Bits, FastCopy, Inner};
+use super::{Bits, FastCopy, Inner, Key, TierMove};
 use crate::tables::VolumeState;
 use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use kura_block::{Kind, Result};
-use kura_tier::{Pace, Tier as Class};
+use kura_tier::{Move, Pace, Tier as Class};
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -130,23 +131,31 @@ impl Inner {
             waiting.left.start = index + 1;
             let Some(extent) = volume.extent(index) else { continue };
             let key = (volume.id, index);
+            let now = self.runtime.now();
             match (waiting.decided.to, extent.fast()) {
+                // It would gain nothing.
+                (Class::Fast, None) if self.is_home_fast(&extent) => {}
                 // Where there is one already that was cut short, that goes on.
                 (Class::Fast, copy)
                     if !engine.flying.contains(&key)
                         && copy.as_ref().is_none_or(|copy| !copy.is_filled() && !copy.is_leaving()) =>
                 {
                     waiting.begun = true;
+                    engine.begins(waiting.number);
                     return Some(Step::Up(volume, index, waiting.number));
                 }
                 // It was on its way down: it turns around.
                 (Class::Fast, Some(copy)) if copy.is_leaving() && self.is_wanted(&copy) => {
                     self.stay_up(&copy);
+                    engine.left_out(key, now);
                     waiting.begun = true;
-                    engine.arrived(waiting.number, 0, self.runtime.now());
+                    engine.begins(waiting.number);
+                    engine.ends(waiting.number, true, now);
                 }
                 (Class::Slow, Some(copy)) if !copy.is_leaving() => {
                     waiting.begun = true;
+                    engine.left_out(key, now);
+                    engine.begins(waiting.number);
                     engine.down_by.insert(key, waiting.number);
                     if !waiting.decided.drop_clean && self.is_redundant(&copy) {
                         self.change_copy(&copy, Bits::take_all_for_stale);
@@ -200,49 +209,57 @@ impl Inner {
                 engine.flying.remove(&key);
                 match done {
                     Ok(bytes) => {
-                        Measured::note(&mut engine.measured.up, took);
-                        engine.arrived(number, bytes, self.runtime.now());
-                    }
-                    Err(error) => {
-                        let full = error.kind() == Kind::Full;
-                        engine.refuse(number, index, &error, full, self.runtime.now() + REFUSED);
-                    }
-                }
-            }
-            Step::Down(copy) => {
-                let begun = self.runtime.now();
-                let done = self.demote(&copy).await;
-                let now = self.runtime.now();
-                let mut engine = self.tier.engine.borrow_mut();
-                engine.flying.remove(&copy.key());
-                match done {
-                    Ok((bytes, dropped)) => {
-                        let number = engine.down_by.get(&copy.key()).copied();
-                        if self.is_paced(&copy) {
-                            engine.charge(bytes, begun);
-                        }
                         if bytes > 0 {
-                            Measured::note(&mut engine.measured.down, now.saturating_sub(begun));
+                            Measured::note(&mut engine.measured.up, took);
                         }
-                        if let Some(number) = number {
-                            engine.brought(number, bytes, dropped, now);
-                        }
-                        if dropped {
-                            engine.down_by.remove(&copy.key());
-                        } else if bytes == 0 {
-                            // What is left cannot be read, or waits for the write buffer.
-                            engine.resting.insert(copy.key(), now + REFUSED);
-                            self.checkpointer.notify_one();
-                        }
+                        engine.copied(number, bytes);
+                        engine.ends(number, true, self.runtime.now());
                     }
-                    Err(error) => {
-                        let rest = if error.kind() == Kind::Retry { BUSY } else { REFUSED };
-                        engine.resting.insert(copy.key(), now + rest);
-                    }
+                    Err(error) => engine.refuse(number, index, &error, self.runtime.now()),
                 }
             }
+            Step::Down(copy) => self.step_down(&copy).await,
         }
         self.tier.wake.notify_one();
+    }
+
+    /// Brings an extent down, as far as it can now.
+    async fn step_down(&self, copy: &Rc<FastCopy>) {
+        let (begun, key) = (self.runtime.now(), copy.key());
+        // Whoever else gives up the copy meanwhile is not to count it.
+        let number = self.tier.engine.borrow_mut().down_by.remove(&key);
+        let done = self.demote(copy).await;
+        let now = self.runtime.now();
+        let mut engine = self.tier.engine.borrow_mut();
+        engine.flying.remove(&key);
+        let dropped = done.as_ref().is_ok_and(|(_, dropped)| *dropped);
+        if let Some(number) = number {
+            engine.copied(number, done.as_ref().map_or(0, |(bytes, _)| *bytes));
+            let goes_on = copy.is_leaving() && !dropped && self.extent_of(copy).is_some();
+            if goes_on && !engine.down_by.contains_key(&key) {
+                engine.down_by.insert(key, number);
+            } else {
+                engine.ends(number, dropped, now);
+            }
+        }
+        match done {
+            Ok((bytes, _)) => {
+                if self.is_paced(copy) {
+                    engine.charge(bytes, begun);
+                }
+                if bytes > 0 {
+                    Measured::note(&mut engine.measured.down, now.saturating_sub(begun));
+                } else if !dropped {
+                    // What is left cannot be read, or waits for the write buffer.
+                    engine.resting.insert(key, now + REFUSED);
+                    self.checkpointer.notify_one();
+                }
+            }
+            Err(error) => {
+                let rest = if error.kind() == Kind::Retry { BUSY } else { REFUSED };
+                engine.resting.insert(key, now + rest);
+            }
+        }
     }
 
     /// Brings an extent up; bytes copied.
@@ -284,18 +301,53 @@ impl super::engine::Engine {
         self.pace = pace;
     }
 
-    /// An extent of a move has arrived.
-    fn arrived(&mut self, number: u64, bytes: u64, now: Duration) {
-        self.brought(number, bytes, true, now);
+    /// An extent of a move is on its way.
+    fn begins(&mut self, number: u64) {
+        if let Some(remembered) = self.remembered(number) {
+            remembered.under_way += 1;
+        }
     }
 
-    /// Blocks of an extent have been written home; `whole` when that is all of it.
-    fn brought(&mut self, number: u64, bytes: u64, whole: bool, now: Duration) {
+    /// An extent of a move is no longer on its way: it has arrived, or will not.
+    fn ends(&mut self, number: u64, arrived: bool, now: Duration) {
         if let Some(remembered) = self.remembered(number) {
-            remembered.extents += u32::from(whole);
+            remembered.under_way -= 1;
+            remembered.extents += u32::from(arrived);
+            remembered.settle(now);
+        }
+    }
+
+    /// Bytes of a move have been copied.
+    fn copied(&mut self, number: u64, bytes: u64) {
+        if let Some(remembered) = self.remembered(number) {
             remembered.bytes += bytes;
-            // Its last extents arrive when nothing is left to begin.
-            remembered.done = remembered.done.map(|_| now);
+        }
+    }
+
+    /// A copy does not go down any more by the move that said so: it is gone, or turns around.
+    pub(super) fn left_out(&mut self, key: Key, now: Duration) {
+        if let Some(number) = self.down_by.remove(&key) {
+            self.ends(number, false, now);
+        }
+    }
+
+    /// Nothing more of some moves begins.
+    pub(super) fn give_up(&mut self, which: impl Fn(&Move) -> bool, why: &str, now: Duration) {
+        for remembered in self.moves.iter_mut().filter(|remembered| which(&remembered.decided)) {
+            // What finds no room does not wait for it.
+            remembered.refused = REFUSALS;
+        }
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let (gone, stay): (VecDeque<_>, _) = waiting.partition(|waiting| which(&waiting.decided));
+        self.waiting = stay;
+        let (begun, not_begun): (Vec<_>, Vec<_>) = gone.into_iter().partition(|waiting| waiting.begun);
+        let not_begun: BTreeSet<_> = not_begun.into_iter().map(|waiting| waiting.number).collect();
+        self.moves.retain(|remembered| !not_begun.contains(&remembered.number));
+        for waiting in begun {
+            if let Some(remembered) = self.remembered(waiting.number) {
+                remembered.failed = Some(why.to_owned());
+            }
+            self.finish(&waiting, now);
         }
     }
 
@@ -304,31 +356,47 @@ impl super::engine::Engine {
         if !waiting.begun {
             self.moves.retain(|remembered| remembered.number != waiting.number);
         } else if let Some(remembered) = self.remembered(waiting.number) {
-            remembered.done = Some(now);
+            remembered.all_begun = true;
+            remembered.settle(now);
         }
     }
 
     /// An extent could not be brought up: where the tier is full, the move waits; else the extent is left out.
-    fn refuse(&mut self, number: u64, index: u32, error: &kura_block::Error, full: bool, until: Duration) {
+    fn refuse(&mut self, number: u64, index: u32, error: &kura_block::Error, now: Duration) {
         tracing::debug!(number, index, %error, "an extent was not brought up");
-        let waits = self.waiting.iter_mut().find(|waiting| waiting.number == number);
-        let Some(waiting) = waits else {
-            if let Some(remembered) = self.remembered(number) {
-                remembered.failed = Some(error.to_string());
-            }
-            return;
-        };
-        waiting.refused += 1;
-        if full && waiting.refused < REFUSALS {
-            waiting.left.start = waiting.left.start.min(index);
-            self.not_before = until;
-            return;
-        }
-        if full {
-            waiting.left.start = waiting.left.end;
-        }
-        if let Some(remembered) = self.remembered(number) {
+        let full = error.kind() == Kind::Full;
+        let Some(remembered) = self.remembered(number) else { return };
+        remembered.under_way -= 1;
+        remembered.refused = remembered.refused.saturating_add(1);
+        let again = (full && remembered.refused < REFUSALS).then(|| remembered.decided.clone());
+        if again.is_some() {
+            remembered.all_begun = false;
+        } else {
             remembered.failed = Some(error.to_string());
+            remembered.settle(now);
+        }
+        let waits = self.waiting.iter_mut().find(|waiting| waiting.number == number);
+        match (again, waits) {
+            (Some(_), Some(waiting)) => {
+                waiting.left = waiting.left.start.min(index)..waiting.left.end.max(index + 1);
+                self.not_before = now + REFUSED;
+            }
+            // What makes room may come behind it.
+            (Some(decided), None) => {
+                self.waiting.push_back(Waiting { number, decided, left: index..index + 1, begun: true });
+                self.not_before = now + REFUSED;
+            }
+            (None, Some(waiting)) if full => waiting.left.start = waiting.left.end,
+            (None, _) => {}
+        }
+    }
+}
+
+impl TierMove {
+    /// It is done when nothing is left to begin, and nothing on its way.
+    fn settle(&mut self, now: Duration) {
+        if self.all_begun && self.under_way == 0 {
+            self.done.get_or_insert(now);
         }
     }
 }

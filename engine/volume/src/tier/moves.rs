@@ -18,6 +18,7 @@ use crate::write::PIECE_BLOCKS;
 use kura_array::{PageOwner, Urgency};
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Kind, Result};
 use kura_journal::Lsn;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -34,7 +35,9 @@ impl Inner {
         // Records without data count too: nothing else would make the journal shorter while nobody writes.
         self.make_room(0).await?;
         let places = self.allocate_fast(disks).await?;
-        let lacks = |extent: &Rc<Extent>| extent.fast().is_none() && !volume.deleted.get() && !self.stopping.get();
+        // Meanwhile it may have been deleted, or have to leave.
+        let stays = !volume.deleted.get() && volume.kept_cold.get() == 0 && !self.stopping.get();
+        let lacks = |extent: &Rc<Extent>| extent.fast().is_none() && stays;
         let Some(extent) = volume.extent(index).filter(lacks) else {
             self.put_back(&places).await?;
             return Ok(None);
@@ -116,7 +119,19 @@ impl Inner {
     /// Sends a copy down: what leaves the buffer goes home, and stale blocks are written there; bytes written. When none
     /// is stale any more, which takes a checkpoint where some were written, it is dropped; the result's flag says so.
     pub async fn demote(&self, copy: &Rc<FastCopy>) -> Result<(u64, bool)> {
-        let Some((volume, extent)) = self.extent_of(copy) else { return Ok((0, true)) };
+        let mut bytes = 0;
+        match self.send_home(copy, &mut bytes).await {
+            // What was written counts, and the rest follows.
+            Err(_) if bytes > 0 => {
+                self.checkpointer.notify_one();
+                Ok((bytes, false))
+            }
+            done => Ok((bytes, done?)),
+        }
+    }
+
+    async fn send_home(&self, copy: &Rc<FastCopy>, bytes: &mut u64) -> Result<bool> {
+        let Some((volume, extent)) = self.extent_of(copy) else { return Ok(true) };
         if !self.array.holds(&extent.group.site()) {
             return Err(Error::device("the disks of an extent are out of service: its fast copy stays"));
         }
@@ -128,11 +143,10 @@ impl Inner {
             let bits = copy.bits();
             (0..self.array.extent_blocks()).filter(|inside| bits.is_older(*inside)).collect()
         };
-        let mut bytes = 0;
         for piece in stale.chunk_by(|one, next| (first + *one as u64) / unit == (first + *next as u64) / unit) {
-            bytes += self.bring_home(&volume, &extent, copy, piece).await?;
+            *bytes += self.bring_home(&volume, &extent, copy, piece).await?;
         }
-        if bytes > 0 {
+        if *bytes > 0 {
             self.checkpointer.notify_one();
         }
         let _moving = self.begin_move(&extent.group).ok_or_else(busy)?;
@@ -143,7 +157,7 @@ impl Inner {
             self.take_copy(&extent, Lsn(lsn.0 + 1));
             self.checkpointer.notify_one();
         }
-        Ok((bytes, drops))
+        Ok(drops)
     }
 
     /// Writes stale blocks of an extent home, all of one stripe; bytes written.
@@ -270,7 +284,7 @@ impl Inner {
 
     /// The first so many of them, which are durable there.
     pub fn take_returned(&self, count: usize) -> Returned {
-        self.tier.returned.borrow_mut().drain(..count).collect()
+        take_durable(&mut self.tier.returned.borrow_mut(), count)
     }
 
     /// What was written home of a copy does not count, as long as no checkpoint is made: a place of it moved meanwhile. Nothing
@@ -287,6 +301,14 @@ impl Inner {
         }
         self.tier.wake.notify_one();
     }
+}
+
+/// Takes the first `count` blocks, but for those that were written home again since: that is not durable yet.
+fn take_durable(returned: &mut Returned, count: usize) -> Returned {
+    let mut durable: Returned = returned.drain(..count).collect();
+    let again: BTreeSet<_> = returned.iter().map(|(copy, inside)| (copy.key(), *inside)).collect();
+    durable.retain(|(copy, inside)| !again.contains(&(copy.key(), *inside)));
+    durable
 }
 
 fn busy() -> Error {

@@ -2,10 +2,11 @@
 
 use super::{FastCopy, Hits, TierMove, TierRules, TierSetup};
 use crate::record::Record;
+use crate::snapshot::Place;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_block::{Amount, BLOCK_BYTES, Error, Result};
-use kura_tier::{Heat, SlowLoad, Space, Standing};
+use kura_tier::{Heat, Move, SlowLoad, Space, Standing};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -67,6 +68,8 @@ pub struct TierWhy {
     pub standing: Option<Standing>,
     /// Its last move, while that is remembered.
     pub last: Option<TierMove>,
+    /// Where it lies, if that is not in the volume itself, as with a snapshot.
+    pub lies_in: Option<String>,
 }
 
 impl Store {
@@ -80,6 +83,12 @@ impl Store {
         rules.check()?;
         let inner = &self.inner;
         let volume = inner.find(name)?;
+        if let Some(pvol) = inner.followed(&volume) {
+            let pvol = pvol.spec.borrow().name.clone();
+            return Err(Error::invalid(format!(
+                "{name} is a snapshot or a clone, and follows what is said of volume {pvol}: say it of that one"
+            )));
+        }
         let (ceiling, region) = (rules.ceiling_bytes, inner.region_bytes());
         if (1..region).contains(&ceiling) {
             return Err(Error::invalid(format!(
@@ -91,13 +100,18 @@ impl Store {
         }
         inner.append(&Record::TierRules { volume: volume.id, rules });
         volume.tier.set(rules);
+        let pool = volume.branch().map(|branch| branch.pool_vol.volume.id);
+        let is_its = |decided: &Move| decided.volume == volume.id || Some(decided.volume) == pool;
+        let why = "what is said of the volume's place in the tiers has changed since";
+        inner.tier.engine.borrow_mut().give_up(is_its, why, inner.runtime.now());
         inner.rouse();
         inner.commit_all().await
     }
 
-    /// What is said of a volume's place in the tiers.
+    /// What is said of a volume's place in the tiers; of a snapshot's, what is said of its volume's.
     pub fn tier_rules(&self, name: &str) -> Result<TierRules> {
-        Ok(self.inner.find(name)?.tier.get())
+        let volume = self.inner.find(name)?;
+        Ok(self.inner.followed(&volume).unwrap_or(volume).tier.get())
     }
 
     /// Bytes of a region.
@@ -127,7 +141,7 @@ impl Store {
             fast_bytes: copies.len() as u64 * inner.array.extent_bytes(),
             valid_bytes: valid,
             stale_bytes: stale,
-            waiting: engine.waiting.iter().map(|waiting| waiting.decided.regions.len() as u32).sum(),
+            waiting: engine.waiting_regions(),
             moves: engine.next_number,
             hits: inner.tier.hits.get(),
             load: engine.load,
@@ -141,20 +155,8 @@ impl Store {
         let now = self.inner.runtime.now();
         let tables = self.inner.tables.borrow();
         let engine = self.inner.tier.engine.borrow();
-        let of_pool = |volume: &VolumeState| {
-            // What it is to those who use it.
-            let is_its = |pvol: &&Rc<VolumeState>| {
-                let branch = pvol.branch().filter(|branch| branch.parent.is_none());
-                branch.is_some_and(|branch| branch.pool_vol.volume.id == volume.id)
-            };
-            let pvol = tables.volumes.values().find(is_its).map(|pvol| pvol.spec.borrow().name.clone());
-            format!("{} (blocks beside its snapshots)", pvol.unwrap_or_default())
-        };
         let named = engine.moves.iter().filter(|done| done.number > after).map(|done| {
-            let name = tables
-                .volumes
-                .get(&done.decided.volume)
-                .map(|volume| if volume.is_pool() { of_pool(volume) } else { volume.spec.borrow().name.clone() });
+            let name = tables.volumes.get(&done.decided.volume).map(|volume| self.inner.known_as(volume));
             (name, now.saturating_sub(done.at), done.clone())
         });
         named.collect()
@@ -176,23 +178,53 @@ impl Store {
                 Amount(volume.size_bytes())
             )));
         }
-        let region = (offset / inner.region_bytes()) as u32;
-        let used = inner.region_uses(&volume).remove(&region);
+        let block = offset / BLOCK_BYTES as u64;
+        let (place, block) = match inner.locate(&volume, block, block + 1).0 {
+            Place::At(place, block) => (place, block),
+            Place::Zero => (Rc::clone(&volume), block),
+        };
+        let region = (block * BLOCK_BYTES as u64 / inner.region_bytes()) as u32;
+        let used = inner.region_uses(&place).remove(&region);
         let engine = inner.tier.engine.borrow();
-        let about = |done: &&TierMove| done.decided.volume == volume.id && done.decided.regions.contains(&region);
+        let about = |done: &&TierMove| done.decided.volume == place.id && done.decided.regions.contains(&region);
         let last = engine.moves.iter().rev().find(about).cloned();
         let ago = last.as_ref().map(|last| inner.runtime.now().saturating_sub(last.at));
         let why = TierWhy {
             region: used.unwrap_or(RegionUse { region, ..RegionUse::default() }),
-            rules: volume.tier.get(),
-            standing: engine.setup.as_ref().map(|setup| setup.policy.standing(volume.id, region)),
+            rules: self.tier_rules(name)?,
+            standing: engine.setup.as_ref().map(|setup| setup.policy.standing(place.id, region)),
             last,
+            lies_in: (place.id != volume.id).then(|| inner.known_as(&place)),
         };
         Ok((why, ago))
     }
 }
 
 impl Inner {
+    /// The volume whose PoolVOL this is.
+    fn pvol_of(&self, pool: u64) -> Option<Rc<VolumeState>> {
+        let is_its = |pvol: &&Rc<VolumeState>| {
+            let branch = pvol.branch().filter(|branch| branch.parent.is_none());
+            branch.is_some_and(|branch| branch.pool_vol.volume.id == pool)
+        };
+        self.tables.borrow().volumes.homes().values().find(is_its).cloned()
+    }
+
+    /// The volume whose place in the tiers that of a snapshot or clone follows; `None` for another volume.
+    fn followed(&self, volume: &VolumeState) -> Option<Rc<VolumeState>> {
+        let branch = volume.branch().filter(|branch| branch.parent.is_some())?;
+        self.pvol_of(branch.pool_vol.volume.id)
+    }
+
+    /// What a volume is called by those who use it.
+    fn known_as(&self, volume: &VolumeState) -> String {
+        if volume.is_pool() {
+            let pvol = self.pvol_of(volume.id).map(|pvol| pvol.spec.borrow().name.clone());
+            return format!("{} (blocks beside its snapshots)", pvol.unwrap_or_default());
+        }
+        volume.spec.borrow().name.clone()
+    }
+
     fn region_uses(&self, volume: &Rc<VolumeState>) -> BTreeMap<u32, RegionUse> {
         let mut uses: BTreeMap<u32, RegionUse> = BTreeMap::new();
         let engine = self.tier.engine.borrow();
