@@ -250,6 +250,13 @@ impl PoolTable {
         self.dirty.iter().copied()
     }
 
+    /// The pages, by their blocks, that are not on the disks any more must be written again; how many more those are.
+    pub fn write_again(&mut self, is_lost: impl Fn(u64) -> bool) -> usize {
+        let before = self.dirty.len();
+        self.dirty.extend(self.pages.keys().filter(|page| is_lost(**page)));
+        self.dirty.len() - before
+    }
+
     /// All pages are on their way to the disks.
     pub fn clean(&mut self) {
         self.dirty.clear();

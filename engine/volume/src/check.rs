@@ -58,6 +58,7 @@ impl Store {
         let volumes: Vec<_> = inner.tables.borrow().volumes.values().cloned().collect();
         let mut violations = inner.tables.borrow().check(&disks, &inner.hot.borrow(), &inner.tier);
         violations.extend(inner.check_copies());
+        violations.extend(volumes.iter().filter_map(|volume| Some(volume.check_family().err()?.to_string())));
         let mut report = Report { volumes: volumes.len() as u64, violations, ..Report::default() };
         report.dry_run = check != Check::Repair;
         if check != Check::Tables {

@@ -39,12 +39,16 @@ impl Inner {
 
     /// What a client is told whose write would have no place.
     pub fn no_place(&self, volume: &VolumeState, block: u64) -> Error {
-        let name = volume.spec.borrow().name.clone();
-        let group = Self::bytes_of(self.group_blocks(volume));
+        let (spec, group) = (volume.spec.borrow(), Self::bytes_of(self.group_blocks(volume)));
         let (byte, first) = (Self::bytes_of(block), Self::bytes_of(block) / group * group);
+        let advice = if spec.thick {
+            "copy what is left of it to another volume".to_owned()
+        } else {
+            format!("trim all of the {} from byte {first} on, and they get a place on others", Amount(group))
+        };
         Error::device(format!(
-            "volume {name}: the disks of what lies at byte {byte} are out of service: trim all of the {} from byte {first} on, and they get a place on others",
-            Amount(group)
+            "volume {}: the disks of what lies at byte {byte} are out of service: {advice}",
+            spec.name
         ))
     }
 

@@ -496,6 +496,7 @@ impl Inner {
         if fresh {
             self.rebuilder.notify_one();
             self.tier.wake.notify_one();
+            self.write_lost_pages_again();
         }
         let Some(journal) = self.journal.get() else { return };
         // Its last copy is written for as long as that works, whatever another controller met there: without one nothing is

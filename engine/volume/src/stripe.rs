@@ -138,14 +138,23 @@ impl Inner {
         Stripe { site, number: stripe % stripes }
     }
 
-    /// Brings the pages that a stripe's blocks need into memory, where they stay as long as the pins: without them nobody
-    /// knows what counts in its parity.
-    pub async fn load_stripe(&self, volume: &VolumeState, extents: &[Rc<Extent>], stripe: u64) -> Result<Pins> {
+    /// Those of a group's extents of which a stripe has blocks.
+    fn in_stripe<'a>(
+        &self,
+        volume: &VolumeState,
+        extents: &'a [Rc<Extent>],
+        stripe: u64,
+    ) -> impl Iterator<Item = &'a Rc<Extent>> {
         let blocks = self.array.extent_blocks() as u64;
         let first = stripe * volume.shape.stripe_blocks() / blocks;
         let last = ((stripe + 1) * volume.shape.stripe_blocks() - 1) / blocks;
-        let needed = extents.iter().filter(|extent| (first..=last).contains(&extent.owner.index.into()));
-        let pins = Pins::of(needed);
+        extents.iter().filter(move |extent| (first..=last).contains(&extent.owner.index.into()))
+    }
+
+    /// Brings the pages that a stripe's blocks need into memory, where they stay as long as the pins: without them nobody
+    /// knows what counts in its parity.
+    pub async fn load_stripe(&self, volume: &VolumeState, extents: &[Rc<Extent>], stripe: u64) -> Result<Pins> {
+        let pins = Pins::of(self.in_stripe(volume, extents, stripe));
         while let Some(unknown) = pins.extents().iter().find(|extent| !extent.is_loaded()) {
             self.load(unknown).await?;
         }
@@ -184,7 +193,9 @@ impl Inner {
                 (None, Some(entry)) => entry.at_rest,
                 (None, None) => checksum,
             };
-            nobodys |= u32::from(expected.is_none() || hot.contains_key(&block)) << column;
+            // A cooled one is about to be somebody's.
+            let is_hot = hot.get(&block).is_some_and(|place| !self.hot.borrow().is_cooled(place.id));
+            nobodys |= u32::from(expected.is_none() || is_hot) << column;
             facts.counted |= u32::from(counts) << column;
             facts.doubtful |= u32::from(expected.is_none()) << column;
             facts.lost |= u32::from(!self.array.works(at.place(Slot::Column(column)))) << column;
@@ -458,6 +469,10 @@ impl Inner {
     ) -> Result<Vec<Option<Buf>>> {
         let Some(extent) = extents.first() else { return Ok(vec![None; wanted.len()]) };
         let _lock = self.lock_stripe(stripe_id(volume, extents, stripe)).await?;
+        if self.in_stripe(volume, extents, stripe).any(|extent| !extent.is_loaded() && !self.keeps_page(extent)) {
+            // Nobody knows what counts in its parity.
+            return Ok(vec![None; wanted.len()]);
+        }
         let _pins = self.load_stripe(volume, extents, stripe).await?;
         let at = self.stripe_of(extent, stripe);
         let mut rows: Vec<_> =

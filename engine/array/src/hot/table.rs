@@ -288,6 +288,12 @@ impl HotTable {
         }
     }
 
+    /// True where a slot's block lies at its cold place too.
+    pub fn is_cooled(&self, id: MirrorId) -> bool {
+        let extent = self.extents.get(&id.born);
+        extent.is_some_and(|extent| matches!(extent.slots[usize::from(id.slot)].state, State::Cooled))
+    }
+
     /// A slot is nobody's from now on, and free when the log's tail has reached `until`.
     pub fn give_up(&mut self, id: MirrorId, until: u64) {
         self.change(id, Slot { state: State::GivenUp { until }, ..Slot::default() });

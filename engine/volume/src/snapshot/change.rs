@@ -86,6 +86,7 @@ impl Inner {
             self.ready(volume)?;
             volume.check_blocks(blocks.end)?;
             self.refuse_rolled_to(volume, branch)?;
+            self.refuse_doomed(volume, &branch.pool_vol)?;
             if !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) {
                 return Ok(false);
             }

@@ -11,6 +11,7 @@ use crate::store::Inner;
 use crate::tables::VolumeState;
 use kura_block::{Error, Kind, Result};
 use kura_journal::Lsn;
+use kura_snapshot::PoolTable;
 
 impl PoolVol {
     /// True when the table is lost.
@@ -39,15 +40,67 @@ impl VolumeState {
 }
 
 impl Inner {
+    /// Refuses to change a volume or snapshot whose table has pages without a place: it is known as long as this server runs, and the
+    /// next one gives the family up, with all that would be acknowledged until then.
+    pub(super) fn refuse_doomed(&self, volume: &VolumeState, pool_vol: &PoolVol) -> Result<()> {
+        let pool = &pool_vol.volume;
+        let now = (self.tables.borrow().failed.len(), pool.mapped());
+        let (known, mut doomed) = pool_vol.doomed.get();
+        if known != now {
+            doomed = self.lacks_pages(pool);
+            pool_vol.doomed.set((now, doomed));
+        }
+        if !doomed {
+            return Ok(());
+        }
+        let name = volume.spec.borrow().name.clone();
+        Err(Error::device(format!(
+            "volume {name}: what tells its blocks from those of its snapshots lay on disks that are out of service: copy it to another \
+             volume before the next start, which gives it and its snapshots up"
+        )))
+    }
+
+    /// Has the pages of pool tables written again that lay in the hot area, or a fast copy, on disks which are out of service by now: they
+    /// have another place yet.
+    pub fn write_lost_pages_again(&self) {
+        for pool_vol in self.tables.borrow().families() {
+            let pool = &pool_vol.volume;
+            let is_lost = |page: u64| {
+                let Some(extent) = pool.extent(self.index_of(page)).filter(|extent| extent.is_loaded()) else {
+                    return false;
+                };
+                let inside = (page % self.array.extent_blocks() as u64) as usize;
+                let above = extent.is_older(inside).then(|| extent.fast()).flatten();
+                let hot = self.hot.borrow();
+                let hot = pool.slot(page).and_then(|id| hot.extent(id.born));
+                above.is_some_and(|copy| !self.serves(&copy))
+                    || hot.is_some_and(|hot| !hot.places.iter().any(|place| self.array.works(*place)))
+            };
+            let more = pool_vol.table.borrow_mut().write_again(is_lost);
+            self.dirty_pool_pages.set(self.dirty_pool_pages.get() + more as u64);
+        }
+    }
+
+    /// True where pages of a pool table have no place.
+    fn lacks_pages(&self, pool: &VolumeState) -> bool {
+        let groups = pool.groups();
+        let mut broken = groups.iter().filter(|extent| !self.array.holds(&extent.group.site()));
+        broken.any(|extent| {
+            let (start, end) = self.group_range(pool, extent.owner.index);
+            (start..end).any(|block| PoolTable::is_page(block) && !self.has_place(pool, block))
+        })
+    }
+
     /// What reading a page of a pool table failed with, unless the page is lost: all that had it is out of service, or it is bad wherever
     /// it lies, and disks are out of service, or the user says to give up what is lost. A disk that refused may yet have it.
     pub(super) fn unless_lost(&self, pool: &VolumeState, page: u64, error: Error) -> Result<()> {
         let gone =
             pool.extent(self.index_of(page)).is_some_and(|extent| self.is_page_gone(pool, page, &extent, &error));
+        let out_of_service = self.array.members().iter().any(|member| !member.works() && !member.is_gone());
         match error.kind() {
             _ if gone => Ok(()),
-            // Where disks are out of service, what they had of it may have been given up before.
-            Kind::Corrupt if self.degraded || !self.tables.borrow().failed.is_empty() => Ok(()),
+            // What disks out of service had of it may have been given up before.
+            Kind::Corrupt if self.degraded || out_of_service => Ok(()),
             Kind::Corrupt => Err(Error::corrupt(format!(
                 "{error}: restore the disk that has it, or start with --degraded to give up that volume and its snapshots"
             ))),
@@ -61,8 +114,9 @@ impl Inner {
         if !extent.is_loaded() {
             return !self.keeps_page(extent);
         }
-        if let Some(copy) = extent.fast().filter(|copy| !copy.is_clean()) {
-            return !self.serves(&copy);
+        let inside = (page % self.array.extent_blocks() as u64) as usize;
+        if extent.is_older(inside) {
+            return extent.fast().is_none_or(|copy| !self.serves(&copy));
         }
         let slot = pool.slot(page);
         if let Some(hot) = slot.and_then(|id| self.hot.borrow().extent(id.born).map(|hot| hot.places.clone())) {
@@ -82,10 +136,15 @@ impl Inner {
         let lsn = self.append(&Record::Size { volume: pool.id, bytes: 0 });
         // Its fast copies go, too.
         self.changes.want_whole();
-        self.forget_hot(pool, 0, u64::MAX, lsn);
-        self.drop_dirty(pool, 0, u64::MAX);
+        self.forget_lost(pool);
         self.replay_lost(pool, lsn);
         pool_vol.table.take();
+    }
+
+    /// Forgets what the log had for a PoolVOL that was given up before: it has no places for that.
+    pub(super) fn forget_lost(&self, pool: &VolumeState) {
+        self.leave_hot(pool, 0, u64::MAX);
+        self.drop_dirty(pool, 0, u64::MAX);
     }
 
     /// Gives up what a PoolVOL had; the log says of it that it has no size.

@@ -13,7 +13,6 @@ use kura_array::hot::Owner;
 use kura_block::{Error, Result};
 use kura_journal::Lsn;
 use kura_snapshot::{Epoch, Location, Pair, Svol};
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -187,6 +186,9 @@ impl Inner {
         for pvol in &pvols {
             self.ready(pvol)?;
             self.refuse_rolling(pvol)?;
+            if let Some(branch) = pvol.branch() {
+                self.refuse_doomed(pvol, &branch.pool_vol)?;
+            }
             Self::epochs_left(pvol)?;
         }
         // A snapshot's, and that of the PoolVOL which a first one may need.
@@ -262,7 +264,7 @@ impl Inner {
         self.append(&Record::Create { volume: id, spec: spec.clone(), shape: pvol.shape });
         let pool = Rc::new(VolumeState::new(id, spec, pvol.shape, self.array.extent_bytes()));
         self.tables.borrow_mut().volumes.insert(id, Rc::clone(&pool));
-        let branch = Branch::new(Rc::new(PoolVol { volume: pool, table: RefCell::default() }), None);
+        let branch = Branch::new(PoolVol::new(pool), None);
         pvol.branch.replace(Some(Rc::clone(&branch)));
         branch
     }

@@ -48,7 +48,7 @@ pub(crate) use tidy::Tidying;
 use crate::tables::{Tables, VolumeState};
 use kura_block::{Error, Reader, Result, Writer};
 use kura_snapshot::{Entry, Epoch, Key, Location, Pair, PairTable, PoolTable, Pvol, Rolled, Slot, Svol};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -84,9 +84,16 @@ pub(crate) struct PoolVol {
     pub volume: Rc<VolumeState>,
     /// Whose each slot is.
     pub table: RefCell<PoolTable>,
+    /// Whether pages of the table have no place, and with how many disks failed and extents mapped that was found.
+    doomed: Cell<((usize, u32), bool)>,
 }
 
 impl PoolVol {
+    /// The family of a PoolVOL, whose table is yet to be read.
+    pub fn new(volume: Rc<VolumeState>) -> Rc<Self> {
+        Rc::new(Self { volume, table: RefCell::default(), doomed: Cell::default() })
+    }
+
     /// The entry by which the slot that says what home has, which is this version, says so no more; if one does.
     fn silence(&self, pvol: &Pvol, at_home: Key) -> Option<(Slot, Option<Entry>)> {
         let (_, slot) = pvol.older_slot(at_home.block(), at_home.birth())?;
@@ -189,7 +196,7 @@ impl Tables {
         if let Some(branch) = branches.find(of_pool) {
             return Ok(Rc::clone(&branch.pool_vol));
         }
-        Ok(Rc::new(PoolVol { volume: self.known(pool)?, table: RefCell::default() }))
+        Ok(PoolVol::new(self.known(pool)?))
     }
 
     /// Every slot's version is listed by the volume that owns it, every listed version has its slot, and what a slot says that

@@ -159,7 +159,8 @@ impl Inner {
         let is_rolled =
             |volume: &Rc<VolumeState>| volume.branch().is_some_and(|branch| branch.pvol.borrow().rolled.is_some());
         tables.rolling.retain(|id| tables.volumes.get(id).is_some_and(is_rolled));
-        tables.rolling.iter().filter_map(|id| tables.volumes.get(id).cloned()).collect()
+        let there = tables.rolling.iter().filter_map(|id| tables.volumes.get(id));
+        there.filter(|volume| !volume.is_lost()).cloned().collect()
     }
 
     /// True when no client has asked for anything for a while.

@@ -6,7 +6,7 @@ use crate::extent::{Extent, Pins};
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use futures::{StreamExt, stream};
-use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
+use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Kind, Result};
 use kura_journal::Lsn;
 use kura_snapshot::{Entry, Epoch, Key, Location, PoolTable, Slot, Verdict};
 use std::collections::BTreeMap;
@@ -96,6 +96,7 @@ impl Inner {
     /// Reads a pool table, brings it up to what the log has, and lists the versions it speaks of.
     pub async fn load_family(self: &Rc<Self>, pool_vol: &Rc<PoolVol>, replayed: &[Told]) -> Result<()> {
         if pool_vol.is_lost() {
+            self.forget_lost(&pool_vol.volume);
             return Ok(());
         }
         let Some(stamps) = self.load_table(pool_vol).await? else {
@@ -145,7 +146,14 @@ impl Inner {
         let first = u64::from(index) * blocks;
         let mut found = Vec::new();
         for page in (first..first + blocks).filter(|block| PoolTable::is_page(*block)) {
-            match self.read_page(pool, page).await {
+            let mut read = self.read_page(pool, page).await;
+            if read.as_ref().is_err_and(|error| error.kind() == Kind::Corrupt) {
+                // Much hangs on it.
+                read = self.read_page(pool, page).await;
+            }
+            match read {
+                // It was given up unwritten, and the log has passed what it would have said.
+                Ok(None) if !self.has_place(pool, page) => return Ok(None),
                 Ok(bytes) => found.extend(bytes.map(|bytes| (page, bytes))),
                 Err(error) => return self.unless_lost(pool, page, error).map(|()| None),
             }
