@@ -10,6 +10,7 @@ use crate::queue::{Queue, Urgency};
 use futures::future::join_all;
 use kura_block::{BLOCK_BYTES, Block, Bufs, Checksum, DeviceId, Error, Result, Runtime};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Errors met on a disk since the start.
@@ -151,6 +152,16 @@ pub enum Found {
     Refused,
 }
 
+/// Why a copy of a block is bad.
+enum Bad {
+    /// It does not agree with its checksum.
+    Rotten,
+    /// Its disk refuses to read it by itself.
+    Refused(Error),
+    /// Its disk reads nothing, and was not asked for it by itself.
+    NotAsked(Error),
+}
+
 /// How the copies of some blocks agree with their checksums; blocks are counted from the first one asked for.
 #[derive(Debug)]
 pub struct Agreement {
@@ -270,20 +281,96 @@ impl Array {
         expected: &[Checksum],
         urgency: Urgency,
     ) -> Result<Verified> {
-        let copies: Vec<_> = self.working(places).collect();
+        let mut copies: Vec<_> = self.working(places).collect();
         let Some(chosen) = self.nearest(&copies, first) else {
             return Err(Error::device(format!("no working disk holds {}", Self::name(places))));
         };
-        let (member, place) = &copies[chosen];
-        if let Ok(data) = self.read_copy(member, *place, first, expected.len(), urgency).await {
-            let bad = mismatches(&data, expected);
-            if bad.is_empty() {
-                return Ok(Verified { data, damaged: Vec::new() });
+        copies.swap(0, chosen);
+        let mut blocks: Vec<Option<Bufs>> = vec![None; expected.len()];
+        let mut refused: Vec<Option<Error>> = vec![None; expected.len()];
+        let mut damaged = BTreeSet::new();
+        for copy in &copies {
+            let missing: Vec<_> = (0..blocks.len()).filter(|at| blocks[*at].is_none()).collect();
+            for run in missing.chunk_by(|one, next| one + 1 == *next) {
+                let (from, wanted) = (first + run[0], &expected[run[0]..][..run.len()]);
+                let read = self.read_held(copy, from, wanted, urgency).await;
+                if let Ok((data, bad)) = &read
+                    && run.len() == blocks.len()
+                    && bad.is_empty()
+                    && damaged.is_empty()
+                {
+                    return Ok(Verified { data: data.clone(), damaged: Vec::new() });
+                }
+                for (at, block) in run.iter().zip(self.each(copy, read, from, wanted, urgency).await) {
+                    match block {
+                        Ok(block) => blocks[*at] = Some(block),
+                        // Nothing can be written again there.
+                        Err(_) if !copy.0.works() => {}
+                        Err(Bad::Rotten) => drop(damaged.insert(*at)),
+                        Err(Bad::Refused(error)) => {
+                            damaged.insert(*at);
+                            refused[*at] = Some(error);
+                        }
+                        Err(Bad::NotAsked(error)) => refused[*at] = Some(error),
+                    }
+                }
             }
-            member.count_checksum_errors(bad.len());
-            return self.patch((data, bad), &copies, chosen, (first, urgency), expected).await;
         }
-        self.patch((Bufs::new(), (0..expected.len()).collect()), &copies, chosen, (first, urgency), expected).await
+        let mut whole = Bufs::new();
+        for (at, (block, refused)) in blocks.into_iter().zip(refused).enumerate() {
+            let name = || Self::name(&copies.iter().map(|(_, place)| *place).collect::<Vec<_>>());
+            whole.append(block.ok_or_else(|| match refused {
+                Some(error) => refused_at(&error, first + at, &name()),
+                None => Error::corrupt(format!("no copy of block {} of {} is good", first + at, name())),
+            })?);
+        }
+        Ok(Verified { data: whole, damaged: damaged.into_iter().collect() })
+    }
+
+    /// Reads blocks of a copy; also which of them do not agree with their checksum.
+    async fn read_held(
+        &self,
+        (member, place): &(Rc<Member>, Place),
+        first: usize,
+        expected: &[Checksum],
+        urgency: Urgency,
+    ) -> Result<(Bufs, Vec<usize>)> {
+        let data = self.read_copy(member, *place, first, expected.len(), urgency).await?;
+        let bad = mismatches(&data, expected);
+        member.count_checksum_errors(bad.len());
+        Ok((data, bad))
+    }
+
+    /// What a read of a copy came to, block by block. What was refused with its neighbours may be read by itself; of a disk that
+    /// reads nothing that is not asked.
+    async fn each(
+        &self,
+        copy: &(Rc<Member>, Place),
+        read: Result<(Bufs, Vec<usize>)>,
+        first: usize,
+        expected: &[Checksum],
+        urgency: Urgency,
+    ) -> Vec<std::result::Result<Bufs, Bad>> {
+        let error = match read {
+            Ok((data, bad)) => {
+                let block = |at: usize| if bad.contains(&at) { Err(Bad::Rotten) } else { Ok(block_of(&data, at)) };
+                return (0..expected.len()).map(block).collect();
+            }
+            Err(error) => error,
+        };
+        let mut blocks = Vec::new();
+        if expected.len() == 1 || !self.answers(copy.0.id).await {
+            blocks.resize_with(expected.len(), || Err(Bad::NotAsked(error.clone())));
+            // Writing one again tells whether the disk does anything at all.
+            blocks[0] = Err(Bad::Refused(error));
+            return blocks;
+        }
+        for at in 0..expected.len() {
+            let alone = &expected[at..=at];
+            let read = self.read_held(copy, first + at, alone, urgency).await;
+            blocks.extend(Box::pin(self.each(copy, read, first + at, alone, urgency)).await);
+        }
+        blocks
     }
 
     /// Reads blocks of one of several copies, from block `first` of their extents on; nothing is verified.
@@ -305,50 +392,6 @@ impl Array {
         };
         let queues: Vec<_> = copies.iter().map(facts).collect();
         choose_copy(&queues, offset)
-    }
-
-    /// Puts blocks together of which the chosen copy was read and has some wrong.
-    async fn patch(
-        &self,
-        read: (Bufs, Vec<usize>),
-        copies: &[(Rc<Member>, Place)],
-        chosen: usize,
-        (first, urgency): (usize, Urgency),
-        expected: &[Checksum],
-    ) -> Result<Verified> {
-        let (data, bad) = read;
-        let mut blocks: Vec<Option<Bufs>> =
-            (0..expected.len()).map(|at| (!bad.contains(&at)).then(|| block_of(&data, at))).collect();
-        let mut damaged = bad.clone();
-        // What was not read with its neighbours may be read by itself.
-        let unread = data.is_empty();
-        let mut refused = None;
-        let order: Vec<_> =
-            (0..copies.len()).filter(|number| *number != chosen).chain(unread.then_some(chosen)).collect();
-        for at in bad {
-            for number in &order {
-                let (member, place) = &copies[*number];
-                if blocks[at].is_some() {
-                    break;
-                }
-                match self.read_copy(member, *place, first + at, 1, urgency).await {
-                    Ok(block) if mismatches(&block, &expected[at..=at]).is_empty() => blocks[at] = Some(block),
-                    Ok(_) => member.count_checksum_errors(1),
-                    Err(error) if member.works() => refused = Some(error),
-                    Err(_) => {}
-                }
-            }
-        }
-        let mut whole = Bufs::new();
-        for (at, block) in blocks.into_iter().enumerate() {
-            let places: Vec<_> = copies.iter().map(|(_, place)| *place).collect();
-            whole.append(block.ok_or_else(|| match &refused {
-                Some(error) => refused_at(error, first + at, &Self::name(&places)),
-                None => Error::corrupt(format!("no copy of block {} of {} is good", first + at, Self::name(&places))),
-            })?);
-        }
-        damaged.sort_unstable();
-        Ok(Verified { data: whole, damaged })
     }
 
     /// Reads blocks of one place, from block `first` of its extent on; nothing is verified.
@@ -373,20 +416,18 @@ impl Array {
         Found::Some((0..expected.len()).map(|at| (!bad.contains(&at)).then(|| block_of(&data, at))).collect())
     }
 
-    /// Reads every working copy of blocks of an extent and holds each against its checksum. A copy that cannot be read
-    /// is bad as a whole.
+    /// Reads every working copy of blocks of an extent and holds each against its checksum. A block that its disk refuses
+    /// to read is bad.
     pub async fn verify(&self, places: &[Place], first: usize, expected: &[Checksum]) -> Agreement {
         let mut found = Agreement { bad: Vec::new(), lost: vec![true; expected.len()] };
-        for (member, place) in self.working(places) {
-            let bad = match self.read_copy(&member, place, first, expected.len(), Urgency::Idle).await {
-                Ok(data) => mismatches(&data, expected),
-                Err(_) => (0..expected.len()).collect(),
-            };
-            member.count_checksum_errors(bad.len());
-            for (at, lost) in found.lost.iter_mut().enumerate() {
-                *lost &= bad.contains(&at);
+        for copy in self.working(places) {
+            let read = self.read_held(&copy, first, expected, Urgency::Idle).await;
+            for (at, block) in self.each(&copy, read, first, expected, Urgency::Idle).await.into_iter().enumerate() {
+                match block {
+                    Ok(_) => found.lost[at] = false,
+                    Err(_) => found.bad.push((at, copy.1.device)),
+                }
             }
-            found.bad.extend(bad.into_iter().map(|at| (at, place.device)));
         }
         found
     }

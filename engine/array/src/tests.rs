@@ -7,6 +7,7 @@ use crate::{
 use kura_block::{BLOCK_BYTES, Block, Buf, Bufs, Checksum, DeviceId, ExtentId, Kind};
 use kura_sim::{DiskSpec, FaultKind, Place as Where, Sim, SimDisk};
 use proptest::prelude::*;
+use std::time::Duration;
 
 const EXTENT: u64 = 64 << 10;
 const OWNER: PageOwner = PageOwner { volume: 7, index: 2, born: 11 };
@@ -59,6 +60,38 @@ fn a_rotten_copy_is_passed_over_and_named() {
         assert_eq!(rig.array.members()[0].counters().checksum_errors, 1);
         let found = rig.array.verify(&rig.places, 1, &checksums).await;
         assert_eq!((found.bad, found.lost), (vec![(1, DeviceId(0))], vec![false; 4]));
+    });
+}
+
+/// A disk that refuses a block, and one whose rot of another is mended from it: each block counts by itself.
+#[test]
+fn a_refused_block_says_nothing_of_its_neighbours() {
+    let rig = rig();
+    let (data, checksums) = blocks(8);
+    rig.sim.block_on(async {
+        rig.array.write(&rig.places, 1, &data, Urgency::Buffer).await;
+        rig.array.flush().await;
+        let at = |disk: usize, block: u64| {
+            let at = rig.array.members()[disk].plan.extent_at(rig.places[disk].extent) + block * BLOCK_BYTES as u64;
+            Where::Range(at..at + 4096)
+        };
+        rig.disks[0].inject(FaultKind::ReadError(at(0, 3)));
+        rig.disks[1].inject(FaultKind::BitRot(at(1, 6), 3));
+        let found = rig.array.verify(&rig.places, 1, &checksums).await;
+        assert_eq!((found.bad, found.lost), (vec![(2, DeviceId(0)), (5, DeviceId(1))], vec![false; 8]));
+        let counters: Vec<_> = rig.array.members().iter().map(|member| member.counters()).collect();
+        assert_eq!([counters[0].io_errors, counters[1].io_errors], [2, 0]);
+        assert_eq!([counters[0].checksum_errors, counters[1].checksum_errors], [0, 1]);
+        let read = rig.array.read(&rig.places, 1, &checksums, Urgency::Client).await.unwrap();
+        assert_eq!(*read.data.contiguous(), *data.contiguous());
+        assert_eq!(read.damaged, [2]);
+        let lone = rig.array.verify(&rig.places[..1], 1, &checksums).await;
+        assert_eq!(lone.lost.iter().filter(|lost| **lost).count(), 1);
+        // Of a disk that reads nothing, one block is enough to tell whether it writes.
+        rig.disks[0].inject(FaultKind::ReadsFail { lasts: Duration::MAX });
+        let read = rig.array.read(&rig.places, 1, &checksums[..4], Urgency::Client).await.unwrap();
+        assert_eq!(*read.data.contiguous(), *data.slice(0..4 * BLOCK_BYTES).contiguous());
+        assert_eq!(read.damaged, [0]);
     });
 }
 
