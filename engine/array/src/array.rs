@@ -433,10 +433,10 @@ impl Array {
     }
 
     /// Reads bytes of a disk at an offset.
-    pub(crate) async fn read_disk(&self, disk: DeviceId, offset: u64, bytes: usize) -> Result<Bufs> {
+    pub(crate) async fn read_disk(&self, disk: DeviceId, offset: u64, bytes: usize, urgency: Urgency) -> Result<Bufs> {
         let member = self.member(disk).ok_or_else(|| Error::device("no such disk"))?;
         let device = member.device().ok_or_else(out_of_service)?;
-        member.io(self.asked(Urgency::Client, offset), device.read(offset, bytes)).await
+        member.io(self.asked(urgency, offset), device.read(offset, bytes)).await
     }
 
     async fn read_copy(

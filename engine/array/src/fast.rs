@@ -80,7 +80,7 @@ impl FastPage {
         (HEADER_BYTES + 2 * blocks.div_ceil(8)).next_multiple_of(BLOCK_BYTES)
     }
 
-    fn encode(&self, blocks: usize) -> Buf {
+    pub(crate) fn encode(&self, blocks: usize) -> Buf {
         let mut out = Writer::with_room(Self::bytes(blocks));
         let PageOwner { volume, index, born } = self.owner;
         out.u32(MAGIC).u32(0).u64(volume).u64(born).u32(index).u32(blocks as u32).u64(self.sequence);

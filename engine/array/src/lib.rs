@@ -41,6 +41,6 @@ pub use label::{Class, JournalPart, Label, LabelMember, has_label, read_label, w
 pub use layout::{Layout, Piece, Place, Places, Shape, Shelf};
 pub use load::Work;
 pub use page::{LOST_STEP, Page, PageOwner};
-pub use pages::{Refusal, Sought};
+pub use pages::{Lacking, Refusal, Sought};
 pub use plan::Plan;
 pub use queue::Urgency;

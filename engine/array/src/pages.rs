@@ -36,6 +36,29 @@ pub struct Sought<P> {
     pub reachable: bool,
 }
 
+impl<P> Sought<P> {
+    /// True when all was read, and nothing of it is a page of this owner.
+    pub fn is_rotten(&self) -> bool {
+        self.reachable && self.newest.is_none() && self.refused.is_empty()
+    }
+}
+
+/// Where a page is kept: the disk, its two turns in bytes on it, and how long it is.
+type Kept = (DeviceId, [u64; 2], usize);
+
+/// Where a page as it is now is not, and ought to be.
+pub struct Lacking {
+    at: Vec<(DeviceId, u64)>,
+    page: Buf,
+}
+
+impl Lacking {
+    /// The disks, one for each place.
+    pub fn disks(&self) -> impl Iterator<Item = DeviceId> {
+        self.at.iter().map(|(disk, _)| *disk)
+    }
+}
+
 impl Array {
     /// Writes the page of the extent `member` of a group wherever it is kept; returns the disks that refused.
     pub async fn write_page(&self, site: &Site, member: usize, owner: PageOwner, page: &Page) -> Vec<Failure> {
@@ -72,17 +95,63 @@ impl Array {
     /// Looks for the page of the extent `member` of a group.
     pub async fn read_page(&self, site: &Site, member: usize, owner: PageOwner) -> Sought<Page> {
         let blocks = self.extent_blocks();
-        let kept = site.shape.page_places(member);
-        let slots = kept.iter().filter_map(|(at, shelf)| {
-            let place = site.places[*at];
-            let plan = self.member(place.device)?.plan;
-            Some((
-                place.device,
-                [0, 1].map(|turn| plan.page_at(place.extent, *shelf, turn)),
-                plan.page_bytes() as usize,
-            ))
-        });
-        self.seek(slots.collect(), |bytes| Page::decode(bytes, owner, blocks), |page| page.sequence).await
+        let kept = self.page_slots(site, member);
+        self.seek(kept, |bytes| Page::decode(bytes, owner, blocks), |page| page.sequence).await
+    }
+
+    /// Where the page of the extent `member` of a group is not as it is now; `None` when every disk in service that keeps it has
+    /// it. The caller knows that it was written out and is not being written.
+    pub async fn page_lacks(&self, site: &Site, member: usize, owner: PageOwner, page: &Page) -> Option<Lacking> {
+        let is_now = |bytes: &Buf| Page::decode(bytes, owner, self.extent_blocks()).as_ref() == Some(page);
+        self.lacks(self.page_slots(site, member), page.sequence, is_now, || page.encode(owner)).await
+    }
+
+    /// As [`Array::page_lacks`], of a hot extent's page.
+    pub async fn hot_page_lacks(&self, places: &[Place], page: &HotPage) -> Option<Lacking> {
+        let (slots, owner) = (self.extent_blocks(), (page.controller, page.born));
+        let is_now = |bytes: &Buf| HotPage::decode(bytes, owner, slots).as_ref() == Some(page);
+        self.lacks(self.side_slots(places, HotPage::bytes(slots)), page.sequence, is_now, || page.encode()).await
+    }
+
+    /// As [`Array::page_lacks`], of a fast copy's page.
+    pub async fn fast_page_lacks(&self, places: &[Place], page: &FastPage) -> Option<Lacking> {
+        let blocks = self.extent_blocks();
+        let is_now = |bytes: &Buf| FastPage::decode(bytes, page.owner, blocks).as_ref() == Some(page);
+        self.lacks(self.side_slots(places, FastPage::bytes(blocks)), page.sequence, is_now, || page.encode(blocks))
+            .await
+    }
+
+    /// Writes a page where it is lacking; returns the disks that refused.
+    pub async fn write_lacking(&self, lacking: &Lacking) -> Vec<Failure> {
+        let write = |(disk, offset): &(DeviceId, u64)| {
+            let offset = *offset;
+            self.write_disk(*disk, lacking.page.clone().into(), Urgency::Idle, move |_| offset)
+        };
+        join_all(lacking.at.iter().map(write)).await.into_iter().flatten().collect()
+    }
+
+    /// Of the two turns one must have the page as it is now. The other one must be read, whatever is there: else nobody could tell
+    /// which of them is the newest.
+    async fn lacks(
+        &self,
+        kept: Vec<Kept>,
+        sequence: u64,
+        is_now: impl Fn(&Buf) -> bool,
+        encode: impl Fn() -> Buf,
+    ) -> Option<Lacking> {
+        let mut at = Vec::new();
+        for (device, slots, bytes) in kept {
+            for (turn, offset) in (0..).zip(slots) {
+                let has = match self.read_disk(device, offset, bytes, Urgency::Idle).await {
+                    Ok(found) => turn != sequence % 2 || is_now(&found.contiguous()),
+                    Err(_) => false,
+                };
+                if !has && self.is_in_service(device) {
+                    at.push((device, offset));
+                }
+            }
+        }
+        (!at.is_empty()).then(|| Lacking { at, page: encode() })
     }
 
     /// Looks for the page of a controller's hot extent born then.
@@ -99,8 +168,18 @@ impl Array {
         self.seek(kept, |bytes| FastPage::decode(bytes, owner, blocks), |page| page.sequence).await
     }
 
+    /// Where the page of the extent `member` of a group is kept.
+    fn page_slots(&self, site: &Site, member: usize) -> Vec<Kept> {
+        let slots = site.shape.page_places(member).into_iter().filter_map(|(at, shelf)| {
+            let place = site.places[at];
+            let plan = self.member(place.device)?.plan;
+            Some((place.device, [0, 1].map(|turn| plan.page_at(place.extent, shelf, turn)), plan.page_bytes() as usize))
+        });
+        slots.collect()
+    }
+
     /// Where the pages beside places are kept, and how many bytes they have.
-    fn side_slots(&self, places: &[Place], bytes: usize) -> Vec<(DeviceId, [u64; 2], usize)> {
+    fn side_slots(&self, places: &[Place], bytes: usize) -> Vec<Kept> {
         let working = self.working(places);
         let slots = working.map(|(member, place)| [0, 1].map(|turn| member.plan.side_page_at(place.extent, turn)));
         let disks = self.working(places).map(|(member, _)| member.id);
@@ -109,7 +188,7 @@ impl Array {
 
     async fn seek<P>(
         &self,
-        kept: Vec<(DeviceId, [u64; 2], usize)>,
+        kept: Vec<Kept>,
         decode: impl Fn(&Buf) -> Option<P>,
         sequence: impl Fn(&P) -> u64,
     ) -> Sought<P> {
@@ -117,7 +196,7 @@ impl Array {
         let mut told = [false; 2];
         for (device, slots, bytes) in kept {
             for (turn, offset) in slots.into_iter().enumerate() {
-                match self.read_disk(device, offset, bytes).await {
+                match self.read_disk(device, offset, bytes, Urgency::Client).await {
                     Ok(found) => {
                         sought.reachable = true;
                         told[turn] |= self.is_in_service(device);
@@ -141,7 +220,7 @@ impl Array {
     /// True when a disk reads what every disk of a pool has, one of its labels: what it refuses is a place, not everything.
     pub async fn answers(&self, device: DeviceId) -> bool {
         for label in [0, BLOCK_BYTES as u64] {
-            if self.read_disk(device, label, BLOCK_BYTES).await.is_ok() {
+            if self.read_disk(device, label, BLOCK_BYTES, Urgency::Client).await.is_ok() {
                 return true;
             }
         }

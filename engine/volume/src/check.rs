@@ -12,7 +12,7 @@ use std::rc::Rc;
 pub enum Check {
     /// Holds the tables against their rules, and reads no data.
     Tables,
-    /// Also reads every copy of every written block.
+    /// Also reads every copy of every written block, and of every page.
     Verify,
     /// Also writes those again that have a bad copy and a good one.
     Repair,
@@ -27,7 +27,7 @@ pub struct Report {
     pub volumes: u64,
     /// Blocks whose copies were all read.
     pub blocks: u64,
-    /// Blocks written again from a good copy.
+    /// Blocks, and copies of pages, written again from a good copy.
     pub repaired: u64,
     /// What does not hold: one line each.
     pub violations: Vec<String>,
@@ -69,6 +69,7 @@ impl Store {
             for volume in volumes {
                 inner.check_volume(&volume, &mut report, progress).await;
             }
+            inner.check_hot_pages(&mut report).await;
             if inner.stopping.get() {
                 report.violations.push(format!(
                     "controller {}: the server is stopping, and not all was checked: run `kura check` again",
@@ -104,6 +105,7 @@ impl Inner {
                 report.violations.push(format!("volume {name} extent {index}: {error}"));
                 continue;
             }
+            self.check_page(volume, &extent, report).await;
             self.check_hot(volume, &extent, report).await;
             self.check_copy(volume, &extent, report).await;
             if volume.shape.parity {

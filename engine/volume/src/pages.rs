@@ -3,11 +3,13 @@
 //! What must hold: the newest page is known, or none is. One that a disk refuses is asked for again; one that is lost is replaced by
 //! a page that knows of nothing, and is newer than any that may still come to light.
 
-use crate::extent::Extent;
+use crate::check::Report;
+use crate::extent::{Extent, Pins};
 use crate::refused::{APART, TIMES};
 use crate::store::Inner;
+use crate::tables::VolumeState;
 use kura_array::hot::HotPage;
-use kura_array::{Array, Blocks, FastPage, LOST_STEP, Page, PageOwner, Place, Sought};
+use kura_array::{Array, Blocks, FastPage, LOST_STEP, Lacking, Page, PageOwner, Place, Sought};
 use kura_block::{Error, Result};
 use std::rc::Rc;
 
@@ -119,3 +121,60 @@ impl Inner {
         Ok(Some(FastPage { owner, sequence, valid: none(), stale: none() }))
     }
 }
+
+    /// Holds the copies of an extent's page against what it is, and writes it again where it is not.
+    pub async fn check_page(&self, volume: &VolumeState, extent: &Rc<Extent>, report: &mut Report) {
+        let _pins = Pins::of([extent]);
+        let lacks = async || {
+            let here = volume.extent(extent.owner.index).is_some_and(|now| Rc::ptr_eq(&now, extent));
+            // One that is not settled goes to all of its places by itself.
+            let page = extent.page().filter(|_| here && extent.is_settled())?;
+            self.array.page_lacks(&extent.group.site(), extent.member(), extent.owner, &page).await
+        };
+        let of = format!("extent {} of volume {}", extent.owner.index, extent.owner.volume);
+        self.mend_page(&of, lacks, report).await;
+        let lacks = async || {
+            let copy = extent.fast()?;
+            let newest = self.array.read_fast_page(&copy.places, copy.owner).await.newest?;
+            self.array.fast_page_lacks(&copy.places, &newest).await
+        };
+        self.mend_page(&format!("the fast copy of {of}"), lacks, report).await;
+    }
+
+    /// The same for the pages of the hot area.
+    pub async fn check_hot_pages(&self, report: &mut Report) {
+        let extents: Vec<u64> = self.hot.borrow().extents().map(|(born, _)| born).collect();
+        for born in extents {
+            if self.stopping.get() {
+                return;
+            }
+            let lacks = async || {
+                let now = self.hot.borrow().page(born);
+                let (places, page) = now?;
+                self.array.hot_page_lacks(&places, &page).await
+            };
+            self.mend_page(&format!("extent {born} of the hot area"), lacks, report).await;
+        }
+    }
+
+    /// Writes a page again where `lacks` says that it is not as it is now.
+    async fn mend_page(&self, of: &str, lacks: impl AsyncFn() -> Option<Lacking>, report: &mut Report) {
+        if lacks().await.is_none() {
+            return;
+        }
+        // It may be on its way there, or to another disk: nobody writes it while this is held.
+        let _no_checkpoint = self.checkpointing.lock().await;
+        let Some(lacking) = lacks().await else { return };
+        report.repaired += lacking.disks().count() as u64;
+        if report.dry_run {
+            return;
+        }
+        for disk in lacking.disks() {
+            tracing::warn!(disk = disk.0, of, "writing a page again that a disk lacks");
+        }
+        if let Err(error) = self.heed(self.array.write_lacking(&lacking).await).await {
+            report
+                .violations
+                .push(format!("the page of {of}: a copy is bad and stays so: {error}: run `kura check` again"));
+        }
+    }

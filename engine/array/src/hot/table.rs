@@ -1,5 +1,6 @@
 //! The management table: mirror ID to block, state and Age; and the tracks of each pair that can be written.
 
+use crate::hot::page::HotPage;
 use crate::hot::settings::HotSettings;
 use crate::layout::Places;
 use kura_block::{DeviceId, Reader, Result, Writer};
@@ -104,6 +105,10 @@ impl HotExtent {
     /// Who has its slots.
     pub fn owners(&self) -> Vec<Option<Owner>> {
         self.slots.iter().map(|slot| slot.owner).collect()
+    }
+
+    fn page(&self, controller: u16, born: u64) -> HotPage {
+        HotPage { controller, born, sequence: self.sequence, slots: self.owners() }
     }
 
     /// True when no slot is anybody's, or may be read by a replay.
@@ -412,16 +417,20 @@ impl HotTable {
     }
 
     /// The pages that differ from those on the disks, clean from here on.
-    pub fn take_dirty(&mut self) -> Vec<(u64, Places, crate::hot::HotPage)> {
+    pub fn take_dirty(&mut self) -> Vec<(u64, Places, HotPage)> {
         let mut pages = Vec::new();
         for (born, extent) in self.extents.iter_mut().filter(|(_, extent)| extent.dirty) {
             extent.dirty = false;
             extent.sequence += 1;
-            let (controller, sequence, slots) = (self.controller, extent.sequence, extent.owners());
-            let page = crate::hot::HotPage { controller, born: *born, sequence, slots };
-            pages.push((*born, extent.places.clone(), page));
+            pages.push((*born, extent.places.clone(), extent.page(self.controller, *born)));
         }
         pages
+    }
+
+    /// The places and the page of an extent, which were written out when they were taken last; `None` where they must be again.
+    pub fn page(&self, born: u64) -> Option<(Places, HotPage)> {
+        let extent = self.extents.get(&born).filter(|extent| !extent.dirty)?;
+        Some((extent.places.clone(), extent.page(self.controller, born)))
     }
 
     /// A page that was taken did not get to the disks: the next one goes where it was to go, for the other place has the one that counts.

@@ -3,6 +3,7 @@
 
 mod checks;
 mod lost;
+mod pages;
 
 use futures::future::{Either, select, try_join_all};
 use kura_block::{Block, Buf, DeviceId, Kind, Result, Runtime};

@@ -28,7 +28,7 @@ fn a_check_beside_a_writer_finds_nothing() {
         };
         let checks = async {
             for _ in 0..20 {
-                check(controller).await;
+                assert_eq!(check(controller).await, 0, "what is on its way is not bad");
             }
         };
         futures::future::join(writes, checks).await;

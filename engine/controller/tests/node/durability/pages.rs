@@ -1,0 +1,95 @@
+//! Pages of checksums, of the hot area and of fast copies that rot, or that a disk does not read.
+
+use super::{BLOCK, GROUP, Rig, all_hot, check, create, hot_rig, reads, write};
+use kura_controller::{Check, Controller, Layout, Settings};
+use kura_sim::{FaultKind, Place};
+
+/// Bytes of a disk of [`hot_rig`] and [`rig`].
+const DISK: u64 = 80 << 20;
+/// Blocks written in these tests, but for the hot area.
+const BLOCKS: usize = 256;
+
+fn rig() -> Rig {
+    Rig::new(5, DISK >> 20, 64 << 10, Settings { raid_width: Some(4), ..Settings::default() })
+}
+
+/// Where the pages on a disk are, of these kinds.
+fn pages(rig: &Rig, disk: usize, kinds: &[&[u8; 4]]) -> Vec<Place> {
+    let is_page = |at: &u64| {
+        let found = rig.disks[disk].at_rest(*at, BLOCK);
+        kinds.iter().any(|kind| found.starts_with(*kind))
+    };
+    (0..DISK).step_by(BLOCK).filter(is_page).map(|at| Place::Range(at..at + BLOCK as u64)).collect()
+}
+
+/// Writes every second block and then all, with a checkpoint after each: both turns of every page are used, and one of them tells.
+async fn fill(controller: &Controller, layout: Layout) {
+    let device = create(controller, "v", BLOCKS, layout).await;
+    for turn in 1..3 {
+        for at in 0..BLOCKS {
+            if at % 2 < turn {
+                write(&*device, at, turn as u8).await.unwrap();
+            }
+        }
+        controller.store().checkpoint().await.unwrap();
+    }
+}
+
+/// The pages of a disk rot, or are refused: a check says so, and one check writes them again. Then another disk fails, and what only
+/// these pages told is there.
+#[test]
+fn a_check_mends_pages() {
+    for (layout, rots) in
+        [Layout::Mirror, Layout::Raid5].into_iter().flat_map(|layout| [(layout, true), (layout, false)])
+    {
+        let rig = rig();
+        rig.run(async |controller, _| {
+            fill(controller, layout).await;
+            controller.store().stop().await.unwrap();
+        });
+        let bad = pages(&rig, 2, &[b"KuPC"]);
+        assert!(bad.len() > 1, "{layout:?}");
+        for at in bad {
+            rig.disks[2].inject(if rots { FaultKind::BitRot(at, 3) } else { FaultKind::ReadError(at) });
+        }
+        rig.run(async |controller, _| {
+            let found = controller.store().check(Check::Verify).await.unwrap();
+            assert!(found.violations.is_empty() && found.repaired > 0, "{layout:?} {rots}: {found:?}");
+            assert_eq!(check(controller).await, found.repaired, "{layout:?} {rots}");
+            assert_eq!(check(controller).await, 0, "{layout:?} {rots}: something was left to the next check");
+            controller.store().stop().await.unwrap();
+        });
+        rig.disks[3].inject(FaultKind::Dead);
+        rig.run(async |controller, _| {
+            let device = controller.open_volume("v").unwrap();
+            for at in 0..BLOCKS {
+                assert!(reads(&*device, at, 2).await, "{layout:?} {rots}: block {at}");
+            }
+        });
+    }
+}
+
+/// The same for pages of the hot area.
+#[test]
+fn a_check_mends_pages_of_the_hot_area() {
+    let rig = hot_rig();
+    rig.run(async |controller, runtime| {
+        all_hot(controller, runtime).await;
+        controller.store().stop().await.unwrap();
+    });
+    for at in pages(&rig, 2, &[b"KuHP"]) {
+        rig.disks[2].inject(FaultKind::BitRot(at, 3));
+    }
+    rig.run(async |controller, _| {
+        assert!(check(controller).await > 0);
+        assert_eq!(check(controller).await, 0);
+        controller.store().stop().await.unwrap();
+    });
+    rig.disks[3].inject(FaultKind::Dead);
+    rig.run(async |controller, _| {
+        let device = controller.open_volume("v").unwrap();
+        for at in 0..GROUP {
+            assert!(reads(&*device, at, 7).await, "block {at}");
+        }
+    });
+}
