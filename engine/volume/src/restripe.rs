@@ -4,7 +4,7 @@ use crate::check::Report;
 use crate::extent::{Extent, Pins};
 use crate::refused::Read;
 use crate::store::Inner;
-use crate::stripe::{Slot, Stripe, StripeRow, gather, others, stripe_id};
+use crate::stripe::{Slot, Stripe, StripeLock, StripeRow, gather, others, stripe_id};
 use crate::tables::VolumeState;
 use futures::{StreamExt, stream};
 use kura_array::parity::{Reads, Row, bits, xor};
@@ -184,11 +184,7 @@ impl Inner {
     pub async fn check_stripes(&self, volume: &Rc<VolumeState>, extents: &[Rc<Extent>], report: &mut Report) {
         let _pins = Pins::of(extents);
         for stripe in self.stripes_of(volume, extents) {
-            if self.stopping.get() || extents.iter().any(|extent| extent.group.is_moving()) {
-                // What is being moved is read by who moves it.
-                return;
-            }
-            let locked = self.lock_stripe(stripe_id(volume, extents, stripe)).await;
+            let Some(locked) = self.lock_at_rest(volume, extents, stripe).await.transpose() else { return };
             let read = self.whole_stripe(volume, extents, stripe).await;
             let (lock, (at, mut rows)) = match locked.and_then(|lock| Ok((lock, read?))) {
                 Ok(held) => held,
@@ -217,6 +213,31 @@ impl Inner {
                 report
                     .violations
                     .push(format!("volume {name}: a row that its parity does not tell is not mended: {error}"));
+            }
+        }
+    }
+
+    /// Locks a stripe of a group while nobody moves that: one that is moved later begins with the stripe itself. `None` when the
+    /// group is given up, or the store stops.
+    async fn lock_at_rest(
+        &self,
+        volume: &VolumeState,
+        extents: &[Rc<Extent>],
+        stripe: u64,
+    ) -> Result<Option<StripeLock<'_>>> {
+        let Some(first) = extents.first() else { return Ok(None) };
+        loop {
+            let here = volume.extent(first.owner.index).is_some_and(|now| Rc::ptr_eq(&now, first));
+            if self.stopping.get() || volume.deleted.get() || !here {
+                return Ok(None);
+            }
+            if first.group.is_moving() {
+                self.room.notified().await;
+                continue;
+            }
+            let lock = self.lock_stripe(stripe_id(volume, extents, stripe)).await?;
+            if !first.group.is_moving() {
+                return Ok(Some(lock));
             }
         }
     }

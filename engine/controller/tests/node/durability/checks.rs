@@ -1,7 +1,7 @@
 //! What a check finds and mends.
 
 use super::{BLOCK, GROUP, Rig, block, check, create, hot_rig, reads, write};
-use kura_block::{Block, Buf, Runtime};
+use kura_block::{Block, Buf, DeviceId, Runtime};
 use kura_controller::{Check, Controller, Layout, Settings};
 use kura_sim::{FaultKind, FaultPlan, Place};
 use rand::RngExt;
@@ -65,6 +65,43 @@ fn a_check_mends_more_than_the_journal_holds() {
             assert_eq!(check(controller).await, 0, "{layout:?}: a check left something to the next");
         });
     }
+}
+
+/// What is bad on a disk is found although another one leaves meanwhile, and every group is on its way to a third.
+#[test]
+fn a_check_beside_a_rebuild_leaves_no_group_out() {
+    let settings = Settings { raid_width: Some(4), rebuild_width: 64, ..Settings::default() };
+    let rig = Rig::new(5, 32, 64 << 10, settings);
+    rig.run(async |controller, _| {
+        let device = create(controller, "v", 1536, Layout::Raid5).await;
+        for at in 0..96 {
+            device.write(at << 16, Buf::copy_of(&vec![1; 16 * BLOCK]).into(), false).await.unwrap();
+        }
+        controller.store().stop().await.unwrap();
+    });
+    let disk = &rig.disks[3];
+    let bad = rig.sim.block_on(async {
+        let (device, mut bad) = (disk.open(), 0);
+        for at in (0..32 << 20).step_by(BLOCK).filter(|at| disk.at_rest(*at, BLOCK) == [1; BLOCK]) {
+            device.write(at, Buf::copy_of(&[9; BLOCK]).into(), true).await.unwrap();
+            bad += 1;
+        }
+        bad
+    });
+    rig.sim.crash();
+    rig.run(async |controller, runtime| {
+        let checks = async {
+            let found = check(controller).await;
+            assert!(controller.store().unwanted().contains_key(&DeviceId(2)), "the check was over before the rebuild");
+            found
+        };
+        let leaves = async {
+            runtime.sleep(Duration::from_millis(5)).await;
+            controller.store().leave_disk(DeviceId(2)).await.unwrap();
+        };
+        assert_eq!(futures::future::join(checks, leaves).await.0, bad);
+        assert_eq!(check(controller).await, 0);
+    });
 }
 
 /// Power cuts in one test.
