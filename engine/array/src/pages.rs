@@ -211,7 +211,8 @@ impl Array {
                 }
             }
         }
-        if told == [true; 2] {
+        // Where nothing is good, what was refused may be.
+        if told == [true; 2] && sought.newest.is_some() {
             sought.refused.clear();
         }
         sought

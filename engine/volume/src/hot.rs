@@ -313,7 +313,7 @@ impl Inner {
             return Ok(());
         }
         // Its page may have been written since: the next one must have a higher sequence number.
-        let sequence = self.find_hot_page(&places, lsn.0).await?.map_or(0, |page| page.sequence);
+        let sequence = self.find_hot_page(&places, lsn.0, false).await?.map_or(0, |page| page.sequence);
         self.hot.borrow_mut().add(lsn.0, places, sequence, None);
         Ok(())
     }
@@ -366,7 +366,7 @@ impl Inner {
     /// log says again, later, is so for now.
     pub async fn load_hot(&self, extents: Vec<(u64, Places)>) -> Result<()> {
         let read = extents.into_iter().map(|(born, places)| async move {
-            let page = self.find_hot_page(&places, born).await;
+            let page = self.find_hot_page(&places, born, true).await;
             (born, places, page)
         });
         let mut read = stream::iter(read).buffered(PAGES_AT_ONCE);

@@ -383,7 +383,7 @@ impl Inner {
             _ => places,
         };
         for extent in state.put_group(index, lsn.0, places, Extent::stored)? {
-            match self.find_page(&extent).await {
+            match self.find_page(&extent, false).await {
                 Ok((page, _)) => {
                     extent.install(page, extent.turn());
                 }

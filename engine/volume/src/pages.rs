@@ -24,7 +24,10 @@ impl Inner {
     /// Brings an extent's page into memory.
     pub async fn load(&self, extent: &Rc<Extent>) -> Result<()> {
         let turn = extent.turn();
-        let (page, lost) = self.find_page(extent).await?;
+        let (page, lost) = self.find_page(extent, true).await?;
+        if lost && !self.is_mapped(extent) {
+            return Err(Error::retry("an extent was given up, or is another controller's by now"));
+        }
         if extent.install(page, turn) {
             if lost {
                 let was_clean = extent.make_dirty();
@@ -33,6 +36,13 @@ impl Inner {
             self.note_loaded(extent);
         }
         Ok(())
+    }
+
+    /// True while the tables name an extent.
+    fn is_mapped(&self, extent: &Rc<Extent>) -> bool {
+        let tables = self.tables.borrow();
+        let now = tables.volumes.get(&extent.owner.volume).and_then(|volume| volume.extent(extent.owner.index));
+        now.is_some_and(|now| Rc::ptr_eq(&now, extent))
     }
 
     /// Notes that an extent's page is in memory, and lets others go when they are too many. One turn of the clock at
@@ -50,12 +60,17 @@ impl Inner {
         loaded.push_back(Rc::downgrade(extent));
     }
 
-    /// Looks for a page until it is sure which is the newest, or that it is lost: then something was refused for good. Before
-    /// the store has begun this waits; later the caller hears of it, and may come again.
-    async fn insist<P>(&self, seek: impl AsyncFn() -> Sought<P>) -> Result<Sought<P>> {
+    /// Looks for a page until it is sure which is the newest, or that it is lost: then something was refused for good, or it was
+    /// `written` and nothing that was read is it. Before the store has begun this waits; later the caller hears of it, and may
+    /// come again.
+    async fn insist<P>(&self, seek: impl AsyncFn() -> Sought<P>, written: bool) -> Result<Sought<P>> {
         let mut tries = 0;
         loop {
-            let sought = seek().await;
+            let mut sought = seek().await;
+            if written && sought.is_rotten() {
+                // A disk may have misread it.
+                sought = seek().await;
+            }
             if sought.refused.is_empty() {
                 return Ok(sought);
             }
@@ -70,11 +85,11 @@ impl Inner {
     }
 
     /// The page of an extent, and whether it stands for one that is lost; `Corrupt` when there is none, `Device` when it cannot
-    /// be read now.
-    pub async fn find_page(&self, extent: &Extent) -> Result<(Page, bool)> {
+    /// be read now. One that was `written` is lost when nothing that was read is it.
+    pub async fn find_page(&self, extent: &Extent, written: bool) -> Result<(Page, bool)> {
         let seek = async || self.array.read_page(&extent.group.site(), extent.member(), extent.owner).await;
-        let sought = self.insist(seek).await?;
-        if sought.refused.is_empty() {
+        let sought = self.insist(seek, written).await?;
+        if sought.refused.is_empty() && !(written && sought.is_rotten()) {
             let name = Array::name(&extent.group.places());
             let page = sought.newest.ok_or_else(|| {
                 if sought.reachable {
@@ -91,11 +106,12 @@ impl Inner {
         Ok((Page::lost(self.array.extent_blocks(), known), true))
     }
 
-    /// The page of a hot extent, if there is one. One that is lost has no slot in use: a read of what it spoke of finds an
-    /// older version at the block's place, and fails.
-    pub async fn find_hot_page(&self, places: &[Place], born: u64) -> Result<Option<HotPage>> {
-        let sought = self.insist(async || self.array.read_hot_page(places, (self.id.0, born)).await).await?;
-        if sought.refused.is_empty() {
+    /// The page of a hot extent, if there is one; one that was `written` is lost when nothing that was read is it. One that is lost
+    /// has no slot in use: a read of what it spoke of finds an older version at the block's place, and fails.
+    pub async fn find_hot_page(&self, places: &[Place], born: u64, written: bool) -> Result<Option<HotPage>> {
+        let seek = async || self.array.read_hot_page(places, (self.id.0, born)).await;
+        let sought = self.insist(seek, written).await?;
+        if sought.refused.is_empty() && !(written && sought.is_rotten()) {
             return Ok(sought.newest);
         }
         tracing::error!(extent = born, "the page of an extent of the hot area is lost, and with it its blocks");
@@ -110,7 +126,7 @@ impl Inner {
             // Home has all that lies on one disk, and whatever an older page says of it is held against checksums.
             return Ok(self.array.read_fast_page(places, owner).await.newest);
         }
-        let sought = self.insist(async || self.array.read_fast_page(places, owner).await).await?;
+        let sought = self.insist(async || self.array.read_fast_page(places, owner).await, false).await?;
         if sought.refused.is_empty() {
             return Ok(sought.newest);
         }
@@ -120,7 +136,6 @@ impl Inner {
         let sequence = sought.newest.map_or(0, |page| page.sequence) + LOST_STEP;
         Ok(Some(FastPage { owner, sequence, valid: none(), stale: none() }))
     }
-}
 
     /// Holds the copies of an extent's page against what it is, and writes it again where it is not.
     pub async fn check_page(&self, volume: &VolumeState, extent: &Rc<Extent>, report: &mut Report) {
@@ -178,3 +193,4 @@ impl Inner {
                 .push(format!("the page of {of}: a copy is bad and stays so: {error}: run `kura check` again"));
         }
     }
+}

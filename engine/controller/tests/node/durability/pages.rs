@@ -1,8 +1,10 @@
 //! Pages of checksums, of the hot area and of fast copies that rot, or that a disk does not read.
 
-use super::{BLOCK, GROUP, Rig, all_hot, check, create, hot_rig, reads, write};
+use super::{BLOCK, GROUP, Rig, all_hot, block, check, create, hot_rig, reads, write};
+use kura_block::{DeviceId, Runtime};
 use kura_controller::{Check, Controller, Layout, Settings};
 use kura_sim::{FaultKind, Place};
+use std::time::Duration;
 
 /// Bytes of a disk of [`hot_rig`] and [`rig`].
 const DISK: u64 = 80 << 20;
@@ -92,4 +94,54 @@ fn a_check_mends_pages_of_the_hot_area() {
             assert!(reads(&*device, at, 7).await, "block {at}");
         }
     });
+}
+
+async fn emptied(controller: &Controller, runtime: &dyn Runtime, disk: DeviceId) -> bool {
+    for _ in 0..1000 {
+        if controller.store().unwanted().get(&disk).is_none_or(|held| held.copies == 0) {
+            return true;
+        }
+        runtime.sleep(Duration::from_millis(100)).await;
+    }
+    false
+}
+
+/// All pages are rotten, on every disk. What the log has is there, the rest reads as an error, and what is written is there again;
+/// a disk can leave.
+#[test]
+fn rotten_pages_are_lost_and_nothing_waits_for_them() {
+    for layout in [Layout::None, Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+        let rig = rig();
+        rig.run(async |controller, _| {
+            fill(controller, layout).await;
+            let device = controller.open_volume("v").unwrap();
+            write(&*device, 5, 3).await.unwrap();
+            device.flush().await.unwrap();
+        });
+        for disk in 2..7 {
+            for at in pages(&rig, disk, &[b"KuPC", b"KuHP"]) {
+                rig.disks[disk].inject(FaultKind::BitRot(at, 3));
+            }
+        }
+        rig.run(async |controller, runtime| {
+            let device = controller.open_volume("v").unwrap();
+            assert!(reads(&*device, 5, 3).await, "{layout:?}");
+            for at in (0..BLOCKS).filter(|at| *at != 5) {
+                assert!(device.read((at * BLOCK) as u64, BLOCK).await.is_err(), "{layout:?}: block {at}");
+            }
+            for at in 0..BLOCKS / 2 {
+                write(&*device, at, 4).await.unwrap();
+            }
+            controller.store().leave_disk(DeviceId(2)).await.unwrap();
+            assert!(emptied(controller, runtime, DeviceId(2)).await, "{layout:?}: the disk does not become empty");
+            controller.store().stop().await.unwrap();
+        });
+        rig.run(async |controller, _| {
+            let device = controller.open_volume("v").unwrap();
+            for at in 0..BLOCKS / 2 {
+                assert_eq!(block(&*device, at).await, [4; BLOCK], "{layout:?}: block {at}");
+            }
+            assert!(device.read((BLOCKS / 2 * BLOCK) as u64, BLOCK).await.is_err(), "{layout:?}");
+        });
+    }
 }
