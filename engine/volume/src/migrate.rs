@@ -209,6 +209,7 @@ impl Inner {
         }
         let mut unreadable = BTreeMap::new();
         for born in extents {
+            let (begun, mut bytes) = (self.begin_rebuild(), 0);
             let owners = self.hot.borrow().extent(*born).map(HotExtent::owners).unwrap_or_default();
             let mut blocks: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
             for Owner { volume, block } in owners.into_iter().flatten() {
@@ -227,8 +228,13 @@ impl Inner {
                     self.make_room(BLOCK_BYTES as u64).await?;
                     if state.slot(block) == Some(id) && !state.dirty.borrow().contains_key(&block) {
                         self.write_anew(&state, block, data);
+                        bytes += BLOCK_BYTES as u64;
                     }
                 }
+            }
+            let rest = self.rest_of_rebuild(begun, bytes);
+            if !rest.is_zero() {
+                select(self.runtime.sleep(rest), std::pin::pin!(self.rebuilder.notified())).await;
             }
         }
         // What is in the buffer goes to other slots; then the tail passes the records that gave these up.

@@ -93,16 +93,10 @@ impl Inner {
                 Found::Errand(errand) => {
                     moved = true;
                     let errands = self.more_errands(errand, &mut cursor);
-                    let (begun, uses) = (self.runtime.now(), self.uses());
-                    // The queues of disks put it behind all else.
-                    let gives_way = self.array.has_queues(&self.data_disks());
+                    let begun = self.begin_rebuild();
                     let done = self.run_errands(&errands).await;
-                    let took = self.runtime.now().saturating_sub(begun);
                     let waits = match done {
-                        Ok(bytes) => {
-                            let busy = self.uses() > uses && !gives_way;
-                            rebuild_rest(took, bytes, busy, self.settings.rebuild_bytes_per_s)
-                        }
+                        Ok(bytes) => self.rest_of_rebuild(begun, bytes),
                         Err(_) => RETRY,
                     };
                     self.rebuild_stalled.replace(done.err());
@@ -146,6 +140,20 @@ impl Inner {
             let error = Error::device(format!("blocks of the hot area cannot be read from {}", Array::name(&places)));
             self.refused.put_aside(Moved::Hot(*born), error, self.runtime.now());
         }
+    }
+
+    /// The time, and reads and writes of volumes so far.
+    pub fn begin_rebuild(&self) -> (Duration, u64) {
+        (self.runtime.now(), self.uses())
+    }
+
+    /// How long to rest after so much was rebuilt since it began.
+    pub fn rest_of_rebuild(&self, (begun, uses): (Duration, u64), bytes: u64) -> Duration {
+        let took = self.runtime.now().saturating_sub(begun);
+        // The queues of disks put it behind all else.
+        let gives_way = self.array.has_queues(&self.data_disks());
+        let busy = self.uses() > uses && !gives_way;
+        rebuild_rest(took, bytes, busy, self.settings.rebuild_bytes_per_s)
     }
 
     /// Reads and writes of volumes so far.

@@ -145,3 +145,23 @@ fn rotten_pages_are_lost_and_nothing_waits_for_them() {
         });
     }
 }
+
+/// The hot area leaves a failed disk no faster than it may.
+#[test]
+fn the_hot_area_is_rebuilt_at_the_rate_that_is_set() {
+    let took = |rebuild_bytes_per_s: u64| {
+        let mut rig = hot_rig();
+        rig.settings.rebuild_bytes_per_s = rebuild_bytes_per_s;
+        let mut took = Duration::ZERO;
+        rig.run(async |controller, runtime| {
+            all_hot(controller, runtime).await;
+            let begun = runtime.now();
+            controller.store().fail_disk(DeviceId(2)).await.unwrap();
+            assert!(emptied(controller, runtime, DeviceId(2)).await);
+            took = runtime.now() - begun;
+        });
+        took
+    };
+    let (free, limited) = (took(0), took(256 << 10));
+    assert!(limited > free + Duration::from_secs(5), "{free:?} {limited:?}");
+}
