@@ -13,7 +13,7 @@
 //! places only. Nothing is left out because a disk refused to read it: the move is put aside, and tried again.
 
 use crate::extent::{Extent, Group};
-use crate::policy::rebuild_rest;
+use crate::policy::{checkpoint_due, rebuild_rest};
 use crate::record::Record;
 use crate::refused::Moved;
 use crate::store::Inner;
@@ -154,6 +154,14 @@ impl Inner {
         let gives_way = self.array.has_queues(&self.data_disks());
         let busy = self.uses() > uses && !gives_way;
         rebuild_rest(took, bytes, busy, self.settings.rebuild_bytes_per_s)
+    }
+
+    /// How urgent a move is. No checkpoint is made until it ends: one that is due waits for that, and before long every writer.
+    pub fn move_urgency(&self) -> Urgency {
+        let usage = self.journal().usage();
+        let (used, pages) = (usage.used_bytes + self.debt(), self.dirty_pages.borrow().len());
+        let due = checkpoint_due(used, usage.ring_bytes, pages, self.settings.pages);
+        if due { Urgency::Buffer } else { Urgency::Idle }
     }
 
     /// Reads and writes of volumes so far.
@@ -437,9 +445,9 @@ impl Inner {
         to: Place,
     ) -> Result<usize> {
         let places = extent.group.places();
-        match self.array.read(&places, first, checksums, Urgency::Idle).await {
+        match self.array.read(&places, first, checksums, self.move_urgency()).await {
             Ok(verified) => {
-                self.heed(self.array.write(&[to], first, &verified.data, Urgency::Idle).await).await.map(|()| 0)
+                self.heed(self.array.write(&[to], first, &verified.data, self.move_urgency()).await).await.map(|()| 0)
             }
             Err(error)
                 if !matches!(error.kind(), Kind::Corrupt | Kind::Device)
@@ -455,7 +463,10 @@ impl Inner {
                     None => self.last_copy(&places, first, checksums[0]).await?.map(Bufs::from),
                 };
                 if let Some(good) = good {
-                    return self.heed(self.array.write(&[to], first, &good, Urgency::Idle).await).await.map(|()| 0);
+                    return self
+                        .heed(self.array.write(&[to], first, &good, self.move_urgency()).await)
+                        .await
+                        .map(|()| 0);
                 }
                 tracing::error!(block = first, volume = extent.owner.volume, %error, "a block is lost");
                 Ok(1)
