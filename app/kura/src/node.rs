@@ -180,12 +180,14 @@ fn opener(models: Arc<Models>, runtime: Rc<dyn Runtime>) -> Opener {
 
 impl Running {
     /// Runs the controllers of the pool on those of the disks at `paths` that `book` can hold, of which some are as slow as a model.
-    /// None serves before all have recovered, and nothing is written where `fits` refuses the pool's extents, whose bytes it is told.
+    /// None serves before all have recovered, and nothing is written where `fits` refuses the pool's extents, whose bytes it is told. A
+    /// full pool spares the snapshots that are named.
     pub fn start(
         paths: Vec<String>,
         book: &Book,
         models: Models,
         config: Config,
+        spared: &BTreeSet<String>,
         fits: impl FnOnce(u64) -> Result<()>,
     ) -> Result<Self> {
         let sight = kura_disk::run(async |runtime| {
@@ -232,7 +234,10 @@ impl Running {
             bytes: sum.bytes + opened.replayed.bytes,
         });
         let node = Node::new(doors.into_iter().map(|opened| opened.door).collect());
-        kura_disk::run(async |_| node.begin().await)??;
+        kura_disk::run(async |_| {
+            node.spare(spared).await?;
+            node.begin().await
+        })??;
         Ok(Self { node, replayed, threads })
     }
 

@@ -13,7 +13,7 @@ use crate::snapshot::schedule::{Schedules, carry_out};
 use crate::space;
 use crate::tend::tend;
 use crate::{descriptors, logs, memory, tls};
-use crate::{nbd, s3};
+use crate::{nbd, replica, s3};
 use anyhow::{Context, Result};
 use kura_admin::{Access, Admin, Listener, Timestamp, Token};
 use kura_controller::{Balancer, DiskInfo, Moved, Node, TierConfig, VolumeInfo, VolumeSpec};
@@ -111,7 +111,8 @@ fn start(config: &Config, data: &DataDir, degraded: bool) -> Result<(Running, Bo
     }
     let paths = book.candidates(&config.pool.disks);
     let fits = |extent_bytes| config.tier.config(extent_bytes).map(drop).map_err(anyhow::Error::msg);
-    let running = Running::start(paths, &book, models(&config.pool.disks), limits(&config.pool, degraded), fits)?;
+    let (models, limits, spared) = (models(&config.pool.disks), limits(&config.pool, degraded), replica::needed(data)?);
+    let running = Running::start(paths, &book, models, limits, &spared, fits)?;
     Ok((running, book))
 }
 

@@ -57,7 +57,9 @@ struct Served {
 async fn serve(data: &DataDir) -> Served {
     let book = Book::open(data).unwrap();
     let config = kura_controller::Config::default();
-    let running = aside(|| Running::start(book.candidates(&[]), &book, Models::new(), config, |_| Ok(()))).unwrap();
+    let spared = crate::replica::needed(data).unwrap();
+    let start = || Running::start(book.candidates(&[]), &book, Models::new(), config, &spared, |_| Ok(()));
+    let running = aside(start).unwrap();
     book.settle(&running.node.pool().await.unwrap()).unwrap();
     let admin = Admin {
         node: running.node.clone(),

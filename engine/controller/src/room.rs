@@ -39,6 +39,17 @@ pub(crate) struct Drops {
 }
 
 impl Node {
+    /// From now on a full pool drops none of these snapshots, whichever controller has them and wherever they go, and every other one
+    /// that may go otherwise.
+    pub async fn spare(&self, names: &BTreeSet<String>) -> Result<()> {
+        let names = names.clone();
+        let spare = move |controller: Rc<Controller>| -> Local<'static, Result<()>> {
+            controller.store().spare(names.clone());
+            Box::pin(std::future::ready(Ok(())))
+        };
+        self.ask_all(spare).await.map(drop)
+    }
+
     /// From now on a controller that finds the pool full has the oldest snapshot of all dropped, where the policy is so.
     pub(crate) fn share_drops(&self) {
         let doors: Arc<[WeakDoor]> = self.doors.iter().map(Door::downgrade).collect();

@@ -164,6 +164,7 @@ impl Inner {
             last_records: RefCell::default(),
             dropping: Arc::default(),
             dropped: Cell::new(0),
+            spared: RefCell::default(),
             others: OnceCell::new(),
             roomy_disks: Cell::new((usize::MAX, Duration::ZERO)),
             tidier: Notify::new(),

@@ -22,7 +22,7 @@ use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime}
 use kura_journal::{Journal, Lsn};
 use kura_snapshot::method::{Counters, Kind as Sharing};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,6 +90,8 @@ pub(crate) struct Inner {
     pub dropping: Arc<tokio::sync::Mutex<()>>,
     /// Snapshots that were dropped so since the start.
     pub dropped: Cell<u64>,
+    /// The names of snapshots that are not, wherever they are.
+    pub spared: RefCell<BTreeSet<String>>,
     /// The pool's controllers, where what one gives up is of use to another.
     pub others: OnceCell<Rc<dyn Others>>,
     /// Disks that had extents to spare when this was looked at last, and when that was.

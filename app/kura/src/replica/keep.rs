@@ -10,7 +10,7 @@ use kura_admin::{Follow, NewTransfer, Replica, ReplicaState};
 use kura_block::{Block, Buf, Bufs, Clients, Error, Kind, Result, RunKind};
 use kura_controller::{Controller, Node, SnapshotSpec, VolumeInfo, VolumeSpec};
 use kura_replicate::volume::{Extent, Frame, Transfer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +31,8 @@ pub struct Copies {
     node: Node,
     records: Records,
     desks: Mutex<BTreeMap<String, Arc<Desk>>>,
+    /// What a full pool was told last to spare, if it was; held by who tells it.
+    spared: tokio::sync::Mutex<Option<BTreeSet<String>>>,
     /// Nothing is waited for any more.
     is_stopping: AtomicBool,
 }
@@ -48,7 +50,14 @@ struct Desk {
 impl Copies {
     /// The copies of a data directory.
     pub fn open(data: &DataDir, node: Node) -> anyhow::Result<Self> {
-        Ok(Self { node, records: Records::open(data)?, desks: Mutex::default(), is_stopping: AtomicBool::new(false) })
+        let records = Records::open(data)?;
+        Ok(Self {
+            node,
+            records,
+            desks: Mutex::default(),
+            spared: tokio::sync::Mutex::default(),
+            is_stopping: AtomicBool::new(false),
+        })
     }
 
     /// Whoever waits for a volume gives up: the server stops.
@@ -100,7 +109,15 @@ impl Copies {
     }
 
     async fn note(&self, volume: &str, record: &Record) -> Result<()> {
-        self.records.set(volume, Some(record.clone())).await
+        self.records.set(volume, Some(record.clone())).await?;
+        // A full pool refuses writes rather than drop what copies cannot do without.
+        let mut spared = self.spared.lock().await;
+        let needed = self.records.needed();
+        if spared.as_ref() != Some(&needed) {
+            self.node.spare(&needed).await?;
+            *spared = Some(needed);
+        }
+        Ok(())
     }
 
     /// Makes the volume of a copy, and its record before it: a crash between leaves nothing that is nobody's.

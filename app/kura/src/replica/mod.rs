@@ -20,6 +20,8 @@ use keep::Copies;
 use kura_admin::{Follow, NewTransfer, PartHash, Replica, Replicas, ReplicationJob};
 use kura_block::{Error, Result};
 use kura_controller::Node;
+use record::Records;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::RwLock;
 
@@ -64,6 +66,11 @@ impl Keeper {
         });
         work.await.map_err(|error| Error::retry(format!("volume {volume}: {error}")))?
     }
+}
+
+/// The snapshots that the copies of a data directory cannot do without, for a full pool to spare.
+pub fn needed(data: &DataDir) -> anyhow::Result<BTreeSet<String>> {
+    Ok(Records::open(data)?.needed())
 }
 
 /// Refuses the object store's volume: its access keys' secrets go nowhere.

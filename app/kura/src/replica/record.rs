@@ -9,7 +9,7 @@ use kura_admin::{Replica, ReplicaState, ReplicaTransfer};
 use kura_block::{Error, Result};
 use kura_replicate::volume::Transfer;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,6 +48,17 @@ pub struct Record {
 }
 
 impl Record {
+    /// The points that a copy cannot do without while it follows: what it would be if the source were gone now, and what it is about to
+    /// be.
+    fn needs(&self) -> impl Iterator<Item = &str> {
+        let to = match &self.content {
+            Content::UnderWay { transfer, .. } => Some(transfer.to.as_str()),
+            Content::Point(_) | Content::Unknown => None,
+        };
+        let follows = self.state == ReplicaState::Following;
+        self.last.as_deref().into_iter().chain(to).filter(move |_| follows)
+    }
+
     /// As the wire has it.
     pub fn told(&self, volume: &str) -> Replica {
         let transfer = match &self.content {
@@ -94,6 +105,15 @@ impl Records {
         self.0.lock().get(volume).cloned()
     }
 
+    /// The snapshots that copies cannot do without while they follow.
+    pub fn needed(&self) -> BTreeSet<String> {
+        let records = self.0.lock();
+        let named = |(volume, record): (&String, &Record)| {
+            record.needs().map(|point| format!("{volume}@{point}")).collect::<Vec<_>>()
+        };
+        records.iter().flat_map(named).collect()
+    }
+
     /// Makes a record durable, then true; none removes it.
     pub async fn set(&self, volume: &str, record: Option<Record>) -> Result<()> {
         let (kept, volume) = (Arc::clone(&self.0), volume.to_owned());
@@ -121,5 +141,36 @@ impl Kept {
         replace_file(&self.file, &text).map_err(failed)?;
         *records = changed;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_copy_is_and_is_about_to_be_is_needed_while_it_follows() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = DataDir::open(&directory.path().join("data")).unwrap();
+        let records = Records::open(&data).unwrap();
+        let transfer = Transfer { since: Some("a".into()), to: "b".into() };
+        let following = Record {
+            volume_id: Some(7),
+            state: ReplicaState::Following,
+            source: None,
+            last: Some("a".into()),
+            content: Content::UnderWay { transfer, offset: 4096 },
+        };
+        let needed = async |record: Record| {
+            records.set("v", Some(record)).await.unwrap();
+            assert_eq!(Records::open(&data).unwrap().needed(), records.needed(), "a restart knows the same");
+            records.needed().into_iter().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(needed(following.clone()).await, "v@a v@b");
+        assert_eq!(needed(Record { last: None, ..following.clone() }).await, "v@b");
+        assert_eq!(needed(Record { content: Content::Unknown, ..following.clone() }).await, "v@a");
+        assert_eq!(needed(Record { state: ReplicaState::Promoted, ..following }).await, "");
+        records.set("v", None).await.unwrap();
+        assert!(records.needed().is_empty());
     }
 }

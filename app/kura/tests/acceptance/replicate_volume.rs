@@ -223,6 +223,57 @@ fn a_volume_that_grew_fails_over_and_back() {
     here.ok(&["check"]);
 }
 
+/// Writes noise to so many MiB of an export, as far as there is room for it.
+fn make_noise(home: &Home, export: &str, mib: u64, random: &mut Random) -> std::io::Result<()> {
+    let mut client = Client::connect(&home.socket(), export)?;
+    for place in 0..mib {
+        let noise: Vec<u8> = (0..MIB / 8).flat_map(|_| random.next().to_le_bytes()).collect();
+        client.call(WRITE, FUA, place * MIB, MIB as u32, &noise)?;
+    }
+    Ok(())
+}
+
+/// The target's pool drops snapshots where it is full, and has no room for a run beside what the copy goes back to.
+#[test]
+fn a_full_target_keeps_what_the_copy_goes_back_to() {
+    let (here, there) = (Home::new(), Home::new());
+    let _source = here.serve();
+    let config = "demo = '0'\n[pool]\ncontrollers = 2\nextent = '1M'\njournal = '32M'\nwhen_full = 'drop-oldest'\ndisks = [\n\
+                  { path = 'fast0', class = 'fast', size = '100M' },\n{ path = 'fast1', class = 'fast', size = '100M' },\n\
+                  { path = 'slow', class = 'slow', size = '64M' },\n]\n";
+    std::fs::write(there.path("kura.toml"), config).expect("a configuration");
+    let serve = || there.serve_with(&["--config", "kura.toml"]);
+    let mut target = serve();
+    let mut random = Random(4);
+    here.ok(&["volume", "create", "db", "--size", "40M"]);
+    make_noise(&here, "db", 40, &mut random).expect("room at the source");
+    let url = format!("http://127.0.0.1:{}/copy", target.port("http"));
+    here.ok(&["replicate", "add", "dr", "volume:db", &url, "--keep", "1"]);
+    run(&here, &["dr"]);
+    let (before, point) = (read(&here, "db"), points(&there, "copy"));
+
+    make_noise(&here, "db", 40, &mut random).expect("room at the source");
+    let complaint = fails(&mut here.kura(&["replicate", "run", "dr"]));
+    assert!(complaint.contains("full"), "{complaint}");
+    assert_eq!(points(&there, "copy"), point);
+    assert!(read(&there, &point[0]) == before, "the point is not what it was");
+    // Nor does it go for anybody else, after a crash at that, and wherever it is.
+    there.ok(&["volume", "create", "w", "--size", "64M"]);
+    for _ in 0..2 {
+        assert!(make_noise(&there, "w", 64, &mut random).is_err(), "the pool has no room for that");
+        assert_eq!(points(&there, "copy"), point);
+        target.kill();
+        target = serve();
+        there.ok(&["volume", "move-to", "copy", "1"]);
+    }
+    there.ok(&["replicate", "failover", "volume:copy"]);
+    assert!(read(&there, "copy") == before, "the copy is not what its point was");
+    there.ok(&["check"]);
+    // From now on it is a snapshot like any other.
+    eventually(Duration::from_mins(1), "the point makes room", || make_noise(&there, "copy", 40, &mut random).is_ok());
+    assert!(points(&there, "copy").is_empty());
+}
+
 /// Slots of the ledger: record number N is in slot N modulo this, one block each.
 const SLOTS: u64 = 512;
 

@@ -16,6 +16,7 @@ use crate::snapshot::WhenFull;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_block::{Error, Local, Result};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -45,6 +46,11 @@ impl Store {
     pub fn join(&self, others: Rc<dyn Others>) {
         // Those it has joined already stay.
         let _ = self.inner.others.set(others);
+    }
+
+    /// From now on these snapshots are not dropped, whether they are here or come later, and all others may be.
+    pub fn spare(&self, names: BTreeSet<String>) {
+        self.inner.spared.replace(names);
     }
 
     /// Gives back to the pool what deleted snapshots leave behind, and what else was given up.
@@ -131,10 +137,12 @@ impl Inner {
         Droppable { made_unix_s: made().unwrap_or_default(), controller: self.id.0, id: volume.id }
     }
 
-    /// True for a snapshot that nobody has open, nothing is made of and no volume is being rolled back to. A clone is a volume of its
-    /// own.
+    /// True for a snapshot that nobody has open, nothing is made of, no volume is being rolled back to and that is not spared. A clone
+    /// is a volume of its own.
     fn may_go(&self, volume: &Rc<VolumeState>) -> bool {
-        let snapshot = volume.spec.borrow().name.contains('@') && volume.opened.get() == 0;
+        let spec = volume.spec.borrow();
+        let snapshot =
+            spec.name.contains('@') && volume.opened.get() == 0 && !self.spared.borrow().contains(&spec.name);
         snapshot && self.check_childless(volume).is_ok() && !self.is_rolled_to(volume)
     }
 

@@ -74,7 +74,7 @@ pub enum WhenFull {
     /// It is refused, and snapshots stay.
     #[default]
     Refuse,
-    /// The oldest snapshot goes that nobody has open and nothing is made of, and then the next, until there is room.
+    /// The oldest snapshot goes that nobody has open, nothing is made of and nobody spares, and then the next, until there is room.
     DropOldest,
 }
 

@@ -119,6 +119,27 @@ fn a_write_is_refused_when_no_controller_has_a_snapshot_that_may_go() {
     });
 }
 
+/// A copy's newest point, say: what is spared stays wherever its volume goes, and only that.
+#[test]
+fn a_snapshot_that_is_spared_stays() {
+    let rig = Rig::new(24);
+    full(&rig, Sharing::Lease, &["v"]);
+    rig.run(dropping(Sharing::Lease), async |node, controllers, _| {
+        let all = in_turn(&["v"]);
+        node.spare(&all.iter().cloned().collect()).await.unwrap();
+        for (name, to) in [("w", 1), ("x", 0)] {
+            assert_eq!(tries(&*device(controllers, name), 0).await, Err(Kind::Full), "{name}");
+            assert_eq!(gone(node, controllers, &all).await, 0);
+            node.move_volume("v", to).await.unwrap();
+        }
+        node.spare(&all[..1].iter().cloned().collect()).await.unwrap();
+        assert_eq!(tries(&*device(controllers, "w"), 0).await, Ok(()));
+        assert!(names(node).await.contains(&all[0]));
+        assert!(gone(node, controllers, &all[1..]).await > 0);
+        check(node).await;
+    });
+}
+
 #[test]
 fn a_pool_that_refuses_asks_nobody() {
     let rig = Rig::new(24);
