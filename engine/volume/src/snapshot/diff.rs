@@ -27,6 +27,8 @@ impl Store {
     pub async fn changed(&self, earlier: &str, later: &str, within: Range<u64>) -> Result<Changes> {
         let inner = &self.inner;
         let (one, other) = (inner.find(earlier)?, inner.find(later)?);
+        one.check_there()?;
+        other.check_there()?;
         if !Rc::ptr_eq(&VolumeState::root(&one), &VolumeState::root(&other)) || one.branch.borrow().is_none() {
             return Err(Error::invalid(format!(
                 "{earlier} and {later}: give two snapshots of one volume, or one and the volume"

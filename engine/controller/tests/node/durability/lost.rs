@@ -216,6 +216,8 @@ fn lose_two(layout: Layout, gone: [u16; 2], cut: Option<u64>) -> bool {
             }
             let wanted = SnapshotSpec { of: "v".into(), name: "v@b".into(), read_only: true };
             assert_eq!(controller.store().snapshot(&[wanted], 0).await.unwrap_err().kind(), Kind::Device);
+            let changed = controller.store().changed("v@a", "v", 0..u64::MAX).await;
+            assert_eq!(changed.unwrap_err().kind(), Kind::Device, "nobody knows what is the same");
         });
     }
     rig.run(async |controller, _| {
