@@ -87,6 +87,9 @@ impl Store {
         Spec::check_size(size_bytes)?;
         self.inner.check_extents(size_bytes)?;
         let volume = self.inner.find(name)?;
+        if volume.spec.borrow().read_only {
+            return Err(Error::read_only(format!("volume {name} is read-only: its size stays, too")));
+        }
         if size_bytes < volume.size_bytes() && volume.branch.borrow().is_some() {
             return Err(Error::invalid(format!(
                 "volume {name}: it has snapshots or is one, or what they left is being put in order: it can grow but not \
