@@ -8,7 +8,7 @@ use crate::recording::{Recorder, Ring, Tap};
 use crate::room::Drops;
 use futures::future::join_all;
 use kura_array::{Array, Label, Member, read_label};
-use kura_block::{Block, ControllerId, DeviceId, Error, Result, Runtime};
+use kura_block::{Block, Clients, ControllerId, DeviceId, Error, Result, Runtime};
 use kura_journal::Limits;
 use kura_volume::{Held, HeldWrites, Parts, Replayed, Settings, SharedPool, Store, Volume, VolumeStatus};
 use std::cell::RefCell;
@@ -241,8 +241,26 @@ impl Controller {
         Rc::new(Recorder::new(Ferry::new(&self.store, &self.harbour, volume), tap))
     }
 
+    /// Refuses what would take a volume away under clients that have it open, unless with `force`; `remedy` says what to do first.
+    pub(crate) fn check_unopened(&self, name: &str, force: bool, remedy: &str) -> Result<()> {
+        match self.store.status_by_name(name)?.open {
+            open if open > 0 && !force => {
+                Err(Error::busy(format!("volume {name}: {}: {remedy}, or say --force", Clients(open))))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses what [`Controller::delete_volume`] refuses.
+    pub(crate) fn check_delete_volume(&self, name: &str, force: bool) -> Result<()> {
+        self.check_unopened(name, force, "disconnect them")?;
+        self.store.check_delete(name)
+    }
+
     /// Deletes a volume and its recording, whose memory is the caller's to give back.
-    pub(crate) async fn delete_volume(&self, name: &str) -> Result<Option<Ring>> {
+    pub(crate) async fn delete_volume(&self, name: &str, force: bool) -> Result<Option<Ring>> {
+        self.check_delete_volume(name, force)?;
+        // Nobody opens it in between: it is gone before anything is waited for.
         self.store.delete(name).await?;
         let ring = self.drop_recording(name);
         self.taps.borrow_mut().remove(name);

@@ -3,7 +3,7 @@
 use crate::info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
 use crate::{Config, Controller, Door, Recovered, door};
 use futures::future::try_join_all;
-use kura_block::{Amount, Block, Clients, ControllerId, DeviceId, Error, Local, Progress, Result, Runtime};
+use kura_block::{Amount, Block, ControllerId, DeviceId, Error, Local, Progress, Result, Runtime};
 use kura_volume::{Check, OnlyCopies, SharedPool, Space, Spec};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -169,27 +169,18 @@ impl Node {
         .await?
     }
 
-    /// The door of a volume's owner, where no client has the volume open, or it is to be deleted all the same.
-    async fn unopened(&self, name: &str, force: bool) -> Result<Door> {
-        let (door, volume) = self.find(name).await?;
-        if volume.open > 0 && !force {
-            let clients = Clients(volume.open);
-            return Err(Error::busy(format!("volume {name}: {clients}: disconnect them, or say --force")));
-        }
-        Ok(door)
-    }
-
     /// Refuses what [`Node::delete_volume`] refuses.
     pub async fn check_delete_volume(&self, name: &str, force: bool) -> Result<()> {
-        let (door, name) = (self.unopened(name, force).await?, name.to_owned());
-        door.call(move |controller| Box::pin(async move { controller.store().check_delete(&name) })).await?
+        let ((door, _), name) = (self.find(name).await?, name.to_owned());
+        door.call(move |controller| Box::pin(async move { controller.check_delete_volume(&name, force) })).await?
     }
 
     /// Deletes a volume; `Busy` when a client has it open and not `force`.
     pub async fn delete_volume(&self, name: &str, force: bool) -> Result<()> {
-        let (door, name) = (self.unopened(name, force).await?, name.to_owned());
-        let recorded =
-            door.call(move |controller| Box::pin(async move { controller.delete_volume(&name).await })).await??;
+        let ((door, _), name) = (self.find(name).await?, name.to_owned());
+        let recorded = door
+            .call(move |controller| Box::pin(async move { controller.delete_volume(&name, force).await }))
+            .await??;
         drop(recorded);
         Ok(())
     }

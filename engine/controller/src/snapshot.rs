@@ -2,9 +2,9 @@
 
 use crate::info::VolumeInfo;
 use crate::moving::Place;
-use crate::{Controller, Door, Node};
+use crate::{Controller, Node};
 use futures::future::join_all;
-use kura_block::{Clients, Error, Kind, Local, Result};
+use kura_block::{Error, Kind, Local, Result};
 use kura_volume::{Changes, HeldWrites, SnapshotSpec};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,19 @@ impl Controller {
             Box::pin(async move { controller.changed(&earlier, &later, within).await })
         })
         .await?
+    }
+
+    fn check_roll_back(&self, snapshot: &str, force: bool) -> Result<()> {
+        let of = self.store().status_by_name(snapshot)?.svol;
+        let of = of.ok_or_else(|| Error::invalid(format!("{snapshot}: is no snapshot: give VOLUME@NAME")))?;
+        self.check_unopened(&of.pvol, force, "unmount it and disconnect them")?;
+        self.store().check_roll_back(snapshot)
+    }
+
+    async fn roll_back(&self, snapshot: &str, force: bool) -> Result<VolumeInfo> {
+        self.check_roll_back(snapshot, force)?;
+        // Nobody opens the volume in between: it is rolled back before anything is waited for.
+        Ok(self.describe(self.store().roll_back(snapshot).await?))
     }
 
     fn held(&self) -> &RefCell<Vec<HeldWrites>> {
@@ -126,36 +139,20 @@ impl Node {
         Ok(())
     }
 
-    /// The door of a snapshot's owner, where its volume may be rolled back to it.
-    async fn rollable(&self, snapshot: &str, force: bool) -> Result<Door> {
-        let (door, info) = self.find(snapshot).await?;
-        let of = info.svol.ok_or_else(|| Error::invalid(format!("{snapshot}: is no snapshot: give VOLUME@NAME")))?;
-        let (_, volume) = self.find(&of.pvol).await?;
-        if volume.open > 0 && !force {
-            return Err(Error::busy(format!(
-                "volume {}: {}: unmount it and disconnect them, or say --force",
-                of.pvol,
-                Clients(volume.open)
-            )));
-        }
-        let snapshot = snapshot.to_owned();
-        door.call(move |controller| Box::pin(async move { controller.store().check_roll_back(&snapshot) })).await??;
-        Ok(door)
-    }
-
     /// Refuses what [`Node::roll_back`] refuses.
     pub async fn check_roll_back(&self, snapshot: &str, force: bool) -> Result<()> {
-        self.rollable(snapshot, force).await.map(drop)
+        let ((door, _), snapshot) = (self.find(snapshot).await?, snapshot.to_owned());
+        door.call(move |controller| Box::pin(async move { controller.check_roll_back(&snapshot, force) })).await?
     }
 
     /// Makes a volume what one of its snapshots is, at once; the data follows in the background. `Busy` while a client has
     /// the volume open and not `force`.
     pub async fn roll_back(&self, snapshot: &str, force: bool) -> Result<VolumeInfo> {
-        let (door, snapshot) = (self.rollable(snapshot, force).await?, snapshot.to_owned());
-        door.call(move |controller| -> Local<'static, Result<VolumeInfo>> {
-            Box::pin(async move { Ok(controller.describe(controller.store().roll_back(&snapshot).await?)) })
-        })
-        .await?
+        let ((door, _), snapshot) = (self.find(snapshot).await?, snapshot.to_owned());
+        let roll_back = move |controller: Rc<Controller>| -> Local<'static, Result<VolumeInfo>> {
+            Box::pin(async move { controller.roll_back(&snapshot, force).await })
+        };
+        door.call(roll_back).await?
     }
 
     /// Where `later` differs from `earlier`, from `offset` on: two snapshots of one volume, or a snapshot and its volume.

@@ -59,7 +59,7 @@ impl Store {
         made.map(|()| inner.status_of(&volume))
     }
 
-    /// Deletes a volume; durable when the future resolves, its space back soon after. A snapshot that its volume is being rolled
+    /// Deletes a volume before anything is waited for; durable when the future resolves, its space back soon after. A snapshot that its volume is being rolled
     /// back to is nobody else's from then on, and gives its space back when that is done, or with the volume.
     pub async fn delete(&self, name: &str) -> Result<()> {
         let inner = &self.inner;

@@ -169,7 +169,7 @@ fn a_recording_begins_once_and_goes_with_its_volume() {
             assert_eq!(recorded(&controller).1[0].response_ns, 0);
             next.await.unwrap();
 
-            assert!(controller.delete_volume("a").await.unwrap().is_some());
+            assert!(controller.delete_volume("a", true).await.unwrap().is_some());
             client.flush().await.ok();
             assert_eq!(controller.recording("a").map_err(kind), Err(Kind::Missing));
         })

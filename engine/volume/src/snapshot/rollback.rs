@@ -41,7 +41,7 @@ impl Store {
         self.inner.rollable(snapshot).map(drop)
     }
 
-    /// Makes a volume what a snapshot of it is; durable when the future resolves. A volume that grew since keeps its size:
+    /// Makes a volume what a snapshot of it is before anything is waited for; durable when the future resolves. A volume that grew since keeps its size:
     /// what is beyond the snapshot's end reads as zeroes.
     pub async fn roll_back(&self, snapshot: &str) -> Result<VolumeStatus> {
         let inner = &self.inner;

@@ -4,6 +4,7 @@
 //! gone the pool has everything back and the volume is a plain one again; volumes of several controllers have snapshots
 //! of one instant; a full pool refuses writes, or drops the oldest snapshot, and loses nothing else.
 
+mod care;
 mod discard;
 mod dropped;
 mod full;
