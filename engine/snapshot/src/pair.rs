@@ -25,7 +25,7 @@ pub struct PairTable {
     /// The last number given.
     last: u32,
     /// Versions that are not the present, each with the newest snapshot that sees it.
-    superseded: BTreeMap<Epoch, Vec<Key>>,
+    superseded: BTreeMap<Epoch, BTreeSet<Key>>,
     /// How many of these there are, by that snapshot and by when they were born.
     births: BTreeMap<(Epoch, Epoch), u64>,
 }
@@ -103,13 +103,14 @@ impl PairTable {
         for birth in births {
             self.births.remove(&birth);
         }
-        self.superseded.remove(&epoch).unwrap_or_default()
+        self.superseded.remove(&epoch).unwrap_or_default().into_iter().collect()
     }
 
-    /// The version is seen by `epoch`, and by no newer one.
+    /// The version is seen by `epoch`, and by no newer one; said twice, it counts once.
     pub fn hold(&mut self, epoch: Epoch, key: Key) {
-        self.superseded.entry(epoch).or_default().push(key);
-        *self.births.entry((epoch, key.birth())).or_default() += 1;
+        if self.superseded.entry(epoch).or_default().insert(key) {
+            *self.births.entry((epoch, key.birth())).or_default() += 1;
+        }
     }
 
     /// How many versions only a snapshot and older ones see that were born at `birth` or later.
@@ -139,8 +140,8 @@ mod tests {
     #[test]
     fn what_a_snapshot_holds_is_counted_by_birth() {
         let mut pairs = PairTable::default();
-        for (epoch, birth) in [(4, 0), (4, 2), (4, 2), (4, 3), (5, 3)] {
-            pairs.hold(Epoch(epoch), Key::new(7, Epoch(birth)));
+        for (epoch, block, birth) in [(4, 7, 0), (4, 7, 2), (4, 8, 2), (4, 8, 2), (4, 7, 3), (5, 7, 3)] {
+            pairs.hold(Epoch(epoch), Key::new(block, Epoch(birth)));
         }
         assert_eq!([0, 1, 2, 3, 4].map(|birth| pairs.held_since(Epoch(4), Epoch(birth))), [4, 3, 3, 1, 0]);
         assert_eq!(pairs.remove(Epoch(4)).len(), 4);

@@ -117,20 +117,25 @@ fn a_roll_back_of_a_discarded_volume_to_the_newest_snapshot_takes_no_room() {
 /// What the roll-back supersedes is a newer snapshot's alone afterwards, and counted once.
 #[test]
 fn a_roll_back_leaves_a_newer_snapshot_what_it_has_once() {
-    let rig = Rig::new(24);
-    rig.run(settings(), async |node, controllers, runtime| {
-        node.create_volume(volume("v", BLOCKS)).await.unwrap();
-        for (name, number) in [("a", 1), ("b", 2)] {
-            set(controllers, "v", number).await;
-            node.snapshot(vec![snapshot("v", name)], 1).await.unwrap();
-        }
-        owner(controllers, "v").store().roll_back("v@a").await.unwrap();
-        runtime.sleep(SOON).await;
-        assert!(!is_rolling(node).await, "it is done");
-        let b = node.volumes().await.unwrap().into_iter().find(|volume| volume.spec.name == "v@b");
-        assert_eq!(b.unwrap().svol.unwrap().unique_bytes, (BLOCKS * BLOCK) as u64);
-        check(node).await;
-    });
+    for discarded in [false, true] {
+        let rig = Rig::new(24);
+        rig.run(settings(), async |node, controllers, runtime| {
+            node.create_volume(volume("v", BLOCKS)).await.unwrap();
+            for (name, number) in [("a", 1), ("b", 2)] {
+                set(controllers, "v", number).await;
+                node.snapshot(vec![snapshot("v", name)], 1).await.unwrap();
+            }
+            if discarded {
+                device(controllers, "v").discard(0, (BLOCKS * BLOCK) as u64).await.unwrap();
+            }
+            owner(controllers, "v").store().roll_back("v@a").await.unwrap();
+            runtime.sleep(SOON).await;
+            assert!(!is_rolling(node).await, "it is done");
+            let b = node.volumes().await.unwrap().into_iter().find(|volume| volume.spec.name == "v@b");
+            assert_eq!(b.unwrap().svol.unwrap().unique_bytes, (BLOCKS * BLOCK) as u64, "discarded: {discarded}");
+            check(node).await;
+        });
+    }
 }
 
 /// A snapshot between keeps extents that the other one does not have.
