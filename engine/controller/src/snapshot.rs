@@ -11,6 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
+/// How often volumes of several controllers are held while a journal has no room, before it is waited for with them held.
+const HOLDS: usize = 8;
+
 impl Controller {
     /// Makes snapshots of this controller's volumes at one instant; durable after the next flush.
     async fn snapshot(self: Rc<Self>, wanted: Vec<SnapshotSpec>, made_unix_s: u64) -> Result<Vec<VolumeInfo>> {
@@ -76,9 +79,9 @@ impl Node {
         // Writes wait until all are made; until they are durable, only who asked for them does.
         let several = shares.len() > 1;
         if several {
-            let held = self.hold(&shares).await;
+            let held = self.hold_with_room(&shares).await;
             if held.is_err() {
-                self.release().await?;
+                self.unhold().await?;
                 held?;
             }
         }
@@ -117,22 +120,56 @@ impl Node {
         Err(error)
     }
 
-    async fn hold(&self, shares: &BTreeMap<u16, Vec<SnapshotSpec>>) -> Result<()> {
+    /// Lets the writes of all volumes wait, where every controller's journal has room for what is to be made: that is waited for
+    /// before. What is written between may take it, and then it is waited for again.
+    async fn hold_with_room(&self, shares: &BTreeMap<u16, Vec<SnapshotSpec>>) -> Result<()> {
+        for _ in 0..HOLDS {
+            let rooms = shares.keys().map(|controller| {
+                let make = |controller: Rc<Controller>| -> Local<'static, Result<()>> {
+                    Box::pin(async move { controller.store().room_for_snapshots().await })
+                };
+                self.doors[usize::from(*controller)].call(make)
+            });
+            for made in join_all(rooms).await {
+                made??;
+            }
+            if self.hold(shares).await? {
+                return Ok(());
+            }
+            self.unhold().await?;
+        }
+        self.hold(shares).await.map(drop)
+    }
+
+    /// Lets the writes of all volumes wait; whether every journal has room then.
+    async fn hold(&self, shares: &BTreeMap<u16, Vec<SnapshotSpec>>) -> Result<bool> {
+        let mut all_have_room = true;
         for (controller, wanted) in shares {
             let names: BTreeSet<String> = wanted.iter().map(|spec| spec.of.clone()).collect();
             let names: Vec<String> = names.into_iter().collect();
-            let hold = move |controller: Rc<Controller>| -> Local<'static, Result<()>> {
+            let hold = move |controller: Rc<Controller>| -> Local<'static, Result<bool>> {
                 let held = controller.store().hold(&names).map(|held| controller.held().borrow_mut().push(held));
-                Box::pin(std::future::ready(held))
+                Box::pin(std::future::ready(held.map(|()| controller.store().has_room_for_snapshots())))
             };
-            self.doors[usize::from(*controller)].call(hold).await??;
+            all_have_room &= self.doors[usize::from(*controller)].call(hold).await??;
         }
-        Ok(())
+        Ok(all_have_room)
     }
 
+    /// Lets the writes go on after snapshots were made.
     async fn release(&self) -> Result<()> {
         self.ask_all(|controller| {
             controller.held().take().into_iter().for_each(HeldWrites::made);
+            Box::pin(std::future::ready(Ok(())))
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Lets the writes go on, and none were made.
+    async fn unhold(&self) -> Result<()> {
+        self.ask_all(|controller| {
+            controller.held().take();
             Box::pin(std::future::ready(Ok(())))
         })
         .await?;

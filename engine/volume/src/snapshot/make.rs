@@ -95,6 +95,16 @@ impl Store {
 }
 
 impl Store {
+    /// Waits until the journal takes snapshots.
+    pub async fn room_for_snapshots(&self) -> Result<()> {
+        self.inner.room_in_journal().await
+    }
+
+    /// True when making snapshots waits for no room in the journal.
+    pub fn has_room_for_snapshots(&self) -> bool {
+        self.inner.journal_has_room(0)
+    }
+
     /// How long writes stood still while snapshots were made.
     pub fn snapshot_stops(&self) -> Stops {
         self.inner.stops.get()
