@@ -11,6 +11,8 @@
 //! 1. Who drops a snapshot waits for its own journal and disks, and for nobody who waits for room: so whoever asks for a drop, and
 //!    however many do at once, it comes to an end.
 //! 2. A drop goes on to its end although who wanted it leaves: half a snapshot is nobody's.
+//! 3. A snapshot that is durably gone was dropped, whatever comes after: an error would have others dropped for the same want. So
+//!    none goes while the disks take nothing, which its space would not be given back by.
 
 use crate::snapshot::WhenFull;
 use crate::store::{Inner, Store};
@@ -152,14 +154,23 @@ impl Inner {
             return Ok(false);
         };
         self.journal().alive()?;
+        if let Some(error) = self.stalled.borrow().clone() {
+            return Err(error);
+        }
         let name = snapshot.spec.borrow().name.clone();
         tracing::warn!(snapshot = name, "the pool is full: the oldest snapshot is deleted");
         self.remove(&snapshot);
         self.commit_all().await?;
-        self.share.names().await?.release(&name).await?;
         self.dropped.set(self.dropped.get() + 1);
-        self.tidy_all().await?;
-        self.checkpoint().await?;
+        if let Err(error) = self.give_back_dropped(&name).await {
+            tracing::warn!(snapshot = name, %error, "what a deleted snapshot held is not free yet");
+        }
         Ok(true)
+    }
+
+    async fn give_back_dropped(&self, name: &str) -> Result<()> {
+        self.share.names().await?.release(name).await?;
+        self.tidy_all().await?;
+        self.checkpoint().await
     }
 }
