@@ -44,6 +44,12 @@ async fn find(node: &Node, name: &str) -> Result<VolumeInfo, Problem> {
     })
 }
 
+/// True for a snapshot of the object store's volume, and for those of its snapshots: the access keys' secrets are in them, whether
+/// the store is served or not.
+fn has_secrets(admin: &Admin, snapshot: &str) -> bool {
+    snapshot.split('@').next() == Some(admin.objects_volume)
+}
+
 /// The object store, if the snapshot is of its volume.
 fn of_objects<'a>(admin: &'a Admin, snapshot: &VolumeInfo) -> Option<&'a dyn Objects> {
     let of = &snapshot.svol.as_ref()?.pvol;
@@ -183,7 +189,8 @@ pub(super) async fn clone(
         return Err(Problem::new(ProblemKind::Invalid, text));
     }
     door.admin.check_name(&name)?;
-    if of_objects(&door.admin, &find(&door.admin.node, &of).await?).is_some() {
+    if has_secrets(&door.admin, &of) {
+        find(&door.admin.node, &of).await?;
         let text = format!(
             "snapshot {of}: access keys' secrets are in it, and a clone is anybody's: read its buckets over S3"
         );
