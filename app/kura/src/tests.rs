@@ -5,11 +5,11 @@ use crate::disks::{Book, Planned};
 use crate::node::{Models, Running, Shape, make_pool};
 use crate::replica::Keeper;
 use crate::size::Size;
-use crate::snapshot::schedule::Schedules;
+use crate::snapshot::schedule::{Schedules, carry_out};
 use kura_admin::{
     Access, Admin, CheckRequest, Client, ClientError, DiskClass, DiskState, Follow, Health, JobResult, JobState,
     Layout, Listener, NewClone, NewDisk, NewSnapshots, NewTransfer, NewVolume, ProblemKind, ResizeVolume, ServerUri,
-    Timestamp,
+    SnapshotSchedule, Timestamp,
 };
 use kura_block::BufMut;
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -282,6 +282,62 @@ async fn a_clone_may_become_a_copy_and_a_snapshot_may_not() {
     client.clone_snapshot("v@one", NewClone { name: "c".into() }).await.unwrap();
     client.follow_source("c", &Follow::default()).await.unwrap();
     assert_eq!(kind(client.follow_source("v@one", &Follow::default()).await), ProblemKind::Missing);
+    served.stop().await;
+}
+
+/// A schedule that can make none for a while deletes what is too many all the same.
+#[tokio::test]
+async fn a_schedule_that_makes_nothing_deletes() {
+    let (_directory, data) = made();
+    let served = serve(&data).await;
+    let client = &served.client;
+    let id = client.create_volume(&volume("v", 8)).await.unwrap().id;
+    for second in 0..4 {
+        let names = vec![format!("v@auto-20260101T00000{second}Z")];
+        client.create_snapshots(&NewSnapshots { names, read_only: true }).await.unwrap();
+    }
+    // Of a copy no snapshots are made.
+    client.follow_source("v", &Follow::default()).await.unwrap();
+    let (node, schedules) = (served.running.node.clone(), Arc::new(Schedules::open(&data).unwrap()));
+    let (volume, prefix) = ("v".to_owned(), "auto".to_owned());
+    kura_admin::Schedules::add(&*schedules, id, SnapshotSchedule { volume, prefix, every_s: 1, keep: 2 }).unwrap();
+    let keeper = Arc::new(Keeper::open(&data, node.clone()).unwrap());
+    let (stop, stopping) = watch::channel(false);
+    let carried = tokio::spawn(carry_out(node, schedules, keeper, stopping));
+    let mut left = 4;
+    for _ in 0..100 {
+        left = client.snapshots(Some("v")).await.unwrap().len();
+        if left < 4 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    stop.send(true).unwrap();
+    carried.await.unwrap();
+    assert_eq!(left.min(client.snapshots(Some("v")).await.unwrap().len()), 2);
+    served.stop().await;
+}
+
+/// The store is not served, and its volume there all the same.
+#[tokio::test]
+async fn nothing_is_cloned_of_the_object_store() {
+    let (_directory, data) = made();
+    let served = serve(&data).await;
+    let spec = kura_controller::VolumeSpec {
+        name: crate::s3::VOLUME.to_owned(),
+        size_bytes: 8 * MIB,
+        layout: kura_controller::Layout::Mirror,
+        thick: false,
+        read_only: false,
+    };
+    served.running.node.create_volume(spec).await.unwrap();
+    for snapshot in ["objects@a", "objects@a@b"] {
+        let names = vec![snapshot.to_owned()];
+        served.client.create_snapshots(&NewSnapshots { names, read_only: false }).await.unwrap();
+        let made = served.client.clone_snapshot(snapshot, NewClone { name: "leak".into() }).await;
+        assert_eq!(kind(made), ProblemKind::Invalid, "{snapshot}");
+    }
+    assert_eq!(kind(served.client.volume("leak").await), ProblemKind::Missing);
     served.stop().await;
 }
 

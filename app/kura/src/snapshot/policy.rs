@@ -17,10 +17,12 @@ pub struct Fact {
 /// What is to be done.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
+    /// The snapshots to be deleted in any case, the oldest first.
+    pub delete: Vec<String>,
     /// The name of the snapshot to be made.
     pub make: Option<String>,
-    /// The snapshots to be deleted after that, the oldest first.
-    pub delete: Vec<String>,
+    /// The snapshots that it takes the place of: to be deleted when it is made, or before where there is no room for it.
+    pub replaced: Vec<String>,
 }
 
 /// What `schedule` asks for now, of its volume's snapshots from the oldest to the newest. Other schedules' and those made
@@ -30,9 +32,10 @@ pub fn plan(schedule: &SnapshotSchedule, snapshots: &[Fact], now_unix_s: u64) ->
     // A clock that was set back must not stop a schedule for as long.
     let is_due = own.last().is_none_or(|newest| now_unix_s.abs_diff(newest.made_unix_s) >= schedule.every_s);
     let make = is_due.then(|| name(schedule, now_unix_s)).filter(|name| own.iter().all(|one| one.name != *name));
-    let excess = (own.len() + usize::from(make.is_some())).saturating_sub(schedule.keep as usize);
-    let unused = own.iter().take(excess).filter(|snapshot| !snapshot.in_use);
-    Plan { make, delete: unused.map(|snapshot| snapshot.name.clone()).collect() }
+    let beyond = |count: usize| count.saturating_sub(schedule.keep as usize).min(own.len());
+    let (now, then) = (beyond(own.len()), beyond(own.len() + usize::from(make.is_some())));
+    let unused = |some: &[&Fact]| some.iter().filter(|one| !one.in_use).map(|one| one.name.clone()).collect();
+    Plan { delete: unused(&own[..now]), replaced: unused(&own[now..then]), make }
 }
 
 /// `VOLUME@PREFIX-20261122T080000Z`
@@ -78,12 +81,18 @@ mod tests {
     #[test]
     fn the_oldest_beyond_the_number_go_but_for_those_in_use() {
         let names = |times: &[u64]| facts(times).into_iter().map(|fact| fact.name).collect::<Vec<_>>();
-        assert_eq!(plan(&schedule(), &facts(&[0, 60]), 100).delete, names(&[]));
-        assert_eq!(plan(&schedule(), &facts(&[0, 60]), 120).delete, names(&[0]));
-        assert_eq!(plan(&schedule(), &facts(&[0, 60, 120, 180]), 190).delete, names(&[0, 60]));
+        let goes = |snapshots: &[Fact], now| {
+            let Plan { delete, replaced, .. } = plan(&schedule(), snapshots, now);
+            (delete, replaced)
+        };
+        assert_eq!(goes(&facts(&[0, 60]), 100), (names(&[]), names(&[])));
+        assert_eq!(goes(&facts(&[0, 60]), 120), (names(&[]), names(&[0])), "another one takes its place");
+        assert_eq!(goes(&facts(&[0]), 120), (names(&[]), names(&[])), "there is room for another one");
+        assert_eq!(goes(&facts(&[0, 60, 120, 180]), 190), (names(&[0, 60]), names(&[])));
+        assert_eq!(goes(&facts(&[0, 60, 120, 180]), 240), (names(&[0, 60]), names(&[120])));
         let mut snapshots = facts(&[0, 60, 120, 180]);
         snapshots[0].in_use = true;
-        assert_eq!(plan(&schedule(), &snapshots, 190).delete, names(&[60]));
+        assert_eq!(goes(&snapshots, 190), (names(&[60]), names(&[])));
     }
 
     #[test]
@@ -91,6 +100,6 @@ mod tests {
         let fact = |name: &str| Fact { name: name.to_owned(), made_unix_s: 0, in_use: false };
         let others = ["v@auto", "v@auto-monday", "v@hourly-19700101T000000Z", "w@auto-19700101T000000Z"].map(fact);
         let plan = plan(&schedule(), &others, 10);
-        assert!(plan.make.is_some() && plan.delete.is_empty(), "{plan:?}");
+        assert!(plan.make.is_some() && plan.delete.is_empty() && plan.replaced.is_empty(), "{plan:?}");
     }
 }

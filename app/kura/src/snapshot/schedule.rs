@@ -4,7 +4,7 @@ use super::policy::{Fact, Plan, plan};
 use crate::data::{DataDir, replace_file};
 use anyhow::Context;
 use kura_admin::{Replicas, SnapshotSchedule};
-use kura_block::{Error, Result};
+use kura_block::{Error, Kind, Result};
 use kura_controller::{Node, SnapshotSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -165,16 +165,35 @@ async fn step(node: &Node, schedules: &Schedules, replicas: &dyn Replicas, kept:
     };
     let facts: Vec<Fact> = snapshots.iter().map(fact).collect();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let Plan { make, delete } = plan(schedule, &facts, now);
+    let Plan { delete, make, replaced } = plan(schedule, &facts, now);
+    // What keeps some from being deleted keeps no other from being made, nor the other way round.
+    let mut deleted = delete_all(node, &delete).await;
     if let Some(name) = make {
         replicas.check_free(&schedule.volume).await?;
         let spec = SnapshotSpec { of: schedule.volume.clone(), name: name.clone(), read_only: true };
-        node.snapshot(vec![spec], now).await?;
+        let make = || node.snapshot(vec![spec.clone()], now);
+        let mut made = make().await;
+        let is_full = made.as_ref().is_err_and(|error| error.kind() == Kind::Full) && !replaced.is_empty();
+        if made.is_ok() || is_full {
+            deleted = deleted.and(delete_all(node, &replaced).await);
+        }
+        if is_full {
+            made = make().await;
+        }
+        made?;
         tracing::info!(snapshot = name, "snapshot made by schedule");
     }
-    for name in delete {
-        node.delete_volume(&name, false).await?;
-        tracing::info!(snapshot = name, "snapshot deleted by schedule");
+    deleted
+}
+
+/// Deletes snapshots; where some cannot be, why not the last of them.
+async fn delete_all(node: &Node, names: &[String]) -> Result<()> {
+    let mut deleted = Ok(());
+    for name in names {
+        match node.delete_volume(name, false).await {
+            Ok(()) => tracing::info!(snapshot = name, "snapshot deleted by schedule"),
+            Err(error) => deleted = Err(error),
+        }
     }
-    Ok(())
+    deleted
 }
