@@ -375,13 +375,12 @@ impl Copies {
         door.call(move |controller| Box::pin(write(controller, name, frame))).await??;
         // Durable: from here on it counts.
         let mut ahead = desk.ahead.lock().await;
-        ahead.insert(offset, next);
+        let end = ahead.entry(offset).or_default();
+        *end = next.max(*end);
         let Some(mut record) = self.records.get(volume) else { return Ok(()) };
         if let Content::UnderWay { offset, .. } = &mut record.content {
             let before = *offset;
-            while let Some(next) = ahead.remove(offset) {
-                *offset = next;
-            }
+            *offset = passed(&mut ahead, before);
             if *offset > before {
                 self.note(volume, &record).await?;
             }
@@ -457,6 +456,15 @@ impl Copies {
     }
 }
 
+/// How far all is there from an offset on, with the pieces ahead; those that this passes are gone. Pieces of a run that was cut off
+/// may begin and end elsewhere than those of the next.
+fn passed(ahead: &mut BTreeMap<u64, u64>, mut offset: u64) -> u64 {
+    while let Some(piece) = ahead.first_entry().filter(|piece| *piece.key() <= offset) {
+        offset = offset.max(piece.remove());
+    }
+    offset
+}
+
 /// Puts a frame into its place; durable when the future resolves.
 async fn write(controller: Rc<Controller>, name: String, frame: Frame) -> Result<()> {
     let volume = controller.open_volume(&name)?;
@@ -492,6 +500,15 @@ async fn clear(volume: &dyn Block, offset: u64, len: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_of_two_runs_lead_on_wherever_they_begin() {
+        let ahead = &mut BTreeMap::from([(20, 30), (32, 40)]);
+        assert_eq!((passed(ahead, 10), ahead.len()), (10, 2), "10 to 20 are missing");
+        assert_eq!((passed(ahead, 22), ahead.len()), (30, 1));
+        ahead.extend([(12, 24), (24, 32)]);
+        assert_eq!((passed(ahead, 30), ahead.len()), (40, 0));
+    }
 
     #[tokio::test]
     async fn a_server_that_stops_waits_for_no_volume() {
