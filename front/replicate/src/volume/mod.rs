@@ -10,7 +10,8 @@
 //! 1. A point at the target is, byte for byte, the point of that name at the source.
 //! 2. While a transfer from P1 to P2 is under way, a block of the target's volume is P1's or P2's, and P2's below the
 //!    offset that the target keeps durably. So frames may come twice, and in any order.
-//! 3. The newest point that both have is deleted at neither end.
+//! 3. The newest point that both have is deleted at neither end: where a full pool may drop snapshots it spares the target's, and
+//!    without the source's all is sent.
 //! 4. A target whose content is anything else goes back to a point first, or gets all of it.
 
 mod frame;
