@@ -249,11 +249,12 @@ fn what_a_replay_looks_at_is_not_written_over_before_the_opening() {
             };
             let (first, ()) = join(store.put(bucket, b"a", put(&bytes(1, 20_000))), later).await;
             first.unwrap();
-            let state = store.inner.state.borrow();
-            unproven += u32::from(state.log.proven < state.log.last_sequence());
-            let known = state.newest(&name_of(bucket, b"a")).unwrap().unwrap().1;
-            let segment = state.space.segment_of_block(known.extents()[0].block);
-            drop(state);
+            let segment = {
+                let state = store.inner.state.borrow();
+                unproven += u32::from(state.log.proven < state.log.last_sequence());
+                let known = state.newest(&name_of(bucket, b"a")).unwrap().unwrap().1;
+                state.space.segment_of_block(known.extents()[0].block)
+            };
             let mut reader = store.read(bucket, b"a", Which::Latest).await.unwrap();
             (bucket, segment, reader.rest().await.unwrap().contiguous().to_vec())
         });

@@ -118,7 +118,9 @@ impl Inner {
         let volumes = tables.volumes.homes();
         homes.volumes.retain(|id, _| volumes.contains_key(id));
         if !homes.disks.is_empty() {
-            volumes.values().for_each(|volume| homes.look_at(volume, of));
+            for volume in volumes.values() {
+                homes.look_at(volume, of);
+            }
         }
     }
 

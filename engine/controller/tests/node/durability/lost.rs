@@ -139,7 +139,7 @@ fn a_write_that_finds_no_slots_with_a_place_ends() {
             controller.store().fail_disk(DeviceId(disk)).await.unwrap();
         }
         for at in (0..1024).step_by(256) {
-            let data = Buf::copy_of(&[3; 256 * BLOCK]);
+            let data = Buf::copy_of(&vec![3; 256 * BLOCK]);
             let large = async {
                 let _ = device.write((at * BLOCK) as u64, data.into(), false).await;
             };
