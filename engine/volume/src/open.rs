@@ -8,6 +8,7 @@ use crate::refused::Refused;
 use crate::resync::{Resync, Told};
 use crate::settings::Settings;
 use crate::share::Share;
+use crate::snapshot::Drops;
 use crate::store::{Inner, Store};
 use crate::tables::{Decoded, Tables, VolumeState};
 use crate::tier::Tier;
@@ -162,9 +163,7 @@ impl Inner {
             untidy: RefCell::default(),
             tidying: Arc::default(),
             last_records: RefCell::default(),
-            dropping: Arc::default(),
-            dropped: Cell::new(0),
-            spared: RefCell::default(),
+            drops: Drops::default(),
             others: OnceCell::new(),
             roomy_disks: Cell::new((usize::MAX, Duration::ZERO)),
             tidier: Notify::new(),

@@ -11,7 +11,7 @@ use crate::refused::Refused;
 pub(crate) use crate::reserve::Freed;
 use crate::settings::Settings;
 use crate::share::Share;
-use crate::snapshot::{Others, ReplayedEntries, Stops, Tidying};
+use crate::snapshot::{Drops, Others, ReplayedEntries, Stops, Tidying};
 use crate::status::{Status, VolumeStatus};
 use crate::stripe::StripeId;
 use crate::tables::{Tables, VolumeState};
@@ -22,7 +22,7 @@ use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime}
 use kura_journal::{Journal, Lsn};
 use kura_snapshot::method::{Counters, Kind as Sharing};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,12 +86,8 @@ pub(crate) struct Inner {
     pub untidy: RefCell<VecDeque<Tidying>>,
     /// Held by whoever gives up groups that only deleted snapshots saw.
     pub tidying: Arc<tokio::sync::Mutex<()>>,
-    /// Held by who drops a snapshot because the pool is full.
-    pub dropping: Arc<tokio::sync::Mutex<()>>,
-    /// Snapshots that were dropped so since the start.
-    pub dropped: Cell<u64>,
-    /// The names of snapshots that are not, wherever they are.
-    pub spared: RefCell<BTreeSet<String>>,
+    /// Snapshots that go because the pool is full.
+    pub drops: Drops,
     /// The pool's controllers, where what one gives up is of use to another.
     pub others: OnceCell<Rc<dyn Others>>,
     /// Disks that had extents to spare when this was looked at last, and when that was.

@@ -18,10 +18,22 @@ use crate::snapshot::WhenFull;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_block::{Error, Local, Result};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+
+/// What a controller knows of the snapshots that a full pool drops.
+#[derive(Default)]
+pub(crate) struct Drops {
+    /// Held by who drops one.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    /// How many were dropped since the start.
+    count: Cell<u64>,
+    /// The names of those that are not, wherever they are.
+    spared: RefCell<BTreeSet<String>>,
+}
 
 /// What the controllers of a full pool do for each other. It comes from above, for none knows another one.
 pub trait Others {
@@ -52,7 +64,7 @@ impl Store {
 
     /// From now on these snapshots are not dropped, whether they are here or come later, and all others may be.
     pub fn spare(&self, names: BTreeSet<String>) {
-        self.inner.spared.replace(names);
+        self.inner.drops.spared.replace(names);
     }
 
     /// Gives back to the pool what deleted snapshots leave behind, and what else was given up.
@@ -88,9 +100,9 @@ impl Inner {
         if self.settings.when_full == WhenFull::Refuse {
             return Ok(false);
         }
-        let before = self.dropped.get();
-        let one = Arc::clone(&self.dropping).lock_owned().await;
-        if self.dropped.get() != before {
+        let before = self.drops.count.get();
+        let one = Arc::clone(&self.drops.turn).lock_owned().await;
+        if self.drops.count.get() != before {
             // What another one has dropped meanwhile may be enough.
             return Ok(true);
         }
@@ -108,7 +120,7 @@ impl Inner {
     async fn drop_oldest_now(&self) -> Result<bool> {
         if let Some(others) = self.others.get() {
             let dropped = others.drop_oldest().await?;
-            self.dropped.set(self.dropped.get() + u64::from(dropped));
+            self.drops.count.set(self.drops.count.get() + u64::from(dropped));
             return Ok(dropped);
         }
         while let Some(oldest) = self.droppable() {
@@ -144,7 +156,7 @@ impl Inner {
     fn may_go(&self, volume: &Rc<VolumeState>) -> bool {
         let spec = volume.spec.borrow();
         let snapshot =
-            spec.name.contains('@') && volume.opened.get() == 0 && !self.spared.borrow().contains(&spec.name);
+            spec.name.contains('@') && volume.opened.get() == 0 && !self.drops.spared.borrow().contains(&spec.name);
         snapshot && self.check_childless(volume).is_ok() && !self.is_rolled_to(volume)
     }
 
@@ -161,7 +173,7 @@ impl Inner {
         tracing::warn!(snapshot = name, "the pool is full: the oldest snapshot is deleted");
         self.remove(&snapshot);
         self.commit_all().await?;
-        self.dropped.set(self.dropped.get() + 1);
+        self.drops.count.set(self.drops.count.get() + 1);
         if let Err(error) = self.give_back_dropped(&name).await {
             tracing::warn!(snapshot = name, %error, "what a deleted snapshot held is not free yet");
         }

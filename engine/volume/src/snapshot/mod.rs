@@ -36,6 +36,7 @@ mod tidy;
 
 pub(crate) use change::Change;
 pub use diff::Changes;
+pub(crate) use drop::Drops;
 pub use drop::{Droppable, Others};
 pub(crate) use locate::Place;
 pub use make::{Held as HeldWrites, SnapshotSpec, SvolStatus};

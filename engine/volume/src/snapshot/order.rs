@@ -405,9 +405,7 @@ impl Inner {
                 continue;
             }
             if written.iter().any(|(state, block)| !self.has_place(state, *block)) {
-                let at_home = |one: &Homeless| self.has_place(volume, one.present.block());
-                let others = homeless.iter().all(at_home) && !self.have_places(&taken);
-                if others && self.take_elsewhere(volume, window.start, &mut taken).is_ok() {
+                if self.take_others(volume, &homeless, &mut taken) {
                     continue;
                 }
                 return Ok(false);
@@ -434,6 +432,13 @@ impl Inner {
             self.stir();
             return Ok(true);
         }
+    }
+
+    /// Takes other slots, where what keeps blocks from going home is only that some of those have no place; true when it has some.
+    fn take_others(&self, volume: &VolumeState, homeless: &[Homeless], taken: &mut Taken) -> bool {
+        let at_home = |one: &Homeless| self.has_place(volume, one.present.block());
+        let first = homeless.first().map_or(0, |one| one.present.block());
+        homeless.iter().all(at_home) && !self.have_places(taken) && self.take_elsewhere(volume, first, taken).is_ok()
     }
 
     pub(super) fn pinned(&self, places: impl Iterator<Item = Spot>) -> Pins {
