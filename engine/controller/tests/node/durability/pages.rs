@@ -1,6 +1,6 @@
 //! Pages of checksums, of the hot area and of fast copies that rot, or that a disk does not read.
 
-use super::{BLOCK, GROUP, Rig, all_hot, block, check, create, hot_rig, reads, write};
+use super::{BLOCK, Rig, all_hot, block, check, create, hot_rig, reads, write};
 use kura_block::{DeviceId, Runtime};
 use kura_controller::{Check, Controller, Layout, Settings};
 use kura_sim::{FaultKind, Place};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Bytes of a disk of [`hot_rig`] and [`rig`].
 const DISK: u64 = 80 << 20;
-/// Blocks written in these tests, but for the hot area.
+/// Blocks written in these tests.
 const BLOCKS: usize = 256;
 
 fn rig() -> Rig {
@@ -71,31 +71,6 @@ fn a_check_mends_pages() {
     }
 }
 
-/// The same for pages of the hot area.
-#[test]
-fn a_check_mends_pages_of_the_hot_area() {
-    let rig = hot_rig();
-    rig.run(async |controller, runtime| {
-        all_hot(controller, runtime).await;
-        controller.store().stop().await.unwrap();
-    });
-    for at in pages(&rig, 2, &[b"KuHP"]) {
-        rig.disks[2].inject(FaultKind::BitRot(at, 3));
-    }
-    rig.run(async |controller, _| {
-        assert!(check(controller).await > 0);
-        assert_eq!(check(controller).await, 0);
-        controller.store().stop().await.unwrap();
-    });
-    rig.disks[3].inject(FaultKind::Dead);
-    rig.run(async |controller, _| {
-        let device = controller.open_volume("v").unwrap();
-        for at in 0..GROUP {
-            assert!(reads(&*device, at, 7).await, "block {at}");
-        }
-    });
-}
-
 async fn emptied(controller: &Controller, runtime: &dyn Runtime, disk: DeviceId) -> bool {
     for _ in 0..1000 {
         if controller.store().unwanted().get(&disk).is_none_or(|held| held.copies == 0) {
@@ -110,7 +85,7 @@ async fn emptied(controller: &Controller, runtime: &dyn Runtime, disk: DeviceId)
 /// a disk can leave.
 #[test]
 fn rotten_pages_are_lost_and_nothing_waits_for_them() {
-    for layout in [Layout::None, Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+    for layout in [Layout::None, Layout::Mirror, Layout::Raid5] {
         let rig = rig();
         rig.run(async |controller, _| {
             fill(controller, layout).await;
@@ -119,7 +94,7 @@ fn rotten_pages_are_lost_and_nothing_waits_for_them() {
             device.flush().await.unwrap();
         });
         for disk in 2..7 {
-            for at in pages(&rig, disk, &[b"KuPC", b"KuHP"]) {
+            for at in pages(&rig, disk, &[b"KuPC"]) {
                 rig.disks[disk].inject(FaultKind::BitRot(at, 3));
             }
         }
