@@ -78,13 +78,13 @@ impl Inner {
         };
         rows.retain(|row| counts(&row.facts));
         if works {
-            self.read_rows(&at, &mut rows, Urgency::Idle, |_| Some(mine)).await;
+            self.read_rows(&at, &mut rows, self.move_urgency(), |_| Some(mine)).await;
         }
         let here = |row: &StripeRow| match slot {
             Slot::Parity => row.parity.clone(),
             Slot::Column(column) => row.old[column].clone(),
         };
-        self.read_rows(&at, &mut rows, Urgency::Idle, |facts| {
+        self.read_rows(&at, &mut rows, self.move_urgency(), |facts| {
             let known = match slot {
                 Slot::Parity => works && facts.parity,
                 Slot::Column(column) => works && facts.lost & 1 << column == 0,
@@ -110,7 +110,7 @@ impl Inner {
         let mut writes = Vec::new();
         gather(slot, blocks.into_iter(), &mut writes);
         for (_, first, data) in writes {
-            self.heed(self.array.write_place(to, at.at(first), data, Urgency::Idle).await.into_iter().collect())
+            self.heed(self.array.write_place(to, at.at(first), data, self.move_urgency()).await.into_iter().collect())
                 .await?;
         }
         if !self.array.works(to) {
