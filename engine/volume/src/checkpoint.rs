@@ -159,6 +159,7 @@ impl Inner {
             if tail >= head || tail == before {
                 // Whatever was in the way is no longer.
                 self.stalled.take();
+                self.drops.note_given_back();
                 return Ok(());
             }
         }

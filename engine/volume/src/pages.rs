@@ -150,7 +150,9 @@ impl Inner {
         self.mend_page(&of, lacks, report).await;
         let lacks = async || {
             let copy = extent.fast()?;
-            let newest = self.array.read_fast_page(&copy.places, copy.owner).await.newest?;
+            let sought = self.array.read_fast_page(&copy.places, copy.owner).await;
+            // Where a disk refuses there may be a newer one.
+            let newest = sought.newest.filter(|_| sought.refused.is_empty())?;
             self.array.fast_page_lacks(&copy.places, &newest).await
         };
         self.mend_page(&format!("the fast copy of {of}"), lacks, report).await;

@@ -142,7 +142,9 @@ async fn watch(open: std::sync::Weak<Open>, snapshot: String) {
         let Some(open) = open.upgrade() else { return };
         let mut open = locked(&open);
         let asked = open.get(&snapshot).map(|opened| opened.asked.load(Ordering::Relaxed));
-        if asked.is_none() || asked == before {
+        // One that is read still would hold its place beside the next opening of the same snapshot.
+        let is_read = open.get(&snapshot).is_some_and(|opened| !opened.is_idle() || Arc::strong_count(opened) > 1);
+        if asked.is_none() || asked == before && !is_read {
             open.remove(&snapshot);
             return;
         }

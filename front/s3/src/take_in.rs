@@ -59,6 +59,12 @@ impl Incoming {
 
     /// The next piece, full unless it is the last one; `None` at the end.
     async fn piece(&mut self, memory: &Allowance) -> S3Result<Option<Piece>> {
+        if self.left.is_empty()
+            && let Some(chunk) = self.chunk().await?
+        {
+            // Who has sent nothing yet takes no memory.
+            self.left = chunk;
+        }
         let wanted = self.length.map_or(PIECE_BYTES as u64, |length| length.saturating_sub(self.received));
         let share = memory.take(PIECE_BYTES.min(wanted.max(1) as usize)).await;
         let mut piece = BufMut::room(share.bytes);

@@ -33,6 +33,15 @@ pub(crate) struct Drops {
     count: Cell<u64>,
     /// The names of those that are not, wherever they are.
     spared: RefCell<BTreeSet<String>>,
+    /// Why the last one gave nothing back yet: until a checkpoint does, another one would go for nothing.
+    kept: RefCell<Option<Error>>,
+}
+
+impl Drops {
+    /// What was given up is free.
+    pub fn note_given_back(&self) {
+        self.kept.take();
+    }
 }
 
 /// What the controllers of a full pool do for each other. It comes from above, for none knows another one.
@@ -166,7 +175,8 @@ impl Inner {
             return Ok(false);
         };
         self.journal().alive()?;
-        if let Some(error) = self.stalled.borrow().clone() {
+        let stalled = self.stalled.borrow().clone();
+        if let Some(error) = stalled.or_else(|| self.drops.kept.borrow().clone()) {
             return Err(error);
         }
         let name = snapshot.spec.borrow().name.clone();
@@ -176,6 +186,7 @@ impl Inner {
         self.drops.count.set(self.drops.count.get() + 1);
         if let Err(error) = self.give_back_dropped(&name).await {
             tracing::warn!(snapshot = name, %error, "what a deleted snapshot held is not free yet");
+            self.drops.kept.replace(Some(error));
         }
         Ok(true)
     }

@@ -66,9 +66,7 @@ impl Inner {
         for pool_vol in self.tables.borrow().families() {
             let pool = &pool_vol.volume;
             let is_lost = |page: u64| {
-                let Some(extent) = pool.extent(self.index_of(page)).filter(|extent| extent.is_loaded()) else {
-                    return false;
-                };
+                let Some(extent) = pool.extent(self.index_of(page)) else { return false };
                 let inside = (page % self.array.extent_blocks() as u64) as usize;
                 let above = extent.is_older(inside).then(|| extent.fast()).flatten();
                 let hot = self.hot.borrow();
@@ -78,6 +76,11 @@ impl Inner {
             };
             let more = pool_vol.table.borrow_mut().write_again(is_lost);
             self.dirty_pool_pages.set(self.dirty_pool_pages.get() + more as u64);
+            if more > 0 {
+                // Until then they are in memory only.
+                self.cramped.set(true);
+                self.checkpointer.notify_one();
+            }
         }
     }
 
