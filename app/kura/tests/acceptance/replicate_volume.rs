@@ -258,7 +258,7 @@ fn a_full_target_keeps_what_the_copy_goes_back_to() {
     assert_eq!(points(&there, "copy"), point);
     assert!(read(&there, &point[0]) == before, "the point is not what it was");
     // Nor does it go for anybody else, after a crash at that, and wherever it is.
-    there.ok(&["volume", "create", "w", "--size", "64M"]);
+    there.ok(&["volume", "create", "w", "--size", "64M", "--layout", "none"]);
     for _ in 0..2 {
         assert!(make_noise(&there, "w", 64, &mut random).is_err(), "the pool has no room for that");
         assert_eq!(points(&there, "copy"), point);

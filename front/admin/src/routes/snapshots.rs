@@ -189,8 +189,8 @@ pub(super) async fn clone(
         return Err(Problem::new(ProblemKind::Invalid, text));
     }
     door.admin.check_name(&name)?;
+    find(&door.admin.node, &of).await?;
     if has_secrets(&door.admin, &of) {
-        find(&door.admin.node, &of).await?;
         let text = format!(
             "snapshot {of}: access keys' secrets are in it, and a clone is anybody's: read its buckets over S3"
         );
