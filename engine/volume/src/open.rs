@@ -225,7 +225,7 @@ impl Inner {
             Record::Size { volume, bytes } if !known => {
                 let state = self.replayed_volume(volume).ok_or_else(|| unknown(volume))?;
                 if state.is_pool() && bytes == 0 {
-                    self.replay_lost(&state, record.lsn);
+                    self.replay_give_up_all(&state, record.lsn);
                 }
                 state.spec.borrow_mut().size_bytes = bytes;
                 state.fit_map(self.array.extent_bytes());
@@ -321,9 +321,7 @@ impl Inner {
         self.forget_hot(&removed, 0, u64::MAX, lsn);
         self.drop_dirty(&removed, 0, u64::MAX);
         self.replay_leave_family(&removed);
-        for extents in removed.take_groups() {
-            self.replay_give_up(extents, lsn);
-        }
+        self.replay_give_up_all(&removed, lsn);
         Ok(())
     }
 
@@ -424,6 +422,12 @@ impl Inner {
         }
         extent.group.set_places(places);
         Ok(())
+    }
+
+    fn replay_give_up_all(&self, volume: &VolumeState, lsn: Lsn) {
+        for extents in volume.take_groups() {
+            self.replay_give_up(extents, lsn);
+        }
     }
 
     /// Extents that the log gives up keep their space until the tail has passed that.

@@ -11,6 +11,7 @@ use crate::status::VolumeStatus;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_block::{Amount, DeviceId, Error, Result};
+use kura_journal::Lsn;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -120,17 +121,13 @@ impl Store {
             inner.put_back_all(room).await?;
             return Err(error);
         }
-        inner.append(&Record::Size { volume: volume.id, bytes: size_bytes });
-        volume.spec.borrow_mut().size_bytes = size_bytes;
-        volume.fit_map(inner.array.extent_bytes());
+        inner.set_size(&volume, size_bytes);
         if fills {
             let first = (before / inner.array.extent_bytes()) as u32;
             if let Err(error) = inner.fill(&volume, first, room).await {
                 inner.shrink(&volume, before).await?;
                 inner.ready(&volume)?;
-                inner.append(&Record::Size { volume: volume.id, bytes: before });
-                volume.spec.borrow_mut().size_bytes = before;
-                volume.fit_map(inner.array.extent_bytes());
+                inner.set_size(&volume, before);
                 inner.commit_all().await?;
                 return Err(error);
             }
@@ -175,6 +172,14 @@ impl Store {
 }
 
 impl Inner {
+    /// A volume has another size from now on; the LSN of the record that says so.
+    pub fn set_size(&self, volume: &VolumeState, size_bytes: u64) -> Lsn {
+        let lsn = self.append(&Record::Size { volume: volume.id, bytes: size_bytes });
+        volume.spec.borrow_mut().size_bytes = size_bytes;
+        volume.fit_map(self.array.extent_bytes());
+        lsn
+    }
+
     /// Allocates what thick volumes lack, because a crash came while they were made or grew.
     pub async fn fill_thick(self: Rc<Self>) {
         let lacks = |volume: &Rc<VolumeState>| volume.spec.borrow().thick && volume.mapped() < volume.extents();

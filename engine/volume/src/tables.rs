@@ -81,6 +81,19 @@ pub(crate) struct VolumeState {
 /// Runs of regions in which something is allocated.
 pub(crate) type MappedRuns = Rc<[Range<u32>]>;
 
+/// The runs of regions, which come in order, some of them more than once.
+pub(crate) fn runs_of(regions: impl Iterator<Item = u32>) -> MappedRuns {
+    let mut runs: Vec<Range<u32>> = Vec::new();
+    for region in regions {
+        match runs.last_mut() {
+            Some(last) if last.end > region => {}
+            Some(last) if last.end == region => last.end += 1,
+            _ => runs.push(region..region + 1),
+        }
+    }
+    runs.into()
+}
+
 /// A volume that stays where it is.
 pub(crate) struct Stay(Rc<VolumeState>);
 
@@ -179,16 +192,9 @@ impl VolumeState {
         {
             return Rc::clone(runs);
         }
-        let mut runs: Vec<Range<u32>> = Vec::new();
-        for (index, _) in self.map.borrow().used(0).filter(|(_, extent)| extent.is_some()) {
-            let region = index / region_extents;
-            match runs.last_mut() {
-                Some(last) if last.end > region => {}
-                Some(last) if last.end == region => last.end += 1,
-                _ => runs.push(region..region + 1),
-            }
-        }
-        let runs = MappedRuns::from(runs);
+        let map = self.map.borrow();
+        let mapped = map.used(0).filter(|(_, extent)| extent.is_some());
+        let runs = runs_of(mapped.map(|(index, _)| index / region_extents));
         *self.mapped_runs.borrow_mut() = Some((region_extents, Rc::clone(&runs)));
         runs
     }

@@ -2,7 +2,10 @@
 
 use crate::told::Told;
 use kura_block::{Block, Buf, ControllerId, Runtime};
-use kura_controller::{Check, Config, Controller, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec};
+use kura_controller::{
+    Check, Config, Controller, DiskClass, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, SnapshotSpec,
+    TierConfig, TierMove, VolumeSpec,
+};
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, Sim, SimDisk};
 use kura_tier::{Pace, Settings as Policies, Tier, WorthSettings};
@@ -162,12 +165,144 @@ fn moves_down_keep_to_the_pace() {
             // Copies at once are as many as the depth; and pages are written besides.
             let most = (took.as_secs_f64() * f64::from(1 << 20)) as u64 + 6 * EXTENT + (1 << 20);
             assert!(moved <= most, "{moved} bytes in {took:?}");
+            if controller.store().tier().stale_bytes > 0 {
+                assert!(down(controller).iter().all(|one| one.done.is_none()), "done before it is down");
+            }
         }
+        let one = &down(controller)[0];
+        assert!(one.done.is_some() && one.bytes == 4 << 20, "{one:?}");
         let took = runtime.now().saturating_sub(begun);
         assert!((3..8).contains(&took.as_secs()), "{took:?} for 4 MiB");
         read(&*device, 0..1024, 2).await;
         read(&*device, 1024..2048, 1).await;
     });
+}
+
+/// Moves down that are remembered.
+fn down(controller: &Controller) -> Vec<TierMove> {
+    let moves = controller.store().tier_moves(0).into_iter().map(|(.., one)| one);
+    moves.filter(|one| one.decided.to == Tier::Slow).collect()
+}
+
+/// What waits for a rule that holds no longer is not moved, and what goes down waits once.
+#[test]
+fn a_rule_holds_at_once() {
+    let rig = Rig::new(64);
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", 40).await;
+        write(&*device, 0..10_240, 1).await;
+        let snapshot = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
+        controller.store().snapshot(&[snapshot], 1).await.unwrap();
+        write(&*device, 0..1024, 2).await;
+        controller.store().checkpoint().await.unwrap();
+        tier_by_worth(controller);
+        let pin = async |pin| controller.store().set_tier_rules("v", TierRules { pin, ..TierRules::default() }).await;
+        pin(Pin::Fast).await.unwrap();
+        runtime.sleep(Duration::from_millis(1500)).await;
+        let up = || controller.store().tier().valid_bytes;
+        assert!(up() > 0 && controller.store().tier().waiting > 100, "{:?}", controller.store().tier());
+        pin(Pin::None).await.unwrap();
+        assert_eq!(controller.store().tier().waiting, 0);
+        runtime.sleep(Duration::from_millis(100)).await;
+        let before = up();
+        runtime.sleep(Duration::from_secs(3)).await;
+        assert_eq!(up(), before, "nothing more comes up");
+        let moves = controller.store().tier_moves(0);
+        assert!(moves.iter().all(|(.., one)| one.done.is_some()), "{moves:?}");
+        assert!(moves.iter().any(|(.., one)| one.failed.is_some()), "{moves:?}");
+        pin(Pin::Fast).await.unwrap();
+        runtime.sleep(Duration::from_millis(1500)).await;
+        pin(Pin::Slow).await.unwrap();
+        runtime.sleep(Duration::from_secs(5)).await;
+        assert_eq!(up(), 0);
+        let decided = controller.store().tier().moves;
+        runtime.sleep(Duration::from_secs(5)).await;
+        assert_eq!(controller.store().tier().moves, decided, "what is down is not sent there again");
+        read(&*device, 0..1024, 2).await;
+        read(&*device, 1024..10_240, 1).await;
+    });
+}
+
+/// What has nothing of its own but blocks beside a volume's has no rules of its own, and is looked for where it lies.
+#[test]
+fn a_snapshot_follows_its_volume() {
+    let rig = Rig::new(24);
+    rig.run(async |controller, _| {
+        tier_by_worth(controller);
+        let device = create(controller, "v", 4).await;
+        write(&*device, 0..1024, 1).await;
+        let snapshot = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: false };
+        controller.store().snapshot(&[snapshot], 1).await.unwrap();
+        write(&*device, 0..16, 2).await;
+        let rules = TierRules { pin: Pin::Fast, ..TierRules::default() };
+        let refused = controller.store().set_tier_rules("v@a", rules).await.unwrap_err().to_string();
+        assert!(refused.contains("follows what is said of volume v"), "{refused}");
+        controller.store().set_tier_rules("v", rules).await.unwrap();
+        let why = |name: &str, block: u64| controller.store().tier_why(name, block * BLOCK as u64).unwrap().0;
+        for (name, block, lies_in) in [
+            ("v", 100, None),
+            ("v@a", 100, Some("v")),
+            ("v@a", 0, Some("v")),
+            ("v", 0, Some("v (blocks beside its snapshots)")),
+        ] {
+            let why = why(name, block);
+            assert_eq!((why.lies_in.as_deref(), why.rules.pin), (lies_in, Pin::Fast), "{name} {block}");
+        }
+    });
+}
+
+/// A pool that began with fast disks alone: what its volumes hold there is no room for copies, and gains nothing by one.
+#[test]
+fn what_lives_on_fast_disks_takes_their_space() {
+    let sim = Sim::new(4);
+    let names = ["fast0", "fast1", "slow0", "slow1", "slow2"];
+    let disks = names.map(|name| sim.disk(name, DiskSpec::nvme(if name < "s" { 30 } else { 64 } << 20)));
+    let pool = PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: 1, journal_bytes: 5 << 20 };
+    crate::rig::format(&sim, &disks[..2], 2, &pool);
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
+        let paths = ["fast0", "fast1"].map(ToOwned::to_owned);
+        let opener = SimDisk::opener(&disks);
+        let (node, ..) = Node::start(&paths, opener, &runtime, &shared, Config::default()).await.unwrap();
+        fill(&node, "old").await;
+        for (name, uuid) in [("slow0", 90), ("slow1", 91), ("slow2", 92)] {
+            node.add_disk(name.into(), DiskClass::Slow, [uuid; 16]).await.unwrap();
+        }
+        fill(&node, "new").await;
+        let settings = Policies::Worth(WorthSettings { region_bytes: EXTENT, ..WorthSettings::default() });
+        node.set_tier(Some(TierConfig { settings, single_disk: None })).await.unwrap();
+        let free = || async { node.tier().await.unwrap().free_bytes };
+        let before = free().await;
+        for name in ["old", "new"] {
+            node.set_tier_rules(name, TierRules { pin: Pin::Fast, ..TierRules::default() }).await.unwrap();
+        }
+        runtime.sleep(Duration::from_secs(10)).await;
+        let tier = node.tier().await.unwrap();
+        assert_eq!((tier.hindrance.clone(), tier.valid_bytes), (None, 4 << 20), "{tier:?}");
+        assert_eq!(free().await, before - (4 << 20));
+        let moves = node.tier_moves().await.unwrap();
+        assert!(moves.iter().all(|one| one.volume == "new" && one.failed.is_none()), "{moves:?}");
+        node.delete_volume("old", false).await.unwrap();
+        runtime.sleep(Duration::from_secs(10)).await;
+        assert_eq!(free().await, before, "its space is the tier's");
+    });
+}
+
+/// Makes a volume of 4 MiB, and writes all of it.
+async fn fill(node: &Node, name: &'static str) {
+    let size_bytes = 4 << 20;
+    let spec = VolumeSpec { name: name.into(), size_bytes, layout: Layout::Mirror, thick: false, read_only: false };
+    node.create_volume(spec).await.unwrap();
+    let (door, _) = node.find(name).await.unwrap();
+    let write = door.call(move |controller| {
+        Box::pin(async move {
+            let device = controller.open_volume(name).unwrap();
+            write(&*device, 0..1024, 1).await;
+            controller.store().checkpoint().await.unwrap();
+        })
+    });
+    write.await.unwrap();
 }
 
 /// On disks that are asked for one thing after the other, what comes up waits for what clients ask for.

@@ -235,9 +235,7 @@ impl Inner {
         let group_bytes = Self::bytes_of(self.group_blocks(pool));
         let wanted = Self::bytes_of(last.0 + 1).next_multiple_of(group_bytes);
         if wanted > pool.size_bytes() {
-            self.append(&Record::Size { volume: pool.id, bytes: wanted });
-            pool.spec.borrow_mut().size_bytes = wanted;
-            pool.fit_map(self.array.extent_bytes());
+            self.set_size(pool, wanted);
         }
     }
 

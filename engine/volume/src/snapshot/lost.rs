@@ -6,7 +6,6 @@
 
 use super::PoolVol;
 use crate::extent::Extent;
-use crate::record::Record;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use kura_block::{Error, Kind, Result};
@@ -136,11 +135,14 @@ impl Inner {
             pool = pool.spec.borrow().name,
             "the table of a volume's snapshots is lost with its disks, and the volume and its snapshots with it"
         );
-        let lsn = self.append(&Record::Size { volume: pool.id, bytes: 0 });
-        // Its fast copies go, too.
+        let groups = pool.take_groups();
+        let until = Lsn(self.set_size(pool, 0).0 + 1);
+        for extents in groups {
+            self.give_up_group(extents, until);
+        }
+        // Its fast copies are gone, too.
         self.changes.want_whole();
         self.forget_lost(pool);
-        self.replay_lost(pool, lsn);
         pool_vol.table.take();
     }
 
@@ -148,14 +150,5 @@ impl Inner {
     pub(super) fn forget_lost(&self, pool: &VolumeState) {
         self.leave_hot(pool, 0, u64::MAX);
         self.drop_dirty(pool, 0, u64::MAX);
-    }
-
-    /// Gives up what a PoolVOL had; the log says of it that it has no size.
-    pub fn replay_lost(&self, pool: &VolumeState, lsn: Lsn) {
-        for extents in pool.take_groups() {
-            self.give_up_group(extents, Lsn(lsn.0 + 1));
-        }
-        pool.spec.borrow_mut().size_bytes = 0;
-        pool.fit_map(self.array.extent_bytes());
     }
 }

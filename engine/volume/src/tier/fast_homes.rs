@@ -3,10 +3,9 @@
 
 use crate::extent::Extent;
 use crate::store::Inner;
-use crate::tables::{MappedRuns, VolumeState};
+use crate::tables::{MappedRuns, VolumeState, runs_of};
 use kura_block::DeviceId;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::rc::Rc;
 
 /// What is known of them. No new ones come: what is allocated beside slow disks lies on those.
@@ -95,14 +94,7 @@ impl FastHomes {
             let mut extents = (region * of..(region + 1) * of).filter_map(|index| volume.extent(index));
             extents.any(|extent| !self.is_all_fast(&extent))
         };
-        let mut runs: Vec<Range<u32>> = Vec::new();
-        for region in mapped.iter().cloned().flatten().filter(is_slow) {
-            match runs.last_mut() {
-                Some(last) if last.end == region => last.end += 1,
-                _ => runs.push(region..region + 1),
-            }
-        }
-        runs.into()
+        runs_of(mapped.iter().cloned().flatten().filter(is_slow))
     }
 }
 

@@ -420,4 +420,50 @@ mod tests {
         engine.take_pace(pace(1), at(8));
         assert_eq!(engine.not_before, at(16));
     }
+
+    /// An engine with a move up of so many extents, all of them on their way.
+    fn moving(extents: u32) -> Engine {
+        let mut engine = Engine::default();
+        let (regions, reason) = (0..extents, kura_tier::Reason::Pinned);
+        engine.take(Move { volume: 7, regions, to: Class::Fast, drop_clean: false, reason }, 1, Duration::ZERO);
+        let mut waiting = engine.waiting.pop_front().unwrap();
+        waiting.begun = true;
+        waiting.left = extents..extents;
+        (0..extents).for_each(|_| engine.begins(1));
+        engine.finish(&waiting, Duration::ZERO);
+        engine
+    }
+
+    #[test]
+    fn a_move_is_done_with_its_last_extent() {
+        let at = Duration::from_secs;
+        let mut engine = moving(2);
+        engine.copied(1, 4096);
+        engine.ends(1, true, at(1));
+        assert_eq!((engine.moves[0].done, engine.moves[0].bytes), (None, 4096));
+        // The other one goes down meanwhile, and is deleted.
+        engine.down_by.insert((7, 1), 1);
+        engine.left_out((7, 1), at(2));
+        assert_eq!((engine.moves[0].done, engine.moves[0].extents), (Some(at(2)), 1));
+        assert!(engine.down_by.is_empty());
+    }
+
+    #[test]
+    fn what_finds_no_room_waits_for_it_until_nobody_wants_it() {
+        let (at, full) = (Duration::from_secs, kura_block::Error::full("full"));
+        let mut engine = moving(1);
+        for time in 1..u64::from(REFUSALS) {
+            engine.refuse(1, 0, &full, at(time));
+            assert_eq!(engine.not_before, at(time) + REFUSED);
+            let waiting = engine.waiting.pop_front().unwrap();
+            assert_eq!((waiting.left, engine.moves[0].done, &engine.moves[0].failed), (0..1, None, &None));
+            engine.begins(1);
+        }
+        engine.refuse(1, 0, &full, at(9));
+        assert!(engine.waiting.is_empty() && engine.moves[0].failed.is_some());
+        let mut engine = moving(1);
+        engine.give_up(|decided| decided.volume == 7, "why", at(1));
+        engine.refuse(1, 0, &full, at(2));
+        assert!(engine.waiting.is_empty() && engine.moves[0].done == Some(at(2)));
+    }
 }

@@ -314,3 +314,36 @@ fn take_durable(returned: &mut Returned, count: usize) -> Returned {
 fn busy() -> Error {
     Error::retry("something else happens to a group just now")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kura_array::Places;
+
+    /// What is written home a second time while a flush is under way was not flushed by that.
+    #[test]
+    fn what_was_written_home_again_is_not_durable_yet() {
+        let owner = PageOwner { volume: 7, index: 0, born: 1 };
+        let copy = Rc::new(FastCopy::empty(owner, Places::new(), 16));
+        let home = |returned: &mut Returned, inside| {
+            copy.change(|bits| {
+                bits.landed(inside);
+                bits.returned.add(inside);
+            });
+            returned.push((Rc::clone(&copy), inside));
+        };
+        let mut returned = Returned::new();
+        home(&mut returned, 3);
+        home(&mut returned, 4);
+        let count = returned.len();
+        home(&mut returned, 3);
+        for (copy, inside) in take_durable(&mut returned, count) {
+            copy.change(|bits| bits.settle(inside));
+        }
+        assert!(copy.bits().stale.has(3) && !copy.bits().stale.has(4));
+        for (copy, inside) in take_durable(&mut returned, 1) {
+            copy.change(|bits| bits.settle(inside));
+        }
+        assert!(copy.is_clean());
+    }
+}

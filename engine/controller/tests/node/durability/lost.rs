@@ -1,9 +1,10 @@
 //! What is lost with more disks than a volume can do without, and what goes on beside it.
 
 use super::{BLOCK, Rig, create, done_within, reads, write};
-use kura_block::{Buf, DeviceId, Kind};
+use kura_block::{Block, Buf, DeviceId, Kind};
 use kura_controller::{Controller, Layout, Settings, SnapshotSpec};
 use kura_sim::FaultKind;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// What was written lately to a volume that lies on one disk is lost with that: nothing waits for it, not the writes of others, nor the
@@ -87,18 +88,24 @@ fn what_has_a_place_is_written_beside_what_has_none() {
     }
 }
 
+/// A volume `v`, written whole, with a snapshot `v@a` since.
+async fn with_snapshot(controller: &Controller, blocks: usize, layout: Layout) -> Rc<dyn Block> {
+    let device = create(controller, "v", blocks, layout).await;
+    for at in 0..blocks {
+        write(&*device, at, 1).await.unwrap();
+    }
+    let wanted = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
+    controller.store().snapshot(&[wanted], 0).await.unwrap();
+    device
+}
+
 /// Slots of a volume's snapshots are lost with their disk, and not the table: what lies in one is not written again, and the rest goes to
 /// others.
 #[test]
 fn slots_without_a_place_are_left() {
     let rig = Rig::new(3, 80, 64 << 10, Settings { write_buffer_bytes: 1 << 20, ..Settings::default() });
     rig.run(async |controller, runtime| {
-        let device = create(controller, "v", 64, Layout::None).await;
-        for at in 0..64 {
-            write(&*device, at, 1).await.unwrap();
-        }
-        let wanted = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
-        controller.store().snapshot(&[wanted], 0).await.unwrap();
+        let device = with_snapshot(controller, 64, Layout::None).await;
         for at in 0..64 {
             write(&*device, at, 2).await.unwrap();
         }
@@ -121,29 +128,36 @@ fn slots_without_a_place_are_left() {
     });
 }
 
-/// So much of a PoolVOL is lost with its disks that a write finds neither slots enough with a place nor a new group for them: it is
-/// refused, and nobody waits for it.
+/// Slots are lost with their disk, not the table, and the pool is full: a write that finds neither slots enough with a place nor a new
+/// group for them is refused, and nobody waits for it.
 #[test]
 fn a_write_that_finds_no_slots_with_a_place_ends() {
-    let rig = Rig::new(5, 80, 64 << 10, Settings::default());
+    let rig = Rig::new(3, 16, 64 << 10, Settings::default());
     rig.run(async |controller, runtime| {
-        let device = create(controller, "v", 1024, Layout::Raid5).await;
-        for at in 0..1024 {
-            write(&*device, at, 1).await.unwrap();
+        let device = with_snapshot(controller, 64, Layout::None).await;
+        for at in 0..64 {
+            write(&*device, at, 2).await.unwrap();
         }
-        let wanted = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
-        controller.store().snapshot(&[wanted], 0).await.unwrap();
-        write(&*device, 0, 2).await.unwrap();
+        let again = SnapshotSpec { of: "v".into(), name: "v@b".into(), read_only: true };
+        controller.store().snapshot(&[again], 0).await.unwrap();
+        let filler = create(controller, "filler", 1 << 20, Layout::None).await;
+        let mut at = 0;
+        while write(&*filler, at, 1).await.is_ok() {
+            at += 16;
+        }
         controller.store().checkpoint().await.unwrap();
-        for disk in [3, 5] {
-            controller.store().fail_disk(DeviceId(disk)).await.unwrap();
-        }
-        for at in (0..1024).step_by(256) {
-            let data = Buf::copy_of(&vec![3; 256 * BLOCK]);
-            let large = async {
-                let _ = device.write((at * BLOCK) as u64, data.into(), false).await;
-            };
+        let pool_table = |disk: &u16| controller.store().only_on_disk(DeviceId(*disk)).unwrap().has_pool_table;
+        let on = (2..5).find(|disk| !pool_table(disk)).expect("it does not lie everywhere");
+        controller.store().fail_disk(DeviceId(on)).await.unwrap();
+        for blocks in [1, 8, 16, 64] {
+            let data = Buf::copy_of(&vec![3; blocks * BLOCK]);
+            let mut done = Ok(());
+            let large = async { done = device.write(0, data.into(), false).await };
             assert!(done_within(large, runtime, Duration::from_mins(1)).await);
+            let refused = done.err().map(|error| (error.kind(), error.to_string()));
+            if blocks == 64 {
+                assert_eq!(refused.expect("there are not so many").0, Kind::Full);
+            }
         }
     });
 }
@@ -155,12 +169,7 @@ fn lose_two(layout: Layout, gone: [u16; 2], cut: Option<u64>) -> bool {
     let rig = Rig::new(5, 80, 64 << 10, Settings::default());
     let (mut is_lost, mut is_refused) = (false, false);
     rig.run(async |controller, _| {
-        let device = create(controller, "v", 64, layout).await;
-        for at in 0..64 {
-            write(&*device, at, 1).await.unwrap();
-        }
-        let wanted = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
-        controller.store().snapshot(&[wanted], 0).await.unwrap();
+        let device = with_snapshot(controller, 64, layout).await;
         for at in 0..64 {
             write(&*device, at, 2).await.unwrap();
         }
