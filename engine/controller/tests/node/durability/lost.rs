@@ -132,34 +132,32 @@ fn slots_without_a_place_are_left() {
 /// group for them is refused, and nobody waits for it.
 #[test]
 fn a_write_that_finds_no_slots_with_a_place_ends() {
-    let rig = Rig::new(3, 16, 64 << 10, Settings::default());
-    rig.run(async |controller, runtime| {
-        let device = with_snapshot(controller, 64, Layout::None).await;
-        for at in 0..64 {
-            write(&*device, at, 2).await.unwrap();
-        }
-        let again = SnapshotSpec { of: "v".into(), name: "v@b".into(), read_only: true };
-        controller.store().snapshot(&[again], 0).await.unwrap();
-        let filler = create(controller, "filler", 1 << 20, Layout::None).await;
-        let mut at = 0;
-        while write(&*filler, at, 1).await.is_ok() {
-            at += 16;
-        }
-        controller.store().checkpoint().await.unwrap();
-        let pool_table = |disk: &u16| controller.store().only_on_disk(DeviceId(*disk)).unwrap().has_pool_table;
-        let on = (2..5).find(|disk| !pool_table(disk)).expect("it does not lie everywhere");
-        controller.store().fail_disk(DeviceId(on)).await.unwrap();
-        for blocks in [1, 8, 16, 64] {
-            let data = Buf::copy_of(&vec![3; blocks * BLOCK]);
-            let mut done = Ok(());
-            let large = async { done = device.write(0, data.into(), false).await };
-            assert!(done_within(large, runtime, Duration::from_mins(1)).await);
-            let refused = done.err().map(|error| (error.kind(), error.to_string()));
-            if blocks == 64 {
-                assert_eq!(refused.expect("there are not so many").0, Kind::Full);
+    let mut refused = 0;
+    // The free slots are in the last group, which lies now here, now there.
+    for (used, on) in [20, 36, 52, 68].into_iter().flat_map(|used| (2..5).map(move |on| (used, on))) {
+        let rig = Rig::new(3, 16, 64 << 10, Settings::default());
+        rig.run(async |controller, runtime| {
+            let device = with_snapshot(controller, 80, Layout::None).await;
+            for at in 0..used {
+                write(&*device, at, 2).await.unwrap();
             }
-        }
-    });
+            let filler = create(controller, "filler", 1 << 20, Layout::None).await;
+            let mut at = 0;
+            while write(&*filler, at, 1).await.is_ok() {
+                at += 16;
+            }
+            controller.store().checkpoint().await.unwrap();
+            if controller.store().only_on_disk(DeviceId(on)).unwrap().has_pool_table {
+                return;
+            }
+            controller.store().fail_disk(DeviceId(on)).await.unwrap();
+            let mut done = Ok(());
+            let one = async { done = write(&*device, used, 3).await };
+            assert!(done_within(one, runtime, Duration::from_mins(1)).await);
+            refused += u32::from(done.is_err_and(|error| error.kind() == Kind::Full));
+        });
+    }
+    assert!(refused > 0, "the free slots lay on no disk that failed");
 }
 
 /// Two disks fail of a pool with a volume of that layout and its snapshot, of which the table may have been lost. The node starts, again
