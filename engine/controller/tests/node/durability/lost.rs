@@ -1,7 +1,7 @@
 //! What is lost with more disks than a volume can do without, and what goes on beside it.
 
 use super::{BLOCK, Rig, create, done_within, reads, write};
-use kura_block::{Block, Buf, DeviceId, Kind};
+use kura_block::{Block, DeviceId, Kind};
 use kura_controller::{Controller, Layout, Settings, SnapshotSpec};
 use kura_sim::FaultKind;
 use std::rc::Rc;
