@@ -137,7 +137,7 @@ fn volume_row(volume: &Volume) -> Vec<String> {
         size(volume.raw_bytes),
         layout.to_owned(),
         if volume.thick { "thick" } else { "thin" }.to_owned(),
-        access(volume.read_only, volume.lost),
+        access(volume.read_only, volume.lost, volume.doomed),
         volume.controller.to_string(),
         volume.clients.to_string(),
         volume.snapshots.to_string(),
@@ -146,11 +146,12 @@ fn volume_row(volume: &Volume) -> Vec<String> {
 }
 
 /// What clients may do with a volume or snapshot.
-pub fn access(read_only: bool, lost: bool) -> String {
-    let access = match (lost, read_only) {
-        (true, _) => "lost",
-        (false, true) => "read-only",
-        (false, false) => "read-write",
+pub fn access(read_only: bool, lost: bool, doomed: bool) -> String {
+    let access = match read_only {
+        _ if lost => "lost",
+        _ if doomed => "until restart",
+        true => "read-only",
+        false => "read-write",
     };
     access.to_owned()
 }

@@ -93,7 +93,7 @@ fn snapshots(snapshots: &[Snapshot]) -> String {
             humantime::format_rfc3339_seconds(snapshot.made_at.0).to_string(),
             Size(snapshot.size_bytes).to_string(),
             Size(snapshot.unique_bytes).to_string(),
-            access(snapshot.read_only, snapshot.lost),
+            access(snapshot.read_only, snapshot.lost, snapshot.doomed),
             snapshot.snapshots.to_string(),
             snapshot.clients.to_string(),
         ]

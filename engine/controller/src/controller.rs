@@ -300,6 +300,7 @@ impl Controller {
             work: volume.work,
             snapshots: volume.snapshots,
             lost: volume.lost,
+            doomed: volume.doomed,
             svol: volume.svol,
         }
     }

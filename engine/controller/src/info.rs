@@ -30,6 +30,8 @@ pub struct VolumeInfo {
     pub snapshots: u32,
     /// True where it can only be deleted: the table of its family's snapshots is lost with its disks.
     pub lost: bool,
+    /// True where it can only be read, and is lost at the next start: parts of that table are in memory alone.
+    pub doomed: bool,
     /// What it is besides, where it is a snapshot or clone itself.
     pub svol: Option<SvolStatus>,
 }

@@ -245,6 +245,11 @@ impl PoolTable {
         }
     }
 
+    /// True for a page, by its block, that has ever said of a slot whose it is.
+    pub fn has_page(&self, page: u64) -> bool {
+        self.pages.contains_key(&page)
+    }
+
     /// Pages that differ from those on the disks.
     pub fn dirty(&self) -> impl ExactSizeIterator<Item = u64> {
         self.dirty.iter().copied()

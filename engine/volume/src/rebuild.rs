@@ -469,6 +469,7 @@ impl Inner {
                         .map(|()| 0);
                 }
                 tracing::error!(block = first, volume = extent.owner.volume, %error, "a block is lost");
+                self.write_table_again(volume.id, block..block + 1);
                 Ok(1)
             }
             Err(_) => {

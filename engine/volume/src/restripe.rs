@@ -102,6 +102,10 @@ impl Inner {
                 row.unless_refused()?;
                 disagree.push(row.row);
                 lost += u64::from(above.is_none());
+                if let Slot::Column(column) = slot {
+                    let block = volume.shape.block_of(stripe, column, row.row);
+                    self.write_table_again(volume.id, block..block + 1);
+                }
             }
             let mine = mine.or(above);
             blocks.push((row.row, mine.unwrap_or_else(|| Buf::copy_of(&[0; BLOCK_BYTES]))));
@@ -264,9 +268,13 @@ impl Inner {
             }
             return false;
         }
-        let mut only_nobodys = lost & row.nobodys != 0;
+        let is_nobodys = |column: usize| row.nobodys & 1 << column != 0;
+        let (mut nobodys, mut others) = (false, false);
         for column in bits(lost) {
-            let Some(expected) = row.expected[column] else { continue };
+            let Some(expected) = row.expected[column] else {
+                nobodys |= is_nobodys(column);
+                continue;
+            };
             let block = volume.shape.block_of(stripe, column, row.row);
             let disk = at.place(Slot::Column(column));
             let told = row.told(Slot::Column(column)).filter(|told| Checksum::of(told) == expected);
@@ -278,10 +286,11 @@ impl Inner {
                 Some(good) if self.array.works(disk) => {
                     self.mend_row(volume, at, row, (Slot::Column(column), good), report).await;
                 }
-                Some(_) => only_nobodys = false,
-                None if row.nobodys & 1 << column != 0 => {}
+                Some(_) => others = true,
+                None if is_nobodys(column) => nobodys = true,
                 None => {
-                    only_nobodys = false;
+                    others = true;
+                    self.write_table_again(volume.id, block..block + 1);
                     report.violations.push(format!(
                         "volume {} block {block}: bad or away on disk {}, and its row does not tell it",
                         name(),
@@ -291,7 +300,7 @@ impl Inner {
             }
         }
         let slots = || bits(lost).map(Slot::Column).chain([Slot::Parity]);
-        only_nobodys &= slots().all(|slot| self.array.works(at.place(slot)));
+        let only_nobodys = nobodys && !others && slots().all(|slot| self.array.works(at.place(slot)));
         report.repaired += u64::from(only_nobodys && report.dry_run);
         only_nobodys && !report.dry_run
     }

@@ -353,6 +353,9 @@ impl Inner {
             work: volume.work.get(),
             snapshots: self.count_children(volume) as u32,
             lost: volume.is_lost(),
+            doomed: volume
+                .branch()
+                .is_some_and(|branch| !branch.pool_vol.is_lost() && self.is_doomed(&branch.pool_vol)),
             svol: Self::svol_status(volume),
         }
     }
@@ -438,7 +441,9 @@ impl Inner {
             if self.stopping.get() {
                 return Err(Error::retry("the server is shutting down"));
             }
-            self.cramped.set(!self.journal_has_room(bytes));
+            if !self.journal_has_room(bytes) {
+                self.cramped.set(true);
+            }
             self.destager.notify_one();
             self.checkpointer.notify_one();
             futures::future::select(std::pin::pin!(room), std::pin::pin!(journal.progress())).await;

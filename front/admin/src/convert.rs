@@ -71,6 +71,7 @@ impl From<engine::VolumeInfo> for Volume {
             clients: info.open,
             snapshots: info.snapshots,
             lost: info.lost,
+            doomed: info.doomed,
             made_of: info.svol.map(|svol| svol.pvol),
         }
     }
@@ -90,6 +91,7 @@ impl Snapshot {
             read_only: info.spec.read_only,
             snapshots: info.snapshots,
             lost: info.lost,
+            doomed: info.doomed,
             controller: info.controller,
             clients: info.open,
         })

@@ -77,6 +77,9 @@ pub struct Volume {
     /// True where it can only be deleted: what tells its blocks from those of its snapshots is lost with its disks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
+    /// True where it can only be read, and is lost at the next start: what tells its blocks from those of its snapshots is in memory alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub doomed: bool,
     /// What it was made of, where it is a clone or a snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_of: Option<String>,

@@ -28,6 +28,9 @@ pub struct Snapshot {
     /// True where it can only be deleted: what tells its blocks from its volume's is lost with their disks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
+    /// True where it can only be read, and is lost at the next start: what tells its blocks from those of its volume is in memory alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub doomed: bool,
     /// The controller that owns it.
     pub controller: u16,
     /// Clients that have it open.

@@ -101,6 +101,7 @@ mod tests {
             open: 0,
             snapshots: 0,
             lost: false,
+            doomed: false,
             svol,
         }
     }

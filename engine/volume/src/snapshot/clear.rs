@@ -27,6 +27,7 @@ impl Inner {
             self.released(volume).await;
             self.ready(volume)?;
             self.refuse_rolled_to(volume, branch)?;
+            self.refuse_doomed(volume, &branch.pool_vol)?;
             if !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) {
                 return Ok(first);
             }

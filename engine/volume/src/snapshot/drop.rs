@@ -175,9 +175,13 @@ impl Inner {
             return Ok(false);
         };
         self.journal().alive()?;
-        let stalled = self.stalled.borrow().clone();
-        if let Some(error) = stalled.or_else(|| self.drops.kept.borrow().clone()) {
+        if let Some(error) = self.stalled.borrow().clone() {
             return Err(error);
+        }
+        if self.drops.kept.borrow().is_some() {
+            // What the last one held may be enough.
+            self.tidy_all().await?;
+            return self.checkpoint().await.map(|()| true);
         }
         let name = snapshot.spec.borrow().name.clone();
         tracing::warn!(snapshot = name, "the pool is full: the oldest snapshot is deleted");

@@ -11,6 +11,7 @@ use crate::tables::VolumeState;
 use kura_block::{Error, Kind, Result};
 use kura_journal::Lsn;
 use kura_snapshot::PoolTable;
+use std::ops::Range;
 
 impl PoolVol {
     /// True when the table is lost.
@@ -42,14 +43,7 @@ impl Inner {
     /// Refuses to change a volume or snapshot whose table has pages without a place: it is known as long as this server runs, and the
     /// next one gives the family up, with all that would be acknowledged until then.
     pub(super) fn refuse_doomed(&self, volume: &VolumeState, pool_vol: &PoolVol) -> Result<()> {
-        let pool = &pool_vol.volume;
-        let now = (self.tables.borrow().failed.len(), pool.mapped());
-        let (known, mut doomed) = pool_vol.doomed.get();
-        if known != now {
-            doomed = self.lacks_pages(pool);
-            pool_vol.doomed.set((now, doomed));
-        }
-        if !doomed {
+        if !self.is_doomed(pool_vol) {
             return Ok(());
         }
         let name = volume.spec.borrow().name.clone();
@@ -57,6 +51,28 @@ impl Inner {
             "volume {name}: what tells its blocks from those of its snapshots lay on disks that are out of service: copy it to another \
              volume before the next start, which gives it and its snapshots up"
         )))
+    }
+
+    /// True for a family whose table has pages without a place.
+    pub(crate) fn is_doomed(&self, pool_vol: &PoolVol) -> bool {
+        let failed = self.tables.borrow().failed.len();
+        if failed == 0 {
+            return false;
+        }
+        let now = (failed, pool_vol.volume.mapped());
+        let (known, was) = pool_vol.doomed.get();
+        if known == now {
+            return was;
+        }
+        let doomed = self.lacks_pages(pool_vol);
+        pool_vol.doomed.set((now, doomed));
+        if doomed && !was {
+            tracing::error!(
+                pool = pool_vol.volume.spec.borrow().name,
+                "what tells a volume's blocks from those of its snapshots is in memory alone: the next start gives them up"
+            );
+        }
+        doomed
     }
 
     /// Has the pages of pool tables written again that lay in the hot area, or a fast copy, on disks which are out of service by now: they
@@ -73,23 +89,37 @@ impl Inner {
                 above.is_some_and(|copy| !self.serves(&copy))
                     || hot.is_some_and(|hot| !hot.places.iter().any(|place| self.array.works(*place)))
             };
-            let more = pool_vol.table.borrow_mut().write_again(is_lost);
-            self.dirty_pool_pages.set(self.dirty_pool_pages.get() + more as u64);
-            if more > 0 {
-                // Until then they are in memory only.
-                self.cramped.set(true);
-                self.checkpointer.notify_one();
-            }
+            self.write_pages_again(&pool_vol, is_lost);
         }
     }
 
-    /// True where pages of a pool table have no place.
-    fn lacks_pages(&self, pool: &VolumeState) -> bool {
+    /// Blocks of a volume are lost, or may be. Pages of a pool table among them are written again, for it is all in memory: a start
+    /// without them would give up the family.
+    pub fn write_table_again(&self, volume: u64, blocks: Range<u64>) {
+        let families = self.tables.borrow().families();
+        if let Some(pool_vol) = families.iter().find(|pool_vol| pool_vol.volume.id == volume) {
+            self.write_pages_again(pool_vol, |page| blocks.contains(&page));
+        }
+    }
+
+    fn write_pages_again(&self, pool_vol: &PoolVol, is_lost: impl Fn(u64) -> bool) {
+        let more = pool_vol.table.borrow_mut().write_again(is_lost);
+        self.dirty_pool_pages.set(self.dirty_pool_pages.get() + more as u64);
+        if more > 0 {
+            // Until then they are in memory only.
+            self.cramped.set(true);
+            self.checkpointer.notify_one();
+        }
+    }
+
+    /// True where pages of a pool table have no place. Those that say nothing need none: no slot is taken that they would tell of.
+    fn lacks_pages(&self, pool_vol: &PoolVol) -> bool {
+        let (pool, table) = (&pool_vol.volume, pool_vol.table.borrow());
         let groups = pool.groups();
         let mut broken = groups.iter().filter(|extent| !self.array.holds(&extent.group.site()));
         broken.any(|extent| {
             let (start, end) = self.group_range(pool, extent.owner.index);
-            (start..end).any(|block| PoolTable::is_page(block) && !self.has_place(pool, block))
+            (start..end).any(|block| PoolTable::is_page(block) && table.has_page(block) && !self.has_place(pool, block))
         })
     }
 

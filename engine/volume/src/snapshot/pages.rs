@@ -30,13 +30,15 @@ impl Inner {
         loop {
             self.journal().alive()?;
             let families = self.tables.borrow().families();
-            // One without a place is lost with its disks.
+            // One without a place is given up on its way there, as all else is, and is known to be lost from then on: not what it was before.
+            // Where nobody knows what its extent has, it is lost anyway.
+            let is_known = |extent: &Rc<Extent>| extent.is_loaded() || self.keeps_page(extent);
             let dirty: Vec<_> = families
                 .iter()
                 .flat_map(|pool_vol| {
                     pool_vol.table.borrow().dirty().map(|page| (Rc::clone(pool_vol), page)).collect::<Vec<_>>()
                 })
-                .filter(|(pool_vol, page)| self.has_place(&pool_vol.volume, *page))
+                .filter(|(pool_vol, page)| self.pool_extent(&pool_vol.volume, *page).as_ref().is_none_or(is_known))
                 .collect();
             let extents: Vec<Rc<Extent>> =
                 dirty.iter().filter_map(|(pool_vol, page)| self.pool_extent(&pool_vol.volume, *page)).collect();
@@ -152,8 +154,6 @@ impl Inner {
                 read = self.read_page(pool, page).await;
             }
             match read {
-                // It was given up unwritten, and the log has passed what it would have said.
-                Ok(None) if !self.has_place(pool, page) => return Ok(None),
                 Ok(bytes) => found.extend(bytes.map(|bytes| (page, bytes))),
                 Err(error) => return self.unless_lost(pool, page, error).map(|()| None),
             }

@@ -80,6 +80,7 @@ impl Inner {
         }
         let Some(branch) = volume.branch() else { return Err(Error::missing(format!("{snapshot}: no such snapshot"))) };
         self.refuse_rolled_to(&volume, &branch)?;
+        self.refuse_doomed(&volume, &branch.pool_vol)?;
         Ok((svol, volume, branch))
     }
 

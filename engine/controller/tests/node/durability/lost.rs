@@ -3,7 +3,7 @@
 use super::{BLOCK, Rig, create, done_within, reads, write};
 use kura_block::{Block, DeviceId, Kind};
 use kura_controller::{Controller, Layout, Settings, SnapshotSpec};
-use kura_sim::FaultKind;
+use kura_sim::{FaultKind, Place};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -162,10 +162,12 @@ fn a_write_that_finds_no_slots_with_a_place_ends() {
 
 /// Two disks fail of a pool with a volume of that layout and its snapshot, of which the table may have been lost. The node starts, again
 /// and again; what reads at all reads as it was. Where the table is lost the volume and its snapshot say that they are, and can be
-/// deleted. True where it is. With `cut`, all of it is in the log yet, and the power goes at the so manieth operation of the first start.
-fn lose_two(layout: Layout, gone: [u16; 2], cut: Option<u64>) -> bool {
+/// deleted. True where it is. With `cut`, all of it is in the log yet, and the power goes at the so manieth operation of the first start;
+/// with `again`, only what came after the table was written.
+fn lose_two(layout: Layout, gone: [u16; 2], cut: Option<u64>, again: bool) -> bool {
     let rig = Rig::new(5, 80, 64 << 10, Settings::default());
     let (mut is_lost, mut is_refused) = (false, false);
+    let (newest, names) = if again { (3, &["v", "v@a", "v@b"][..]) } else { (2, &["v", "v@a"][..]) };
     rig.run(async |controller, _| {
         let device = with_snapshot(controller, 64, layout).await;
         for at in 0..64 {
@@ -175,10 +177,18 @@ fn lose_two(layout: Layout, gone: [u16; 2], cut: Option<u64>) -> bool {
         for _ in 0..2 * u32::from(cut.is_none()) {
             controller.store().checkpoint().await.unwrap();
         }
+        if again {
+            let wanted = SnapshotSpec { of: "v".into(), name: "v@b".into(), read_only: true };
+            controller.store().snapshot(&[wanted], 0).await.unwrap();
+            for at in 0..64 {
+                write(&*device, at, 3).await.unwrap();
+            }
+            device.flush().await.unwrap();
+        }
         for disk in gone {
             controller.store().fail_disk(DeviceId(disk)).await.unwrap();
         }
-        is_refused = write(&*device, 0, 2).await.is_err();
+        is_refused = write(&*device, 0, newest).await.is_err();
         let beside = create(controller, "other", 16, Layout::Mirror).await;
         write(&*beside, 3, 7).await.unwrap();
         beside.flush().await.unwrap();
@@ -204,7 +214,9 @@ fn lose_two(layout: Layout, gone: [u16; 2], cut: Option<u64>) -> bool {
             write(&*beside, 4, 8).await.unwrap();
             is_lost = !lost(controller).is_empty();
             if !is_lost {
-                for (name, byte) in [("v", 2), ("v@a", 1)] {
+                for (name, byte) in
+                    [("v", newest), ("v@a", 1), ("v@b", 2)].into_iter().filter(|(name, _)| names.contains(name))
+                {
                     let device = controller.open_volume(name).unwrap();
                     for at in 0..64 {
                         let read = device.read((at * BLOCK) as u64, BLOCK).await;
@@ -215,21 +227,22 @@ fn lose_two(layout: Layout, gone: [u16; 2], cut: Option<u64>) -> bool {
                 }
                 return;
             }
-            assert_eq!(lost(controller), ["v", "v@a"], "{layout:?}");
+            assert_eq!(lost(controller), names, "{layout:?}");
             assert!(is_refused, "{layout:?}: what the next start gives up is written");
-            for name in ["v", "v@a"] {
+            for name in names {
                 let refused = controller.open_volume(name).err().expect("it is lost");
                 assert_eq!(refused.kind(), Kind::Device, "{refused}");
             }
-            let wanted = SnapshotSpec { of: "v".into(), name: "v@b".into(), read_only: true };
+            let wanted = SnapshotSpec { of: "v".into(), name: "v@c".into(), read_only: true };
             assert_eq!(controller.store().snapshot(&[wanted], 0).await.unwrap_err().kind(), Kind::Device);
             let changed = controller.store().changed("v@a", "v", 0..u64::MAX).await;
             assert_eq!(changed.unwrap_err().kind(), Kind::Device, "nobody knows what is the same");
         });
     }
     rig.run(async |controller, _| {
-        controller.store().delete("v@a").await.unwrap();
-        controller.store().delete("v").await.unwrap();
+        for name in names.iter().rev() {
+            controller.store().delete(name).await.unwrap();
+        }
         let anew = create(controller, "v", 64, Layout::Mirror).await;
         write(&*anew, 0, 9).await.unwrap();
         controller.store().stop().await.unwrap();
@@ -245,10 +258,56 @@ fn lose_two(layout: Layout, gone: [u16; 2], cut: Option<u64>) -> bool {
 #[test]
 fn a_family_without_its_table_is_lost_alone() {
     for layout in [Layout::None, Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
-        for cut in [None, Some(40), Some(150), Some(400)] {
+        for (cut, again) in [(None, false), (None, true), (Some(40), false), (Some(150), true), (Some(400), false)] {
             let pairs = (2..7).flat_map(|one| (one + 1..7).map(move |other| [one, other]));
-            let lost = pairs.map(|gone| lose_two(layout, gone, cut)).filter(|lost| *lost).count();
+            let lost = pairs.map(|gone| lose_two(layout, gone, cut, again)).filter(|lost| *lost).count();
             assert!(cut.is_some() || (1..10).contains(&lost), "{layout:?}: lost by {lost} of 10 pairs");
         }
+    }
+}
+
+/// A disk fails, and the other one of a group does not read a page of a volume's table of snapshots: it is whole in memory, and is written
+/// again. The next start finds it.
+#[test]
+fn a_page_of_a_table_that_a_rebuild_does_not_read_is_written_again() {
+    for layout in [Layout::Mirror, Layout::Raid5] {
+        let rig = Rig::new(5, 80, 64 << 10, Settings::default());
+        rig.run(async |controller, runtime| {
+            let device = with_snapshot(controller, 64, layout).await;
+            for at in 0..64 {
+                write(&*device, at, 2).await.unwrap();
+            }
+            for _ in 0..2 {
+                controller.store().checkpoint().await.unwrap();
+            }
+            let pages = |disk: u16| {
+                let is_page = |at: &u64| rig.disks[usize::from(disk)].at_rest(*at, BLOCK).starts_with(b"KPTP");
+                (0..80 << 20).step_by(BLOCK).filter(is_page).collect::<Vec<u64>>()
+            };
+            let on = (2..7).find(|disk| !pages(*disk).is_empty()).expect("it lies somewhere");
+            for at in pages(on) {
+                rig.disks[usize::from(on)].inject(FaultKind::ReadError(Place::Range(at..at + BLOCK as u64)));
+            }
+            let gone = (2..7).find(|disk| *disk != on && (layout == Layout::Raid5 || !pages(*disk).is_empty()));
+            let gone = gone.expect("it lies twice");
+            controller.store().fail_disk(DeviceId(gone)).await.unwrap();
+            for _ in 0..3000 {
+                if controller.store().unwanted().get(&DeviceId(gone)).is_none_or(|held| held.copies == 0) {
+                    break;
+                }
+                runtime.sleep(Duration::from_millis(100)).await;
+            }
+            controller.store().stop().await.unwrap();
+        });
+        rig.run(async |controller, _| {
+            assert!(controller.store().volumes().iter().all(|volume| !volume.lost), "{layout:?}: given up");
+            for (name, byte) in [("v", 2), ("v@a", 1)] {
+                let device = controller.open_volume(name).unwrap();
+                for at in 0..64 {
+                    let read = device.read((at * BLOCK) as u64, BLOCK).await;
+                    assert!(read.is_err() || read.unwrap().contiguous()[..8] == [byte; 8], "{layout:?}: {name} {at}");
+                }
+            }
+        });
     }
 }
