@@ -13,6 +13,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+/// Blocks that a copy is asked for singly and refuses before another copy is asked for the rest: each may take a disk seconds.
+const MOST_REFUSALS: usize = 2;
+
 /// Errors met on a disk since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -288,9 +291,13 @@ impl Array {
         copies.swap(0, chosen);
         let mut blocks: Vec<Option<Bufs>> = vec![None; expected.len()];
         let mut refused: Vec<Option<Error>> = vec![None; expected.len()];
-        let mut damaged = BTreeSet::new();
-        for copy in &copies {
-            let missing: Vec<_> = (0..blocks.len()).filter(|at| blocks[*at].is_none()).collect();
+        let (mut damaged, mut not_asked) = (BTreeSet::new(), BTreeSet::new());
+        // What one of them refuses another one may have at once: none is asked for all of its blocks singly before.
+        let turns =
+            [MOST_REFUSALS, usize::MAX].into_iter().flat_map(|most| copies.iter().map(move |copy| (most, copy)));
+        for (most, copy) in turns {
+            let wanted = |at: &usize| blocks[*at].is_none() && (most == MOST_REFUSALS || not_asked.contains(at));
+            let missing: Vec<_> = (0..blocks.len()).filter(wanted).collect();
             for run in missing.chunk_by(|one, next| one + 1 == *next) {
                 let (from, wanted) = (first + run[0], &expected[run[0]..][..run.len()]);
                 let read = self.read_held(copy, from, wanted, urgency).await;
@@ -301,7 +308,7 @@ impl Array {
                 {
                     return Ok(Verified { data: data.clone(), damaged: Vec::new() });
                 }
-                for (at, block) in run.iter().zip(self.each(copy, read, from, wanted, urgency).await) {
+                for (at, block) in run.iter().zip(self.each(copy, read, from, wanted, (urgency, most)).await) {
                     match block {
                         Ok(block) => blocks[*at] = Some(block),
                         // Nothing can be written again there.
@@ -311,7 +318,10 @@ impl Array {
                             damaged.insert(*at);
                             refused[*at] = Some(error);
                         }
-                        Err(Bad::NotAsked(error)) => refused[*at] = Some(error),
+                        Err(Bad::NotAsked(error)) => {
+                            not_asked.insert(*at);
+                            refused[*at] = Some(error);
+                        }
                     }
                 }
             }
@@ -342,14 +352,14 @@ impl Array {
     }
 
     /// What a read of a copy came to, block by block. What was refused with its neighbours may be read by itself; of a disk that
-    /// reads nothing that is not asked.
+    /// reads nothing that is not asked, nor after so many refusals.
     async fn each(
         &self,
         copy: &(Rc<Member>, Place),
         read: Result<(Bufs, Vec<usize>)>,
         first: usize,
         expected: &[Checksum],
-        urgency: Urgency,
+        (urgency, most): (Urgency, usize),
     ) -> Vec<std::result::Result<Bufs, Bad>> {
         let error = match read {
             Ok((data, bad)) => {
@@ -365,10 +375,16 @@ impl Array {
             blocks[0] = Err(Bad::Refused(error));
             return blocks;
         }
+        let mut refusals = 0;
         for at in 0..expected.len() {
+            if refusals == most {
+                blocks.push(Err(Bad::NotAsked(error.clone())));
+                continue;
+            }
             let alone = &expected[at..=at];
             let read = self.read_held(copy, first + at, alone, urgency).await;
-            blocks.extend(Box::pin(self.each(copy, read, first + at, alone, urgency)).await);
+            refusals += usize::from(read.is_err());
+            blocks.extend(Box::pin(self.each(copy, read, first + at, alone, (urgency, most))).await);
         }
         blocks
     }
@@ -422,7 +438,9 @@ impl Array {
         let mut found = Agreement { bad: Vec::new(), lost: vec![true; expected.len()] };
         for copy in self.working(places) {
             let read = self.read_held(&copy, first, expected, Urgency::Idle).await;
-            for (at, block) in self.each(&copy, read, first, expected, Urgency::Idle).await.into_iter().enumerate() {
+            for (at, block) in
+                self.each(&copy, read, first, expected, (Urgency::Idle, usize::MAX)).await.into_iter().enumerate()
+            {
                 match block {
                     Ok(_) => found.lost[at] = false,
                     Err(_) => found.bad.push((at, copy.1.device)),

@@ -1,8 +1,9 @@
 //! Pages where they are kept: twice on each of their disks, written in turn.
 //!
 //! What must hold: an older version of a page is never taken for the newest. Every disk in service that keeps a page was given
-//! each version of it, so that both turns tell the newest, whichever of them reads each, whatever the others do. Where one is read
-//! nowhere, what a disk refuses to read may be newer than all that was read, and the caller hears of it.
+//! each version of it, so that a turn of which one of them has a good version tells as much as all of them do. Where none has, it may be
+//! that there never was one, or that it is rotten: what another disk refuses to read there may be newer than all that was read, and
+//! the caller hears of it.
 
 use crate::array::{Array, Failure, Site};
 use crate::fast::FastPage;
@@ -30,8 +31,10 @@ pub struct Refusal {
 pub struct Sought<P> {
     /// The newest version of those that were read.
     pub newest: Option<P>,
-    /// What was refused while no disk told all it has: there may be a newer version. Empty where there is none.
+    /// What was refused of turns of which no disk has a good version: there may be a newer one.
     pub refused: Vec<Refusal>,
+    /// True when disks in service read both turns, whatever they have.
+    pub told: bool,
     /// True when anything was read.
     pub reachable: bool,
 }
@@ -41,6 +44,11 @@ impl<P> Sought<P> {
     pub fn is_rotten(&self) -> bool {
         self.reachable && self.newest.is_none() && self.refused.is_empty()
     }
+
+    /// True when nothing speaks for there being a page at all.
+    pub fn is_blank(&self) -> bool {
+        self.told && self.newest.is_none()
+    }
 }
 
 /// Where a page is kept: the disk, its two turns in bytes on it, and how long it is.
@@ -48,14 +56,15 @@ type Kept = (DeviceId, [u64; 2], usize);
 
 /// Where a page as it is now is not, and ought to be.
 pub struct Lacking {
-    at: Vec<(DeviceId, u64)>,
+    /// In bytes: where it ought to be, and the other turn's places.
+    at: [Vec<(DeviceId, u64)>; 2],
     page: Buf,
 }
 
 impl Lacking {
     /// The disks, one for each place.
     pub fn disks(&self) -> impl Iterator<Item = DeviceId> {
-        self.at.iter().map(|(disk, _)| *disk)
+        self.at.iter().flatten().map(|(disk, _)| *disk)
     }
 }
 
@@ -121,13 +130,23 @@ impl Array {
             .await
     }
 
-    /// Writes a page where it is lacking; returns the disks that refused.
+    /// Writes a page where it is lacking, one turn of a disk after the other: a power cut between leaves one of them. Returns the disks
+    /// that refused.
     pub async fn write_lacking(&self, lacking: &Lacking) -> Vec<Failure> {
         let write = |(disk, offset): &(DeviceId, u64)| {
             let offset = *offset;
             self.write_disk(*disk, lacking.page.clone().into(), Urgency::Idle, move |_| offset)
         };
-        join_all(lacking.at.iter().map(write)).await.into_iter().flatten().collect()
+        let [now, other] = &lacking.at;
+        let mut failures: Vec<Failure> = join_all(now.iter().map(write)).await.into_iter().flatten().collect();
+        let disks: Vec<_> = now.iter().map(|(disk, _)| *disk).collect();
+        if !other.is_empty() && !disks.is_empty() {
+            failures.extend(self.flush_disks(&disks).await);
+        }
+        let refused: Vec<_> = failures.iter().map(|failure| failure.device).collect();
+        let other = other.iter().filter(|(disk, _)| !refused.contains(disk));
+        failures.extend(join_all(other.map(write)).await.into_iter().flatten());
+        failures
     }
 
     /// Of the two turns one must have the page as it is now. The other one must be read, whatever is there: else nobody could tell
@@ -139,7 +158,7 @@ impl Array {
         is_now: impl Fn(&Buf) -> bool,
         encode: impl Fn() -> Buf,
     ) -> Option<Lacking> {
-        let mut at = Vec::new();
+        let mut at = [Vec::new(), Vec::new()];
         for (device, slots, bytes) in kept {
             for (turn, offset) in (0..).zip(slots) {
                 let has = match self.read_disk(device, offset, bytes, Urgency::Idle).await {
@@ -147,11 +166,11 @@ impl Array {
                     Err(_) => false,
                 };
                 if !has && self.is_in_service(device) {
-                    at.push((device, offset));
+                    at[usize::from(turn != sequence % 2)].push((device, offset));
                 }
             }
         }
-        (!at.is_empty()).then(|| Lacking { at, page: encode() })
+        at.iter().any(|at| !at.is_empty()).then(|| Lacking { at, page: encode() })
     }
 
     /// Looks for the page of a controller's hot extent born then.
@@ -192,29 +211,28 @@ impl Array {
         decode: impl Fn(&Buf) -> Option<P>,
         sequence: impl Fn(&P) -> u64,
     ) -> Sought<P> {
-        let mut sought = Sought { newest: None, refused: Vec::new(), reachable: false };
-        let mut told = [false; 2];
+        let mut sought = Sought { newest: None, refused: Vec::new(), told: false, reachable: false };
+        let (mut told, mut good, mut refused) = ([false; 2], [false; 2], Vec::new());
         for (device, slots, bytes) in kept {
             for (turn, offset) in slots.into_iter().enumerate() {
                 match self.read_disk(device, offset, bytes, Urgency::Client).await {
                     Ok(found) => {
                         sought.reachable = true;
-                        told[turn] |= self.is_in_service(device);
                         let found = decode(&found.contiguous());
+                        told[turn] |= self.is_in_service(device);
+                        good[turn] |= found.is_some() && self.is_in_service(device);
                         sought.newest = sought.newest.into_iter().chain(found).max_by_key(&sequence);
                     }
                     Err(error) if self.is_in_service(device) => {
-                        sought.refused.push(Refusal { device, offset, error });
+                        refused.push((turn, Refusal { device, offset, error }));
                     }
                     // It may lack versions that were written without it.
                     Err(_) => {}
                 }
             }
         }
-        // Where nothing is good, what was refused may be.
-        if told == [true; 2] && sought.newest.is_some() {
-            sought.refused.clear();
-        }
+        sought.told = told == [true; 2];
+        sought.refused = refused.into_iter().filter(|(turn, _)| !good[*turn]).map(|(_, refusal)| refusal).collect();
         sought
     }
 

@@ -95,6 +95,34 @@ fn a_refused_block_says_nothing_of_its_neighbours() {
     });
 }
 
+/// A disk that refuses many blocks is not asked for each of them before the other one is; where both have some that the other one lacks,
+/// all are found.
+#[test]
+fn a_good_copy_is_read_before_a_bad_one_has_refused_every_block() {
+    let rig = rig();
+    let (data, checksums) = blocks(16);
+    rig.sim.block_on(async {
+        rig.array.write(&rig.places, 0, &data, Urgency::Buffer).await;
+        rig.array.flush().await;
+        let refuse = |disk: usize, first: u64, end: u64| {
+            let at = rig.array.members()[disk].plan.extent_at(rig.places[disk].extent);
+            let bytes = BLOCK_BYTES as u64;
+            rig.disks[disk].inject(FaultKind::ReadError(Where::Range(at + first * bytes..at + end * bytes)));
+        };
+        let errors = || rig.array.members().iter().map(|member| member.counters().io_errors).sum::<u64>();
+        refuse(0, 1, 15);
+        let read = rig.array.read(&rig.places, 0, &checksums, Urgency::Client).await.unwrap();
+        assert_eq!(*read.data.contiguous(), *data.contiguous());
+        assert!(errors() <= 3, "{} refusals", errors());
+        assert!(read.damaged.iter().all(|block| (1..15).contains(block)), "{:?}", read.damaged);
+        rig.array.write(&rig.places, 0, &data, Urgency::Buffer).await;
+        refuse(0, 1, 6);
+        refuse(1, 8, 14);
+        let read = rig.array.read(&rig.places, 0, &checksums, Urgency::Client).await.unwrap();
+        assert_eq!(*read.data.contiguous(), *data.contiguous());
+    });
+}
+
 #[test]
 fn without_a_good_copy_a_read_is_an_error() {
     let rig = rig();
@@ -154,6 +182,34 @@ fn of_two_pages_the_newer_good_one_counts() {
             disk.inject(FaultKind::BitRot(Where::Range(at..at + 4096), 1));
         }
         assert_eq!(rig.array.read_page(&rig.site(), 0, OWNER).await.newest.unwrap().sequence, 2);
+    });
+}
+
+/// The newest page is rotten on one disk, and the other one does not read it: the one before it is not taken for the newest. What one
+/// disk reads well, another one may refuse; and where there never was a page, a refusal hides none.
+#[test]
+fn a_rotten_page_tells_nothing_of_one_that_is_refused() {
+    let rig = rig();
+    rig.sim.block_on(async {
+        let slot = |disk: usize, turn: u64| {
+            let at = rig.array.members()[disk].plan.page_at(rig.places[disk].extent, Shelf::Own, turn);
+            Where::Range(at..at + 4096)
+        };
+        rig.disks[1].inject(FaultKind::ReadError(slot(1, 1)));
+        let sought = rig.array.read_page(&rig.site(), 0, OWNER).await;
+        assert!(sought.is_blank() && sought.refused.len() == 1, "{sought:?}");
+        let mut page = Page::empty(16);
+        for sequence in 1..=3 {
+            page.sequence = sequence;
+            rig.array.write_page(&rig.site(), 0, OWNER, &page).await;
+            rig.array.flush().await;
+        }
+        rig.disks[1].inject(FaultKind::ReadError(slot(1, 3)));
+        let sought = rig.array.read_page(&rig.site(), 0, OWNER).await;
+        assert!(sought.refused.is_empty() && sought.newest.unwrap().sequence == 3, "the other disk has it");
+        rig.disks[0].inject(FaultKind::BitRot(slot(0, 3), 1));
+        let sought = rig.array.read_page(&rig.site(), 0, OWNER).await;
+        assert!(sought.refused.len() == 1 && sought.told, "{sought:?}");
     });
 }
 

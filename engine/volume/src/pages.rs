@@ -32,6 +32,8 @@ impl Inner {
             if lost {
                 let was_clean = extent.make_dirty();
                 self.page_changed(extent, was_clean);
+                let first = u64::from(extent.owner.index) * self.array.extent_blocks() as u64;
+                self.write_table_again(extent.owner.volume, first..first + self.array.extent_blocks() as u64);
             }
             self.note_loaded(extent);
         }
@@ -61,7 +63,7 @@ impl Inner {
     }
 
     /// Looks for a page until it is sure which is the newest, or that it is lost: then something was refused for good, or it was
-    /// `written` and nothing that was read is it. Before the store has begun this waits; later the caller hears of it, and may
+    /// `written` and nothing that was read is it. For one that may never have been written nobody waits where none is seen. Before the store has begun this waits; later the caller hears of it, and may
     /// come again.
     async fn insist<P>(&self, seek: impl AsyncFn() -> Sought<P>, written: bool) -> Result<Sought<P>> {
         let mut tries = 0;
@@ -71,7 +73,7 @@ impl Inner {
                 // A disk may have misread it.
                 sought = seek().await;
             }
-            if sought.refused.is_empty() {
+            if sought.refused.is_empty() || !written && sought.is_blank() {
                 return Ok(sought);
             }
             let Some(error) = self.weigh(&sought.refused).await else { return Ok(sought) };
@@ -89,21 +91,32 @@ impl Inner {
     pub async fn find_page(&self, extent: &Extent, written: bool) -> Result<(Page, bool)> {
         let seek = async || self.array.read_page(&extent.group.site(), extent.member(), extent.owner).await;
         let sought = self.insist(seek, written).await?;
-        if sought.refused.is_empty() && !(written && sought.is_rotten()) {
-            let name = Array::name(&extent.group.places());
-            let page = sought.newest.ok_or_else(|| {
-                if sought.reachable {
-                    Error::corrupt(format!("no checksum page of {name} is good"))
-                } else {
-                    Error::device(format!("no working disk holds {name}"))
-                }
-            });
-            return page.map(|page| (page, false));
-        }
         let PageOwner { volume, index, .. } = extent.owner;
-        tracing::error!(volume, extent = index, "the checksums of an extent are lost, and with them its blocks");
-        let known = sought.newest.map_or(0, |page| page.sequence);
-        Ok((Page::lost(self.array.extent_blocks(), known), true))
+        let blocks = self.array.extent_blocks();
+        if is_lost(&sought, written) {
+            tracing::error!(volume, extent = index, "the checksums of an extent are lost, and with them its blocks");
+            let known = sought.newest.map_or(0, |page| page.sequence);
+            return Ok((Page::lost(blocks, known), true));
+        }
+        if let Some(page) = sought.newest {
+            for refusal in &sought.refused {
+                let (disk, error) = (refusal.device.0, &refusal.error);
+                tracing::error!(volume, extent = index, disk, %error, "what a disk does not read counts as no newer page");
+            }
+            return Ok((page, false));
+        }
+        if !sought.refused.is_empty() {
+            // None that anybody knows of; the next one is newer than what may come to light.
+            let mut page = Page::empty(blocks);
+            page.sequence = LOST_STEP;
+            return Ok((page, false));
+        }
+        let name = Array::name(&extent.group.places());
+        Err(if sought.reachable {
+            Error::corrupt(format!("no checksum page of {name} is good"))
+        } else {
+            Error::device(format!("no working disk holds {name}"))
+        })
     }
 
     /// The page of a hot extent, if there is one; one that was `written` is lost when nothing that was read is it. One that is lost
@@ -111,10 +124,13 @@ impl Inner {
     pub async fn find_hot_page(&self, places: &[Place], born: u64, written: bool) -> Result<Option<HotPage>> {
         let seek = async || self.array.read_hot_page(places, (self.id.0, born)).await;
         let sought = self.insist(seek, written).await?;
-        if sought.refused.is_empty() && !(written && sought.is_rotten()) {
+        let lost = is_lost(&sought, written);
+        if !lost && (sought.newest.is_some() || sought.refused.is_empty()) {
             return Ok(sought.newest);
         }
-        tracing::error!(extent = born, "the page of an extent of the hot area is lost, and with it its blocks");
+        if lost {
+            tracing::error!(extent = born, "the page of an extent of the hot area is lost, and with it its blocks");
+        }
         let sequence = sought.newest.map_or(0, |page| page.sequence) + LOST_STEP;
         let slots = vec![None; self.array.extent_blocks()];
         Ok(Some(HotPage { controller: self.id.0, born, sequence, slots }))
@@ -127,11 +143,14 @@ impl Inner {
             return Ok(self.array.read_fast_page(places, owner).await.newest);
         }
         let sought = self.insist(async || self.array.read_fast_page(places, owner).await, false).await?;
-        if sought.refused.is_empty() {
+        let lost = is_lost(&sought, false);
+        if !lost && (sought.newest.is_some() || sought.refused.is_empty()) {
             return Ok(sought.newest);
         }
-        let PageOwner { volume, index, .. } = owner;
-        tracing::error!(volume, extent = index, "the page of a fast copy is lost, and with it what is newer there");
+        if lost {
+            let PageOwner { volume, index, .. } = owner;
+            tracing::error!(volume, extent = index, "the page of a fast copy is lost, and with it what is newer there");
+        }
         let none = || Blocks::none(self.array.extent_blocks());
         let sequence = sought.newest.map_or(0, |page| page.sequence) + LOST_STEP;
         Ok(Some(FastPage { owner, sequence, valid: none(), stale: none() }))
@@ -195,4 +214,11 @@ impl Inner {
                 .push(format!("the page of {of}: a copy is bad and stays so: {error}: run `kura check` again"));
         }
     }
+}
+
+/// True for a page that is lost: what disks do not read, however often they are asked, may be newer than all that was read, or nothing
+/// of one that was `written` is good.
+fn is_lost<P>(sought: &Sought<P>, written: bool) -> bool {
+    let unsure = !sought.refused.is_empty() && !sought.told;
+    unsure || written && sought.reachable && sought.newest.is_none()
 }
