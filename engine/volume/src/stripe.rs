@@ -509,6 +509,9 @@ pub(crate) fn gather(slot: Slot, blocks: impl Iterator<Item = (usize, Buf)>, wri
     }
 }
 
+/// What parity takes a place for in which nothing was put.
+static NOTHING: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+
 impl StripeRow {
     /// An error while a disk refuses to read a place of the row: nothing of it may be taken for lost.
     pub fn unless_refused(&self) -> Result<()> {
@@ -553,12 +556,15 @@ impl StripeRow {
     }
 
     /// A slot as the others tell it, when all of them were read; its place must count. Others that are lost tell it, too, where what
-    /// lies there does, and what they tell is known to be right.
+    /// lies there does, or zeroes in its place, as where nothing was put since the group was mapped, and what they tell is known to be
+    /// right.
     pub fn told(&self, slot: Slot) -> Option<Buf> {
         let known = matches!(slot, Slot::Column(column) if self.expected[column].is_some());
+        let right = |told: &Buf| known && self.agrees(slot, told);
         let as_it_lies = |column: usize| self.old[column].as_deref().or(self.bad[column].as_deref());
         self.sum_of_others(slot, |column| self.old[column].as_deref())
-            .or_else(|| self.sum_of_others(slot, as_it_lies).filter(|told| known && self.agrees(slot, told)))
+            .or_else(|| self.sum_of_others(slot, as_it_lies).filter(right))
+            .or_else(|| self.sum_of_others(slot, |column| self.old[column].as_deref().or(Some(&NOTHING))).filter(right))
     }
 
     fn sum_of_others<'a>(&'a self, slot: Slot, of: impl Fn(usize) -> Option<&'a [u8]>) -> Option<Buf> {

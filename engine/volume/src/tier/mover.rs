@@ -365,9 +365,11 @@ impl super::engine::Engine {
     fn refuse(&mut self, number: u64, index: u32, error: &kura_block::Error, now: Duration) {
         tracing::debug!(number, index, %error, "an extent was not brought up");
         let full = error.kind() == Kind::Full;
+        // Of those that were under way together the first one tells.
+        let counts = full && now >= self.not_before;
         let Some(remembered) = self.remembered(number) else { return };
         remembered.under_way -= 1;
-        remembered.refused = remembered.refused.saturating_add(1);
+        remembered.refused = remembered.refused.saturating_add(counts.into());
         let again = (full && remembered.refused < REFUSALS).then(|| remembered.decided.clone());
         if again.is_some() {
             remembered.all_begun = false;

@@ -151,7 +151,8 @@ impl Inner {
         }
         let _moving = self.begin_move(&extent.group).ok_or_else(busy)?;
         self.landed(&volume, extent.owner.index).await?;
-        let drops = copy.is_clean() && self.extent_of(copy).is_some();
+        // One that was wanted again meanwhile stays.
+        let drops = copy.is_leaving() && copy.is_clean() && self.extent_of(copy).is_some();
         if drops {
             let lsn = self.append(&Record::Demote { volume: volume.id, index: extent.owner.index });
             self.take_copy(&extent, Lsn(lsn.0 + 1));
