@@ -11,7 +11,7 @@ use crate::{bench, identify, job, object, snapshot, tier, tls, trace};
 use anyhow::{Context, Result, bail};
 use kura_admin::{
     CheckRequest, CheckResult, Client, Disk, Job, JobResult, JobState, MoveVolume, NewDisk, NewVolume, Replacement,
-    ResizeVolume, ServerUri, Token, Volume,
+    ResizeVolume, Token, Volume,
 };
 use serde::Serialize;
 use std::process::ExitCode;
@@ -69,13 +69,7 @@ impl Common {
 }
 
 fn client(common: &Common) -> Result<Client> {
-    let trust = match (&common.server, &common.ca) {
-        (ServerUri::Https(_), None) => {
-            bail!("{} needs an authority to trust: name its PEM file with --ca", common.server)
-        }
-        (ServerUri::Https(_), Some(ca)) => Some(tls::trust(ca)?),
-        _ => None,
-    };
+    let trust = tls::trusted(&common.server, common.ca.as_deref(), "--ca")?;
     Ok(Client::new(common.server.clone(), common.token.as_deref().map(Token::new), trust))
 }
 

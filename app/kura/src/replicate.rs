@@ -63,7 +63,7 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
         ReplicateCommand::Failover { name, anyway, data } => {
             match Origin::from(name.clone()) {
                 // Where the copy is: the source may be lost, and its jobs with it.
-                Origin::Volume(volume) => let_go(&here(common, &volume)?, out)?,
+                Origin::Volume(volume) => let_go(&home(common).volume(&volume, Options::default().timeout)?, out)?,
                 Origin::Bucket(_) => bail!("{name}: {BUCKETS}"),
                 Origin::Tree(_) => failover(&Jobs::under(&data.path), &name, anyway, common)?,
             }
@@ -116,11 +116,6 @@ fn points(job: &Job, common: &Common) -> Result<Vec<String>> {
 /// The kura that has the sources of volumes.
 fn home(common: &Common) -> Home<'_> {
     Home { server: &common.server, token: common.token.as_deref(), ca: common.ca.as_deref() }
-}
-
-fn here(common: &Common, volume: &str) -> Result<Site> {
-    let (token, ca) = (common.token.as_deref(), common.ca.as_deref());
-    Site::new(common.server.clone(), token, ca, volume, Options::default().timeout)
 }
 
 /// A job is run from other directories, too.

@@ -1,6 +1,7 @@
 //! Certificates and keys from PEM files.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use kura_admin::ServerUri;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -17,6 +18,17 @@ pub fn identity(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
         .with_single_cert(chain, secret)
         .with_context(|| format!("{} and {}: do they belong together?", cert.display(), key.display()))?;
     Ok(Arc::new(config))
+}
+
+/// Whom a client of `server` trusts: none where that shows no certificate. `option` is what names the authority.
+pub fn trusted(server: &ServerUri, ca: Option<&Path>, option: &str) -> Result<Option<Arc<ClientConfig>>> {
+    match (server, ca) {
+        (ServerUri::Https(_), None) => {
+            bail!("{server} needs an authority to trust: name its PEM file with {option}")
+        }
+        (ServerUri::Https(_), Some(ca)) => Ok(Some(trust(ca)?)),
+        _ => Ok(None),
+    }
 }
 
 /// Whom an HTTPS client trusts.

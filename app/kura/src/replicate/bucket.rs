@@ -9,12 +9,12 @@ mod store;
 mod verify;
 mod wire;
 
-use super::sites::{Home, trusted};
+use super::sites::Home;
 use crate::s3::VOLUME;
 use anyhow::{Result, ensure};
 use carry::Run;
 use futures::TryStreamExt;
-use kura_admin::{Client, NewSnapshots, Token};
+use kura_admin::{Client, NewSnapshots};
 use kura_replicate::bucket::{Carried, Step, next};
 use kura_replicate::volume::{is_own, point_name};
 use kura_replicate::{Failure, Options, Origin, Place, Progress, Summary, Target, Verified};
@@ -34,8 +34,7 @@ pub struct Pair {
 impl Pair {
     /// Of a bucket of `home`, and what a target names. Nobody is asked for anything yet.
     pub fn of(home: &Home<'_>, bucket: &str, target: &Target, options: &Options) -> Result<Self> {
-        let source = Client::new(home.server.clone(), home.token.map(Token::new), trusted(home.server, home.ca)?);
-        let source = source.patient(options.timeout);
+        let source = home.client(options.timeout)?;
         let id = xxh3_64(format!("{}\n{target}", Origin::Bucket(bucket.to_owned())).as_bytes()) as u32;
         Ok(Self { source, bucket: bucket.to_owned(), target: Store::of(target, options)?, id })
     }

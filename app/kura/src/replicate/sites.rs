@@ -6,10 +6,8 @@ use crate::tls;
 use anyhow::{Context, Result, bail, ensure};
 use kura_admin::{Client, FrameClient, ServerUri, Token};
 use kura_replicate::{Options, Origin, Target, is_this_machine};
-use rustls::ClientConfig;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -27,16 +25,8 @@ pub struct Site {
 
 impl Site {
     /// A volume of a kura.
-    pub fn new(
-        server: ServerUri,
-        token: Option<&str>,
-        ca: Option<&Path>,
-        volume: &str,
-        timeout: Duration,
-    ) -> Result<Self> {
-        let trust = trusted(&server, ca)?;
-        let client = Client::new(server.clone(), token.map(Token::new), trust).patient(timeout);
-        Ok(Self { frames: FrameClient::new(client.clone()), client, volume: volume.to_owned(), server })
+    fn new(client: Client, server: ServerUri, volume: &str) -> Self {
+        Self { frames: FrameClient::new(client.clone()), client, volume: volume.to_owned(), server }
     }
 
     /// The name of the snapshot that is a point here.
@@ -48,17 +38,6 @@ impl Site {
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "volume {} of {}", self.volume, self.server)
-    }
-}
-
-/// Whom to trust when a server is asked.
-pub fn trusted(server: &ServerUri, ca: Option<&Path>) -> Result<Option<Arc<ClientConfig>>> {
-    match (server, ca) {
-        (ServerUri::Https(_), None) => {
-            bail!("{server} wants an authority to trust: name its PEM file with --target-ca")
-        }
-        (ServerUri::Https(_), Some(ca)) => Ok(Some(tls::trust(ca)?)),
-        _ => Ok(None),
     }
 }
 
@@ -83,6 +62,19 @@ pub struct Home<'a> {
     pub ca: Option<&'a Path>,
 }
 
+impl Home<'_> {
+    /// Asks it, and waits this long for an answer.
+    pub fn client(&self, timeout: Duration) -> Result<Client> {
+        let trust = tls::trusted(self.server, self.ca, "--ca")?;
+        Ok(Client::new(self.server.clone(), self.token.map(Token::new), trust).patient(timeout))
+    }
+
+    /// A volume of it.
+    pub fn volume(&self, name: &str, timeout: Duration) -> Result<Site> {
+        Ok(Site::new(self.client(timeout)?, self.server.clone(), name))
+    }
+}
+
 impl Pair {
     /// Refuses the object store's volume, at either end, before anybody is asked for anything.
     pub fn check_names(&self) -> kura_block::Result<()> {
@@ -95,7 +87,7 @@ impl Pair {
         let Target::Kura { server, volume: copy } = target else {
             bail!("a volume goes to a kura: name its REST door and a volume there, https://HOST:PORT/VOLUME");
         };
-        let source = Site::new(home.server.clone(), home.token, home.ca, volume, options.timeout)?;
+        let source = home.volume(volume, options.timeout)?;
         let server: ServerUri = server.parse().map_err(anyhow::Error::msg)?;
         if let ServerUri::Http(authority) = &server {
             check_plain(authority.host(), options)?;
@@ -104,8 +96,10 @@ impl Pair {
         let file = options.target_token_file.as_deref();
         let token = file.map(|file| std::fs::read_to_string(file).with_context(|| file.display().to_string()));
         let token = token.transpose()?;
-        let ca = options.target_ca.as_deref().or(home.ca);
-        let there = Site::new(server, token.as_deref().map(str::trim), ca, copy, options.timeout)?;
+        let token = token.as_deref().map(|token| Token::new(token.trim()));
+        let trust = tls::trusted(&server, options.target_ca.as_deref().or(home.ca), "--target-ca")?;
+        let client = Client::new(server.clone(), token, trust).patient(options.timeout);
+        let there = Site::new(client, server, copy);
         // The same whoever runs it, and another one for each target.
         let id = xxh3_64(format!("{}\n{target}", Origin::Volume(volume.to_owned())).as_bytes()) as u32;
         Ok(Self { source, target: there, id })
