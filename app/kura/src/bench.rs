@@ -135,7 +135,7 @@ impl Door {
         match tcp {
             Some((address, _)) => Ok(Self::Tcp(address.to_owned())),
             None => bail!(
-                "the server has no NBD door that this machine reaches without TLS: run it on the server's machine"
+                "the server has no NBD address that this machine reaches without TLS: run it on the server's machine"
             ),
         }
     }

@@ -163,7 +163,7 @@ pub enum Command {
     /// List, measure, drain or resume controllers, which own volumes, and move volumes between them
     #[command(subcommand)]
     Controller(ControllerCommand),
-    /// List, follow or cancel what takes the server long: checks, and what moves data
+    /// List, follow or cancel the server's long-running work: checks, and what moves data
     #[command(subcommand)]
     Job(JobCommand),
     /// Create, list or delete buckets, which S3 clients see
@@ -190,7 +190,7 @@ pub enum Command {
     /// Check a configuration file, or print an example
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Print the completions of a shell
+    /// Print completions for a shell
     #[command(after_help = "For bash: kura completions bash > /usr/share/bash-completion/completions/kura")]
     Completions {
         /// The shell
@@ -219,7 +219,7 @@ pub struct Serve {
     /// Log level: off, error, warn, info, debug or trace, also per module as in `info,kura_nbd=debug` [default: info]
     #[arg(long, env = "KURA_LOG", value_name = "LEVEL")]
     log: Option<Level>,
-    /// Start although disks are missing that hold the only copy of something, or newer writes: what only they have is lost
+    /// Start even if missing disks hold the only copy of something, or newer writes; what only they have is lost
     #[arg(long, env = "KURA_DEGRADED", value_parser = clap::builder::FalseyValueParser::new())]
     pub degraded: bool,
 }

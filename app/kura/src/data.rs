@@ -45,7 +45,7 @@ impl DataDir {
         let shown = data.path.display();
         if data.is_exported() {
             bail!(
-                "{shown}: its pool was exported: serve it where it was imported, or say `kura pool export --cancel --data {shown}`"
+                "{shown}: its pool was exported: serve it where it was imported, or run `kura pool export --cancel --data {shown}`"
             );
         }
         Ok(data)

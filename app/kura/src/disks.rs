@@ -32,7 +32,7 @@ const SLOW: (u32, Size) = (6, Size(4 << 30));
 pub struct Planned {
     /// Its path.
     pub path: PathBuf,
-    /// What it is to be used for.
+    /// What to use it for.
     pub class: DiskClass,
     /// Size of the sparse file to be made where the path names nothing.
     pub size: Option<Size>,
@@ -260,9 +260,9 @@ impl Book {
         paths.retain(|uuid, path| is_away(uuid, path));
         for (held, _) in locks.members.extract_if(.., |held, _| !found.values().any(|path| Path::new(path) == held)) {
             if paths.values().any(|path| Path::new(path) == held) {
-                tracing::warn!(path = %held.display(), "a disk of the pool was here, and what is here cannot be told to be it: it is missing");
+                tracing::warn!(path = %held.display(), "a disk of the pool was here, and what is here cannot be identified as it: it counts as missing");
             } else {
-                tracing::warn!(path = %held.display(), "is no disk of the pool, and is left alone");
+                tracing::warn!(path = %held.display(), "is not a disk of the pool, and is left alone");
             }
         }
         paths.extend(found);

@@ -93,7 +93,7 @@ impl Exported {
         }
         let strays = |path: &&PathBuf| !path.components().all(|part| matches!(part, Component::Normal(_)));
         if let Some(stray) = read.files.keys().chain(read.bytes.keys()).find(strays) {
-            bail!("{}: names {}, which is no file of a data directory", at(), stray.display());
+            bail!("{}: names {}, which is not a file of a data directory", at(), stray.display());
         }
         Ok(read)
     }
@@ -108,7 +108,7 @@ impl Exported {
         self.files.iter().try_for_each(|(path, text)| put(path, text.as_bytes()))?;
         self.bytes.iter().try_for_each(|(path, coded)| {
             let content = base64_simd::STANDARD.decode_to_vec(coded);
-            put(path, &content.with_context(|| format!("{}: is no base64 in the export", path.display()))?)
+            put(path, &content.with_context(|| format!("{}: is not base64 in the export", path.display()))?)
         })
     }
 }

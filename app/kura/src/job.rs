@@ -29,7 +29,7 @@ pub async fn follow(client: &Client, out: Out, job: &Job) -> Result<Job> {
     tokio::select! {
         ended = client.follow(id, |job| bar.show(job)) => Ok(ended?),
         _ = tokio::signal::ctrl_c() => {
-            bail!("the {job} goes on at the server: `kura job follow {id}` shows how far it is, `kura job cancel {id}` ends it")
+            bail!("the {job} continues on the server: `kura job follow {id}` shows its progress, `kura job cancel {id}` stops it")
         }
     }
 }
@@ -71,7 +71,7 @@ fn line(job: &Job) -> String {
 
 fn jobs(jobs: &[Job]) -> String {
     if jobs.is_empty() {
-        return "no jobs: checks, and what moves data, would be here".to_owned();
+        return "no jobs: checks, and what moves data, are listed here".to_owned();
     }
     let row = |job: &Job| {
         vec![job.id.to_string(), job.to_string(), state(job).to_owned(), done(job), job.started_at.to_string()]

@@ -227,7 +227,7 @@ fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<Ex
     };
     common.out().show(&verified, text::verified)?;
     if matches!(source, Origin::Tree(_)) && !verified.differing.is_empty() && folder.exists() {
-        let place = jobs.take(&folder, &target).context("what differs is not carried by the next run")?;
+        let place = jobs.take(&folder, &target).context("what differs is not copied by the next run")?;
         place.distrust(&verified.differing)?;
     }
     Ok(if verified.differing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

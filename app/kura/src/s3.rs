@@ -170,7 +170,7 @@ impl Objects {
         let (objects, snapshot) = (Arc::clone(self), snapshot.to_owned());
         // It goes on although nobody waits for it any more: in the midst of it there is no store.
         let rolled = tokio::spawn(async move { objects.go_back(&snapshot).await });
-        rolled.await.map_err(|error| Error::retry(format!("the rollback did not come to its end: {error}")))?
+        rolled.await.map_err(|error| Error::retry(format!("the rollback did not finish: {error}")))?
     }
 
     async fn go_back(&self, snapshot: &str) -> kura_block::Result<()> {
@@ -218,8 +218,8 @@ impl Objects {
 fn remedy(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Full => Some("make room (delete something, or add a disk)"),
-        Kind::Device | Kind::Corrupt => Some("bring back the disks that are away, or restore the store's volume"),
-        Kind::Retry => Some("look why its volume does not answer (`kura status`)"),
+        Kind::Device | Kind::Corrupt => Some("bring back the missing disks, or restore the store's volume"),
+        Kind::Retry => Some("see why its volume does not answer (`kura status`)"),
         _ => None,
     }
 }
@@ -298,7 +298,7 @@ async fn begin(
     let device: Rc<dyn Block> = Rc::clone(&gate) as Rc<dyn Block>;
     let store = Store::open(device, Rc::clone(&runtime), options).await.map_err(|error| match error.kind() {
         Kind::Missing => Error::exists(format!(
-            "volume {volume} holds something else than the object store: S3 needs this name; or start with --s3 off"
+            "volume {volume} holds something other than the object store: S3 needs this name; or start with --s3 off"
         )),
         _ => error.at(format_args!("the object store on volume {volume}")),
     })?;

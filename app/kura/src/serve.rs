@@ -345,9 +345,9 @@ async fn balance_work(node: Node, period: Duration, mut stopping: watch::Receive
             Ok(None) => {}
             Ok(Some(Moved { volume, from, waited })) => {
                 let (name, to, waited_us) = (&volume.spec.name, volume.controller, waited.as_micros() as u64);
-                tracing::info!(volume = name, from, to, waited_us, "volume moved to a controller with less to do");
+                tracing::info!(volume = name, from, to, waited_us, "volume moved to a less busy controller");
             }
-            Err(error) => tracing::warn!(%error, "no volume was moved to a controller with less to do"),
+            Err(error) => tracing::warn!(%error, "no volume was moved to a less busy controller"),
         }
     }
 }

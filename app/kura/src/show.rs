@@ -301,7 +301,7 @@ pub fn drained(controller: u16, drained: &DrainedController) -> String {
         format!("volume {} has moved from controller {controller} to {}", moved.volume.name, moved.volume.controller)
     });
     let stays = drained.stays.iter().map(|stays| format!("volume {} stays: {}", stays.volume, stays.why));
-    let end = format!("controller {controller} takes no volumes until you say `kura controller resume {controller}`");
+    let end = format!("controller {controller} takes no volumes until you run `kura controller resume {controller}`");
     moved.chain(stays).chain([end]).collect::<Vec<_>>().join("\n")
 }
 

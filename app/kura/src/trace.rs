@@ -20,7 +20,7 @@ pub async fn trace(client: &Client, out: Out, command: TraceCommand) -> Result<(
         TraceCommand::Record { volume, memory } => {
             let recording = client.record(&volume, NewRecording { memory_bytes: memory.0 }).await?;
             out.show(&recording, |recording| {
-                format!("volume {volume} is recorded, in {} of the server's memory", Size(recording.memory_bytes))
+                format!("volume {volume} is being recorded, in {} of the server's memory", Size(recording.memory_bytes))
             })
         }
         TraceCommand::List => out.show(client.recordings().await?.as_slice(), show::recordings),
@@ -125,7 +125,7 @@ async fn export<W: Write + Send + 'static>(
     bar.set_length(recording.requests - recording.overwritten);
     let mut recorded = client.recorded(&volume).await?;
     let first = recorded.next().await?;
-    let first = first.with_context(|| format!("volume {volume}: no request is recorded yet"))?;
+    let first = first.with_context(|| format!("volume {volume}: no requests are recorded yet"))?;
     let begin = recording.started_at.0 + Duration::from_nanos(first.at_ns);
     // The writers take requests one after another and the client waits for them: each has a thread.
     let (sender, mut requests) = mpsc::channel(1024);

@@ -41,7 +41,7 @@ impl BatchLines {
                 break;
             }
         }
-        let step = serde_json::from_slice(&line).map_err(|error| self.wrong(&format!("is no step: {error}")))?;
+        let step = serde_json::from_slice(&line).map_err(|error| self.wrong(&format!("is not a step: {error}")))?;
         self.lines += 1;
         Ok(step)
     }

@@ -97,7 +97,7 @@ pub enum ClientError {
     #[error(transparent)]
     Refused(#[from] Problem),
     /// An answer did not come to its end.
-    #[error("the answer of {server} broke off ({cause}): does it still run?")]
+    #[error("the answer of {server} broke off ({cause}): is it still running?")]
     BrokeOff {
         /// Where it was asked.
         server: ServerUri,
@@ -385,7 +385,9 @@ impl Client {
             }
             ServerUri::Http(authority) => Box::new(reach(authority).await?),
             ServerUri::Https(authority) => {
-                let Some(tls) = &self.tls else { return Err(self.garbled("https, and no CA is given to trust")) };
+                let Some(tls) = &self.tls else {
+                    return Err(self.garbled("https, but no authority to trust is given"));
+                };
                 let stream = reach(authority).await?;
                 let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
                 let host = ServerName::try_from(host).map_err(|error| self.garbled(error))?;

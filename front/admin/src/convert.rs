@@ -184,7 +184,7 @@ impl Controller {
     /// What its users must know.
     pub(crate) fn problem(&self) -> Option<String> {
         let why = self.failure.as_ref()?;
-        Some(format!("controller {}: takes no writes: {why}; mend its disks, and start the server anew", self.id))
+        Some(format!("controller {}: takes no writes: {why}; repair its disks, and restart the server", self.id))
     }
 }
 
@@ -281,7 +281,7 @@ impl Disk {
     fn left(&self) -> String {
         let Self { id, unwanted_bytes, lost_bytes, journals, journals_due, only_journals, .. } = self;
         if *only_journals > 0 {
-            return "journals have their only copy on it: add a disk of its class, and do not pull this one before that has them".to_owned();
+            return "journals have their only copy on it: add a disk of its class, and do not pull this one until that one has them".to_owned();
         }
         if *lost_bytes > 0 {
             return format!("{} had their only copy on it", Amount(*lost_bytes));

@@ -136,7 +136,7 @@ impl Jobs {
             return Err(Problem::new(ProblemKind::Invalid, format!("job {id}: it has ended")));
         }
         if job.kind.is_only_followed() {
-            let text = format!("job {id}: what a disk holds is moved in any case, and that cannot be cancelled");
+            let text = format!("job {id}: what moves data off a disk cannot be cancelled");
             return Err(Problem::new(ProblemKind::Invalid, text));
         }
         known.progress.cancel();

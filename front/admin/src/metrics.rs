@@ -43,7 +43,7 @@ fn stops(controllers: &[Controller]) -> String {
 
 fn describe() {
     describe_gauge!("kura_info", "Constant 1; the version is a label");
-    describe_gauge!("kura_healthy", "1 when all is well, 0 when `kura status` tells a problem");
+    describe_gauge!("kura_healthy", "1 when all is well, 0 when `kura status` shows a problem");
     describe_gauge!("kura_pool_data_bytes", Unit::Bytes, "Raw bytes for volumes' data on healthy disks");
     describe_gauge!("kura_pool_free_bytes", Unit::Bytes, "Raw bytes for volumes' data that nobody holds");
     describe_gauge!("kura_pool_volume_bytes", Unit::Bytes, "Raw bytes that volumes and clones hold");

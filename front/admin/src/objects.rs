@@ -130,10 +130,10 @@ pub struct ObjectQuery {
     /// Only keys that begin with this.
     #[serde(default)]
     pub prefix: String,
-    /// Keys that have this behind the prefix are rolled up to it.
+    /// Keys that have this after the prefix are rolled up to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delimiter: Option<String>,
-    /// What the page before gave as `next`.
+    /// What the previous page gave as `next`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
     /// Items of the page: 1 to 1000, which it is unless given.
@@ -192,7 +192,7 @@ pub enum BatchStep {
         #[serde(default)]
         head: ObjectHead,
     },
-    /// Deletes an object, as the bucket's versioning says; that there is none is no error.
+    /// Deletes an object, as the bucket's versioning says; it is no error if there is none.
     Delete {
         /// The object's bucket.
         bucket: String,

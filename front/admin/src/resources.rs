@@ -35,7 +35,7 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// How a volume's extents are laid on disks.
+/// How a volume's extents are laid out on disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
@@ -220,7 +220,7 @@ pub struct Disk {
 pub struct NewDisk {
     /// A block device or a file, as the server sees it.
     pub path: String,
-    /// What it is to be used for.
+    /// What to use it for.
     pub class: DiskClass,
     /// Size in bytes of the sparse file to be made; absent when the path names what there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]

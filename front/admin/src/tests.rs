@@ -135,7 +135,7 @@ impl Schedules for NoSchedules {
 struct NoReplicas;
 
 fn no_replica<T>(volume: &str) -> kura_block::Result<T> {
-    Err(kura_block::Error::missing(format!("volume {volume}: is no copy")))
+    Err(kura_block::Error::missing(format!("volume {volume}: is not a copy")))
 }
 
 #[async_trait::async_trait]

@@ -7,14 +7,14 @@ use std::time::Duration;
 /// Measurements of a running server.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Measure a volume over NBD: one that is made for it and deleted, or, only reading, one that is named
+    /// Measure a volume over NBD: a temporary one, or the one you name, which is only read
     Volume {
-        /// A volume that is only read
+        /// A volume to measure by reading only
         name: Option<String>,
         #[command(flatten)]
         load: BenchLoad,
     },
-    /// Measure the object store, in a bucket that is made for it and deleted
+    /// Measure the object store, in a temporary bucket
     Object {
         /// Size of the objects: 1 to 64M
         #[arg(long, default_value = "64K")]
@@ -27,13 +27,13 @@ pub enum BenchCommand {
 /// How it is measured.
 #[derive(Clone, Debug, Args)]
 pub struct BenchLoad {
-    /// How long each load goes on
+    /// How long to run each load
     #[arg(long = "time", default_value = "3s", value_name = "TIME", value_parser = super::interval)]
     pub time: Duration,
     /// Clients at once, each with one request at a time
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub clients: u16,
-    /// Size of requests anywhere in a volume
+    /// Size of random requests to a volume
     #[arg(long, default_value = "4K", value_name = "SIZE")]
     pub block: Size,
 }

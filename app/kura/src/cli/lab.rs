@@ -100,7 +100,7 @@ pub struct LabReplay {
     /// Size of the volume [default: what the trace needs; with --fit wrap or scale, what the disks hold]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Size>,
-    /// How the volume's data is laid on disks
+    /// How the volume's data is laid out on disks
     #[arg(long, value_enum, default_value_t = Layout::Mirror)]
     pub layout: Layout,
     /// What is written before the trace begins; reads of what never was written touch no disk
@@ -119,7 +119,7 @@ pub struct LabReplay {
     /// Seed of everything random
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// Write the result as JSON to a file, too
+    /// Also write the result to a file, as JSON
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
 }
@@ -152,7 +152,7 @@ impl FromStr for ModelArg {
         let class = match class {
             "fast" => DiskClass::Fast,
             "slow" => DiskClass::Slow,
-            _ => return Err(format!("no such class of disks: {class}; fast and slow are")),
+            _ => return Err(format!("no such class of disks: {class}; use fast or slow")),
         };
         Ok(Self { class, model: model.parse()? })
     }

@@ -30,7 +30,7 @@ pub enum KeyCommand {
     /// Create an access key and print its secret (shown only once)
     #[command(after_help = "For example: kura key create backup --bucket photos=read --bucket logs=read-write")]
     Create {
-        /// A name, for people
+        /// A name to recognize it by
         #[arg(default_value = "")]
         name: String,
         /// What it may do in a bucket: read, write or read-write; without any, everything in every bucket
@@ -82,22 +82,22 @@ impl FromStr for GrantArg {
 /// Commands on objects.
 #[derive(Debug, Subcommand)]
 pub enum ObjectCommand {
-    /// Store an object: whole, or nothing of it
+    /// Store an object, whole or not at all
     Put(PutArgs),
     /// Read an object
     Get {
         /// BUCKET/KEY
         object: ObjectName,
-        /// Write to this file, whole or not at all, instead of to standard output, which - is too
+        /// Write to this file, whole or not at all [default: standard output, as with -]
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
-        /// This version of it
+        /// Which version of it [default: the newest]
         #[arg(long = "version-id", alias = "version", value_name = "VERSION")]
         version: Option<String>,
     },
-    /// List a bucket's objects, in the order of their keys' bytes
+    /// List a bucket's objects, in the byte order of their keys
     List {
-        /// BUCKET, or BUCKET/PREFIX for keys that begin so
+        /// BUCKET, or BUCKET/PREFIX for keys that begin with it
         #[arg(value_name = "BUCKET[/PREFIX]")]
         at: String,
         /// Group keys that share what comes before this text, as / does for folders
@@ -108,7 +108,7 @@ pub enum ObjectCommand {
     Stat {
         /// BUCKET/KEY
         object: ObjectName,
-        /// This version of it
+        /// Which version of it [default: the newest]
         #[arg(long = "version-id", alias = "version", value_name = "VERSION")]
         version: Option<String>,
     },
@@ -116,7 +116,7 @@ pub enum ObjectCommand {
     Delete {
         /// BUCKET/KEY
         object: ObjectName,
-        /// This version of it, for good
+        /// Delete this version of it, for good
         #[arg(long = "version-id", alias = "version", value_name = "VERSION")]
         version: Option<String>,
         /// Only say what would happen
@@ -126,7 +126,7 @@ pub enum ObjectCommand {
     /// Store and delete objects together: all of it happens, or nothing, even in a crash
     #[command(after_help = BATCH_HELP)]
     Batch {
-        /// What to do; - reads standard input
+        /// A file that says what to do; - reads standard input
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
@@ -136,7 +136,7 @@ const BATCH_HELP: &str = r#"The file has a JSON object a line:
   {"put": "demo/a.txt", "text": "hello"}        content as it stands here,
   {"put": "demo/b.jpg", "file": "b.jpg"}        or a file's, seen from the batch file's folder;
                                                 also "content_type", "metadata": {..}, "new": true
-  {"delete": "demo/c"}                          that there is none is no error
+  {"delete": "demo/c"}                          it is no error if there is none
   {"require": "demo/d", "is": "absent"}         nothing happens unless it holds before the batch:
                                                 "absent", "present", or {"etag": "5d41.."}
 Empty lines are skipped. A batch names a key once; its names and headers take 4 MiB at most."#;
@@ -146,7 +146,7 @@ Empty lines are skipped. A batch names a key once; its names and headers take 4 
 pub struct PutArgs {
     /// BUCKET/KEY
     pub object: ObjectName,
-    /// What it is to contain; - reads standard input
+    /// A file with its content; - reads standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     /// Its Content-Type

@@ -12,14 +12,14 @@ pub enum PoolCommand {
     /// Create a pool on the disks you name, with its data directory; then run `kura serve`
     #[command(after_help = "For example: kura pool create --fast /dev/nvme0n1 --fast /dev/nvme1n1 --slow /dev/sda")]
     Create(PoolCreate),
-    /// Create a data directory for a pool that has lost its own, from its disks; these are only read
+    /// Create a data directory for a pool that has lost its own, from its disks, which are only read
     #[command(
         after_help = "For example: kura pool import --data /var/lib/kura /dev/nvme0n1 /dev/nvme1n1 /dev/sd[a-f]\n\
                             Schedules of snapshots, replication jobs, and which volumes are copies of others are kept in \
                             the data directory only: without --export they are not recovered."
     )]
     Import(PoolImport),
-    /// Say that a pool goes to another machine: nothing serves it here any more, until it is cancelled
+    /// Prepare a pool for another machine; nothing serves it here until `--cancel`
     #[command(
         after_help = "Stop the server first. Writes what the data directory alone knows (schedules of snapshots, \
                             replication jobs, which volumes are copies of others) to a file, which `kura pool import \
@@ -34,7 +34,7 @@ pub enum PoolCommand {
         /// A disk, as the server sees it, or PATH=SIZE to create a sparse file
         #[arg(required = true, value_name = "PATH[=SIZE]")]
         disks: Vec<DiskArg>,
-        /// What they are to be used for
+        /// What to use them for
         #[arg(long, value_enum, default_value = "slow")]
         class: Class,
         /// Take disks that are not blank: what they hold is lost
@@ -56,13 +56,13 @@ pub enum PoolCommand {
 /// Which pool goes elsewhere.
 #[derive(Debug, Args)]
 pub struct PoolExport {
-    /// The data directory, on which no server runs
+    /// The data directory; no server may be running on it
     #[arg(long, env = "KURA_DATA", default_value = "kura-data", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub data: PathBuf,
     /// The file for the import [default: export.json in the data directory]
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// It stays here after all
+    /// Cancel the export
     #[arg(long, conflicts_with = "output")]
     pub cancel: bool,
 }
@@ -88,7 +88,7 @@ pub struct PoolCreate {
     /// Bytes of each controller's journal, on each of the two journal disks: 16M to 64G
     #[arg(long, default_value = "64M", value_name = "SIZE", value_parser = parse_journal)]
     pub journal: Size,
-    /// Accept a single fast disk: it holds the journals (whoever loses it loses the pool), and the fast tier takes no writes
+    /// Accept a single fast disk: it holds the journals (if it is lost, so is the pool), and the fast tier takes no writes
     #[arg(long)]
     pub single_fast: bool,
     /// Take disks that are not blank: what they hold is lost
@@ -108,10 +108,10 @@ pub struct PoolImport {
     /// The data directory; made if missing, refused if it holds a pool already
     #[arg(long, env = "KURA_DATA", default_value = "kura-data", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub data: PathBuf,
-    /// Import it although disks are missing: it is served as with failed disks
+    /// Import it even if disks are missing; it is then served as if they had failed
     #[arg(long)]
     pub incomplete: bool,
-    /// What `kura pool export` wrote: with it, schedules and replication jobs come too
+    /// The file that `kura pool export` wrote: with it, schedules and replication jobs come too
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub export: Option<PathBuf>,
 }
@@ -141,7 +141,7 @@ impl FromStr for DiskArg {
 pub enum DiskCommand {
     /// List the pool's disks
     List,
-    /// Tell which device a disk is: its names, its model and serial number
+    /// Show which device a disk is: its names, its model and serial number
     Identify {
         /// The disk's number, as listed
         disk: u16,
@@ -150,7 +150,7 @@ pub enum DiskCommand {
     Add {
         /// A block device or a file, as the server sees it
         path: PathBuf,
-        /// What it is to be used for
+        /// What to use it for
         #[arg(long, value_enum)]
         class: Class,
         /// Create a sparse file of this size, such as 100G
@@ -167,10 +167,10 @@ pub enum DiskCommand {
     Fail {
         /// The disk's number, as listed
         disk: u16,
-        /// Although it has the only copy of something: that is lost
+        /// Do it even if this disk holds the only copy of some data, which is then lost
         #[arg(long)]
         force: bool,
-        /// Return when what it held is on the others again
+        /// Wait until what it held is on the others again
         #[arg(long)]
         wait: bool,
         /// Only say what would happen

@@ -17,7 +17,7 @@ const TARGETS: &str = "A source is a directory; volume:NAME, which goes to a vol
 /// Commands on copies of file trees, which need no server, of volumes, which need one at each end, and of buckets.
 #[derive(Debug, Subcommand)]
 pub enum ReplicateCommand {
-    /// Add a job: a copy that is kept, over and over
+    /// Add a job, which keeps a copy of SOURCE at TARGET
     #[command(after_help = TARGETS)]
     Add {
         /// Its name
@@ -27,7 +27,7 @@ pub enum ReplicateCommand {
         source: String,
         /// Where the copy is kept
         target: String,
-        /// How often a server on this data directory, and `kura replicate run --follow`, run it, such as 5m
+        /// How often to run it, such as 5m: a server on this data directory does, or `kura replicate run --follow`
         #[arg(long, value_name = "TIME", value_parser = interval)]
         every: Option<Duration>,
         /// How old the copy may become before `status` says late, such as 15m
@@ -38,7 +38,7 @@ pub enum ReplicateCommand {
         #[command(flatten)]
         data: Data,
     },
-    /// Make the copy as the source is: of a job, or of a source at a target
+    /// Run a job once, or copy SOURCE to TARGET once
     #[command(after_help = TARGETS)]
     Run(Box<Run>),
     /// Show the jobs: how old each copy is, and how its last run went
@@ -48,7 +48,7 @@ pub enum ReplicateCommand {
         #[command(flatten)]
         data: Data,
     },
-    /// Compare a copy with its source, contents by checksums of both sides
+    /// Compare a copy with its source; contents are compared by checksums
     Verify {
         /// A job's name, or a source and a target
         #[arg(value_name = "JOB | SOURCE TARGET", num_args = 1..=2, required = true)]
@@ -58,22 +58,22 @@ pub enum ReplicateCommand {
         #[command(flatten)]
         data: Data,
     },
-    /// Let go of a job's copy, to work with it: no run changes it any more
+    /// Release a job's copy so you can work with it; no run changes it any more
     Failover {
         /// The job's name; or, where the copy is, volume:NAME of the server
         name: String,
-        /// Even if the copy of a tree is not whole
+        /// Do it even if the copy of a tree is incomplete
         #[arg(long)]
         anyway: bool,
         #[command(flatten)]
         data: Data,
     },
-    /// Bring work with a copy back: make the source as the copy is, and the copy a copy again
-    #[command(after_help = "Nobody may change either of them meanwhile.")]
+    /// Copy changes made in a failed-over copy back to the source, then follow the source again
+    #[command(after_help = "Nobody may change the source or the copy meanwhile.")]
     Failback {
         /// The job's name
         name: String,
-        /// Even if the source keeps its own of something that differs in the copy of a tree: the next run puts it there
+        /// Finish even if the source keeps its own version of some files of a tree; the next run copies those
         #[arg(long)]
         anyway: bool,
         /// Only say what would be changed
@@ -82,7 +82,7 @@ pub enum ReplicateCommand {
         #[command(flatten)]
         data: Data,
     },
-    /// Let kuras elsewhere keep copies under a directory here
+    /// Accept copies from other kura hosts under a local directory
     #[command(group = ArgGroup::new("way").required(true).args(["listen", "stdio"]))]
     Serve {
         /// The directory under which copies are kept; with --stdio the copy's own
@@ -91,7 +91,7 @@ pub enum ReplicateCommand {
         /// Listen, such as on 127.0.0.1:7402; port 0 takes a free one
         #[arg(long, value_name = "ADDR")]
         listen: Option<String>,
-        /// Whoever connects must know what this file holds; it is made if there is none
+        /// A file with the token that clients must show; made if missing [default: ROOT.token]
         #[arg(long, value_name = "FILE", requires = "listen", value_hint = ValueHint::FilePath)]
         token_file: Option<PathBuf>,
         /// Speak TLS, with this certificate (a PEM file): then other machines may connect, as kuras://
@@ -130,25 +130,25 @@ pub struct Run {
     /// A job's name, or a source and a target
     #[arg(value_name = "JOB | SOURCE TARGET", num_args = 1..=2, required_unless_present_any = ["due", "follow"])]
     pub what: Vec<String>,
-    /// Run every job whose time has come, and end
+    /// Run every job that is due, then exit
     #[arg(long, conflicts_with_all = ["what", "follow"])]
     pub due: bool,
-    /// Run every job whenever its time has come, until stopped
+    /// Run every job whenever it is due, until stopped
     #[arg(long, conflicts_with = "what")]
     pub follow: bool,
     /// End, with all that was started, when standard input does: a server's runs
     #[arg(long, hide = true)]
     pub until_eof: bool,
-    /// Only say what would be carried by whom
+    /// Show what each worker would copy, and copy nothing
     #[arg(long = "dry-run")]
     pub plans: bool,
     /// Compare with what the target has, not with what the last run left there
     #[arg(long)]
     pub recheck: bool,
-    /// Take a target that is not empty or the copy of another source: what is only there is lost
+    /// Take a target that is not empty, or is the copy of another source; what only it has is lost
     #[arg(long)]
     pub adopt: bool,
-    /// Empty the copy of a source that is empty
+    /// Empty the copy if the source is empty
     #[arg(long)]
     pub allow_empty: bool,
     #[command(flatten)]
@@ -160,13 +160,13 @@ pub struct Run {
 /// How runs are done.
 #[derive(Debug, Args)]
 pub struct How {
-    /// What the workers are [default: rsync where only rsync reaches the target, else kura]
+    /// What does the copying [default: rsync where only rsync reaches the target, else kura]
     #[arg(long, value_enum)]
     with: Option<With>,
-    /// Who carries what [default: balanced]
+    /// How work is divided among workers [default: balanced]
     #[arg(long, value_enum)]
     split: Option<Split>,
-    /// With --split size-aware: from this size on a file is large [default: 10000000]
+    /// With --split size-aware: files of this size or more are large [default: 10000000]
     #[arg(long, value_name = "SIZE")]
     threshold: Option<Size>,
     /// With --split size-aware: a list of large files is closed at this size [default: 10000000000]
@@ -178,13 +178,13 @@ pub struct How {
     /// Machines that have the source mounted and work with rsync: HOST[=TARGETHOST], or local[=TARGETHOST]
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
     nodes: Vec<Node>,
-    /// Bytes a second that all workers may send together, such as 50M
+    /// The most that all workers together may send per second, such as 50M
     #[arg(long, value_name = "SIZE")]
     bandwidth: Option<Size>,
     /// Snapshots that a volume's copy keeps, one a run [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     keep: Option<u32>,
-    /// A file with the token that the target's kura asks for; --token goes to no other machine
+    /// A file with the token of the target's kura; --token is never sent there
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     target_token_file: Option<PathBuf>,
     /// A file with the access key for a bucket, like ~/.aws/credentials [default: the environment's]
@@ -196,16 +196,16 @@ pub struct How {
     /// The authority to trust with an https target, a PEM file [default: --ca; of a bucket the system's]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     target_ca: Option<PathBuf>,
-    /// Send to another machine without encryption: whoever is between reads all of it, and may change it
+    /// Send to another machine without encryption: anyone in between can read and change it
     #[arg(long, action = ArgAction::SetTrue)]
     allow_plain: bool,
-    /// Give an end up on whose connection nothing moves for so long [default: 1m]
+    /// Give up on a connection idle for this long [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
-    /// End before the copy would survive a power cut
+    /// Do not wait until the copy is durable
     #[arg(long, action = ArgAction::SetTrue)]
     no_sync: bool,
-    /// Change large files where they are: quicker, but a run that is cut off leaves them half old, half new
+    /// Update large files in place: quicker, but a run that is cut off leaves them half old, half new
     #[arg(long, action = ArgAction::SetTrue)]
     in_place: bool,
 }
@@ -235,7 +235,7 @@ impl How {
     }
 }
 
-/// What the workers are.
+/// What does the copying.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum With {
     /// kura at both ends
@@ -253,14 +253,14 @@ impl From<With> for kura_replicate::With {
     }
 }
 
-/// Who carries what.
+/// How work is divided among workers.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Split {
-    /// As many files each
+    /// The same number of files for each worker
     ByCount,
     /// Large files in turn, then small ones by count
     SizeAware,
-    /// Longest first by what was learned; who is done takes from others
+    /// Longest first, as earlier runs showed; idle workers take from others
     Balanced,
 }
 

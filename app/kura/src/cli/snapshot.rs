@@ -46,7 +46,7 @@ pub enum SnapshotCommand {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Create a volume that begins with what a snapshot holds
+    /// Create a volume with the contents of a snapshot
     Clone {
         /// The snapshot's name
         #[arg(value_name = "VOLUME@NAME")]
@@ -81,7 +81,7 @@ pub enum ScheduleCommand {
         /// The time from one snapshot to the next, such as 1h
         #[arg(long, value_parser = interval, value_name = "TIME")]
         every: Duration,
-        /// How many are kept
+        /// How many to keep
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
         keep: u32,
         /// What the snapshots' names begin with

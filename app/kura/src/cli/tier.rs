@@ -31,7 +31,7 @@ pub enum TierCommand {
         /// What stays in the fast tier once it is there; 0 for none
         #[arg(long, value_name = "SIZE", required_unless_present = "ceiling")]
         floor: Option<Size>,
-        /// The most of it in the fast tier; 0 for no limit
+        /// The most of it that may be in the fast tier; 0 for no limit
         #[arg(long, value_name = "SIZE")]
         ceiling: Option<Size>,
     },

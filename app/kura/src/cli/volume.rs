@@ -14,7 +14,7 @@ pub enum VolumeCommand {
         /// Its size, such as 10G
         #[arg(long)]
         size: Size,
-        /// How its data is laid on disks [default: hot-mirror where three slow disks or more take data, else mirror]
+        /// How its data is laid out on disks [default: hot-mirror where three slow disks or more take data, else mirror]
         #[arg(long, value_enum)]
         layout: Option<Layout>,
         /// Take space as it is written (the default)
@@ -91,7 +91,7 @@ impl MoveTo {
     }
 }
 
-/// How a volume's data is laid on disks.
+/// How a volume's data is laid out on disks.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Layout {
     /// Two copies on two disks

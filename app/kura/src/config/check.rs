@@ -209,7 +209,7 @@ impl Pool {
         within_bytes("pool.write_buffer", &self.write_buffer, WRITE_BUFFER_BYTES, findings);
         let (at, place) = (self.warn_at_percent.get_ref(), self.warn_at_percent.span());
         if !at.iter().all(|percent| WARN_AT_PERCENT.contains(percent)) || !at.is_sorted_by(|one, next| one < next) {
-            let text = format!("{at:?}: give per cents from 10 to 100, each above the one before it, as in [80, 95]");
+            let text = format!("{at:?}: give percentages from 10 to 100, each above the one before it, as in [80, 95]");
             findings.push(Finding::new("pool.warn_at_percent", place, text));
         }
         let (seconds, place) = (*self.disk_timeout_s.get_ref(), self.disk_timeout_s.span());
@@ -240,7 +240,7 @@ impl Pool {
             if let Some(size) = disk.size.as_ref().filter(|size| is_made && size.get_ref().0 < self.extent.get_ref().0)
             {
                 let (size_bytes, extent) = (size.get_ref(), self.extent.get_ref());
-                let text = format!("{size_bytes} are too few for an extent of {extent}: give a larger size");
+                let text = format!("{size_bytes} is too small for an extent of {extent}: give a larger size");
                 findings.push(Finding::new("pool.disks", size.span(), text));
             }
         }
@@ -266,7 +266,7 @@ impl Disk {
             (None, Some(model)) => {
                 let wrong = match purpose {
                     Purpose::Serve => {
-                        "a model is no disk to serve from: name a path, or use the file with `kura lab replay`"
+                        "a model is not a disk to serve from: name a path, or use the file with `kura lab replay`"
                             .to_owned()
                     }
                     Purpose::Lab if self.size.is_some() || model.get_ref().size_bytes().is_some() => return None,
@@ -344,7 +344,7 @@ fn pem(
     let wrong = match std::fs::File::open(path.get_ref()) {
         Err(error) => {
             let path = path.get_ref().display();
-            Some(format!("{path} cannot be read: {error}: correct the path, or whom the file lets read it"))
+            Some(format!("{path} cannot be read: {error}: correct the path or the file's permissions"))
         }
         Ok(_) => read(path.get_ref()).err().map(|error| format!("{error:#}")),
     };

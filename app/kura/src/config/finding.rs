@@ -54,7 +54,7 @@ fn nearest(message: &str) -> Option<String> {
     let near = near.filter(|(likeness, _)| *likeness > 0.75).max_by(|a, b| a.0.total_cmp(&b.0));
     Some(match near {
         Some((_, word)) => format!("no such {what}: {unknown}; did you mean {word}?"),
-        None => format!("no such {what}: {unknown}; here may stand {}", known.join(", ")),
+        None => format!("no such {what}: {unknown}; use one of: {}", known.join(", ")),
     })
 }
 

@@ -32,7 +32,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
     let cases = [
         ("", ""),
         ("dta = 'x'", "1:1: dta: no such key: dta; did you mean data?"),
-        ("[log]\ncolour = true", "2:1: log.colour: no such key: colour; here may stand level, format"),
+        ("[log]\ncolour = true", "2:1: log.colour: no such key: colour; use one of: level, format"),
         ("[nbd]\n\n  lisen = 'off'", "3:3: nbd.lisen: no such key: lisen; did you mean listen?"),
         ("[log]\nformat = 'jsn'", "2:10: log.format: no such value: jsn; did you mean json?"),
         (
@@ -68,7 +68,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ("[nbd]\nlisten = '127.0.0.1:0'\n[s3]\nlisten = '127.0.0.1:0'\n[admin]\nlisten = '[::1]:9'", ""),
         (
             "[[pool.disks]]\npath = 'DIR/disk1'\nclass = 'slow'\nsize = '0'",
-            "4:8: pool.disks[0].size: 0 are too few for an extent of 4M: give a larger size",
+            "4:8: pool.disks[0].size: 0 is too small for an extent of 4M: give a larger size",
         ),
         (
             "[pool]\ndisks = [{ class = 'fast', path = 'DIR/disk0' },\n{ class = 'slow', path = 'DIR/cert.pem' }]",
@@ -78,7 +78,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         (
             "[pool]\ndisks = [{ class = 'fast', path = 'DIR/disk0' },\n{ class = 'slow', path = 'DIR/cert.pem' }]\n\
              [tier]\nsingle_disk = 'DIR/disk1'",
-            "5:15: tier.single_disk: DIR/disk1 is no disk of the pool: name the path of the only fast disk",
+            "5:15: tier.single_disk: DIR/disk1 is not a disk of the pool: name the path of the only fast disk",
         ),
         (
             "[pool]\ndisks = [{ class = 'fast', path = 'DIR/disk0' },\n{ class = 'slow', path = 'DIR/cert.pem' }]\n\
@@ -111,7 +111,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         (
             "[nbd]\nlisten = '[::]:10809'\n[nbd.tls]\ncert = 'DIR/cert.pem'\nkey = 'DIR/key.pem'\nclient_ca = 'DIR/ca.pem'",
             "6:13: nbd.tls.client_ca: DIR/ca.pem cannot be read: No such file or directory (os error 2): \
-             correct the path, or whom the file lets read it",
+             correct the path or the file's permissions",
         ),
         (
             "[nbd.tls]\ncert = 'DIR/key.pem'\nkey = 'DIR/key.pem'",
@@ -170,11 +170,11 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ("[pool]\nwarn_at_percent = []", ""),
         (
             "[pool]\nwarn_at_percent = [95, 80]",
-            "2:19: pool.warn_at_percent: [95, 80]: give per cents from 10 to 100, each above the one before it, as in [80, 95]",
+            "2:19: pool.warn_at_percent: [95, 80]: give percentages from 10 to 100, each above the one before it, as in [80, 95]",
         ),
         (
             "[pool]\nwarn_at_percent = [101]",
-            "2:19: pool.warn_at_percent: [101]: give per cents from 10 to 100, each above the one before it, as in [80, 95]",
+            "2:19: pool.warn_at_percent: [101]: give percentages from 10 to 100, each above the one before it, as in [80, 95]",
         ),
         ("[pool]\nsharing = 'access-change'\nbalance_s = 10", ""),
         ("[pool]\nsharing = 'leese'", "2:11: pool.sharing: no such value: leese; did you mean lease?"),
@@ -188,7 +188,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ),
         (
             "[pool]\ndisks = [{ class = 'quick', path = 'DIR/disk0' }]",
-            "2:20: pool.disks[0].class: no such value: quick; here may stand fast, slow",
+            "2:20: pool.disks[0].class: no such value: quick; use one of: fast, slow",
         ),
         (
             "[[pool.disks]]\npath = 'DIR/disk1'\nclass = 'slow'",
@@ -205,7 +205,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ),
         (
             "[pool]\ndisks = [{ model = 'nvme', class = 'fast', size = '1G' }]",
-            "2:20: pool.disks[0].model: a model is no disk to serve from: name a path, or use the file with `kura lab replay`",
+            "2:20: pool.disks[0].model: a model is not a disk to serve from: name a path, or use the file with `kura lab replay`",
         ),
         (
             "[pool]\ndisks = [{ model = 'floppy', class = 'fast' }]",

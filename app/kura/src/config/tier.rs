@@ -48,7 +48,7 @@ impl Tier {
     pub(super) fn check_single_disk(&self, paths: &[PathBuf], findings: &mut Vec<Finding>) {
         let (Ok(Some(named)), Some(value)) = (self.single_disk(), self.0.get("single_disk")) else { return };
         if !paths.iter().any(|path| real(path) == real(&named)) {
-            let text = format!("{} is no disk of the pool: name the path of the only fast disk", named.display());
+            let text = format!("{} is not a disk of the pool: name the path of the only fast disk", named.display());
             findings.push(Finding::new("tier.single_disk", value.span(), text));
         }
     }
@@ -87,7 +87,7 @@ impl Tier {
                     known if TierSettings::NAMES.contains(&known) => policy = known,
                     _ => {
                         let names = TierSettings::NAMES.join(", ");
-                        let text = format!("no such policy: {name}; here may stand default, off, {names}");
+                        let text = format!("no such policy: {name}; use one of: default, off, {names}");
                         return Err(Finding::new("tier.policy", value.span(), text));
                     }
                 },

@@ -58,7 +58,7 @@ fn of_tier(tier: TierConfig, disks: &[NodeDisk], paths: &[Option<PathBuf>]) -> R
         found.with_context(|| {
             let names: Vec<_> = disks.iter().map(|disk| disk.name.as_str()).collect();
             format!(
-                "tier.single_disk: {single} is no disk of the pool: name the path of one, or one of {}",
+                "tier.single_disk: {single} is not a disk of the pool: name the path of one, or one of {}",
                 names.join(", ")
             )
         })

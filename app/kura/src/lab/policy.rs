@@ -75,7 +75,7 @@ impl Volume {
                 None => format!("--size {}", Size(end_bytes)),
             };
             format!(
-                "{reaches}, and a policy tells 2^32 regions apart, of {} each: fit the trace into a smaller volume, such as \
+                "{reaches}, and a policy can handle 2^32 regions, of {} each: fit the trace into a smaller volume, such as \
                  by --fit compact, or give larger regions in the configuration",
                 Size(region_bytes)
             )
@@ -250,7 +250,7 @@ fn text(run: &DryRun) -> String {
     let mut text = table(&["AT", "WHERE TO", "OFFSET", "SIZE", "WHY"], run.moves.iter().take(SHOWN).map(row));
     if let Some(more) = run.moves.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         // Writing to a string does not fail.
-        let _ = write!(text, "\n... and {more} moves more: --json has all of them");
+        let _ = write!(text, "\n... and {more} more moves: --json has all of them");
     }
     format!(
         "{text}\n\n{}: {:.1} % of {} requests on a fast tier of {}, of a volume of {}; {} moves, {} copied up and {} down",

@@ -81,7 +81,7 @@ fn keep_what_is_read(output: &Path, command: &LabReplay) -> Result<()> {
     let is_it = |path: &Path| path.metadata().is_ok_and(|read| (read.dev(), read.ino()) == (there.dev(), there.ino()));
     let of_trace = kura_trace::files(Path::new(&command.trace));
     if of_trace.iter().chain(&command.config).any(|path| is_it(path)) {
-        bail!("{}: is read for this: name another file for the result", output.display());
+        bail!("{}: is read by this command: name another file for the result", output.display());
     }
     Ok(())
 }

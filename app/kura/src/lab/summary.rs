@@ -137,7 +137,7 @@ fn full(pool: &PoolSummary, warn_at: &[u8]) -> Option<String> {
     let percent = (u128::from(pool.used_bytes) * 100 / u128::from(pool.data_bytes.max(1))) as u64;
     let passed = warn_at.iter().rev().find(|at| u64::from(**at) <= percent)?;
     let (used, all) = (Size(pool.used_bytes), Size(pool.data_bytes));
-    Some(format!("the pool gets full: {percent}% ({used} of {all}) are used, {passed}% is passed\n"))
+    Some(format!("the pool is filling up: {percent}% ({used} of {all}) are used, {passed}% is passed\n"))
 }
 
 /// What went wrong, and what was checked.

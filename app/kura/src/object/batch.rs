@@ -61,7 +61,7 @@ pub async fn batch(client: &Client, out: Out, file: &Path) -> Result<()> {
         body.push(stream::iter([Ok(Bytes::from(head))]).boxed());
         body.extend(content);
     }
-    ensure!(!body.is_empty(), "{name}: says nothing to be done");
+    ensure!(!body.is_empty(), "{name}: has nothing to do");
     body.push(stream::iter([Ok(Bytes::from_static(b"\"commit\"\n"))]).boxed());
     let done = client.batch(stream::iter(body).flatten().boxed()).await?;
     out.show(&done, |done| format!("{} stored and {} deleted, together", done.stored, done.deleted))
@@ -70,11 +70,11 @@ pub async fn batch(client: &Client, out: Out, file: &Path) -> Result<()> {
 impl Line {
     fn step(self) -> Result<(BatchStep, Content)> {
         let named = [&self.put, &self.delete, &self.require].into_iter().flatten().count();
-        ensure!(named == 1, "a line says one of put, delete and require");
+        ensure!(named == 1, "a line has exactly one of put, delete and require");
         let is_put = self.put.is_some();
         let has_put = self.text.is_some() || self.file.is_some() || self.content_type.is_some() || self.new;
         ensure!(is_put || (!has_put && self.metadata.is_empty()), "only a put has content");
-        ensure!(self.require.is_some() == self.is.is_some(), "a require says what it is, and nothing else does");
+        ensure!(self.require.is_some() == self.is.is_some(), "a require, and nothing else, has \"is\"");
         let name = |text: &str| text.parse::<ObjectName>().map_err(anyhow::Error::msg);
         if let Some(object) = &self.delete {
             let ObjectName { bucket, key } = name(object)?;
@@ -109,7 +109,7 @@ fn open(step: &mut BatchStep, content: Content, folder: &Path) -> Result<Option<
             let path = folder.join(file);
             let at = || path.display().to_string();
             let metadata = std::fs::metadata(&path).with_context(at)?;
-            ensure!(metadata.is_file(), "{}: is no file", at());
+            ensure!(metadata.is_file(), "{}: is not a file", at());
             *size_bytes = metadata.len();
             let later = async move {
                 let name = path.display().to_string();

@@ -102,7 +102,7 @@ impl Copies {
 
     /// A copy's record and its volume. A record that speaks of a volume that is gone is none.
     async fn copy(&self, volume: &str) -> Result<(Record, VolumeInfo)> {
-        let no_copy = || Error::missing(format!("volume {volume}: is no copy of another one"));
+        let no_copy = || Error::missing(format!("volume {volume}: is not a copy of another one"));
         let record = self.records.get(volume).ok_or_else(no_copy)?;
         let info = self.find_settled(volume, &record).await?.ok_or_else(no_copy)?;
         if record.volume_id == Some(info.id) { Ok((record, info)) } else { Err(no_copy()) }
@@ -171,7 +171,7 @@ impl Copies {
         let size_bytes = match self.find(&name).await? {
             Some(info) => info.spec.size_bytes,
             None => {
-                let text = "is no more: the next run sends everything";
+                let text = "is gone: the next run sends everything";
                 return Err(Error::missing(format!("snapshot {name}: {text}")));
             }
         };
@@ -447,7 +447,7 @@ impl Copies {
             Some(info) if record.volume_id == Some(info.id) => {
                 let read = record.last.map_or_else(String::new, |last| format!("read {volume}@{last}, or "));
                 Err(Error::busy(format!(
-                    "volume {volume}: is a copy that follows its source: {read}let it go by `kura replicate failover \
+                    "volume {volume}: is a copy that follows its source: {read}release it with `kura replicate failover \
                      volume:{volume}`"
                 )))
             }

@@ -26,7 +26,7 @@ pub fn own_name(snapshot: &str) -> &str {
 async fn check_point(node: &Node, snapshot: &str) -> Result<kura_controller::Door> {
     let (door, info) = node.find(snapshot).await?;
     if !info.spec.read_only || info.svol.is_none() {
-        return Err(Error::invalid(format!("{snapshot}: is no read-only snapshot: give VOLUME@NAME")));
+        return Err(Error::invalid(format!("{snapshot}: is not a read-only snapshot: give VOLUME@NAME")));
     }
     Ok(door)
 }

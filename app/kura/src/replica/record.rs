@@ -86,9 +86,8 @@ impl Records {
     pub fn open(data: &DataDir) -> anyhow::Result<Self> {
         let file = data.join("replicas.json");
         let records = match std::fs::read(&file) {
-            Ok(text) => serde_json::from_slice(&text).with_context(|| {
-                format!("{}: mend it, or remove it and let all copies be sent again", file.display())
-            })?,
+            Ok(text) => serde_json::from_slice(&text)
+                .with_context(|| format!("{}: correct it, or remove it and send all copies again", file.display()))?,
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(error).with_context(|| file.display().to_string()),
         };

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 /// What is said of buckets.
-pub const BUCKETS: &str = "the copy of a bucket is a bucket like any other: `kura replicate remove` lets go of it";
+pub const BUCKETS: &str = "the copy of a bucket is a bucket like any other: `kura replicate remove` ends its job";
 
 /// What is copied, and where to.
 pub type Names<'a> = (&'a Origin, &'a Target);
@@ -85,7 +85,7 @@ pub fn carry_job(jobs: &Jobs, name: &str, options: &Options, home: &Home<'_>, pr
     let job = jobs.get(name)?;
     ensure!(
         !job.failed_over,
-        "{name} was failed over: its target may hold newer work, and does not become a copy again by a run"
+        "{name} was failed over: its target may hold newer work: `kura replicate failback {name}` brings it back"
     );
     let target = job.target()?;
     carry((&job.source, &target), options, home, &jobs.take(&jobs.folder(name), &target)?, progress)

@@ -25,7 +25,7 @@ pub fn serve(
     let scheme = if tls.is_some() { "kuras" } else { "kura" };
     let service = Service::listen(root, &address, token, tls).with_context(|| root.display().to_string())?;
     print(&format!("{scheme}://{}/NAME keeps a copy in {}/NAME", service.address()?, root.display()))?;
-    print(&format!("who connects says --target-token-file with a copy of {}\nready", token_file.display()))?;
+    print(&format!("clients need `--target-token-file` with a copy of {}\nready", token_file.display()))?;
     Ok(service.run()?)
 }
 

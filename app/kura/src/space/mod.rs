@@ -72,7 +72,7 @@ pub fn warning(pool: &Pool) -> Option<String> {
     let other = pool.used_bytes().saturating_sub(pool.volume_bytes + pool.snapshot_bytes + pool.hot_bytes);
     let other = more("other", other);
     Some(format!(
-        "the pool gets full: {} are used, {passed}% is passed; {} are free, volumes hold {volumes}, snapshots \
+        "the pool is filling up: {} are used, {passed}% is passed; {} are free, volumes hold {volumes}, snapshots \
          {snapshots}{hot}{other}: {delete}, trim what is not needed, or add a disk (`kura disk add`)",
         used(pool),
         Size(pool.free_bytes),

@@ -76,7 +76,7 @@ fn the_object_store_keeps_its_name() {
     home.ok(&["snapshot", "create", "demo@a"]);
     for line in [&["volume", "create", "objects", "--size", "64M"][..], &["snapshot", "clone", "demo@a", "objects"]] {
         let said = fails(&mut home.kura(line));
-        assert!(said.contains("kept for the object store") && said.lines().count() == 1, "{line:?}: {said}");
+        assert!(said.contains("reserved for the object store") && said.lines().count() == 1, "{line:?}: {said}");
     }
     server.signal("TERM");
     assert!(server.0.wait().expect("the server").success());

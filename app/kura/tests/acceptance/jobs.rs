@@ -58,7 +58,7 @@ fn a_terminal_has_a_bar_that_may_be_left() {
     let seen = terminal.env("TERM", "xterm").env("COLUMNS", "120").output().expect("script, of util-linux");
     let seen = String::from_utf8_lossy(&seen.stdout);
     assert!(seen.contains(" MiB, ") && seen.contains("s left"), "{seen:?}");
-    assert!(seen.contains("goes on at the server") && seen.contains("kura job cancel 1"), "{seen:?}");
+    assert!(seen.contains("continues on the server") && seen.contains("kura job cancel 1"), "{seen:?}");
     let listed = home.ok(&["job", "list"]);
     assert!(listed.contains("check") && listed.contains("running") && listed.contains("M of "), "{listed}");
     home.ok(&["job", "cancel", "1", "--quiet"]);

@@ -367,7 +367,7 @@ fn a_result_takes_no_place_of_what_it_is_of_and_none_half() {
     for (trace, output) in [("t.csv", "./t.csv"), ("disk", "disk.blktrace.1"), ("t.csv", "kura.toml")] {
         let before = fs::read(home.path(output)).expect("what is read");
         let complaint = run(trace, output);
-        assert!(complaint.contains(&format!("{output}: is read for this: name another")), "{complaint}");
+        assert!(complaint.contains(&format!("{output}: is read by this command: name another")), "{complaint}");
         assert_eq!((complaint.lines().count(), fs::read(home.path(output)).expect("what is read")), (1, before));
     }
     // A disk that is full.

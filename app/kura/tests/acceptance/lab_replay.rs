@@ -249,7 +249,7 @@ fn a_configuration_that_makes_no_node_is_told_in_one_line() {
     for (text, told) in [
         ("[tier]\npolicy = 'magic'\n", "no such policy: magic"),
         ("[tier]\nhalf_life_s = 0\n", "half_life_s = 0"),
-        ("[tier]\nsingle_disk = '/nowhere'\n", "tier.single_disk: /nowhere is no disk of the pool"),
+        ("[tier]\nsingle_disk = '/nowhere'\n", "tier.single_disk: /nowhere is not a disk of the pool"),
         ("[pool]\nsharing = 'fairly'\n", "no such value: fairly"),
         ("[pool]\nrebuild_speed = 1\n", "no such key: rebuild_speed"),
         ("[tier]\nregion = '1G'\nhalf = 1\n", "unknown field"),

@@ -253,7 +253,7 @@ fn what_became_of_listed_disks_keeps_no_server_from_starting() {
     // It is blank.
     let mut server = home.serve_with(&listed);
     assert_eq!(json(&home, &["status"])["health"], "healthy");
-    assert!(server.log().contains("is no disk of the pool"), "{}", server.log());
+    assert!(server.log().contains("is not a disk of the pool"), "{}", server.log());
     assert!(server.stop().success());
     // Somebody else has it; and another one is there, and cannot be opened.
     let other = std::fs::File::open(home.path("s3")).expect("a file");

@@ -154,7 +154,7 @@ fn what_cannot_be_copied_is_told_in_a_line() {
     complains(&["run", "volume:db", "http://127.0.0.1:1/copy"], "no server at http://127.0.0.1:1");
     complains(&["run", "volume:db", "https://127.0.0.1:1/copy"], "--target-ca");
     complains(&["verify", "volume:db", &format!("{url}/copy")], "run it first");
-    complains(&["failover", "volume:db"], "is no copy");
+    complains(&["failover", "volume:db"], "is not a copy");
     // The object store's, at neither end; and nothing is made for it.
     for pair in [["volume:objects", &format!("{url}/copy")], ["volume:db", &format!("{url}/objects")]] {
         complains(&[&["run"], &pair[..]].concat(), "has the object store");

@@ -150,7 +150,7 @@ fn a_controller_with_much_to_do_gives_a_volume_away() {
         done.store(true, Ordering::Relaxed);
         clients.map(|client| client.join().expect("the client"))
     });
-    let told = server.log().lines().filter(|line| line.contains("a controller with less to do")).count();
+    let told = server.log().lines().filter(|line| line.contains("moved to a less busy controller")).count();
     assert_eq!(told, 1, "{}", server.log());
     for (name, image) in names.into_iter().zip(images) {
         hold(&home, &format!("{name}@before"), &[1; AREA as usize]);

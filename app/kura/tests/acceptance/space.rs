@@ -36,7 +36,7 @@ fn expect_passed(home: &Home, server: &Server, percent: Option<u64>) -> Value {
     let metrics = get(server.port("http"), "/metrics");
     let metric = format!("\nkura_pool_passed_percent {}\n", percent.unwrap_or(0));
     assert!(metrics.contains(&metric), "no {metric} in {metrics}");
-    let says = percent.map_or("the pool gets full".to_owned(), |percent| format!("{percent}% is passed"));
+    let says = percent.map_or("the pool is filling up".to_owned(), |percent| format!("{percent}% is passed"));
     for text in [home.ok(&["status"]), home.ok(&["pool", "status"])] {
         assert_eq!(text.contains(&says), percent.is_some(), "{text}");
     }

@@ -192,7 +192,7 @@ fn what_makes_no_sense_is_refused_in_a_line_and_nothing_is_half_written() {
     refused(&["trace", "record", "demo", "--memory", "5G"], "at most 4 GiB");
     home.ok(&["trace", "record", "demo", "--memory", "64K"]);
     refused(&["trace", "record", "demo"], "already");
-    refused(&["trace", "export", "demo"], "no request is recorded yet");
+    refused(&["trace", "export", "demo"], "no requests are recorded yet");
     ok(tool("qemu-io").args(["-f", "raw", "-c", "write 0 4k"]).arg(home.uri("demo")));
     refused(&["trace", "export", "demo", "--json"], "-o");
     refused(&["trace", "export", "demo", "-o", "/dev/null"], "is not a file");

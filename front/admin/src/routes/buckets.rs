@@ -50,7 +50,7 @@ pub(super) async fn create(
 #[utoipa::path(delete, path = "/api/v1/buckets/{bucket}", tag = "objects", operation_id = "delete_bucket",
     params(
         ("bucket" = String, Path, description = "The bucket's name"),
-        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+        ("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing"),
     ),
     responses(
         (status = 204, description = "It is gone"),
@@ -95,7 +95,7 @@ pub(super) async fn create_key(
 #[utoipa::path(delete, path = "/api/v1/keys/{id}", tag = "objects", operation_id = "revoke_key",
     params(
         ("id" = String, Path, description = "What a request shows of the key"),
-        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+        ("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing"),
     ),
     responses(
         (status = 204, description = "It is revoked"),

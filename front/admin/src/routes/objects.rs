@@ -56,13 +56,13 @@ pub(super) struct Deletion {
 
 type Which = Result<Query<Versioned>, QueryRejection>;
 
-/// A page of a bucket's objects, in the order of their keys' bytes.
+/// A page of a bucket's objects, in the byte order of their keys.
 #[utoipa::path(get, path = "/api/v1/buckets/{bucket}/objects", tag = "objects", operation_id = "list_objects",
     params(
         ("bucket" = String, Path, description = "The bucket's name"),
         ("prefix" = Option<String>, Query, description = "Only keys that begin with this"),
-        ("delimiter" = Option<String>, Query, description = "Keys that have this behind the prefix are rolled up to it"),
-        ("after" = Option<String>, Query, description = "What the page before gave as `next`"),
+        ("delimiter" = Option<String>, Query, description = "Keys that have this after the prefix are rolled up to it"),
+        ("after" = Option<String>, Query, description = "What the previous page gave as `next`"),
         ("limit" = Option<usize>, Query, description = "Items of the page: 1 to 1000, which it is unless given"),
     ),
     responses(
@@ -102,7 +102,7 @@ pub(super) async fn show(State(door): Shared, at: At, which: Which) -> Result<Js
         ("bucket" = String, Path, description = "The bucket's name"),
         ("key" = String, Path, description = "The object's key, percent-encoded"),
         ("version" = Option<String>, Query, description = "The version to delete for good"),
-        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+        ("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing"),
     ),
     responses(
         (status = 204, description = "It is gone"),
@@ -130,7 +130,7 @@ pub(super) async fn delete(
         ("key" = String, Path, description = "The object's key, percent-encoded"),
         ("version" = Option<String>, Query, description = "Its version; the newest unless given"),
         ("offset_bytes" = Option<u64>, Query, description = "With `size_bytes`: where to begin; 0 unless given"),
-        ("size_bytes" = Option<u64>, Query, description = "So many bytes; all of it unless given"),
+        ("size_bytes" = Option<u64>, Query, description = "How many bytes; all of it unless given"),
     ),
     responses(
         (status = 200, description = "The bytes", content_type = "application/octet-stream"),
@@ -144,7 +144,7 @@ pub(super) async fn read(
     let (bucket, key) = at?.0;
     let Wanted { version, offset_bytes, size_bytes } = wanted?.0;
     if offset_bytes > 0 && size_bytes.is_none() {
-        return Err(Problem::new(ProblemKind::Invalid, "offset_bytes wants size_bytes, too"));
+        return Err(Problem::new(ProblemKind::Invalid, "offset_bytes needs size_bytes, too"));
     }
     let range = size_bytes.map(|size_bytes| offset_bytes..offset_bytes.saturating_add(size_bytes));
     let (object, content) = door.objects()?.read(&bucket, &key, version.as_deref(), range).await?;

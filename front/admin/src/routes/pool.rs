@@ -35,7 +35,7 @@ pub(super) async fn disks(State(door): Shared) -> Result<Json<Vec<Disk>>, Proble
 
 /// Adds a disk to the pool. Everything on it is lost.
 #[utoipa::path(post, path = "/api/v1/disks", tag = "pool",
-    params(("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing")),
+    params(("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing")),
     request_body = NewDisk,
     responses(
         (status = 201, description = "The disk, in use", body = Disk),
@@ -67,8 +67,8 @@ pub(super) async fn add_disk(
 #[utoipa::path(post, path = "/api/v1/disks/{id}/fail", tag = "pool",
     params(
         ("id" = u16, Path, description = "The disk's number"),
-        ("force" = Option<bool>, Query, description = "Although it has the only copy of something: that is lost"),
-        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+        ("force" = Option<bool>, Query, description = "Do it even if this disk holds the only copy of some data, which is then lost"),
+        ("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing"),
     ),
     responses(
         (status = 202, description = "It is no longer used; the job copies what it held", body = Job),
@@ -99,7 +99,7 @@ pub(super) async fn fail_disk(
 #[utoipa::path(post, path = "/api/v1/disks/{id}/remove", tag = "pool",
     params(
         ("id" = u16, Path, description = "The disk's number"),
-        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+        ("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing"),
     ),
     responses(
         (status = 202, description = "It leaves: the job moves what it holds", body = Job),
@@ -125,7 +125,7 @@ pub(super) async fn remove_disk(
 #[utoipa::path(post, path = "/api/v1/disks/{id}/replace", tag = "pool",
     params(
         ("id" = u16, Path, description = "The number of the disk that leaves"),
-        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+        ("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing"),
     ),
     request_body = Replacement,
     responses(

@@ -43,7 +43,7 @@ pub(super) async fn jobs(State(door): Shared) -> Result<Json<Vec<ReplicationJob>
 pub(super) async fn show(State(door): Shared, volume: Name) -> Result<Json<Replica>, Problem> {
     let volume = volume?.0;
     let found = door.admin.replicas.list().await?.into_iter().find(|replica| replica.volume == volume);
-    let missing = || Problem::new(ProblemKind::Missing, format!("volume {volume}: is no copy"));
+    let missing = || Problem::new(ProblemKind::Missing, format!("volume {volume}: is not a copy"));
     found.map(Json).ok_or_else(missing)
 }
 

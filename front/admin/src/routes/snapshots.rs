@@ -31,7 +31,7 @@ pub(super) fn is_snapshot(info: &VolumeInfo) -> bool {
 
 async fn find(node: &Node, name: &str) -> Result<VolumeInfo, Problem> {
     if !name.contains('@') {
-        let text = format!("{name}: is no snapshot: give VOLUME@NAME");
+        let text = format!("{name}: is not a snapshot: give VOLUME@NAME");
         return Err(Problem::new(ProblemKind::Invalid, text));
     }
     let found = node.find(name).await.map(|(_, info)| info);
@@ -144,7 +144,7 @@ pub(super) async fn show(State(door): Shared, name: Name) -> Result<Json<Snapsho
     params(
         ("name" = String, Path, description = "The snapshot's name, VOLUME@NAME"),
         ("force" = Option<bool>, Query, description = "Delete it even while clients have it open"),
-        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+        ("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing"),
     ),
     responses(
         (status = 204, description = "It is gone"),
@@ -207,7 +207,7 @@ pub(super) async fn clone(
 #[utoipa::path(post, path = "/api/v1/snapshots/{name}/rollback", tag = "snapshots", operation_id = "roll_back",
     params(
         ("name" = String, Path, description = "The snapshot's name, VOLUME@NAME"),
-        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+        ("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing"),
     ),
     request_body = RollBack,
     responses(
@@ -339,7 +339,7 @@ fn check(new: &SnapshotSchedule) -> Result<(), Problem> {
     params(
         ("volume" = String, Path, description = "The volume"),
         ("prefix" = String, Path, description = "What its snapshots' names begin with"),
-        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+        ("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing"),
     ),
     responses(
         (status = 204, description = "It is gone"),

@@ -68,7 +68,7 @@ pub(super) struct Place {
 #[utoipa::path(get, path = "/api/v1/volumes/{name}/tier/why", tag = "tier", operation_id = "why_tier",
     params(
         ("name" = String, Path, description = "The volume's name"),
-        ("offset_bytes" = Option<u64>, Query, description = "Where in the volume; 0 unless it is said"),
+        ("offset_bytes" = Option<u64>, Query, description = "Where in the volume; 0 unless given"),
     ),
     responses(
         (status = 200, description = "Why", body = TierWhy),

@@ -60,7 +60,7 @@ pub(super) async fn show(State(door): Shared, name: Name) -> Result<Json<Volume>
     params(
         ("name" = String, Path, description = "The volume's name"),
         ("force" = Option<bool>, Query, description = "Make it smaller even while clients have it open"),
-        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+        ("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing"),
     ),
     request_body = ResizeVolume,
     responses(
@@ -117,7 +117,7 @@ pub(super) async fn migrate(
     params(
         ("name" = String, Path, description = "The volume's name"),
         ("force" = Option<bool>, Query, description = "Delete it even while clients have it open"),
-        ("dry_run" = Option<bool>, Query, description = "Only refuse what would be refused, and do nothing"),
+        ("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing"),
     ),
     responses(
         (status = 204, description = "It is gone"),
@@ -150,7 +150,7 @@ impl Admin {
         if name != self.objects_volume {
             return Ok(());
         }
-        let text = format!("volume name {name:?}: it is kept for the object store: give another one");
+        let text = format!("volume name {name:?}: it is reserved for the object store: give another one");
         Err(Problem::new(ProblemKind::Invalid, text))
     }
 

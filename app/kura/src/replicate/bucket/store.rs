@@ -173,7 +173,7 @@ impl Store {
         }
     }
 
-    /// Ends an upload in parts without an object; that there is none is no error.
+    /// Ends an upload in parts without an object; it is no error if there is none.
     pub async fn abort(&self, (key, id): (&str, &str)) -> Answered<()> {
         let abort = self.bucket.abort_multipart_upload(Some(&self.credentials), key, id);
         match self.ask(abort, empty(), 0).await? {
@@ -182,7 +182,7 @@ impl Store {
         }
     }
 
-    /// Deletes an object; that there is none is no error.
+    /// Deletes an object; it is no error if there is none.
     pub async fn delete(&self, key: &str) -> Answered<()> {
         self.send(self.bucket.delete_object(Some(&self.credentials), key), empty(), 0).await.map(drop)
     }

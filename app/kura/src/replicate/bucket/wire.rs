@@ -55,7 +55,7 @@ impl Wire {
             None => None,
             Some(trust) => {
                 let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-                let name = ServerName::try_from(name).with_context(|| format!("{host}: is no name of a host"))?;
+                let name = ServerName::try_from(name).with_context(|| format!("{host}: is not a host name"))?;
                 Some((TlsConnector::from(trust), name))
             }
         };
