@@ -272,8 +272,8 @@ async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()>
 }
 
 async fn move_to(client: &Client, out: Out, to: &MoveTo) -> Result<()> {
-    let (name, controller) = (&to.name, to.controller());
-    let job = client.move_volume(name, MoveVolume { controller }).await?;
+    let MoveTo { name, controller } = to;
+    let job = client.move_volume(name, MoveVolume { controller: *controller }).await?;
     let JobResult::Moved(moved) = job::result(client, out, &job).await? else { bail!(unlike_its_kind(&job)) };
     out.show(&moved, |moved| match (moved.from, moved.volume.controller) {
         (from, to) if from == to => format!("volume {name} is controller {to}'s already"),

@@ -244,7 +244,6 @@ pub enum ControllerCommand {
         controller: u16,
     },
     /// Move a volume to another controller, as `kura volume move-to` does
-    #[command(visible_alias = "move-to")]
     Move(MoveTo),
     /// Let a drained controller take volumes again
     Resume {
@@ -281,7 +280,7 @@ mod tests {
             ("--json disk ls", "kura disk"),
             ("snapshot schedule add v --every soon", "kura snapshot schedule add"),
             ("--help", "kura"),
-            ("volume move a 1", "kura volume move-to"),
+            ("volume move-to a 1", "kura volume move-to"),
         ] {
             assert_eq!(meant(line.split_whitespace().map(OsString::from)), named, "{line}");
         }
@@ -325,11 +324,9 @@ mod tests {
             ("volume resize a 20G --shrink --force", true),
             ("volume resize a 20G --force", false),
             ("volume resize a", false),
-            ("volume move a --controller 1", true),
             ("volume move-to a 1", true),
-            ("volume move a 1", true),
-            ("volume move a", false),
-            ("volume move a 1 --controller 1", false),
+            ("volume move-to a", false),
+            ("volume move-to a --controller 1", false),
             ("controller move a 1", true),
             ("controller move a", false),
             ("job list", true),

@@ -37,7 +37,6 @@ pub enum VolumeCommand {
     /// Change a volume's size; clients see it when they reconnect
     Resize(Resize),
     /// Move a volume, with its snapshots and clones, to another controller while clients use it
-    #[command(visible_alias = "move")]
     MoveTo(MoveTo),
     /// Delete a volume and all it holds; one with snapshots or clones is refused
     Delete {
@@ -72,23 +71,11 @@ pub struct Resize {
 
 /// Which volume moves, and where to.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("to").required(true).args(["controller", "number"]))]
 pub struct MoveTo {
     /// The volume's name
     pub name: String,
     /// The controller's number, as listed
-    controller: Option<u16>,
-    /// The same
-    #[arg(long = "controller", value_name = "CONTROLLER", hide = true)]
-    number: Option<u16>,
-}
-
-impl MoveTo {
-    /// The controller's number.
-    pub fn controller(&self) -> u16 {
-        // One of them is there: the group is required.
-        self.controller.or(self.number).unwrap_or_default()
-    }
+    pub controller: u16,
 }
 
 /// How a volume's data is laid out on disks.

@@ -86,13 +86,13 @@ fn volumes_move_by_either_noun() {
     let _server = small(&home);
     home.ok(&["volume", "create", "v", "--size", "64M"]);
     let at = || volume(&home, "v")["controller"].as_u64().expect("a number");
-    for args in [&["volume", "move-to", "v"][..], &["volume", "move", "v"], &["controller", "move", "v"]] {
+    for args in [&["volume", "move-to", "v"][..], &["controller", "move", "v"]] {
         let to = 1 - at();
         let said = home.ok(&[args, &[&to.to_string()]].concat());
         assert!(said.contains("has moved from controller"), "{said}");
         assert_eq!(at(), to);
     }
-    home.ok(&["volume", "move", "v", "--controller", "0"]);
+    home.ok(&["volume", "move-to", "v", "0"]);
 }
 
 #[test]

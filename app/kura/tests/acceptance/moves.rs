@@ -142,7 +142,7 @@ fn a_volume_moves_while_a_client_uses_it() {
         for turn in 0..20 {
             let owner = volume(&home, "v")["controller"].as_u64().expect("a number");
             let to = (1 - owner).to_string();
-            let moved = json(&home, &["volume", "move", "v", "--controller", &to]);
+            let moved = json(&home, &["volume", "move-to", "v", &to]);
             assert_eq!(moved["from"], owner, "turn {turn}");
             assert_eq!(volume(&home, "v")["controller"], 1 - owner);
         }
@@ -162,9 +162,9 @@ fn a_volume_moves_while_a_client_uses_it() {
     home.ok(&["controller", "resume", "1"]);
     home.ok(&["volume", "create", "x", "--size", "8M"]);
     assert_eq!(volume(&home, "x")["controller"], 1);
-    let nowhere = fails(&mut home.kura(&["volume", "move", "v", "--controller", "7"]));
+    let nowhere = fails(&mut home.kura(&["volume", "move-to", "v", "7"]));
     assert!(nowhere.contains("controller 7"), "{nowhere}");
-    let missing = fails(&mut home.kura(&["volume", "move", "none", "--controller", "1"]));
+    let missing = fails(&mut home.kura(&["volume", "move-to", "none", "1"]));
     assert!(missing.contains("none: no such volume"), "{missing}");
 }
 
@@ -214,7 +214,7 @@ fn drains_keep_clients_and_snapshots() {
 #[test]
 fn a_drain_is_remembered() {
     let (home, mut server) = served(&["a", "b"], "mirror");
-    home.ok(&["volume", "move", "v", "--controller", "1"]);
+    home.ok(&["volume", "move-to", "v", "1"]);
     home.ok(&["controller", "drain", "1"]);
     let is_drained = |home: &Home| json(home, &["controller", "list"])[1]["drained"].as_bool();
     // After a crash, and after a stop, which leaves no record of it in the journal.

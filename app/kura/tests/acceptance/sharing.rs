@@ -31,7 +31,7 @@ fn served_with(line: &str) -> (Home, Server) {
     let server = home.serve_with(&["--config", "kura.toml"]);
     for (name, controller) in [("v0", "0"), ("v1", "1")] {
         home.ok(&["volume", "create", name, "--size", &(EXTENTS * EXTENT).to_string()]);
-        home.ok(&["volume", "move", name, "--controller", controller]);
+        home.ok(&["volume", "move-to", name, controller]);
     }
     (home, server)
 }
@@ -93,7 +93,7 @@ fn a_connection_follows_its_volume() {
     let carried = || sum(&json(&home, &["controller", "list"]), "carried");
     for _ in 0..4 {
         let to = 1 - volume(&home, "v0")["controller"].as_u64().expect("a number");
-        home.ok(&["volume", "move", "v0", "--controller", &to.to_string()]);
+        home.ok(&["volume", "move-to", "v0", &to.to_string()]);
         // Whatever comes before a connection is there is carried, and what comes then is not.
         for client in [&mut client, &mut idle] {
             eventually(Duration::from_mins(1), "the connection is where its volume is", || {
@@ -114,7 +114,7 @@ fn a_controller_with_much_to_do_gives_a_volume_away() {
     let (home, server) = served_with("balance_s = 1");
     let names = ["v0", "v1"];
     for name in names {
-        home.ok(&["volume", "move", name, "--controller", "0"]);
+        home.ok(&["volume", "move-to", name, "0"]);
         let mut client = Client::connect(&home.socket(), name).expect("a connection");
         for block in 0..AREA {
             client.call(WRITE, 0, block * BLOCK, BLOCK as u32, &[1; BLOCK as usize]).expect("a write");
