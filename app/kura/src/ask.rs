@@ -166,8 +166,7 @@ fn added(disk: &Disk) -> String {
 /// What is to be said of the disks for data where they are not of one size.
 async fn unlike_disks(client: &Client) -> Result<Option<String>> {
     let disks = client.disks().await?;
-    let slow = disks.iter().filter(|disk| disk.class == kura_admin::DiskClass::Slow);
-    Ok(unlike(slow.map(|disk| disk.size_bytes)))
+    Ok(unlike(disks.iter().filter(|disk| disk.takes_data).map(|disk| disk.size_bytes)))
 }
 
 async fn known_disk(client: &Client, id: u16) -> Result<Disk> {

@@ -135,6 +135,7 @@ impl From<engine::DiskInfo> for Disk {
             path: info.path,
             class: info.class.into(),
             state: info.state.into(),
+            takes_data: info.takes_data,
             size_bytes: info.size_bytes,
             data_bytes: info.data_bytes,
             free_bytes: info.free_bytes,

@@ -189,6 +189,8 @@ pub struct Disk {
     pub class: DiskClass,
     /// Whether it works.
     pub state: DiskState,
+    /// Whether it takes volumes' data now: slow disks do, and fast ones where the pool has no slow one.
+    pub takes_data: bool,
     /// Size in bytes.
     pub size_bytes: u64,
     /// Bytes for volumes' data on it.

@@ -154,6 +154,18 @@ fn what_no_array_is_made_of_is_told() {
     assert!(said.contains("another pool"), "{said}");
 }
 
+#[test]
+fn unlike_sizes_are_told_where_all_disks_are_fast() {
+    let home = Home::new();
+    let disks = ["one", "two"].map(|path| format!("{{ path = '{path}', class = 'fast', size = '512M' }}"));
+    std::fs::write(home.path("kura.toml"), format!("pool.disks = [{}]\n", disks.join(", "))).expect("a configuration");
+    let mut server = home.serve_with(&["--config", "kura.toml"]);
+    assert!(!server.log().contains("unlike sizes"), "{}", server.log());
+    let said = home.ok(&["disk", "add", "three", "--class", "fast", "--size", "768M"]);
+    assert!(said.contains("unlike sizes") && said.contains("512M"), "{said}");
+    assert!(server.stop().success());
+}
+
 /// An experiment as a user runs it, on a load small enough for a test.
 fn outcome(home: &Home, name: &str) -> Value {
     let load = "load:zipf,size=48M,reads=0.6,requests=1000000000";
