@@ -2,7 +2,7 @@
 
 use crate::bar::patiently;
 use crate::cli::{
-    Class, Command, Common, ControllerCommand, DiskArg, DiskCommand, Layout, MoveTo, PoolCommand, Resize, VolumeCommand,
+    Class, Command, Common, ControllerCommand, DiskArg, DiskCommand, MoveTo, PoolCommand, Resize, VolumeCommand,
 };
 use crate::disks::unlike;
 use crate::show::{self, Deed, Out};
@@ -150,13 +150,9 @@ async fn would_add(client: &Client, out: Out, disks: Vec<NewDisk>) -> Result<()>
 
 /// A disk as the server is asked to add it.
 fn new_disk(disk: DiskArg, class: Class, force: bool) -> Result<NewDisk> {
-    let class = match class {
-        Class::Fast => kura_admin::DiskClass::Fast,
-        Class::Slow => kura_admin::DiskClass::Slow,
-    };
     // The server may run in another directory.
     let path = std::path::absolute(disk.path)?.display().to_string();
-    Ok(NewDisk { path, class, size_bytes: disk.size.map(|size| size.0), force })
+    Ok(NewDisk { path, class: class.into(), size_bytes: disk.size.map(|size| size.0), force })
 }
 
 fn added(disk: &Disk) -> String {
@@ -250,12 +246,7 @@ async fn controller(client: &Client, out: Out, command: ControllerCommand) -> Re
 async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()> {
     match command {
         VolumeCommand::Create { name, size, layout, thin: _, thick, read_only } => {
-            let layout = layout.map(|layout| match layout {
-                Layout::Mirror => kura_admin::Layout::Mirror,
-                Layout::Raid5 => kura_admin::Layout::Raid5,
-                Layout::HotMirror => kura_admin::Layout::HotMirror,
-                Layout::None => kura_admin::Layout::None,
-            });
+            let layout = layout.map(Into::into);
             let new = NewVolume { name, size_bytes: size.0, layout, thick, read_only };
             let volume = patiently(out, "making the volume", client.create_volume(&new)).await?;
             out.show(&volume, |volume| format!("created volume {} of {}", volume.name, Size(volume.size_bytes)))

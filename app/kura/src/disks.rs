@@ -77,15 +77,6 @@ pub fn default_disks() -> impl Iterator<Item = (String, DiskClass, Size)> {
     disks("fast", DiskClass::Fast, FAST).chain(disks("slow", DiskClass::Slow, SLOW))
 }
 
-impl From<config::Class> for DiskClass {
-    fn from(class: config::Class) -> Self {
-        match class {
-            config::Class::Fast => Self::Fast,
-            config::Class::Slow => Self::Slow,
-        }
-    }
-}
-
 /// A disk that may be labelled.
 #[derive(Debug)]
 pub struct Usable {

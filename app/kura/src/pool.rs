@@ -136,10 +136,7 @@ fn check_members(pool: &FoundPool, paths: &[String], incomplete: bool) -> Result
 }
 
 fn imported_disk(disk: &FoundDisk) -> ImportedDisk {
-    let class = match disk.class {
-        DiskClass::Fast => "fast",
-        DiskClass::Slow => "slow",
-    };
+    let class = kura_admin::DiskClass::from(disk.class).name();
     let (id, uuid, journals) = (disk.id, Uuid::from_bytes(disk.uuid), disk.has_journals);
     ImportedDisk { id, uuid, class, journals, path: disk.path.clone() }
 }

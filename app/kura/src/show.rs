@@ -6,8 +6,8 @@ use crate::space;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use kura_admin::{
-    CheckResult, Controller, Disk, DiskClass, DiskState, DrainedController, Health, Layout, Pool, Recording,
-    RecordingState, Status, Volume,
+    CheckResult, Controller, Disk, DiskState, DrainedController, Health, Pool, Recording, RecordingState, Status,
+    Volume,
 };
 use serde::Serialize;
 use std::io::{ErrorKind, Write, stdout};
@@ -124,18 +124,12 @@ pub fn volumes(volumes: &[Volume]) -> String {
 }
 
 fn volume_row(volume: &Volume) -> Vec<String> {
-    let layout = match volume.layout {
-        Layout::Mirror => "mirror",
-        Layout::Raid5 => "raid5",
-        Layout::HotMirror => "hot-mirror",
-        Layout::None => "none",
-    };
     vec![
         volume.name.clone(),
         size(volume.size_bytes),
         size(volume.allocated_bytes),
         size(volume.raw_bytes),
-        layout.to_owned(),
+        volume.layout.name().to_owned(),
         if volume.thick { "thick" } else { "thin" }.to_owned(),
         access(volume.read_only, volume.lost, volume.doomed),
         volume.controller.to_string(),
@@ -199,10 +193,6 @@ pub fn disks(disks: &[Disk]) -> String {
 }
 
 fn disk_row(disk: &Disk) -> Vec<String> {
-    let class = match disk.class {
-        DiskClass::Fast => "fast",
-        DiskClass::Slow => "slow",
-    };
     let state = match disk.state {
         DiskState::Healthy => "healthy",
         DiskState::Failed => "failed",
@@ -211,7 +201,7 @@ fn disk_row(disk: &Disk) -> Vec<String> {
     };
     vec![
         disk.id.to_string(),
-        class.to_owned(),
+        disk.class.name().to_owned(),
         state.to_owned(),
         size(disk.size_bytes),
         size(disk.data_bytes),

@@ -120,17 +120,10 @@ fn status(tier: &TierStatus) -> String {
     lines.join("\n")
 }
 
-fn class(class: TierClass) -> &'static str {
-    match class {
-        TierClass::Fast => "fast",
-        TierClass::Slow => "slow",
-    }
-}
-
 fn ruled(rules: &TierRules) -> String {
     let limit = |bytes: u64, none: &str| if bytes == 0 { none.to_owned() } else { size(bytes) };
     match rules.pin {
-        Some(pin) => format!("held in the {} tier", class(pin)),
+        Some(pin) => format!("held in the {} tier", pin.name()),
         None => format!(
             "the policy decides; floor {}, ceiling {}",
             limit(rules.floor_bytes, "none"),
@@ -154,7 +147,7 @@ fn line(one: &TierMove) -> String {
         one.volume,
         size(one.offset_bytes),
         size(one.len_bytes),
-        class(one.to),
+        one.to.name(),
         one.reason
     )
 }
@@ -167,7 +160,7 @@ fn moves(moves: &[TierMove]) -> String {
             one.volume.clone(),
             size(one.offset_bytes),
             size(one.len_bytes),
-            class(one.to).to_owned(),
+            one.to.name().to_owned(),
             size(one.copied_bytes),
             state(one),
             one.reason.clone(),
@@ -197,7 +190,7 @@ fn why(why: &TierWhy) -> String {
         lines.push(format!(
             "moved    {} to the {} tier ({}): {}",
             last.decided_at,
-            class(last.to),
+            last.to.name(),
             state(last),
             last.reason
         ));

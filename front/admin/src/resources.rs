@@ -49,6 +49,18 @@ pub enum Layout {
     HotMirror,
 }
 
+impl Layout {
+    /// Its name, as the API and the command line have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Mirror => "mirror",
+            Self::Raid5 => "raid5",
+            Self::HotMirror => "hot-mirror",
+        }
+    }
+}
+
 /// A volume; also the NBD export of its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Volume {
@@ -160,6 +172,16 @@ pub enum DiskClass {
     Fast,
     /// Data.
     Slow,
+}
+
+impl DiskClass {
+    /// Its name, as the API, the command line and the configuration have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fast => "fast",
+            Self::Slow => "slow",
+        }
+    }
 }
 
 /// Whether a disk works.

@@ -16,6 +16,16 @@ pub enum TierClass {
     Slow,
 }
 
+impl TierClass {
+    /// Its name, as the API and the command line have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fast => "fast",
+            Self::Slow => "slow",
+        }
+    }
+}
+
 /// The tiers of the pool; sizes in bytes, counts since the start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TierStatus {

@@ -218,3 +218,12 @@ pub enum Class {
     /// Data
     Slow,
 }
+
+impl From<Class> for kura_admin::DiskClass {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Fast => Self::Fast,
+            Class::Slow => Self::Slow,
+        }
+    }
+}

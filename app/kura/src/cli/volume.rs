@@ -90,3 +90,14 @@ pub enum Layout {
     /// One copy: a lost disk loses data
     None,
 }
+
+impl From<Layout> for kura_admin::Layout {
+    fn from(layout: Layout) -> Self {
+        match layout {
+            Layout::Mirror => Self::Mirror,
+            Layout::Raid5 => Self::Raid5,
+            Layout::HotMirror => Self::HotMirror,
+            Layout::None => Self::None,
+        }
+    }
+}

@@ -5,7 +5,8 @@ use crate::data::DataDir;
 use crate::disks::{configured, default_disks, refuse_single_fast};
 use crate::size::Size;
 use crate::tls;
-use kura_controller::{DiskClass, EXTENT_MAX_BYTES, VolumeSpec};
+use kura_admin::DiskClass;
+use kura_controller::{EXTENT_MAX_BYTES, VolumeSpec};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
@@ -95,7 +96,7 @@ impl Config {
             findings.extend(wrong.map(|text| Finding::new("pool.disks", path.span(), text)));
         }
         let planned = configured(&self.pool.disks);
-        let fast = self.pool.disks.iter().find(|disk| DiskClass::from(*disk.class.get_ref()) == DiskClass::Fast);
+        let fast = self.pool.disks.iter().find(|disk| *disk.class.get_ref() == DiskClass::Fast);
         if let (false, Some(only)) = (self.tier.knows_single_disk(), fast) {
             let insist = "name it as tier.single_disk to have it serve reads, or say tier.policy = 'off'";
             let wrong = refuse_single_fast(&planned, insist).err();

@@ -16,6 +16,7 @@ pub use hot::Hot;
 pub use tier::Tier;
 
 use crate::size::Size;
+use kura_admin::DiskClass;
 use kura_sim::Model;
 use serde::{Deserialize, Deserializer, de};
 use std::fmt;
@@ -180,7 +181,7 @@ pub struct Disk {
     /// How it behaves, for `kura lab replay`.
     pub model: Option<Spanned<Model>>,
     /// What it is used for.
-    pub class: Spanned<Class>,
+    pub class: Spanned<DiskClass>,
     /// Size of the sparse file that is made where the path names nothing, or of the model.
     pub size: Option<Spanned<Size>>,
 }
@@ -261,16 +262,6 @@ impl From<Saving> for kura_controller::Saving {
             Saving::Redirect => Self::Redirect,
         }
     }
-}
-
-/// What a disk is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Class {
-    /// Journals.
-    Fast,
-    /// Data.
-    Slow,
 }
 
 /// Where a door listens on TCP.

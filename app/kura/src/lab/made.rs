@@ -4,7 +4,7 @@ use super::replay::window_ns;
 use crate::cli::LabReplay;
 use anyhow::Result;
 use clap::ValueEnum;
-use kura_controller::DiskClass;
+use kura_admin::DiskClass;
 use kura_experiments::{COMMIT, word};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -33,7 +33,7 @@ fn line(command: &LabReplay) -> String {
     let named = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned());
     flag("--config", config.as_ref().map(|path| path.display().to_string()));
     for asked in model {
-        let class = if asked.class == DiskClass::Fast { "fast" } else { "slow" };
+        let class = DiskClass::from(asked.class).name();
         flag("--model", Some(format!("{class}={}", asked.model)));
     }
     match closed_loop {

@@ -22,10 +22,7 @@ pub fn node(config: &Config, models: &[ModelArg]) -> Result<NodeSpec> {
             DiskClass::Fast => Model::Nvme,
             DiskClass::Slow => Model::Hdd7200,
         });
-        let name = match class {
-            DiskClass::Fast => "fast",
-            DiskClass::Slow => "slow",
-        };
+        let name = kura_admin::DiskClass::from(class).name();
         let number = disks.iter().filter(|disk: &&NodeDisk| disk.class == class).count();
         disks.push(NodeDisk { name: format!("{name}{number}"), class, size_bytes, model });
         paths.push(path);

@@ -333,12 +333,7 @@ impl Adapted<'_> {
 
 /// How the trace is replayed, and its requests made ready for that.
 fn adapt<'a>(command: &'a LabReplay, spec: &NodeSpec, source: &'a Source) -> Result<(Options, Adapted<'a>)> {
-    let layout = match command.layout {
-        cli::Layout::Mirror => Layout::Mirror,
-        cli::Layout::Raid5 => Layout::Raid5,
-        cli::Layout::HotMirror => Layout::HotMirror,
-        cli::Layout::None => Layout::None,
-    };
+    let layout: Layout = kura_admin::Layout::from(command.layout).into();
     let size_bytes = command.size.map(|size| size.0);
     let volume_bytes = match command.fit {
         Fit::None => size_bytes,
