@@ -1,9 +1,9 @@
 //! `kura lab`: the papers' experiments and any trace, on simulated disks, without a server.
 
 mod bar;
+mod forecast;
 mod made;
 mod node;
-mod policy;
 mod replay;
 mod summary;
 

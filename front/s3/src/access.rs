@@ -1,12 +1,12 @@
 //! Who may do what: signatures name a key, and the key's grants or the bucket's policy allow the operation.
 
 use crate::bucket::Bucket;
+use crate::bucket_policy::{Question, Verdict};
 use crate::directory::Directory;
 use crate::document::Document;
 use crate::keys::Key;
 use crate::meta::TAGGING;
 use crate::past::split;
-use crate::policy::{Question, Verdict};
 use crate::problem::{problem, refusal};
 use crate::signed;
 use hyper::HeaderMap;

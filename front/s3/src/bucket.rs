@@ -1,7 +1,7 @@
 //! A bucket, and what may be set on it.
 
+use crate::bucket_policy::Policy;
 use crate::door::Way;
-use crate::policy::Policy;
 use crate::problem::problem;
 use crate::turns::Turns;
 use kura_block::Error;

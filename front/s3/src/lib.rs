@@ -27,6 +27,7 @@
 
 mod access;
 mod bucket;
+mod bucket_policy;
 mod chunks;
 mod copy;
 mod cors;
@@ -48,7 +49,6 @@ pub mod meters;
 mod multipart;
 mod parts;
 mod past;
-mod policy;
 mod problem;
 mod put;
 mod s3;

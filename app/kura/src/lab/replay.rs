@@ -3,7 +3,7 @@
 use super::bar::{Bar, Pass};
 use super::made::made_by;
 use super::node::node;
-use super::policy;
+use super::forecast;
 use super::summary::text;
 use crate::cli::{self, LabReplay};
 use crate::config::{Config, Flags, Purpose};
@@ -40,7 +40,7 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
         let slow_disks = spec.disks.iter().filter(|disk| disk.class == DiskClass::Slow).count();
         let decided = decided((name, slow_disks), command, &config, &adapted, &bar);
         bar.clear();
-        policy::show(&decided?, out)?;
+        forecast::show(&decided?, out)?;
         return Ok(ExitCode::SUCCESS);
     }
     let (anatomy, summary) = play(command, &spec, &options, &adapted, &bar)?;
@@ -93,7 +93,7 @@ fn decided(
     config: &Config,
     adapted: &Adapted<'_>,
     bar: &Bar,
-) -> Result<policy::DryRun> {
+) -> Result<forecast::DryRun> {
     let named = Settings::named(name)?;
     let configured =
         config.tier.config(config.pool.extent.get_ref().0).map_err(anyhow::Error::msg)?.map(|tier| tier.settings);
@@ -104,11 +104,11 @@ fn decided(
         let requests = adapted.requests(Some((bar, prefix)))?;
         anyhow::Ok(requests.map(|request| request.map_err(|error| error.of_trace(&command.trace))))
     };
-    let mut extent = policy::Extent { end_bytes: command.size.map_or(0, |size| size.0), furthest_request: None };
+    let mut extent = forecast::Extent { end_bytes: command.size.map_or(0, |size| size.0), furthest_request: None };
     for (number, request) in (1..).zip(requests("survey")?) {
         let end_bytes = request?.end_bytes();
         if end_bytes > extent.end_bytes {
-            extent = policy::Extent { end_bytes, furthest_request: Some(number) };
+            extent = forecast::Extent { end_bytes, furthest_request: Some(number) };
         }
     }
     if extent.end_bytes == 0 {
@@ -116,8 +116,8 @@ fn decided(
     }
     let fast_bytes = command.fast.map(|size| size.0);
     let volume =
-        policy::Volume::new(&settings, fast_bytes, extent, slow_disks).with_context(|| command.trace.clone())?;
-    policy::dry_run(settings, volume, requests("policy")?)
+        forecast::Volume::new(&settings, fast_bytes, extent, slow_disks).with_context(|| command.trace.clone())?;
+    forecast::dry_run(settings, volume, requests("policy")?)
 }
 
 fn show(command: &LabReplay, anatomy: &Anatomy, summary: &Summary, warn_at: &[u8], out: Out) -> Result<()> {
