@@ -63,7 +63,7 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
         ReplicateCommand::Failover { name, anyway, data } => {
             match Origin::from(name.clone()) {
                 // Where the copy is: the source may be lost, and its jobs with it.
-                Origin::Volume(volume) => let_go(&home(common).volume(&volume, Options::default().timeout)?, out)?,
+                Origin::Volume(volume) => promote(&home(common).volume(&volume, Options::default().timeout)?, out)?,
                 Origin::Bucket(_) => bail!("{name}: {BUCKETS}"),
                 Origin::Tree(_) => failover(&Jobs::under(&data.path), &name, anyway, common)?,
             }
@@ -241,7 +241,7 @@ fn failover(jobs: &Jobs, name: &str, anyway: bool, common: &Common) -> Result<()
             let pair = Pair::of(&home(common), volume, &job.target()?, &options)?;
             // From here on the schedule leaves it alone, even if what follows is cut off.
             jobs.write(name, &Job { failed_over: true, ..job.clone() })?;
-            if let Err(error) = let_go(&pair.target, common.out()) {
+            if let Err(error) = promote(&pair.target, common.out()) {
                 jobs.write(name, &job)?;
                 return Err(error);
             }
@@ -262,7 +262,7 @@ fn failover(jobs: &Jobs, name: &str, anyway: bool, common: &Common) -> Result<()
 }
 
 /// Makes a copy of a volume a volume like any other.
-fn let_go(site: &Site, out: Out) -> Result<()> {
+fn promote(site: &Site, out: Out) -> Result<()> {
     let replica = waited_for(async { Ok(site.client.promote(&site.volume).await?) })?;
     out.show(&replica, |replica| {
         let point = replica.point.as_deref().unwrap_or_default();

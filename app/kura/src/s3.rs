@@ -28,8 +28,8 @@ pub const VOLUME: &str = "objects";
 /// The bucket of a new data directory.
 pub const DEMO: &str = "demo";
 /// How often, and for how long at most, it is looked whether a snapshot's store is closed that was let go.
-const LET_GO_LOOK: Duration = Duration::from_millis(10);
-const LET_GO_LOOKS: usize = 100;
+const CLOSE_LOOK: Duration = Duration::from_millis(10);
+const CLOSE_LOOKS: usize = 100;
 /// How often the store is tried to be opened, where a device gives no answer, and how long is waited between.
 const OPEN_TRIES: u32 = 5;
 const OPEN_AGAIN: Duration = Duration::from_millis(200);
@@ -195,15 +195,15 @@ impl Objects {
     }
 
     /// Closes a snapshot's store, as soon as those have done who read it.
-    pub async fn let_go(&self, snapshot: &str) -> kura_block::Result<()> {
+    pub async fn close_snapshot(&self, snapshot: &str) -> kura_block::Result<()> {
         let own = snapshot.strip_prefix(VOLUME).and_then(|own| own.strip_prefix('@')).unwrap_or(snapshot);
-        self.directory.let_go(own);
+        self.directory.close_snapshot(own);
         // Mostly nobody reads it any more, and the thread that has it is about to close it.
-        for _ in 0..LET_GO_LOOKS {
+        for _ in 0..CLOSE_LOOKS {
             if self.node.find(snapshot).await?.1.open == 0 {
                 break;
             }
-            tokio::time::sleep(LET_GO_LOOK).await;
+            tokio::time::sleep(CLOSE_LOOK).await;
         }
         Ok(())
     }

@@ -219,7 +219,7 @@ pub type Content = BoxStream<'static, Result<Bytes>>;
 #[async_trait]
 pub trait Objects: Send + Sync + 'static {
     /// Closes the store as a snapshot of that volume has it, as soon as those have done who read it.
-    async fn let_go(&self, snapshot: &str) -> Result<()>;
+    async fn close_snapshot(&self, snapshot: &str) -> Result<()>;
 
     /// Makes the store what a snapshot of that volume is, and goes on with that.
     async fn roll_back(&self, snapshot: &str) -> Result<()>;

@@ -106,8 +106,8 @@ impl Directory {
     }
 
     /// Closes the store of a snapshot as soon as those have done who read it.
-    pub fn let_go(&self, snapshot: &str) {
-        self.past.let_go(snapshot);
+    pub fn close_snapshot(&self, snapshot: &str) {
+        self.past.close_snapshot(snapshot);
     }
 
     pub(crate) async fn sweep_is_wanted(&self) {

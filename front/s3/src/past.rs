@@ -129,7 +129,7 @@ impl Past {
     }
 
     /// Closes a snapshot's store as soon as those have done who use it.
-    pub fn let_go(&self, snapshot: &str) {
+    pub fn close_snapshot(&self, snapshot: &str) {
         locked(&self.open).retain(|open, _| !open.eq_ignore_ascii_case(snapshot));
     }
 }

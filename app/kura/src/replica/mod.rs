@@ -74,7 +74,7 @@ pub fn needed(data: &DataDir) -> anyhow::Result<BTreeSet<String>> {
 }
 
 /// Refuses the object store's volume: its access keys' secrets go nowhere.
-pub fn not_ours(volume: &str) -> Result<()> {
+pub fn refuse_object_store(volume: &str) -> Result<()> {
     if s3::is_ours(volume) {
         return Err(Error::invalid(format!("volume {volume} has the object store, and is not copied as a volume")));
     }
@@ -95,12 +95,12 @@ impl Replicas for Keeper {
     }
 
     async fn follow(&self, volume: &str, how: Follow) -> Result<Replica> {
-        not_ours(volume)?;
+        refuse_object_store(volume)?;
         self.undisturbed(volume, |copies, volume| async move { copies.follow(&volume, how).await }).await
     }
 
     async fn begin(&self, volume: &str, new: NewTransfer) -> Result<Replica> {
-        not_ours(volume)?;
+        refuse_object_store(volume)?;
         self.undisturbed(volume, |copies, volume| async move { copies.begin(&volume, new).await }).await
     }
 
@@ -122,12 +122,12 @@ impl Replicas for Keeper {
     }
 
     async fn frame(&self, snapshot: &str, since: Option<&str>, offset: u64) -> Result<Bytes> {
-        not_ours(snapshot)?;
+        refuse_object_store(snapshot)?;
         read::frame(&self.node, snapshot, since, offset).await
     }
 
     async fn hash(&self, snapshot: &str, offset: u64) -> Result<PartHash> {
-        not_ours(snapshot)?;
+        refuse_object_store(snapshot)?;
         read::hash(&self.node, snapshot, offset).await
     }
 }

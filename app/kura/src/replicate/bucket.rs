@@ -132,18 +132,18 @@ impl Pair {
         // A run that was killed leaves its own.
         for left in self.source.snapshots(Some(VOLUME)).await? {
             if left.name.split_once('@').is_some_and(|(_, own)| is_own(self.id, own)) {
-                self.let_go(&left.name).await;
+                self.drop_snapshot(&left.name).await;
             }
         }
         let point = point_name(self.id, SystemTime::now());
         let snapshot = format!("{VOLUME}@{point}");
         self.source.create_snapshots(&NewSnapshots { names: vec![snapshot.clone()], read_only: true }).await?;
         let done = work(&format!("{name}@{point}")).await;
-        self.let_go(&snapshot).await;
+        self.drop_snapshot(&snapshot).await;
         done
     }
 
-    async fn let_go(&self, snapshot: &str) {
+    async fn drop_snapshot(&self, snapshot: &str) {
         // What is still read, or a server that is away, keeps it: the next run sees to it.
         self.source.delete_snapshot(snapshot, false).await.ok();
     }

@@ -1,7 +1,7 @@
 //! The two kuras between which a volume is copied.
 
 use super::volume::Pair;
-use crate::replica::not_ours;
+use crate::replica::refuse_object_store;
 use crate::tls;
 use anyhow::{Context, Result, bail, ensure};
 use kura_admin::{Client, FrameClient, ServerUri, Token};
@@ -78,8 +78,8 @@ impl Home<'_> {
 impl Pair {
     /// Refuses the object store's volume, at either end, before anybody is asked for anything.
     pub fn check_names(&self) -> kura_block::Result<()> {
-        not_ours(&self.source.volume)?;
-        not_ours(&self.target.volume)
+        refuse_object_store(&self.source.volume)?;
+        refuse_object_store(&self.target.volume)
     }
 
     /// Of a volume of `home`, and what a target names.

@@ -26,8 +26,8 @@ impl RestDesk {
 
 #[async_trait]
 impl Objects for RestDesk {
-    async fn let_go(&self, snapshot: &str) -> Result<()> {
-        self.own.let_go(snapshot).await
+    async fn close_snapshot(&self, snapshot: &str) -> Result<()> {
+        self.own.close_snapshot(snapshot).await
     }
 
     async fn roll_back(&self, snapshot: &str) -> Result<()> {

@@ -164,7 +164,7 @@ pub(super) async fn delete(
         return Ok(StatusCode::NO_CONTENT);
     }
     if let Some(objects) = of_objects {
-        objects.let_go(&name).await?;
+        objects.close_snapshot(&name).await?;
     }
     door.admin.node.delete_volume(&name, force).await?;
     tracing::info!(snapshot = ?name, force, "snapshot deleted");
