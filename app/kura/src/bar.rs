@@ -113,7 +113,7 @@ impl JobBar {
         if let Some(last) = self.words.as_mut().filter(|last| last.elapsed() >= WORD) {
             *last = Instant::now();
             let line = serde_json::to_string(job).unwrap_or_default();
-            // Nobody to tell is nobody to tell.
+            // Standard error may be closed; ignore that.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), (line + "\n").as_bytes());
         }
         let Self { bar, .. } = self;

@@ -149,7 +149,7 @@ fn complain(error: &Error, json: bool) {
         (false, Some(remedy)) => format!("kura: {text}: {remedy}"),
         (false, None) => format!("kura: {text}"),
     };
-    // Nobody to tell is nobody to tell.
+    // Standard error may be closed; ignore that.
     let _ = writeln!(stderr(), "{shown}");
 }
 

@@ -79,16 +79,16 @@ pub struct Running {
 pub fn make_pool(planned: &[Planned], shape: Shape, force: bool, data: &DataDir, book: &Book) -> Result<()> {
     let (members, spec) = members(planned, shape, force, &DataDir::begun(data.path())?)?;
     data.begin(Uuid::from_bytes(spec.uuid))?;
-    members.iter().try_for_each(|(.., usable)| usable.make())?;
+    members.iter().try_for_each(|member| member.usable.make())?;
     kura_disk::run(|_| async {
         let mut disks = Vec::new();
-        for (uuid, path, class, _) in &members {
+        for NewMember { uuid, path, class, .. } in &members {
             disks.push(NewDisk { path: path.clone(), device: open(path)?, class: *class, uuid: *uuid.as_bytes() });
         }
         fill_journals(&disks, &spec)?;
         kura_controller::format(&disks, &spec).await
     })??;
-    let paths = members.into_iter().map(|(uuid, path, ..)| (uuid, path));
+    let paths = members.into_iter().map(|member| (member.uuid, member.path));
     Ok(book.note(paths)?)
 }
 
@@ -97,8 +97,16 @@ pub fn check_pool(planned: &[Planned], shape: Shape, force: bool, data: &Path) -
     members(planned, shape, force, &DataDir::begun(data)?).map(drop)
 }
 
-/// A disk that a pool is to be made of: its UUID, path and class.
-type NewMember = (Uuid, String, DiskClass, Usable);
+/// A disk that a pool is to be made of.
+struct NewMember {
+    /// Goes into its label.
+    uuid: Uuid,
+    /// Absolute.
+    path: String,
+    class: DiskClass,
+    /// What is there, or is to be made there.
+    usable: Usable,
+}
 
 /// The disks of a pool, which fits them. What pools hold that were only begun may go.
 fn members(
@@ -115,13 +123,14 @@ fn members(
         let real = usable.path.canonicalize().unwrap_or_else(|_| usable.path.clone());
         ensure!(seen.insert(real), "{} is named twice: name each disk once", usable.path.display());
         let path = usable.path.to_str().with_context(|| format!("{}: not UTF-8", usable.path.display()))?.to_owned();
-        members.push((Uuid::new_v4(), path, disk.class, usable));
+        members.push(NewMember { uuid: Uuid::new_v4(), path, class: disk.class, usable });
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let spec = shape.spec(cores);
-    let facts = members.iter().map(|(_, path, class, usable)| {
-        let (class, size_bytes) = (*class, usable.size_bytes);
-        DiskFacts { path, class, size_bytes }
+    let facts = members.iter().map(|NewMember { path, class, usable, .. }| DiskFacts {
+        path,
+        class: *class,
+        size_bytes: usable.size_bytes,
     });
     check_fits(&facts.collect::<Vec<_>>(), &spec)?;
     Ok((members, spec))

@@ -193,7 +193,7 @@ fn tell(summary: &Summary, failures: &std::path::Path, is_asked: bool, out: Out)
         let example = summary.failures.iter().find(|failure| failure.cause == *cause);
         let example = example.map(|failure| kura_replicate::escaped(&failure.path)).unwrap_or_default();
         let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-        // Nobody to tell is nobody to tell.
+        // Standard error may be closed; ignore that.
         let _ = writeln!(stderr(), "kura: {note}not copied: {example}{more}: {cause}");
     }
     if !summary.dry_run {

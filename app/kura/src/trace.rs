@@ -77,7 +77,7 @@ impl Exported {
     fn warn(&self, out: Out) {
         let Self { volume, overwritten, left_out, .. } = self;
         let tell = |what: String| {
-            // Nobody to tell is nobody to tell.
+            // Standard error may be closed; ignore that.
             let _ = if matches!(out, Out::Quiet) { Ok(()) } else { writeln!(stderr(), "kura: {what}") };
         };
         if *overwritten > 0 {

@@ -54,7 +54,7 @@ pub(crate) fn identities(path: &Path) -> Vec<(u64, u64)> {
     real(path).iter().flat_map(|path| path.ancestors()).map(identity).collect()
 }
 
-/// Whose all files become that this process writes; none where it may give them away.
+/// The owner of every file that this process writes; `None` where it can set ownership.
 pub(crate) fn owner() -> Option<(u32, u32)> {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     (!uid.is_root()).then(|| (uid.as_raw(), gid.as_raw()))

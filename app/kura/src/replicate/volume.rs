@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 /// Frames on their way at once: what a link of 50 ms and 1 Gbit/s holds, and some.
 const WINDOW: usize = 8;
-/// Until the target is done with going back to a point, this long, and asked this often.
+/// How long to wait for the target's rollback, and how often to ask.
 const ROLLING: Duration = Duration::from_mins(10);
 const LOOK: Duration = Duration::from_millis(500);
 

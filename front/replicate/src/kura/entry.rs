@@ -116,7 +116,7 @@ pub fn let_in(directory: BorrowedFd<'_>) {
     if let Ok(stat) = fstat(directory) {
         let mode = Mode::from_raw_mode(stat.st_mode);
         if !mode.contains(Mode::WUSR | Mode::XUSR) {
-            // Whose directory it is not may be let in all the same; whoever is not hears it from what comes next.
+            // A user who does not own it may still have access; if not, the next call reports it.
             let _ = fchmod(directory, mode | Mode::RWXU);
         }
     }

@@ -175,7 +175,7 @@ pub struct Welcome {
     pub boot: String,
     /// Which directory it is, and which are above it, by device and inode.
     pub lies_in: Vec<(u64, u64)>,
-    /// Whose all files become that are written there; none where they can be given away.
+    /// The owner of every file written there; `None` where ownership can be set.
     pub owner: Option<(u32, u32)>,
 }
 
