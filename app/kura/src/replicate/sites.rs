@@ -1,15 +1,13 @@
 //! The two kuras between which a volume is copied.
 
-use super::volume::Pair;
-use crate::replica::refuse_object_store;
 use crate::tls;
-use anyhow::{Context, Result, bail, ensure};
-use kura_admin::{Client, FrameClient, ServerUri, Token};
-use kura_replicate::{Options, Origin, Target, is_this_machine};
+use anyhow::{Context, Result, ensure};
+use kura_admin::{Client, ClientError, Follow, FrameClient, NewSnapshots, ProblemKind, Replica, ServerUri, Token};
+use kura_replicate::volume::{Point, is_own};
+use kura_replicate::{Options, is_this_machine};
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// A volume of a kura.
 #[derive(Clone)]
@@ -29,9 +27,84 @@ impl Site {
         Self { frames: FrameClient::new(client.clone()), client, volume: volume.to_owned(), server }
     }
 
+    /// The copy that a target of a source of `home` names.
+    pub fn of_target(server: &str, volume: &str, home: &Home<'_>, options: &Options) -> Result<Self> {
+        let server: ServerUri = server.parse().map_err(anyhow::Error::msg)?;
+        if let ServerUri::Http(authority) = &server {
+            check_plain(authority.host(), options)?;
+        }
+        // Never the home's own: whoever has the target would have the home, too.
+        let file = options.target_token_file.as_deref();
+        let token = file.map(|file| std::fs::read_to_string(file).with_context(|| file.display().to_string()));
+        let token = token.transpose()?;
+        let token = token.as_deref().map(|token| Token::new(token.trim()));
+        let trust = tls::trusted(&server, options.target_ca.as_deref().or(home.ca), "--target-ca")?;
+        let client = Client::new(server.clone(), token, trust).patient(options.timeout);
+        Ok(Self::new(client, server, volume))
+    }
+
     /// The name of the snapshot that is a point here.
     pub fn name_of(&self, point: &str) -> String {
         format!("{}@{point}", self.volume)
+    }
+
+    /// The points of a pair here, from the oldest to the newest.
+    pub async fn points(&self, pair: u32) -> Result<Vec<Point>> {
+        let snapshots = match self.client.snapshots(Some(&self.volume)).await {
+            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Vec::new(),
+            snapshots => snapshots?,
+        };
+        let own = snapshots.into_iter().filter_map(|snapshot| {
+            let name = snapshot.name.split_once('@')?.1.to_owned();
+            let in_use = snapshot.clients > 0 || snapshot.snapshots > 0;
+            is_own(pair, &name).then_some(Point { name, in_use })
+        });
+        Ok(own.collect())
+    }
+
+    /// What no other volume says of itself: its pool's UUID, and its number there, which is never used again.
+    pub async fn identity(&self) -> Result<String> {
+        let (pool, volume) = tokio::try_join!(self.client.pool(), self.client.volume(&self.volume))?;
+        Ok(format!("{}/{}", pool.uuid, volume.id))
+    }
+
+    /// Whether there is such a volume.
+    pub async fn is_there(&self) -> Result<bool> {
+        match self.client.volume(&self.volume).await {
+            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Ok(false),
+            found => Ok(found.map(|_| true)?),
+        }
+    }
+
+    /// What it is a copy of, where it is one.
+    pub async fn replica(&self) -> Result<Option<Replica>> {
+        Ok(self.client.replicas().await?.into_iter().find(|replica| replica.volume == self.volume))
+    }
+
+    /// Makes a point of what it holds now.
+    pub async fn make(&self, point: &str) -> Result<()> {
+        let names = vec![self.name_of(point)];
+        self.client.create_snapshots(&NewSnapshots { names, read_only: true }).await?;
+        Ok(())
+    }
+
+    /// Deletes a point; one that was taken into use just now stays.
+    pub async fn delete(&self, point: &str) -> Result<()> {
+        match self.client.delete_snapshot(&self.name_of(point), false).await {
+            Err(ClientError::Refused(problem)) if matches!(problem.kind, ProblemKind::Busy | ProblemKind::Missing) => {
+                Ok(())
+            }
+            done => Ok(done?),
+        }
+    }
+
+    /// Makes the volume, where there is one, a copy of that source.
+    pub async fn adopt(&self, source: String) -> Result<()> {
+        let follow = Follow { source: Some(source), ..Follow::default() };
+        match self.client.follow_source(&self.volume, &follow).await {
+            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Ok(()),
+            done => Ok(done.map(drop)?),
+        }
     }
 }
 
@@ -72,36 +145,5 @@ impl Home<'_> {
     /// A volume of it.
     pub fn volume(&self, name: &str, timeout: Duration) -> Result<Site> {
         Ok(Site::new(self.client(timeout)?, self.server.clone(), name))
-    }
-}
-
-impl Pair {
-    /// Refuses the object store's volume, at either end, before anybody is asked for anything.
-    pub fn check_names(&self) -> kura_block::Result<()> {
-        refuse_object_store(&self.source.volume)?;
-        refuse_object_store(&self.target.volume)
-    }
-
-    /// Of a volume of `home`, and what a target names.
-    pub fn of(home: &Home<'_>, volume: &str, target: &Target, options: &Options) -> Result<Self> {
-        let Target::Kura { server, volume: copy } = target else {
-            bail!("a volume goes to a kura: name its REST door and a volume there, https://HOST:PORT/VOLUME");
-        };
-        let source = home.volume(volume, options.timeout)?;
-        let server: ServerUri = server.parse().map_err(anyhow::Error::msg)?;
-        if let ServerUri::Http(authority) = &server {
-            check_plain(authority.host(), options)?;
-        }
-        // Never the home's own: whoever has the target would have the home, too.
-        let file = options.target_token_file.as_deref();
-        let token = file.map(|file| std::fs::read_to_string(file).with_context(|| file.display().to_string()));
-        let token = token.transpose()?;
-        let token = token.as_deref().map(|token| Token::new(token.trim()));
-        let trust = tls::trusted(&server, options.target_ca.as_deref().or(home.ca), "--target-ca")?;
-        let client = Client::new(server.clone(), token, trust).patient(options.timeout);
-        let there = Site::new(client, server, copy);
-        // The same whoever runs it, and another one for each target.
-        let id = xxh3_64(format!("{}\n{target}", Origin::Volume(volume.to_owned())).as_bytes()) as u32;
-        Ok(Self { source, target: there, id })
     }
 }

@@ -1,15 +1,17 @@
 //! Copies of volumes: a run between two kuras, each asked through its REST door.
 
-use super::sites::Site;
+use super::sites::{Home, Site};
+use crate::replica::refuse_object_store;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use kura_admin::{ClientError, Follow, NewSnapshots, NewTransfer, ProblemKind, Replica, ReplicaState, ResizeVolume};
+use kura_admin::{ClientError, Follow, NewTransfer, ProblemKind, Replica, ReplicaState, ResizeVolume};
 use kura_block::Clients;
-use kura_replicate::volume::{Facts, Head, Point, Step, Tidy, Transfer, is_own, next, point_name, tidy};
+use kura_replicate::volume::{Facts, Head, Point, Step, Tidy, Transfer, next, point_name, tidy};
 use kura_replicate::{Failure, Limit, Options, Origin, Progress, Summary, Target, Verified, rfc3339};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::time::sleep;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Frames on their way at once: what a link of 50 ms and 1 Gbit/s holds, and some.
 const WINDOW: usize = 8;
@@ -28,6 +30,24 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// Of a volume of `home`, and what a target names.
+    pub fn of(home: &Home<'_>, volume: &str, target: &Target, options: &Options) -> Result<Self> {
+        let Target::Kura { server, volume: copy } = target else {
+            bail!("a volume goes to a kura: name its REST door and a volume there, https://HOST:PORT/VOLUME");
+        };
+        let source = home.volume(volume, options.timeout)?;
+        let there = Site::of_target(server, copy, home, options)?;
+        // The same whoever runs it, and another one for each target.
+        let id = xxh3_64(format!("{}\n{target}", Origin::Volume(volume.to_owned())).as_bytes()) as u32;
+        Ok(Self { source, target: there, id })
+    }
+
+    /// Refuses the object store's volume, at either end, before anybody is asked for anything.
+    pub fn check_names(&self) -> kura_block::Result<()> {
+        refuse_object_store(&self.source.volume)?;
+        refuse_object_store(&self.target.volume)
+    }
+
     /// The same the other way round.
     fn reversed(&self) -> Self {
         Self { source: self.target.clone(), target: self.source.clone(), id: self.id }
@@ -341,62 +361,4 @@ fn check(replica: Option<&Replica>, identity: &str, target: &Target) -> Result<(
 
 fn under_way(replica: Replica) -> Option<Transfer> {
     replica.transfer.map(|transfer| Transfer { since: transfer.since, to: transfer.to })
-}
-
-impl Site {
-    /// The points of a pair here, from the oldest to the newest.
-    async fn points(&self, pair: u32) -> Result<Vec<Point>> {
-        let snapshots = match self.client.snapshots(Some(&self.volume)).await {
-            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Vec::new(),
-            snapshots => snapshots?,
-        };
-        let own = snapshots.into_iter().filter_map(|snapshot| {
-            let name = snapshot.name.split_once('@')?.1.to_owned();
-            let in_use = snapshot.clients > 0 || snapshot.snapshots > 0;
-            is_own(pair, &name).then_some(Point { name, in_use })
-        });
-        Ok(own.collect())
-    }
-
-    /// What no other volume says of itself: its pool's UUID, and its number there, which is never used again.
-    async fn identity(&self) -> Result<String> {
-        let (pool, volume) = tokio::try_join!(self.client.pool(), self.client.volume(&self.volume))?;
-        Ok(format!("{}/{}", pool.uuid, volume.id))
-    }
-
-    async fn is_there(&self) -> Result<bool> {
-        match self.client.volume(&self.volume).await {
-            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Ok(false),
-            found => Ok(found.map(|_| true)?),
-        }
-    }
-
-    async fn replica(&self) -> Result<Option<Replica>> {
-        Ok(self.client.replicas().await?.into_iter().find(|replica| replica.volume == self.volume))
-    }
-
-    async fn make(&self, point: &str) -> Result<()> {
-        let names = vec![self.name_of(point)];
-        self.client.create_snapshots(&NewSnapshots { names, read_only: true }).await?;
-        Ok(())
-    }
-
-    /// Deletes a point; one that was taken into use just now stays.
-    async fn delete(&self, point: &str) -> Result<()> {
-        match self.client.delete_snapshot(&self.name_of(point), false).await {
-            Err(ClientError::Refused(problem)) if matches!(problem.kind, ProblemKind::Busy | ProblemKind::Missing) => {
-                Ok(())
-            }
-            done => Ok(done?),
-        }
-    }
-
-    /// Makes the volume, where there is one, a copy of that source.
-    async fn adopt(&self, source: String) -> Result<()> {
-        let follow = Follow { source: Some(source), ..Follow::default() };
-        match self.client.follow_source(&self.volume, &follow).await {
-            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Ok(()),
-            done => Ok(done.map(drop)?),
-        }
-    }
 }
