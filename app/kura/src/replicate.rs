@@ -97,20 +97,18 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
 
 /// Deletes the points of a job's source, which nobody has use for without the job.
 fn forget_points(job: &Job, common: &Common) -> Result<()> {
-    match &job.source {
-        Origin::Volume(volume) => waited_for(Pair::of(&home(common), volume, &job.target()?, &job.options)?.forget()),
-        Origin::Tree(_) | Origin::Bucket(_) => Ok(()),
-    }
+    of_volumes(job, common)?.map_or(Ok(()), |pair| waited_for(pair.forget()))
 }
 
 /// The points of a job's source.
 fn points(job: &Job, common: &Common) -> Result<Vec<String>> {
-    match &job.source {
-        Origin::Volume(volume) => {
-            waited_for(Pair::of(&home(common), volume, &job.target()?, &job.options)?.source_points())
-        }
-        Origin::Tree(_) | Origin::Bucket(_) => Ok(Vec::new()),
-    }
+    of_volumes(job, common)?.map_or(Ok(Vec::new()), |pair| waited_for(pair.source_points()))
+}
+
+/// The volumes between which a job copies; none where it copies something else, which has no points.
+fn of_volumes(job: &Job, common: &Common) -> Result<Option<Pair>> {
+    let Origin::Volume(volume) = &job.source else { return Ok(None) };
+    Pair::of(&home(common), volume, &job.target()?, &job.options).map(Some)
 }
 
 /// The kura that has the sources of volumes.
@@ -128,12 +126,9 @@ fn absolute(target: Target) -> Result<Target> {
 
 /// The same, of a source, which must be there.
 fn absolute_origin(source: String) -> Result<Origin> {
-    Ok(match Origin::from(source) {
-        Origin::Tree(path) => {
-            Origin::Tree(path.canonicalize().with_context(|| format!("the source {}", path.display()))?)
-        }
-        source @ (Origin::Volume(_) | Origin::Bucket(_)) => source,
-    })
+    let source = Origin::from(source);
+    let Origin::Tree(path) = &source else { return Ok(source) };
+    Ok(Origin::Tree(path.canonicalize().with_context(|| format!("the source {}", path.display()))?))
 }
 
 fn absolute_files(options: Options) -> Result<Options> {
