@@ -1,13 +1,11 @@
 //! The commands that ask a server.
 
 use crate::bar::patiently;
-use crate::cli::{
-    Class, Command, Common, ControllerCommand, DiskArg, DiskCommand, MoveTo, PoolCommand, Resize, VolumeCommand,
-};
+use crate::cli::{Class, Common, ControllerCommand, DiskArg, DiskCommand, MoveTo, Resize, VolumeCommand};
 use crate::disks::unlike;
 use crate::show::{self, Deed, Out};
 use crate::size::Size;
-use crate::{bench, identify, job, object, snapshot, tier, tls, trace};
+use crate::{identify, job, tls};
 use anyhow::{Context, Result, bail};
 use kura_admin::{
     CheckRequest, CheckResult, Client, Disk, Job, JobResult, JobState, MoveVolume, NewDisk, NewVolume, Replacement,
@@ -17,44 +15,11 @@ use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Carries a command out at the server and shows the answer.
-pub async fn ask(common: &Common, command: Command) -> Result<ExitCode> {
-    let client = client(common)?;
-    let out = common.out();
-    match command {
-        Command::Status => out.show(&client.status().await?, show::status)?,
-        Command::Check { tables, dry_run } => {
-            return check(&client, out, CheckRequest { data: !tables, dry_run }).await;
-        }
-        Command::Pool(PoolCommand::Status) => out.show(&client.pool().await?, show::pool)?,
-        Command::Pool(PoolCommand::Grow { disks, class, force, dry_run }) => {
-            let new = disks.into_iter().map(|disk| new_disk(disk, class, force)).collect::<Result<_>>()?;
-            grow(&client, out, new, dry_run).await?;
-        }
-        Command::Pool(PoolCommand::Scrub { dry_run }) => {
-            return check(&client, out, CheckRequest { data: true, dry_run }).await;
-        }
-        Command::Bench(command) => bench::bench(&client, out, command).await?,
-        Command::Disk(command) => disk(&client, out, command).await?,
-        Command::Volume(command) => volume(&client, out, command).await?,
-        Command::Snapshot(command) => snapshot::snapshot(&client, out, command).await?,
-        Command::Controller(command) => controller(&client, out, command).await?,
-        Command::Job(command) => job::job(&client, out, command).await?,
-        Command::Bucket(command) => object::bucket(&client, out, command).await?,
-        Command::Key(command) => object::key(&client, out, command).await?,
-        Command::Object(command) => object::object(&client, out, command).await?,
-        Command::Tier(command) => tier::tier(&client, out, command).await?,
-        Command::Trace(command) => trace::trace(&client, out, command).await?,
-        Command::Serve(_)
-        | Command::Pool(PoolCommand::Create(_) | PoolCommand::Import(_) | PoolCommand::Export(_))
-        | Command::Config(_)
-        | Command::Lab(_)
-        | Command::Replicate(_)
-        | Command::Completions { .. } => {
-            unreachable!("main does these without a server")
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+/// Does what asks a server, with a client of the one that is named.
+pub fn asked<T>(common: &Common, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
+    let trust = tls::trusted(&common.server, common.ca.as_deref(), "--ca")?;
+    let client = Client::new(common.server.clone(), common.token.as_deref().map(Token::new), trust);
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work(&client))
 }
 
 impl Common {
@@ -68,12 +33,8 @@ impl Common {
     }
 }
 
-fn client(common: &Common) -> Result<Client> {
-    let trust = tls::trusted(&common.server, common.ca.as_deref(), "--ca")?;
-    Ok(Client::new(common.server.clone(), common.token.as_deref().map(Token::new), trust))
-}
-
-async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
+/// Carries out a command on disks.
+pub async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
     match command {
         DiskCommand::List => out.show(client.disks().await?.as_slice(), show::disks),
         DiskCommand::Identify { disk: id } => {
@@ -121,7 +82,14 @@ async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()> {
 }
 
 /// Adds disks, one after another.
-async fn grow(client: &Client, out: Out, disks: Vec<NewDisk>, dry_run: bool) -> Result<()> {
+pub async fn grow(
+    client: &Client,
+    out: Out,
+    disks: Vec<DiskArg>,
+    class: Class,
+    (force, dry_run): (bool, bool),
+) -> Result<()> {
+    let disks = disks.into_iter().map(|disk| new_disk(disk, class, force)).collect::<Result<Vec<_>>>()?;
     if dry_run {
         return would_add(client, out, disks).await;
     }
@@ -220,7 +188,8 @@ fn unlike_its_kind(job: &Job) -> String {
     format!("job {}: the server's answer is not a {job}'s", job.id)
 }
 
-async fn controller(client: &Client, out: Out, command: ControllerCommand) -> Result<()> {
+/// Carries out a command on controllers.
+pub async fn controller(client: &Client, out: Out, command: ControllerCommand) -> Result<()> {
     match command {
         ControllerCommand::List => out.show(client.controllers().await?.as_slice(), show::controllers),
         ControllerCommand::Stats => out.show(client.controllers().await?.as_slice(), show::controller_stats),
@@ -243,7 +212,8 @@ async fn controller(client: &Client, out: Out, command: ControllerCommand) -> Re
     }
 }
 
-async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()> {
+/// Carries out a command on volumes.
+pub async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result<()> {
     match command {
         VolumeCommand::Create { name, size, layout, thin: _, thick, read_only } => {
             let layout = layout.map(Into::into);
@@ -313,7 +283,8 @@ async fn delete(client: &Client, out: Out, name: &str, force: bool, dry_run: boo
     out.show(&of, |_| format!("deleted volume {name}; it held {holds}"))
 }
 
-async fn check(client: &Client, out: Out, request: CheckRequest) -> Result<ExitCode> {
+/// Checks, and repairs unless it is a dry run.
+pub async fn check(client: &Client, out: Out, request: CheckRequest) -> Result<ExitCode> {
     let job = client.check(request).await?;
     let ended = job::follow(client, out, &job).await?;
     if let (JobState::Cancelled, Some(JobResult::Check(so_far))) = (ended.state, &ended.result) {

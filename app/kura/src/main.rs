@@ -40,12 +40,14 @@ mod tls;
 mod trace;
 
 use anyhow::{Error, Result};
+use ask::asked;
 use clap::FromArgMatches;
-use cli::{Cli, Command, ConfigCommand, PoolCommand};
+use cli::{Cli, Command, Common, ConfigCommand, PoolCommand};
 use config::{Config, Findings, Flags};
-use kura_admin::{ClientError, Problem, ServerUri};
+use kura_admin::{CheckRequest, ClientError, Problem, ServerUri};
 // Its allocator is the binary's.
 use kura_memory as _;
+use show::Out;
 use std::io::{ErrorKind, Write, stderr};
 use std::path::Path;
 use std::process::ExitCode;
@@ -59,28 +61,54 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return misused(&error, std::env::args_os().any(|arg| arg == "--json")),
     };
-    let json = common.json;
-    let done = match command {
-        Command::Serve(serve) => serve::serve(serve),
-        Command::Pool(PoolCommand::Create(create)) => pool::create(create, common.out()).map(|()| ExitCode::SUCCESS),
-        Command::Pool(PoolCommand::Export(export)) => export::export(&export, common.out()).map(|()| ExitCode::SUCCESS),
-        Command::Pool(PoolCommand::Import(import)) => pool::import(&import, common.out()).map(|()| ExitCode::SUCCESS),
-        Command::Config(ConfigCommand::Check { file }) => check_config(&file, &common),
-        Command::Config(ConfigCommand::Example) => show::print(EXAMPLE).map(|()| ExitCode::SUCCESS),
-        Command::Lab(command) => lab::lab(command, common.out()),
-        Command::Replicate(command) => replicate::replicate(command, &common),
-        Command::Completions { shell } => print_completions(shell).map(|()| ExitCode::SUCCESS),
-        command => ask_server(&common, command),
-    };
-    done.unwrap_or_else(|error| {
-        complain(&error, json);
+    carry_out(command, &common).unwrap_or_else(|error| {
+        complain(&error, common.json);
         ExitCode::FAILURE
     })
 }
 
-fn ask_server(common: &cli::Common, command: Command) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(ask::ask(common, command))
+/// Carries a command out: here, or where it is `asked`, at a server.
+fn carry_out(command: Command, common: &Common) -> Result<ExitCode> {
+    let out = common.out();
+    match command {
+        // These have an exit status of their own.
+        Command::Serve(serve) => return serve::serve(serve),
+        Command::Lab(command) => return lab::lab(command, out),
+        Command::Replicate(command) => return replicate::replicate(command, common),
+        Command::Check { tables, dry_run } => {
+            let request = CheckRequest { data: !tables, dry_run };
+            return asked(common, async |client| ask::check(client, out, request).await);
+        }
+        Command::Pool(PoolCommand::Scrub { dry_run }) => {
+            let request = CheckRequest { data: true, dry_run };
+            return asked(common, async |client| ask::check(client, out, request).await);
+        }
+        Command::Config(ConfigCommand::Check { file }) => check_config(&file, out)?,
+        Command::Config(ConfigCommand::Example) => show::print(EXAMPLE)?,
+        Command::Completions { shell } => print_completions(shell)?,
+        Command::Pool(PoolCommand::Create(create)) => pool::create(create, out)?,
+        Command::Pool(PoolCommand::Export(export)) => export::export(&export, out)?,
+        Command::Pool(PoolCommand::Import(import)) => pool::import(&import, out)?,
+        Command::Pool(PoolCommand::Status) => {
+            asked(common, async |client| out.show(&client.pool().await?, show::pool))?;
+        }
+        Command::Pool(PoolCommand::Grow { disks, class, force, dry_run }) => {
+            asked(common, async |client| ask::grow(client, out, disks, class, (force, dry_run)).await)?;
+        }
+        Command::Status => asked(common, async |client| out.show(&client.status().await?, show::status))?,
+        Command::Bench(command) => asked(common, async |client| bench::bench(client, out, command).await)?,
+        Command::Disk(command) => asked(common, async |client| ask::disk(client, out, command).await)?,
+        Command::Volume(command) => asked(common, async |client| ask::volume(client, out, command).await)?,
+        Command::Snapshot(command) => asked(common, async |client| snapshot::snapshot(client, out, command).await)?,
+        Command::Controller(command) => asked(common, async |client| ask::controller(client, out, command).await)?,
+        Command::Job(command) => asked(common, async |client| job::job(client, out, command).await)?,
+        Command::Bucket(command) => asked(common, async |client| object::bucket(client, out, command).await)?,
+        Command::Key(command) => asked(common, async |client| object::key(client, out, command).await)?,
+        Command::Object(command) => asked(common, async |client| object::object(client, out, command).await)?,
+        Command::Tier(command) => asked(common, async |client| tier::tier(client, out, command).await)?,
+        Command::Trace(command) => asked(common, async |client| trace::trace(client, out, command).await)?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn print_completions(shell: clap_complete::Shell) -> Result<()> {
@@ -89,12 +117,9 @@ fn print_completions(shell: clap_complete::Shell) -> Result<()> {
     show::print(&String::from_utf8(script)?)
 }
 
-fn check_config(file: &Path, common: &cli::Common) -> Result<ExitCode> {
+fn check_config(file: &Path, out: Out) -> Result<()> {
     Config::load(Some(file), Flags::default())?;
-    common
-        .out()
-        .show(&serde_json::json!({ "file": file, "valid": true }), |_| format!("{}: all is well", file.display()))?;
-    Ok(ExitCode::SUCCESS)
+    out.show(&serde_json::json!({ "file": file, "valid": true }), |_| format!("{}: all is well", file.display()))
 }
 
 /// Tells what is wrong with a command line, on one line or as an object; help and the version are told as they are.

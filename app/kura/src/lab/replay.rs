@@ -1,9 +1,9 @@
 //! `kura lab replay`: a trace, adapted, through a node of simulated disks.
 
 use super::bar::{Bar, Pass};
+use super::forecast;
 use super::made::made_by;
 use super::node::node;
-use super::forecast;
 use super::summary::text;
 use crate::cli::{self, LabReplay};
 use crate::config::{Config, Flags, Purpose};
