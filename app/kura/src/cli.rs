@@ -85,7 +85,7 @@ fn default_server() -> ServerUri {
 
 /// Options that say which server is asked.
 const SERVER_OPTIONS: [&str; 3] = ["server", "token", "ca"];
-/// Commands that ask no server.
+/// Commands that ask no server, whatever their options: `replicate` may ask one.
 const WITHOUT_SERVER: [&[&str]; 7] = [
     &["serve"],
     &["completions"],
@@ -268,6 +268,18 @@ pub enum ConfigCommand {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::error::ErrorKind;
+
+    /// What becomes of a line: it is taken, or refused for a reason.
+    const FITS: Option<ErrorKind> = None;
+    const NO_COMMAND: Option<ErrorKind> = Some(ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand);
+    const MISSING: Option<ErrorKind> = Some(ErrorKind::MissingRequiredArgument);
+    const CONFLICT: Option<ErrorKind> = Some(ErrorKind::ArgumentConflict);
+    const UNKNOWN: Option<ErrorKind> = Some(ErrorKind::UnknownArgument);
+    /// A word that is none of those that may stand there.
+    const NO_SUCH: Option<ErrorKind> = Some(ErrorKind::InvalidValue);
+    const MALFORMED: Option<ErrorKind> = Some(ErrorKind::ValueValidation);
+
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
@@ -306,142 +318,159 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_make_no_sense_are_refused_as_usage() {
-        let cases = [
-            ("status", true),
-            ("status --json", true),
-            ("--json status", true),
-            ("status --json --quiet", true),
-            ("", false),
-            ("volume", false),
-            ("volume create a", false),
-            ("volume create a --size 10G", true),
-            ("volume create a --size 10X", false),
-            ("volume create a --size 10G --thin --thick", false),
-            ("volume create a --size 10G --layout none --thick --read-only", true),
-            ("volume create a --size 10G --layout raid9", false),
-            ("volume resize a 20G --shrink --dry-run", true),
-            ("volume resize a 20G --shrink --force", true),
-            ("volume resize a 20G --force", false),
-            ("volume resize a", false),
-            ("volume move-to a 1", true),
-            ("volume move-to a", false),
-            ("volume move-to a --controller 1", false),
-            ("controller move a 1", true),
-            ("controller move a", false),
-            ("job list", true),
-            ("job follow 3 --json", true),
-            ("job cancel 3", true),
-            ("job cancel", false),
-            ("job follow three", false),
-            ("disk fail 3 --wait", true),
-            ("disk fail 3 --wait --dry-run", false),
-            ("controller list --json", true),
-            ("controller stats", true),
-            ("controller stats 1", false),
-            ("controller drain 1", true),
-            ("controller drain", false),
-            ("controller resume 1", true),
-            ("volume delete a --force --dry-run", true),
-            ("pool create --slow a --dry-run", true),
-            ("pool create --fast a --fast b --slow c=10G --slow d --force --controllers 4", true),
-            ("pool create --fast a", false),
-            ("pool create --slow a=b", false),
-            ("pool import a b --data d --incomplete", true),
-            ("pool import", false),
-            ("pool create --slow a --extent 64M --journal 16M", true),
-            ("pool create --slow a --extent 128M", false),
-            ("pool create --slow a --extent 3M", false),
-            ("pool create --slow a --journal 1M", false),
-            ("disk add /dev/sda --class slow --force --dry-run", true),
-            ("disk add /dev/sda", false),
-            ("disk identify 3", true),
-            ("disk identify", false),
-            ("pool grow a b=10G --class fast --force --dry-run", true),
-            ("pool grow", false),
-            ("pool scrub --dry-run", true),
-            ("pool export --data d", true),
-            ("pool export --cancel -o f", false),
-            ("pool import a --export f", true),
-            ("disk fail 3 --force --dry-run", true),
-            ("disk remove 3 --dry-run", true),
-            ("disk remove 3 --dry-run --no-wait", false),
-            ("disk replace 3 /dev/sdb --force", true),
-            ("disk replace 3 /dev/sdb --dry-run", true),
-            ("disk replace 3 /dev/sdb --dry-run --no-wait", false),
-            ("disk replace 3", false),
-            ("disk fail three", false),
-            ("disk fail 70000", false),
-            ("bench volume", true),
-            ("bench volume v --time 1s --clients 4 --block 64K --json", true),
-            ("bench object --size 1M", true),
-            ("bench", false),
-            ("bench volume --clients 0", false),
-            ("check --tables", true),
-            ("check --dry-run", true),
-            ("check --repair-plan", true),
-            ("serve --nbd 127.0.0.1:0 --s3 127.0.0.1:0 --admin off --log debug --data d", true),
-            ("serve --nbd nowhere", false),
-            ("serve --log loud", false),
-            ("trace record a --memory 1G", true),
-            ("trace record", false),
-            ("trace list", true),
-            ("trace stop a", true),
-            ("trace export a", true),
-            ("trace export a --format msr -o a.csv", true),
-            ("trace export a --format pdf", false),
-            ("trace delete a --dry-run", true),
-            ("lab list", true),
-            ("lab loads", true),
-            ("lab run", false),
-            ("lab run a b --quick --seed 3 --trace c --trace d -o e --jobs 2 --again --json", true),
-            ("lab run a --quick --full", false),
-            ("lab run a --jobs 0", false),
-            ("lab report --out d", true),
-            ("lab report --output d", true),
-            ("lab replay", false),
-            ("lab replay a --from 90s --for 1h30m --accelerate 2 --fit scale --size 10G -o b --json", true),
-            ("lab replay a --closed-loop 32 --layout none --prefill all --verify --seed 3", true),
-            ("lab replay a --closed-loop 32 --accelerate 2", false),
-            ("lab replay a --closed-loop 0", false),
-            ("lab replay a --model slow=sata-ssd --model fast=nvme", true),
-            ("lab replay a --model slow=floppy", false),
-            ("lab replay a --model sata-ssd", false),
-            ("lab replay a --fit squeeze", false),
-            ("lab replay a --from soon", false),
-            ("config check kura.toml", true),
-            ("config check", false),
-            ("config example", true),
-            ("completions bash", true),
-            ("completions dos", false),
-            ("status --server ftp://there", false),
-        ];
-        check(&cases);
+    fn lines_about_volumes_and_controllers_are_taken_or_refused() {
+        check(&[
+            ("status", FITS),
+            ("status --json", FITS),
+            ("--json status", FITS),
+            ("status --json --quiet", FITS),
+            ("", NO_COMMAND),
+            ("volume", NO_COMMAND),
+            ("volume create a", MISSING),
+            ("volume create a --size 10G", FITS),
+            ("volume create a --size 10X", MALFORMED),
+            ("volume create a --size 10G --thin --thick", CONFLICT),
+            ("volume create a --size 10G --layout none --thick --read-only", FITS),
+            ("volume create a --size 10G --layout raid9", NO_SUCH),
+            ("volume resize a 20G --shrink --dry-run", FITS),
+            ("volume resize a 20G --shrink --force", FITS),
+            ("volume resize a 20G --force", MISSING),
+            ("volume resize a", MISSING),
+            ("volume move-to a 1", FITS),
+            ("volume move-to a", MISSING),
+            ("volume move-to a --controller 1", UNKNOWN),
+            ("controller move a 1", FITS),
+            ("controller move a", MISSING),
+            ("job list", FITS),
+            ("job follow 3 --json", FITS),
+            ("job cancel 3", FITS),
+            ("job cancel", MISSING),
+            ("job follow three", MALFORMED),
+            ("controller list --json", FITS),
+            ("controller stats", FITS),
+            ("controller stats 1", UNKNOWN),
+            ("controller drain 1", FITS),
+            ("controller drain", MISSING),
+            ("controller resume 1", FITS),
+            ("volume delete a --force --dry-run", FITS),
+        ]);
+    }
+
+    #[test]
+    fn lines_about_pools_and_disks_are_taken_or_refused() {
+        check(&[
+            ("pool create --slow a --dry-run", FITS),
+            ("pool create --fast a --fast b --slow c=10G --slow d --force --controllers 4", FITS),
+            ("pool create --fast a", MISSING),
+            ("pool create --slow a=b", MALFORMED),
+            ("pool import a b --data d --incomplete", FITS),
+            ("pool import", MISSING),
+            ("pool create --slow a --extent 64M --journal 16M", FITS),
+            ("pool create --slow a --extent 128M", MALFORMED),
+            ("pool create --slow a --extent 3M", MALFORMED),
+            ("pool create --slow a --journal 1M", MALFORMED),
+            ("disk add /dev/sda --class slow --force --dry-run", FITS),
+            ("disk add /dev/sda", MISSING),
+            ("disk identify 3", FITS),
+            ("disk identify", MISSING),
+            ("pool grow a b=10G --class fast --force --dry-run", FITS),
+            ("pool grow", MISSING),
+            ("pool scrub --dry-run", FITS),
+            ("pool export --data d", FITS),
+            ("pool export --cancel -o f", CONFLICT),
+            ("pool import a --export f", FITS),
+            ("disk fail 3 --force --dry-run", FITS),
+            ("disk remove 3 --dry-run", FITS),
+            ("disk remove 3 --dry-run --no-wait", CONFLICT),
+            ("disk replace 3 /dev/sdb --force", FITS),
+            ("disk replace 3 /dev/sdb --dry-run", FITS),
+            ("disk replace 3 /dev/sdb --dry-run --no-wait", CONFLICT),
+            ("disk replace 3", MISSING),
+            ("disk fail three", MALFORMED),
+            ("disk fail 3 --wait", FITS),
+            ("disk fail 3 --wait --dry-run", CONFLICT),
+            ("disk fail 70000", MALFORMED),
+        ]);
+    }
+
+    #[test]
+    fn lines_about_the_server_and_recordings_are_taken_or_refused() {
+        check(&[
+            ("bench volume", FITS),
+            ("bench volume v --time 1s --clients 4 --block 64K --json", FITS),
+            ("bench object --size 1M", FITS),
+            ("bench", NO_COMMAND),
+            ("bench volume --clients 0", MALFORMED),
+            ("check --tables", FITS),
+            ("check --dry-run", FITS),
+            ("check --repair-plan", FITS),
+            ("serve --nbd 127.0.0.1:0 --s3 127.0.0.1:0 --admin off --log debug --data d", FITS),
+            ("serve --nbd nowhere", MALFORMED),
+            ("serve --log loud", MALFORMED),
+            ("trace record a --memory 1G", FITS),
+            ("trace record", MISSING),
+            ("trace list", FITS),
+            ("trace stop a", FITS),
+            ("trace export a", FITS),
+            ("trace export a --format msr -o a.csv", FITS),
+            ("trace export a --format pdf", NO_SUCH),
+            ("trace delete a --dry-run", FITS),
+        ]);
+    }
+
+    #[test]
+    fn lines_about_the_lab_and_files_are_taken_or_refused() {
+        check(&[
+            ("lab list", FITS),
+            ("lab loads", FITS),
+            ("lab run", MISSING),
+            ("lab run a b --quick --seed 3 --trace c --trace d -o e --jobs 2 --again --json", FITS),
+            ("lab run a --quick --full", CONFLICT),
+            ("lab run a --jobs 0", MALFORMED),
+            ("lab report --out d", FITS),
+            ("lab report --output d", FITS),
+            ("lab replay", MISSING),
+            ("lab replay a --from 90s --for 1h30m --accelerate 2 --fit scale --size 10G -o b --json", FITS),
+            ("lab replay a --closed-loop 32 --layout none --prefill all --verify --seed 3", FITS),
+            ("lab replay a --closed-loop 32 --accelerate 2", CONFLICT),
+            ("lab replay a --closed-loop 0", MALFORMED),
+            ("lab replay a --model slow=sata-ssd --model fast=nvme", FITS),
+            ("lab replay a --model slow=floppy", MALFORMED),
+            ("lab replay a --model sata-ssd", MALFORMED),
+            ("lab replay a --fit squeeze", MALFORMED),
+            ("lab replay a --from soon", MALFORMED),
+            ("config check kura.toml", FITS),
+            ("config check", MISSING),
+            ("config example", FITS),
+            ("completions bash", FITS),
+            ("completions dos", NO_SUCH),
+            ("status --server ftp://there", MALFORMED),
+        ]);
     }
 
     #[test]
     fn objects_are_named_with_their_buckets() {
         let cases = [
-            ("bucket create photos", true),
-            ("bucket delete", false),
-            ("bucket delete photos --dry-run", true),
-            ("key create", true),
-            ("key create backup --bucket a=read --bucket b=read-write", true),
-            ("key create backup --bucket a=all", false),
-            ("key revoke", false),
-            ("key revoke id --dry-run", true),
-            ("object put demo/a file --new --content-type text/plain --metadata color=red", true),
-            ("object put demo/a", false),
-            ("object put demo file", false),
-            ("object put demo/a file --metadata color", false),
-            ("object get s3://demo/a/b", true),
-            ("object get demo/a file --version-id null", true),
-            ("object get demo/a file --version null", true),
-            ("object list demo/a/ --delimiter /", true),
-            ("object stat demo/a --json", true),
-            ("object delete demo/a --version-id 0000000000000001 --dry-run", true),
-            ("object batch changes", true),
-            ("object batch", false),
+            ("bucket create photos", FITS),
+            ("bucket delete", MISSING),
+            ("bucket delete photos --dry-run", FITS),
+            ("key create", FITS),
+            ("key create backup --bucket a=read --bucket b=read-write", FITS),
+            ("key create backup --bucket a=all", MALFORMED),
+            ("key revoke", MISSING),
+            ("key revoke id --dry-run", FITS),
+            ("object put demo/a file --new --content-type text/plain --metadata color=red", FITS),
+            ("object put demo/a", MISSING),
+            ("object put demo file", MALFORMED),
+            ("object put demo/a file --metadata color", MALFORMED),
+            ("object get s3://demo/a/b", FITS),
+            ("object get demo/a file --version-id null", FITS),
+            ("object get demo/a file --version null", FITS),
+            ("object list demo/a/ --delimiter /", FITS),
+            ("object stat demo/a --json", FITS),
+            ("object delete demo/a --version-id 0000000000000001 --dry-run", FITS),
+            ("object batch changes", FITS),
+            ("object batch", MISSING),
         ];
         check(&cases);
     }
@@ -449,35 +478,36 @@ mod tests {
     #[test]
     fn snapshot_lines_parse_or_are_refused() {
         check(&[
-            ("snapshot create v@a w@a --read-only --json", true),
-            ("snapshot create", false),
-            ("snapshot list", true),
-            ("snapshot list v", true),
-            ("snapshot delete v@a v@b --force --dry-run", true),
-            ("snapshot rollback v@a --force --dry-run", true),
-            ("snapshot rollback", false),
-            ("snapshot clone v@a w", true),
-            ("snapshot clone v@a", false),
-            ("snapshot diff v@a v --json", true),
-            ("snapshot diff v@a", false),
-            ("snapshot schedule add v --every 1h --keep 24 --prefix hourly", true),
-            ("snapshot schedule add v --every soon --keep 24", false),
-            ("snapshot schedule add v --every 0s --keep 24", false),
-            ("snapshot schedule add v --every 1500ms --keep 24", false),
-            ("snapshot schedule add v --every 1h --keep 0", false),
-            ("replicate add a b c --every 0s", false),
-            ("replicate add a b c --every 5m --rpo 0s", false),
-            ("snapshot schedule add v --keep 24", false),
-            ("snapshot schedule list", true),
-            ("snapshot schedule remove v --dry-run", true),
+            ("snapshot create v@a w@a --read-only --json", FITS),
+            ("snapshot create", MISSING),
+            ("snapshot list", FITS),
+            ("snapshot list v", FITS),
+            ("snapshot delete v@a v@b --force --dry-run", FITS),
+            ("snapshot rollback v@a --force --dry-run", FITS),
+            ("snapshot rollback", MISSING),
+            ("snapshot clone v@a w", FITS),
+            ("snapshot clone v@a", MISSING),
+            ("snapshot diff v@a v --json", FITS),
+            ("snapshot diff v@a", MISSING),
+            ("snapshot schedule add v --every 1h --keep 24 --prefix hourly", FITS),
+            ("snapshot schedule add v --every soon --keep 24", MALFORMED),
+            ("snapshot schedule add v --every 0s --keep 24", MALFORMED),
+            ("snapshot schedule add v --every 1500ms --keep 24", MALFORMED),
+            ("snapshot schedule add v --every 1h --keep 0", MALFORMED),
+            ("replicate add a b c --every 0s", MALFORMED),
+            ("replicate add a b c --every 5m --rpo 0s", MALFORMED),
+            ("snapshot schedule add v --keep 24", MISSING),
+            ("snapshot schedule list", FITS),
+            ("snapshot schedule remove v --dry-run", FITS),
         ]);
     }
 
-    /// Each line is taken, or refused as usage.
-    fn check(cases: &[(&str, bool)]) {
-        for (line, fits) in cases {
+    /// Each line is taken, or refused for that reason.
+    fn check(cases: &[(&str, Option<ErrorKind>)]) {
+        for (line, refused) in cases {
             let parsed = Cli::try_parse_from(std::iter::once("kura").chain(line.split_whitespace()));
-            assert_eq!(parsed.is_ok(), *fits, "{line}: {parsed:?}");
+            let kind = parsed.as_ref().err().map(clap::Error::kind);
+            assert_eq!(kind, *refused, "{line}: {parsed:?}");
         }
     }
 }
