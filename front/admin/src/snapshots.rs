@@ -60,7 +60,8 @@ pub struct NewClone {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RollBack {
-    /// True does it even while clients have the volume open.
+    /// True does it even while clients have the volume open, and of the object store's volume even while S3 is not served: then
+    /// access keys are rolled back as well, and those revoked since work again.
     #[serde(default)]
     pub force: bool,
 }

@@ -39,7 +39,7 @@ pub enum SnapshotCommand {
         /// The snapshot's name
         #[arg(value_name = "VOLUME@NAME")]
         name: String,
-        /// Do it even while clients have the volume open
+        /// Do it even while clients have the volume open, or it is `objects` and S3 is not served
         #[arg(long)]
         force: bool,
         /// Only say what would happen

@@ -83,8 +83,10 @@ impl Home {
     /// The same, by a command that becomes `kura` with what is given it.
     pub fn spawn_by(&self, mut kura: Command, args: &[&str]) -> Server {
         let log = std::fs::File::create(self.path("server.log")).expect("the server's log");
+        let doors = ["--nbd", "--s3", "--admin"].into_iter().filter(|door| !args.contains(door));
         let mut child = kura
-            .args(["serve", "--nbd", "127.0.0.1:0", "--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .arg("serve")
+            .args(doors.flat_map(|door| [door, "127.0.0.1:0"]))
             .args(args)
             .current_dir(self.folder.path())
             .stdin(Stdio::null())

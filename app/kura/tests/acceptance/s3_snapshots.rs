@@ -56,6 +56,31 @@ fn a_bucket_is_read_as_it_was_and_rolled_back() {
     assert!(server.stop().success());
 }
 
+/// Nobody knows today's keys where the store is not served.
+#[test]
+fn a_revoked_key_comes_back_only_by_force() {
+    let home = Home::new();
+    let mut server = home.serve();
+    let key = new_key(&home);
+    home.ok(&["snapshot", "create", "objects@a"]);
+    home.ok(&["key", "revoke", &key.id]);
+    assert!(server.stop().success());
+    server = home.serve_with(&["--s3", "off"]);
+    for more in [&[][..], &["--dry-run"]] {
+        let said = fails(&mut home.kura(&[&["snapshot", "rollback", "objects@a"], more].concat()));
+        assert!(said.contains("those revoked since work again"), "{said}");
+    }
+    assert!(server.stop().success());
+    server = home.serve();
+    assert!(!home.ok(&["key", "list"]).contains(&key.id));
+    assert!(server.stop().success());
+    server = home.serve_with(&["--s3", "off"]);
+    home.ok(&["snapshot", "rollback", "objects@a", "--force"]);
+    assert!(server.stop().success());
+    let _server = home.serve();
+    assert!(home.ok(&["key", "list"]).contains(&key.id));
+}
+
 /// A snapshot makes every write of the store want room, that of its root at a start as well.
 #[test]
 fn a_server_whose_pool_is_full_starts_with_a_snapshot_of_its_objects() {

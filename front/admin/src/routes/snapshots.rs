@@ -226,6 +226,7 @@ pub(super) async fn roll_back(
     let objects = of_objects(&door.admin, &found);
     if let (None, Some(svol)) = (objects, &found.svol) {
         door.admin.replicas.check_free(&svol.pvol).await?;
+        check_keys(&door.admin, &name, &svol.pvol, force)?;
     }
     if trial?.dry_run {
         // The object store, which has its volume open, closes it before.
@@ -243,6 +244,18 @@ pub(super) async fn roll_back(
     let volume = Volume::from(volume);
     tracing::info!(snapshot = ?name, volume = ?volume.name, force, "volume rolled back");
     Ok(Json(volume))
+}
+
+/// Refuses to bring revoked access keys back: without the store in service nobody knows those of today.
+fn check_keys(admin: &Admin, snapshot: &str, volume: &str, force: bool) -> Result<(), Problem> {
+    if volume != admin.objects_volume || force {
+        return Ok(());
+    }
+    let text = format!(
+        "snapshot {snapshot}: S3 is not served, so access keys would be rolled back, too, and those revoked since work again: \
+         roll back while S3 is served, or with --force and revoke them anew"
+    );
+    Err(Problem::new(ProblemKind::Invalid, text))
 }
 
 /// What is compared with the snapshot, and from where on.
