@@ -8,10 +8,13 @@
 use crate::cli::PoolExport;
 use crate::data::{DataDir, replace_file};
 use crate::disks::Book;
+use crate::new_file::NewFile;
 use crate::show::Out;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 
 /// What a file that was written by this program says it is.
@@ -50,7 +53,7 @@ pub fn export(export: &PoolExport, out: Out) -> Result<()> {
     let exported = Exported::of(&data)?;
     let output = export.output.clone().unwrap_or_else(|| data.join("export.json"));
     let output = std::path::absolute(output)?;
-    replace_file(&output, &serde_json::to_vec_pretty(&exported)?).with_context(|| output.display().to_string())?;
+    write(&output, &serde_json::to_vec_pretty(&exported)?)?;
     data.mark_exported(true)?;
     let said = serde_json::json!({ "data": data.path(), "exported": true, "file": output, "disks": exported.disks });
     out.show(&said, |_| {
@@ -62,6 +65,15 @@ pub fn export(export: &PoolExport, out: Out) -> Result<()> {
             output.file_name().map_or(&*output, Path::new).display()
         )
     })
+}
+
+/// Writes a file of somebody else's choice, durably: without it the import lacks what it has.
+fn write(output: &Path, exported: &[u8]) -> Result<()> {
+    let at = || output.display().to_string();
+    let mut file = NewFile::create(output)?;
+    file.write_all(exported).with_context(at)?;
+    file.keep()?;
+    File::open(output.parent().unwrap_or(Path::new("/"))).and_then(|folder| folder.sync_all()).with_context(at)
 }
 
 impl Exported {

@@ -115,7 +115,12 @@ fn a_pool_grows_is_scrubbed_and_goes_elsewhere() {
     refused(&home, &["pool", "export"], "is in use by process");
     assert!(server.stop().success());
     refused(&home, &["pool", "export", "--cancel"], "was not exported");
+    // What is no file stays what it is, and so does what lies beside the file.
+    ok(tool("mkfifo").arg(home.path("pipe")));
+    refused(&home, &["pool", "export", "-o", "pipe"], "is not a file");
+    std::fs::write(home.path("along.new"), "another's").expect("a file");
     let said = home.ok(&["pool", "export", "-o", "along.json"]);
+    assert_eq!(std::fs::read_to_string(home.path("along.new")).expect("it is there"), "another's");
     assert!(said.contains("kura pool import --export along.json"), "{said}");
     refused(&home, &["serve", "--nbd", "off", "--s3", "off", "--admin", "off"], "its pool was exported");
     let disks = ["f0", "f1", "s0", "s1", "s2", "s3", "s4"];
