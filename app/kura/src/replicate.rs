@@ -15,7 +15,7 @@ use crate::descriptors;
 use crate::show::Out;
 use anyhow::{Context, Result, bail};
 use carry::{BUCKETS, bring_back, carry, carry_job, waited_for};
-use kura_replicate::{Job, Jobs, Options, Origin, Place, Progress, Summary, Target, rfc3339};
+use kura_replicate::{Job, Jobs, Options, Origin, Place, Progress, Summary, Target, Verified, rfc3339};
 use sites::{Home, Site};
 use std::io::{Write, stderr};
 use std::path::PathBuf;
@@ -213,11 +213,14 @@ fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<Ex
         [] => bail!("name a job, or a source and a target"),
     };
     let verified = match &source {
-        Origin::Tree(path) => kura_replicate::verify(path, &target, &options)?,
-        Origin::Volume(volume) => waited_for(Pair::of(&home(common), volume, &target, &options)?.verify())?,
-        Origin::Bucket(bucket) => {
-            let pair = bucket::Pair::of(&home(common), bucket, &target, &options)?;
-            waited_for(pair.verify(&target, &options))?
+        Origin::Tree(_) => compared(&source, &target, &options, common)?,
+        Origin::Volume(_) | Origin::Bucket(_) => {
+            let traces = jobs.traces(&folder, &target);
+            // A run deletes the points that this reads, and this a run's.
+            let _place = jobs.take(&folder, &target)?;
+            let verified = compared(&source, &target, &options, common);
+            traces.wipe();
+            verified?
         }
     };
     common.out().show(&verified, text::verified)?;
@@ -226,6 +229,18 @@ fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<Ex
         place.distrust(&verified.differing)?;
     }
     Ok(if verified.differing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What differs between both ends of a copy.
+fn compared(source: &Origin, target: &Target, options: &Options, common: &Common) -> Result<Verified> {
+    match source {
+        Origin::Volume(volume) => waited_for(Pair::of(&home(common), volume, target, options)?.verify()),
+        Origin::Bucket(bucket) => {
+            let pair = bucket::Pair::of(&home(common), bucket, target, options)?;
+            waited_for(pair.verify(target, options))
+        }
+        Origin::Tree(path) => Ok(kura_replicate::verify(path, target, options)?),
+    }
 }
 
 fn failover(jobs: &Jobs, name: &str, anyway: bool, common: &Common) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `kura replicate` of volumes between two servers: what a copy is, fail-over and back, and a copy of a volume at work.
 
 use crate::crash::Random;
-use crate::harness::{Ends, Home, Server, eventually, fails};
+use crate::harness::{Ends, Home, Server, eventually, fails, tool};
 use crate::nbd::{Client, FUA, READ, TRIM, WRITE};
 use crate::serving::{get, json};
 use crate::tls::certificates;
@@ -101,6 +101,11 @@ fn a_volume_is_copied_over_tls_and_worked_with_at_either_end() {
     assert_eq!((points(&here, "db").len(), points(&there, "copy").len()), (1, 2));
     assert!(here.ok(&["replicate", "verify", "dr"]).contains("nothing differs"));
     home_status(&here, "complete");
+    // A run, which deletes the points that it reads, is none at the same time.
+    let mut beside = tool("flock");
+    beside.arg(here.data().join("replicate/dr/lock")).arg(env!("CARGO_BIN_EXE_kura"));
+    let complaint = fails(beside.args(["replicate", "verify", "dr"]).current_dir(here.path("")));
+    assert!(complaint.contains("another run of it is under way"), "{complaint}");
 
     // The source's site is lost: the copy is let go where it is.
     there.ok(&["replicate", "failover", "volume:copy"]);
