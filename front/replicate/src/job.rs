@@ -8,7 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::run::{Options, Place, Summary, last};
+use crate::run::{Options, Place, Summary, is_held, last};
 use crate::target::{Target, real};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -131,6 +131,12 @@ impl Jobs {
     /// Takes one of these folders for a run to a target: for as long nobody else here has a run to the same.
     pub fn take(&self, folder: &Path, target: &Target) -> Result<Place> {
         Place::take(folder)?.with(&self.lock_of(target))
+    }
+
+    /// Whether a run of the job, or one to its target, is under way here: another one would be refused.
+    pub fn is_busy(&self, name: &str) -> bool {
+        let target = self.get(name).and_then(|job| job.target());
+        target.is_ok_and(|target| is_held(&self.lock_of(&target))) || is_held(&self.folder(name).join("lock"))
     }
 
     /// What [`Jobs::take`] would make for these, to be wiped where the run is refused.
@@ -284,6 +290,15 @@ mod tests {
         assert!(jobs.get("b").unwrap_err().to_string().contains("there are a"));
         let standing = jobs.standing("a", SystemTime::now()).unwrap();
         assert!(standing.recovery_point.is_none() && !standing.is_late);
+        // A run of the job, and one by another name to the same target.
+        let other = jobs.folder("other");
+        assert!(!jobs.is_busy("a") && !other.exists());
+        for (folder, target) in [(jobs.folder("a"), "kura://h:1/y"), (other, "kura://h:1/x")] {
+            let run = jobs.take(&folder, &target.parse().unwrap()).unwrap();
+            assert!(jobs.is_busy("a"), "{target}");
+            drop(run);
+            assert!(!jobs.is_busy("a"), "{target}");
+        }
         jobs.remove("a").unwrap();
         assert!(jobs.names().is_empty());
     }

@@ -86,6 +86,25 @@ impl ReplicationJobs {
         jobs.names().iter().filter_map(|name| jobs.standing(name, now).ok()).collect()
     }
 
+    /// The same, and whose time has come: none of those that this server runs, and none whose run would be refused, as another one
+    /// is under way or it was failed over.
+    fn look(&self, own: &BTreeSet<String>) -> (Vec<Standing>, BTreeSet<String>) {
+        let (standings, jobs, now) = (self.standings(), Jobs::under(&self.data), SystemTime::now());
+        let is_due = |standing: &&Standing| {
+            standing.is_due(now) && !own.contains(&standing.name) && !jobs.is_busy(&standing.name)
+        };
+        let due = standings.iter().filter(is_due).map(|standing| standing.name.clone()).collect();
+        (standings, due)
+    }
+
+    /// Keeps of the lost runs those since which none has left anything; of a job that was failed over there is none to come.
+    fn find_lost(&self, standings: &[Standing]) {
+        let is_of = |standing: &Standing, name: &str, lost: &Lost| {
+            standing.name == name && begun(standing) == lost.before && !standing.job.failed_over
+        };
+        self.lost().retain(|name, lost| standings.iter().any(|standing| is_of(standing, name, lost)));
+    }
+
     /// Runs each job whenever its time has come, until the server stops: a run that is cut off goes on at its next.
     pub async fn carry_out(self, mut stopping: watch::Receiver<bool>) {
         let mut ticks = interval(LOOK);
@@ -97,41 +116,36 @@ impl ReplicationJobs {
                 _ = stopping.changed() => break,
                 _ = ticks.tick() => {}
             }
-            let ended: Vec<(String, String)> = runs
-                .iter_mut()
-                .filter_map(|(name, run)| match run.child.try_wait() {
-                    Ok(None) => None,
-                    Ok(Some(status)) => Some((name.clone(), status.to_string())),
+            let mut ended = Vec::new();
+            runs.retain(|name, run| {
+                let how = match run.child.try_wait() {
+                    Ok(None) => return true,
+                    Ok(Some(status)) => status.to_string(),
                     // It is nobody's child any more.
-                    Err(error) => Some((name.clone(), error.to_string())),
-                })
-                .collect();
-            let all = self.clone();
+                    Err(error) => error.to_string(),
+                };
+                ended.push((name.clone(), run.before.take(), how));
+                false
+            });
+            let (all, own) = (self.clone(), runs.keys().cloned().collect());
             // Looking reads files.
-            let Ok(standings) = tokio::task::spawn_blocking(move || all.standings()).await else { continue };
-            let is_of = |name: &str, lost: &Lost| {
-                standings.iter().any(|standing| standing.name == name && begun(standing) == lost.before)
-            };
-            self.lost().retain(|name, lost| is_of(name, lost));
-            for (name, how) in ended {
-                let Some(run) = runs.remove(&name) else { continue };
+            let Ok((standings, due)) = tokio::task::spawn_blocking(move || all.look(&own)).await else { continue };
+            self.find_lost(&standings);
+            for (name, before, how) in ended {
                 let Some(standing) = standings.iter().find(|standing| standing.name == name) else { continue };
-                if begun(standing) == run.before {
-                    resting.insert(
-                        name.clone(),
-                        Instant::now() + standing.job.every.map_or(AGAIN, |every| every.min(AGAIN)),
-                    );
+                if begun(standing) != before {
+                    tell(standing, &mut told);
+                } else if due.contains(&name) {
+                    resting.insert(name.clone(), Instant::now() + rest(standing));
                     let cause =
                         format!("its run ended with {how} and left nothing: `kura replicate run {name}` says why");
                     self.lose(standing, cause, &mut told);
-                } else {
-                    tell(standing, &mut told);
                 }
             }
             resting.retain(|_, until| *until > Instant::now());
-            for standing in standings.iter().filter(|standing| standing.is_due(SystemTime::now())) {
+            for standing in standings.iter().filter(|standing| due.contains(&standing.name)) {
                 let name = &standing.name;
-                if runs.contains_key(name) || resting.contains_key(name) {
+                if resting.contains_key(name) {
                     continue;
                 }
                 match self.begin(name) {
@@ -188,8 +202,13 @@ pub fn end_at_eof() {
     });
 }
 
+/// How long a job is let alone after a run that left nothing.
+pub fn rest(standing: &Standing) -> Duration {
+    standing.job.every.map_or(AGAIN, |every| every.min(AGAIN))
+}
+
 /// When the last run began that left something, as that says it.
-fn begun(standing: &Standing) -> Option<String> {
+pub fn begun(standing: &Standing) -> Option<String> {
     standing.last.as_ref().map(|last| last.started_at.clone())
 }
 
@@ -209,5 +228,37 @@ fn warn(name: &str, failed: Option<u64>, cause: String, told: &mut BTreeMap<Stri
     if told.get(name) != Some(&cause) {
         tracing::warn!(job = name, failed, cause, "not copied");
         told.insert(name.to_owned(), cause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kura_replicate::{Job, Options, Origin};
+
+    #[test]
+    fn a_job_is_neither_due_nor_failing_while_its_runs_would_be_refused() {
+        let data = tempfile::tempdir().unwrap();
+        let all = ReplicationJobs { data: data.path().to_owned(), running: Arc::default(), lost: Arc::default() };
+        let jobs = Jobs::under(data.path());
+        let source = Origin::from("/a".to_owned());
+        let target = "/b".to_owned();
+        let every = Some(Duration::from_secs(1));
+        let job = Job { source, target, every, rpo: None, failed_over: false, options: Options::default() };
+        jobs.add("job", &job).unwrap();
+        let is_due = |own: &[&str]| !all.look(&own.iter().map(|&name| name.to_owned()).collect()).1.is_empty();
+        assert!(is_due(&[]) && !is_due(&["job"]));
+        let by_hand = jobs.take(&jobs.folder("job"), &job.target().unwrap()).unwrap();
+        assert!(!is_due(&[]));
+        drop(by_hand);
+        assert!(is_due(&[]));
+
+        let is_complete = || all.told()[0].is_complete;
+        all.lose(&all.standings()[0], "why".into(), &mut BTreeMap::new());
+        all.find_lost(&all.standings());
+        assert_eq!(is_complete(), Some(false));
+        jobs.write("job", &Job { failed_over: true, ..job }).unwrap();
+        all.find_lost(&all.standings());
+        assert_eq!(is_complete(), None);
     }
 }

@@ -137,6 +137,18 @@ fn a_run_of_the_schedule_that_leaves_nothing_is_told_as_one_that_failed() {
 }
 
 #[test]
+fn a_job_that_no_run_can_take_is_tried_and_told_once_in_a_while() {
+    let home = Home::new();
+    fs::create_dir(home.path("source")).expect("a directory");
+    fs::create_dir_all(home.data().join("replicate/tree/lock")).expect("a directory");
+    home.ok(&["replicate", "add", "tree", "source", "target", "--every", "1m"]);
+    let mut follow = tool("timeout");
+    follow.args(["3", env!("CARGO_BIN_EXE_kura"), "replicate", "run", "--follow"]).current_dir(home.path(""));
+    let said = String::from_utf8_lossy(&follow.output().expect("timeout").stderr).into_owned();
+    assert!(said.lines().count() == 1 && said.contains(" tree: "), "{said}");
+}
+
+#[test]
 fn what_a_run_has_left_that_was_cut_off_goes_with_what_it_was_of() {
     let home = Home::new();
     let (source, target) = (home.path("source"), home.path("target"));

@@ -23,6 +23,7 @@ pub use place::{Place, last};
 pub use summary::{Summary, Worker};
 pub use verify::{Verified, verify};
 
+pub(crate) use place::is_held;
 pub(crate) use plan::{Job, Plan};
 pub(crate) use verify::{CONTENTS, compare};
 

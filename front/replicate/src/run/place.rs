@@ -16,12 +16,18 @@ use crate::balance::Learned;
 use crate::error::{Error, Failure, Result};
 use crate::tree::Catalogue;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tempfile::NamedTempFile;
 use uuid::Uuid;
+
+/// How often a lock is tried once more, and how long is waited between.
+const LOOKS: u32 = 5;
+const LOOK: Duration = Duration::from_millis(2);
 
 /// A job's folder, which this process holds.
 #[derive(Debug)]
@@ -137,8 +143,22 @@ fn locked(path: &Path, otherwise: &str) -> Result<File> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let open = || File::options().create(true).truncate(false).write(true).open(path);
     let lock = std::fs::create_dir_all(folder).and_then(|()| open()).map_err(|cause| Error::state(path, cause))?;
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::Usage(otherwise.to_owned()))?;
-    Ok(lock)
+    let take = || flock(&lock, FlockOperation::NonBlockingLockExclusive);
+    // Who only looks whether it is held has it for an instant.
+    let is_taken = take().is_ok()
+        || (0..LOOKS).any(|_| {
+            std::thread::sleep(LOOK);
+            take().is_ok()
+        });
+    if is_taken { Ok(lock) } else { Err(Error::Usage(otherwise.to_owned())) }
+}
+
+/// Whether somebody holds this file, which need not be there.
+pub(crate) fn is_held(path: &Path) -> bool {
+    let Ok(lock) = File::options().write(true).open(path) else { return false };
+    let held = flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK);
+    let _ = flock(&lock, FlockOperation::Unlock);
+    held
 }
 
 /// The summary of a job's last run; none before the first.
