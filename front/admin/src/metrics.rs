@@ -87,6 +87,7 @@ fn describe() {
     describe_gauge!("kura_volume_raw_bytes", Unit::Bytes, "Bytes of extents it holds, all copies counted");
     describe_gauge!("kura_volume_clients", "Clients that have it open");
     describe_gauge!("kura_volume_snapshots", "Snapshots of it, and clones made of it");
+    describe_gauge!("kura_volume_lost", "1 when it can only be deleted, with its snapshots; 0 otherwise");
 }
 
 fn tell_node(status: &Status) {
@@ -187,4 +188,5 @@ fn tell_volume(volume: &Volume) {
     gauge!("kura_volume_raw_bytes", &labels).set(volume.raw_bytes as f64);
     gauge!("kura_volume_clients", &labels).set(volume.clients);
     gauge!("kura_volume_snapshots", &labels).set(volume.snapshots);
+    gauge!("kura_volume_lost", &labels).set(u8::from(volume.lost));
 }

@@ -274,7 +274,7 @@ pub struct Replacement {
 pub enum Health {
     /// Everything works.
     Healthy,
-    /// It serves, but a disk is failed or missing: redundancy is lost.
+    /// It serves, but something is wrong: a disk is failed or missing, or a volume lost.
     Degraded,
 }
 

@@ -8,6 +8,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
+use kura_controller::VolumeInfo;
+use std::collections::BTreeMap;
 
 /// Answers when the server answers.
 #[utoipa::path(get, path = "/healthz", tag = "node", responses((status = 200, description = "It serves", body = str)))]
@@ -35,6 +37,20 @@ pub(super) async fn status(State(door): Shared) -> Result<Json<Status>, Problem>
     Ok(Json(door.status().await?))
 }
 
+/// What is to be known of volumes that can only be deleted; their snapshots, of which there may be many, are told with them.
+fn lost(volumes: &[VolumeInfo]) -> Vec<String> {
+    let mut of: BTreeMap<&str, usize> = BTreeMap::new();
+    for info in volumes.iter().filter(|info| info.lost) {
+        let volume = info.spec.name.split('@').next().unwrap_or_default();
+        *of.entry(volume).or_default() += usize::from(is_snapshot(info));
+    }
+    let told = |(volume, snapshots): (&str, usize)| {
+        let with = if snapshots > 0 { format!(", with its snapshots ({snapshots}),") } else { String::new() };
+        format!("volume {volume}{with} is lost: delete it, its snapshots first, and restore it from a backup or a copy")
+    };
+    of.into_iter().map(told).collect()
+}
+
 impl Door {
     async fn status(&self) -> Result<Status, Problem> {
         let admin = &self.admin;
@@ -42,7 +58,8 @@ impl Door {
         let controllers: Vec<_> = admin.node.controllers().await?.into_iter().map(Controller::from).collect();
         let volumes = admin.node.volumes().await?;
         let failed = controllers.iter().filter_map(Controller::problem);
-        let problems: Vec<_> = pool.problems().into_iter().chain(failed).chain(admin.s3_failure.clone()).collect();
+        let problems = pool.problems().into_iter().chain(failed).chain(lost(&volumes)).chain(admin.s3_failure.clone());
+        let problems: Vec<_> = problems.collect();
         Ok(Status {
             version: admin.version.clone(),
             started_at: admin.started_at,
@@ -56,5 +73,42 @@ impl Door {
             controllers,
             volumes: volumes.into_iter().filter(|volume| !is_snapshot(volume)).map(Into::into).collect(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kura_controller::{Layout, Shape, VolumeSpec};
+
+    #[test]
+    fn lost_volumes_are_told_with_their_snapshots() {
+        let info = |name: &str, lost| VolumeInfo {
+            spec: VolumeSpec {
+                name: name.to_owned(),
+                size_bytes: 1,
+                layout: Layout::Mirror,
+                thick: false,
+                read_only: false,
+            },
+            id: 1,
+            controller: 0,
+            shape: Shape::MIRROR,
+            allocated_bytes: 0,
+            raw_bytes: 0,
+            open: 0,
+            family: 1,
+            work: 0,
+            snapshots: 0,
+            lost,
+            svol: None,
+        };
+        let volumes =
+            [info("fine", false), info("db", true), info("db@1", true), info("db@2", true), info("clone", true)];
+        let told = lost(&volumes);
+        assert_eq!(told.len(), 2);
+        assert!(told[0].starts_with("volume clone is lost: "), "{}", told[0]);
+        assert!(told[1].starts_with("volume db, with its snapshots (2), is lost: "), "{}", told[1]);
+        assert!(lost(&volumes[..1]).is_empty());
     }
 }
