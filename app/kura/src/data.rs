@@ -16,9 +16,9 @@
 use anyhow::{Context, Result, bail};
 use kura_disk::Lock;
 use std::collections::BTreeSet;
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -233,8 +233,27 @@ fn write_version(path: &Path, version: &str) -> Result<()> {
 
 /// Replaces a file of the data directory by one that holds `bytes`, durably and all at once.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    replace(path, bytes, File::options().create(true).truncate(true))
+}
+
+/// The same, of a file that is nobody else's to read, whoever may read the directory.
+pub fn replace_secret(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    // One that is there has the permissions that it has.
+    remove_unfinished(path)?;
+    replace(path, bytes, File::options().create_new(true).mode(0o600))
+}
+
+/// Removes what a crash left of a file that was being replaced.
+pub fn remove_unfinished(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path.with_extension("new")) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn replace(path: &Path, bytes: &[u8], how: &mut OpenOptions) -> std::io::Result<()> {
     let written = path.with_extension("new");
-    let mut file = File::create(&written)?;
+    let mut file = how.write(true).open(&written)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&written, path)?;
@@ -293,6 +312,21 @@ mod tests {
         drop(DataDir::adopt(&path).unwrap());
         DataDir::open(&path).unwrap();
         assert!(DataDir::begun(&path).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_secret_is_its_owners_whatever_a_crash_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, left) = (folder.path().join("keys.json"), folder.path().join("keys.new"));
+        std::fs::write(&left, "half").unwrap();
+        std::fs::write(&path, "old").unwrap();
+        replace_secret(&path, b"new").unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
+        assert_eq!((std::fs::read_to_string(&path).unwrap(), mode & 0o777), ("new".to_owned(), 0o600));
+        std::fs::write(&left, "half").unwrap();
+        remove_unfinished(&path).unwrap();
+        remove_unfinished(&path).unwrap();
+        assert!(!left.exists() && path.exists());
     }
 
     #[test]

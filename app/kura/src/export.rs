@@ -9,6 +9,7 @@ use crate::cli::PoolExport;
 use crate::data::{DataDir, replace_file};
 use crate::disks::Book;
 use crate::new_file::NewFile;
+use crate::s3;
 use crate::show::Out;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,13 @@ pub fn export(export: &PoolExport, out: Out) -> Result<()> {
         let said = serde_json::json!({ "data": data.path(), "exported": false });
         return out.show(&said, |_| format!("{shown} has its pool again: serve it with `kura serve --data {shown}`"));
     }
+    let keys = data.join(s3::KEYS);
+    ensure!(
+        !keys.exists(),
+        "{}: access keys are only there since a rollback of the object store, which was cut off or found no room for them: \
+         start the server once, with S3",
+        keys.display()
+    );
     let exported = Exported::of(&data)?;
     let output = export.output.clone().unwrap_or_else(|| data.join("export.json"));
     let output = std::path::absolute(output)?;

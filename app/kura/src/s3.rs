@@ -8,7 +8,7 @@ use desk::RestDesk;
 use gate::Gate;
 
 use crate::config::{self, Listen};
-use crate::data::{DataDir, remove_file, replace_file};
+use crate::data::{DataDir, remove_file, remove_unfinished, replace_secret};
 use crate::tls;
 use anyhow::{Context, Result};
 use kura_block::{BLOCK_BYTES, Block, Error, Kind};
@@ -25,6 +25,8 @@ use uuid::Uuid;
 
 /// The volume that has the object store; no client of NBD sees it.
 pub const VOLUME: &str = "objects";
+/// The access keys, with their secrets, from the begin of a rollback until they are in the store: in the data directory.
+pub const KEYS: &str = "keys-of-rollback.json";
 /// The bucket of a new data directory.
 pub const DEMO: &str = "demo";
 /// How often, and for how long at most, it is looked whether a snapshot's store is closed that was let go.
@@ -136,7 +138,8 @@ impl Objects {
     /// memory.
     async fn open(node: &Node, data: &DataDir, recent_bytes: u64) -> Result<Arc<Self>> {
         prepare(node).await.context("the volume of the object store")?;
-        let keys_file = data.join("keys-of-rollback.json");
+        let keys_file = data.join(KEYS);
+        remove_unfinished(&keys_file).with_context(|| keys_file.display().to_string())?;
         let keys = match std::fs::read(&keys_file) {
             Ok(text) => Some(serde_json::from_slice(&text).with_context(|| keys_file.display().to_string())?),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -180,7 +183,7 @@ impl Objects {
             let mut store = self.store.lock().await;
             let keys: Vec<Key> = self.directory.keys().iter().map(|key| Key::clone(key)).collect();
             let text = serde_json::to_vec(&keys).map_err(|error| failed(error.into()))?;
-            replace_file(&self.keys_file, &text).map_err(failed)?;
+            replace_secret(&self.keys_file, &text).map_err(failed)?;
             // A store that has failed is what a rollback may be the remedy for.
             if let Err(error) = close(&store).await {
                 tracing::warn!(%error, "the object store was not closed as it should be before it was rolled back");

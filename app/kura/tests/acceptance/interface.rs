@@ -115,6 +115,11 @@ fn a_pool_grows_is_scrubbed_and_goes_elsewhere() {
     refused(&home, &["pool", "export"], "is in use by process");
     assert!(server.stop().success());
     refused(&home, &["pool", "export", "--cancel"], "was not exported");
+    // Access keys that a rollback keeps would not go along.
+    let keys = home.data().join("keys-of-rollback.json");
+    std::fs::write(&keys, "[]").expect("a file");
+    refused(&home, &["pool", "export"], "start the server once");
+    std::fs::remove_file(&keys).expect("the file");
     // What is no file stays what it is, and so does what lies beside the file.
     ok(tool("mkfifo").arg(home.path("pipe")));
     refused(&home, &["pool", "export", "-o", "pipe"], "is not a file");
