@@ -37,8 +37,7 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
     let (options, adapted) = adapt(command, &spec, &source)?;
     let bar = Bar::new(out)?;
     if let Some(name) = &command.policy {
-        let slow_disks = spec.disks.iter().filter(|disk| disk.class == DiskClass::Slow).count();
-        let decided = decided((name, slow_disks), command, &config, &adapted, &bar);
+        let decided = decided((name, data_disks(&spec)), command, &config, &adapted, &bar);
         bar.clear();
         forecast::show(&decided?, out)?;
         return Ok(ExitCode::SUCCESS);
@@ -86,20 +85,26 @@ fn keep_what_is_read(output: &Path, command: &LabReplay) -> Result<()> {
     Ok(())
 }
 
-/// What a tiering policy would have done with the trace, over so many slow disks.
+/// How many disks take volumes' data: the slow ones, and where there are none, all.
+fn data_disks(spec: &NodeSpec) -> usize {
+    let slow_disks = spec.disks.iter().filter(|disk| disk.class == DiskClass::Slow).count();
+    if slow_disks > 0 { slow_disks } else { spec.disks.len() }
+}
+
+/// What a tiering policy would have done with the trace, over so many disks of data.
 fn decided(
-    (name, slow_disks): (&str, usize),
+    (name, data_disks): (&str, usize),
     command: &LabReplay,
     config: &Config,
     adapted: &Adapted<'_>,
     bar: &Bar,
 ) -> Result<forecast::DryRun> {
     let named = Settings::named(name)?;
-    let configured =
-        config.tier.config(config.pool.extent.get_ref().0).map_err(anyhow::Error::msg)?.map(|tier| tier.settings);
+    let extent_bytes = config.pool.extent.get_ref().0;
+    let configured = config.tier.config(extent_bytes).map_err(anyhow::Error::msg)?.map(|tier| tier.settings);
     // The parameters of another policy are none of this one's.
     let is_same = |settings: &Settings| std::mem::discriminant(settings) == std::mem::discriminant(&named);
-    let settings = configured.filter(is_same).unwrap_or(named);
+    let settings = configured.filter(is_same).unwrap_or(named).for_extents(extent_bytes);
     let requests = |prefix| {
         let requests = adapted.requests(Some((bar, prefix)))?;
         anyhow::Ok(requests.map(|request| request.map_err(|error| error.of_trace(&command.trace))))
@@ -116,7 +121,7 @@ fn decided(
     }
     let fast_bytes = command.fast.map(|size| size.0);
     let volume =
-        forecast::Volume::new(&settings, fast_bytes, extent, slow_disks).with_context(|| command.trace.clone())?;
+        forecast::Volume::new(&settings, fast_bytes, extent, data_disks).with_context(|| command.trace.clone())?;
     forecast::dry_run(settings, volume, requests("policy")?)
 }
 
@@ -376,6 +381,17 @@ mod tests {
         let kept = source.known.get();
         assert!(kept.is_none_or(|kept| kept.len() as u64 == summary.load.requests));
         (json!({ "trace": anatomy, "replay": summary }), kept.is_some())
+    }
+
+    #[test]
+    fn fast_disks_alone_are_disks_of_data() {
+        let config = Config::load_for(Purpose::Lab, None, Flags::default()).unwrap();
+        let mut spec = node(&config, &[]).unwrap();
+        let slow_disks = spec.disks.iter().filter(|disk| disk.class == DiskClass::Slow).count();
+        assert!(slow_disks < spec.disks.len());
+        assert_eq!(data_disks(&spec), slow_disks);
+        spec.disks.iter_mut().for_each(|disk| disk.class = DiskClass::Fast);
+        assert_eq!(data_disks(&spec), spec.disks.len());
     }
 
     #[test]

@@ -358,6 +358,10 @@ fn a_tiering_policy_tells_what_it_would_move() {
     assert_eq!((&papers["settings"]["region_bytes"], &papers["moves"][0]["at_s"]), (&(8 << 20).into(), &180.0.into()));
     assert_eq!(papers["moves"][0]["reason"]["because"], "streak");
     let text = home.ok(&["lab", "replay", "hot.csv", "--policy", "otf-ast", "--fast", "16M", "--config", "k.toml"]);
+    // No pool moves less than an extent, whoever names the policy.
+    fs::write(home.path("e.toml"), "[pool]\nextent = \"64M\"\n").expect("a configuration");
+    let coarse = told(&["--policy", "worth", "--fast", "128M", "--config", "e.toml"]);
+    assert_eq!(coarse["settings"]["region_bytes"], 64 << 20, "{coarse}");
     assert!(text.contains("a candidate 3 intervals in a row") && text.contains("% of 6000 requests"), "{text}");
     for (args, wrong) in [
         (&["--policy", "magic"][..], "no tiering policy magic: there are worth, otf-ast, static"),

@@ -51,6 +51,16 @@ fn lost(volumes: &[VolumeInfo]) -> Vec<String> {
     of.into_iter().map(told).collect()
 }
 
+/// What is to be known of volumes that a restart loses.
+fn doomed(volumes: &[VolumeInfo]) -> Vec<String> {
+    let doomed = volumes.iter().filter(|info| info.doomed && !is_snapshot(info));
+    let told = |info: &VolumeInfo| {
+        let name = &info.spec.name;
+        format!("volume {name} is lost at the next start, with its snapshots: copy it to another volume before")
+    };
+    doomed.map(told).collect()
+}
+
 impl Door {
     async fn status(&self) -> Result<Status, Problem> {
         let admin = &self.admin;
@@ -58,7 +68,8 @@ impl Door {
         let controllers: Vec<_> = admin.node.controllers().await?.into_iter().map(Controller::from).collect();
         let volumes = admin.node.volumes().await?;
         let failed = controllers.iter().filter_map(Controller::problem);
-        let problems = pool.problems().into_iter().chain(failed).chain(lost(&volumes)).chain(admin.s3_failure.clone());
+        let lost = doomed(&volumes).into_iter().chain(lost(&volumes));
+        let problems = pool.problems().into_iter().chain(failed).chain(lost).chain(admin.s3_failure.clone());
         let problems: Vec<_> = problems.collect();
         Ok(Status {
             version: admin.version.clone(),
@@ -101,6 +112,7 @@ mod tests {
             work: 0,
             snapshots: 0,
             lost,
+            doomed: false,
             svol: None,
         };
         let volumes =
