@@ -90,11 +90,15 @@ impl Site {
 
     /// Deletes a point; one that was taken into use just now stays.
     pub async fn delete(&self, point: &str) -> Result<()> {
+        self.is_deleted(point).await.map(drop)
+    }
+
+    /// Deletes a point; false where it is in use, and stays.
+    pub async fn is_deleted(&self, point: &str) -> Result<bool> {
         match self.client.delete_snapshot(&self.name_of(point), false).await {
-            Err(ClientError::Refused(problem)) if matches!(problem.kind, ProblemKind::Busy | ProblemKind::Missing) => {
-                Ok(())
-            }
-            done => Ok(done?),
+            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Busy => Ok(false),
+            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Ok(true),
+            done => Ok(done.map(|()| true)?),
         }
     }
 

@@ -253,11 +253,15 @@ impl Pair {
         Ok(self.source.points(self.id).await?.iter().map(|point| self.source.name_of(&point.name)).collect())
     }
 
-    /// Deletes the source's points: no run follows.
+    /// Deletes the source's points: no run follows that would delete one that is in use now, so that is an error.
     pub async fn forget(&self) -> Result<()> {
+        let mut used = Vec::new();
         for point in self.source.points(self.id).await? {
-            self.source.delete(&point.name).await?;
+            if !self.source.is_deleted(&point.name).await? {
+                used.push(self.source.name_of(&point.name));
+            }
         }
+        ensure!(used.is_empty(), "{}: in use", used.join(", "));
         Ok(())
     }
 

@@ -132,6 +132,12 @@ fn a_volume_is_copied_over_tls_and_worked_with_at_either_end() {
     assert!(here.ok(&["replicate", "verify", "dr"]).contains("nothing differs"));
     there.ok(&["check"]);
     here.ok(&["check"]);
+    // A point that somebody reads stays, and is told.
+    let point = points(&here, "db").pop().expect("a point");
+    let _reader = Client::connect(&here.socket(), &point).expect("a connection");
+    let removed = json(&here, &["replicate", "remove", "dr"]);
+    assert!(removed["points_left"].as_str().is_some_and(|left| left.contains(&point)), "{removed}");
+    assert!(points(&here, "db").contains(&point));
 }
 
 fn home_status(home: &Home, state: &str) {
