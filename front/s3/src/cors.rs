@@ -89,13 +89,13 @@ impl Cors {
     }
 }
 
-/// True when a browser's form is sent to a bucket. What else is posted says in its query what it is.
+/// True when a browser's form is sent, to whatever path and with whatever query: s3s takes each for one, and has all of it in
+/// memory before anybody is asked who may send it. Also what only begins like its type, as `multipart/form-data+x`.
 fn is_form<B>(request: &Request<B>) -> bool {
-    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let is_form = kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("multipart/form-data"));
-    let to_bucket = !request.uri().path().trim_matches('/').contains('/');
-    let is_plain = request.uri().query().is_none_or(str::is_empty);
-    request.method() == Method::POST && is_form && to_bucket && is_plain
+    const FORM: &[u8] = b"multipart/form-data";
+    let is_form =
+        |kind: &HeaderValue| kind.as_bytes().get(..FORM.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(FORM));
+    request.method() == Method::POST && request.headers().get_all(header::CONTENT_TYPE).iter().any(is_form)
 }
 
 /// The answer to a browser that asks beforehand.

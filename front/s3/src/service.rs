@@ -3,6 +3,7 @@
 use crate::access::{Access, Auth};
 use crate::directory::Directory;
 use crate::past::split;
+use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::validation::{AwsNameValidation, NameValidation};
 use std::sync::Arc;
@@ -26,8 +27,20 @@ impl Service {
         builder.set_auth(Auth(Arc::clone(&directory)));
         builder.set_access(Access(directory));
         builder.set_validation(Names);
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
         builder.build()
     }
+}
+
+/// What s3s may have in memory of a body.
+fn limits() -> S3Config {
+    let mut limits = S3Config::default();
+    // Forms are refused before it sees them.
+    limits.post_object_max_file_size = 0;
+    limits.form_max_field_size = 0;
+    limits.form_max_fields_size = 0;
+    limits.form_max_parts = 0;
+    limits
 }
 
 /// The names that requests may name: buckets', and buckets' in a snapshot.

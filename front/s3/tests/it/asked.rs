@@ -62,18 +62,23 @@ fn a_browsers_form_is_refused_by_name() {
         let form = "Content-Type: multipart/form-data; boundary=x\r\n";
         let fields = b"--x\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\na\r\n--x\r\n\
                        Content-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\nhello\r\n--x--\r\n";
-        for path in ["/demo", "/demo/"] {
-            let answer = ask(&service, &format!("POST {path}"), form, fields).await;
-            assert_eq!(answer.status, 501, "{answer:?}");
-            assert!(answer.text().contains("<Code>NotImplemented</Code>"), "{}", answer.text());
-            assert!(answer.text().contains("HTML form"), "{}", answer.text());
+        let longer = "Content-Type: Multipart/Form-Data+x; boundary=x\r\n";
+        for path in ["/demo", "/demo/", "/demo?x", "/demo?delete", "/demo/a", "/demo/a?uploads", "/nowhere?x", "/"] {
+            for form in [form, longer] {
+                let answer = ask(&service, &format!("POST {path}"), form, fields).await;
+                assert_eq!(answer.status, 501, "{path}: {answer:?}");
+                assert!(answer.text().contains("<Code>NotImplemented</Code>"), "{path}: {}", answer.text());
+                assert!(answer.text().contains("HTML form"), "{path}: {}", answer.text());
+            }
         }
-        // What else is posted says what it is.
+        // What clients say of the list of keys to delete.
         let delete = b"<Delete><Object><Key>a</Key></Object></Delete>";
-        let answer = ask(&service, "POST /demo?delete", form, delete).await;
-        assert!(!answer.text().contains("HTML form"), "{answer:?}");
-        let answer = ask(&service, "POST /demo?delete", "Content-Type: application/xml\r\n", delete).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
+        for kind in ["", "application/xml", "text/xml", "application/octet-stream", "application/x-www-form-urlencoded"]
+        {
+            let kind = if kind.is_empty() { String::new() } else { format!("Content-Type: {kind}\r\n") };
+            let answer = ask(&service, "POST /demo?delete", &kind, delete).await;
+            assert_eq!(answer.status, 200, "{kind}: {answer:?}");
+        }
         assert!(store.check_at_once().is_empty());
     });
 }
