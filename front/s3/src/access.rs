@@ -205,6 +205,8 @@ impl S3Access for Access {
         let document = context.extensions_mut().get::<Document>().cloned();
         let key = context.credentials().and_then(|credentials| self.0.key(&credentials.access_key));
         let operation = context.s3_op().name();
+        let deletes_many = operation == "DeleteObjects";
+        let listed = context.s3_path().get_bucket_name().filter(|_| deletes_many).and_then(|name| self.0.find(name));
         let may = match context.s3_path().get_bucket_name() {
             // Everybody with a key sees the buckets that it reaches.
             None => key.is_some(),
@@ -212,8 +214,8 @@ impl S3Access for Access {
                 let text = format!("{bucket} is a bucket as a snapshot has it: it can be read and nothing else");
                 return Err(problem(S3ErrorCode::AccessDenied, text));
             }
-            // Of many keys each is asked about by itself.
-            Some(_) if operation == "DeleteObjects" => true,
+            // Of many keys each is asked about by itself, when their list is read: not where none can be allowed.
+            Some(_) if listed.is_some() => key.is_some() || listed.is_some_and(|known| known.policy.is_some()),
             Some(bucket) => {
                 // Who reads a snapshot is who may read the bucket today.
                 let bucket = split(bucket).map_or(bucket, |(bucket, _)| bucket);

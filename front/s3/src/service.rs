@@ -2,6 +2,7 @@
 
 use crate::access::{Access, Auth};
 use crate::directory::Directory;
+use crate::document::DOCUMENT_BYTES;
 use crate::past::split;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
@@ -35,6 +36,7 @@ impl Service {
 /// What s3s may have in memory of a body.
 fn limits() -> S3Config {
     let mut limits = S3Config::default();
+    limits.xml_max_body_size = DOCUMENT_BYTES;
     // Forms are refused before it sees them.
     limits.post_object_max_file_size = 0;
     limits.form_max_field_size = 0;

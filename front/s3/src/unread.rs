@@ -131,8 +131,10 @@ impl Watched {
         match &frame {
             Some(Ok(frame)) => {
                 let data = frame.data_ref().map_or(&[][..], |data| &data[..]);
-                self.document.push(data);
                 self.alarm.note(data.len());
+                if !self.document.push(data) {
+                    return Poll::Ready(Some(Err("the body is too long".into())));
+                }
             }
             _ => self.body = None,
         }

@@ -1,6 +1,6 @@
 //! Bodies that say what to do: held against what is said of them, and read as a whole or not at all.
 
-use crate::asked::ask;
+use crate::asked::{ask, say};
 use crate::fuzz_body::open_to_all;
 use crate::local::{run, service};
 use s3s::crypto::{Checksum as _, Crc32, Md5};
@@ -71,5 +71,49 @@ fn a_document_in_chunks_is_refused() {
             "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\nx-amz-trailer: x-amz-checksum-crc32\r\n";
         let answer = ask(&service, "POST /demo?delete", chunked, b"0\r\n\r\n").await;
         assert_eq!(answer.status, 501, "{answer:?}");
+    });
+}
+
+#[test]
+fn a_list_of_keys_is_read_only_where_somebody_may_delete_one() {
+    run(async {
+        let (service, _store) = service().await;
+        let long = [b"<Delete><Object><Key>a</Key></Object>".as_slice(), &[b' '; 2 << 20], b"</Delete>"].concat();
+        for path in ["/demo", "/nowhere", "/demo@monday"] {
+            let answer = ask(&service, &format!("POST {path}?delete"), "", &long).await;
+            assert_eq!(answer.status, 403, "{path}: {answer:?}");
+        }
+        open_to_all(&service).await;
+        assert_eq!(ask(&service, "POST /demo?delete", "", &long).await.status, 200);
+    });
+}
+
+#[test]
+fn a_document_has_a_limit_that_an_upload_of_all_parts_keeps() {
+    run(async {
+        let (service, _store) = service().await;
+        open_to_all(&service).await;
+        let begun = ask(&service, "POST /demo/a?uploads", "", b"").await.text();
+        let id = begun.split_once("<UploadId>").and_then(|(_, rest)| rest.split_once('<')).expect("an upload").0;
+        let parts = (1..=10_000).map(|number| {
+            let sums = [("CRC32", 8), ("CRC32C", 8), ("CRC64NVME", 12), ("SHA1", 28), ("SHA256", 44)];
+            let sums = sums.map(|(name, len)| format!("<Checksum{name}>{}</Checksum{name}>", "A".repeat(len)));
+            let etag = format!("<ETag>&quot;{number:032x}&quot;</ETag>");
+            format!("<Part>{etag}<PartNumber>{number}</PartNumber>{}</Part>", sums.concat())
+        });
+        let parts = parts.collect::<String>();
+        let complete = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
+        let line = format!("POST /demo/a?uploadId={id}");
+        let answer = ask(&service, &line, "", complete.as_bytes()).await;
+        assert!(answer.text().contains("<Code>InvalidPart</Code>"), "{}", answer.text());
+        let long = vec![b' '; 5 << 20];
+        for line in [line.as_str(), "POST /demo?delete", "PUT /demo?tagging"] {
+            let answer = ask(&service, line, "", &long).await;
+            assert!(answer.text().contains("<Code>MaxMessageLengthExceeded</Code>"), "{line}: {}", answer.text());
+        }
+        // Also where nobody says how long it is.
+        let head = "POST /demo?delete HTTP/1.1\r\nHost: s3\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n500000\r\n";
+        let answer = say(&service, [head.as_bytes(), &long, b"\r\n0\r\n\r\n"].concat()).await;
+        assert!(answer.text().contains("<Code>MaxMessageLengthExceeded</Code>"), "{}", answer.text());
     });
 }
