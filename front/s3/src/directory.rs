@@ -321,9 +321,9 @@ impl Directory {
     }
 }
 
-/// Does a change to its end although nobody may wait for it any more, as when a client goes away: the store does its part all
+/// Does something to its end although nobody may wait for it any more, as when a client goes away: the store does its part all
 /// the same, and what is known would fall behind what is stored.
-async fn to_its_end<T, E>(
+pub(crate) async fn to_its_end<T, E>(
     change: impl Future<Output = std::result::Result<T, E>> + Send + 'static,
 ) -> std::result::Result<T, E>
 where

@@ -2,7 +2,7 @@
 //! when nobody asks any more.
 
 use crate::bucket::Bucket;
-use crate::directory;
+use crate::directory::{self, to_its_end};
 use crate::door::{Door, Job, Way};
 use kura_block::{Error, Result};
 use std::collections::BTreeMap;
@@ -33,13 +33,14 @@ pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
     (!bucket.is_empty() && !snapshot.is_empty()).then_some((bucket, snapshot))
 }
 
-/// The snapshots that are open.
+/// The snapshots that are open. Clones are the same ones.
+#[derive(Clone)]
 pub(crate) struct Past {
     snapshots: Arc<dyn Snapshots>,
     open: Arc<Open>,
     places: Arc<Semaphore>,
     /// How often one was asked for.
-    asked: AtomicU64,
+    asked: Arc<AtomicU64>,
 }
 
 /// A snapshot that was asked for.
@@ -81,7 +82,7 @@ fn locked(open: &Open) -> MutexGuard<'_, BTreeMap<String, Arc<Opened>>> {
 
 impl Past {
     pub fn new(snapshots: Arc<dyn Snapshots>) -> Self {
-        Self { snapshots, open: Arc::default(), places: Arc::new(Semaphore::new(PLACES)), asked: AtomicU64::new(0) }
+        Self { snapshots, open: Arc::default(), places: Arc::new(Semaphore::new(PLACES)), asked: Arc::default() }
     }
 
     /// A bucket as a snapshot has it.
@@ -95,20 +96,27 @@ impl Past {
     pub async fn buckets(&self, snapshot: &str) -> Result<BTreeMap<String, Arc<Bucket>>> {
         let opened = Arc::clone(locked(&self.open).entry(snapshot.to_owned()).or_default());
         opened.asked.store(self.asked.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        let open = async {
-            let place = self.place()?;
-            let door = self.snapshots.open(snapshot).await?;
-            let way = Way::new(Arc::new(Placed { door, _place: place }));
-            let buckets = directory::read(way).await?.buckets;
-            tokio::spawn(watch(Arc::downgrade(&self.open), snapshot.to_owned()));
-            Ok(buckets)
-        };
-        let buckets = opened.buckets.get_or_try_init(|| open).await;
-        if buckets.is_err() {
-            // Not another's, who began anew meanwhile.
-            locked(&self.open).retain(|_, open| !Arc::ptr_eq(open, &opened));
-        }
-        buckets.cloned()
+        let (own, snapshot) = (self.clone(), snapshot.to_owned());
+        // Also when the client goes away meanwhile: what is read of the index goes on, and the next one is to find it.
+        to_its_end(async move {
+            let buckets = opened.buckets.get_or_try_init(|| own.open(snapshot)).await;
+            if buckets.is_err() {
+                // Not another's, who began anew meanwhile.
+                locked(&own.open).retain(|_, open| !Arc::ptr_eq(open, &opened));
+            }
+            buckets.cloned()
+        })
+        .await
+    }
+
+    /// Opens a snapshot's store, where there is a place, and reads its buckets.
+    async fn open(&self, snapshot: String) -> Result<BTreeMap<String, Arc<Bucket>>> {
+        let place = self.place()?;
+        let door = self.snapshots.open(&snapshot).await?;
+        let way = Way::new(Arc::new(Placed { door, _place: place }));
+        let buckets = directory::read(way).await?.buckets;
+        tokio::spawn(watch(Arc::downgrade(&self.open), snapshot));
+        Ok(buckets)
     }
 
     /// A place for a store: where all are taken, that of the one that was not asked for longest, and `Retry` where all are in

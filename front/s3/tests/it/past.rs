@@ -16,6 +16,8 @@ use tokio::task::spawn_local;
 struct Alike {
     store: Arc<dyn Door>,
     open: Arc<AtomicUsize>,
+    /// How long each takes to open.
+    takes: Duration,
 }
 
 struct One(Arc<dyn Door>, Arc<AtomicUsize>);
@@ -36,7 +38,13 @@ impl Drop for One {
 impl Snapshots for Alike {
     async fn open(&self, _snapshot: &str) -> kura_block::Result<Arc<dyn Door>> {
         self.open.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(One(Arc::clone(&self.store), Arc::clone(&self.open))))
+        let (store, open, takes) = (Arc::clone(&self.store), Arc::clone(&self.open), self.takes);
+        // As on the store's thread, which nobody stops.
+        let opened = tokio::spawn(async move {
+            tokio::time::sleep(takes).await;
+            One(store, open)
+        });
+        Ok(Arc::new(opened.await.expect("it is opened")))
     }
 }
 
@@ -53,18 +61,46 @@ async fn stall(service: &Service, path: &str) -> DuplexStream {
     ours
 }
 
+/// A service beside snapshots that take so long to open, and how many of them are open.
+async fn service(takes: Duration) -> (Service, Arc<AtomicUsize>) {
+    let device = Memory::new();
+    Store::format(&*device, Format { id: [7; 16], segment_bytes: None }).await.expect("a store");
+    let store = opened(&device).await;
+    let open = Arc::new(AtomicUsize::new(0));
+    let snapshots = Alike { store: door(&store), open: Arc::clone(&open), takes };
+    let directory = reopened_with(&store, snapshots).await;
+    directory.create_bucket("demo").await.expect("a bucket");
+    let service = Service::new(directory);
+    open_to_all(&service).await;
+    (service, open)
+}
+
+#[test]
+fn a_snapshot_whose_client_goes_away_is_opened_once() {
+    run(async {
+        let (service, open) = service(Duration::from_secs(100)).await;
+        assert_eq!(ask(&service, "PUT /demo/a", "", b"kept").await.status, 200);
+        for retry in 0..6 {
+            drop(stall(&service, "/demo@monday/a").await);
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert_eq!(open.load(Ordering::Relaxed), 1, "{retry}");
+        }
+        assert_eq!(ask(&service, "GET /demo@monday/a", "", b"").await.body, b"kept");
+        // All that are being opened count, whether anybody waits for them or not.
+        for snapshot in ["a", "b", "c", "d", "e"] {
+            drop(stall(&service, &format!("/demo@{snapshot}/a")).await);
+        }
+        assert_eq!(open.load(Ordering::Relaxed), 4);
+        assert_eq!(ask(&service, "GET /demo@f/a", "", b"").await.status, 503);
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        assert_eq!(open.load(Ordering::Relaxed), 0, "nobody asks any more");
+    });
+}
+
 #[test]
 fn few_snapshots_are_open_at_a_time() {
     run(async {
-        let device = Memory::new();
-        Store::format(&*device, Format { id: [7; 16], segment_bytes: None }).await.expect("a store");
-        let store = opened(&device).await;
-        let open = Arc::new(AtomicUsize::new(0));
-        let snapshots = Alike { store: door(&store), open: Arc::clone(&open) };
-        let directory = reopened_with(&store, snapshots).await;
-        directory.create_bucket("demo").await.expect("a bucket");
-        let service = Service::new(directory);
-        open_to_all(&service).await;
+        let (service, open) = service(Duration::ZERO).await;
         let content = vec![7; 1_300_000];
         assert_eq!(ask(&service, "PUT /demo/a", "", &content).await.status, 200);
         for snapshot in 0..10 {
