@@ -3,8 +3,8 @@
 //! ```text
 //!   SIZE[;chunk-signature=SIGNATURE] CR LF  SIZE bytes  CR LF  ...  0 ... CR LF  trailers
 //! ```
-//! A large chunk goes on as several small ones. Where it has a signature, which is of all of it, it is refused instead. What is
-//! not in this form goes on as it is: s3s refuses it.
+//! A large chunk goes on as several small ones. Where it has a signature, which is of all of it, it is refused instead, as is what
+//! is not in this form: s3s takes a size from more than that, and whatever stands behind it.
 
 use hyper::HeaderMap;
 use hyper::body::Bytes;
@@ -16,17 +16,27 @@ const SIGNED_BYTES: u64 = 1 << 20;
 /// The longest line before a chunk, as s3s has it.
 const HEAD_BYTES: usize = 1024;
 
-/// A chunk with a signature is too large.
-#[derive(Debug)]
-pub(crate) struct TooLarge;
+/// Why a body is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// A chunk with a signature is too large.
+    TooLarge,
+    /// The line before a chunk does not say its size.
+    NoSize,
+}
 
-impl std::fmt::Display for TooLarge {
+impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a chunk with a signature has at most {SIGNED_BYTES} bytes: send smaller ones")
+        match self {
+            Self::TooLarge => {
+                write!(f, "a chunk with a signature has at most {SIGNED_BYTES} bytes: send smaller ones")
+            }
+            Self::NoSize => f.write_str("a chunk begins with its size in hexadecimal digits, at most 8 of them"),
+        }
     }
 }
 
-impl std::error::Error for TooLarge {}
+impl std::error::Error for Refused {}
 
 /// Where a body stands.
 enum At {
@@ -55,7 +65,7 @@ impl Chunks {
     }
 
     /// The next bytes that came.
-    pub fn push(&mut self, mut bytes: Bytes) -> Result<(), TooLarge> {
+    pub fn push(&mut self, mut bytes: Bytes) -> Result<(), Refused> {
         while !bytes.is_empty() {
             match &mut self.at {
                 At::Head(head) => {
@@ -93,20 +103,18 @@ impl Chunks {
     }
 
     /// Begins what a line says.
-    fn begin(&mut self, head: Vec<u8>) -> Result<(), TooLarge> {
-        let text = std::str::from_utf8(&head).ok().and_then(|text| text.strip_suffix("\r\n"));
-        let size = text.and_then(|text| u64::from_str_radix(text.split(';').next()?, 16).ok());
+    fn begin(&mut self, head: Vec<u8>) -> Result<(), Refused> {
+        let size = size(&head).ok_or(Refused::NoSize)?;
         let is_signed = head.contains(&b';');
-        match size {
-            Some(size) if is_signed && size > SIGNED_BYTES => return Err(TooLarge),
-            Some(size) if size > PIECE_BYTES && !is_signed => {
-                self.at = At::Data { left: size, piece: PIECE_BYTES };
-                self.ready.push_back(format!("{PIECE_BYTES:x}\r\n").into());
-                return Ok(());
-            }
-            Some(size) if size > 0 => self.at = At::Data { left: size, piece: size },
-            _ => self.at = At::Behind,
+        if is_signed && size > SIGNED_BYTES {
+            return Err(Refused::TooLarge);
         }
+        if size > PIECE_BYTES && !is_signed {
+            self.at = At::Data { left: size, piece: PIECE_BYTES };
+            self.ready.push_back(format!("{PIECE_BYTES:x}\r\n").into());
+            return Ok(());
+        }
+        self.at = if size > 0 { At::Data { left: size, piece: size } } else { At::Behind };
         self.ready.push_back(head.into());
         Ok(())
     }
@@ -122,12 +130,19 @@ impl Chunks {
     }
 }
 
+/// The size that a line before a chunk says: digits and no more, and as many as s3s reads.
+fn size(head: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(head).ok()?.strip_suffix("\r\n")?;
+    let digits = text.split(';').next().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    u32::from_str_radix(digits, 16).ok().filter(|_| digits.len() <= 8).map(u64::from)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// What becomes of a body that comes in pieces of this size.
-    fn passed(body: &[u8], step: usize) -> Result<Vec<u8>, TooLarge> {
+    fn passed(body: &[u8], step: usize) -> Result<Vec<u8>, Refused> {
         let mut chunks = Chunks { at: At::Head(Vec::new()), ready: VecDeque::new() };
         for piece in body.chunks(step) {
             chunks.push(Bytes::copy_from_slice(piece))?;
@@ -167,9 +182,21 @@ mod tests {
             assert!(passed(&body(1 << 20), step).unwrap() == body(1 << 20));
             assert!(passed(&body((1 << 20) + 1), step).is_err());
         }
-        for odd in [b"nonsense".as_slice(), b"zz\r\nabc", b"-5\r\nabc", &[b'1'; 3000]] {
-            let came = passed(odd, 100).unwrap();
-            assert!(odd.starts_with(&came), "nothing is made up");
+    }
+
+    #[test]
+    fn a_line_that_does_not_say_a_size_is_refused() {
+        let signature = format!(";chunk-signature={}\r\n", "a".repeat(64));
+        for size in ["40000000 ", "4000000g", "zz", "-5", "+5", "", "000000005", "100000000", " 5", "0x5", "5\r"] {
+            for rest in ["\r\n", &signature, " ;chunk-signature=aa\r\n"] {
+                let body = format!("{size}{rest}abcdefgh");
+                for step in [1, 100] {
+                    assert_eq!(passed(body.as_bytes(), step), Err(Refused::NoSize), "{body:?}");
+                }
+            }
+        }
+        for odd in [&[b'1'; 3000][..], b"5\nhello\n", b"\xff\xff\r\n"] {
+            assert_eq!(passed(odd, 100), Err(Refused::NoSize), "{}", odd.escape_ascii());
         }
     }
 }

@@ -7,7 +7,7 @@
 //! A body that ends early, or that is not what its sender said, never comes to the commit: the upload is dropped, and
 //! nothing is left of it.
 
-use crate::chunks::TooLarge;
+use crate::chunks::Refused;
 use crate::digest::{Digest, Digested};
 use crate::door::{Stopped, Way};
 use crate::memory::{Allowance, Share};
@@ -216,8 +216,9 @@ fn broken(error: &StdError) -> S3Error {
     if text.contains("SignatureMismatch") {
         return problem(S3ErrorCode::SignatureDoesNotMatch, "a chunk of the body is not signed as it should be");
     }
-    if text.contains(&TooLarge.to_string()) {
-        return problem(S3ErrorCode::InvalidRequest, TooLarge.to_string());
+    let refused = [Refused::TooLarge, Refused::NoSize].map(|refused| refused.to_string());
+    if let Some(refused) = refused.into_iter().find(|refused| text.contains(refused)) {
+        return problem(S3ErrorCode::InvalidRequest, refused);
     }
     if text.contains(&Stalled.to_string()) {
         return problem(S3ErrorCode::RequestTimeout, "the body did not come on for two minutes: send it again");
