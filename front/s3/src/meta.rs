@@ -16,6 +16,8 @@ const USER_LIMIT_BYTES: usize = 2048;
 /// The version that is put without versioning.
 const NULL: &str = "null";
 
+/// What an object is that was stored without a type, as in S3.
+pub(crate) const UNTYPED: &str = "binary/octet-stream";
 pub(crate) const EXPIRES: &str = "expires";
 pub(crate) const TAGGING: &str = "x-amz-tagging";
 
@@ -39,7 +41,8 @@ macro_rules! kept_headers {
 macro_rules! show_headers {
     ($output:expr, $attributes:expr) => {{
         let (output, attributes) = (&mut $output, &$attributes);
-        output.content_type = $crate::meta::text(attributes, "content-type");
+        let kind = $crate::meta::text(attributes, "content-type");
+        output.content_type = Some(kind.unwrap_or_else(|| $crate::meta::UNTYPED.to_owned()));
         output.cache_control = $crate::meta::text(attributes, "cache-control");
         output.content_disposition = $crate::meta::text(attributes, "content-disposition");
         output.content_encoding = $crate::meta::text(attributes, "content-encoding");

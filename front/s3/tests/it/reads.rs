@@ -111,3 +111,22 @@ fn a_delete_marker_takes_no_tags() {
         assert_eq!(code(&service, "PUT /demo/a?tagging", "", tags).await, refused(404, "NoSuchKey"));
     });
 }
+
+#[test]
+fn an_object_without_a_type_is_binary() {
+    run(async {
+        let (service, _store) = service().await;
+        open_to_all(&service).await;
+        assert_eq!(ask(&service, "PUT /demo/plain", "", b"hello").await.status, 200);
+        assert_eq!(ask(&service, "PUT /demo/text", "Content-Type: text/plain\r\n", b"hello").await.status, 200);
+        assert_eq!(ask(&service, "PUT /demo/copy", "x-amz-copy-source: /demo/plain\r\n", b"").await.status, 200);
+        for (key, kind) in [("plain", "binary/octet-stream"), ("text", "text/plain"), ("copy", "binary/octet-stream")] {
+            for method in ["GET", "HEAD"] {
+                let answer = ask(&service, &format!("{method} /demo/{key}"), "", b"").await;
+                assert_eq!((answer.status, answer.header("content-type")), (200, Some(kind)), "{method} {key}");
+            }
+            let answer = ask(&service, &format!("GET /demo/{key}?response-content-type=image%2Fpng"), "", b"").await;
+            assert_eq!(answer.header("content-type"), Some("image/png"), "{key}");
+        }
+    });
+}
