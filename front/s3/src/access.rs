@@ -8,10 +8,10 @@ use crate::keys::Key;
 use crate::meta::TAGGING;
 use crate::past::split;
 use crate::problem::{problem, refusal};
+use crate::query;
 use crate::signed;
 use hyper::HeaderMap;
 use kura_block::{Error, Kind};
-use percent_encoding::percent_decode_str;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{Credentials, S3Auth, SecretKey};
 use s3s::{S3ErrorCode, S3Result};
@@ -126,10 +126,7 @@ fn besides(operation: &str, headers: &HeaderMap) -> Option<(&'static str, bool)>
 
 /// True when a query names a version, in whatever way it is encoded: as it is read where the version is looked up.
 fn names_a_version(query: &str) -> bool {
-    query.split('&').any(|pair| {
-        let name = pair.split('=').next().unwrap_or_default();
-        *percent_decode_str(name).decode_utf8_lossy() == *"versionId"
-    })
+    query::value(query, "versionId").is_some()
 }
 
 /// True when a key may do something with a bucket, or an object or a version in it.

@@ -5,6 +5,7 @@ use crate::document::Document;
 use crate::get::forget_odd_range;
 use crate::meters;
 use crate::problem::unsupported;
+use crate::query;
 use crate::unread::watch;
 use futures::future::BoxFuture;
 use hyper::body::Incoming;
@@ -44,19 +45,17 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
             let answer = preflight(rules.as_ref(), origin.as_ref(), asked.as_ref(), request.headers());
             return Box::pin(async move { answer.map_err(|error| HttpError::new(error.into())) });
         }
-        let (service, method, is_form) = (self.service.clone(), request.method().clone(), is_form(&request));
+        let (service, method, refusal) = (self.service.clone(), request.method().clone(), refused(&request));
         let answered = async move {
             let document = Document::default();
             let (mut request, rest) = watch(request, document.clone());
             request.extensions_mut().insert(document.clone());
             let uri = request.uri().clone();
             forget_odd_range(request.headers_mut(), &uri);
-            let mut answer = if is_form {
-                // Unread: a form's fields are to be verified before anything else.
+            let mut answer = if let Some(refusal) = refusal {
+                // Unread.
                 drop(request);
-                unsupported("storing by an HTML form (POST of multipart/form-data)")
-                    .to_http_response()
-                    .map_err(|error| HttpError::new(error.into()))?
+                refusal.to_http_response().map_err(|error| HttpError::new(error.into()))?
             } else {
                 service.call(request).await?
             };
@@ -87,6 +86,14 @@ impl Cors {
         let name = percent_decode_str(name).decode_utf8().ok()?;
         self.directory.find(&name)?.cors.clone()
     }
+}
+
+/// What is refused before s3s sees it, as it would take it for something else.
+fn refused<B>(request: &Request<B>) -> Option<S3Error> {
+    if is_form(request) {
+        return Some(unsupported("storing by an HTML form (POST of multipart/form-data)"));
+    }
+    query::check(request.method(), request.uri()).err()
 }
 
 /// True when a browser's form is sent, to whatever path and with whatever query: s3s takes each for one, and has all of it in

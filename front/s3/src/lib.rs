@@ -51,6 +51,7 @@ mod parts;
 mod past;
 mod problem;
 mod put;
+mod query;
 mod s3;
 mod server;
 mod service;

@@ -4,9 +4,9 @@
 //! presigned URL could add what turns a put into a copy.
 
 use crate::problem::{custom, problem};
+use crate::query::value;
 use hyper::header::AUTHORIZATION;
 use hyper::{HeaderMap, StatusCode, Uri};
-use percent_encoding::percent_decode_str;
 use s3s::{S3ErrorCode, S3Result};
 
 /// The longest time for which a URL may be presigned: a week, as in S3.
@@ -64,13 +64,6 @@ fn is_in(listed: &str, name: &str) -> bool {
 fn authorization(headers: &HeaderMap) -> &str {
     let value = headers.get(AUTHORIZATION).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
     value.unwrap_or_default()
-}
-
-/// A query's value of this name, in whatever way both are encoded: as s3s reads it.
-fn value(query: &str, name: &str) -> Option<String> {
-    let plain = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
-    let mut pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    pairs.find(|(own, _)| plain(own) == name).map(|(_, value)| plain(value))
 }
 
 #[cfg(test)]

@@ -141,3 +141,31 @@ fn if_range_asks_for_all_of_another_object() {
         assert_eq!(ask(&service, "GET /demo/a", headers, b"").await.status, 200);
     });
 }
+
+#[test]
+fn what_nobody_knows_is_not_the_plain_operation() {
+    run(async {
+        let (service, _store) = service().await;
+        open_to_all(&service).await;
+        let begun = ask(&service, "POST /demo/a?uploads", "", b"").await.text();
+        let id = begun.split_once("<UploadId>").and_then(|(_, rest)| rest.split_once('<')).expect("an upload").0;
+        assert_eq!(ask(&service, &format!("DELETE /demo/a?uploadId={id}"), "", b"").await.status, 204);
+        for line in ["DELETE /demo?metadataConfiguration", "DELETE /demo?versioning"] {
+            assert_eq!(ask(&service, line, "", b"").await.status, 501, "{line}");
+        }
+        assert_eq!(ask(&service, "PUT /demo/a", "", b"kept").await.status, 200, "the bucket is there");
+        let rename = "x-amz-rename-source: /demo/b\r\n";
+        for (line, headers, status) in [
+            ("PUT /demo/a?renameObject", rename, 501),
+            (&format!("PUT /demo/a?uploadId={id}"), "", 400),
+            ("PUT /demo/a?partNumber=1", "", 400),
+            ("DELETE /demo/a?retention", "", 501),
+        ] {
+            let answer = ask(&service, line, headers, b"").await;
+            assert_eq!(answer.status, status, "{line}: {answer:?}");
+            assert_eq!(ask(&service, "GET /demo/a", "", b"").await.body, b"kept", "{line}");
+        }
+        assert_eq!(ask(&service, "PUT /demo/a?x-id=PutObject", "", b"new").await.status, 200);
+        assert_eq!(ask(&service, "GET /demo/a", "", b"").await.body, b"new");
+    });
+}
