@@ -6,6 +6,7 @@ use crate::get::forget_odd_range;
 use crate::meters;
 use crate::problem::unsupported;
 use crate::query;
+use crate::signed;
 use crate::unread::watch;
 use futures::future::BoxFuture;
 use hyper::body::Incoming;
@@ -52,7 +53,8 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
             request.extensions_mut().insert(document.clone());
             let uri = request.uri().clone();
             forget_odd_range(request.headers_mut(), &uri);
-            let mut answer = if let Some(refusal) = refusal {
+            let lifted = signed::lift(request.headers_mut(), &uri);
+            let mut answer = if let Some(refusal) = refusal.or(lifted.err()) {
                 // Unread.
                 drop(request);
                 refusal.to_http_response().map_err(|error| HttpError::new(error.into()))?

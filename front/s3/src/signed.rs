@@ -4,13 +4,64 @@
 //! presigned URL could add what turns a put into a copy.
 
 use crate::problem::{custom, problem};
-use crate::query::value;
-use hyper::header::AUTHORIZATION;
+use crate::query::{pairs, value};
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode, Uri};
 use s3s::{S3ErrorCode, S3Result};
 
 /// The longest time for which a URL may be presigned: a week, as in S3.
 const EXPIRES_MOST_SECONDS: u64 = 604_800;
+/// Before the names of headers that change what is done.
+const AMZ: &str = "x-amz-";
+/// What a presigned URL has of these in its query stays there: it is of the signature, of the SDK, or of a body that nobody knew
+/// when the URL was made. The checksums that the JavaScript SDK puts there are those of nothing, and S3 takes no notice either.
+const STAYS: [&str; 12] = [
+    "x-amz-algorithm",
+    "x-amz-checksum-",
+    "x-amz-content-sha256",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-decoded-content-length",
+    "x-amz-expires",
+    "x-amz-sdk-",
+    "x-amz-security-token",
+    "x-amz-signature",
+    "x-amz-signedheaders",
+    "x-amz-trailer",
+];
+
+/// Adds what a presigned URL says in place of headers, as those of the JavaScript SDK do: metadata, tags, an access list. It is
+/// signed as all of the URL is.
+pub(crate) fn lift(headers: &mut HeaderMap, uri: &Uri) -> S3Result<()> {
+    let query = uri.query().unwrap_or_default();
+    if value(query, "X-Amz-Signature").is_none() {
+        return Ok(());
+    }
+    let mut lifted = HeaderMap::new();
+    for (name, value) in pairs(query) {
+        let name = name.to_ascii_lowercase();
+        if !name.starts_with(AMZ) || STAYS.iter().any(|stays| name.starts_with(stays)) || headers.contains_key(&name) {
+            continue;
+        }
+        match (HeaderName::try_from(&name), HeaderValue::try_from(value)) {
+            (Ok(name), Ok(value)) => drop(lifted.append(name, value)),
+            _ => {
+                let text = format!("{name} in the query of a presigned URL is no header");
+                return Err(problem(S3ErrorCode::InvalidArgument, text));
+            }
+        }
+    }
+    headers.extend(lifted);
+    Ok(())
+}
+
+/// True when a presigned URL says all that these headers do.
+fn is_in_url(query: &str, headers: &HeaderMap, name: &str) -> bool {
+    let said = |value: &HeaderValue| {
+        pairs(query).any(|(own, said)| own.eq_ignore_ascii_case(name) && said.as_bytes() == value.as_bytes())
+    };
+    headers.get_all(name).iter().all(said)
+}
 
 /// Refuses a request whose signature is right, but of version 2, for longer than a week, or not over all of its
 /// `x-amz-` headers.
@@ -33,9 +84,10 @@ pub(crate) fn check(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     let unsigned = |name: &&str| {
         // The hash of a body that nobody knew when the URL was presigned.
         let is_of_body = presigned && *name == "x-amz-content-sha256";
-        name.starts_with("x-amz-") && !is_of_body && !is_in(&listed, name)
+        let is_in_url = presigned && is_in_url(query, headers, name);
+        name.starts_with(AMZ) && !is_of_body && !is_in(&listed, name) && !is_in_url
     };
-    let unsigned: Vec<&str> = headers.keys().map(hyper::header::HeaderName::as_str).filter(unsigned).collect();
+    let unsigned: Vec<&str> = headers.keys().map(HeaderName::as_str).filter(unsigned).collect();
     if unsigned.is_empty() {
         return Ok(());
     }
@@ -109,6 +161,36 @@ mod tests {
         assert_eq!(code(&url("host"), &[copy, all]), denied);
         for listed in ["host;x-amz-copy-source", "host%3Bx-amz-copy-source", "host%3Bx-amz-copy%2dsource"] {
             assert_eq!(code(&url(listed), &[copy]), None, "{listed}");
+        }
+    }
+
+    #[test]
+    fn what_a_url_says_in_place_of_headers_is_signed() {
+        let url = "/b/k?X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Content-Sha256=UNSIGNED-PAYLOAD&X-Amz-Meta-a=b%20c\
+                   &x-amz-%74agging=k%3Dv&x-amz-checksum-crc32=AAAAAA%3D%3D&x-amz-sdk-checksum-algorithm=CRC32";
+        let lifted = |url: &str, headers: &[(&'static str, &'static str)]| {
+            let own = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+            let mut all: HeaderMap = own.collect();
+            lift(&mut all, &url.parse().unwrap()).map(|()| all)
+        };
+        assert!(lifted(url, &[]).unwrap().is_empty(), "it is not signed");
+        let signed = format!("{url}&X-Amz-Signature=00");
+        let headers = lifted(&signed, &[]).unwrap();
+        assert_eq!(headers.len(), 2, "{headers:?}");
+        assert_eq!(headers["x-amz-meta-a"], "b c");
+        assert_eq!(headers["x-amz-tagging"], "k=v");
+        assert!(check(&headers, &signed.parse().unwrap()).is_ok());
+        // Whoever says it, too, says nothing new; what is said otherwise, or besides, is not signed.
+        assert_eq!(code(&signed, &[("x-amz-meta-a", "b c")]), None);
+        let headers = lifted(&signed, &[("x-amz-meta-a", "other")]).unwrap();
+        assert_eq!(headers["x-amz-meta-a"], "other");
+        assert!(check(&headers, &signed.parse().unwrap()).is_err());
+        for added in [("x-amz-meta-a", "other"), ("x-amz-meta-b", "b c"), ("x-amz-acl", "public-read")] {
+            assert_eq!(code(&signed, &[added]).as_deref(), Some("AccessDenied"), "{added:?}");
+            assert_eq!(code(&signed, &[("x-amz-meta-a", "b c"), added]).as_deref(), Some("AccessDenied"), "{added:?}");
+        }
+        for odd in ["x-amz-meta-a=b%0Ac", "x-amz-meta-%C3%BC=b", "x-amz-meta-a%3A=b"] {
+            assert!(lifted(&format!("{signed}&{odd}").replace("X-Amz-Meta-a", "x"), &[]).is_err(), "{odd}");
         }
     }
 

@@ -13,5 +13,6 @@ mod past;
 mod reads;
 mod rules;
 mod settings;
+mod signing;
 mod stalls;
 mod uploads;
