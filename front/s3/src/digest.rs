@@ -1,13 +1,16 @@
 //! What a body hashes to, held against what its sender said. Done on the doors' thread, as the bytes come.
 
 use crate::md5::{Md5, Sum};
-use crate::problem::problem;
-use hyper::HeaderMap;
+use crate::problem::{custom, problem};
+use hyper::{HeaderMap, StatusCode};
 use kura_block::Buf;
 use s3s::checksum::ChecksumHasher;
 use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
 use s3s::dto::Checksum;
 use s3s::{S3ErrorCode, S3Result, TrailingHeaders};
+
+/// Before an algorithm in the name of a header.
+const CHECKSUM: &str = "x-amz-checksum-";
 
 /// What a sender says of a body.
 #[derive(Default)]
@@ -18,6 +21,8 @@ pub(crate) struct Said {
     pub checksum: Checksum,
     /// An algorithm that is asked for, or announced for the trailer.
     pub algorithm: Option<String>,
+    /// Names of checksums that are announced for the trailer.
+    pub owed: Vec<String>,
     /// What comes behind the body.
     pub trailers: Option<TrailingHeaders>,
 }
@@ -40,6 +45,7 @@ macro_rules! said {
                 &request.headers,
                 request.input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()),
             ),
+            owed: $crate::digest::owed(&request.headers),
             trailers: request.trailing_headers.take(),
         }
     }};
@@ -48,9 +54,16 @@ pub(crate) use said;
 
 /// The algorithm of the checksum in the trailer, or the one that is asked for.
 pub(crate) fn announced(headers: &HeaderMap, asked: Option<&str>) -> Option<String> {
-    let trailer = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok());
-    let named = trailer.and_then(|name| name.trim().strip_prefix("x-amz-checksum-")).or(asked)?;
+    let owed = owed(headers);
+    let named = owed.first().and_then(|name| name.strip_prefix(CHECKSUM)).or(asked)?;
     Some(named.to_ascii_lowercase())
+}
+
+/// The checksums that a request's head announces for its trailer.
+pub(crate) fn owed(headers: &HeaderMap) -> Vec<String> {
+    let values = headers.get_all("x-amz-trailer").iter().filter_map(|value| value.to_str().ok());
+    let names = values.flat_map(|value| value.split(',')).map(|name| name.trim().to_ascii_lowercase());
+    names.filter(|name| name.starts_with(CHECKSUM)).collect()
 }
 
 /// A body's hashes so far.
@@ -110,6 +123,10 @@ impl Said {
         }
         let checksum = sums.finalize();
         let trailers = self.trailers.and_then(|trailers| trailers.take()).unwrap_or_default();
+        if let Some(name) = self.owed.iter().find(|name| !trailers.contains_key(name.as_str())) {
+            let text = format!("x-amz-trailer announces {name}, and it did not come behind the body");
+            return Err(custom("MalformedTrailerError", StatusCode::BAD_REQUEST, text));
+        }
         let found = [
             ("x-amz-checksum-crc32", &self.checksum.checksum_crc32, &checksum.checksum_crc32),
             ("x-amz-checksum-crc32c", &self.checksum.checksum_crc32c, &checksum.checksum_crc32c),

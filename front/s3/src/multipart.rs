@@ -17,7 +17,7 @@ use crate::put::{Guard, Target, committed, of_commit, refuse_unsupported};
 use crate::service::Service;
 use crate::sweep::{PARTS, remove_lost};
 use crate::tags;
-use crate::take_in::{Incoming, refuse_framed, take_in};
+use crate::take_in::{Incoming, length_of, refuse_framed, take_in};
 use kura_block::{Kind, Result};
 use kura_object::{
     After, Attributes, Batch, Condition, Content, Item, PartitionId, Put, Query, Stat, Store, Version, Which,
@@ -277,6 +277,7 @@ impl Service {
         check_number(request.input.part_number)?;
         refuse_framed(&request.headers, request.trailing_headers.as_ref())?;
         let mut said = said!(request);
+        let length = length_of(&request.headers, request.input.content_length);
         let input = request.input;
         let bucket = self.directory.bucket(&input.bucket).await?;
         let found = self.upload(&bucket, &input.key, &input.upload_id).await?;
@@ -287,7 +288,7 @@ impl Service {
             let text = format!("the upload was begun with checksums {algorithm}: send its parts with these");
             return Err(problem(S3ErrorCode::InvalidRequest, text));
         }
-        let body = Incoming::new(input.body, input.content_length, Digest::new(said)?)?;
+        let body = Incoming::new(input.body, length, Digest::new(said)?)?;
         let (stat, checksum) = store_part(&bucket.home, input.upload_id, input.part_number, body).await?;
         let mut output = UploadPartOutput { e_tag: Some(etag(&stat.tag)), ..UploadPartOutput::default() };
         show_checksums!(output, checksum);

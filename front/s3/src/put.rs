@@ -7,7 +7,7 @@ use crate::meta::{etag, kept_headers, of_checksum, show_checksums, version_id};
 use crate::problem::{custom, of_object, problem, refusal, unsupported};
 use crate::service::Service;
 use crate::tags;
-use crate::take_in::{Incoming, refuse_framed, take_in};
+use crate::take_in::{Incoming, length_of, refuse_framed, take_in};
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderName};
 use kura_block::Kind;
@@ -155,6 +155,7 @@ impl Service {
         refuse(&[("writing at an offset", request.input.write_offset_bytes.is_some())])?;
         refuse_framed(&request.headers, request.trailing_headers.as_ref())?;
         let said = said!(request);
+        let length = length_of(&request.headers, request.input.content_length);
         let input = request.input;
         let mut attributes = kept_headers!(input)?;
         attributes.extend(tags::of_header(input.tagging.as_ref())?);
@@ -163,7 +164,7 @@ impl Service {
         let guard = Guard { if_match: input.if_match, if_none_match: input.if_none_match };
         let way = bucket.way().clone();
         let target = Target { bucket, key: input.key.into_bytes(), guard };
-        let body = Incoming::new(input.body, input.content_length, Digest::new(said)?)?;
+        let body = Incoming::new(input.body, length, Digest::new(said)?)?;
         let store_it = move |store, content, digested| commit(store, target, content, digested, attributes);
         let (stat, digested) = take_in(&way, body, false, store_it).await?;
         let mut output = PutObjectOutput {

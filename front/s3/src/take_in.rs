@@ -140,6 +140,14 @@ pub(crate) fn refuse_framed(headers: &HeaderMap, trailers: Option<&TrailingHeade
     Ok(())
 }
 
+/// What a head says of its body's length: of one in chunks, what they come to.
+pub(crate) fn length_of(headers: &HeaderMap, content_length: Option<i64>) -> Option<i64> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_framed = text("x-amz-content-sha256").is_some_and(|hash| hash.starts_with("STREAMING-"));
+    let decoded = text("x-amz-decoded-content-length").filter(|_| is_framed).and_then(|length| length.parse().ok());
+    decoded.or(content_length)
+}
+
 /// Stores a body and does `work` with it on the store's thread, where that commits it. With `part`, its content may be
 /// joined to others'.
 pub(crate) async fn take_in<T, F, W>(way: &Way, mut body: Incoming, part: bool, work: W) -> S3Result<T>

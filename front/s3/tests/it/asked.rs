@@ -29,6 +29,13 @@ impl Answer {
 
 /// Asks on a connection of its own.
 pub async fn ask(service: &Service, line: &str, headers: &str, body: &[u8]) -> Answer {
+    let len = body.len();
+    let head = format!("{line} HTTP/1.1\r\nHost: s3\r\nConnection: close\r\n{headers}Content-Length: {len}\r\n\r\n");
+    say(service, [head.as_bytes(), body].concat()).await
+}
+
+/// Says this on a connection of its own, and hears one answer, behind which it ends.
+pub async fn say(service: &Service, all: Vec<u8>) -> Answer {
     let (ours, theirs) = duplex(1 << 20);
     let service = service.clone();
     let serving = spawn_local(async move {
@@ -36,9 +43,6 @@ pub async fn ask(service: &Service, line: &str, headers: &str, body: &[u8]) -> A
         converse(theirs, service, stopping).await;
     });
     let (mut hears, mut says) = tokio::io::split(ours);
-    let len = body.len();
-    let head = format!("{line} HTTP/1.1\r\nHost: s3\r\nConnection: close\r\n{headers}Content-Length: {len}\r\n\r\n");
-    let all = [head.as_bytes(), body].concat();
     let saying = spawn_local(async move {
         // A refusal may come before all is said.
         let _ = says.write_all(&all).await;

@@ -1,6 +1,6 @@
 //! Requests that are signed, and what a signature covers.
 
-use crate::asked::{Answer, ask};
+use crate::asked::{Answer, ask, say};
 use crate::local::{directory, run};
 use kura_s3::{Directory, Key, NewKey, Service};
 use s3s::crypto::{Checksum as _, Sha256};
@@ -29,7 +29,11 @@ fn hmac(key: &[u8], text: &[u8]) -> [u8; 32] {
 fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         let is_plain = byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-        if is_plain { out.push(byte.into()) } else { write!(out, "%{byte:02X}").expect("a string takes it") }
+        if is_plain {
+            out.push(byte.into())
+        } else {
+            write!(out, "%{byte:02X}").expect("a string takes it")
+        }
         out
     })
 }
@@ -66,7 +70,8 @@ impl Signer {
         let credential = self.credential(&date);
         all.extend([("X-Amz-Algorithm", "AWS4-HMAC-SHA256"), ("X-Amz-Credential", &credential), ("X-Amz-Date", &date)]);
         all.extend([("X-Amz-Expires", "60"), ("X-Amz-SignedHeaders", "host")]);
-        let mut pairs: Vec<_> = all.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
+        let mut pairs: Vec<_> =
+            all.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
         pairs.sort();
         let query = pairs.join("&");
         let request = format!("{method}\n{path}\n{query}\nhost:s3\n\nhost\nUNSIGNED-PAYLOAD");
@@ -133,5 +138,56 @@ fn what_a_presigned_url_says_in_place_of_headers_is_done() {
         // What is added to a URL that was signed without it does not count.
         let url = signer.url("PUT", "/demo/a", &[]) + "&x-amz-meta-a=b";
         assert_eq!(ask(&service, &format!("PUT {url}"), "", b"other").await.status, 403);
+    });
+}
+
+/// Stores an object by a body in chunks whose head says this; without `len`, the body comes in chunks of HTTP besides.
+async fn put_chunked(
+    (service, signer): (&Service, &Signer),
+    with: &[(&str, &str)],
+    body: &[u8],
+    has_length: bool,
+) -> Answer {
+    let hash = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
+    let headers = signer.headers("PUT", ("/demo/a", ""), hash, with);
+    if has_length {
+        return ask(service, "PUT /demo/a", &headers, body).await;
+    }
+    let head =
+        format!("PUT /demo/a HTTP/1.1\r\nHost: s3\r\nConnection: close\r\n{headers}Transfer-Encoding: chunked\r\n\r\n");
+    let framed = [format!("{:x}\r\n", body.len()).as_bytes(), body, b"\r\n0\r\n\r\n"].concat();
+    say(service, [head.as_bytes(), &framed].concat()).await
+}
+
+#[test]
+fn what_the_head_says_of_a_body_in_chunks_holds() {
+    run(async {
+        let (service, signer) = signing().await;
+        let by = (&service, &signer);
+        let trailer = ("x-amz-trailer", "x-amz-checksum-crc32");
+        let with = |len: &'static str| [trailer, ("x-amz-decoded-content-length", len)];
+        let whole = b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n".as_slice();
+        let wrong = b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n".as_slice();
+        let silent = b"5\r\nhello\r\n0\r\n\r\n".as_slice();
+        let other = b"5\r\nhello\r\n0\r\nx-amz-checksum-sha1:qvTGHdzF6KLavt4PO0gs2a6pQ00=\r\n\r\n".as_slice();
+        let odd = b"5 \r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n".as_slice();
+        for has_length in [true, false] {
+            for (len, body, code) in [
+                ("6", whole, "IncompleteBody"),
+                ("4", whole, "IncompleteBody"),
+                ("5", wrong, "BadDigest"),
+                ("5", silent, "MalformedTrailerError"),
+                ("5", other, "MalformedTrailerError"),
+                ("5", odd, "InvalidRequest"),
+                ("5", &whole[..10], "MalformedTrailerError"),
+            ] {
+                let answer = put_chunked(by, &with(len), body, has_length).await;
+                let what = format!("{len} of {}, {has_length}", body.escape_ascii());
+                assert_eq!(answer.status, 400, "{what}: {answer:?}");
+                assert!(answer.text().contains(&format!("<Code>{code}</Code>")), "{what}: {}", answer.text());
+            }
+            let answer = put_chunked(by, &with("5"), whole, has_length).await;
+            assert_eq!((answer.status, answer.header("x-amz-checksum-crc32")), (200, Some("NhCmhg==")), "{answer:?}");
+        }
     });
 }
