@@ -1,6 +1,7 @@
 //! What a body hashes to, held against what its sender said. Done on the doors' thread, as the bytes come.
 
 use crate::md5::{Md5, Sum};
+use crate::meta::of_checksum;
 use crate::problem::{custom, problem};
 use hyper::{HeaderMap, StatusCode};
 use kura_block::Buf;
@@ -52,10 +53,11 @@ macro_rules! said {
 }
 pub(crate) use said;
 
-/// The algorithm of the checksum in the trailer, or the one that is asked for.
+/// The algorithm of the checksum in the trailer, or the one that is asked for: of what SDKs say of it, s3s reads nothing.
 pub(crate) fn announced(headers: &HeaderMap, asked: Option<&str>) -> Option<String> {
     let owed = owed(headers);
-    let named = owed.first().and_then(|name| name.strip_prefix(CHECKSUM)).or(asked)?;
+    let by_sdk = headers.get("x-amz-sdk-checksum-algorithm").and_then(|value| value.to_str().ok());
+    let named = owed.first().and_then(|name| name.strip_prefix(CHECKSUM)).or(asked).or(by_sdk)?;
     Some(named.to_ascii_lowercase())
 }
 
@@ -93,6 +95,17 @@ impl Said {
             checksum_type: None,
         };
         Self { md5: text("content-md5"), checksum, ..Self::default() }
+    }
+
+    /// True when no checksum is said, announced or asked for but of this algorithm.
+    pub fn is_only(&self, algorithm: &str) -> bool {
+        let said = of_checksum(&self.checksum);
+        let mut named = said
+            .keys()
+            .chain(&self.owed)
+            .filter_map(|name| name.strip_prefix(CHECKSUM))
+            .chain(self.algorithm.as_deref());
+        named.all(|named| named == algorithm)
     }
 
     /// What is to be computed.

@@ -282,11 +282,12 @@ impl Service {
         let bucket = self.directory.bucket(&input.bucket).await?;
         let found = self.upload(&bucket, &input.key, &input.upload_id).await?;
         // Of each part what its object's checksum wants, said or not.
-        if let Some(Sums { algorithm, .. }) = found.sums()
-            && *said.algorithm.get_or_insert_with(|| algorithm.clone()) != algorithm
-        {
-            let text = format!("the upload was begun with checksums {algorithm}: send its parts with these");
-            return Err(problem(S3ErrorCode::InvalidRequest, text));
+        if let Some(Sums { algorithm, .. }) = found.sums() {
+            if !said.is_only(&algorithm) {
+                let text = format!("the upload was begun with checksums {algorithm}: send its parts with these");
+                return Err(problem(S3ErrorCode::InvalidRequest, text));
+            }
+            said.algorithm = Some(algorithm);
         }
         let body = Incoming::new(input.body, length, Digest::new(said)?)?;
         let (stat, checksum) = store_part(&bucket.home, input.upload_id, input.part_number, body).await?;

@@ -254,10 +254,21 @@ fn a_part_with_another_checksum_than_its_uploads_is_refused() {
         let answer = ask(&service, "POST /demo/m?uploads", "x-amz-checksum-algorithm: CRC32\r\n", b"").await;
         let id = between(&answer.text(), "<UploadId>", "</UploadId>").to_owned();
         let line = format!("PUT /demo/m?partNumber=1&uploadId={id}");
-        let answer = ask(&service, &line, "x-amz-checksum-algorithm: SHA1\r\n", b"hello").await;
-        assert_eq!((answer.status, left(&store).await), (400, 2), "{answer:?}");
-        assert!(answer.text().contains("<Code>InvalidRequest</Code>"), "{}", answer.text());
-        for headers in ["", "x-amz-checksum-algorithm: CRC32\r\n"] {
+        let sha1 = "x-amz-checksum-sha1: qvTGHdzF6KLavt4PO0gs2a6pQ00=\r\n";
+        let crc32 = "x-amz-checksum-crc32: NhCmhg==\r\n";
+        // As SDKs send it, with the algorithm and without.
+        for headers in [
+            "x-amz-sdk-checksum-algorithm: SHA1\r\n",
+            "x-amz-trailer: x-amz-checksum-sha1\r\n",
+            sha1,
+            &format!("x-amz-sdk-checksum-algorithm: SHA1\r\n{sha1}"),
+            &format!("x-amz-sdk-checksum-algorithm: CRC32\r\n{crc32}{sha1}"),
+        ] {
+            let answer = ask(&service, &line, headers, b"hello").await;
+            assert_eq!((answer.status, left(&store).await), (400, 2), "{headers}: {answer:?}");
+            assert!(answer.text().contains("<Code>InvalidRequest</Code>"), "{headers}: {}", answer.text());
+        }
+        for headers in ["", crc32, &format!("x-amz-sdk-checksum-algorithm: CRC32\r\n{crc32}")] {
             assert_eq!(ask(&service, &line, headers, b"hello").await.status, 200, "{headers}");
         }
         assert_eq!(complete(&service, &id, None).await.status, 200);
