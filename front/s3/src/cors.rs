@@ -1,5 +1,6 @@
 //! CORS: which pages of other sites may ask. Pure but for the service that it wraps.
 
+use crate::alive::kept_alive;
 use crate::directory::Directory;
 use crate::document::Document;
 use crate::get::forget_odd_range;
@@ -58,6 +59,8 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
                 // Unread.
                 drop(request);
                 refusal.to_http_response().map_err(|error| HttpError::new(error.into()))?
+            } else if is_copy(&request) {
+                kept_alive(Box::pin(async move { service.call(request).await }.in_current_span())).await?
             } else {
                 service.call(request).await?
             };
@@ -96,6 +99,11 @@ fn refused<B>(request: &Request<B>) -> Option<S3Error> {
         return Some(unsupported("storing by an HTML form (POST of multipart/form-data)"));
     }
     query::check(request.method(), request.uri()).err()
+}
+
+/// True for what takes as long as the object is large, without a word from the client meanwhile.
+fn is_copy<B>(request: &Request<B>) -> bool {
+    request.method() == Method::PUT && request.headers().contains_key("x-amz-copy-source")
 }
 
 /// True when a browser's form is sent, to whatever path and with whatever query: s3s takes each for one, and has all of it in

@@ -26,6 +26,7 @@
 #![allow(clippy::wildcard_imports)]
 
 mod access;
+mod alive;
 mod bucket;
 mod bucket_policy;
 mod chunks;

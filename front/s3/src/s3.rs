@@ -108,7 +108,8 @@ impl S3 for Service {
     }
 
     async fn copy_object(&self, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
-        self.copy(request).await
+        let own = self.clone();
+        self.copied(async move { own.copy(request).await }).await
     }
 
     async fn get_object_attributes(
@@ -130,7 +131,8 @@ impl S3 for Service {
     }
 
     async fn upload_part_copy(&self, request: S3Request<UploadPartCopyInput>) -> Answer<UploadPartCopyOutput> {
-        self.copy_part(request).await
+        let own = self.clone();
+        self.copied(async move { own.copy_part(request).await }).await
     }
 
     async fn complete_multipart_upload(

@@ -1,24 +1,46 @@
 //! The service: what all of S3's operations have at hand.
 
 use crate::access::{Access, Auth};
-use crate::directory::Directory;
+use crate::directory::{Directory, to_its_end};
 use crate::document::DOCUMENT_BYTES;
 use crate::past::split;
+use s3s::S3Result;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::validation::{AwsNameValidation, NameValidation};
+use std::future::Future;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// S3 on an object store. Clones are the same service.
 #[derive(Clone)]
 pub struct Service {
     pub(crate) directory: Arc<Directory>,
+    /// Places of copies that go on without their clients.
+    copies: Arc<Semaphore>,
 }
+
+/// Copies that go on although their clients may be gone.
+const COPIES: usize = 64;
 
 impl Service {
     /// S3 on what `directory` knows.
     pub fn new(directory: Arc<Directory>) -> Self {
-        Self { directory }
+        Self { directory, copies: Arc::new(Semaphore::new(COPIES)) }
+    }
+
+    /// Does a copy to its end, also when its client gives up meanwhile: else all that was copied would be in vain, and so it would
+    /// each time that it is tried again. Beyond [`COPIES`] at a time, one ends when its client goes.
+    pub(crate) async fn copied<T: Send + 'static>(
+        &self,
+        copy: impl Future<Output = S3Result<T>> + Send + 'static,
+    ) -> S3Result<T> {
+        let Ok(place) = Arc::clone(&self.copies).try_acquire_owned() else { return copy.await };
+        to_its_end(async move {
+            let _place = place;
+            copy.await
+        })
+        .await
     }
 
     /// The same behind signatures and access rules.

@@ -3,7 +3,7 @@
 use kura_block::{Block, Buf, Bufs, Error, Geometry, Local, Result, Runtime};
 use kura_object::{Format, Options, Store};
 use kura_s3::{Directory, Door, Job, Service, Snapshots};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,13 +18,20 @@ pub struct Memory {
     bytes: RefCell<Vec<u8>>,
     /// Blocks that cannot be read.
     lost: RefCell<BTreeSet<usize>>,
+    /// How long each read takes.
+    slow: Cell<Duration>,
 }
 
 const BLOCK: usize = kura_block::BLOCK_BYTES;
 
 impl Memory {
     pub fn new() -> Rc<Self> {
-        Rc::new(Self { bytes: RefCell::new(vec![0; SIZE_BYTES]), lost: RefCell::default() })
+        Rc::new(Self { bytes: RefCell::new(vec![0; SIZE_BYTES]), lost: RefCell::default(), slow: Cell::default() })
+    }
+
+    /// Each read takes so long from now on.
+    pub fn slow_down(&self, takes: Duration) {
+        self.slow.set(takes);
     }
 
     /// The blocks in which this is found cannot be read from now on.
@@ -46,7 +53,13 @@ impl Block for Memory {
         let (from, end) = (offset as usize, offset as usize + len);
         let is_lost = self.lost.borrow().range(from / BLOCK..end.div_ceil(BLOCK)).next().is_some();
         let bytes = Buf::copy_of(&self.bytes.borrow()[from..end]);
-        Box::pin(async move { if is_lost { Err(Error::device("a bad sector")) } else { Ok(bytes.into()) } })
+        let takes = self.slow.get();
+        Box::pin(async move {
+            if !takes.is_zero() {
+                tokio::time::sleep(takes).await;
+            }
+            if is_lost { Err(Error::device("a bad sector")) } else { Ok(bytes.into()) }
+        })
     }
 
     fn write(&self, offset: u64, data: Bufs, _fua: bool) -> Local<'_, Result<()>> {

@@ -2,6 +2,7 @@
 
 mod asked;
 mod conditions;
+mod copies;
 mod cut_off;
 mod documents;
 mod fuzz;
