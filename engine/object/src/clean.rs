@@ -10,6 +10,7 @@ use crate::known::{Extent, Known, Piece};
 use crate::object::Row;
 use crate::policy;
 use crate::read::Pins;
+use crate::record::{Draft, Set};
 use crate::space::Use;
 use crate::store::Inner;
 use crate::submit::{Edit, Prepared, Ready, Refusal};
@@ -21,6 +22,8 @@ use std::rc::Rc;
 const STEP_BYTES: usize = 128 << 10;
 /// Rows of the index that are looked at without a pause.
 const STEP_ROWS: usize = 512;
+/// What a piece takes of a record at least: four numbers and a checksum.
+const PIECE_BYTES_LEAST: usize = 8;
 
 /// A version to be moved.
 struct Moving {
@@ -175,10 +178,21 @@ impl Inner {
     fn note_stuck(&self, segments: &[u32], error: &Error) {
         for segment in segments {
             if self.state.borrow_mut().space.stuck.insert(*segment) {
-                let what = "a segment of the object store cannot be emptied: run a scrub to name what is damaged";
-                tracing::warn!(segment, %error, "{what}");
+                let what = "a segment of the object store cannot be emptied";
+                tracing::warn!(segment, %error, "{what}: {}", remedy(error.kind()));
             }
         }
+    }
+
+    /// The most pieces that a version may be in when its extents have moved; `Invalid` where its record has no room for those
+    /// that it is in.
+    fn pieces_limit(&self, row: &Row, edit: &Edit, moved: usize) -> Result<usize> {
+        let (known, attributes, inline) = (edit.known.clone(), edit.attributes.clone(), edit.inline.clone());
+        let inline_bytes = inline.len();
+        let draft = Draft { row: row.clone(), set: Some(Set { known, attributes, inline }) };
+        let limit = self.state.borrow().log.batch_limit_bytes();
+        let left = limit.checked_sub(draft.encode(0).len() + inline_bytes).ok_or_else(too_many_pieces)?;
+        Ok(moved + left / PIECE_BYTES_LEAST)
     }
 
     /// Copies the extents of a version that lie in the victims, and logs its record anew, with where they are now.
@@ -188,9 +202,9 @@ impl Inner {
         let _pins = Pins::of(self, &known);
         let read = self.record_at(&row, known).await?;
         let mut edit = edit(read.known, read.attributes, read.inline);
-        let mut upload = Upload::for_cleaner(self);
         let extents = edit.known.extents();
         let moved: Vec<Extent> = extents.into_iter().filter(|extent| self.lies_in(*extent, victims)).collect();
+        let mut upload = Upload::for_cleaner(self, self.pieces_limit(&row, &edit, moved.len())?);
         // Each extent's bytes that are still in use, one after another.
         let mut starts = Vec::new();
         for extent in &moved {
@@ -245,6 +259,23 @@ impl Inner {
     }
 }
 
+/// What is to be done where something of a segment stays in it.
+fn remedy(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Invalid => {
+            "nothing is damaged, but where it would go, one of its objects would be in more pieces than its record takes: it \
+             stays where it is until there is more room in one place"
+        }
+        Kind::Retry => "nothing is damaged: it is tried again after the next checkpoint",
+        _ => "run a scrub to name what is damaged",
+    }
+}
+
+/// A version would be in more pieces than its record has room for.
+pub(crate) fn too_many_pieces() -> Error {
+    Error::invalid("an object would be in more pieces than its record has room for")
+}
+
 fn edit(known: Known, attributes: crate::object::Attributes, inline: Bufs) -> Edit {
     Edit { version: known.version, from_revision: known.revision, known, attributes, inline, held: None, is_move: true }
 }
@@ -269,4 +300,19 @@ pub(crate) fn cut(pieces: &[Piece], range: std::ops::Range<u64>) -> Vec<Piece> {
         at += piece.len;
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_damaged_is_called_so() {
+        for kind in [Kind::Corrupt, Kind::Device] {
+            assert!(remedy(kind).contains("scrub"));
+        }
+        for kind in [Kind::Invalid, Kind::Retry] {
+            assert!(remedy(kind).starts_with("nothing is damaged"));
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Content that comes in pieces, written to extents as it comes.
 
+use crate::clean::too_many_pieces;
 use crate::content::{Content, Held};
 use crate::extent::{self, DATA_BLOCKS_LIMIT};
 use crate::housekeeping::Hope;
@@ -28,6 +29,8 @@ pub struct Upload {
     only_extents: bool,
     /// The cleaner takes of the segments kept for it, and does not wait for itself.
     for_cleaner: bool,
+    /// In more it must not come to lie.
+    most_pieces: usize,
     gathered: Bufs,
     pieces: Vec<Piece>,
     written_bytes: u64,
@@ -56,6 +59,7 @@ impl Upload {
             inner: Rc::clone(inner),
             only_extents,
             for_cleaner: false,
+            most_pieces: usize::MAX,
             gathered: Bufs::new(),
             pieces: Vec::new(),
             written_bytes: 0,
@@ -64,8 +68,9 @@ impl Upload {
         }
     }
 
-    pub(crate) fn for_cleaner(inner: &Rc<Inner>) -> Self {
-        Self { for_cleaner: true, ..Self::new(inner, true) }
+    /// For the cleaner, whose bytes are to come into so many pieces at most: else `Invalid`.
+    pub(crate) fn for_cleaner(inner: &Rc<Inner>, most_pieces: usize) -> Self {
+        Self { for_cleaner: true, most_pieces, ..Self::new(inner, true) }
     }
 
     /// Bytes so far.
@@ -122,6 +127,9 @@ impl Upload {
 
     /// Sends up to `limit` of the gathered bytes to an extent: as many as there is room for in one place.
     async fn send(&mut self, limit: usize) -> Result<()> {
+        if self.pieces.len() >= self.most_pieces {
+            return Err(too_many_pieces());
+        }
         let wanted = self.gathered.len().min(limit);
         self.wait_for_room(WINDOW_BYTES.saturating_sub(wanted)).await?;
         let (block, blocks) = self.inner.allocate(wanted.div_ceil(BLOCK_BYTES) as u32, self.for_cleaner).await?;

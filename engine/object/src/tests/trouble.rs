@@ -167,8 +167,10 @@ fn what_does_not_fit_into_its_record_any_more_is_left_where_it_is() {
             state.index.edit(&row, Some(&known)).unwrap();
             state.space.segment_of_block(known.extents()[0].block)
         };
+        let before = store.counters().extent_bytes;
         store.inner.evacuate(&[segment]).await.unwrap();
         assert!(store.inner.state.borrow().space.stuck.contains(&segment));
+        assert_eq!(store.counters().extent_bytes, before, "nothing is copied in vain");
         assert_eq!(read(&store, bucket, b"a").await.unwrap(), bytes(1, 20_000));
         store.put(bucket, b"b", put(b"one")).await.unwrap();
     });
