@@ -71,7 +71,7 @@ impl Inner {
         // After a round in vain there is nothing to gain before something has changed.
         let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
         // While the root is refused, no room is asked for: who writes tries it again.
-        let asks = state.space.wants_promise() && !state.log.must_reopen;
+        let asks = state.space.wants_backing() && !state.log.must_reopen;
         state.closing || checkpoint || asks || (state.is_low() && is_worth_it)
     }
 
@@ -241,14 +241,14 @@ impl Inner {
             let segment = {
                 let state = &mut *self.state.borrow_mut();
                 state.space.reserve = state.floor(For::Users) + policy::RESERVE_SPARE;
-                state.space.take_unpromised(std::mem::take(&mut wanted))
+                state.space.take_unbacked(std::mem::take(&mut wanted))
             };
             let Some(segment) = segment else { return Ok(()) };
             let given = match self.has_room(segment).await {
                 Ok(false) => self.ask_for_room(segment).await,
                 known => known,
             };
-            self.state.borrow_mut().space.give_promised(segment, matches!(given, Ok(true)));
+            self.state.borrow_mut().space.give_asked(segment, matches!(given, Ok(true)));
             given?;
         }
     }
@@ -338,7 +338,7 @@ impl Inner {
     }
 
     /// Tells the device of segments that have been free for long, until the store is closed or nobody has it any more.
-    pub async fn discard_freed(inner: Weak<Self>) {
+    pub async fn discard_free(inner: Weak<Self>) {
         let Some(begin) = inner.upgrade() else { return };
         let Some(age) = begin.discard_after() else { return };
         let runtime = Rc::clone(&begin.runtime);
@@ -362,7 +362,7 @@ impl Inner {
             if state.alive().is_err() {
                 return;
             }
-            state.space.note_freed(runtime.now());
+            state.space.note_backed(runtime.now());
         }
     }
 
@@ -372,7 +372,7 @@ impl Inner {
         if state.log.must_reopen {
             return None;
         }
-        let segment = state.space.take_freed(before)?;
+        let segment = state.space.take_backed(before)?;
         self.discarding.set(true);
         Some(segment)
     }

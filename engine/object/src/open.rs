@@ -141,7 +141,7 @@ impl Store {
         inner.tasks.set(2);
         runtime.spawn(Box::pin(Rc::clone(&inner).write_log()));
         runtime.spawn(Box::pin(Rc::clone(&inner).keep_house()));
-        runtime.spawn(Box::pin(Inner::discard_freed(Rc::downgrade(&inner))));
+        runtime.spawn(Box::pin(Inner::discard_free(Rc::downgrade(&inner))));
         Ok(Self { inner })
     }
 

@@ -17,6 +17,8 @@ use std::time::Duration;
 pub(crate) enum Use {
     /// The roots.
     Root,
+    /// Free, but not to be taken: the device is being asked for room for it, or told that nothing is there.
+    Lent,
     Free,
     Log,
     Data,
@@ -74,7 +76,7 @@ pub(crate) struct Space {
     /// Entries below are never replayed.
     replay: u64,
     /// Free segments that the device has room for, and since when they are known to be free.
-    freed: BTreeMap<u32, Option<Duration>>,
+    backed: BTreeMap<u32, Option<Duration>>,
     /// As many of those are kept for removals, the cleaner and the next checkpoint, which must go on when the device has
     /// no more.
     pub reserve: usize,
@@ -104,7 +106,7 @@ impl Space {
             held: BTreeMap::new(),
             durable: 0,
             replay: 0,
-            freed: BTreeMap::new(),
+            backed: BTreeMap::new(),
             reserve: 0,
             device_is_full: false,
             stuck: BTreeSet::new(),
@@ -142,7 +144,7 @@ impl Space {
 
     /// Free segments that can be written, as far as is known.
     pub fn free_segments(&self) -> usize {
-        if self.device_is_full { self.freed.len() } else { self.free.len() }
+        if self.device_is_full { self.backed.len() } else { self.free.len() }
     }
 
     /// Whether the device gave room when it was asked last.
@@ -151,11 +153,11 @@ impl Space {
     }
 
     /// Takes a free segment that the device shall give room for, where the reserve wants one or somebody waits; it
-    /// comes back by [`Space::give_promised`].
-    pub fn take_unpromised(&mut self, wanted: bool) -> Option<u32> {
-        let is_wanted = if self.device_is_full { wanted } else { self.freed.len() < self.reserve };
-        let segment = self.unpromised().filter(|_| is_wanted)?;
-        self.mark(segment, Use::Root);
+    /// comes back by [`Space::give_asked`].
+    pub fn take_unbacked(&mut self, wanted: bool) -> Option<u32> {
+        let is_wanted = if self.device_is_full { wanted } else { self.backed.len() < self.reserve };
+        let segment = self.unbacked().filter(|_| is_wanted)?;
+        self.mark(segment, Use::Lent);
         Some(segment)
     }
 
@@ -166,24 +168,24 @@ impl Space {
 
     /// The device has room for this free segment; true when the reserve is complete.
     pub fn note_room_given(&mut self, segment: u32) -> bool {
-        self.freed.insert(segment, None);
-        self.freed.len() >= self.reserve
+        self.backed.insert(segment, None);
+        self.backed.len() >= self.reserve
     }
 
     /// True when the reserve wants a segment that the device may give room for.
-    pub fn wants_promise(&self) -> bool {
-        !self.device_is_full && self.freed.len() < self.reserve && self.free.len() > self.freed.len()
+    pub fn wants_backing(&self) -> bool {
+        !self.device_is_full && self.backed.len() < self.reserve && self.free.len() > self.backed.len()
     }
 
-    fn unpromised(&self) -> Option<u32> {
-        self.free.iter().find(|segment| !self.freed.contains_key(segment)).copied()
+    fn unbacked(&self) -> Option<u32> {
+        self.free.iter().find(|segment| !self.backed.contains_key(segment)).copied()
     }
 
     /// A segment comes back that the device was asked to give room for.
-    pub fn give_promised(&mut self, segment: u32, given: bool) {
+    pub fn give_asked(&mut self, segment: u32, given: bool) {
         self.free(segment);
         if !given {
-            self.freed.remove(&segment);
+            self.backed.remove(&segment);
         }
         self.device_is_full = !given;
     }
@@ -195,10 +197,10 @@ impl Space {
         }
         // What was written lately is written again soonest. The reserve is for the log, whose entries should not meet a
         // full device; where anything else does, that is all that fails.
-        let spare = usage == Use::Log || self.device_is_full || self.freed.len() > self.reserve;
-        let unpromised = if spare { None } else { self.unpromised() };
-        let segment = unpromised.or_else(|| self.freed.keys().next().copied()).or_else(|| self.unpromised())?;
-        self.freed.remove(&segment);
+        let spare = usage == Use::Log || self.device_is_full || self.backed.len() > self.reserve;
+        let unbacked = if spare { None } else { self.unbacked() };
+        let segment = unbacked.or_else(|| self.backed.keys().next().copied()).or_else(|| self.unbacked())?;
+        self.backed.remove(&segment);
         self.mark(segment, usage);
         Some(segment)
     }
@@ -225,7 +227,7 @@ impl Space {
         self.stuck.remove(&segment);
         self.evacuating.remove(&segment);
         self.free.insert(segment);
-        self.freed.insert(segment, None);
+        self.backed.insert(segment, None);
     }
 
     /// The log has gone on elsewhere: `last_sequence` is the newest entry of this segment.
@@ -328,27 +330,27 @@ impl Space {
     }
 
     /// Takes a segment that the device does not know to be free, and that has been since `before`.
-    pub fn take_freed(&mut self, before: Duration) -> Option<u32> {
-        if self.freed.len() <= self.reserve {
+    pub fn take_backed(&mut self, before: Duration) -> Option<u32> {
+        if self.backed.len() <= self.reserve {
             return None;
         }
         let is_old =
             |(segment, since): (&u32, &Option<Duration>)| since.is_some_and(|at| at <= before).then_some(*segment);
-        let segment = self.freed.iter().find_map(is_old)?;
-        self.freed.remove(&segment);
-        self.mark(segment, Use::Root);
+        let segment = self.backed.iter().find_map(is_old)?;
+        self.backed.remove(&segment);
+        self.mark(segment, Use::Lent);
         Some(segment)
     }
 
     /// A segment that the device knows to be free comes back.
     pub fn give_discarded(&mut self, segment: u32) {
         self.free(segment);
-        self.freed.remove(&segment);
+        self.backed.remove(&segment);
     }
 
     /// Segments that became free since this was called last have been free since `now`.
-    pub fn note_freed(&mut self, now: Duration) {
-        for since in self.freed.values_mut() {
+    pub fn note_backed(&mut self, now: Duration) {
+        for since in self.backed.values_mut() {
             since.get_or_insert(now);
         }
     }
