@@ -70,7 +70,7 @@ impl Store {
                 inner.check_volume(&volume, &mut report, progress).await;
             }
             inner.check_hot_pages(&mut report).await;
-            if inner.stopping.get() {
+            if inner.is_stopping() {
                 report.violations.push(format!(
                     "controller {}: the server is stopping, and not all was checked: run `kura check` again",
                     inner.id.0
@@ -91,7 +91,7 @@ impl Inner {
         let mut from = 0;
         while let Some(index) = volume.next_mapped(from) {
             from = index + 1;
-            if self.stopping.get() || progress.is_cancelled() {
+            if self.is_stopping() || progress.is_cancelled() {
                 break;
             }
             progress.advance(self.array.extent_bytes());

@@ -86,7 +86,7 @@ impl Drop for Leaving<'_> {
 impl Inner {
     /// The task that makes checkpoints and gives space back, until the store stops or its journal fails.
     pub async fn checkpoint_for_ever(self: Rc<Self>) {
-        while !self.stopped.get() && self.journal().alive().is_ok() {
+        while !self.has_stopped() && self.journal().alive().is_ok() {
             let news = std::pin::pin!(self.checkpointer.notified());
             if self.freed.borrow().is_empty() && !self.hot_waits() {
                 news.await;
@@ -100,8 +100,7 @@ impl Inner {
                 let _ = who.send(done.clone());
             }
             if let Err(error) = done
-                && !self.stopping.get()
-                && self.journal().alive().is_ok()
+                && self.goes_on()
             {
                 tracing::warn!(controller = self.id.0, %error, "a checkpoint failed and will be tried again");
                 self.stalled.replace(Some(error));
@@ -119,7 +118,7 @@ impl Inner {
     /// and nobody else: who asks may be a client that leaves meanwhile, and a checkpoint goes on to its end.
     pub async fn checkpoint(&self) -> Result<()> {
         let over = || self.journal().alive().err().unwrap_or_else(|| Error::retry("the server is shutting down"));
-        if self.stopped.get() || self.journal().alive().is_err() {
+        if self.has_stopped() || self.journal().alive().is_err() {
             return Err(over());
         }
         let (answer, answered) = oneshot::channel();
@@ -129,7 +128,7 @@ impl Inner {
     }
 
     async fn checkpoint_if_due(&self, asked: bool) -> Result<()> {
-        if !asked && self.stopping.get() {
+        if !asked && self.is_stopping() {
             return Ok(());
         }
         self.note_lost_journals().await?;

@@ -137,7 +137,7 @@ impl Inner {
     ) -> usize {
         // While a checkpoint is made, and while something else happens to the stripe, it stays as it is; and when the store
         // stops.
-        let rests = || self.parity_below.get().is_none() && self.may_fly() && !self.stopping.get();
+        let rests = || self.parity_below.get().is_none() && self.may_fly() && !self.is_stopping();
         if !rests() {
             return 0;
         }

@@ -106,7 +106,7 @@ impl Inner {
             let empty = self.dirty_bytes.get() == 0;
             let comes_back = !flying.is_empty() || width == 0 && !empty;
             self.emptying.set(comes_back.then_some((width, durable)));
-            if flying.is_empty() && (self.stopped.get() && empty || self.journal().alive().is_err()) {
+            if flying.is_empty() && (self.has_stopped() && empty || self.journal().alive().is_err()) {
                 return;
             }
             let news = std::pin::pin!(self.destager.notified());
@@ -131,7 +131,7 @@ impl Inner {
             // What goes straight is on its way without the destager.
             dirty_bytes: self.dirty_bytes.get().saturating_sub(self.straight.bytes()),
             limit_bytes: self.settings.write_buffer_bytes,
-            urgent: self.drain.get().1 > 0 || self.stopping.get(),
+            urgent: self.drain.get().1 > 0 || self.is_stopping(),
             idle: self.runtime.now().saturating_sub(self.last_write.get()) >= QUIET,
         }
     }

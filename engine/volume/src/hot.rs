@@ -78,7 +78,7 @@ impl Inner {
             self.migrator.notify_one();
             let grows = self.hot_can_grow();
             // A checkpoint gives it room soon; but what a checkpoint waits for does not wait for one.
-            let comes = !grows && self.parity_below.get().is_none() && !self.stopping.get() && self.hot_waits();
+            let comes = !grows && self.parity_below.get().is_none() && !self.is_stopping() && self.hot_waits();
             if comes {
                 self.cramped.set(true);
                 self.checkpointer.notify_one();

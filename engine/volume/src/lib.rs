@@ -35,6 +35,7 @@ mod fresh;
 mod homes;
 mod hot;
 mod journals;
+mod life;
 mod migrate;
 mod open;
 mod owner;

@@ -43,7 +43,7 @@ impl Inner {
         // One batch of each pair at a time.
         let mut cooling = FuturesUnordered::new();
         let mut busy = BTreeSet::new();
-        while !self.stopping.get() && self.journal().alive().is_ok() {
+        while self.goes_on() {
             let news = std::pin::pin!(self.migrator.notified());
             match self.next_step(&busy) {
                 Step::Grow(pairs) => {
@@ -78,7 +78,7 @@ impl Inner {
 
     /// True while the hot area has less than its share of the disks, and the pool has not refused.
     pub fn hot_can_grow(&self) -> bool {
-        !self.stopping.get()
+        !self.is_stopping()
             && self.runtime.now() >= self.hot_full_until.get()
             && self.hot.borrow().extents().count() < self.hot_limit()
     }
@@ -183,7 +183,7 @@ impl Inner {
         self.room_in_tables(0, TABLES_FOR_GROUPS)?;
         let places = self.allocate_on(&[pair.0, pair.1]).await?;
         let leaves = |place: &Place| self.tables.borrow().leaving.contains(&place.device);
-        if places.iter().any(|place| !self.array.works(*place) || leaves(place)) || self.stopping.get() {
+        if places.iter().any(|place| !self.array.works(*place) || leaves(place)) || self.is_stopping() {
             self.put_back(&places).await?;
             return Err(kura_block::Error::retry("a disk went out of service, or leaves"));
         }

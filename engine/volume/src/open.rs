@@ -3,6 +3,7 @@
 use crate::changes::TableChanges;
 use crate::extent::{Dirty, Extent};
 use crate::fresh::Straight;
+use crate::life::Life;
 use crate::record::{Record, Spec};
 use crate::refused::Refused;
 use crate::resync::{Resync, Told};
@@ -136,7 +137,7 @@ impl Recovered {
     pub async fn begin(self) -> Result<Store> {
         let Self { inner, resync, .. } = self;
         inner.begin(resync).await?;
-        inner.begun.set(true);
+        inner.live_on_to(Life::Serving);
         inner.runtime.spawn(Box::pin(Rc::clone(&inner).destage_for_ever()));
         inner.runtime.spawn(Box::pin(Rc::clone(&inner).checkpoint_for_ever()));
         Ok(Store { inner })
@@ -173,7 +174,7 @@ impl Inner {
             journal_disks: RefCell::new(parts.journal.iter().map(|place| (place.index, place.disk)).collect()),
             journal_refused: RefCell::default(),
             journal: OnceCell::new(),
-            begun: Cell::new(false),
+            life: Cell::new(Life::Recovering),
             tables: RefCell::new(tables),
             tier: Tier::default(),
             owners: RefCell::default(),
@@ -199,8 +200,6 @@ impl Inner {
             checkpointing: tokio::sync::Mutex::new(()),
             asked: RefCell::default(),
             stalled: RefCell::new(None),
-            stopping: Cell::new(false),
-            stopped: Cell::new(false),
             emptying: Cell::new(None),
             destager: Notify::new(),
             checkpointer: Notify::new(),

@@ -5,6 +5,7 @@
 
 use crate::check::Report;
 use crate::extent::{Extent, Pins};
+use crate::life::Life;
 use crate::refused::{APART, TIMES};
 use crate::store::Inner;
 use crate::tables::VolumeState;
@@ -78,7 +79,7 @@ impl Inner {
             }
             let Some(error) = self.weigh(&sought.refused).await else { return Ok(sought) };
             tries += 1;
-            if self.begun.get() || tries > TIMES {
+            if self.life.get() > Life::Recovering || tries > TIMES {
                 return Err(error);
             }
             tracing::warn!(controller = self.id.0, %error, "recovery waits");
@@ -181,7 +182,7 @@ impl Inner {
     pub async fn check_hot_pages(&self, report: &mut Report) {
         let extents: Vec<u64> = self.hot.borrow().extents().map(|(born, _)| born).collect();
         for born in extents {
-            if self.stopping.get() {
+            if self.is_stopping() {
                 return;
             }
             let lacks = async || {

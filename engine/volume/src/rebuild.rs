@@ -72,7 +72,7 @@ impl Inner {
         let mut cursor = Cursor::default();
         // What the log has replayed may have moved too.
         let mut moved = true;
-        while !self.stopping.get() && self.journal().alive().is_ok() {
+        while self.goes_on() {
             let news = std::pin::pin!(self.rebuilder.notified());
             // What is hot comes first.
             self.forget_aside();
@@ -338,7 +338,7 @@ impl Inner {
         let here = volume.extent(*index).is_some_and(|now| Rc::ptr_eq(&now.group, group));
         let leaves = self.tables.borrow().leaving.contains(&to.device);
         let refused = leaves || !self.array.works(to);
-        if !here || volume.deleted.get() || refused || self.stopping.get() {
+        if !here || volume.deleted.get() || refused || self.is_stopping() {
             return Ok(None);
         }
         self.append(&Record::Move { volume: volume.id, index: *index, places: site.places.clone() });

@@ -232,7 +232,7 @@ impl Inner {
         let Some(first) = extents.first() else { return Ok(None) };
         loop {
             let here = volume.extent(first.owner.index).is_some_and(|now| Rc::ptr_eq(&now, first));
-            if self.stopping.get() || volume.deleted.get() || !here {
+            if self.is_stopping() || volume.deleted.get() || !here {
                 return Ok(None);
             }
             if first.group.is_moving() {

@@ -195,7 +195,7 @@ impl Inner {
                     all = false;
                 }
             }
-            if all || self.stopping.get() {
+            if all || self.is_stopping() {
                 return;
             }
             self.runtime.sleep(FILL_AGAIN).await;

@@ -3,6 +3,7 @@
 use crate::changes::TableChanges;
 use crate::extent::{DIRTY_BYTES, Extent};
 use crate::fresh::Straight;
+use crate::life::Life;
 use crate::owner::Owners;
 use crate::policy;
 use crate::rebuild::Held;
@@ -46,8 +47,7 @@ pub(crate) struct Inner {
     pub journal_refused: RefCell<BTreeMap<DeviceId, (Duration, Error)>>,
     /// Set when recovery has read the log to its end.
     pub journal: OnceCell<Journal>,
-    /// The start is over.
-    pub begun: Cell<bool>,
+    pub life: Cell<Life>,
     pub tables: RefCell<Tables>,
     /// What has changed in them since the last checkpoint.
     pub changes: TableChanges,
@@ -127,9 +127,6 @@ pub(crate) struct Inner {
     pub asked: RefCell<Vec<oneshot::Sender<Result<()>>>>,
     /// Why the disks take nothing just now, while that is so.
     pub stalled: RefCell<Option<Error>>,
-    pub stopping: Cell<bool>,
-    /// Nothing comes into the write buffer any more.
-    pub stopped: Cell<bool>,
     /// How wide the destager is, and what was durable when it looked for blocks: without more of either it finds none until
     /// one of its writes, or the time it sleeps, ends. None when it waits to be woken.
     pub emptying: Cell<Option<(usize, Lsn)>>,
@@ -276,7 +273,7 @@ impl Store {
 
     /// Writes everything to its place, makes the journal empty, and ends the store's tasks. Further writes fail.
     pub async fn stop(&self) -> Result<()> {
-        self.inner.stopping.set(true);
+        self.inner.live_on_to(Life::Stopping);
         let mut done = self.inner.checkpoint().await;
         for _ in 1..LAST_CHECKPOINTS {
             // What a checkpoint brings home has records of its own.
@@ -285,14 +282,8 @@ impl Store {
             }
             done = self.inner.checkpoint().await;
         }
-        self.inner.stopped.set(true);
-        self.inner.destager.notify_one();
-        self.inner.checkpointer.notify_one();
-        self.inner.rebuilder.notify_one();
-        self.inner.migrator.notify_one();
-        self.inner.tidier.notify_one();
-        self.inner.tier.wake.notify_one();
-        self.inner.room.notify_waiters();
+        self.inner.live_on_to(Life::Stopped);
+        self.inner.wake_all();
         let closed = self.inner.journal().close().await;
         done.and(closed)
     }
@@ -382,7 +373,7 @@ impl Inner {
     /// Refuses work on a volume that is gone, or by a store that stops or whose journal failed.
     pub fn ready(&self, volume: &VolumeState) -> Result<()> {
         volume.check_there()?;
-        if self.stopping.get() {
+        if self.is_stopping() {
             return Err(Error::retry("the server is shutting down"));
         }
         self.journal().alive()
@@ -438,7 +429,7 @@ impl Inner {
             if let Some(error) = self.stalled.borrow().clone() {
                 return Err(error);
             }
-            if self.stopping.get() {
+            if self.is_stopping() {
                 return Err(Error::retry("the server is shutting down"));
             }
             if !self.journal_has_room(bytes) {

@@ -278,7 +278,7 @@ impl Inner {
                 return Ok(());
             };
             waited = true;
-            if self.stopping.get() || self.journal().alive().is_err() {
+            if !self.goes_on() {
                 // Data and parity may be apart: no checkpoint may say that they are not.
                 self.torn.set(true);
                 return Err(full);

@@ -141,7 +141,7 @@ impl Inner {
     }
 
     fn droppable(&self) -> Option<Droppable> {
-        if self.stopping.get() || self.journal().alive().is_err() {
+        if !self.goes_on() {
             return None;
         }
         let tables = self.tables.borrow();
@@ -171,7 +171,7 @@ impl Inner {
 
     async fn drop_snapshot(&self, dropped: Droppable) -> Result<bool> {
         let found = self.tables.borrow().volumes.get(&dropped.id).cloned();
-        let Some(snapshot) = found.filter(|volume| self.may_go(volume) && !self.stopping.get()) else {
+        let Some(snapshot) = found.filter(|volume| self.may_go(volume) && !self.is_stopping()) else {
             return Ok(false);
         };
         self.journal().alive()?;

@@ -75,7 +75,7 @@ impl Inner {
 
     /// The task that tidies up, until the store stops or its journal fails.
     pub async fn tidy_for_ever(self: Rc<Self>) {
-        while !self.stopping.get() && self.journal().alive().is_ok() {
+        while self.goes_on() {
             let waits = !self.untidy.borrow().is_empty();
             let began = self.runtime.now();
             let done = if waits { self.tidy_next().await.map(|_| Progress::Moved) } else { self.put_in_order().await };

@@ -33,7 +33,7 @@ impl Inner {
     /// The task of the fast tier, until the store stops or its journal fails.
     pub async fn tier_for_ever(self: Rc<Self>) {
         let mut flying = FuturesUnordered::new();
-        while !self.stopping.get() && self.journal().alive().is_ok() {
+        while self.goes_on() {
             self.tick();
             let depth = self.tier.engine.borrow().pace.depth.max(1) as usize;
             while flying.len() < depth {
@@ -267,7 +267,7 @@ impl Inner {
         let Some(copy) = self.promote(volume, index, self.fast_width()).await? else { return Ok(0) };
         loop {
             match self.copy_up(&copy).await {
-                Err(error) if error.kind() == Kind::Retry && !self.stopping.get() => self.runtime.sleep(BUSY).await,
+                Err(error) if error.kind() == Kind::Retry && !self.is_stopping() => self.runtime.sleep(BUSY).await,
                 done => return done,
             }
         }

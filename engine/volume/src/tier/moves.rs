@@ -36,7 +36,7 @@ impl Inner {
         self.make_room(0).await?;
         let places = self.allocate_fast(disks).await?;
         // Meanwhile it may have been deleted, or have to leave.
-        let stays = !volume.deleted.get() && volume.kept_cold.get() == 0 && !self.stopping.get();
+        let stays = !volume.deleted.get() && volume.kept_cold.get() == 0 && !self.is_stopping();
         let lacks = |extent: &Rc<Extent>| extent.fast().is_none() && stays;
         let Some(extent) = volume.extent(index).filter(lacks) else {
             self.put_back(&places).await?;
