@@ -10,7 +10,7 @@
 //! Two copies, at 0 and 4096; the generation says which one is written next and which one counts.
 
 use crate::plan::{JOURNALS_AT, Plan};
-use kura_block::{BLOCK_BYTES, Block, Buf, DeviceId, Error, Reader, Result, Writer, is_sealed};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, DeviceId, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: [u8; 8] = *b"kura-dsk";
 const VERSION: u32 = 4;
@@ -155,7 +155,7 @@ impl Label {
         self.controllers > 0
             && self.generation < u64::MAX / 2
             && self.plan.is_sound()
-            && parts.iter().all(|part| part.is_multiple_of(BLOCK_BYTES as u64) && *part <= JOURNAL_MOST_BYTES)
+            && parts.iter().all(|part| part.is_multiple_of(BLOCK_BYTES_U64) && *part <= JOURNAL_MOST_BYTES)
             && self.members.len() <= MEMBERS_LIMIT
             && self.members.iter().all(|member| member.journal.is_none_or(|copy| copy < COPIES_LIMIT))
     }
@@ -169,12 +169,12 @@ pub fn has_label(start: &[u8]) -> bool {
 /// The newest label of a disk; `None` where there is none. An error only when neither copy can be read.
 pub async fn read_label(device: &dyn Block) -> Result<Option<Label>> {
     let mut newest: Option<Label> = None;
-    if device.geometry().size_bytes < 2 * BLOCK_BYTES as u64 {
+    if device.geometry().size_bytes < 2 * BLOCK_BYTES_U64 {
         return Ok(None);
     }
     let mut unreadable = Vec::new();
     for slot in 0..2 {
-        let block = match device.read(slot * BLOCK_BYTES as u64, BLOCK_BYTES).await {
+        let block = match device.read(slot * BLOCK_BYTES_U64, BLOCK_BYTES).await {
             Ok(block) => block.contiguous(),
             Err(error) => {
                 unreadable.push(error);
@@ -196,7 +196,7 @@ pub async fn read_label(device: &dyn Block) -> Result<Option<Label>> {
 /// Writes a label durably, leaving the one before it in the other place; the first one goes to both.
 pub async fn write_label(device: &dyn Block, label: &Label) -> Result<()> {
     let block = label.encode()?;
-    let slot = |generation: u64| generation % 2 * BLOCK_BYTES as u64;
+    let slot = |generation: u64| generation % 2 * BLOCK_BYTES_U64;
     if label.generation == 1 {
         device.write(slot(0), block.clone().into(), true).await?;
     }

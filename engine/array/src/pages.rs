@@ -13,7 +13,7 @@ use crate::page::{Page, PageOwner};
 use crate::plan::Plan;
 use crate::queue::Urgency;
 use futures::future::join_all;
-use kura_block::{BLOCK_BYTES, Buf, DeviceId, Error};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Buf, DeviceId, Error};
 
 /// A read that a disk in service refused.
 #[derive(Clone, Debug)]
@@ -238,7 +238,7 @@ impl Array {
 
     /// True when a disk reads what every disk of a pool has, one of its labels: what it refuses is a place, not everything.
     pub async fn answers(&self, device: DeviceId) -> bool {
-        for label in [0, BLOCK_BYTES as u64] {
+        for label in [0, BLOCK_BYTES_U64] {
             if self.read_disk(device, label, BLOCK_BYTES, Urgency::Client).await.is_ok() {
                 return true;
             }

@@ -2,7 +2,7 @@
 
 use crate::hot::HotPage;
 use crate::layout::Shelf;
-use kura_block::{BLOCK_BYTES, Error, ExtentId, Result};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Error, ExtentId, Result};
 
 /// The parts of one disk, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Plan {
             return false;
         }
         let ends = |at: u64, each: u64| at.checked_add(each * u64::from(extents)).filter(|end| *end <= DISK_MOST_BYTES);
-        let aligned = [pages_at, extents_at].iter().all(|at| at.is_multiple_of(BLOCK_BYTES as u64));
+        let aligned = [pages_at, extents_at].iter().all(|at| at.is_multiple_of(BLOCK_BYTES_U64));
         aligned
             && pages_at >= JOURNALS_AT
             && ends(pages_at, PAGES * self.page_bytes()).is_some_and(|end| end <= extents_at)

@@ -4,7 +4,7 @@ use crate::{
     Array, Class, JournalPart, Label, LabelMember, Member, Page, PageOwner, Place, Places, Plan, Shape, Shelf, Site,
     Urgency, read_label, write_label,
 };
-use kura_block::{BLOCK_BYTES, Block, Buf, Bufs, Checksum, DeviceId, ExtentId, Kind};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Bufs, Checksum, DeviceId, ExtentId, Kind};
 use kura_sim::{DiskSpec, FaultKind, Place as Where, Sim, SimDisk};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn a_rotten_copy_is_passed_over_and_named() {
         assert!(rig.array.write(&rig.places, 1, &data, Urgency::Buffer).await.is_empty());
         assert!(rig.array.flush().await.is_empty());
         let plan = rig.array.members()[0].plan;
-        let at = plan.extent_at(ExtentId(3)) + 2 * BLOCK_BYTES as u64;
+        let at = plan.extent_at(ExtentId(3)) + 2 * BLOCK_BYTES_U64;
         rig.disks[0].inject(FaultKind::BitRot(Where::Range(at..at + 4096), 3));
         let read = rig.array.read(&rig.places, 1, &checksums, Urgency::Client).await.unwrap();
         assert_eq!(*read.data.contiguous(), *data.contiguous());
@@ -72,7 +72,7 @@ fn a_refused_block_says_nothing_of_its_neighbours() {
         rig.array.write(&rig.places, 1, &data, Urgency::Buffer).await;
         rig.array.flush().await;
         let at = |disk: usize, block: u64| {
-            let at = rig.array.members()[disk].plan.extent_at(rig.places[disk].extent) + block * BLOCK_BYTES as u64;
+            let at = rig.array.members()[disk].plan.extent_at(rig.places[disk].extent) + block * BLOCK_BYTES_U64;
             Where::Range(at..at + 4096)
         };
         rig.disks[0].inject(FaultKind::ReadError(at(0, 3)));

@@ -38,3 +38,5 @@ pub use sparse::Sparse;
 
 /// Bytes in a block: the unit of checksums, of mapping and of what a torn write may leave old or new.
 pub const BLOCK_BYTES: usize = 4096;
+/// The same, where bytes of devices and volumes are counted.
+pub const BLOCK_BYTES_U64: u64 = BLOCK_BYTES as u64;

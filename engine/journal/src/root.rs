@@ -12,7 +12,7 @@
 //! ```
 
 use crate::Lsn;
-use kura_block::{BLOCK_BYTES, Buf, Error, Reader, Result, Writer, is_sealed};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Buf, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: u32 = 0x524a_754b; // "KuJR"
 const VERSION: u32 = 3;
@@ -20,7 +20,7 @@ const CRC_AT: usize = 4;
 /// No journal counts so far.
 const COUNT_LIMIT: u64 = 1 << 63;
 /// Bytes of a root.
-pub(crate) const ROOT_BYTES: u64 = BLOCK_BYTES as u64;
+pub(crate) const ROOT_BYTES: u64 = BLOCK_BYTES_U64;
 
 /// Whose journal it is: a region of another pool or controller is never taken for this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Shape {
 
     /// Refuses sizes that no journal has.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.ring_bytes < Self::RING_MIN_BYTES || !self.ring_bytes.is_multiple_of(BLOCK_BYTES as u64) {
+        if self.ring_bytes < Self::RING_MIN_BYTES || !self.ring_bytes.is_multiple_of(BLOCK_BYTES_U64) {
             return Err(Error::invalid(format!(
                 "a journal of {} bytes: give it a multiple of 4096, at least {} bytes",
                 self.ring_bytes,
@@ -148,8 +148,8 @@ impl Root {
             self.tables.changes_bytes,
         ];
         counts.iter().all(|count| *count < COUNT_LIMIT)
-            && self.tail_position.is_multiple_of(BLOCK_BYTES as u64)
-            && self.tables.changes_bytes.is_multiple_of(BLOCK_BYTES as u64)
+            && self.tail_position.is_multiple_of(BLOCK_BYTES_U64)
+            && self.tables.changes_bytes.is_multiple_of(BLOCK_BYTES_U64)
             && self.tables.end() <= shape.tables_bytes
     }
 

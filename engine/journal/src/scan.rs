@@ -6,7 +6,7 @@ use crate::journal::{Journal, JournalCopy, Limits};
 use crate::root::{Identity, ROOT_BYTES, Root, Shape, TablesRef};
 use crate::state::{Kept, Mend, Start};
 use futures::future::{try_join, try_join_all};
-use kura_block::{BLOCK_BYTES, Error, Result, Runtime};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Error, Result, Runtime};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -251,8 +251,8 @@ impl Scan {
         for (_, copy) in self.present_live() {
             // A ring may be said to be longer than its disk: nothing is there to be read.
             let size_bytes = copy.device.geometry().size_bytes;
-            let there = size_bytes.saturating_sub(copy.offset + self.shape.ring_at()) / BLOCK_BYTES as u64;
-            let (mut at, ring_bytes) = (0, self.shape.ring_bytes.min(there * BLOCK_BYTES as u64));
+            let there = size_bytes.saturating_sub(copy.offset + self.shape.ring_at()) / BLOCK_BYTES_U64;
+            let (mut at, ring_bytes) = (0, self.shape.ring_bytes.min(there * BLOCK_BYTES_U64));
             while at < ring_bytes {
                 let len = CHUNK_BYTES.min(ring_bytes - at);
                 let place = copy.offset + self.shape.ring_at() + at;

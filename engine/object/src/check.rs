@@ -108,7 +108,7 @@ impl Alive {
     }
 
     fn segment_bytes(&self) -> u64 {
-        u64::from(self.segment_blocks) * kura_block::BLOCK_BYTES as u64
+        u64::from(self.segment_blocks) * kura_block::BLOCK_BYTES_U64
     }
 
     fn see(&mut self, state: &State, row: Row, known: &Known) {

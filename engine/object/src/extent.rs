@@ -9,7 +9,7 @@
 
 use crate::known::Extent;
 use crate::recent::STEP_BYTES;
-use kura_block::{BLOCK_BYTES, Block, Buf, BufMut, Bufs, Checksum, Error, Kind, Result};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, BufMut, Bufs, Checksum, Error, Kind, Result};
 
 /// Data blocks of an extent at most: as many as one block has room for checksums of.
 pub(crate) const DATA_BLOCKS_LIMIT: u32 = (BLOCK_BYTES / 4) as u32;
@@ -106,7 +106,7 @@ pub(crate) async fn read(
     len: usize,
     known: &mut Option<Checksums>,
 ) -> Result<Bufs> {
-    let block_bytes = BLOCK_BYTES as u64;
+    let block_bytes = BLOCK_BYTES_U64;
     let first = from / block_bytes;
     let end = (from + len as u64).div_ceil(block_bytes);
     if end > u64::from(extent.blocks) || extent.blocks > DATA_BLOCKS_LIMIT {

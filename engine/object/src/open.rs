@@ -7,7 +7,7 @@ use crate::recent::Recent;
 use crate::root::{CheckpointRef, Root, Start};
 use crate::space::Space;
 use crate::store::{Inner, Options, State, Store, passes};
-use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Result, Runtime};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Error, Kind, Result, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ const SEGMENTS_MOST: u64 = 1 << 22;
 
 /// The segments of a device of this size. Blocks have numbers of 32 bits.
 fn segments_of(size_bytes: u64, segment_bytes: u32) -> u32 {
-    let size_bytes = size_bytes.min(u64::from(u32::MAX) * BLOCK_BYTES as u64);
+    let size_bytes = size_bytes.min(u64::from(u32::MAX) * BLOCK_BYTES_U64);
     (size_bytes / u64::from(segment_bytes)).min(SEGMENTS_MOST) as u32
 }
 

@@ -7,7 +7,7 @@ use crate::object::{Attributes, PartitionId, Row, Stat, Which, name_of, shown};
 use crate::recent::{STEP_BYTES, Said};
 use crate::record::{Record, crc_of};
 use crate::store::{Inner, Store};
-use kura_block::{BLOCK_BYTES, Bufs, Error, Kind, Local, Result};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Bufs, Error, Kind, Local, Result};
 use std::ops::Range;
 use std::rc::Rc;
 use std::task::Poll;
@@ -322,7 +322,7 @@ impl Inner {
                 done => done?,
             }
         }
-        let block_bytes = BLOCK_BYTES as u64;
+        let block_bytes = BLOCK_BYTES_U64;
         let first = known.place / block_bytes * block_bytes;
         let skip = (known.place - first) as usize;
         let len = skip + known.log_bytes() as usize;

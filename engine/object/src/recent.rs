@@ -12,7 +12,7 @@
 use crate::extent::DATA_BLOCKS_LIMIT;
 use crate::known::Extent;
 use crate::object::Attributes;
-use kura_block::{BLOCK_BYTES, Bufs};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Bufs};
 use quick_cache::Weighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
 use std::cell::RefCell;
@@ -106,13 +106,13 @@ impl Recent {
     /// extent's blocks do.
     pub fn keep(&self, extent: Extent, from: u64, data: &Bufs) {
         let Some(kept) = &self.kept else { return };
-        let size = u64::from(extent.blocks) * BLOCK_BYTES as u64;
+        let size = u64::from(extent.blocks) * BLOCK_BYTES_U64;
         let end = from + data.len() as u64;
         let mut begin = from.next_multiple_of(STEP_BYTES);
         while begin < end {
             let until = size.min(begin + STEP_BYTES);
             // Bytes that fill no block are followed by zeroes on the device.
-            if end + BLOCK_BYTES as u64 <= until {
+            if end + BLOCK_BYTES_U64 <= until {
                 break;
             }
             let data = data.slice((begin - from) as usize..(until.min(end) - from) as usize);
@@ -124,7 +124,7 @@ impl Recent {
     /// What began at this block is dead, or another extent is about to begin there.
     pub fn forget(&self, block: u32) {
         let Some(kept) = &self.kept else { return };
-        let most = u64::from(DATA_BLOCKS_LIMIT) * BLOCK_BYTES as u64;
+        let most = u64::from(DATA_BLOCKS_LIMIT) * BLOCK_BYTES_U64;
         for number in 0..most.div_ceil(STEP_BYTES) as u32 {
             kept.borrow_mut().remove(&Key::Step(block, number));
         }

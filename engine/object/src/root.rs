@@ -13,7 +13,7 @@
 //! ```
 
 use crate::extent;
-use kura_block::{BLOCK_BYTES, Block, Buf, Error, Reader, Result, Writer, is_sealed};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: [u8; 8] = *b"kura-obj";
 const VERSION: u32 = 1;
@@ -122,7 +122,7 @@ impl Root {
     pub async fn read(device: &dyn Block) -> Result<Option<Self>> {
         let mut found = Vec::new();
         for slot in 0..2 {
-            let block = extent::read_device(device, slot * BLOCK_BYTES as u64, BLOCK_BYTES).await;
+            let block = extent::read_device(device, slot * BLOCK_BYTES_U64, BLOCK_BYTES).await;
             let block = block.map_err(|error| error.at("the object store's roots"))?;
             found.push(Self::decode(&block.contiguous())?);
         }
@@ -140,6 +140,6 @@ impl Root {
 
     /// Writes it durably, over the older of the two.
     pub async fn write(&self, device: &dyn Block) -> Result<()> {
-        device.write(self.generation % 2 * BLOCK_BYTES as u64, self.encode().into(), true).await
+        device.write(self.generation % 2 * BLOCK_BYTES_U64, self.encode().into(), true).await
     }
 }

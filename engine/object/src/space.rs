@@ -9,7 +9,7 @@
 
 use crate::blocks::Blocks;
 use crate::known::Known;
-use kura_block::{BLOCK_BYTES, Error, Result};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Error, Result};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ impl Space {
     }
 
     fn segment_bytes(&self) -> u64 {
-        u64::from(self.segment_blocks) * BLOCK_BYTES as u64
+        u64::from(self.segment_blocks) * BLOCK_BYTES_U64
     }
 
     /// Where a segment begins on the device, in bytes.

@@ -7,7 +7,7 @@ use crate::housekeeping::Hope;
 use crate::known::{Extent, Piece};
 use crate::policy::For;
 use crate::store::{Inner, State};
-use kura_block::{BLOCK_BYTES, Bufs, Error, Result};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Bufs, Error, Result};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -151,7 +151,7 @@ impl Upload {
         let content = (!self.for_cleaner).then(|| bytes.slice(0..len));
         flights.bytes.set(flights.bytes.get() + len);
         self.inner.runtime.spawn(Box::pin(async move {
-            let result = inner.device.write(u64::from(block) * BLOCK_BYTES as u64, bytes, false).await;
+            let result = inner.device.write(u64::from(block) * BLOCK_BYTES_U64, bytes, false).await;
             flights.bytes.set(flights.bytes.get() - len);
             drop(permits);
             match result {

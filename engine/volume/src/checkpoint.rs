@@ -1,13 +1,13 @@
 //! Making the journal shorter: what its tail holds is at its place, and the tables are written out.
 
-use crate::extent::{DIRTY_BYTES, Extent};
+use crate::extent::Extent;
 use crate::policy::checkpoint_due;
 use crate::store::Inner;
 use futures::future::select;
 use futures::{StreamExt, stream};
 use kura_array::hot::HotPage;
 use kura_array::{Failure, FastPage, Page, Places};
-use kura_block::{Amount, Error, Kind, Result};
+use kura_block::{Amount, BLOCK_BYTES_U64, Error, Kind, Result};
 use kura_journal::Lsn;
 use std::rc::Rc;
 use std::time::Duration;
@@ -169,7 +169,7 @@ impl Inner {
     fn reachable(&self, head: Lsn) -> Lsn {
         let usage = self.journal().usage();
         let free = usage.ring_bytes.saturating_sub(usage.used_bytes).saturating_sub(self.flying_debt.get());
-        let blocks = (free / 2 / Self::debt_of(DIRTY_BYTES)) as usize;
+        let blocks = (free / 2 / Self::debt_of(BLOCK_BYTES_U64)) as usize;
         if self.dirty_in_stripes.get() <= Self::bytes_of(blocks as u64) {
             return head;
         }

@@ -4,7 +4,7 @@ use crate::extent::Extent;
 use crate::record::Record;
 use crate::store::Inner;
 use crate::tables::VolumeState;
-use kura_block::{BLOCK_BYTES, Bufs, Error, Result};
+use kura_block::{BLOCK_BYTES_U64, Bufs, Error, Result};
 use std::rc::Rc;
 
 /// What happens to the space of cleared blocks.
@@ -19,7 +19,7 @@ pub(crate) enum Space {
 impl Inner {
     /// Makes bytes at any offset read as zeroes; buffered when the future resolves.
     pub async fn clear_bytes(&self, volume: &Rc<VolumeState>, offset: u64, len: u64, space: Space) -> Result<()> {
-        let unit = BLOCK_BYTES as u64;
+        let unit = BLOCK_BYTES_U64;
         let end = offset + len;
         let (first, last) = (offset.div_ceil(unit), end / unit);
         if first >= last {
@@ -47,7 +47,7 @@ impl Inner {
                 continue;
             }
             let (index, group) = ((at / blocks) as u32, at / group_blocks);
-            let volume_end = volume.size_bytes() / BLOCK_BYTES as u64;
+            let volume_end = volume.size_bytes() / BLOCK_BYTES_U64;
             let whole = at == group * group_blocks && end >= volume_end.min((group + 1) * group_blocks);
             if space == Space::GiveBack && (whole || volume.extent(index).is_none()) {
                 self.ready(volume)?;
@@ -126,7 +126,7 @@ impl Inner {
 
     /// Gives up all that a volume holds beyond `size_bytes`; the size itself is the caller's to change.
     pub async fn shrink(&self, volume: &Rc<VolumeState>, size_bytes: u64) -> Result<()> {
-        let (first, end) = (size_bytes / BLOCK_BYTES as u64, volume.size_bytes() / BLOCK_BYTES as u64);
+        let (first, end) = (size_bytes / BLOCK_BYTES_U64, volume.size_bytes() / BLOCK_BYTES_U64);
         let group_blocks = self.group_blocks(volume);
         let first_gone = first.div_ceil(group_blocks);
         // Of the group that stays in part.

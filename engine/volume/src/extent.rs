@@ -2,7 +2,7 @@
 
 use crate::tier::FastCopy;
 use kura_array::{Page, PageOwner, Places, Shape, Site};
-use kura_block::{BLOCK_BYTES, Buf, Checksum};
+use kura_block::{Buf, Checksum};
 use kura_journal::Lsn;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -320,6 +320,3 @@ impl Dirty {
         Self { data: Some(data), lsn, checksum, at_rest, in_flight: false }
     }
 }
-
-/// Bytes a block takes in the write buffer.
-pub(crate) const DIRTY_BYTES: u64 = BLOCK_BYTES as u64;

@@ -18,7 +18,7 @@ use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use kura_array::hot::{HotExtent, Owner, Pair};
 use kura_array::{Place, Urgency};
-use kura_block::{BLOCK_BYTES, Bufs, Checksum, DeviceId, Result};
+use kura_block::{BLOCK_BYTES_U64, Bufs, Checksum, DeviceId, Result};
 use kura_journal::Lsn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -225,10 +225,10 @@ impl Inner {
                 };
                 *unreadable.entry(*born).or_insert(0) += blocks.difference(&found).filter(here).count();
                 for (block, id, data) in read {
-                    self.make_room(BLOCK_BYTES as u64).await?;
+                    self.make_room(BLOCK_BYTES_U64).await?;
                     if state.slot(block) == Some(id) && !state.dirty.borrow().contains_key(&block) {
                         self.write_anew(&state, block, data);
-                        bytes += BLOCK_BYTES as u64;
+                        bytes += BLOCK_BYTES_U64;
                     }
                 }
             }

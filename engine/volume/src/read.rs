@@ -8,7 +8,7 @@ use crate::tables::VolumeState;
 use crate::tier::Source;
 use futures::future::join_all;
 use kura_array::{Found, Piece, Urgency, Verified};
-use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Kind, Result, Run, RunKind};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Buf, Bufs, Checksum, Error, Kind, Result, Run, RunKind};
 use smallvec::SmallVec;
 use std::rc::Rc;
 
@@ -235,7 +235,7 @@ impl Inner {
     ) -> bool {
         if self.overtaken(volume, extent, block, &[checksum])
             || self.ready(volume).is_err()
-            || !self.journal_has_room(BLOCK_BYTES as u64)
+            || !self.journal_has_room(BLOCK_BYTES_U64)
         {
             return false;
         }
@@ -247,7 +247,7 @@ impl Inner {
 
     /// What lies at a range of bytes, from its start on.
     pub async fn runs(&self, volume: &Rc<VolumeState>, offset: u64, len: u64) -> Result<Vec<Run>> {
-        let unit = BLOCK_BYTES as u64;
+        let unit = BLOCK_BYTES_U64;
         let (mut at, end) = (offset, offset + len);
         let mut runs: Vec<Run> = Vec::new();
         while at < end && runs.len() < RUNS_LIMIT {

@@ -31,7 +31,7 @@ use crate::snapshot::VersionRecord;
 use crate::tier::TierRules;
 use kura_array::hot::{MirrorId, Owner};
 use kura_array::{Layout, Place, Places, Shape};
-use kura_block::{BLOCK_BYTES, Checksum, DeviceId, Error, ExtentId, Reader, Result, Writer};
+use kura_block::{BLOCK_BYTES_U64, Checksum, DeviceId, Error, ExtentId, Reader, Result, Writer};
 
 /// Room for the records of clients' writes, which are the most.
 const COMMON_BYTES: usize = 32;
@@ -71,7 +71,7 @@ impl Spec {
 
     /// Refuses a size that cannot be.
     pub fn check_size(size_bytes: u64) -> Result<()> {
-        if size_bytes == 0 || !size_bytes.is_multiple_of(BLOCK_BYTES as u64) || size_bytes > Self::SIZE_LIMIT_BYTES {
+        if size_bytes == 0 || !size_bytes.is_multiple_of(BLOCK_BYTES_U64) || size_bytes > Self::SIZE_LIMIT_BYTES {
             return Err(Error::invalid(format!(
                 "a volume of {size_bytes} bytes: give a multiple of 4096 from 4096 to 1 PiB"
             )));

@@ -1,7 +1,7 @@
 //! One controller's volumes, and what they share.
 
 use crate::changes::TableChanges;
-use crate::extent::{DIRTY_BYTES, Extent};
+use crate::extent::Extent;
 use crate::fresh::Straight;
 use crate::life::Life;
 use crate::owner::Owners;
@@ -19,7 +19,7 @@ use crate::tables::{Tables, VolumeState};
 use crate::tier::Tier;
 use kura_array::Array;
 use kura_array::hot::{HotTable, MirrorId};
-use kura_block::{Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime};
+use kura_block::{BLOCK_BYTES_U64, Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime};
 use kura_journal::{Journal, Lsn};
 use kura_snapshot::method::{Counters, Kind as Sharing};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -183,7 +183,7 @@ impl Store {
             dirty_limit_bytes: self.inner.settings.write_buffer_bytes,
             journal_bytes: usage.ring_bytes,
             journal_used_bytes: usage.used_bytes,
-            hot_bytes: self.inner.hot.borrow().occupied() as u64 * DIRTY_BYTES,
+            hot_bytes: self.inner.hot.borrow().occupied() as u64 * BLOCK_BYTES_U64,
             hot_limit_bytes: self.inner.hot.borrow().extents().count() as u64 * self.inner.array.extent_bytes(),
             ..self.inner.counts.get()
         }
@@ -507,6 +507,6 @@ impl Inner {
 
     /// Bytes of `blocks` blocks.
     pub fn bytes_of(blocks: u64) -> u64 {
-        blocks * DIRTY_BYTES
+        blocks * BLOCK_BYTES_U64
     }
 }

@@ -481,7 +481,7 @@ impl Tables {
                 }
             }
             for (block, entry) in volume.dirty.borrow().iter() {
-                if entry.data.is_some() && block * crate::extent::DIRTY_BYTES >= spec.size_bytes {
+                if entry.data.is_some() && block * kura_block::BLOCK_BYTES_U64 >= spec.size_bytes {
                     violations
                         .push(format!("volume {}: block {block} in the write buffer is beyond the end", spec.name));
                 }

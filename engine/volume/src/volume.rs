@@ -4,7 +4,7 @@ use crate::clear::Space;
 use crate::status::Status;
 use crate::store::Store;
 use crate::tables::VolumeState;
-use kura_block::{BLOCK_BYTES, Block, Bufs, Error, Geometry, Local, Result, Run};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Bufs, Error, Geometry, Local, Result, Run};
 use std::rc::Rc;
 
 /// Blocks of a request that are as much work as the request by itself.
@@ -97,7 +97,7 @@ impl Block for Volume {
         Box::pin(async move {
             self.geometry().check(offset, len as u64)?;
             self.state.check_there()?;
-            let unit = BLOCK_BYTES as u64;
+            let unit = BLOCK_BYTES_U64;
             let (first, end) = (offset / unit, (offset + len as u64).div_ceil(unit));
             self.store.inner.note_use(&self.state, first, end, false);
             self.look_up(first, end);
@@ -116,7 +116,7 @@ impl Block for Volume {
         Box::pin(async move {
             self.check_writable()?;
             self.geometry().check(offset, data.len() as u64)?;
-            let unit = BLOCK_BYTES as u64;
+            let unit = BLOCK_BYTES_U64;
             let end = (offset + data.len() as u64).div_ceil(unit);
             self.look_up(offset / unit, end);
             self.store.inner.write_bytes(&self.state, offset, &data).await?;
@@ -138,7 +138,7 @@ impl Block for Volume {
         Box::pin(async move {
             self.check_writable()?;
             self.geometry().check(offset, len)?;
-            let unit = BLOCK_BYTES as u64;
+            let unit = BLOCK_BYTES_U64;
             let (first, end) = (offset.div_ceil(unit), (offset + len) / unit);
             if first < end {
                 self.store.inner.clear_blocks(&self.state, first, end, Space::GiveBack).await?;

@@ -1,11 +1,11 @@
 //! Writing: into the journal and the write buffer.
 
-use crate::extent::{Before, DIRTY_BYTES, Dirty, Extent};
+use crate::extent::{Before, Dirty, Extent};
 use crate::record::Record;
 use crate::snapshot::{Change, Place};
 use crate::store::Inner;
 use crate::tables::VolumeState;
-use kura_block::{BLOCK_BYTES, Buf, BufMut, Bufs, Checksum, PAGE_BYTES, Result};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Buf, BufMut, Bufs, Checksum, PAGE_BYTES, Result};
 use kura_journal::Lsn;
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ impl Inner {
     }
 
     async fn write_piece(&self, volume: &Rc<VolumeState>, offset: u64, data: Bufs) -> Result<()> {
-        let unit = BLOCK_BYTES as u64;
+        let unit = BLOCK_BYTES_U64;
         let (first, end) = (offset / unit, (offset + data.len() as u64).div_ceil(unit));
         let whole = offset.is_multiple_of(unit) && data.len().is_multiple_of(BLOCK_BYTES);
         loop {
@@ -141,7 +141,7 @@ impl Inner {
         first: u64,
         end: u64,
     ) -> Result<(Bufs, Edges)> {
-        let unit = BLOCK_BYTES as u64;
+        let unit = BLOCK_BYTES_U64;
         let data_end = offset + data.len() as u64;
         let covers = |block: u64| offset <= block * unit && (block + 1) * unit <= data_end;
         let (mut whole, mut edges) = (Bufs::new(), Edges::default());
@@ -168,7 +168,7 @@ impl Inner {
         block: u64,
         edges: &mut Edges,
     ) -> Result<Bufs> {
-        let unit = BLOCK_BYTES as u64;
+        let unit = BLOCK_BYTES_U64;
         let seen = self.look(volume, block).await?;
         edges.0.push((block, seen));
         let old = self.read_seen(volume, block, block + 1).await?;
@@ -286,7 +286,7 @@ impl Inner {
 
     /// Counts blocks of a volume that come into the write buffer, or leave it.
     pub fn count_dirty(&self, volume: &VolumeState, blocks: i64) {
-        let bytes = blocks * DIRTY_BYTES.cast_signed();
+        let bytes = blocks * BLOCK_BYTES_U64.cast_signed();
         self.dirty_bytes.set(self.dirty_bytes.get().saturating_add_signed(bytes));
         if volume.shape.parity {
             self.dirty_in_stripes.set(self.dirty_in_stripes.get().saturating_add_signed(bytes));
@@ -324,7 +324,7 @@ impl VolumeState {
     /// Refuses blocks beyond the volume's end: it may have become smaller since the request was checked.
     pub(crate) fn check_blocks(&self, end: u64) -> Result<()> {
         let spec = self.spec.borrow();
-        if end * DIRTY_BYTES <= spec.size_bytes {
+        if end * BLOCK_BYTES_U64 <= spec.size_bytes {
             return Ok(());
         }
         Err(kura_block::Error::invalid(format!("volume {}: block {} is beyond its end", spec.name, end - 1)))

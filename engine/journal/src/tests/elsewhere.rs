@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::Carried;
-use kura_block::Block;
+use kura_block::{BLOCK_BYTES_U64, Block};
 use std::cell::RefCell;
 use tokio::sync::oneshot;
 
 /// Set in the body of a record whose data lies elsewhere.
 const ELSEWHERE: u64 = 1 << 63;
 const BLOCKS: u64 = 24;
-const BYTES: u64 = BLOCKS * BLOCK_BYTES as u64;
+const BYTES: u64 = BLOCKS * BLOCK_BYTES_U64;
 
 /// A journal on two disks, and a disk for data.
 struct Home {

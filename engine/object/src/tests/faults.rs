@@ -193,7 +193,7 @@ fn a_partition_that_cannot_be_read_keeps_no_other_from_being_read() {
     for (seed, rots) in [(5, false), (6, true)] {
         let (sim, disk) = rig(seed, 16 << 20);
         let store = open(&sim, &disk);
-        let block_bytes = kura_block::BLOCK_BYTES as u64;
+        let block_bytes = kura_block::BLOCK_BYTES_U64;
         let record = sim.block_on(async {
             let attributes: Attributes = [("policy".to_owned(), vec![7; 500])].into();
             store.create_partition(b"damaged", attributes.clone(), 0).await.unwrap();

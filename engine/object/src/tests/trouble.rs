@@ -6,7 +6,7 @@ use crate::object::name_of;
 use crate::space::Use;
 use crate::*;
 use futures::future::{join, join_all, join3};
-use kura_block::{BLOCK_BYTES, Block, Buf, Kind, Runtime};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Kind, Runtime};
 use kura_sim::{FaultKind, Place, Sim, SimDisk};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,13 +18,13 @@ fn known(store: &Store, bucket: PartitionId, key: &[u8]) -> Known {
 
 /// Reads of these blocks fail until they are written again.
 fn spoil(disk: &SimDisk, block: u64, blocks: u64) {
-    let place = block * BLOCK_BYTES as u64;
-    disk.inject(FaultKind::ReadError(Place::Range(place..place + blocks * BLOCK_BYTES as u64)));
+    let place = block * BLOCK_BYTES_U64;
+    disk.inject(FaultKind::ReadError(Place::Range(place..place + blocks * BLOCK_BYTES_U64)));
 }
 
 /// Writes again what is there: it can be read from now on.
 async fn mend(disk: &SimDisk, block: u64, blocks: u64) {
-    let (place, len) = (block * BLOCK_BYTES as u64, blocks as usize * BLOCK_BYTES);
+    let (place, len) = (block * BLOCK_BYTES_U64, blocks as usize * BLOCK_BYTES);
     let bytes = disk.at_rest(place, len);
     disk.open().write(place, Buf::copy_of(&bytes).into(), true).await.unwrap();
 }
@@ -60,9 +60,9 @@ fn a_store_whose_roots_are_damaged_is_no_new_one() {
     drop(open(&sim, &disk));
     sim.crash();
     for slot in 0..2 {
-        let page = slot * BLOCK_BYTES as u64;
+        let page = slot * BLOCK_BYTES_U64;
         // Not of the magic.
-        disk.inject(FaultKind::BitRot(Place::Range(page + 100..page + BLOCK_BYTES as u64), 3));
+        disk.inject(FaultKind::BitRot(Place::Range(page + 100..page + BLOCK_BYTES_U64), 3));
     }
     assert_eq!(refused(&sim, &disk), Kind::Corrupt);
     let (sim, disk) = rig(23, 16 << 20);
@@ -85,9 +85,9 @@ fn a_passing_read_error_at_the_start_drops_nothing() {
     spoil(&disk, u64::from(extent.block) + 1, 1);
     assert_eq!(refused(&sim, &disk), Kind::Device, "the extent");
     sim.block_on(mend(&disk, u64::from(extent.block) + 1, 1));
-    spoil(&disk, last.place / BLOCK_BYTES as u64, 1);
+    spoil(&disk, last.place / BLOCK_BYTES_U64, 1);
     assert_eq!(refused(&sim, &disk), Kind::Device, "the entry");
-    sim.block_on(mend(&disk, last.place / BLOCK_BYTES as u64, 1));
+    sim.block_on(mend(&disk, last.place / BLOCK_BYTES_U64, 1));
     disk.inject(FaultKind::Refuses { lasts: Duration::from_millis(1) });
     assert_eq!(refused(&sim, &disk), Kind::Retry);
     sim.block_on(sim.runtime().sleep(Duration::from_millis(2)));
@@ -110,7 +110,7 @@ fn a_bad_sector_costs_the_cleaner_what_lies_in_it() {
             // In the middle of the store, where neither the log nor data goes on.
             let bad = known(&store, bucket, b"12");
             let is_large = !bad.extents().is_empty();
-            let block = bad.extents().first().map_or(bad.place.div_ceil(BLOCK_BYTES as u64), |one| one.block.into());
+            let block = bad.extents().first().map_or(bad.place.div_ceil(BLOCK_BYTES_U64), |one| one.block.into());
             spoil(&disk, block, 1);
             let segment = block as u32 / store.inner.state.borrow().space.segment_blocks;
             let lies_there = |name: &Vec<u8>| {

@@ -10,7 +10,7 @@ use crate::snapshot::VersionRecord;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use crate::write::{Edges, PIECE_BLOCKS};
-use kura_block::{BLOCK_BYTES, Result};
+use kura_block::{BLOCK_BYTES_U64, Result};
 use kura_snapshot::{Key, Location};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ impl Inner {
     pub async fn clear_seen(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>, first: u64, end: u64) -> Result<u64> {
         let group_blocks = self.group_blocks(volume);
         let group_end = (first / group_blocks + 1) * group_blocks;
-        let volume_end = volume.size_bytes() / BLOCK_BYTES as u64;
+        let volume_end = volume.size_bytes() / BLOCK_BYTES_U64;
         if first.is_multiple_of(group_blocks) && end >= volume_end.min(group_end) {
             self.make_room(0).await?;
             self.released(volume).await;

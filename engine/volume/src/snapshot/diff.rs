@@ -3,7 +3,7 @@
 use super::locate::Place;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
-use kura_block::{BLOCK_BYTES, Error, Result, RunKind};
+use kura_block::{BLOCK_BYTES_U64, Error, Result, RunKind};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -34,7 +34,7 @@ impl Store {
                 "{earlier} and {later}: give two snapshots of one volume, or one and the volume"
             )));
         }
-        let unit = BLOCK_BYTES as u64;
+        let unit = BLOCK_BYTES_U64;
         let (first, end) = (within.start / unit, other.size_bytes().min(within.end).div_ceil(unit));
         let common = end.min(one.size_bytes() / unit);
         let (mut at, mut steps) = (first, 0);
@@ -100,7 +100,7 @@ impl VolumeState {
 impl Inner {
     /// Of blocks that lie in two places, those that may differ: all, but for what reads as zeroes in both.
     async fn written_in(&self, one: &Place, other: &Place, count: u64) -> Result<Vec<Range<u64>>> {
-        let unit = BLOCK_BYTES as u64;
+        let unit = BLOCK_BYTES_U64;
         let (mut at, mut ranges) = (0, Vec::new());
         let ((Place::Zero, Place::At(state, first)) | (Place::At(state, first), Place::Zero)) = (one, other) else {
             ranges.push(0..count);

@@ -4,7 +4,7 @@ use super::{BLOCKS_LIMIT, Branch};
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use futures::future::join_all;
-use kura_block::{BLOCK_BYTES, Bufs, Error, Result, Run, RunKind};
+use kura_block::{BLOCK_BYTES_U64, Bufs, Error, Result, Run, RunKind};
 use kura_snapshot::{Epoch, Key, Location, Pvol, Slot, Version};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -204,7 +204,7 @@ impl Inner {
 
     /// What lies at a range of bytes as a volume sees it, from its start on.
     pub async fn runs_seen(&self, volume: &Rc<VolumeState>, offset: u64, len: u64) -> Result<Vec<Run>> {
-        let unit = BLOCK_BYTES as u64;
+        let unit = BLOCK_BYTES_U64;
         let (mut at, end) = (offset, offset + len);
         let mut runs: Vec<Run> = Vec::new();
         while at < end && runs.len() < super::RUNS_LIMIT {

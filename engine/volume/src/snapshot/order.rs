@@ -30,7 +30,7 @@ use crate::store::Inner;
 use crate::tables::VolumeState;
 use crate::write::checksums_of;
 use futures::future::try_join_all;
-use kura_block::{BLOCK_BYTES, Bufs, Checksum, Kind, Result};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Bufs, Checksum, Kind, Result};
 use kura_snapshot::{Entry, Epoch, Key, Location, Slot};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -294,7 +294,7 @@ impl Inner {
 
     /// The next blocks of a volume of which some are to be brought home, if any are found soon.
     fn next_window(&self, volume: &Rc<VolumeState>, branch: &Branch, part: Part) -> Option<Range<u64>> {
-        let (look, end) = (volume.look(part), volume.size_bytes() / BLOCK_BYTES as u64);
+        let (look, end) = (volume.look(part), volume.size_bytes() / BLOCK_BYTES_U64);
         if look.next.get() == 0 {
             look.news.set(false);
             look.left.set(false);

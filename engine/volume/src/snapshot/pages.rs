@@ -6,7 +6,7 @@ use crate::extent::{Extent, Pins};
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use futures::{StreamExt, stream};
-use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Kind, Result};
+use kura_block::{BLOCK_BYTES_U64, Buf, Bufs, Checksum, Error, Kind, Result};
 use kura_journal::Lsn;
 use kura_snapshot::{Entry, Epoch, Key, Location, PoolTable, Slot, Verdict};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ type Told = (Lsn, u64, Vec<(Slot, Option<Entry>)>);
 /// Extents of a PoolVOL whose pages are read at once.
 const WIDTH: usize = 16;
 /// Bytes of the journal that a page takes, with its record.
-const PAGE_COST: u64 = BLOCK_BYTES as u64 + 128;
+const PAGE_COST: u64 = BLOCK_BYTES_U64 + 128;
 
 impl Inner {
     /// Puts the pages of pool tables that have changed into the log, as writes of their PoolVOLs, and returns where the log

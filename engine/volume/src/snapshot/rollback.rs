@@ -28,7 +28,7 @@ use crate::status::VolumeStatus;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use crate::write::{Edges, PIECE_BLOCKS, checksums_of};
-use kura_block::{Amount, BLOCK_BYTES, Error, Result};
+use kura_block::{Amount, BLOCK_BYTES_U64, Error, Result};
 use kura_snapshot::{Epoch, Location, Rolled};
 use std::rc::Rc;
 
@@ -182,7 +182,7 @@ impl Inner {
         let Some(svol) = svol else {
             return Err(Error::corrupt(format!("volume {}: the snapshot it is rolled back to is gone", volume.id)));
         };
-        let end = volume.size_bytes() / BLOCK_BYTES as u64;
+        let end = volume.size_bytes() / BLOCK_BYTES_U64;
         let group_blocks = self.group_blocks(volume);
         for _ in 0..STEP {
             if volume.rolled_over.get() < end {

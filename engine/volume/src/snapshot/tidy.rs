@@ -293,7 +293,7 @@ impl Inner {
         if !members.iter().all(plain) {
             return;
         }
-        self.forget_pages(pool_vol, 0, pool_vol.volume.size_bytes() / kura_block::BLOCK_BYTES as u64);
+        self.forget_pages(pool_vol, 0, pool_vol.volume.size_bytes() / kura_block::BLOCK_BYTES_U64);
         self.remove(&pool_vol.volume);
         for volume in members {
             volume.branch.replace(None);

@@ -144,7 +144,7 @@ impl Inner {
                 Amount(extent_bytes)
             )));
         }
-        self.tier.region_blocks.set(region_bytes / kura_block::BLOCK_BYTES as u64);
+        self.tier.region_blocks.set(region_bytes / kura_block::BLOCK_BYTES_U64);
         for volume in self.tables.borrow().volumes.values() {
             volume.heat.forget();
         }

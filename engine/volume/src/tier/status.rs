@@ -5,7 +5,7 @@ use crate::record::Record;
 use crate::snapshot::Place;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
-use kura_block::{Amount, BLOCK_BYTES, Error, Result};
+use kura_block::{Amount, BLOCK_BYTES_U64, Error, Result};
 use kura_tier::{Heat, Move, SlowLoad, Space, Standing};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -178,12 +178,12 @@ impl Store {
                 Amount(volume.size_bytes())
             )));
         }
-        let block = offset / BLOCK_BYTES as u64;
+        let block = offset / BLOCK_BYTES_U64;
         let (place, block) = match inner.locate(&volume, block, block + 1).0 {
             Place::At(place, block) => (place, block),
             Place::Zero => (Rc::clone(&volume), block),
         };
-        let region = (block * BLOCK_BYTES as u64 / inner.region_bytes()) as u32;
+        let region = (block * BLOCK_BYTES_U64 / inner.region_bytes()) as u32;
         let used = inner.region_uses(&place).remove(&region);
         let engine = inner.tier.engine.borrow();
         let about = |done: &&TierMove| done.decided.volume == place.id && done.decided.regions.contains(&region);
@@ -246,7 +246,7 @@ impl FastCopy {
     /// Bytes of blocks that lie here, and of those of which home is older.
     fn bytes(&self) -> (u64, u64) {
         let bits = self.bits();
-        let of = |blocks: &kura_array::Blocks| u64::from(blocks.count()) * BLOCK_BYTES as u64;
+        let of = |blocks: &kura_array::Blocks| u64::from(blocks.count()) * BLOCK_BYTES_U64;
         (of(&bits.valid), of(&bits.stale))
     }
 }

@@ -1,7 +1,7 @@
 //! What the fuzz target and the test do with their bytes.
 
 use crate::rig;
-use kura_block::{BLOCK_BYTES, Block, Buf, Runtime, Writer};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Runtime, Writer};
 use kura_controller::{Check, Config, Layout, Node, Opener, PoolSpec, SharedPool, VolumeSpec, survey};
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, Sim, SimDisk};
@@ -14,7 +14,7 @@ const DISKS: [(&str, u64); 4] = [("fast0", 12), ("fast1", 12), ("slow0", 8), ("s
 const CARRIERS: usize = 2;
 /// Where a journal's roots lie on a disk that carries it, and its ring: behind two areas for tables of 1 MiB.
 const ROOTS: u64 = 1 << 20;
-const RING: u64 = ROOTS + 2 * BLOCK_BYTES as u64 + (2 << 20);
+const RING: u64 = ROOTS + 2 * BLOCK_BYTES_U64 + (2 << 20);
 /// Blocks of the ring that have something.
 const ENTRIES: u64 = 4;
 /// Most fields of labels, roots and entries lie below.
@@ -88,9 +88,9 @@ async fn use_it(disks: &[SimDisk], runtime: &Rc<dyn Runtime>) {
 /// Changes a field: of what, on which disks, where, how, and to what.
 async fn make(disks: &[SimDisk], [what, which, at, how, to]: [u8; 5]) {
     let (blocks, crc_at): (Vec<u64>, usize) = match what % 4 {
-        0 | 1 => (vec![0, BLOCK_BYTES as u64], 8),
-        2 => (vec![ROOTS, ROOTS + BLOCK_BYTES as u64], 4),
-        _ => (vec![RING + u64::from(to) % ENTRIES * BLOCK_BYTES as u64], 4),
+        0 | 1 => (vec![0, BLOCK_BYTES_U64], 8),
+        2 => (vec![ROOTS, ROOTS + BLOCK_BYTES_U64], 4),
+        _ => (vec![RING + u64::from(to) % ENTRIES * BLOCK_BYTES_U64], 4),
     };
     let all = if what % 4 < 2 { disks } else { &disks[..CARRIERS] };
     let chosen = if which < 128 { all } else { std::slice::from_ref(&all[usize::from(which) % all.len()]) };
