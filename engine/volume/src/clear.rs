@@ -37,7 +37,7 @@ impl Inner {
 
     /// Makes whole blocks read as zeroes; buffered when the future resolves.
     pub async fn clear_blocks(&self, volume: &Rc<VolumeState>, first: u64, end: u64, space: Space) -> Result<()> {
-        let (blocks, group_blocks) = (self.array.extent_blocks() as u64, self.group_blocks(volume));
+        let group_blocks = self.group_blocks(volume);
         let space = if volume.spec.borrow().thick { Space::Keep } else { space };
         let mut at = first;
         while at < end {
@@ -46,7 +46,7 @@ impl Inner {
                 at = self.clear_seen(volume, &branch, at, end).await?;
                 continue;
             }
-            let (index, group) = ((at / blocks) as u32, at / group_blocks);
+            let (index, group) = (self.index_of(at), at / group_blocks);
             let volume_end = volume.size_bytes() / BLOCK_BYTES_U64;
             let whole = at == group * group_blocks && end >= volume_end.min((group + 1) * group_blocks);
             if space == Space::GiveBack && (whole || volume.extent(index).is_none()) {
@@ -59,7 +59,7 @@ impl Inner {
                 }
                 continue;
             }
-            let piece_end = end.min((u64::from(index) + 1) * blocks);
+            let piece_end = end.min((u64::from(index) + 1) * self.array.extent_blocks() as u64);
             self.make_writable(volume, at, piece_end, 0).await?;
             if volume.branch.borrow().is_some() || volume.held.get() {
                 continue;
@@ -77,12 +77,12 @@ impl Inner {
 
     /// Makes blocks read as zeroes whose extents' pages are loaded.
     pub fn clear_loaded(&self, volume: &Rc<VolumeState>, first: u64, end: u64) {
-        let blocks = self.array.extent_blocks() as u64;
         let mut at = first;
         while at < end {
-            let piece_end = end.min((at / blocks + 1) * blocks);
-            let inside = (at % blocks) as usize..(at % blocks) as usize + (piece_end - at) as usize;
-            let extent = volume.extent((at / blocks) as u32).filter(|extent| extent.is_loaded());
+            let (index, start) = self.split(at);
+            let piece = (self.array.extent_blocks() - start).min((end - at) as usize);
+            let (piece_end, inside) = (at + piece as u64, start..start + piece);
+            let extent = volume.extent(index).filter(|extent| extent.is_loaded());
             let written =
                 |extent: &Rc<Extent>| extent.with_page(|page| inside.clone().any(|block| page.get(block).is_some()));
             if let Some(extent) = extent.filter(written) {

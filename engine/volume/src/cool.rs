@@ -143,7 +143,7 @@ impl Inner {
         }
         let read = self.read_to_cool(volume, blocks, urgency).await;
         let Some((first, ..)) = read.first() else { return 0 };
-        let extents = volume.group_of((first / self.array.extent_blocks() as u64) as u32);
+        let extents = volume.group_of(self.index_of(*first));
         let moving = extents.first().is_none_or(|extent| extent.group.is_moving());
         if moving || !rests() || !self.take_stripe(stripe_id(volume, &extents, stripe)) {
             return 0;
@@ -205,8 +205,8 @@ impl Inner {
 
     /// The slot of a block of the hot area that is not being written, and its checksum.
     async fn settled_slot(&self, volume: &Rc<VolumeState>, block: u64) -> Option<(MirrorId, Checksum)> {
-        let blocks = self.array.extent_blocks() as u64;
-        let extent = volume.extent((block / blocks) as u32)?;
+        let (index, inside) = self.split(block);
+        let extent = volume.extent(index)?;
         if !extent.is_loaded() {
             self.load(&extent).await.ok()?;
         }
@@ -214,7 +214,7 @@ impl Inner {
         if !extent.is_loaded() || volume.dirty.borrow().contains_key(&block) {
             return None;
         }
-        Some((id, extent.with_page(|page| page.get((block % blocks) as usize))?))
+        Some((id, extent.with_page(|page| page.get(inside))?))
     }
 
     /// Reads blocks that lie in one track; those without a good copy are left out.

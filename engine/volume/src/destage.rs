@@ -171,7 +171,7 @@ impl Inner {
         let mut from = within.start;
         loop {
             let first = *dirty.range(from..within.end.max(from)).find(|(_, entry)| fit(entry))?.0;
-            let extent = volume.extent((first / blocks) as u32)?;
+            let extent = volume.extent(self.index_of(first))?;
             if extent.group.is_moving() {
                 let group_blocks = self.group_blocks(volume);
                 from = (first / group_blocks + 1) * group_blocks;
@@ -191,7 +191,7 @@ impl Inner {
             if self.take_stripe(stripe_id(volume, &extents, stripe)) {
                 let range = dirty.range_mut(stripe * stripe_blocks..(stripe + 1) * stripe_blocks);
                 let goes_fast = |block: &u64| {
-                    let extent = volume.extent((block / blocks) as u32);
+                    let extent = volume.extent(self.index_of(*block));
                     extent.is_some_and(|extent| self.takes_writes(&extent).is_some())
                 };
                 return Some(Flight::of(
@@ -263,7 +263,7 @@ impl Inner {
     /// the blocks stay and are tried again.
     async fn write_copies(&self, flight: &Flight, arrives: Option<oneshot::Sender<()>>) -> Result<()> {
         let (Some(extent), Some((first, ..))) = (flight.extents.first(), flight.blocks.first()) else { return Ok(()) };
-        let inside = (first % self.array.extent_blocks() as u64) as usize;
+        let (_, inside) = self.split(*first);
         let places = extent.group.places();
         let failures = self.array.write(&places, inside, &flight.data, Urgency::Buffer).await;
         let arrived = failures.is_empty() && places.iter().any(|place| self.array.works(*place));

@@ -143,10 +143,9 @@ impl Inner {
 
     /// The extent of blocks that may be written straight to their places, and should be.
     fn is_fresh(&self, volume: &VolumeState, first: u64, blocks: usize) -> Option<Rc<Extent>> {
-        let extent_blocks = self.array.extent_blocks() as u64;
-        let (index, inside) = ((first / extent_blocks) as u32, (first % extent_blocks) as usize);
+        let (index, inside) = self.split(first);
         let should = blocks >= self.settings.straight_blocks
-            && inside + blocks <= extent_blocks as usize
+            && inside + blocks <= self.array.extent_blocks()
             && !volume.shape.parity
             && !self.journal().is_asked_often()
             && self.stalled.borrow().is_none()

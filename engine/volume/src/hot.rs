@@ -48,7 +48,6 @@ impl Inner {
         if !volume.has_hot_area() || volume.kept_cold.get() > 0 {
             return HotFlight::None;
         }
-        let blocks = self.array.extent_blocks() as u64;
         let stripe_blocks = volume.shape.stripe_blocks();
         // A checkpoint waits for what is older, and has counted what that takes of the journal.
         let durable = self.parity_below.get().map_or(durable, |below| below.min(durable));
@@ -56,7 +55,7 @@ impl Inner {
         let ripe = |entry: &Dirty| !entry.in_flight && entry.lsn < durable && entry.data.is_some();
         let fit = |block: u64, entry: &Dirty| {
             let rests = |extent: Rc<Extent>| !extent.group.is_moving() && self.takes_writes(&extent).is_none();
-            ripe(entry) && volume.extent((block / blocks) as u32).is_some_and(rests)
+            ripe(entry) && volume.extent(self.index_of(block)).is_some_and(rests)
         };
         let Some(first) = dirty.range(within).find(|(block, entry)| fit(**block, entry)).map(|(block, _)| *block)
         else {

@@ -257,9 +257,9 @@ impl Inner {
 
     /// Writes a block of the hot area as if a client had: it gets another slot.
     fn write_anew(&self, volume: &Rc<VolumeState>, block: u64, data: Bufs) {
-        let blocks = self.array.extent_blocks() as u64;
-        let extent = volume.extent((block / blocks) as u32).filter(|extent| extent.is_loaded());
-        let expected = extent.as_ref().and_then(|extent| extent.with_page(|page| page.get((block % blocks) as usize)));
+        let (index, inside) = self.split(block);
+        let extent = volume.extent(index).filter(|extent| extent.is_loaded());
+        let expected = extent.as_ref().and_then(|extent| extent.with_page(|page| page.get(inside)));
         let (Some(extent), Some(expected)) = (extent, expected) else { return };
         if Checksum::of(&data.contiguous()) == expected {
             self.write_again(volume, &extent, block, data, expected);

@@ -353,7 +353,7 @@ impl Inner {
     /// The extent that held a block when the record was written, its page loaded; `None` when it is gone since, or so many of
     /// its disks that the block is lost.
     pub async fn replayed_extent(&self, volume: &VolumeState, block: u64, lsn: Lsn) -> Result<Option<Rc<Extent>>> {
-        let Some(extent) = volume.extent((block / self.array.extent_blocks() as u64) as u32) else { return Ok(None) };
+        let Some(extent) = volume.extent(self.index_of(block)) else { return Ok(None) };
         if extent.owner.born > lsn.0 {
             return Ok(None);
         }

@@ -57,9 +57,8 @@ impl Inner {
     }
 
     fn segment(&self, volume: &VolumeState, at: u64, end: u64) -> Segment {
-        let blocks = self.array.extent_blocks() as u64;
-        let (index, inside) = ((at / blocks) as u32, (at % blocks) as usize);
-        let span = (end - at).min(blocks - inside as u64);
+        let (index, inside) = self.split(at);
+        let span = (end - at).min((self.array.extent_blocks() - inside) as u64);
         let Some(extent) = volume.extent(index) else { return Segment::Zeroes(span) };
         if !extent.is_loaded() {
             return Segment::Unloaded(extent);
@@ -197,10 +196,9 @@ impl Inner {
 
     /// True when a block was written, cleared or given up since its checksum was looked up.
     pub fn overtaken(&self, volume: &VolumeState, extent: &Rc<Extent>, first: u64, checksums: &[Checksum]) -> bool {
-        let blocks = self.array.extent_blocks() as u64;
-        let here = volume.extent((first / blocks) as u32).is_some_and(|now| Rc::ptr_eq(&now, extent));
+        let (index, inside) = self.split(first);
+        let here = volume.extent(index).is_some_and(|now| Rc::ptr_eq(&now, extent));
         let dirty = volume.dirty.borrow().range(first..first + checksums.len() as u64).next().is_some();
-        let inside = (first % blocks) as usize;
         !here
             || dirty
             || !extent.is_loaded()
@@ -261,7 +259,7 @@ impl Inner {
                 }
                 until.min(end)
             };
-            let index = (block / blocks) as u32;
+            let (index, inside) = self.split(block);
             let Some(extent) = volume.extent(index) else {
                 let next = volume.next_mapped(index).map_or(end, |next| u64::from(next) * blocks * unit);
                 at = add(next.max(extent_end), RunKind::Hole);
@@ -271,7 +269,6 @@ impl Inner {
                 self.load(&extent).await?;
                 continue;
             }
-            let inside = (block % blocks) as usize;
             let (written, count) = extent.with_page(|page| {
                 let written = page.get(inside).is_some();
                 let alike = (inside..page.blocks()).take_while(|block| page.get(*block).is_some() == written).count();

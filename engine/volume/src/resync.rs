@@ -60,7 +60,7 @@ impl Inner {
     pub async fn replay_parity(&self, volume: &Rc<VolumeState>, told: Told<'_>, resync: &mut Resync) -> Result<()> {
         let Told { stripe, born, rows, record } = told;
         let shape = volume.shape;
-        let index = (stripe * shape.stripe_blocks() / self.array.extent_blocks() as u64) as u32;
+        let index = self.index_of(stripe * shape.stripe_blocks());
         if volume.extent(index).is_none_or(|extent| extent.owner.born != born) {
             return Ok(());
         }
@@ -95,11 +95,10 @@ impl Inner {
     /// Makes parity agree again with what the written places hold, whatever that is: each of them has its data in the
     /// log, or in the hot area. One that cannot be read means nothing until it is written again.
     pub async fn resync(&self, resync: Resync) -> Result<()> {
-        let blocks = self.array.extent_blocks() as u64;
         let rows = resync.rows.into_iter().filter_map(|((id, row), torn)| {
             let (volume, born, stripe) = id;
             let volume = self.tables.borrow().volumes.get(&volume).cloned()?;
-            let extent = volume.extent((stripe * volume.shape.stripe_blocks() / blocks) as u32)?;
+            let extent = volume.extent(self.index_of(stripe * volume.shape.stripe_blocks()))?;
             if extent.owner.born != born {
                 return None;
             }

@@ -509,4 +509,15 @@ impl Inner {
     pub fn bytes_of(blocks: u64) -> u64 {
         blocks * BLOCK_BYTES_U64
     }
+
+    /// The extent of a volume's block, by its index, and which block in there it is.
+    pub fn split(&self, block: u64) -> (u32, usize) {
+        let blocks = self.array.extent_blocks() as u64;
+        ((block / blocks) as u32, (block % blocks) as usize)
+    }
+
+    /// The index of the extent that a volume's block lies in.
+    pub fn index_of(&self, block: u64) -> u32 {
+        self.split(block).0
+    }
 }

@@ -145,10 +145,9 @@ impl Inner {
         extents: &'a [Rc<Extent>],
         stripe: u64,
     ) -> impl Iterator<Item = &'a Rc<Extent>> {
-        let blocks = self.array.extent_blocks() as u64;
-        let first = stripe * volume.shape.stripe_blocks() / blocks;
-        let last = ((stripe + 1) * volume.shape.stripe_blocks() - 1) / blocks;
-        extents.iter().filter(move |extent| (first..=last).contains(&extent.owner.index.into()))
+        let first = self.index_of(stripe * volume.shape.stripe_blocks());
+        let last = self.index_of((stripe + 1) * volume.shape.stripe_blocks() - 1);
+        extents.iter().filter(move |extent| (first..=last).contains(&extent.owner.index))
     }
 
     /// Brings the pages that a stripe's blocks need into memory, where they stay as long as the pins: without them nobody
@@ -172,7 +171,6 @@ impl Inner {
     ) -> StripeRow {
         let shape = volume.shape;
         let columns = usize::from(shape.columns);
-        let blocks = self.array.extent_blocks() as u64;
         let touched = self.touched.borrow().get(&stripe_id(volume, extents, stripe)).map_or(0, |rows| rows[row]);
         let mut facts = Row { touched, parity: self.array.works(at.place(Slot::Parity)), ..Row::default() };
         let mut expected: SmallVec<[Option<Checksum>; 8]> = SmallVec::from_elem(None, columns);
@@ -180,9 +178,9 @@ impl Inner {
         let (dirty, hot) = (volume.dirty.borrow(), volume.hot.borrow());
         for (column, expected) in expected.iter_mut().enumerate() {
             let block = shape.block_of(stripe, column, row);
-            let extent = extents.iter().find(|extent| u64::from(extent.owner.index) == block / blocks);
+            let (index, inside) = self.split(block);
+            let extent = extents.iter().find(|extent| extent.owner.index == index);
             let Some(extent) = extent.filter(|extent| extent.is_loaded()) else { continue };
-            let inside = (block % blocks) as usize;
             let (counts, checksum) = extent.with_page(|page| (page.is_in_parity(inside), page.get(inside)));
             // What lies at the place of a block that is hot, or on its way, is an earlier version of it.
             *expected = match (hot.get(&block), dirty.get(&block)) {
@@ -428,10 +426,10 @@ impl Inner {
 
     /// Notes that the place of a block counts in parity from now on.
     pub fn put_in_parity(&self, extents: &[Rc<Extent>], block: u64) {
-        let blocks = self.array.extent_blocks() as u64;
-        let extent = extents.iter().find(|extent| u64::from(extent.owner.index) == block / blocks);
+        let (index, inside) = self.split(block);
+        let extent = extents.iter().find(|extent| extent.owner.index == index);
         if let Some(extent) = extent.filter(|extent| extent.is_loaded()) {
-            let was_clean = extent.put_in_parity((block % blocks) as usize);
+            let was_clean = extent.put_in_parity(inside);
             self.page_changed(extent, was_clean);
         }
     }

@@ -109,11 +109,10 @@ impl Inner {
             }
             None => (self.append_data(&Record::Write { volume: volume.id, first }, data, checksums), None),
         };
-        let extent_blocks = self.array.extent_blocks() as u64;
-        let (mut block, mut left, mut bytes) = (first, checksums, split(data));
+        let (mut block, mut left, mut bytes) = (first, checksums, blocks_of(data));
         while !left.is_empty() {
-            let in_extent = (extent_blocks - block % extent_blocks).min(left.len() as u64);
-            let (fresh, rest) = left.split_at(in_extent as usize);
+            let in_extent = (self.array.extent_blocks() - self.split(block).1).min(left.len());
+            let (fresh, rest) = left.split_at(in_extent);
             let at_rest = self.set_checksums(volume, block, fresh);
             let mut dirty = volume.dirty.borrow_mut();
             for ((checksum, at_rest), bytes) in fresh.iter().zip(at_rest).zip(bytes.by_ref()) {
@@ -200,9 +199,8 @@ impl Inner {
     }
 
     fn wants(&self, volume: &VolumeState, first: u64, end: u64) -> Option<Wants> {
-        let blocks = self.array.extent_blocks() as u64;
-        (first / blocks..=(end - 1) / blocks).find_map(|index| match volume.extent(index as u32) {
-            None => Some(Wants::Extent(index as u32)),
+        (self.index_of(first)..=self.index_of(end - 1)).find_map(|index| match volume.extent(index) {
+            None => Some(Wants::Extent(index)),
             Some(extent) if !extent.is_loaded() => Some(Wants::Page(extent)),
             Some(_) => None,
         })
@@ -210,9 +208,9 @@ impl Inner {
 
     /// The checksum of a block, where its extent's page is loaded and it is written.
     pub fn checksum(&self, volume: &VolumeState, block: u64) -> Option<Checksum> {
-        let blocks = self.array.extent_blocks() as u64;
-        let extent = volume.extent((block / blocks) as u32).filter(|extent| extent.is_loaded())?;
-        extent.with_page(|page| page.get((block % blocks) as usize))
+        let (index, inside) = self.split(block);
+        let extent = volume.extent(index).filter(|extent| extent.is_loaded())?;
+        extent.with_page(|page| page.get(inside))
     }
 
     /// What a block is just now, where its page is loaded.
@@ -242,18 +240,18 @@ impl Inner {
 
     /// Sets or clears the checksum of a block whose extent's page is loaded.
     pub fn set_checksum(&self, volume: &VolumeState, block: u64, checksum: Option<Checksum>) {
-        let blocks = self.array.extent_blocks() as u64;
-        if let Some(extent) = volume.extent((block / blocks) as u32) {
-            let was_clean = extent.set((block % blocks) as usize, checksum);
+        let (index, inside) = self.split(block);
+        if let Some(extent) = volume.extent(index) {
+            let was_clean = extent.set(inside, checksum);
             self.page_changed(&extent, was_clean);
         }
     }
 
     /// Sets the checksums of blocks of one extent, whose page is loaded; returns what they were.
     fn set_checksums(&self, volume: &VolumeState, first: u64, checksums: &[Checksum]) -> Before {
-        let blocks = self.array.extent_blocks() as u64;
-        let Some(extent) = volume.extent((first / blocks) as u32) else { return smallvec![None; checksums.len()] };
-        let (before, was_clean) = extent.set_run((first % blocks) as usize, checksums);
+        let (index, inside) = self.split(first);
+        let Some(extent) = volume.extent(index) else { return smallvec![None; checksums.len()] };
+        let (before, was_clean) = extent.set_run(inside, checksums);
         self.page_changed(&extent, was_clean);
         before
     }
@@ -344,7 +342,7 @@ fn aligned(data: &Bufs) -> Bufs {
 }
 
 /// The blocks of `data`, whose parts are whole blocks.
-fn split(data: &Bufs) -> impl Iterator<Item = Buf> {
+fn blocks_of(data: &Bufs) -> impl Iterator<Item = Buf> {
     data.parts()
         .iter()
         .flat_map(|part| (0..part.len() / BLOCK_BYTES).map(|at| part.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES)))

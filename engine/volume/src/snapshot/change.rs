@@ -251,10 +251,6 @@ impl Inner {
         places.chain(slots).collect()
     }
 
-    pub fn index_of(&self, block: u64) -> u32 {
-        (block / self.array.extent_blocks() as u64) as u32
-    }
-
     /// The extent of a block, if its page must be loaded first.
     pub fn unloaded(&self, volume: &VolumeState, block: u64) -> Option<Rc<Extent>> {
         volume.extent(self.index_of(block)).filter(|extent| !extent.is_loaded())

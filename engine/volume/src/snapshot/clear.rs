@@ -106,7 +106,7 @@ impl Inner {
             Location::Slot(slot) => Some(slot.page()),
             Location::Home => None,
         };
-        let index = (first / self.array.extent_blocks() as u64) as u32;
+        let index = self.index_of(first);
         let born = volume.extent(index).map(|extent| extent.owner.born);
         let base_is_seen = branch.parent.is_some() || born.is_some_and(|born| pvol.pairs.latest_at(born) < latest);
         let is_seen = base_is_seen

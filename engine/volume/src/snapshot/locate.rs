@@ -149,7 +149,7 @@ impl Inner {
 
     /// True when a block's extent was there already when a snapshot was made.
     fn was_there(&self, volume: &VolumeState, block: u64, pvol: &Pvol, epoch: Epoch) -> bool {
-        let extent = volume.extent((block / self.array.extent_blocks() as u64) as u32);
+        let extent = volume.extent(self.index_of(block));
         let made = pvol.pairs.get(epoch).map_or(0, |pair| pair.lsn);
         extent.is_some_and(|extent| extent.owner.born < made)
     }

@@ -81,8 +81,8 @@ impl Inner {
         for pool_vol in self.tables.borrow().families() {
             let pool = &pool_vol.volume;
             let is_lost = |page: u64| {
-                let Some(extent) = pool.extent(self.index_of(page)) else { return false };
-                let inside = (page % self.array.extent_blocks() as u64) as usize;
+                let (index, inside) = self.split(page);
+                let Some(extent) = pool.extent(index) else { return false };
                 let above = extent.is_older(inside).then(|| extent.fast()).flatten();
                 let hot = self.hot.borrow();
                 let hot = pool.slot(page).and_then(|id| hot.extent(id.born));
@@ -146,7 +146,7 @@ impl Inner {
         if !extent.is_loaded() {
             return !self.keeps_page(extent);
         }
-        let inside = (page % self.array.extent_blocks() as u64) as usize;
+        let (_, inside) = self.split(page);
         if extent.is_older(inside) {
             return extent.fast().is_none_or(|copy| !self.serves(&copy));
         }

@@ -74,7 +74,7 @@ impl Inner {
     }
 
     fn pool_extent(&self, volume: &VolumeState, block: u64) -> Option<Rc<Extent>> {
-        volume.extent((block / self.array.extent_blocks() as u64) as u32)
+        volume.extent(self.index_of(block))
     }
 
     /// Reads all pool tables, brings them up to what the log has, and lists the versions they speak of.

@@ -303,7 +303,7 @@ impl Inner {
         let Some(own) = svol.branch() else { return true };
         let Some((_, epoch)) = own.parent.clone() else { return true };
         let made = branch.pvol.borrow().pairs.get(epoch).map_or(0, |pair| pair.lsn);
-        let extent = volume.extent((first / self.array.extent_blocks() as u64) as u32);
+        let extent = volume.extent(self.index_of(first));
         let fresh = branch.parent.is_none() && extent.is_some_and(|extent| extent.owner.born > made);
         fresh || has(&own, Epoch::FIRST) || has(branch, epoch)
     }

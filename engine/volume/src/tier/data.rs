@@ -40,8 +40,7 @@ impl Inner {
     pub fn source_run(&self, volume: &VolumeState, extent: &Extent, at: u64, end: u64) -> (Source, u64) {
         let mut end = end;
         if let Some(copy) = extent.fast().filter(|copy| self.serves(copy)) {
-            let blocks = self.array.extent_blocks() as u64;
-            let valid = |block: &u64| copy.bits().valid.has((block % blocks) as usize);
+            let valid = |block: &u64| copy.bits().valid.has(self.split(*block).1);
             let here = valid(&at);
             let run = (at..end).take_while(|block| valid(block) == here).count() as u64;
             if here {
@@ -68,7 +67,7 @@ impl Inner {
         checksums: &[Checksum],
         (source, urgency): (&Source, Urgency),
     ) -> Result<Verified> {
-        let inside = (first % self.array.extent_blocks() as u64) as usize;
+        let (_, inside) = self.split(first);
         match source {
             Source::Fast(copy) => match self.array.read(&copy.places, inside, checksums, urgency).await {
                 Ok(read) => Ok(read),
@@ -91,7 +90,7 @@ impl Inner {
         if volume.shape.parity {
             return self.read_stripes(volume, extent, first, checksums, urgency).await;
         }
-        let inside = (first % self.array.extent_blocks() as u64) as usize;
+        let (_, inside) = self.split(first);
         self.array.read(&extent.group.places(), inside, checksums, urgency).await
     }
 
@@ -104,11 +103,10 @@ impl Inner {
         first: u64,
         (checksums, urgency): (&[Checksum], Urgency),
     ) -> Option<Verified> {
-        let blocks = self.array.extent_blocks() as u64;
         let mut whole = Verified { data: Bufs::new(), damaged: Vec::new() };
         for (number, expected) in checksums.iter().enumerate() {
             let (block, expected) = (first + number as u64, std::slice::from_ref(expected));
-            let inside = (block % blocks) as usize;
+            let (_, inside) = self.split(block);
             let read = match self.array.read(&copy.places, inside, expected, urgency).await {
                 Ok(read) => read,
                 Err(_) => self.read_below(volume, extent, block, expected, urgency).await.ok()?,
@@ -138,8 +136,8 @@ impl Inner {
     /// Writes neighbouring blocks to the fast copy of their extent.
     pub async fn write_fast(&self, flight: &Flight, copy: &FastCopy) -> Result<()> {
         let Some((first, ..)) = flight.blocks.first() else { return Ok(()) };
-        let blocks = self.array.extent_blocks() as u64;
-        let failures = self.array.write(&copy.places, (first % blocks) as usize, &flight.data, Urgency::Buffer).await;
+        let (_, inside) = self.split(*first);
+        let failures = self.array.write(&copy.places, inside, &flight.data, Urgency::Buffer).await;
         if let Some(full) = self.dismiss(failures).await {
             return Err(full);
         }
@@ -147,7 +145,7 @@ impl Inner {
             return Err(Error::device("the disks of a fast copy are out of service"));
         }
         self.change_copy(copy, |bits| {
-            flight.blocks.iter().for_each(|(block, ..)| bits.landed((block % blocks) as usize));
+            flight.blocks.iter().for_each(|(block, ..)| bits.landed(self.split(*block).1));
         });
         // What slots of the hot area have of them is older.
         self.leave_hot(&flight.volume, *first, *first + flight.blocks.len() as u64);
@@ -157,15 +155,14 @@ impl Inner {
     /// Blocks have been written home: what the fast copies of their extents have is older. One on a single disk gets them
     /// too, so that it goes on serving reads.
     pub async fn came_home(&self, flight: &Flight) {
-        let blocks = self.array.extent_blocks() as u64;
-        let indexes: BTreeSet<_> = flight.blocks.iter().map(|(block, ..)| (block / blocks) as u32).collect();
+        let indexes: BTreeSet<_> = flight.blocks.iter().map(|(block, ..)| self.index_of(*block)).collect();
         let fast = |index: u32| Some((index, flight.volume.extent(index)?.fast()?));
         let copies: Vec<_> = indexes.into_iter().filter_map(fast).collect();
-        let here = |index: u32| move |block: &u64| block / blocks == u64::from(index);
+        let here = |index: u32| move |block: &u64| self.index_of(*block) == index;
         for (index, copy) in &copies {
             self.change_copy(copy, |bits| {
                 let mine = flight.blocks.iter().filter(|(block, ..)| here(*index)(block));
-                mine.for_each(|(block, ..)| bits.left((block % blocks) as usize));
+                mine.for_each(|(block, ..)| bits.left(self.split(*block).1));
             });
         }
         for (index, copy) in copies {
@@ -176,7 +173,6 @@ impl Inner {
     }
 
     async fn write_through(&self, flight: &Flight, copy: &FastCopy, here: impl Fn(&u64) -> bool) {
-        let blocks = self.array.extent_blocks() as u64;
         let mut runs: Vec<(u64, Bufs)> = Vec::new();
         for (number, (block, ..)) in flight.blocks.iter().enumerate().filter(|(_, (block, ..))| here(block)) {
             let data = flight.data.slice(number * BLOCK_BYTES..(number + 1) * BLOCK_BYTES);
@@ -186,30 +182,28 @@ impl Inner {
             }
         }
         for (first, data) in runs {
-            let failures = self.array.write(&copy.places, (first % blocks) as usize, &data, Urgency::Idle).await;
+            let (_, inside) = self.split(first);
+            let failures = self.array.write(&copy.places, inside, &data, Urgency::Idle).await;
             let written = failures.is_empty() && self.serves(copy);
             // One that is only full, or went out of service, has them no more.
             let _ = self.dismiss(failures).await;
             if written {
-                let count = (data.len() / BLOCK_BYTES) as u64;
-                self.change_copy(copy, |bits| {
-                    (first..first + count).for_each(|block| bits.copied((block % blocks) as usize));
-                });
+                let count = data.len() / BLOCK_BYTES;
+                self.change_copy(copy, |bits| (inside..inside + count).for_each(|at| bits.copied(at)));
             }
         }
     }
 
     /// True when a block's home has an older version of it than its fast copy.
     pub fn is_stale(&self, volume: &VolumeState, block: u64) -> bool {
-        let blocks = self.array.extent_blocks() as u64;
-        volume.extent((block / blocks) as u32).is_some_and(|extent| extent.is_stale((block % blocks) as usize))
+        let (index, inside) = self.split(block);
+        volume.extent(index).is_some_and(|extent| extent.is_stale(inside))
     }
 
     /// Reads a block from the fast copy of its extent, where it lies there and is good.
     pub async fn read_above(&self, volume: &VolumeState, block: u64, expected: Checksum) -> Option<Bufs> {
-        let blocks = self.array.extent_blocks() as u64;
-        let copy = volume.extent((block / blocks) as u32)?.fast()?;
-        let inside = (block % blocks) as usize;
+        let (index, inside) = self.split(block);
+        let copy = volume.extent(index)?.fast()?;
         let valid = copy.bits().valid.has(inside);
         let read =
             if valid { self.array.read(&copy.places, inside, &[expected], Urgency::Idle).await.ok() } else { None };

@@ -102,17 +102,17 @@ impl Inner {
     /// Counts blocks of a volume where they are, but those of the region that was counted `last`; whether the first of them is
     /// served by the fast tier. What is not allocated has nothing to be moved.
     fn note_at(&self, volume: &VolumeState, first: u64, end: u64, write: bool, last: &mut Last) -> Option<bool> {
-        let (region_blocks, blocks) = (self.tier.region_blocks.get(), self.array.extent_blocks() as u64);
+        let region_blocks = self.tier.region_blocks.get();
         for region in first / region_blocks..=(end - 1) / region_blocks {
             let at = first.max(region * region_blocks);
-            if volume.extent((at / blocks) as u32).is_some()
+            if volume.extent(self.index_of(at)).is_some()
                 && last.replace((volume.id, region)) != Some((volume.id, region))
             {
                 volume.heat.count(region as u32, write);
             }
         }
-        let extent = volume.extent((first / blocks) as u32)?;
-        Some(extent.lies_fast((first % blocks) as usize, write))
+        let (index, inside) = self.split(first);
+        Some(volume.extent(index)?.lies_fast(inside, write))
     }
 }
 
