@@ -45,7 +45,7 @@ async fn let_go(node: &Node, book: &Book, disk: DiskInfo) {
     // The next start does not look for it, and only then is it made blank, and others may have it.
     let done = async {
         let path = book.forget(Uuid::from_bytes(disk.uuid))?;
-        let closed = node.let_go(DeviceId(disk.id)).await;
+        let closed = node.retire_disk(DeviceId(disk.id)).await;
         if let Some(path) = path {
             book.release(&path);
         }

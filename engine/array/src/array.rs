@@ -73,7 +73,7 @@ impl Member {
     }
 
     /// Closes it: it has left the pool.
-    pub fn let_go(&self) {
+    pub fn close(&self) {
         self.gone.set(true);
         self.failed.set(true);
         self.device.borrow_mut().take();

@@ -188,12 +188,12 @@ impl Controller {
         Some(Step::CarryJournals { disk: self.successor(id)?, index, instead_of: id })
     }
 
-    /// Makes a disk that has left blank where it works, and lets it go.
-    async fn let_go(&self, disk: DeviceId) -> Result<()> {
+    /// Closes a disk that has left, and makes it blank where it works.
+    async fn retire_disk(&self, disk: DeviceId) -> Result<()> {
         let found = self.pool.borrow_mut().found[usize::from(disk.0)].take();
         let Some(member) = self.store().array().member(disk) else { return Ok(()) };
         let works = member.works();
-        member.let_go();
+        member.close();
         match found {
             Some((_, device)) if works => wipe_label(&*device).await,
             _ => Ok(()),
@@ -300,7 +300,7 @@ impl Node {
     }
 
     /// Does what is next for disks that are failed or leaving, if anything. To be called again and again. Returns the disks
-    /// that the pool has forgotten: once nobody remembers them, [`Node::let_go`].
+    /// that the pool has forgotten: once nobody remembers them, [`Node::retire_disk`].
     pub async fn tend(&self) -> Result<Vec<DiskInfo>> {
         let _alone = self.membership.lock().await;
         let mut forgotten = Vec::new();
@@ -374,8 +374,8 @@ impl Node {
     }
 
     /// Closes a disk that the pool has forgotten, and makes it blank where it works.
-    pub async fn let_go(&self, disk: DeviceId) -> Result<()> {
-        self.ask_all(move |controller| Box::pin(async move { controller.let_go(disk).await })).await?;
+    pub async fn retire_disk(&self, disk: DeviceId) -> Result<()> {
+        self.ask_all(move |controller| Box::pin(async move { controller.retire_disk(disk).await })).await?;
         Ok(())
     }
 

@@ -291,7 +291,7 @@ impl Assembled {
             let device = found.as_ref().map(|(_, device)| Rc::clone(device));
             let made = Member::new(DeviceId(id as u16), member.class, *plan, device);
             if member.gone {
-                made.let_go();
+                made.close();
             }
             made
         })

@@ -54,11 +54,11 @@ impl Held {
 
     /// Takes over what another one holds.
     pub fn adopt(&mut self, other: Option<Held>) {
-        self.blocks.extend(other.into_iter().flat_map(|mut other| other.let_go()));
+        self.blocks.extend(other.into_iter().flat_map(|mut other| other.hand_over()));
     }
 
     /// A record names them now. The caller tells [`crate::space::Space`].
-    pub fn let_go(&mut self) -> Vec<u32> {
+    pub fn hand_over(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.blocks)
     }
 }

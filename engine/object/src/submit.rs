@@ -153,7 +153,7 @@ impl State {
                 Ready::Edit(edit) => (None, edit.held.take()),
                 Ready::Remove { .. } | Ready::Mark { .. } => (None, None),
             };
-            for block in put.into_iter().chain(edit).flat_map(|mut held| held.let_go()) {
+            for block in put.into_iter().chain(edit).flat_map(|mut held| held.hand_over()) {
                 self.space.keep(block);
             }
         }

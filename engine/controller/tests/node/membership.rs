@@ -122,7 +122,7 @@ const ALL: [&str; 7] = ["fast0", "fast1", "slow0", "slow1", "slow2", "fast9", "s
 async fn settle(node: &Node, runtime: &dyn Runtime) {
     for _ in 0..10_000 {
         for disk in node.tend().await.unwrap() {
-            node.let_go(DeviceId(disk.id)).await.unwrap();
+            node.retire_disk(DeviceId(disk.id)).await.unwrap();
         }
         let pool = node.pool().await.unwrap();
         if pool.disks.iter().all(|disk| disk.state == DiskState::Healthy) {

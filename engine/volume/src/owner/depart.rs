@@ -99,7 +99,7 @@ impl Store {
             }
         };
         may_go()?;
-        let departure = inner.let_go(&kin, (to, ticket));
+        let departure = inner.hand_over(&kin, (to, ticket));
         match inner.commit_all().await {
             Ok(()) => Ok(Departing::Gone(departure)),
             Err(error) => Ok(Departing::Unsure(error)),
@@ -142,7 +142,7 @@ impl Inner {
     }
 
     /// A family is another controller's from here on.
-    fn let_go(&self, kin: &[Rc<VolumeState>], (to, ticket): Destination) -> Departure {
+    fn hand_over(&self, kin: &[Rc<VolumeState>], (to, ticket): Destination) -> Departure {
         let departed = OwnerRecord::Departed { volume: kin[0].id, to, ticket: ticket.0 };
         let lsn = self.append(&Record::Owner(departed));
         {
