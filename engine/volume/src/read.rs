@@ -112,7 +112,7 @@ impl Inner {
         }
     }
 
-    /// Reads blocks that lie in stripes; those that are lost or bad are told from the others of their rows.
+    /// Reads blocks that lie in stripes; those that are lost or bad are reconstructed from the others of their rows.
     pub async fn read_stripes(
         &self,
         volume: &VolumeState,
@@ -170,9 +170,9 @@ impl Inner {
         let missing: Vec<_> = (0..blocks.len()).filter(|block| blocks[*block].is_none()).collect();
         let wanted: Vec<_> = missing.iter().map(|block| (piece.rows.start + block, expected[*block])).collect();
         let extents = volume.group_of(extent.owner.index);
-        let told = self.reconstruct(volume, &extents, (piece.stripe, piece.column), &wanted, urgency).await?;
-        for (block, told) in missing.iter().zip(told) {
-            blocks[*block] = told.map(Bufs::from);
+        let found = self.reconstruct(volume, &extents, (piece.stripe, piece.column), &wanted, urgency).await?;
+        for (block, found) in missing.iter().zip(found) {
+            blocks[*block] = found.map(Bufs::from);
         }
         let mut whole = Verified { data: Bufs::new(), damaged: missing };
         for (number, block) in blocks.into_iter().enumerate() {

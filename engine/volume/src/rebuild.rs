@@ -7,7 +7,7 @@
 //!              [ disk 5      | disk 3 ]        4. the record: from now on the extent lies here
 //! ```
 //!
-//! Only what is written is copied; with parity, what counts in it, told from the others where its place is lost. What
+//! Only what is written is copied; with parity, what counts in it, reconstructed where its place is lost. What
 //! must hold: when the record is in the log, the new place has every block of the page but those still in the write
 //! buffer, which go to the places of that moment. No checkpoint runs meanwhile: the extents' pages leave for one set of
 //! places only. Nothing is left out because a disk refused to read it: the move is put aside, and tried again.

@@ -95,7 +95,8 @@ impl Inner {
         let (mut lost, mut disagree) = (0, Vec::new());
         let mut blocks = Vec::new();
         for row in &rows {
-            let mine = here(row).filter(|_| works).or_else(|| row.told(slot).filter(|told| row.agrees(slot, told)));
+            let mine =
+                here(row).filter(|_| works).or_else(|| row.reconstructed(slot).filter(|block| row.agrees(slot, block)));
             let above = if mine.is_none() { self.row_above(volume, stripe, slot, row).await } else { None };
             if mine.is_none() {
                 // Nor may parity be made to agree without what a disk will read a moment later.
@@ -154,7 +155,7 @@ impl Inner {
     }
 
     /// Makes the parity of a row of which something is lost agree with what its places hold. One that is not read is written
-    /// again, as parity takes it for: else the next one of its row to be lost could not be told.
+    /// again, as parity takes it for: else the next one of its row to be lost could not be reconstructed.
     async fn agree(&self, at: &Stripe, row: &StripeRow, lies: &[(usize, Option<Buf>)]) -> Result<()> {
         for (column, _) in lies.iter().filter(|(_, found)| found.is_none()) {
             let (place, zeroes) = (at.place(Slot::Column(*column)), Bufs::zeroes(BLOCK_BYTES));
@@ -277,9 +278,9 @@ impl Inner {
             };
             let block = volume.shape.block_of(stripe, column, row.row);
             let disk = at.place(Slot::Column(column));
-            let told = row.told(Slot::Column(column)).filter(|told| Checksum::of(told) == expected);
-            let good = match told {
-                Some(told) => Some(told),
+            let reconstructed = row.reconstructed(Slot::Column(column));
+            let good = match reconstructed.filter(|block| Checksum::of(block) == expected) {
+                Some(block) => Some(block),
                 None => self.read_above(volume, block, expected).await.map(|above| above.contiguous()),
             };
             match good {
@@ -338,9 +339,9 @@ impl Inner {
                     place.cold = None;
                 }
             }
-            let told = lost().map(Slot::Column).map(|slot| row.told(slot).map(|told| (slot, told)));
-            if let Some(told) = told.collect::<Option<Vec<_>>>() {
-                for mended in told {
+            let mended = lost().map(Slot::Column).map(|slot| row.reconstructed(slot).map(|block| (slot, block)));
+            if let Some(mended) = mended.collect::<Option<Vec<_>>>() {
+                for mended in mended {
                     self.mend_row(volume, &at, row, mended, report).await;
                 }
                 continue;

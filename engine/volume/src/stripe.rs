@@ -10,7 +10,7 @@
 //! 3. Every block of a row that such a record does not speak of is at rest, durably, and in the partial parity; every
 //!    other one has its data elsewhere (journal, write buffer) until the next checkpoint.
 //!
-//! A block that does not agree with its checksum is no base for parity: it counts as lost, and is told from the others.
+//! A block that does not agree with its checksum is no base for parity: it counts as lost, and is reconstructed from the others.
 
 use crate::destage::{Flight, STALLED};
 use crate::extent::{Extent, Pins};
@@ -476,18 +476,18 @@ impl Inner {
         let mut rows: Vec<_> =
             wanted.iter().map(|(row, _)| self.stripe_row(volume, extents, stripe, &at, *row)).collect();
         self.read_rows(&at, &mut rows, urgency, |facts| Some(others(facts, Slot::Column(column)))).await;
-        let tell = |(row, (_, expected)): (&StripeRow, &(usize, Checksum))| {
-            let told = row.told(Slot::Column(column)).filter(|told| Checksum::of(told) == *expected);
-            if told.is_none() {
+        let block = |(row, (_, expected)): (&StripeRow, &(usize, Checksum))| {
+            let block = row.reconstructed(Slot::Column(column)).filter(|block| Checksum::of(block) == *expected);
+            if block.is_none() {
                 row.unless_refused()?;
             }
-            Ok(told)
+            Ok(block)
         };
-        rows.iter().zip(wanted).map(tell).collect()
+        rows.iter().zip(wanted).map(block).collect()
     }
 }
 
-/// What tells a slot of a row: all others of it.
+/// What a slot of a row is reconstructed from: all others of it.
 pub(crate) fn others(facts: &Row, slot: Slot) -> Reads {
     match slot {
         Slot::Column(column) => Reads { columns: facts.counted & !(1 << column), parity: true },
@@ -553,12 +553,12 @@ impl StripeRow {
         Some(self.facts.solve(reads, &self.old, self.parity.as_ref().filter(|_| reads.parity), &self.new))
     }
 
-    /// A slot as the others tell it, when all of them were read; its place must count. Others that are lost tell it, too, where what
-    /// lies there does, or zeroes in its place, as where nothing was put since the group was mapped, and what they tell is known to be
-    /// right.
-    pub fn told(&self, slot: Slot) -> Option<Buf> {
+    /// A slot reconstructed from the others, when all of them were read; its place must count. Others that are lost serve, too, by
+    /// what lies at their places, or as zeroes, as where nothing was put since the group was mapped, where the result is known to
+    /// be right.
+    pub fn reconstructed(&self, slot: Slot) -> Option<Buf> {
         let known = matches!(slot, Slot::Column(column) if self.expected[column].is_some());
-        let right = |told: &Buf| known && self.agrees(slot, told);
+        let right = |block: &Buf| known && self.agrees(slot, block);
         let as_it_lies = |column: usize| self.old[column].as_deref().or(self.bad[column].as_deref());
         self.sum_of_others(slot, |column| self.old[column].as_deref())
             .or_else(|| self.sum_of_others(slot, as_it_lies).filter(right))
