@@ -12,7 +12,7 @@ use crate::share::Share;
 use crate::snapshot::Drops;
 use crate::store::{Inner, Store};
 use crate::tables::{Decoded, Tables, VolumeState};
-use crate::tier::Tier;
+use crate::tier::FastTier;
 use kura_array::hot::HotTable;
 use kura_array::{Array, Place, Places};
 use kura_block::{BLOCK_BYTES, Checksum, ControllerId, DeviceId, Error, Kind, Result, Runtime};
@@ -176,7 +176,7 @@ impl Inner {
             journal: OnceCell::new(),
             life: Cell::new(Life::Recovering),
             tables: RefCell::new(tables),
-            tier: Tier::default(),
+            tier: FastTier::default(),
             owners: RefCell::default(),
             changes: TableChanges::default(),
             tables_bytes: Cell::default(),

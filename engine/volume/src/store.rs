@@ -16,7 +16,7 @@ use crate::snapshot::{Drops, Others, ReplayedEntries, Stops, Tidying};
 use crate::status::{Status, VolumeStatus};
 use crate::stripe::StripeId;
 use crate::tables::{Tables, VolumeState};
-use crate::tier::Tier;
+use crate::tier::FastTier;
 use kura_array::Array;
 use kura_array::hot::{HotTable, MirrorId};
 use kura_block::{BLOCK_BYTES_U64, Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime};
@@ -103,7 +103,7 @@ pub(crate) struct Inner {
     /// The last record of each volume that the journal's tail may not have passed, by the volume's number.
     pub last_records: RefCell<BTreeMap<u64, Lsn>>,
     /// The fast tier.
-    pub tier: Tier,
+    pub tier: FastTier,
     /// Stripes on their way to their places, or being read as a whole, and why one waits for a disk, while it does.
     pub stripes: RefCell<BTreeMap<StripeId, Option<Error>>>,
     /// Of these, those on their way.

@@ -19,7 +19,7 @@ use crate::extent::{Dirty, Extent, Group};
 use crate::owner::Owners;
 use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
 use crate::snapshot::{Branch, BranchFacts, Look};
-use crate::tier::{HeatMap, Known, Tier, TierRules};
+use crate::tier::{FastTier, HeatMap, Known, TierRules};
 use crate::volumes::Volumes;
 use kura_array::hot::{HotTable, MirrorId};
 use kura_array::{Layout, PageOwner, Places, Shape};
@@ -345,7 +345,7 @@ pub(crate) struct Decoded {
 }
 
 impl Tables {
-    pub fn encode(&self, hot: &HotTable, tier: &Tier, owners: &Owners) -> Vec<u8> {
+    pub fn encode(&self, hot: &HotTable, tier: &FastTier, owners: &Owners) -> Vec<u8> {
         let mut out = Writer::new();
         out.u32(VERSION).u64(self.next_volume);
         for disks in [&self.failed, &self.leaving] {
@@ -437,7 +437,7 @@ impl Tables {
     }
 
     /// What does not hold: one line each.
-    pub fn check(&self, disks: &BTreeMap<DeviceId, u32>, hot: &HotTable, tier: &Tier) -> Vec<String> {
+    pub fn check(&self, disks: &BTreeMap<DeviceId, u32>, hot: &HotTable, tier: &FastTier) -> Vec<String> {
         let mut violations = self.check_hot(hot);
         violations.extend(self.check_versions());
         let mut seen = BTreeMap::new();

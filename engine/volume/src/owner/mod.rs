@@ -144,7 +144,7 @@ impl Inner {
             ..Tables::default()
         };
         let hot = HotTable::new(self.id.0, self.settings.hot, self.array.extent_blocks());
-        tables.encode(&hot, &crate::tier::Tier::default(), &Owners::default())
+        tables.encode(&hot, &crate::tier::FastTier::default(), &Owners::default())
     }
 
     /// Replays what happened to owners.

@@ -5,9 +5,7 @@ use crate::store::Inner;
 use crate::tables::{MappedRuns, VolumeState};
 use kura_array::Work;
 use kura_block::{Amount, DeviceId, Error, Result};
-use kura_tier::{
-    Costs, Facts, Heat, Move, Pace, Placed, Policy, Reason, SlowLoad, Space, Tier as Class, VolumeFacts, Wants,
-};
+use kura_tier::{Costs, Facts, Heat, Move, Pace, Placed, Policy, Reason, SlowLoad, Space, Tier, VolumeFacts, Wants};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
@@ -204,7 +202,7 @@ impl Inner {
         let (mut held, of) = (BTreeSet::new(), self.region_extents());
         held.extend(self.tier.copies().iter().map(|copy| (copy.owner.volume, copy.owner.index / of)));
         let engine = self.tier.engine.borrow();
-        for waiting in engine.waiting.iter().filter(|waiting| waiting.decided.to == Class::Fast) {
+        for waiting in engine.waiting.iter().filter(|waiting| waiting.decided.to == Tier::Fast) {
             held.extend(waiting.decided.regions.clone().map(|region| (waiting.decided.volume, region)));
         }
         Space { total, free: total.saturating_sub(held.len() as u32) }
@@ -288,7 +286,7 @@ impl Inner {
         let moves = !decision.moves.is_empty() || !engine.waiting.is_empty();
         self.tier.rests.set(!asked && !moves && setup.policy.rests());
         engine.take_pace(decision.pace, now);
-        for decided in decision.moves.into_iter().filter(|decided| decided.to == Class::Slow || !hindered) {
+        for decided in decision.moves.into_iter().filter(|decided| decided.to == Tier::Slow || !hindered) {
             engine.take(decided, self.region_extents(), now);
         }
         self.follow_up(engine, &told, now);
@@ -316,11 +314,11 @@ impl Inner {
                 }
                 let last = engine.moves.iter().rev().find(|done| done.decided.is_about(volume.id, placed.region));
                 let regions = placed.region..placed.region + 1;
-                let rest = |reason| Move { volume: volume.id, regions, to: Class::Fast, drop_clean: true, reason };
+                let rest = |reason| Move { volume: volume.id, regions, to: Tier::Fast, drop_clean: true, reason };
                 match last.map(|last| &last.decided) {
                     // A restart forgets why.
                     None => engine.take(rest(Reason::Rest), of, now),
-                    Some(last) if last.to == Class::Fast => engine.take(rest(last.reason.clone()), of, now),
+                    Some(last) if last.to == Tier::Fast => engine.take(rest(last.reason.clone()), of, now),
                     Some(_) => {}
                 }
             }
@@ -339,12 +337,12 @@ impl Inner {
         for Waiting { decided, .. } in &self.tier.engine.borrow().waiting {
             let regions = placed.entry(decided.volume).or_default();
             match decided.to {
-                Class::Fast => {
+                Tier::Fast => {
                     for region in decided.regions.clone() {
                         regions.entry(region).or_default();
                     }
                 }
-                Class::Slow => {
+                Tier::Slow => {
                     let gone: Vec<_> = regions.range(decided.regions.clone()).map(|(region, _)| *region).collect();
                     for region in gone {
                         regions.remove(&region);
@@ -387,8 +385,8 @@ impl Inner {
         Wants {
             pin: match rules.pin {
                 Pin::None => None,
-                Pin::Fast => Some(Class::Fast),
-                Pin::Slow => Some(Class::Slow),
+                Pin::Fast => Some(Tier::Fast),
+                Pin::Slow => Some(Tier::Slow),
             },
             floor_regions: fit(rules.floor_bytes.div_ceil(region_bytes)).min(ceiling.unwrap_or(u32::MAX)),
             ceiling_regions: ceiling,

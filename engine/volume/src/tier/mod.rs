@@ -63,7 +63,7 @@ pub(crate) type Returned = Vec<(Rc<FastCopy>, usize)>;
 
 /// A controller's fast copies.
 #[derive(Default)]
-pub(crate) struct Tier {
+pub(crate) struct FastTier {
     copies: RefCell<BTreeMap<Key, Rc<FastCopy>>>,
     /// Copies whose page differs from the one on the disks.
     dirty: RefCell<BTreeSet<Key>>,
@@ -84,7 +84,7 @@ pub(crate) struct Tier {
     pub wake: Notify,
 }
 
-impl Tier {
+impl FastTier {
     /// All copies, by volume and extent.
     pub fn copies(&self) -> Vec<Rc<FastCopy>> {
         self.copies.borrow().values().cloned().collect()

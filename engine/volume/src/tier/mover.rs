@@ -7,7 +7,7 @@ use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use kura_block::{Kind, Result};
-use kura_tier::{Move, Pace, Tier as Class};
+use kura_tier::{Move, Pace, Tier};
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
@@ -122,7 +122,7 @@ impl Inner {
             return None;
         };
         // What is on its way to another controller takes nothing along to there: its new owner decides anew.
-        if waiting.decided.to == Class::Fast && volume.kept_cold.get() > 0 {
+        if waiting.decided.to == Tier::Fast && volume.kept_cold.get() > 0 {
             waiting.left = 0..0;
             return None;
         }
@@ -134,9 +134,9 @@ impl Inner {
             let now = self.runtime.now();
             match (waiting.decided.to, extent.fast()) {
                 // It would gain nothing.
-                (Class::Fast, None) if self.is_home_fast(&extent) => {}
+                (Tier::Fast, None) if self.is_home_fast(&extent) => {}
                 // Where there is one already that was cut short, that goes on.
-                (Class::Fast, copy)
+                (Tier::Fast, copy)
                     if !engine.flying.contains(&key)
                         && copy.as_ref().is_none_or(|copy| !copy.is_filled() && !copy.is_leaving()) =>
                 {
@@ -145,14 +145,14 @@ impl Inner {
                     return Some(Step::Up(volume, index, waiting.number));
                 }
                 // It was on its way down: it turns around.
-                (Class::Fast, Some(copy)) if copy.is_leaving() && self.is_wanted(&copy) => {
+                (Tier::Fast, Some(copy)) if copy.is_leaving() && self.is_wanted(&copy) => {
                     self.stay_up(&copy);
                     engine.left_out(key, now);
                     waiting.begun = true;
                     engine.begins(waiting.number);
                     engine.ends(waiting.number, true, now);
                 }
-                (Class::Slow, Some(copy)) if !copy.is_leaving() => {
+                (Tier::Slow, Some(copy)) if !copy.is_leaving() => {
                     waiting.begun = true;
                     engine.left_out(key, now);
                     engine.begins(waiting.number);
@@ -427,7 +427,7 @@ mod tests {
     fn moving(extents: u32) -> Engine {
         let mut engine = Engine::default();
         let (regions, reason) = (0..extents, kura_tier::Reason::Pinned);
-        engine.take(Move { volume: 7, regions, to: Class::Fast, drop_clean: false, reason }, 1, Duration::ZERO);
+        engine.take(Move { volume: 7, regions, to: Tier::Fast, drop_clean: false, reason }, 1, Duration::ZERO);
         let mut waiting = engine.waiting.pop_front().unwrap();
         waiting.begun = true;
         waiting.left = extents..extents;

@@ -1,6 +1,6 @@
 //! Fast copies after a crash: from the tables, the log, and their pages.
 
-use super::{FastCopy, Key, Tier};
+use super::{FastCopy, FastTier, Key};
 use crate::record::{Record, decode_places, encode_places};
 use crate::store::Inner;
 use futures::{StreamExt, stream};
@@ -21,7 +21,7 @@ pub(crate) struct Known {
     pub places: Places,
 }
 
-impl Tier {
+impl FastTier {
     /// Appends what the tables say of the copies.
     pub fn encode(&self, out: &mut Writer) {
         let copies = self.copies();
@@ -34,7 +34,7 @@ impl Tier {
 }
 
 impl Known {
-    /// Reads what [`Tier::encode`] wrote.
+    /// Reads what [`FastTier::encode`] wrote.
     pub fn decode_all(reader: &mut Reader<'_>) -> Result<Vec<Self>> {
         let count = reader.u32()?;
         let one = |_| {
