@@ -31,6 +31,14 @@ pub enum Class {
     Slow,
 }
 
+impl Class {
+    /// True where disks of this class take volumes' data, in a pool that has disks of these: slow ones do, or all where none
+    /// is slow.
+    pub fn takes_data(self, mut in_pool: impl Iterator<Item = Self>) -> bool {
+        self == Self::Slow || !in_pool.any(|class| class == Self::Slow)
+    }
+}
+
 /// The journals on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalPart {

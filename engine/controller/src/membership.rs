@@ -236,8 +236,7 @@ impl Node {
             Some((path, size_bytes)) => self.data_bytes(path, named.class, size_bytes).await?,
             None => 0,
         };
-        // Where no disk is slow, all take data.
-        let class_takes_data = named.class == Class::Slow || pool.disks.iter().all(|info| info.class == Class::Fast);
+        let class_takes_data = named.class.takes_data(pool.disks.iter().map(|info| info.class));
         let elsewhere: Vec<_> = pool.disks.iter().filter(|info| info.id != disk.0 && info.takes_data).collect();
         let free_bytes = elsewhere.iter().map(|info| info.free_bytes).sum::<u64>()
             + if class_takes_data { joining_bytes } else { 0 };

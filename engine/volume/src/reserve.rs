@@ -8,7 +8,7 @@ use crate::tables::VolumeState;
 use crate::tier::FastCopy;
 use futures::{StreamExt, stream};
 use kura_array::policy::{Candidate, choose_disks};
-use kura_array::{Class, Layout, Member, Place, Places, Shape};
+use kura_array::{Layout, Member, Place, Places, Shape};
 use kura_block::{DeviceId, Error, Kind, Result};
 use kura_journal::Lsn;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,15 +65,11 @@ impl Drop for Taking<'_> {
 }
 
 impl Inner {
-    /// Disks that take volumes' data: those of the slow class, or all where there are none.
+    /// Disks that take volumes' data, work and stay.
     pub fn data_disks(&self) -> Vec<DeviceId> {
-        let members = self.array.members();
         let leaving = &self.tables.borrow().leaving;
-        let slow = members.iter().any(|member| member.class == Class::Slow && !member.is_gone());
-        let fit = members
-            .iter()
-            .filter(|member| member.works() && !leaving.contains(&member.id) && (!slow || member.class == Class::Slow));
-        fit.map(|member| member.id).collect()
+        let fit = |member: &Member| member.works() && !leaving.contains(&member.id) && self.array.takes_data(member);
+        self.array.members().iter().filter(|member| fit(member)).map(|member| member.id).collect()
     }
 
     /// Takes places for so many copies, none on the disks of `beside`.
@@ -166,10 +162,9 @@ impl Inner {
             done => return done,
         };
         let members = self.array.members();
-        let slow = members.iter().any(|member| member.class == Class::Slow && !member.is_gone());
-        let takes_data = |member: &Member| !member.is_gone() && (!slow || member.class == Class::Slow);
         let leaving = |member: &Member| self.tables.borrow().leaving.contains(&member.id);
-        let failed = members.iter().find(|member| !member.works() && takes_data(member) && !leaving(member));
+        let has_failed = |member: &Member| !member.works() && self.array.takes_data(member) && !leaving(member);
+        let failed = members.iter().find(|member| has_failed(member));
         let Some(failed) = failed else { return Err(full) };
         let places = self.allocate(shape.width() - 1, &[]).await.map_err(|_| full.clone())?;
         let mut taking = Taking { inner: self, places };

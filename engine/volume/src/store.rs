@@ -199,7 +199,7 @@ impl Store {
         self.inner.only_on_disk(device)
     }
 
-    /// Disks that take volumes' data: those of the slow class, or all where there are none; only working ones.
+    /// Disks that take volumes' data, work and stay.
     pub fn data_disks(&self) -> Vec<DeviceId> {
         self.inner.data_disks()
     }

@@ -50,7 +50,7 @@ pub use status::{RegionUse, TierStatus, TierWhy};
 use crate::extent::Extent;
 use crate::store::{Freed, Inner};
 use crate::tables::VolumeState;
-use kura_array::{Class, FastPage, Place, Places};
+use kura_array::{Class, FastPage, Member, Place, Places};
 use kura_block::{DeviceId, Result};
 use kura_journal::Lsn;
 use std::cell::{Cell, RefCell};
@@ -147,15 +147,11 @@ impl Inner {
         here.then_some((volume, extent))
     }
 
-    /// Disks that take fast copies: those of the fast class that work and stay, in a pool that has slow ones too.
+    /// Disks that take fast copies: those that take no data, work and stay.
     pub fn fast_disks(&self) -> Vec<DeviceId> {
-        let members = self.array.members();
         let leaving = &self.tables.borrow().leaving;
-        let slow = members.iter().any(|member| member.class == Class::Slow && !member.is_gone());
-        let fit = |member: &kura_array::Member| {
-            member.class == Class::Fast && member.works() && !leaving.contains(&member.id)
-        };
-        members.iter().filter(|member| slow && fit(member)).map(|member| member.id).collect()
+        let fit = |member: &Member| member.works() && !leaving.contains(&member.id) && !self.array.takes_data(member);
+        self.array.members().iter().filter(|member| fit(member)).map(|member| member.id).collect()
     }
 
     /// Fast disks in the pool that failed or leave.
