@@ -110,7 +110,7 @@ impl Inner {
             }
         }
         let copies = |places| Site { shape: Shape::MIRROR, places };
-        for (_, extent) in self.hot.borrow().extents().filter(|(_, extent)| !serves || !extent.is_empty()) {
+        for (_, extent) in self.hot.table.borrow().extents().filter(|(_, extent)| !serves || !extent.is_empty()) {
             look(&copies(extent.places.clone()), None);
         }
         // What is newer in a fast copy than at home was put there twice.

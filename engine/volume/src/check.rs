@@ -56,7 +56,7 @@ impl Store {
         let inner = &self.inner;
         let disks = inner.array.members().iter().map(|member| (member.id, member.plan.extents)).collect();
         let volumes: Vec<_> = inner.tables.borrow().volumes.values().cloned().collect();
-        let mut violations = inner.tables.borrow().check(&disks, &inner.hot.borrow(), &inner.tier);
+        let mut violations = inner.tables.borrow().check(&disks, &inner.hot.table.borrow(), &inner.tier);
         violations.extend(inner.check_copies());
         violations.extend(volumes.iter().filter_map(|volume| Some(volume.check_family().err()?.to_string())));
         let mut report = Report { volumes: volumes.len() as u64, violations, ..Report::default() };

@@ -59,7 +59,7 @@ impl<'a> Leaving<'a> {
         Self {
             inner,
             pages: inner.take_dirty_pages(),
-            hot: inner.hot.borrow_mut().take_dirty(),
+            hot: inner.hot.table.borrow_mut().take_dirty(),
             fast: inner.take_fast_pages(),
             tables: inner.changes.are_there(),
             written: false,
@@ -77,7 +77,7 @@ impl Drop for Leaving<'_> {
             self.inner.changes.want_whole();
         }
         for (born, ..) in &self.hot {
-            self.inner.hot.borrow_mut().not_written(*born);
+            self.inner.hot.table.borrow_mut().not_written(*born);
         }
         self.inner.fast_pages_again(&self.fast);
     }
@@ -234,7 +234,7 @@ impl Inner {
 
     /// The tables as a checkpoint has them.
     pub fn encode_tables(&self) -> Vec<u8> {
-        let tables = self.tables.borrow().encode(&self.hot.borrow(), &self.tier, &self.owners.borrow());
+        let tables = self.tables.borrow().encode(&self.hot.table.borrow(), &self.tier, &self.owners.borrow());
         self.tables_bytes.set((tables.len() as u64, 0));
         tables
     }

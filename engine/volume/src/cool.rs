@@ -37,23 +37,23 @@ impl Inner {
     /// Cold blocks to migrate, so that a pair gets room; with `any`, whatever their Age.
     pub fn cold_blocks(&self, pair: Pair, any: bool) -> Vec<ColdStripe> {
         if !self.settings.hot.by_stripe {
-            let mut hot = self.hot.borrow_mut();
+            let mut hot = self.hot.table.borrow_mut();
             let most = hot.tracks_of(pair);
             let slots = hot.cold(pair, most, any);
             drop(hot);
             return self.stripes_of_slots(slots);
         }
         let now = self.runtime.now();
-        if self.cold_stripes.borrow().is_empty() && now >= self.no_cold_until.get() {
+        if self.hot.cold_stripes.borrow().is_empty() && now >= self.hot.no_cold_until.get() {
             self.find_cold_stripes(any);
-            if self.cold_stripes.borrow().is_empty() {
-                self.no_cold_until.set(now + SEARCH_AGAIN);
+            if self.hot.cold_stripes.borrow().is_empty() {
+                self.hot.no_cold_until.set(now + SEARCH_AGAIN);
             }
         }
         let age = if any { 0 } else { self.settings.hot.cold_age };
         let mut chosen = Vec::new();
         while chosen.len() < WIDTH {
-            let Some((id, stripe)) = self.cold_stripes.borrow_mut().pop() else { break };
+            let Some((id, stripe)) = self.hot.cold_stripes.borrow_mut().pop() else { break };
             let Some(volume) = self.tables.borrow().volumes.get(&id).cloned() else { continue };
             let blocks = self.cold_in_stripe(&volume, stripe, age);
             if !blocks.is_empty() {
@@ -66,7 +66,7 @@ impl Inner {
     fn stripes_of_slots(&self, slots: Vec<MirrorId>) -> Vec<ColdStripe> {
         let mut stripes: BTreeMap<(u64, u64), BTreeSet<u64>> = BTreeMap::new();
         for id in slots {
-            let Some(Owner { volume, block }) = self.hot.borrow().owner(id) else { continue };
+            let Some(Owner { volume, block }) = self.hot.table.borrow().owner(id) else { continue };
             let Some(state) = self.tables.borrow().volumes.get(&volume).cloned() else { continue };
             stripes.entry((volume, block / state.shape.stripe_blocks())).or_default().insert(block);
         }
@@ -76,14 +76,14 @@ impl Inner {
     /// Blocks of a stripe that lie in the hot area only and have at least this Age.
     pub fn cold_in_stripe(&self, volume: &VolumeState, stripe: u64, age: u8) -> BTreeSet<u64> {
         let stripe_blocks = volume.shape.stripe_blocks();
-        let (hot, table) = (volume.hot.borrow(), self.hot.borrow());
+        let (hot, table) = (volume.hot.borrow(), self.hot.table.borrow());
         let alike = hot.range(stripe * stripe_blocks..(stripe + 1) * stripe_blocks);
         alike.filter(|(_, place)| table.is_cold(place.id, age)).map(|(block, _)| *block).collect()
     }
 
     /// Looks for the stripes with most cold blocks: as many as give every pair enough room.
     fn find_cold_stripes(&self, any: bool) {
-        let table = self.hot.borrow();
+        let table = self.hot.table.borrow();
         let age = if any { 0 } else { table.settings().cold_age };
         let mut stripes = Vec::new();
         for (id, volume) in self.tables.borrow().volumes.homes() {
@@ -113,7 +113,7 @@ impl Inner {
         });
         let chosen: Vec<_> = enough.map(|(_, volume, stripe)| (*volume, *stripe)).collect();
         // The best ones are taken from the end.
-        self.cold_stripes.borrow_mut().extend(chosen.into_iter().rev());
+        self.hot.cold_stripes.borrow_mut().extend(chosen.into_iter().rev());
     }
 
     /// Brings blocks of the hot area to their cold places too; how many.
@@ -174,8 +174,8 @@ impl Inner {
                 place.cold = Some(*checksum);
             }
             if volume.slot(*block) == Some(*id) {
-                self.hot.borrow_mut().cool(*id);
-                self.cooled.borrow_mut().push((volume.id, *block, *id));
+                self.hot.table.borrow_mut().cool(*id);
+                self.hot.cooled.borrow_mut().push((volume.id, *block, *id));
             }
         }
         self.count(|counts| counts.array.cooled_blocks += found.len() as u64);
@@ -219,7 +219,7 @@ impl Inner {
 
     /// Reads blocks that lie in one track; those without a good copy are left out.
     async fn read_track(&self, born: u64, wanted: Vec<Wanted>, urgency: Urgency) -> Vec<(u64, MirrorId, Bufs)> {
-        let Some(places) = self.hot_places(born) else { return Vec::new() };
+        let Some(places) = self.hot.places_of(born) else { return Vec::new() };
         let slots = || wanted.iter().map(|(_, id, _)| usize::from(id.slot));
         let (Some(first), Some(last)) = (slots().min(), slots().max()) else { return Vec::new() };
         let span = self.array.read_any(&places, first, last + 1 - first, urgency).await.ok();

@@ -18,18 +18,73 @@ use crate::tables::{HotPlace, VolumeState};
 use crate::tier::Returned;
 use futures::future::join_all;
 use futures::{StreamExt, stream};
-use kura_array::hot::{HotPage, MirrorId, Owner, Pair};
+use kura_array::hot::{HotPage, HotTable, MirrorId, Owner, Pair};
 use kura_array::policy::choose_pair;
 use kura_array::{Place, Places, Urgency};
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Result};
 use kura_journal::Lsn;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Slots that one record names at most.
 const RECORD_SLOTS: usize = 1000;
 /// Pages of hot extents read at once when a store is opened.
 const PAGES_AT_ONCE: usize = 32;
+
+/// A controller's mirrored hot area.
+pub(crate) struct HotArea {
+    pub table: RefCell<HotTable>,
+    /// Blocks that lie at their cold places too, not durably yet.
+    pub cooled: RefCell<Vec<(u64, u64, MirrorId)>>,
+    /// Stripes whose blocks are to go to their places, the best ones at the end: volume and stripe.
+    pub cold_stripes: RefCell<Vec<(u64, u64)>>,
+    /// Until then nobody looks for more of them: there were none.
+    pub no_cold_until: Cell<Duration>,
+    /// Writes have found no writable track.
+    pub wanted: Cell<bool>,
+    /// Until then it does not grow: the pool was full.
+    pub full_until: Cell<Duration>,
+    /// The migrator has something to look at.
+    pub migrator: Notify,
+}
+
+impl HotArea {
+    pub fn new(table: HotTable) -> Self {
+        Self {
+            table: RefCell::new(table),
+            cooled: RefCell::default(),
+            cold_stripes: RefCell::default(),
+            no_cold_until: Cell::default(),
+            wanted: Cell::new(false),
+            full_until: Cell::default(),
+            migrator: Notify::new(),
+        }
+    }
+
+    /// All its places.
+    pub fn places(&self) -> Vec<Place> {
+        self.table.borrow().extents().flat_map(|(_, extent)| extent.places.clone()).collect()
+    }
+
+    /// Where one of its extents lies.
+    pub fn places_of(&self, born: u64) -> Option<Places> {
+        self.table.borrow().extent(born).map(|extent| extent.places.clone())
+    }
+
+    fn pair_of(&self, id: MirrorId) -> Option<Pair> {
+        self.places_of(id.born).map(|places| (places[0].device, places[1].device))
+    }
+
+    fn each_owned(&self, mut look: impl FnMut(Owner, MirrorId)) {
+        for (born, extent) in self.table.borrow().extents() {
+            let owners = extent.owners().into_iter().zip(0..);
+            owners.for_each(|(owner, slot)| owner.into_iter().for_each(|owner| look(owner, MirrorId { born, slot })));
+        }
+    }
+}
 
 /// Whether blocks go to the hot area.
 pub(crate) enum HotFlight {
@@ -69,12 +124,12 @@ impl Inner {
         let batch = usize::from(self.settings.hot.batch);
         let count =
             dirty.range(first..).take(4 * batch).filter(|(block, entry)| fit(**block, entry)).take(batch).count();
-        let writable: Vec<_> = self.hot.borrow().writable().collect();
+        let writable: Vec<_> = self.hot.table.borrow().writable().collect();
         let facts = writable.into_iter().map(|(pair, tracks)| (pair, self.array.queue_of(pair), tracks));
         let facts: Vec<_> = facts.collect();
         let Some(pair) = choose_pair(&facts) else {
-            self.hot_wanted.set(true);
-            self.migrator.notify_one();
+            self.hot.wanted.set(true);
+            self.hot.migrator.notify_one();
             let grows = self.hot_can_grow();
             // A checkpoint gives it room soon; but what a checkpoint waits for does not wait for one.
             let comes = !grows && self.parity_below.get().is_none() && !self.is_stopping() && self.hot_waits();
@@ -84,7 +139,7 @@ impl Inner {
             }
             return if grows || comes { HotFlight::Soon } else { HotFlight::None };
         };
-        let slots = self.hot.borrow_mut().take(pair, count);
+        let slots = self.hot.table.borrow_mut().take(pair, count);
         let entries = dirty.range_mut(first..).filter(|(block, entry)| fit(**block, entry)).take(slots.len());
         HotFlight::Begins(Flight::of(volume, Vec::new(), Destination::Hot(slots), entries))
     }
@@ -94,7 +149,7 @@ impl Inner {
         let written = self.fill_slots(flight, slots).await;
         if written.is_err() {
             for slot in slots {
-                self.hot.borrow_mut().empty(*slot);
+                self.hot.table.borrow_mut().empty(*slot);
             }
             return written;
         }
@@ -105,19 +160,19 @@ impl Inner {
             let dirty = volume.dirty.borrow();
             let now = dirty.get(block).filter(|entry| entry.data.is_some() && entry.lsn == *version);
             if now.is_none() {
-                self.hot.borrow_mut().empty(*id);
+                self.hot.table.borrow_mut().empty(*id);
                 continue;
             }
             let owner = Owner { volume: volume.id, block: *block };
-            self.hot.borrow_mut().fill(*id, owner);
+            self.hot.table.borrow_mut().fill(*id, owner);
             let before = volume.hot.borrow().get(block).copied();
             let at_rest = now.and_then(|entry| entry.at_rest).filter(|_| !self.is_stale(volume, *block));
             let cold = before.map_or(at_rest, |before| before.cold);
             volume.hot.borrow_mut().insert(*block, HotPlace { id: *id, cold });
             placed.push(HotBlock { id: *id, owner, old: before.map(|before| before.id) });
         }
-        if let Some(pair) = slots.first().and_then(|id| self.pair_of(*id)) {
-            self.hot.borrow_mut().grow_old(pair);
+        if let Some(pair) = slots.first().and_then(|id| self.hot.pair_of(*id)) {
+            self.hot.table.borrow_mut().grow_old(pair);
         }
         if placed.is_empty() {
             return Ok(());
@@ -126,9 +181,9 @@ impl Inner {
         let olds: Vec<_> = placed.iter().filter_map(|placed| placed.old).collect();
         let lsn = self.append(&Record::HotBlocks { blocks: placed });
         for old in olds {
-            self.hot.borrow_mut().give_up(old, lsn.0 + 1);
+            self.hot.table.borrow_mut().give_up(old, lsn.0 + 1);
         }
-        self.migrator.notify_one();
+        self.hot.migrator.notify_one();
         Ok(())
     }
 
@@ -143,21 +198,12 @@ impl Inner {
                 _ => runs.push((*id, data)),
             }
         }
-        let Some(places) = slots.first().and_then(|id| self.hot_places(id.born)) else {
+        let Some(places) = slots.first().and_then(|id| self.hot.places_of(id.born)) else {
             return Err(Error::retry("a hot extent is gone"));
         };
         let writes = runs.iter().map(|(id, data)| self.array.write(&places, id.slot.into(), data, Urgency::Buffer));
         let failures = join_all(writes).await.into_iter().flatten().collect();
         self.landed_on(&places, failures).await
-    }
-
-    /// Where a hot extent lies.
-    pub fn hot_places(&self, born: u64) -> Option<Places> {
-        self.hot.borrow().extent(born).map(|extent| extent.places.clone())
-    }
-
-    fn pair_of(&self, id: MirrorId) -> Option<Pair> {
-        self.hot_places(id.born).map(|places| (places[0].device, places[1].device))
     }
 
     /// The slot of a block in the hot area, and how many of the blocks after it, up to `end`, lie in the slots after it;
@@ -188,9 +234,9 @@ impl Inner {
         expected: &[Checksum],
         urgency: Urgency,
     ) -> Result<kura_array::Verified> {
-        let places = self.hot_places(id.born).ok_or_else(|| Error::corrupt("a hot extent is gone"))?;
+        let places = self.hot.places_of(id.born).ok_or_else(|| Error::corrupt("a hot extent is gone"))?;
         for number in 0..expected.len() as u16 {
-            self.hot.borrow_mut().touch(MirrorId { slot: id.slot + number, ..id });
+            self.hot.table.borrow_mut().touch(MirrorId { slot: id.slot + number, ..id });
         }
         self.array.read(&places, id.slot.into(), expected, urgency).await
     }
@@ -203,7 +249,7 @@ impl Inner {
             let lsn = self.append(&Record::HotGivenUp { slots });
             for (block, id) in part {
                 volume.hot.borrow_mut().remove(block);
-                self.hot.borrow_mut().give_up(*id, lsn.0 + 1);
+                self.hot.table.borrow_mut().give_up(*id, lsn.0 + 1);
             }
         }
     }
@@ -213,7 +259,7 @@ impl Inner {
         let blocks: Vec<_> = volume.hot.borrow().range(first..end).map(|(block, place)| (*block, place.id)).collect();
         for (block, id) in blocks {
             volume.hot.borrow_mut().remove(&block);
-            self.hot.borrow_mut().give_up(id, lsn.0 + 1);
+            self.hot.table.borrow_mut().give_up(id, lsn.0 + 1);
         }
     }
 
@@ -235,7 +281,7 @@ impl Inner {
     /// Gives up the slots of blocks that lie at their cold places too, and notes which blocks of fast copies are at home
     /// again: the caller has made those durable, and no stripe is on its way.
     pub fn give_up_cooled(&self, returned: Returned) {
-        let cooled = self.cooled.take();
+        let cooled = self.hot.cooled.take();
         if cooled.is_empty() && returned.is_empty() {
             return;
         }
@@ -249,7 +295,7 @@ impl Inner {
             let Some(volume) = self.tables.borrow().volumes.get(&volume).cloned() else { continue };
             if volume.slot(block) == Some(id) {
                 volume.hot.borrow_mut().remove(&block);
-                self.hot.borrow_mut().give_up_at_rest(id);
+                self.hot.table.borrow_mut().give_up_at_rest(id);
                 slots.push(id);
             }
         }
@@ -269,7 +315,7 @@ impl Inner {
 
     /// True when slots, or blocks of fast copies, wait for a checkpoint that are wanted soon.
     pub fn hot_waits(&self) -> bool {
-        self.hot.borrow().wants_tail() || self.tier.waits()
+        self.hot.table.borrow().wants_tail() || self.tier.waits()
     }
 
     /// Reads both copies of the blocks of an extent that lie in the hot area, and writes those again that have a bad one.
@@ -287,7 +333,7 @@ impl Inner {
             let inside = (block - first) as usize;
             let settled = volume.slot(block) == Some(id) && !volume.dirty.borrow().contains_key(&block);
             let Some(expected) = extent.with_page(|page| page.get(inside)).filter(|_| settled) else { continue };
-            let Some(places) = self.hot_places(id.born) else { continue };
+            let Some(places) = self.hot.places_of(id.born) else { continue };
             report.blocks += 1;
             let found = self.array.verify(&places, id.slot.into(), &[expected]).await;
             let still = volume.slot(block) == Some(id) && !volume.dirty.borrow().contains_key(&block);
@@ -313,13 +359,13 @@ impl Inner {
         }
         // Its page may have been written since: the next one must have a higher sequence number.
         let sequence = self.find_hot_page(&places, lsn.0, false).await?.map_or(0, |page| page.sequence);
-        self.hot.borrow_mut().add(lsn.0, places, sequence, None);
+        self.hot.table.borrow_mut().add(lsn.0, places, sequence, None);
         Ok(())
     }
 
     /// Replays that an extent was given up by the hot area.
     pub fn replay_hot_gone(&self, born: u64, lsn: Lsn) {
-        if let Some(extent) = self.hot.borrow_mut().remove(born) {
+        if let Some(extent) = self.hot.table.borrow_mut().remove(born) {
             self.freed.borrow_mut().push(Freed::places(extent.places, Lsn(lsn.0 + 1)));
         }
     }
@@ -327,10 +373,10 @@ impl Inner {
     /// Replays that blocks were put into the hot area, or left it.
     pub fn replay_hot_blocks(&self, blocks: &[HotBlock], lsn: Lsn) {
         for block in blocks {
-            self.hot.borrow_mut().fill(block.id, block.owner);
+            self.hot.table.borrow_mut().fill(block.id, block.owner);
             self.note_slot(block.owner, block.id);
             if let Some(old) = block.old {
-                self.hot.borrow_mut().give_up(old, lsn.0 + 1);
+                self.hot.table.borrow_mut().give_up(old, lsn.0 + 1);
             }
         }
     }
@@ -351,13 +397,13 @@ impl Inner {
     /// Replays that slots were given up.
     pub fn replay_hot_given_up(&self, slots: &[MirrorId], lsn: Lsn) {
         for slot in slots {
-            let owner = self.hot.borrow().owner(*slot).filter(|owner| self.is_noted(*owner, *slot));
+            let owner = self.hot.table.borrow().owner(*slot).filter(|owner| self.is_noted(*owner, *slot));
             if let Some(Owner { volume, block }) = owner
                 && let Some(volume) = self.tables.borrow().volumes.get(&volume)
             {
                 volume.hot.borrow_mut().remove(&block);
             }
-            self.hot.borrow_mut().give_up(*slot, lsn.0 + 1);
+            self.hot.table.borrow_mut().give_up(*slot, lsn.0 + 1);
         }
     }
 
@@ -372,32 +418,20 @@ impl Inner {
         while let Some((born, places, page)) = read.next().await {
             let page = page?;
             let (sequence, owners) = page.map_or((0, None), |page| (page.sequence, Some(page.slots)));
-            self.hot.borrow_mut().add(born, places, sequence, owners);
+            self.hot.table.borrow_mut().add(born, places, sequence, owners);
         }
-        self.each_owned(|owner, id| self.note_slot(owner, id));
+        self.hot.each_owned(|owner, id| self.note_slot(owner, id));
         Ok(())
-    }
-
-    fn each_owned(&self, mut look: impl FnMut(Owner, MirrorId)) {
-        for (born, extent) in self.hot.borrow().extents() {
-            let owners = extent.owners().into_iter().zip(0..);
-            owners.for_each(|(owner, slot)| owner.into_iter().for_each(|owner| look(owner, MirrorId { born, slot })));
-        }
     }
 
     /// Gives up the slots, when the log has been replayed, that no block has: of volumes that are gone, and of blocks that
     /// have another one or none since.
     pub fn settle_hot(&self) {
         let mut strays = Vec::new();
-        self.each_owned(|owner, id| strays.extend((!self.is_noted(owner, id)).then_some(id)));
+        self.hot.each_owned(|owner, id| strays.extend((!self.is_noted(owner, id)).then_some(id)));
         let end = self.journal().next_lsn();
         for id in strays {
-            self.hot.borrow_mut().give_up(id, end.0);
+            self.hot.table.borrow_mut().give_up(id, end.0);
         }
-    }
-
-    /// The places of the hot area.
-    pub fn hot_places_held(&self) -> Vec<Place> {
-        self.hot.borrow().extents().flat_map(|(_, extent)| extent.places.clone()).collect()
     }
 }

@@ -37,7 +37,7 @@ impl Inner {
         self.destager.notify_one();
         self.checkpointer.notify_one();
         self.rebuilder.notify_one();
-        self.migrator.notify_one();
+        self.hot.migrator.notify_one();
         self.tidier.notify_one();
         self.tier.wake.notify_one();
         self.room.notify_waiters();

@@ -44,11 +44,11 @@ impl Inner {
         let mut cooling = FuturesUnordered::new();
         let mut busy = BTreeSet::new();
         while self.goes_on() {
-            let news = std::pin::pin!(self.migrator.notified());
+            let news = std::pin::pin!(self.hot.migrator.notified());
             match self.next_step(&busy) {
                 Step::Grow(pairs) => {
                     self.grow_hot_somewhere(pairs).await;
-                    self.hot_wanted.set(false);
+                    self.hot.wanted.set(false);
                     self.destager.notify_one();
                 }
                 Step::Cool(pair, chosen, urgency) => {
@@ -79,8 +79,8 @@ impl Inner {
     /// True while the hot area has less than its share of the disks, and the pool has not refused.
     pub fn hot_can_grow(&self) -> bool {
         !self.is_stopping()
-            && self.runtime.now() >= self.hot_full_until.get()
-            && self.hot.borrow().extents().count() < self.hot_limit()
+            && self.runtime.now() >= self.hot.full_until.get()
+            && self.hot.table.borrow().extents().count() < self.hot_limit()
     }
 
     /// True when a volume has use for the hot area, as one has that holds something or soon will: it takes its share of the
@@ -93,11 +93,11 @@ impl Inner {
     /// Gives the hot area back that no volume has use for; true while some of it is left, which the log may need yet.
     fn give_up_unused(&self) -> bool {
         let empty: Vec<_> =
-            self.hot.borrow().extents().filter(|(_, extent)| extent.is_empty()).map(|(born, _)| born).collect();
+            self.hot.table.borrow().extents().filter(|(_, extent)| extent.is_empty()).map(|(born, _)| born).collect();
         for born in empty {
             self.give_up_hot_extent(born);
         }
-        self.hot.borrow().extents().count() > 0
+        self.hot.table.borrow().extents().count() > 0
     }
 
     /// The most extents of this controller's hot area: at least one on each pair.
@@ -128,17 +128,17 @@ impl Inner {
     }
 
     fn next_step(&self, busy: &BTreeSet<Pair>) -> Step {
-        if !self.hot_wanted.get() && !self.hot_is_due() {
+        if !self.hot.wanted.get() && !self.hot_is_due() {
             return Step::Rest(self.give_up_unused().then_some(BUSY));
         }
         if self.hot_can_grow() {
-            let hot = self.hot.borrow();
+            let hot = self.hot.table.borrow();
             let mut pairs = self.ring();
             pairs.sort_by_key(|pair| hot.extents_of(*pair));
             return Step::Grow(pairs);
         }
-        self.hot_wanted.set(false);
-        let hot = self.hot.borrow();
+        self.hot.wanted.set(false);
+        let hot = self.hot.table.borrow();
         if hot.wants_tail() {
             self.checkpointer.notify_one();
         }
@@ -148,7 +148,7 @@ impl Inner {
         let grows = self.hot_can_grow();
         let mut wants = false;
         for (tracks, pair) in facts.into_iter().filter(|(_, pair)| !busy.contains(pair)) {
-            let all = self.hot.borrow().tracks_of(pair) as u32;
+            let all = self.hot.table.borrow().tracks_of(pair) as u32;
             let enough = self.settings.hot.enough(all);
             // The queue of a disk puts migration behind all else.
             let idle = self.array.has_queues(&[pair.0, pair.1]) || self.array.queue_of(pair) == 0;
@@ -175,7 +175,7 @@ impl Inner {
                 return;
             }
         }
-        self.hot_full_until.set(self.runtime.now() + FULL);
+        self.hot.full_until.set(self.runtime.now() + FULL);
     }
 
     /// Takes an extent on a pair of disks into the hot area.
@@ -188,7 +188,7 @@ impl Inner {
             return Err(kura_block::Error::retry("a disk went out of service, or leaves"));
         }
         let born = self.append(&Record::HotExtent { places: places.clone() });
-        self.hot.borrow_mut().add(born.0, places, 0, None);
+        self.hot.table.borrow_mut().add(born.0, places, 0, None);
         Ok(())
     }
 
@@ -196,7 +196,7 @@ impl Inner {
     pub fn unwanted_hot(&self) -> Vec<u64> {
         let tables = self.tables.borrow();
         let unwanted = |disk: DeviceId| tables.failed.contains(&disk) || tables.leaving.contains(&disk);
-        let hot = self.hot.borrow();
+        let hot = self.hot.table.borrow();
         let extents = hot.extents().filter(|(_, extent)| extent.places.iter().any(|place| unwanted(place.device)));
         extents.map(|(born, _)| born).collect()
     }
@@ -205,12 +205,12 @@ impl Inner {
     /// extents of which nothing is left but blocks that cannot be read.
     pub async fn evacuate(&self, extents: &[u64]) -> Result<Vec<u64>> {
         for born in extents {
-            self.hot.borrow_mut().leave(*born);
+            self.hot.table.borrow_mut().leave(*born);
         }
         let mut unreadable = BTreeMap::new();
         for born in extents {
             let (begun, mut bytes) = (self.begin_rebuild(), 0);
-            let owners = self.hot.borrow().extent(*born).map(HotExtent::owners).unwrap_or_default();
+            let owners = self.hot.table.borrow().extent(*born).map(HotExtent::owners).unwrap_or_default();
             let mut blocks: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
             for Owner { volume, block } in owners.into_iter().flatten() {
                 blocks.entry(volume).or_default().insert(block);
@@ -242,7 +242,7 @@ impl Inner {
         self.checkpoint().await?;
         let mut stuck = Vec::new();
         for born in extents {
-            let (empty, left) = match self.hot.borrow().extent(*born) {
+            let (empty, left) = match self.hot.table.borrow().extent(*born) {
                 Some(extent) => (extent.is_empty(), extent.owners().into_iter().flatten().count()),
                 None => continue,
             };
@@ -268,7 +268,7 @@ impl Inner {
 
     fn give_up_hot_extent(&self, born: u64) {
         let lsn = self.append(&Record::HotExtentGone { born });
-        if let Some(extent) = self.hot.borrow_mut().remove(born) {
+        if let Some(extent) = self.hot.table.borrow_mut().remove(born) {
             self.freed.borrow_mut().push(Freed::places(extent.places, Lsn(lsn.0 + 1)));
             self.checkpointer.notify_one();
         }

@@ -3,6 +3,7 @@
 use crate::changes::TableChanges;
 use crate::extent::{Dirty, Extent};
 use crate::fresh::Straight;
+use crate::hot::HotArea;
 use crate::life::Life;
 use crate::record::{Record, Spec};
 use crate::refused::Refused;
@@ -153,14 +154,8 @@ impl Inner {
             runtime: parts.runtime,
             settings: parts.settings,
             degraded: parts.degraded,
-            hot: RefCell::new(HotTable::new(parts.id.0, parts.settings.hot, parts.array.extent_blocks())),
-            cooled: RefCell::default(),
-            cold_stripes: RefCell::default(),
-            no_cold_until: Cell::default(),
+            hot: HotArea::new(HotTable::new(parts.id.0, parts.settings.hot, parts.array.extent_blocks())),
             controllers: parts.controllers,
-            hot_wanted: Cell::new(false),
-            hot_full_until: Cell::default(),
-            migrator: Notify::new(),
             untidy: RefCell::default(),
             tidying: Arc::default(),
             last_records: RefCell::default(),
@@ -468,7 +463,7 @@ impl Inner {
             }
         }
         for Place { device, extent } in
-            self.freed.borrow().iter().flat_map(|freed| freed.places.clone()).chain(self.hot_places_held())
+            self.freed.borrow().iter().flat_map(|freed| freed.places.clone()).chain(self.hot.places())
         {
             held.entry(device).or_default().push(extent);
         }

@@ -180,13 +180,13 @@ impl Inner {
 
     /// The same for the pages of the hot area.
     pub async fn check_hot_pages(&self, report: &mut Report) {
-        let extents: Vec<u64> = self.hot.borrow().extents().map(|(born, _)| born).collect();
+        let extents: Vec<u64> = self.hot.table.borrow().extents().map(|(born, _)| born).collect();
         for born in extents {
             if self.is_stopping() {
                 return;
             }
             let lacks = async || {
-                let now = self.hot.borrow().page(born);
+                let now = self.hot.table.borrow().page(born);
                 let (places, page) = now?;
                 self.array.hot_page_lacks(&places, &page).await
             };

@@ -136,7 +136,7 @@ impl Inner {
     /// Puts extents of the hot area aside of which nothing is left but blocks that cannot be read.
     fn hot_is_stuck(&self, stuck: &[u64]) {
         for born in stuck {
-            let places = self.hot_places(*born).unwrap_or_default();
+            let places = self.hot.places_of(*born).unwrap_or_default();
             let error = Error::device(format!("blocks of the hot area cannot be read from {}", Array::name(&places)));
             self.refused.put_aside(Moved::Hot(*born), error, self.runtime.now());
         }
@@ -179,7 +179,7 @@ impl Inner {
         if unwanted.is_empty() {
             return unwanted;
         }
-        for (_, extent) in self.hot.borrow().extents() {
+        for (_, extent) in self.hot.table.borrow().extents() {
             let lost = !extent.places.iter().any(|place| self.array.works(*place)) && !extent.is_empty();
             for place in &extent.places {
                 if let Some(held) = unwanted.get_mut(&place.device) {

@@ -244,7 +244,7 @@ impl Inner {
         self.refused.keep(|moved| match moved {
             Moved::Group(volume, index) => tables.volumes.get(volume).is_some_and(|volume| group_is(volume, *index)),
             Moved::Hot(born) => {
-                self.hot_places(*born).is_some_and(|places| places.iter().any(|place| unwanted(place.device)))
+                self.hot.places_of(*born).is_some_and(|places| places.iter().any(|place| unwanted(place.device)))
             }
         });
     }

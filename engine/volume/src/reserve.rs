@@ -233,7 +233,7 @@ impl Inner {
         let blocks = self.array.extent_blocks();
         let made = volume.put_group(first, born.0, places, |owner, group| Extent::empty(owner, group, blocks))?;
         if volume.has_hot_area() {
-            self.migrator.notify_one();
+            self.hot.migrator.notify_one();
         }
         for extent in made {
             self.page_changed(&extent, true);
@@ -333,9 +333,9 @@ impl Inner {
     /// is not in use by a read or write.
     pub async fn reclaim(&self) -> Result<()> {
         let tail = self.journal().tail();
-        self.hot.borrow_mut().tail_moved(tail.0);
+        self.hot.table.borrow_mut().tail_moved(tail.0);
         self.destager.notify_one();
-        self.migrator.notify_one();
+        self.hot.migrator.notify_one();
         let ripe = self.take_ripe(tail);
         let mut returns = stream::iter(ripe)
             .map(|places| async move {

@@ -43,7 +43,7 @@ impl Store {
         let volume = Rc::new(VolumeState::new(id, spec.clone(), shape, inner.array.extent_bytes()));
         inner.append(&Record::Create { volume: id, spec: spec.clone(), shape });
         inner.tables.borrow_mut().volumes.insert(id, Rc::clone(&volume));
-        inner.migrator.notify_one();
+        inner.hot.migrator.notify_one();
         let mut made = Ok(());
         if spec.thick {
             let _stays = volume.stay();

@@ -89,7 +89,7 @@ impl Store {
     /// What takes the space.
     pub fn space(&self) -> Space {
         let extent_bytes = self.inner.array.extent_bytes();
-        let hot = self.inner.hot.borrow().extents().map(|(_, extent)| extent.places.len() as u64).sum::<u64>();
+        let hot = self.inner.hot.table.borrow().extents().map(|(_, extent)| extent.places.len() as u64).sum::<u64>();
         let mut space = Space { hot_bytes: hot * extent_bytes, ..Space::default() };
         for volume in self.inner.tables.borrow().volumes.homes().values() {
             let (width, columns) = volume.shape.cost();

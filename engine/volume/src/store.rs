@@ -3,6 +3,7 @@
 use crate::changes::TableChanges;
 use crate::extent::Extent;
 use crate::fresh::Straight;
+use crate::hot::HotArea;
 use crate::life::Life;
 use crate::owner::Owners;
 use crate::policy;
@@ -18,7 +19,6 @@ use crate::stripe::StripeId;
 use crate::tables::{Tables, VolumeState};
 use crate::tier::FastTier;
 use kura_array::Array;
-use kura_array::hot::{HotTable, MirrorId};
 use kura_block::{BLOCK_BYTES_U64, Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime};
 use kura_journal::{Journal, Lsn};
 use kura_snapshot::method::{Counters, Kind as Sharing};
@@ -66,22 +66,9 @@ pub(crate) struct Inner {
     /// Extents whose page is in memory, in the order of the cache's clock.
     pub loaded: RefCell<VecDeque<Weak<Extent>>>,
     pub dirty_pages: RefCell<Vec<Rc<Extent>>>,
-    /// The mirrored hot area.
-    pub hot: RefCell<HotTable>,
-    /// Blocks of the hot area that lie at their cold places too, not durably yet.
-    pub cooled: RefCell<Vec<(u64, u64, MirrorId)>>,
-    /// Stripes whose blocks in the hot area are to go to their places, the best ones at the end: volume and stripe.
-    pub cold_stripes: RefCell<Vec<(u64, u64)>>,
-    /// Until then nobody looks for more of them: there were none.
-    pub no_cold_until: Cell<Duration>,
+    pub hot: HotArea,
     /// Controllers of the pool: each has its share of the hot area.
     pub controllers: u16,
-    /// Writes have found no writable track.
-    pub hot_wanted: Cell<bool>,
-    /// Until then the hot area does not grow: the pool was full.
-    pub hot_full_until: Cell<Duration>,
-    /// The migrator has something to look at.
-    pub migrator: Notify,
     /// What deleted snapshots left behind.
     pub untidy: RefCell<VecDeque<Tidying>>,
     /// Held by whoever gives up groups that only deleted snapshots saw.
@@ -183,8 +170,8 @@ impl Store {
             dirty_limit_bytes: self.inner.settings.write_buffer_bytes,
             journal_bytes: usage.ring_bytes,
             journal_used_bytes: usage.used_bytes,
-            hot_bytes: self.inner.hot.borrow().occupied() as u64 * BLOCK_BYTES_U64,
-            hot_limit_bytes: self.inner.hot.borrow().extents().count() as u64 * self.inner.array.extent_bytes(),
+            hot_bytes: self.inner.hot.table.borrow().occupied() as u64 * BLOCK_BYTES_U64,
+            hot_limit_bytes: self.inner.hot.table.borrow().extents().count() as u64 * self.inner.array.extent_bytes(),
             ..self.inner.counts.get()
         }
     }

@@ -192,7 +192,7 @@ impl Inner {
                 (None, None) => checksum,
             };
             // A cooled one is about to be somebody's.
-            let is_hot = hot.get(&block).is_some_and(|place| !self.hot.borrow().is_cooled(place.id));
+            let is_hot = hot.get(&block).is_some_and(|place| !self.hot.table.borrow().is_cooled(place.id));
             nobodys |= u32::from(expected.is_none() || is_hot) << column;
             facts.counted |= u32::from(counts) << column;
             facts.doubtful |= u32::from(expected.is_none()) << column;

@@ -190,7 +190,7 @@ impl Inner {
     fn stir_all(&self) {
         self.tidier.notify_one();
         self.tier.wake.notify_one();
-        self.migrator.notify_one();
+        self.hot.migrator.notify_one();
         self.rebuilder.notify_one();
     }
 }

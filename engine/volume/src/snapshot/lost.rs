@@ -84,7 +84,7 @@ impl Inner {
                 let (index, inside) = self.split(page);
                 let Some(extent) = pool.extent(index) else { return false };
                 let above = extent.is_older(inside).then(|| extent.fast()).flatten();
-                let hot = self.hot.borrow();
+                let hot = self.hot.table.borrow();
                 let hot = pool.slot(page).and_then(|id| hot.extent(id.born));
                 above.is_some_and(|copy| !self.serves(&copy))
                     || hot.is_some_and(|hot| !hot.places.iter().any(|place| self.array.works(*place)))
@@ -151,7 +151,7 @@ impl Inner {
             return extent.fast().is_none_or(|copy| !self.serves(&copy));
         }
         let slot = pool.slot(page);
-        if let Some(hot) = slot.and_then(|id| self.hot.borrow().extent(id.born).map(|hot| hot.places.clone())) {
+        if let Some(hot) = slot.and_then(|id| self.hot.table.borrow().extent(id.born).map(|hot| hot.places.clone())) {
             return !hot.iter().any(|place| self.array.works(*place));
         }
         // Of a stripe that is told by no others, one that works may have refused.
