@@ -25,14 +25,14 @@ struct Below<'a>(&'a Inner);
 
 impl<'a> Below<'a> {
     fn new(inner: &'a Inner, tail: Lsn) -> Self {
-        inner.parity_below.set(Some(tail));
+        inner.stripes.parity_below.set(Some(tail));
         Self(inner)
     }
 }
 
 impl Drop for Below<'_> {
     fn drop(&mut self) {
-        self.0.parity_below.set(None);
+        self.0.stripes.parity_below.set(None);
         self.0.destager.notify_one();
     }
 }
@@ -168,7 +168,7 @@ impl Inner {
     /// their places.
     fn reachable(&self, head: Lsn) -> Lsn {
         let usage = self.journal().usage();
-        let free = usage.ring_bytes.saturating_sub(usage.used_bytes).saturating_sub(self.flying_debt.get());
+        let free = usage.ring_bytes.saturating_sub(usage.used_bytes).saturating_sub(self.stripes.flying_debt.get());
         let blocks = (free / 2 / Self::debt_of(BLOCK_BYTES_U64)) as usize;
         if self.dirty_in_stripes.get() <= Self::bytes_of(blocks as u64) {
             return head;
@@ -219,7 +219,7 @@ impl Inner {
         leaving.written = true;
         drop(leaving);
         // No stripe has been written since the flush: all that was written before is at rest.
-        self.touched.borrow_mut().clear();
+        self.stripes.touched.borrow_mut().clear();
         Ok(())
     }
 
@@ -275,10 +275,10 @@ impl Inner {
             let room = self.room.notified();
             self.journal().alive()?;
             // A stripe on its way counts although its blocks were overwritten meanwhile: its parity is not at rest.
-            if self.torn.get() {
+            if self.stripes.torn.get() {
                 return Err(Error::full("a stripe could not be written whole"));
             }
-            if self.drain.get().1 == 0 && self.flying_stripes.get() == 0 {
+            if self.drain.get().1 == 0 && self.stripes.flying.get() == 0 {
                 return Ok(());
             }
             if let Some(error) = self.stalled.borrow().clone() {

@@ -137,7 +137,7 @@ impl Inner {
     ) -> usize {
         // While a checkpoint is made, and while something else happens to the stripe, it stays as it is; and when the store
         // stops.
-        let rests = || self.parity_below.get().is_none() && self.may_fly() && !self.is_stopping();
+        let rests = || self.stripes.parity_below.get().is_none() && self.may_fly() && !self.is_stopping();
         if !rests() {
             return 0;
         }
@@ -145,7 +145,7 @@ impl Inner {
         let Some((first, ..)) = read.first() else { return 0 };
         let extents = volume.group_of(self.index_of(*first));
         let moving = extents.first().is_none_or(|extent| extent.group.is_moving());
-        if moving || !rests() || !self.take_stripe(stripe_id(volume, &extents, stripe)) {
+        if moving || !rests() || !self.stripes.take(stripe_id(volume, &extents, stripe)) {
             return 0;
         }
         let (mut found, mut checksums, mut data) = (Vec::new(), Vec::new(), Bufs::new());
@@ -160,11 +160,11 @@ impl Inner {
             }
         }
         let debt = Self::debt_of(data.len() as u64);
-        self.flying_debt.set(self.flying_debt.get() + debt);
+        self.stripes.flying_debt.set(self.stripes.flying_debt.get() + debt);
         let blocks = found.iter().zip(&checksums).map(|((block, _), checksum)| (*block, Lsn(0), *checksum)).collect();
         let flight = Flight { volume: Rc::clone(volume), extents, blocks, data, to: Destination::Stripe(stripe) };
         let written = self.write_stripe(&flight, stripe, urgency).await;
-        self.flying_debt.set(self.flying_debt.get() - debt);
+        self.stripes.flying_debt.set(self.stripes.flying_debt.get() - debt);
         if written.is_err() {
             return 0;
         }

@@ -144,7 +144,7 @@ impl Inner {
         let here = homes.range(at..).map(|(id, volume)| (volume, if *id == at { block } else { 0 }..u64::MAX));
         let around = homes.range(..=at).map(|(id, volume)| (volume, 0..if *id == at { block } else { u64::MAX }));
         // Within a checkpoint, only what it waits for goes where records are needed; else the journal must have room.
-        let may_fly = self.parity_below.get().is_some() || self.may_fly();
+        let may_fly = self.stripes.parity_below.get().is_some() || self.may_fly();
         if !may_fly {
             self.checkpointer.notify_one();
         }
@@ -165,7 +165,8 @@ impl Inner {
             HotFlight::None => {}
         }
         let blocks = self.array.extent_blocks() as u64;
-        let below = self.parity_below.get().filter(|_| volume.shape.parity).map_or(durable, |below| below.min(durable));
+        let below =
+            self.stripes.parity_below.get().filter(|_| volume.shape.parity).map_or(durable, |below| below.min(durable));
         let mut dirty = volume.dirty.borrow_mut();
         let fit = |entry: &Dirty| !entry.in_flight && entry.lsn < below && entry.data.is_some();
         let mut from = within.start;
@@ -188,7 +189,7 @@ impl Inner {
             let stripe_blocks = volume.shape.stripe_blocks();
             let stripe = first / stripe_blocks;
             let extents = volume.group_of(extent.owner.index);
-            if self.take_stripe(stripe_id(volume, &extents, stripe)) {
+            if self.stripes.take(stripe_id(volume, &extents, stripe)) {
                 let range = dirty.range_mut(stripe * stripe_blocks..(stripe + 1) * stripe_blocks);
                 let goes_fast = |block: &u64| {
                     let extent = volume.extent(self.index_of(*block));
@@ -209,14 +210,14 @@ impl Inner {
     /// when they are at all of their places, and gone when not.
     pub async fn destage(&self, flight: Flight, arrives: Option<oneshot::Sender<()>>) -> usize {
         let debt = if flight.volume.shape.parity { Self::debt_of(flight.data.len() as u64) } else { 0 };
-        self.flying_debt.set(self.flying_debt.get() + debt);
+        self.stripes.flying_debt.set(self.stripes.flying_debt.get() + debt);
         let done = match &flight.to {
             Destination::Copies => self.write_copies(&flight, arrives).await,
             Destination::Stripe(stripe) => self.write_stripe(&flight, *stripe, Urgency::Buffer).await,
             Destination::Hot(slots) => self.write_hot(&flight, slots).await,
             Destination::Fast(copy) => self.write_fast(&flight, copy).await,
         };
-        self.flying_debt.set(self.flying_debt.get() - debt);
+        self.stripes.flying_debt.set(self.stripes.flying_debt.get() - debt);
         if done.is_ok() && matches!(flight.to, Destination::Stripe(_)) {
             self.count(|counts| counts.array.cold_blocks += flight.blocks.len() as u64);
             self.leave_hot_behind(&flight);

@@ -105,7 +105,7 @@ impl Inner {
         }
         let stripe_blocks = volume.shape.stripe_blocks();
         // A checkpoint waits for what is older, and has counted what that takes of the journal.
-        let durable = self.parity_below.get().map_or(durable, |below| below.min(durable));
+        let durable = self.stripes.parity_below.get().map_or(durable, |below| below.min(durable));
         let mut dirty = volume.dirty.borrow_mut();
         let ripe = |entry: &Dirty| !entry.in_flight && entry.lsn < durable && entry.data.is_some();
         let fit = |block: u64, entry: &Dirty| {
@@ -132,7 +132,7 @@ impl Inner {
             self.hot.migrator.notify_one();
             let grows = self.hot_can_grow();
             // A checkpoint gives it room soon; but what a checkpoint waits for does not wait for one.
-            let comes = !grows && self.parity_below.get().is_none() && !self.is_stopping() && self.hot_waits();
+            let comes = !grows && self.stripes.parity_below.get().is_none() && !self.is_stopping() && self.hot_waits();
             if comes {
                 self.cramped.set(true);
                 self.checkpointer.notify_one();
@@ -288,7 +288,7 @@ impl Inner {
         // A replay must not take their stripes for torn: it would not find in the hot area what it misses there.
         self.append(&Record::Settled);
         // Nor must what is written from now on: this checkpoint may fail yet, and what was written before counts as at rest.
-        self.touched.borrow_mut().clear();
+        self.stripes.touched.borrow_mut().clear();
         self.settle_returned(returned);
         let mut slots = Vec::new();
         for (volume, block, id) in cooled {

@@ -55,6 +55,7 @@ mod snapshot;
 mod status;
 mod store;
 mod stripe;
+mod stripes;
 mod tables;
 mod tier;
 mod volume;

@@ -12,6 +12,7 @@ use crate::settings::Settings;
 use crate::share::Share;
 use crate::snapshot::Drops;
 use crate::store::{Inner, Store};
+use crate::stripes::Stripes;
 use crate::tables::{Decoded, Tables, VolumeState};
 use crate::tier::FastTier;
 use kura_array::hot::HotTable;
@@ -183,12 +184,7 @@ impl Inner {
             last_checkpoint: Cell::new(Duration::ZERO),
             loaded: RefCell::new(VecDeque::new()),
             dirty_pages: RefCell::default(),
-            stripes: RefCell::default(),
-            flying_stripes: Cell::new(0),
-            flying_debt: Cell::new(0),
-            torn: Cell::new(false),
-            touched: RefCell::default(),
-            parity_below: Cell::new(None),
+            stripes: Stripes::default(),
             drain: Cell::new((Lsn(0), 0)),
             straight: Straight::default(),
             disk_failed: Cell::new(Lsn(0)),

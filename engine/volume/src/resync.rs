@@ -102,7 +102,7 @@ impl Inner {
             if extent.owner.born != born {
                 return None;
             }
-            self.touch(id, row, volume.shape.chunk_blocks.into(), torn.written);
+            self.stripes.touch(id, row, volume.shape.chunk_blocks.into(), torn.written);
             Some((self.stripe_of(&extent, stripe), row, torn))
         });
         let mut work = stream::iter(rows).map(|(at, row, torn)| self.resync_row(at, row, torn)).buffer_unordered(WIDTH);

@@ -15,7 +15,7 @@ use crate::settings::Settings;
 use crate::share::Share;
 use crate::snapshot::{Drops, Others, ReplayedEntries, Stops, Tidying};
 use crate::status::{Status, VolumeStatus};
-use crate::stripe::StripeId;
+use crate::stripes::Stripes;
 use crate::tables::{Tables, VolumeState};
 use crate::tier::FastTier;
 use kura_array::Array;
@@ -91,18 +91,7 @@ pub(crate) struct Inner {
     pub last_records: RefCell<BTreeMap<u64, Lsn>>,
     /// The fast tier.
     pub tier: FastTier,
-    /// Stripes on their way to their places, or being read as a whole, and why one waits for a disk, while it does.
-    pub stripes: RefCell<BTreeMap<StripeId, Option<Error>>>,
-    /// Of these, those on their way.
-    pub flying_stripes: Cell<u32>,
-    /// Bytes of the journal that what is on its way may still take.
-    pub flying_debt: Cell<u64>,
-    /// A stripe was left with data and parity apart: no checkpoint is made any more.
-    pub torn: Cell<bool>,
-    /// For rows of stripes, the columns written since the last checkpoint.
-    pub touched: RefCell<BTreeMap<StripeId, Vec<u32>>>,
-    /// While a checkpoint is made, only blocks with a record below go to places with parity.
-    pub parity_below: Cell<Option<Lsn>>,
+    pub stripes: Stripes,
     /// Blocks with a record below `.0` that a checkpoint waits for: `.1` of them.
     pub drain: Cell<(Lsn, u64)>,
     /// Writes that go straight to their places.
@@ -396,7 +385,7 @@ impl Inner {
     /// ring to those that are, without which the tail could not move.
     pub fn may_fly(&self) -> bool {
         let usage = self.journal().usage();
-        usage.ring_bytes.saturating_sub(usage.used_bytes) > usage.ring_bytes / 4 + self.flying_debt.get()
+        usage.ring_bytes.saturating_sub(usage.used_bytes) > usage.ring_bytes / 4 + self.stripes.flying_debt.get()
     }
 
     /// Waits until the write buffer, the journal and the pages take a write of `bytes`; an error when the disks take

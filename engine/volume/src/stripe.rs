@@ -17,6 +17,7 @@ use crate::extent::{Extent, Pins};
 use crate::record::{ParityRow, Record, Rest};
 use crate::refused::Read;
 use crate::store::Inner;
+use crate::stripes::Stripes;
 use crate::tables::VolumeState;
 use futures::future::join_all;
 use kura_array::parity::{Reads, Row, Solution, bits};
@@ -40,18 +41,18 @@ pub(crate) struct StripeLock<'a>(&'a Inner, StripeId);
 
 impl Drop for StripeLock<'_> {
     fn drop(&mut self) {
-        self.0.stripes.borrow_mut().remove(&self.1);
+        self.0.stripes.busy.borrow_mut().remove(&self.1);
         self.0.room.notify_waiters();
         self.0.destager.notify_one();
     }
 }
 
 /// Counts a stripe off that was on its way.
-struct Flying<'a>(&'a Inner);
+struct Flying<'a>(&'a Stripes);
 
 impl Drop for Flying<'_> {
     fn drop(&mut self) {
-        self.0.flying_stripes.set(self.0.flying_stripes.get() - 1);
+        self.0.flying.set(self.0.flying.get() - 1);
     }
 }
 
@@ -106,7 +107,7 @@ impl Inner {
     pub async fn lock_stripe(&self, id: StripeId) -> Result<StripeLock<'_>> {
         loop {
             let room = self.room.notified();
-            match self.stripes.borrow_mut().entry(id) {
+            match self.stripes.busy.borrow_mut().entry(id) {
                 Entry::Vacant(free) => {
                     free.insert(None);
                     return Ok(StripeLock(self, id));
@@ -119,16 +120,6 @@ impl Inner {
             }
             room.await;
         }
-    }
-
-    /// Takes a stripe for a flight, unless something happens to it.
-    pub fn take_stripe(&self, id: StripeId) -> bool {
-        let taken = match self.stripes.borrow_mut().entry(id) {
-            Entry::Vacant(free) => free.insert(None).is_none(),
-            Entry::Occupied(_) => false,
-        };
-        self.flying_stripes.set(self.flying_stripes.get() + u32::from(taken));
-        taken
     }
 
     /// A stripe of a volume, where the group of `extent` lies now.
@@ -171,7 +162,8 @@ impl Inner {
     ) -> StripeRow {
         let shape = volume.shape;
         let columns = usize::from(shape.columns);
-        let touched = self.touched.borrow().get(&stripe_id(volume, extents, stripe)).map_or(0, |rows| rows[row]);
+        let touched =
+            self.stripes.touched.borrow().get(&stripe_id(volume, extents, stripe)).map_or(0, |rows| rows[row]);
         let mut facts = Row { touched, parity: self.array.works(at.place(Slot::Parity)), ..Row::default() };
         let mut expected: SmallVec<[Option<Checksum>; 8]> = SmallVec::from_elem(None, columns);
         let mut nobodys = 0;
@@ -251,7 +243,7 @@ impl Inner {
     pub async fn write_stripe(&self, flight: &Flight, stripe: u64, urgency: Urgency) -> Result<()> {
         let volume = &*flight.volume;
         let _lock = StripeLock(self, stripe_id(volume, &flight.extents, stripe));
-        let _flying = Flying(self);
+        let _flying = Flying(&self.stripes);
         let Some(extent) = flight.extents.first() else { return Ok(()) };
         let _pins = self.load_stripe(volume, &flight.extents, stripe).await?;
         let at = self.stripe_of(extent, stripe);
@@ -278,10 +270,10 @@ impl Inner {
             waited = true;
             if !self.goes_on() {
                 // Data and parity may be apart: no checkpoint may say that they are not.
-                self.torn.set(true);
+                self.stripes.torn.set(true);
                 return Err(full);
             }
-            self.stripes.borrow_mut().insert(stripe_id(volume, &flight.extents, stripe), Some(full.clone()));
+            self.stripes.busy.borrow_mut().insert(stripe_id(volume, &flight.extents, stripe), Some(full.clone()));
             self.stalled.replace(Some(full));
             self.room.notify_waiters();
             self.runtime.sleep(STALLED).await;
@@ -386,7 +378,7 @@ impl Inner {
         let lsn = self.append_data(&Record::Parity { volume: volume.id, stripe, born, rows: told }, &data, &checksums);
         let chunk = usize::from(volume.shape.chunk_blocks);
         for row in rows {
-            self.touch(id, row.row, chunk, row.facts.new);
+            self.stripes.touch(id, row.row, chunk, row.facts.new);
         }
         for (block, ..) in &flight.blocks {
             self.put_in_parity(&flight.extents, *block);
@@ -414,14 +406,8 @@ impl Inner {
         let checksum = Checksum::of(&rest);
         let record = Record::Parity { volume: volume.id, stripe, born, rows };
         let lsn = self.append_data(&record, &Bufs::from(rest), &[checksum]);
-        self.touch(id, row.row, volume.shape.chunk_blocks.into(), written);
+        self.stripes.touch(id, row.row, volume.shape.chunk_blocks.into(), written);
         self.journal().commit(kura_journal::Lsn(lsn.0 + 1)).await
-    }
-
-    /// Notes that columns of a row may be found old or new after a crash.
-    pub fn touch(&self, id: StripeId, row: usize, chunk: usize, columns: u32) {
-        let mut touched = self.touched.borrow_mut();
-        touched.entry(id).or_insert_with(|| vec![0; chunk])[row] |= columns;
     }
 
     /// Notes that the place of a block counts in parity from now on.

@@ -134,7 +134,7 @@ impl Inner {
             return Some("some of it lies in the hot area");
         }
         let dirty_table = volume.branch().is_some_and(|branch| branch.pool_vol.table.borrow().dirty().len() > 0);
-        let in_stripes = self.stripes.borrow().keys().any(|(id, ..)| *id == volume.id);
+        let in_stripes = self.stripes.busy.borrow().keys().any(|(id, ..)| *id == volume.id);
         let not_passed = self.last_records.borrow().get(&volume.id).is_some_and(|last| *last >= self.journal().tail());
         let stirs =
             not_passed || dirty_table || in_stripes || !volume.dirty.borrow().is_empty() || volume.any_mapped(restless);

@@ -252,16 +252,16 @@ impl Inner {
             return Ok(());
         };
         let extents = volume.group_of(extent.owner.index);
-        let refused = self.parity_below.get().is_some() || !self.may_fly();
-        if refused || !self.take_stripe(stripe_id(volume, &extents, stripe)) {
+        let refused = self.stripes.parity_below.get().is_some() || !self.may_fly();
+        if refused || !self.stripes.take(stripe_id(volume, &extents, stripe)) {
             self.checkpointer.notify_one();
             return Err(busy());
         }
         let debt = Self::debt_of(data.len() as u64);
-        self.flying_debt.set(self.flying_debt.get() + debt);
+        self.stripes.flying_debt.set(self.stripes.flying_debt.get() + debt);
         let flight = Flight { volume: Rc::clone(volume), extents, blocks, data, to: Destination::Stripe(stripe) };
         let written = self.write_stripe(&flight, stripe, Urgency::Idle).await;
-        self.flying_debt.set(self.flying_debt.get() - debt);
+        self.stripes.flying_debt.set(self.stripes.flying_debt.get() - debt);
         written
     }
 
