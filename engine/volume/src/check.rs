@@ -96,7 +96,7 @@ impl Inner {
             }
             progress.advance(self.array.extent_bytes());
             // What is being looked at is not tidied away meanwhile.
-            let _still = self.tidying.lock().await;
+            let _still = self.tidy.turn.lock().await;
             let Some(extent) = volume.extent(index) else { continue };
             if !extent.is_loaded()
                 && let Err(error) = self.load(&extent).await

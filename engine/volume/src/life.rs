@@ -38,7 +38,7 @@ impl Inner {
         self.checkpointer.notify_one();
         self.rebuilder.notify_one();
         self.hot.migrator.notify_one();
-        self.tidier.notify_one();
+        self.tidy.tidier.notify_one();
         self.tier.wake.notify_one();
         self.room.notify_waiters();
     }

@@ -10,7 +10,7 @@ use crate::refused::Refused;
 use crate::resync::{Resync, Told};
 use crate::settings::Settings;
 use crate::share::Share;
-use crate::snapshot::Drops;
+use crate::snapshot::{Drops, Tidy};
 use crate::store::{Inner, Store};
 use crate::stripes::Stripes;
 use crate::tables::{Decoded, Tables, VolumeState};
@@ -157,13 +157,9 @@ impl Inner {
             degraded: parts.degraded,
             hot: HotArea::new(HotTable::new(parts.id.0, parts.settings.hot, parts.array.extent_blocks())),
             controllers: parts.controllers,
-            untidy: RefCell::default(),
-            tidying: Arc::default(),
+            tidy: Tidy::new(),
             last_records: RefCell::default(),
             drops: Drops::default(),
-            others: OnceCell::new(),
-            roomy_disks: Cell::new((usize::MAX, Duration::ZERO)),
-            tidier: Notify::new(),
             dirty_pool_pages: Cell::new(0),
             replayed_entries: RefCell::default(),
             array: parts.array,

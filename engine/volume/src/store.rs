@@ -13,7 +13,7 @@ use crate::refused::Refused;
 pub(crate) use crate::reserve::Freed;
 use crate::settings::Settings;
 use crate::share::Share;
-use crate::snapshot::{Drops, Others, ReplayedEntries, Stops, Tidying};
+use crate::snapshot::{Drops, ReplayedEntries, Stops, Tidy};
 use crate::status::{Status, VolumeStatus};
 use crate::stripes::Stripes;
 use crate::tables::{Tables, VolumeState};
@@ -25,7 +25,6 @@ use kura_snapshot::method::{Counters, Kind as Sharing};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
@@ -69,18 +68,9 @@ pub(crate) struct Inner {
     pub hot: HotArea,
     /// Controllers of the pool: each has its share of the hot area.
     pub controllers: u16,
-    /// What deleted snapshots left behind.
-    pub untidy: RefCell<VecDeque<Tidying>>,
-    /// Held by whoever gives up groups that only deleted snapshots saw.
-    pub tidying: Arc<tokio::sync::Mutex<()>>,
+    pub tidy: Tidy,
     /// Snapshots that go because the pool is full.
     pub drops: Drops,
-    /// The pool's controllers, where what one gives up is of use to another.
-    pub others: OnceCell<Rc<dyn Others>>,
-    /// Disks that had extents to spare when this was looked at last, and when that was.
-    pub roomy_disks: Cell<(usize, Duration)>,
-    /// There is something to tidy up.
-    pub tidier: Notify,
     /// Pages of pool tables that the next checkpoint writes.
     pub dirty_pool_pages: Cell<u64>,
     /// What the log said of slots, until their tables are read.

@@ -169,17 +169,17 @@ impl Inner {
             match what {
                 Untidy::Versions(id, keys) => {
                     if let Some(volume) = of(id) {
-                        self.tidy(Tidying::Versions { volume, keys });
+                        self.tidy.add(Tidying::Versions { volume, keys });
                     }
                 }
                 Untidy::Holes(id) => {
                     if let Some(volume) = of(id) {
-                        self.tidy(Tidying::holes(&volume));
+                        self.tidy.add(Tidying::holes(&volume));
                     }
                 }
                 Untidy::Slots(slots) => {
                     if let Some(pool_vol) = &pool_vol {
-                        self.tidy(Tidying::Slots { pool_vol: Rc::clone(pool_vol), slots });
+                        self.tidy.add(Tidying::Slots { pool_vol: Rc::clone(pool_vol), slots });
                     }
                 }
             }
@@ -188,7 +188,7 @@ impl Inner {
 
     /// There may be work for every task.
     fn stir_all(&self) {
-        self.tidier.notify_one();
+        self.tidy.tidier.notify_one();
         self.tier.wake.notify_one();
         self.hot.migrator.notify_one();
         self.rebuilder.notify_one();

@@ -64,7 +64,7 @@ impl Store {
 
     /// Keeps a family still: waits until nothing is tidied up, and only then lets its writes wait.
     pub async fn keep_still(&self, name: &str) -> Result<Still> {
-        let tidying = Arc::clone(&self.inner.tidying).lock_owned().await;
+        let tidying = Arc::clone(&self.inner.tidy.turn).lock_owned().await;
         let names: Vec<String> = self.family(name)?.into_iter().map(|(_, name)| name).collect();
         Ok(Still { _writes: self.hold(&names)?, _tidying: tidying })
     }
@@ -173,7 +173,7 @@ impl Inner {
     fn take_untidy(&self, kin: &[Rc<VolumeState>]) -> Vec<Untidy> {
         let is_kin = |volume: &Rc<VolumeState>| kin.iter().any(|member| Rc::ptr_eq(member, volume));
         let mut taken = Vec::new();
-        let mut queue = self.untidy.borrow_mut();
+        let mut queue = self.tidy.queue.borrow_mut();
         for what in std::mem::take(&mut *queue) {
             match what {
                 Tidying::Versions { volume, keys } if is_kin(&volume) => taken.push(Untidy::Versions(volume.id, keys)),

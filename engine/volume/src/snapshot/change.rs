@@ -303,7 +303,7 @@ impl Inner {
                     volume.disorder.again();
                     if branch.parent.is_none() && pvol.index.is_empty() {
                         // Who puts blocks in order sleeps while no volume has any that lie elsewhere.
-                        self.tidier.notify_one();
+                        self.tidy.tidier.notify_one();
                     }
                     unseen.extend(pvol.write(Key::new(block, *birth), Location::Slot(slot)));
                     (Rc::clone(pool), slot.0)
@@ -342,7 +342,7 @@ impl Inner {
             }
         }
         self.put_entries(&branch.pool_vol, &entries);
-        self.tidy_versions(volume, unseen);
+        self.tidy.add_versions(volume, unseen);
     }
 
     /// Says whose slots are, in the table and the log.

@@ -123,8 +123,8 @@ impl Inner {
             self.append(&Record::Versions(VersionRecord::Hole { volume: volume.id, group: group as u32, birth }));
             let hidden = pvol.dig(group as u32, first, end, birth);
             drop(pvol);
-            self.tidy_versions(volume, hidden);
-            self.tidy(Tidying::Holes { volume: Rc::clone(volume), from: group as u32 });
+            self.tidy.add_versions(volume, hidden);
+            self.tidy.add(Tidying::Holes { volume: Rc::clone(volume), from: group as u32 });
             return Ok(());
         }
         for (key, _) in &unseen {
@@ -139,7 +139,7 @@ impl Inner {
             drop(pvol);
             self.empty(volume, index);
             self.put_entries(&branch.pool_vol, &ends);
-            self.tidy_family(&branch.pool_vol);
+            self.tidy.add_family(&branch.pool_vol);
             return Ok(());
         }
         let birth = birth_now(&pvol, group as u32);
@@ -148,8 +148,8 @@ impl Inner {
         drop(pvol);
         // Only now: before the hole, what is older would be the present.
         self.put_entries(&branch.pool_vol, &ends);
-        self.tidy_versions(volume, unseen);
-        self.tidy_family(&branch.pool_vol);
+        self.tidy.add_versions(volume, unseen);
+        self.tidy.add_family(&branch.pool_vol);
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use crate::snapshot::WhenFull;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_block::{Error, Local, Result};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ use tokio::sync::oneshot;
 /// What a controller knows of the snapshots that a full pool drops.
 #[derive(Default)]
 pub(crate) struct Drops {
+    /// The pool's controllers, where what one gives up is of use to another.
+    others: OnceCell<Rc<dyn Others>>,
     /// Held by who drops one.
     turn: Arc<tokio::sync::Mutex<()>>,
     /// How many were dropped since the start.
@@ -68,7 +70,7 @@ impl Store {
     /// From now on the others make room in a full pool, too: before, only this controller's own snapshots go.
     pub fn join(&self, others: Rc<dyn Others>) {
         // Those it has joined already stay.
-        let _ = self.inner.others.set(others);
+        let _ = self.inner.drops.others.set(others);
     }
 
     /// From now on these snapshots are not dropped, whether they are here or come later, and all others may be.
@@ -97,7 +99,7 @@ impl Inner {
     /// Has the other controllers give back what they have given up, before a snapshot goes for what is free in a moment; false where
     /// none is asked.
     pub async fn others_give_back(&self) -> bool {
-        let Some(others) = self.others.get().filter(|_| self.settings.when_full == WhenFull::DropOldest) else {
+        let Some(others) = self.drops.others.get().filter(|_| self.settings.when_full == WhenFull::DropOldest) else {
             return false;
         };
         others.give_back().await;
@@ -127,7 +129,7 @@ impl Inner {
     }
 
     async fn drop_oldest_now(&self) -> Result<bool> {
-        if let Some(others) = self.others.get() {
+        if let Some(others) = self.drops.others.get() {
             let dropped = others.drop_oldest().await?;
             self.drops.count.set(self.drops.count.get() + u64::from(dropped));
             return Ok(dropped);

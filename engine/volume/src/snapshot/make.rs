@@ -370,8 +370,8 @@ impl Inner {
             let keys = pvol.pvol.borrow_mut().pairs.remove(*epoch);
             // A roll-back may give up what only this one saw.
             parent.rolled_over.set(0);
-            self.tidy(Tidying::Versions { volume: Rc::clone(parent), keys });
-            self.tidy(Tidying::holes(parent));
+            self.tidy.add(Tidying::Versions { volume: Rc::clone(parent), keys });
+            self.tidy.add(Tidying::holes(parent));
         }
         let pvol = branch.pvol.borrow();
         let listed = pvol.index.listed(0, BLOCKS_LIMIT);
@@ -379,7 +379,7 @@ impl Inner {
             Location::Slot(slot) => Some(slot),
             Location::Home => None,
         });
-        self.tidy(Tidying::Slots { pool_vol: Rc::clone(&branch.pool_vol), slots: slots.collect() });
+        self.tidy.add(Tidying::Slots { pool_vol: Rc::clone(&branch.pool_vol), slots: slots.collect() });
     }
 
     /// Replays that a volume is gone; what nobody sees any more is found when the pool tables are read.

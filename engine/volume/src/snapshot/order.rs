@@ -170,13 +170,13 @@ impl Inner {
 
     /// The pool was full just now: what can be given back is given back at once.
     pub fn note_full(&self) {
-        self.roomy_disks.set((0, self.runtime.now()));
-        self.tidier.notify_one();
+        self.tidy.roomy_disks.set((0, self.runtime.now()));
+        self.tidy.tidier.notify_one();
     }
 
     /// True when the pool has hardly another group for a volume.
     async fn is_scarce(&self, volume: &VolumeState) -> Result<bool> {
-        let before = self.roomy_disks.get();
+        let before = self.tidy.roomy_disks.get();
         let (now, (known, looked)) = (self.runtime.now(), before);
         if known == usize::MAX || now.saturating_sub(looked) >= ROOM_COUNTS {
             let mut roomy = 0;
@@ -185,11 +185,11 @@ impl Inner {
                 roomy += usize::from(self.share.available(device).await? > extents / SCARCE);
             }
             // The pool may have been found full meanwhile.
-            if self.roomy_disks.get() == before {
-                self.roomy_disks.set((roomy, now));
+            if self.tidy.roomy_disks.get() == before {
+                self.tidy.roomy_disks.set((roomy, now));
             }
         }
-        Ok(self.roomy_disks.get().0 < volume.shape.width())
+        Ok(self.tidy.roomy_disks.get().0 < volume.shape.width())
     }
 
     /// Brings some blocks of one volume home.
@@ -208,7 +208,7 @@ impl Inner {
         if rolls {
             return Ok(Progress::Moved);
         }
-        let _one = self.tidying.lock().await;
+        let _one = self.tidy.turn.lock().await;
         let volumes: Vec<_> = self.tables.borrow().volumes.homes().values().cloned().collect();
         let mut progress = Progress::Nothing;
         for volume in volumes {
@@ -244,7 +244,7 @@ impl Inner {
                 if !can || self.runtime.now() >= until {
                     break;
                 }
-                let one = self.tidying.lock().await;
+                let one = self.tidy.turn.lock().await;
                 match self.order_next(&volume, &branch, Part::Freeing).await {
                     Ok(Progress::Moved) => return true,
                     // What cannot be now is tried again in the background.
@@ -281,9 +281,9 @@ impl Inner {
         // Not where something has to wait: this would look at once whether it still has to.
         if passed && (look.moved.replace(false) || !look.left.get()) {
             if plain {
-                self.tidy(Tidying::holes(volume));
+                self.tidy.add(Tidying::holes(volume));
             }
-            self.tidy(Tidying::pool_vol(&branch.pool_vol));
+            self.tidy.add(Tidying::pool_vol(&branch.pool_vol));
         }
         Ok(match (moved, passed) {
             (true, _) => Progress::Moved,

@@ -51,7 +51,7 @@ impl Store {
         inner.append(&Record::Versions(VersionRecord::RollBack { volume: volume.id, rolled }));
         inner.begin_rolling(&volume, &branch, rolled);
         inner.commit_all().await?;
-        inner.tidier.notify_one();
+        inner.tidy.tidier.notify_one();
         Ok(inner.status_of(&volume))
     }
 }
@@ -202,7 +202,7 @@ impl Inner {
                 branch.pvol.borrow_mut().rolled = None;
                 // What waited for the end of this.
                 volume.look_again();
-                self.tidy(Tidying::holes(volume));
+                self.tidy.add(Tidying::holes(volume));
                 if let Some(svol) = left {
                     self.remove(&svol);
                 }
@@ -229,7 +229,7 @@ impl Inner {
         svol: &VolumeState,
         end: u64,
     ) -> Result<()> {
-        let _one = self.tidying.lock().await;
+        let _one = self.tidy.turn.lock().await;
         self.make_room(0).await?;
         let here = volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch));
         let made = svol.branch().and_then(|of| of.parent.as_ref().map(|(_, epoch)| *epoch));
@@ -258,7 +258,7 @@ impl Inner {
         if until == end {
             // What was looked at before may be something else behind what was given up.
             volume.rolled_back.set(0);
-            self.tidy_family(&branch.pool_vol);
+            self.tidy.add_family(&branch.pool_vol);
         }
         Ok(())
     }

@@ -9,8 +9,12 @@ use crate::tables::VolumeState;
 use futures::future::select;
 use kura_block::Result;
 use kura_snapshot::{Epoch, Key, Location, Slot};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Versions looked at between two looks at what else goes on.
 pub(super) const STEP: usize = 256;
@@ -51,32 +55,55 @@ impl Tidying {
     }
 }
 
-impl Inner {
+/// What deleted snapshots left behind.
+pub(crate) struct Tidy {
+    /// What is to be tidied up, one after the other.
+    pub queue: RefCell<VecDeque<Tidying>>,
+    /// Held by whoever gives up groups that only deleted snapshots saw.
+    pub turn: Arc<tokio::sync::Mutex<()>>,
+    /// There is something to tidy up.
+    pub tidier: Notify,
+    /// Disks that had extents to spare when this was looked at last, and when that was.
+    pub roomy_disks: Cell<(usize, Duration)>,
+}
+
+impl Tidy {
+    pub fn new() -> Self {
+        Self {
+            queue: RefCell::default(),
+            turn: Arc::default(),
+            tidier: Notify::new(),
+            roomy_disks: Cell::new((usize::MAX, Duration::ZERO)),
+        }
+    }
+
     /// Hands something to the task that tidies up.
-    pub fn tidy(&self, what: Tidying) {
-        self.untidy.borrow_mut().push_back(what);
+    pub fn add(&self, what: Tidying) {
+        self.queue.borrow_mut().push_back(what);
         self.tidier.notify_one();
     }
 
     /// Has slots that nobody uses any more given back to the pool; asked for often, it is done once.
-    pub fn tidy_family(&self, pool_vol: &Rc<PoolVol>) {
+    pub fn add_family(&self, pool_vol: &Rc<PoolVol>) {
         let asked = |what: &Tidying| matches!(what, Tidying::PoolVol { pool_vol: asked, from: 0 } if Rc::ptr_eq(asked, pool_vol));
-        if !self.untidy.borrow().back().is_some_and(asked) {
-            self.tidy(Tidying::pool_vol(pool_vol));
+        if !self.queue.borrow().back().is_some_and(asked) {
+            self.add(Tidying::pool_vol(pool_vol));
         }
     }
 
     /// Hands versions of a volume, if any, to the task that tidies up.
-    pub fn tidy_versions(&self, volume: &Rc<VolumeState>, keys: Vec<Key>) {
+    pub fn add_versions(&self, volume: &Rc<VolumeState>, keys: Vec<Key>) {
         if !keys.is_empty() {
-            self.tidy(Tidying::Versions { volume: Rc::clone(volume), keys });
+            self.add(Tidying::Versions { volume: Rc::clone(volume), keys });
         }
     }
+}
 
+impl Inner {
     /// The task that tidies up, until the store stops or its journal fails.
     pub async fn tidy_for_ever(self: Rc<Self>) {
         while self.goes_on() {
-            let waits = !self.untidy.borrow().is_empty();
+            let waits = !self.tidy.queue.borrow().is_empty();
             let began = self.runtime.now();
             let done = if waits { self.tidy_next().await.map(|_| Progress::Moved) } else { self.put_in_order().await };
             let rest = match done {
@@ -91,7 +118,7 @@ impl Inner {
                 Ok(Progress::Nothing) => Some(QUIET),
             };
             if let Some(rest) = rest {
-                let news = std::pin::pin!(self.tidier.notified());
+                let news = std::pin::pin!(self.tidy.tidier.notified());
                 if self.families_wait() {
                     select(news, self.runtime.sleep(rest)).await;
                 } else {
@@ -114,19 +141,19 @@ impl Inner {
     /// Tidies up some of the next thing; false when there is none. It leaves the queue only while nobody is waited for: who asks for
     /// this may be a client that leaves, and what moves away goes from the queue.
     pub(super) async fn tidy_next(&self) -> Result<bool> {
-        if self.untidy.borrow().is_empty() {
+        if self.tidy.queue.borrow().is_empty() {
             return Ok(false);
         }
         {
-            let _one = self.tidying.lock().await;
+            let _one = self.tidy.turn.lock().await;
             self.make_room(0).await?;
-            let next = self.untidy.borrow_mut().pop_front();
+            let next = self.tidy.queue.borrow_mut().pop_front();
             let rest = next.and_then(|what| self.tidy_some(what));
             self.stir();
             let Some(rest) = rest else { return Ok(true) };
             let holes =
                 if let Tidying::Holes { volume, from } = &rest { Some((Rc::clone(volume), *from)) } else { None };
-            self.untidy.borrow_mut().push_front(rest);
+            self.tidy.queue.borrow_mut().push_front(rest);
             if let Some((volume, from)) = holes {
                 self.load_to_empty(volume, from).await;
             }
@@ -140,7 +167,7 @@ impl Inner {
     async fn load_to_empty(&self, volume: Rc<VolumeState>, from: u32) {
         while let Some(unloaded) = Self::unloaded_to_empty(&volume, from * volume.shape.extents()) {
             if self.load(&unloaded).await.is_err() {
-                let mut untidy = self.untidy.borrow_mut();
+                let mut untidy = self.tidy.queue.borrow_mut();
                 untidy.pop_front();
                 untidy.push_front(Tidying::Holes { volume, from: from + 1 });
                 return;
@@ -161,7 +188,7 @@ impl Inner {
                         return Some(Tidying::Versions { volume, keys });
                     }
                     volume.look_again();
-                    self.tidy(Tidying::pool_vol(&branch.pool_vol));
+                    self.tidy.add(Tidying::pool_vol(&branch.pool_vol));
                 }
                 None
             }
@@ -175,7 +202,7 @@ impl Inner {
                 if !slots.is_empty() {
                     return Some(Tidying::Slots { pool_vol, slots });
                 }
-                self.tidy(Tidying::pool_vol(&pool_vol));
+                self.tidy.add(Tidying::pool_vol(&pool_vol));
                 None
             }
             Tidying::Holes { volume, from } => {
