@@ -184,7 +184,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// True when every block of the group can be read, or told from the others, where these places can be read.
+    /// True when every block of the group can be read, or reconstructed from the others, where these places can be read.
     pub fn is_held(&self, works: impl Fn(&Place) -> bool) -> bool {
         let lost = self.places.iter().filter(|place| !works(place)).count();
         if self.shape.parity { lost <= 1 } else { lost < self.places.len() }
@@ -271,7 +271,7 @@ impl Array {
         self.member(device).is_some_and(|member| member.works())
     }
 
-    /// True when every block of a group can be read, or told from the others.
+    /// True when every block of a group can be read, or reconstructed from the others.
     pub fn holds(&self, site: &Site) -> bool {
         site.is_held(|place| self.works(*place))
     }

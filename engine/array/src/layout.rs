@@ -149,7 +149,7 @@ pub struct Piece {
 pub enum Shelf {
     /// That of the extent of the volume that has the same number in the group as the place (of copies, the only one).
     Own,
-    /// That of the one before it: a page lies on two disks, as the data is on two or can be told from the others.
+    /// That of the one before it: a page lies on two disks, as the data is on two or can be reconstructed.
     Neighbour,
 }
 

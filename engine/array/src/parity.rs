@@ -1,7 +1,7 @@
 //! Parity: how a row of a stripe is brought to its new state, decided from facts; and the arithmetic.
 //!
-//! The **rest** of a row is what a write leaves alone: its parity, the *partial parity*, tells a block of the rest from the
-//! others of it whatever became of the blocks that were being written. It goes to the journal first; that closes the
+//! The **rest** of a row is what a write leaves alone. From its parity, the *partial parity*, and the others of the rest a block of
+//! it can be reconstructed, whatever became of the blocks that were being written. It goes to the journal first; that closes the
 //! write hole: after a crash the parity is made anew from the partial parity and from what the written places hold then.
 //!
 //! Columns are bits of a mask, column 0 the lowest.
@@ -48,7 +48,7 @@ impl Row {
     }
 
     /// What to read: as little as does, the others of the row or its old parity, and everything where a place is lost
-    /// that neither way can do without. `None` when too much is lost for parity to be told.
+    /// that neither way can do without. `None` when too much is lost for parity to be computed.
     pub fn reads(&self) -> Option<Reads> {
         let others = Reads { columns: self.counted & !self.new, parity: false };
         let old = Reads { columns: self.moving(), parity: true };

@@ -37,7 +37,7 @@ pub struct Limits {
     pub linger: Duration,
     /// Or when they are this many bytes.
     pub batch_bytes: u64,
-    /// Who asks for data after fewer bytes than these asks often: so many take about as long to write once more as a flush takes.
+    /// A client that flushes after fewer bytes than this flushes often. Rewriting this many bytes takes about as long as a flush.
     pub often_bytes: u64,
 }
 

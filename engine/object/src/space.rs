@@ -1,11 +1,11 @@
 //! The device's segments: which are free, what is alive in the others, and when what died may be used again.
 //!
 //! What must hold:
-//! 1. What a record names is not written over before a record that no longer names it is durable. An extent not even
-//!    before a replay knows so without a look at the extent: see `Log::proven`.
-//! 2. A segment of the log is not written over while a replay would still read it, nor while the log may go back into it: until
-//!    the entry is durable that did not fit there any more, that may be taken back.
-//! 3. Nothing is written over while somebody reads it.
+//! 1. What a record names is not overwritten before a record that no longer names it is durable. An extent is kept even
+//!    longer, until the heads of entries alone tell a replay that this record was durable: see `Log::proven`.
+//! 2. A segment of the log is not overwritten while a replay would still read it, nor while the log may go back into it: until
+//!    it is durable, the entry that did not fit there any more may be taken back.
+//! 3. Nothing is overwritten while somebody reads it.
 
 use crate::blocks::Blocks;
 use crate::known::Known;
@@ -196,7 +196,7 @@ impl Space {
             return None;
         }
         // What was written lately is written again soonest. The reserve is for the log, whose entries should not meet a
-        // full device; where anything else does, that is all that fails.
+        // full device; if anything else meets one, only that fails.
         let spare = usage == Use::Log || self.device_is_full || self.backed.len() > self.reserve;
         let unbacked = if spare { None } else { self.unbacked() };
         let segment = unbacked.or_else(|| self.backed.keys().next().copied()).or_else(|| self.unbacked())?;

@@ -37,8 +37,8 @@ impl Drop for Below<'_> {
     }
 }
 
-/// Of the area for the tables, in sixteenths: what may be taken before another volume or snapshot is refused, and before another group
-/// of extents or hole is, which those that are there need.
+/// How many sixteenths of the area for the tables may be taken before another volume or snapshot is refused, and before another
+/// group of extents or another hole is: volumes that are there need those.
 pub(crate) const TABLES_FOR_VOLUMES: u64 = 12;
 pub(crate) const TABLES_FOR_GROUPS: u64 = 15;
 
@@ -211,8 +211,8 @@ impl Inner {
         self.write_fast_pages(&leaving.fast).await?;
         self.flush_disks().await?;
         if self.tables.borrow().failed.len() > failed {
-            // Pages were written without these disks. That a restart does without them, too, must be durable before the tail moves:
-            // one that is there again has older pages.
+            // Pages were written without these disks. Before the tail moves it must be durable that a restart does without
+            // them, too: a disk that is back has older pages.
             self.commit_all().await?;
         }
         journal.checkpoint(tail, reflected, tables).await?;
@@ -266,8 +266,8 @@ impl Inner {
             dirty.values().filter(|entry| entry.data.is_some() && entry.lsn < tail).count() as u64
         };
         let left = self.tables.borrow().volumes.homes().values().map(older).sum();
-        // What kept the last one from its end may be over. Were it taken for what keeps this one, nothing would be tried: with the
-        // journal full, only what a checkpoint waits for may go to its place.
+        // What stopped the last checkpoint may be over. Left there, its error would stop this one, too, before anything is
+        // tried: with the journal full, only what a checkpoint waits for may go to its place.
         self.stalled.take();
         self.drain.set((tail, left));
         self.destager.notify_one();

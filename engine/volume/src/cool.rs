@@ -28,7 +28,7 @@ type Wanted = (u64, MirrorId, Checksum);
 
 /// Stripes that are written at once.
 const WIDTH: usize = 4;
-/// Of the hot area, the part that one search looks for at least.
+/// One search looks for one in so many of the blocks in the hot area, at least.
 const SEARCH: usize = 64;
 /// How long to wait before looking again where nothing was cold.
 const SEARCH_AGAIN: Duration = Duration::from_millis(100);

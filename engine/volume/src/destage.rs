@@ -287,7 +287,7 @@ impl Inner {
         }
     }
 
-    /// Disks that refused go out of service, but for one that is only full, which is told.
+    /// Disks that refused go out of service, but for one that is only full: that error is returned.
     pub async fn dismiss(&self, failures: Vec<Failure>) -> Option<Error> {
         let mut full = None;
         for failure in failures {

@@ -250,8 +250,8 @@ impl Extent {
         Some(Rc::clone(page))
     }
 
-    /// The page taken last is on the disks, or, unless `written`, must be written again: where it was to go, for the other place has
-    /// the one that counts. True when that makes it dirty.
+    /// The page taken last is on the disks if it was `written`. If not, it must be written again, to the same slot: the other slot
+    /// holds the version that counts. True when that makes it dirty.
     pub fn left(&self, written: bool) -> bool {
         self.leaving.set(false);
         if !written && let Some(page) = &mut *self.page.borrow_mut() {

@@ -27,7 +27,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Bytes of such writes that may be on their way, or wait for their records: more wait. All of them are in memory.
+/// So many bytes of such writes may be on their way or wait for their records, all of them in memory; further writes wait.
 const LIMIT_BYTES: u64 = 12 << 20;
 
 /// What goes straight to its place: how far it is.

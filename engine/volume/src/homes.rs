@@ -1,6 +1,6 @@
 //! Blocks whose places are on disks that are out of service, so many of them that nothing else holds the block.
 //!
-//! What was written to one is lost with its disks, as all else there is. It must not wait in the buffer and the journal for a place that
+//! What was written to one is lost with its disks, as is all else there. It must not wait in the buffer and the journal for a place that
 //! never comes: other volumes need the room, and the rebuild, too.
 
 use crate::destage::{Destination, Flight};
@@ -84,7 +84,7 @@ impl Inner {
     /// The blocks of a flight that failed which have no place any more.
     pub fn without_place(&self, flight: &Flight, error: &Error) -> BTreeSet<u64> {
         if error.kind() != Kind::Device || matches!(flight.to, Destination::Hot(_)) {
-            // Slots of the hot area that are gone are others the next time, or their stripes tell.
+            // The next try takes other slots, or goes to the blocks' stripes: then it turns out whether they have places.
             return BTreeSet::new();
         }
         let blocks = flight.blocks.iter().map(|(block, ..)| *block);

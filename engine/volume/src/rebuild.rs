@@ -80,7 +80,7 @@ impl Inner {
             hot.retain(|born| !self.refused.rests(Moved::Hot(*born), self.runtime.now()));
             if !hot.is_empty() {
                 match self.evacuate(&hot).await {
-                    // What is left there cannot be read: it stays, is told, and tried again.
+                    // What is left there cannot be read: it stays, is reported, and is tried again.
                     Ok(stuck) => self.hot_is_stuck(&stuck),
                     Err(error) => {
                         self.rebuild_stalled.replace(Some(error));
@@ -383,7 +383,7 @@ impl Inner {
                 at += 1;
                 continue;
             }
-            // To the end in any case: each block that is refused is asked for, not one a try.
+            // On to the end in any case: a try asks for every block that a disk refuses, not only for the first.
             match self.copy_run(volume, extent, at, &run, to).await {
                 Ok(more) => lost += more,
                 Err(error) if error.kind() == Kind::Device => refused = Err(error),

@@ -43,7 +43,7 @@ impl Freed {
     }
 }
 
-/// Places that are taken while others are waited for: who asked may be a client that leaves, and they are nobody's then.
+/// Places taken while more are waited for. Whoever asked may be a client that leaves: then they go back to the pool.
 struct Taking<'a> {
     inner: &'a Inner,
     places: Places,
@@ -106,7 +106,7 @@ impl Inner {
         while taking.places.len() < copies {
             let lacks = copies - taking.places.len();
             let devices = choose_disks(lacks, &candidates).or_else(|| {
-                // Others may have leased what they do not use: who takes it has it given back.
+                // Others may have leased extents that they do not use: taking one has them given back.
                 for candidate in &mut candidates {
                     candidate.free = candidate.free.max(1);
                 }

@@ -269,7 +269,7 @@ impl Inner {
     pub fn append_data(&self, record: &Record, data: &Bufs, checksums: &[Checksum]) -> Lsn {
         let body = record.encode();
         if record.changes_tables() {
-            // What a record says, or brings, takes no more in the tables.
+            // In the tables it takes no more than the bytes of the record and of what comes with it.
             let (known, since) = self.tables_bytes.get();
             self.tables_bytes.set((known, since + (body.len() + data.len()) as u64));
         }
@@ -459,9 +459,9 @@ impl Inner {
             self.write_lost_pages_again();
         }
         let Some(journal) = self.journal.get() else { return };
-        // Its last copy is written for as long as that works, whatever another controller met there: without one nothing is
-        // served, and it moves to another disk when there is one. Where no other disk works it ends here: that the last one
-        // failed is not remembered, and a restart tries it again.
+        // The last copy of the journal is written for as long as that works, whatever another controller met on its disk:
+        // without a copy nothing is served, and it moves to another disk when there is one. Where no other disk works it ends
+        // here: that the last disk failed is not remembered, and a restart tries it again.
         if self.has_journal_beside(device) || !self.array.members().iter().any(|member| member.works()) {
             self.drop_journal_on(device);
         }

@@ -297,9 +297,9 @@ impl Inner {
         }
     }
 
-    /// For rows of which too much is lost for the others to tell it: what lies there counts as it is, though it is not
-    /// what it must be. It stays lost, and parity agrees with what lies there. An error while a disk only refuses to read: a
-    /// write without parity would lose what the others of the row tell as long as it does.
+    /// For rows of which too much is lost to be reconstructed from the others: what lies there counts as it is, though it is
+    /// not what it should be. It stays lost, and parity agrees with what lies there. An error while a disk only refuses to
+    /// read: as long as it does, the others of the row may still reconstruct what a write without parity would lose.
     async fn take_raw(&self, at: &Stripe, rows: &mut [StripeRow], urgency: Urgency) -> Result<()> {
         let hopeless = rows.iter_mut().filter(|row| row.facts.reads().is_none());
         let mut found: Vec<_> = hopeless.collect();

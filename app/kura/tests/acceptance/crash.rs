@@ -220,7 +220,7 @@ impl Promises {
         Self { volume, stream: None, blocks: vec![Block::default(); BLOCKS as usize], version, unflushed: Vec::new() }
     }
 
-    /// Of a new volume that is written from its start on, for the so manieth time.
+    /// Of a new volume that is written from its start on, the `life`-th of its name.
     fn of_stream(volume: &'static str, life: u32) -> Self {
         let promises = Self::of(volume);
         Self { stream: Some(0), version: promises.version + (u64::from(life) << 20), ..promises }

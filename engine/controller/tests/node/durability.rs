@@ -66,7 +66,7 @@ impl Rig {
         outcome
     }
 
-    /// Cuts the power at the so manieth operation from now on.
+    /// Cuts the power at the n-th operation from now on.
     fn cut_power_at(&self, operation: u64) {
         self.sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(operation)], ..FaultPlan::default() });
     }

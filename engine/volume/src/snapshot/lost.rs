@@ -154,7 +154,7 @@ impl Inner {
         if let Some(hot) = slot.and_then(|id| self.hot.table.borrow().extent(id.born).map(|hot| hot.places.clone())) {
             return !hot.iter().any(|place| self.array.works(*place));
         }
-        // Of a stripe that is told by no others, one that works may have refused.
+        // Where a stripe cannot be reconstructed, a disk that works may only have refused to read.
         !self.array.holds(&site) && (error.kind() == Kind::Corrupt || !site.shape.parity)
     }
 

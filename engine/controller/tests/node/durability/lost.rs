@@ -162,7 +162,7 @@ fn a_write_that_finds_no_slots_with_a_place_ends() {
 
 /// Two disks fail of a pool with a volume of that layout and its snapshot, of which the table may have been lost. The node starts, again
 /// and again; what reads at all reads as it was. Where the table is lost the volume and its snapshot say that they are, and can be
-/// deleted. True where it is. With `cut`, all of it is in the log yet, and the power goes at the so manieth operation of the first start;
+/// deleted. True where it is. With `cut`, all of it is in the log yet, and the power goes at the n-th operation of the first start;
 /// with `again`, only what came after the table was written.
 fn lose_two(layout: Layout, gone: [u16; 2], cut: Option<u64>, again: bool) -> bool {
     let rig = Rig::new(5, 80, 64 << 10, Settings::default());
