@@ -109,7 +109,7 @@ impl S3 for Service {
 
     async fn copy_object(&self, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
         let own = self.clone();
-        self.copied(async move { own.copy(request).await }).await
+        self.copied(Box::pin(async move { own.copy(request).await })).await
     }
 
     async fn get_object_attributes(
@@ -132,7 +132,7 @@ impl S3 for Service {
 
     async fn upload_part_copy(&self, request: S3Request<UploadPartCopyInput>) -> Answer<UploadPartCopyOutput> {
         let own = self.clone();
-        self.copied(async move { own.copy_part(request).await }).await
+        self.copied(Box::pin(async move { own.copy_part(request).await })).await
     }
 
     async fn complete_multipart_upload(

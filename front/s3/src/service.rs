@@ -4,11 +4,11 @@ use crate::access::{Access, Auth};
 use crate::directory::{Directory, to_its_end};
 use crate::document::DOCUMENT_BYTES;
 use crate::past::split;
+use futures::future::BoxFuture;
 use s3s::S3Result;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::validation::{AwsNameValidation, NameValidation};
-use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
@@ -31,10 +31,7 @@ impl Service {
 
     /// Does a copy to its end, also when its client gives up meanwhile: else all that was copied would be in vain, and so it would
     /// each time that it is tried again. Beyond [`COPIES`] at a time, one ends when its client goes.
-    pub(crate) async fn copied<T: Send + 'static>(
-        &self,
-        copy: impl Future<Output = S3Result<T>> + Send + 'static,
-    ) -> S3Result<T> {
+    pub(crate) async fn copied<T: Send + 'static>(&self, copy: BoxFuture<'static, S3Result<T>>) -> S3Result<T> {
         let Ok(place) = Arc::clone(&self.copies).try_acquire_owned() else { return copy.await };
         to_its_end(async move {
             let _place = place;

@@ -78,7 +78,7 @@ fn a_document_in_chunks_is_refused() {
 fn a_list_of_keys_is_read_only_where_somebody_may_delete_one() {
     run(async {
         let (service, _store) = service().await;
-        let long = [b"<Delete><Object><Key>a</Key></Object>".as_slice(), &[b' '; 2 << 20], b"</Delete>"].concat();
+        let long = [b"<Delete><Object><Key>a</Key></Object>".as_slice(), &vec![b' '; 2 << 20], b"</Delete>"].concat();
         for path in ["/demo", "/nowhere", "/demo@monday"] {
             let answer = ask(&service, &format!("POST {path}?delete"), "", &long).await;
             assert_eq!(answer.status, 403, "{path}: {answer:?}");

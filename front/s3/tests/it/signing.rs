@@ -30,9 +30,9 @@ fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         let is_plain = byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
         if is_plain {
-            out.push(byte.into())
+            out.push(byte.into());
         } else {
-            write!(out, "%{byte:02X}").expect("a string takes it")
+            write!(out, "%{byte:02X}").expect("a string takes it");
         }
         out
     })
@@ -85,7 +85,8 @@ impl Signer {
         all.sort_unstable();
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
         let names = names.join(";");
-        let canonical: String = all.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+        let canonical = all.iter().map(|(name, value)| format!("{name}:{value}\n"));
+        let canonical = canonical.collect::<Vec<_>>().concat();
         let request = format!("{method}\n{path}\n{query}\n{canonical}\n{names}\n{hash}");
         let signature = self.signature(&date, &request);
         let sent = all.iter().filter(|(name, _)| *name != "host").map(|(name, value)| format!("{name}: {value}\r\n"));
