@@ -35,6 +35,7 @@ static uint64_t version;
 static int is_create;
 static unsigned char *content;
 static uint64_t *took_ns;
+static uint64_t *begun_ns;
 static pthread_barrier_t begin;
 
 static void fail(const char *what, int error)
@@ -104,6 +105,7 @@ static void *client(void *first)
 		fail("memory", ENOMEM);
 	memcpy(memory, content, size);
 	pthread_barrier_wait(&begin);
+	begun_ns[(size_t)(uintptr_t)first] = now_ns();
 	for (size_t nth = (size_t)(uintptr_t)first; nth < count; nth += clients) {
 		size_t object = is_create ? nth : (nth * step) % count;
 		char name[24];
@@ -166,8 +168,9 @@ int main(int argc, char **argv)
 	version = number(argv[7]);
 	content = malloc(size);
 	took_ns = calloc(count, sizeof *took_ns);
+	begun_ns = calloc(clients, sizeof *begun_ns);
 	pthread_t *threads = calloc(clients, sizeof *threads);
-	if (content == NULL || took_ns == NULL || threads == NULL)
+	if (content == NULL || took_ns == NULL || begun_ns == NULL || threads == NULL)
 		fail("memory", ENOMEM);
 	if (size < STAMP_BYTES || fread(content, 1, size, stdin) != size)
 		fail("content", EINVAL);
@@ -179,7 +182,12 @@ int main(int argc, char **argv)
 	uint64_t start = now_ns();
 	for (size_t nth = 0; nth < clients; nth++)
 		must(pthread_join(threads[nth], NULL), "thread");
-	uint64_t elapsed_ns = now_ns() - start;
+	uint64_t end = now_ns();
+	/* The first of them may have been at work before this thread was on a core again. */
+	for (size_t nth = 0; nth < clients; nth++)
+		if (begun_ns[nth] < start)
+			start = begun_ns[nth];
+	uint64_t elapsed_ns = end - start;
 	must(db->close(db, 0), "closing the database");
 	must(env->txn_checkpoint(env, 0, 0, 0), "last checkpoint");
 	must(env->close(env, 0), "closing the environment");

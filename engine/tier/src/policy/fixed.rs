@@ -75,8 +75,10 @@ impl Fixed {
 
     /// A volume's regions on the fast tier, with their ranks: what was not chosen, then the lowest ranks.
     fn least_first(&self, volume: &VolumeFacts<'_>) -> Vec<(usize, u32)> {
-        let rank = |region: u32| self.chosen.iter().position(|place| *place == (volume.volume, region));
-        let ranked = volume.placed.iter().map(|placed| (rank(placed.region).unwrap_or(usize::MAX), placed.region));
+        let own = self.chosen.iter().enumerate().filter(|(_, place)| place.0 == volume.volume);
+        let ranks: BTreeMap<u32, usize> = own.map(|(rank, place)| (place.1, rank)).collect();
+        let rank = |region: u32| ranks.get(&region).copied().unwrap_or(usize::MAX);
+        let ranked = volume.placed.iter().map(|placed| (rank(placed.region), placed.region));
         let mut ranked: Vec<_> = ranked.collect();
         ranked.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
         ranked

@@ -14,6 +14,8 @@ use std::time::Duration;
 const REMEMBERED: usize = 1000;
 /// How much the newest measurement counts.
 const NEWEST: f64 = 0.2;
+/// Seconds in which half of what was measured is forgotten.
+const FADES_S: f64 = 60.0;
 /// Milliseconds that a request is assumed to take in the slow tier, and in the fast one.
 const SLOW_MS: f64 = 8.0;
 const FAST_MS: f64 = 0.1;
@@ -107,6 +109,14 @@ impl Measured {
     /// Notes one more measurement.
     pub fn note(was: &mut f64, took: Duration) {
         *was += (took.as_secs_f64() * 1000.0 - *was) * NEWEST;
+    }
+
+    /// Forgets in time: what was measured while the disks were busy keeps nothing from moving, and so from being measured, when they no
+    /// longer are.
+    fn fade(&mut self, passed: Duration) {
+        let Self { up, down } = Self::default();
+        let left = (-passed.as_secs_f64() / FADES_S).exp2();
+        (self.up, self.down) = (up + (self.up - up) * left, down + (self.down - down) * left);
     }
 }
 
@@ -254,6 +264,7 @@ impl Inner {
         let (space, load) = (self.tier_space(), self.slow_load(interval));
         let (hindered, going_down) = (self.tier_hindrance().is_some(), self.going_down());
         let engine = &mut *self.tier.engine.borrow_mut();
+        engine.measured.fade(now.saturating_sub(engine.begun));
         engine.begun = now;
         engine.load = load;
         engine.hits = self.tier.hits.get();
@@ -443,7 +454,9 @@ impl Engine {
 
     /// Regions that wait to be moved.
     pub fn waiting_regions(&self) -> u32 {
-        let regions = self.waiting.iter().map(|waiting| waiting.decided.regions.len() as u64);
+        let decided = self.waiting.iter().map(|waiting| &waiting.decided);
+        let regions =
+            decided.filter(|decided| decided.reason != Reason::Rest).map(|decided| decided.regions.len() as u64);
         fit(regions.sum())
     }
 

@@ -106,7 +106,6 @@ impl Inner {
             }
             if let Some(Step::Up(volume, index, _)) = &step {
                 engine.flying.insert((volume.id, *index));
-                engine.charge(self.array.extent_bytes(), now);
             }
             if step.is_some() {
                 return step;
@@ -212,6 +211,7 @@ impl Inner {
                         if bytes > 0 {
                             Measured::note(&mut engine.measured.up, took);
                         }
+                        engine.charge(bytes, self.runtime.now());
                         engine.copied(number, bytes);
                         engine.ends(number, true, self.runtime.now());
                     }
