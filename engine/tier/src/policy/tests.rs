@@ -169,6 +169,45 @@ fn a_scan_does_not_displace_what_is_hot() {
     }
 }
 
+/// What is used hard once an hour stays while a few requests each go to much else between; and what is used as hard elsewhere, and not
+/// for a moment only, takes its place within minutes all the same.
+#[test]
+fn a_burst_of_each_hour_stays_and_a_shift_does_not_wait_for_it() {
+    let mut world = worth_world(64);
+    let mut policy = Worth::new(small());
+    let burst = || reads((0..64_u32).map(|region| (region * 300, 100)));
+    for _ in 0..90 {
+        world.interval(&mut policy, &burst());
+    }
+    for step in 0..1800_u32 {
+        world.interval(&mut policy, &reads((0..3).map(|at| (30_000 + (step * 3 + at) % 100 * 300, 1))));
+    }
+    let stay = (0..64).filter(|region| world.placed.contains_key(&(region * 300))).count();
+    assert!(stay > 60, "{stay} of 64 stay for the next burst");
+    for _ in 0..300 {
+        world.interval(&mut policy, &reads((0..64_u32).map(|region| (50_000 + region * 300, 100))));
+    }
+    let came = (0..64).filter(|region| world.placed.contains_key(&(50_000 + region * 300))).count();
+    assert_eq!(came, 64, "a shift of the load is followed within ten minutes");
+}
+
+/// What is pinned came by no word of a level, and earns none.
+#[test]
+fn a_pinned_volume_earns_no_word_its_credit() {
+    static FIRST: std::ops::Range<u32> = 0..32;
+    let mut world = World { wants: Wants { pin: Some(Tier::Fast), ..Wants::default() }, ..worth_world(32) };
+    world.mapped = Some(std::slice::from_ref(&FIRST));
+    let mut policy = Worth::new(small());
+    for _ in 0..50 {
+        world.interval(&mut policy, &reads((0..32).map(|region| (region, 500))));
+    }
+    assert_eq!(world.placed.len(), 32);
+    (world.wants, world.mapped) = (Wants::default(), None);
+    world.interval(&mut policy, &reads([(5000, 1)]));
+    let expected = policy.standing(7, 5000).expected_ios.unwrap();
+    assert!(expected <= 1.0, "one request says {expected}");
+}
+
 /// After a start nothing is known of what is up: what comes first does not displace it before what is hot was asked for again.
 #[test]
 fn a_start_keeps_what_was_up() {

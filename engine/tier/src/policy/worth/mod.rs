@@ -9,6 +9,8 @@
 //!
 //! - **Small regions, and their neighbourhoods.** A concentration is wider than what it touched so far, and creeps. So
 //!   heat is counted at three sizes, and a quiet region in a hot neighbourhood comes up before it is asked for.
+//! - **Quick to bring up, slow to give up.** What draws much now and then is not displaced by what draws a little all the time: of
+//!   what might leave, the mean of a longer time counts where it is more.
 //! - **Admission by measure.** What a level's word was worth is counted: requests that hit what came up on it, over those
 //!   that it promised. A scan promises much and keeps nothing, so its regions soon need more to come up.
 //! - **Cheap when idle.** A copy costs others' waiting, which is next to none while the slow tier is idle.
@@ -20,7 +22,7 @@ mod round;
 
 use super::{Policy, region_size, wants, within};
 use crate::{Decision, Facts, Pace, Reason, Standing, Tier, VolumeFacts};
-use heat::{HeatMap, LEVELS, Now, SHIFTS};
+use heat::{COMING, COUNT, HeatMap, LEVELS, Now};
 use kura_block::{Result, Sparse};
 use round::{Round, Victim, Victims, by_least, keep_least};
 use serde::{Deserialize, Serialize};
@@ -84,7 +86,7 @@ fn word_of(level: usize, drew: f32) -> usize {
 }
 
 /// What each word is worth.
-type Worths = [f32; LEVELS * AMOUNTS];
+type Worths = [f32; COUNT * AMOUNTS];
 
 impl WorthSettings {
     pub(super) fn check(&self) -> Result<()> {
@@ -115,7 +117,7 @@ impl Word {
 #[derive(Clone, Debug, Default)]
 struct Volume {
     heat: HeatMap,
-    /// The word on which a region came up, by region.
+    /// The word on which a region came up, by region, plus one; 0 where it came by none.
     came_by: Sparse<u8>,
     /// Regions that were up before the policy began, in order; none any more once it has seen enough.
     found: Vec<u32>,
@@ -165,7 +167,7 @@ impl Eq for Candidate {}
 pub struct Worth {
     settings: WorthSettings,
     volumes: BTreeMap<u64, Volume>,
-    words: [Word; LEVELS * AMOUNTS],
+    words: [Word; COUNT * AMOUNTS],
     /// When it was told something last.
     told_ns: Option<u64>,
     /// How much time with I/O it has seen, as far as that matters.
@@ -180,7 +182,7 @@ impl Worth {
         Self {
             settings,
             volumes: BTreeMap::new(),
-            words: [Word::default(); LEVELS * AMOUNTS],
+            words: [Word::default(); COUNT * AMOUNTS],
             told_ns: None,
             seen_ns: 0,
             pace_bytes_per_s,
@@ -216,8 +218,11 @@ impl Worth {
             for heat in volume.heat {
                 while placed.next_if(|region| *region < heat.region).is_some() {}
                 if placed.peek() == Some(&heat.region) {
-                    let word = own.came_by.get(heat.region).copied().unwrap_or_default();
-                    self.words[usize::from(word)].kept += f64::from(heat.total());
+                    // What was up before, or is pinned, came by none.
+                    let word = own.came_by.get(heat.region).and_then(|word| usize::from(*word).checked_sub(1));
+                    if let Some(word) = word {
+                        self.words[word].kept += f64::from(heat.total());
+                    }
                 }
             }
         }
@@ -262,7 +267,7 @@ impl Worth {
             let Some((own, now)) = self.volumes.get(&volume.volume).and_then(|own| Some((own, own.now?))) else {
                 continue;
             };
-            for (level, shift) in SHIFTS.into_iter().enumerate() {
+            for (level, shift) in LEVELS.iter().map(|level| level.shift).enumerate().take(COMING) {
                 for of_cell in volume.heat.chunk_by(|a, b| a.region >> shift == b.region >> shift) {
                     let region = of_cell[0].region;
                     let (word, expected) = own.expected_by(level, region, &worths, now);
@@ -348,9 +353,8 @@ impl Volume {
 
     /// Requests expected at a region by the word of one level, and which word that is.
     fn expected_by(&self, level: usize, region: u32, worths: &Worths, now: Now) -> (usize, f32) {
-        let density = self.heat.density(level, region, now);
-        let word = word_of(level, density * (1_u32 << SHIFTS[level]) as f32);
-        (word, density * worths[word])
+        let word = word_of(level, self.heat.drew(level, region, now));
+        (word, self.heat.density(level, region, now) * worths[word])
     }
 }
 
@@ -360,18 +364,18 @@ struct Expected<'a> {
     worths: &'a Worths,
     now: Now,
     /// Of each level, the last cell and what it said.
-    last: [Option<(u32, f32)>; LEVELS],
+    last: [Option<(u32, f32)>; COUNT],
 }
 
 impl<'a> Expected<'a> {
     fn of(of: &'a Volume, worths: &'a Worths, now: Now) -> Self {
-        Self { of, worths, now, last: [None; LEVELS] }
+        Self { of, worths, now, last: [None; COUNT] }
     }
 
     /// The most that the region's own I/O, or a neighbourhood's, says.
     fn at(&mut self, region: u32) -> f32 {
         let mut most = 0.0_f32;
-        for (level, shift) in SHIFTS.into_iter().enumerate() {
+        for (level, shift) in LEVELS.iter().map(|level| level.shift).enumerate() {
             let cell = region >> shift;
             let said = match self.last[level] {
                 Some((last, said)) if last == cell => said,
@@ -429,7 +433,7 @@ impl Policy for Worth {
             let expected = f64::from(candidate.expected);
             let reason = Reason::Worth {
                 expected_ios: expected,
-                seen_in_bytes: facts.region_bytes << SHIFTS[candidate.level],
+                seen_in_bytes: facts.region_bytes << LEVELS[candidate.level].shift,
                 saves_ms: expected * saved_ms,
                 costs_ms: f64::from(bar) * saved_ms,
             };
@@ -438,12 +442,21 @@ impl Policy for Worth {
             if let Some(own) = self.volumes.get_mut(&facts.volumes[candidate.volume].volume) {
                 for region in brought {
                     if let Some(word) = own.came_by.get_mut(region) {
-                        *word = candidate.word as u8;
+                        *word = candidate.word as u8 + 1;
                     }
                 }
             }
         }
         let Round { mut decision, ups, .. } = round;
+        for down in decision.moves.iter().filter(|decided| decided.to == Tier::Slow) {
+            if let Some(own) = self.volumes.get_mut(&down.volume) {
+                for region in down.regions.clone() {
+                    if let Some(word) = own.came_by.get_mut(region) {
+                        *word = 0;
+                    }
+                }
+            }
+        }
         decision.moves.extend(ups.moves);
         decision
     }
@@ -454,8 +467,8 @@ impl Policy for Worth {
         };
         let worths = self.worths();
         let of = |level: usize| own.expected_by(level, region, &worths, now).1;
-        let level = (0..LEVELS).max_by(|a, b| of(*a).total_cmp(&of(*b))).unwrap_or(0);
-        let (expected, neighbourhood) = (of(level), self.settings.region_bytes << SHIFTS[level]);
+        let level = (0..COUNT).max_by(|a, b| of(*a).total_cmp(&of(*b))).unwrap_or(0);
+        let (expected, neighbourhood) = (of(level), self.settings.region_bytes << LEVELS[level].shift);
         let ios = own.last.binary_search_by_key(&region, |(region, _)| *region).map_or(0, |at| own.last[at].1);
         Standing {
             share: f64::from(ios) / own.total.max(1) as f64,
