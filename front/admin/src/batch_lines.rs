@@ -108,8 +108,8 @@ mod tests {
     fn what_is_no_batch_is_told_with_its_line() {
         for (text, said) in [
             ("", "line 1 of the batch is missing"),
-            ("{\"put\":1}\n", "line 1 of the batch is no step"),
-            ("\"comm", "line 1 of the batch is no step"),
+            ("{\"put\":1}\n", "line 1 of the batch is not a step"),
+            ("\"comm", "line 1 of the batch is not a step"),
         ] {
             let error = block_on(lines(text, 7).step()).unwrap_err().error;
             assert!(error.starts_with(said), "{error}");

@@ -148,7 +148,7 @@ mod tests {
             (r#"{"put": "demo/a", "text": "", "file": "b"}"#, "either text or a file"),
             (r#"{"put": "demo", "text": ""}"#, "is not BUCKET/KEY"),
             (r#"{"delete": "demo/a", "text": ""}"#, "only a put has content"),
-            (r#"{"require": "demo/a"}"#, "a require says what it is"),
+            (r#"{"require": "demo/a"}"#, "a require, and nothing else, has \"is\""),
             (r#"{"require": "demo/a", "is": "gone"}"#, "unknown variant"),
             (r#"{"putt": "demo/a"}"#, "unknown field"),
             ("demo/a", "expected"),
