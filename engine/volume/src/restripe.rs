@@ -68,17 +68,13 @@ impl Inner {
         let lies_there = |column: &usize| volume.shape.place_of(at.number, *column) == from;
         let slot = (0..usize::from(volume.shape.columns)).find(lies_there).map_or(Slot::Parity, Slot::Column);
         let works = self.array.works(at.place(slot));
-        let mine = match slot {
-            Slot::Parity => Reads { columns: 0, parity: true },
-            Slot::Column(column) => Reads { columns: 1 << column, parity: false },
-        };
         let counts = |facts: &Row| match slot {
             Slot::Parity => facts.counted != 0,
             Slot::Column(column) => facts.counted & 1 << column != 0,
         };
         rows.retain(|row| counts(&row.facts));
         if works {
-            self.read_rows(&at, &mut rows, self.move_urgency(), |_| Some(mine)).await;
+            self.read_rows(&at, &mut rows, self.move_urgency(), |_| Some(only(slot))).await;
         }
         let here = |row: &StripeRow| match slot {
             Slot::Parity => row.parity.clone(),
@@ -375,6 +371,14 @@ impl Inner {
             let name = volume.spec.borrow().name.clone();
             report.violations.push(format!("volume {name}: {error}"));
         }
+    }
+}
+
+/// The reads of a slot alone.
+fn only(slot: Slot) -> Reads {
+    match slot {
+        Slot::Parity => Reads { columns: 0, parity: true },
+        Slot::Column(column) => Reads { columns: 1 << column, parity: false },
     }
 }
 
