@@ -185,6 +185,15 @@ pub async fn resize(
     let acknowledged = reference.borrow().acknowledged(name);
     reference.borrow_mut().flushed(name, &acknowledged);
     let mut blocks = rng.random_range(8..200);
+    if reference.borrow().volumes[name].read_only {
+        let resized = controller.store().resize(name, (blocks * BLOCK) as u64).await;
+        let kind = resized.unwrap_err().kind();
+        assert!(
+            kind == Kind::ReadOnly || kind == Kind::Missing && reference.borrow().may_drop(name),
+            "{name}: {kind:?}"
+        );
+        return;
+    }
     let before = acknowledged.len();
     if reference.borrow().volumes[name].versions {
         blocks = blocks.max(before);
