@@ -1,9 +1,10 @@
 //! Pages where they are kept: twice on each of their disks, written in turn.
 //!
 //! What must hold: an older version of a page is never taken for the newest. Every disk in service that keeps a page was given
-//! each version of it, so that a turn of which one of them has a good version tells as much as all of them do. Where none has, it may be
-//! that there never was one, or that it is rotten: what another disk refuses to read there may be newer than all that was read, and
-//! the caller hears of it.
+//! each version of it, so that both turns tell the newest, whichever of them reads each, whatever the others do. Where one is read
+//! nowhere, what a disk refuses to read may be newer than all that was read, and the caller hears of it. (A turn that reads and has no
+//! good version counts as never written, which it is after the first version and after a rebuild; were it rotten, and the other
+//! disk refused it at the same time, the version before would be taken.)
 
 use crate::array::{Array, Failure, Site};
 use crate::fast::FastPage;
@@ -31,7 +32,7 @@ pub struct Refusal {
 pub struct Sought<P> {
     /// The newest version of those that were read.
     pub newest: Option<P>,
-    /// What was refused of turns of which no disk has a good version: there may be a newer one.
+    /// What was refused while no disk told all it has: there may be a newer version. Empty where there is none.
     pub refused: Vec<Refusal>,
     /// True when disks in service read both turns, whatever they have.
     pub told: bool,
@@ -232,7 +233,10 @@ impl Array {
             }
         }
         sought.told = told == [true; 2];
-        sought.refused = refused.into_iter().filter(|(turn, _)| !good[*turn]).map(|(_, refusal)| refusal).collect();
+        // Where nothing is good, what was refused may be.
+        let tells = sought.told && sought.newest.is_some();
+        let unsure = refused.into_iter().filter(|(turn, _)| !good[*turn] && !tells);
+        sought.refused = unsure.map(|(_, refusal)| refusal).collect();
         sought
     }
 

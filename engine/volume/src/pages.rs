@@ -100,10 +100,6 @@ impl Inner {
             return Ok((Page::lost(blocks, known), true));
         }
         if let Some(page) = sought.newest {
-            for refusal in &sought.refused {
-                let (disk, error) = (refusal.device.0, &refusal.error);
-                tracing::error!(volume, extent = index, disk, %error, "what a disk does not read counts as no newer page");
-            }
             return Ok((page, false));
         }
         if !sought.refused.is_empty() {
