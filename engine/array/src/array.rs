@@ -161,8 +161,10 @@ enum Bad {
     Rotten,
     /// Its disk refuses to read it by itself.
     Refused(Error),
-    /// Its disk reads nothing, and was not asked for it by itself.
+    /// It was not asked for by itself, after others that its disk refused.
     NotAsked(Error),
+    /// Its disk reads nothing, and is not asked for it by itself.
+    Silent(Error),
 }
 
 /// How the copies of some blocks agree with their checksums; blocks are counted from the first one asked for.
@@ -300,10 +302,12 @@ impl Array {
         let mut refused: Vec<Option<Error>> = vec![None; expected.len()];
         let (mut damaged, mut not_asked) = (BTreeSet::new(), BTreeSet::new());
         // What one of them refuses another one may have at once: none is asked for all of its blocks singly before.
-        let turns =
-            [MOST_REFUSALS, usize::MAX].into_iter().flat_map(|most| copies.iter().map(move |copy| (most, copy)));
-        for (most, copy) in turns {
-            let wanted = |at: &usize| blocks[*at].is_none() && (most == MOST_REFUSALS || not_asked.contains(at));
+        let turns = [MOST_REFUSALS, usize::MAX]
+            .into_iter()
+            .flat_map(|most| copies.iter().enumerate().map(move |copy| (most, copy)));
+        for (most, (which, copy)) in turns {
+            let wanted =
+                |at: &usize| blocks[*at].is_none() && (most == MOST_REFUSALS || not_asked.contains(&(which, *at)));
             let missing: Vec<_> = (0..blocks.len()).filter(wanted).collect();
             for run in missing.chunk_by(|one, next| one + 1 == *next) {
                 let (from, wanted) = (first + run[0], &expected[run[0]..][..run.len()]);
@@ -326,9 +330,10 @@ impl Array {
                             refused[*at] = Some(error);
                         }
                         Err(Bad::NotAsked(error)) => {
-                            not_asked.insert(*at);
+                            not_asked.insert((which, *at));
                             refused[*at] = Some(error);
                         }
+                        Err(Bad::Silent(error)) => refused[*at] = Some(error),
                     }
                 }
             }
@@ -377,7 +382,7 @@ impl Array {
         };
         let mut blocks = Vec::new();
         if expected.len() == 1 || !self.answers(copy.0.id).await {
-            blocks.resize_with(expected.len(), || Err(Bad::NotAsked(error.clone())));
+            blocks.resize_with(expected.len(), || Err(Bad::Silent(error.clone())));
             // Writing one again tells whether the disk does anything at all.
             blocks[0] = Err(Bad::Refused(error));
             return blocks;

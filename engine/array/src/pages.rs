@@ -32,7 +32,7 @@ pub struct Refusal {
 pub struct Sought<P> {
     /// The newest version of those that were read.
     pub newest: Option<P>,
-    /// What was refused while no disk told all it has: there may be a newer version. Empty where there is none.
+    /// What was refused, where a turn was read nowhere or nothing was good: there may be a newer version. Empty where there is none.
     pub refused: Vec<Refusal>,
     /// True when disks in service read both turns, whatever they have.
     pub told: bool,
@@ -213,7 +213,7 @@ impl Array {
         sequence: impl Fn(&P) -> u64,
     ) -> Sought<P> {
         let mut sought = Sought { newest: None, refused: Vec::new(), told: false, reachable: false };
-        let (mut told, mut good, mut refused) = ([false; 2], [false; 2], Vec::new());
+        let mut told = [false; 2];
         for (device, slots, bytes) in kept {
             for (turn, offset) in slots.into_iter().enumerate() {
                 match self.read_disk(device, offset, bytes, Urgency::Client).await {
@@ -221,11 +221,10 @@ impl Array {
                         sought.reachable = true;
                         let found = decode(&found.contiguous());
                         told[turn] |= self.is_in_service(device);
-                        good[turn] |= found.is_some() && self.is_in_service(device);
                         sought.newest = sought.newest.into_iter().chain(found).max_by_key(&sequence);
                     }
                     Err(error) if self.is_in_service(device) => {
-                        refused.push((turn, Refusal { device, offset, error }));
+                        sought.refused.push(Refusal { device, offset, error });
                     }
                     // It may lack versions that were written without it.
                     Err(_) => {}
@@ -234,9 +233,9 @@ impl Array {
         }
         sought.told = told == [true; 2];
         // Where nothing is good, what was refused may be.
-        let tells = sought.told && sought.newest.is_some();
-        let unsure = refused.into_iter().filter(|(turn, _)| !good[*turn] && !tells);
-        sought.refused = unsure.map(|(_, refusal)| refusal).collect();
+        if sought.told && sought.newest.is_some() {
+            sought.refused.clear();
+        }
         sought
     }
 
