@@ -1,7 +1,8 @@
 //! Pages of extents, of the hot area and of fast copies: found on the disks, kept in memory.
 //!
-//! What must hold: the newest page is known, or none is. One that a disk refuses is asked for again; one that is lost is replaced by
-//! a page that knows of nothing, and is newer than any that may still come to light.
+//! What must hold: the newest page is known, or none is (but where it has rotted on one disk while the other one refuses it: then the one
+//! before counts). One that a disk refuses is asked for again; one that is lost is replaced by a page that knows of nothing, and is
+//! newer than any that may still come to light.
 
 use crate::check::Report;
 use crate::extent::{Extent, Pins};
@@ -64,8 +65,8 @@ impl Inner {
     }
 
     /// Looks for a page until it is sure which is the newest, or that it is lost: then something was refused for good, or it was
-    /// `written` and nothing that was read is it. For one that may never have been written nobody waits where none is seen. Before the store has begun this waits; later the caller hears of it, and may
-    /// come again.
+    /// `written` and nothing that was read is it. For one that may never have been written nobody waits where none is seen. Before the
+    /// store has begun this waits; later the caller hears of it, and may come again.
     async fn insist<P>(&self, seek: impl AsyncFn() -> Sought<P>, written: bool) -> Result<Sought<P>> {
         let mut tries = 0;
         loop {
@@ -122,7 +123,7 @@ impl Inner {
         let seek = async || self.array.read_hot_page(places, (self.id.0, born)).await;
         let sought = self.insist(seek, written).await?;
         let lost = is_lost(&sought, written);
-        if !lost && (sought.newest.is_some() || sought.refused.is_empty()) {
+        if !lost && sought.refused.is_empty() {
             return Ok(sought.newest);
         }
         if lost {
@@ -133,15 +134,16 @@ impl Inner {
         Ok(Some(HotPage { controller: self.id.0, born, sequence, slots }))
     }
 
-    /// The page of a fast copy, if there is one; one that is lost says that nothing lies there.
-    pub async fn find_fast_page(&self, places: &[Place], owner: PageOwner) -> Result<Option<FastPage>> {
+    /// The page of a fast copy, if there is one; one that was `written` is lost when nothing that was read is it. One that is lost
+    /// says that nothing lies there.
+    pub async fn find_fast_page(&self, places: &[Place], owner: PageOwner, written: bool) -> Result<Option<FastPage>> {
         if places.len() == 1 {
             // Home has all that lies on one disk, and whatever an older page says of it is held against checksums.
             return Ok(self.array.read_fast_page(places, owner).await.newest);
         }
-        let sought = self.insist(async || self.array.read_fast_page(places, owner).await, false).await?;
-        let lost = is_lost(&sought, false);
-        if !lost && (sought.newest.is_some() || sought.refused.is_empty()) {
+        let sought = self.insist(async || self.array.read_fast_page(places, owner).await, written).await?;
+        let lost = is_lost(&sought, written);
+        if !lost && sought.refused.is_empty() {
             return Ok(sought.newest);
         }
         if lost {

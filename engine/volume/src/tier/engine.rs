@@ -79,6 +79,8 @@ pub(crate) struct Engine {
     pub begun: Duration,
     /// No move begins before.
     pub not_before: Duration,
+    /// What was refused before then counts as one refusal.
+    pub(super) refused_until: Duration,
     /// Extents that are being moved.
     pub flying: BTreeSet<Key>,
     /// Copies that are left alone until then.

@@ -211,7 +211,7 @@ impl Inner {
                         if bytes > 0 {
                             Measured::note(&mut engine.measured.up, took);
                         }
-                        engine.charge(bytes, self.runtime.now());
+                        engine.charge(bytes, begun);
                         engine.copied(number, bytes);
                         engine.ends(number, true, self.runtime.now());
                     }
@@ -366,7 +366,7 @@ impl super::engine::Engine {
         tracing::debug!(number, index, %error, "an extent was not brought up");
         let full = error.kind() == Kind::Full;
         // Of those that were under way together the first one tells.
-        let counts = full && now >= self.not_before;
+        let counts = full && now >= self.refused_until;
         let Some(remembered) = self.remembered(number) else { return };
         remembered.under_way -= 1;
         remembered.refused = remembered.refused.saturating_add(counts.into());
@@ -381,16 +381,22 @@ impl super::engine::Engine {
         match (again, waits) {
             (Some(_), Some(waiting)) => {
                 waiting.left = waiting.left.start.min(index)..waiting.left.end.max(index + 1);
-                self.not_before = now + REFUSED;
+                self.wait_for_room(now);
             }
             // What makes room may come behind it.
             (Some(decided), None) => {
                 self.waiting.push_back(Waiting { number, decided, left: index..index + 1, begun: true });
-                self.not_before = now + REFUSED;
+                self.wait_for_room(now);
             }
             (None, Some(waiting)) if full => waiting.left.start = waiting.left.end,
             (None, _) => {}
         }
+    }
+
+    /// The tier is full: no other move begins for a while.
+    fn wait_for_room(&mut self, now: Duration) {
+        self.refused_until = now + REFUSED;
+        self.not_before = self.not_before.max(self.refused_until);
     }
 }
 
@@ -461,6 +467,8 @@ mod tests {
             assert_eq!((waiting.left, engine.moves[0].done, &engine.moves[0].failed), (0..1, None, &None));
             engine.begins(1);
         }
+        // It waits for longer where the pace has it wait, too, which is no reason not to count.
+        engine.not_before = at(99);
         engine.refuse(1, 0, &full, at(9));
         assert!(engine.waiting.is_empty() && engine.moves[0].failed.is_some());
         let mut engine = moving(1);

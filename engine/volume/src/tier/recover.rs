@@ -49,7 +49,7 @@ impl Inner {
     /// Reads the pages of the copies that the tables name.
     pub async fn load_copies(&self, copies: Vec<Known>) -> Result<()> {
         let mut found = stream::iter(copies)
-            .map(|Known { key, born, places }| self.found_copy(key, born, places))
+            .map(|Known { key, born, places }| self.found_copy(key, (born, true), places))
             .buffer_unordered(WIDTH);
         while let Some(found) = found.next().await {
             found?;
@@ -64,8 +64,10 @@ impl Inner {
         }
         let volume = |volume| self.tables.borrow().volumes.get(&volume).cloned();
         match record {
-            // Its page may have been written since: what it says of blocks that the log does not write again is so.
-            Record::Promote { volume, index, places } => self.found_copy((volume, index), lsn.0, places).await?,
+            // Its page may have been written since, or not: what it says of blocks that the log does not write again is so.
+            Record::Promote { volume, index, places } => {
+                self.found_copy((volume, index), (lsn.0, false), places).await?
+            }
             Record::Demote { volume: id, index } => {
                 if let Some(extent) = volume(id).and_then(|volume| volume.extent(index)) {
                     self.take_copy(&extent, Lsn(lsn.0 + 1));
@@ -81,14 +83,15 @@ impl Inner {
         Ok(())
     }
 
-    async fn found_copy(&self, (volume, index): Key, born: u64, places: Places) -> Result<()> {
+    /// A copy that was born then; its page was `written` for certain, or may be.
+    async fn found_copy(&self, (volume, index): Key, (born, written): (u64, bool), places: Places) -> Result<()> {
         let state = self.tables.borrow().volumes.get(&volume).cloned();
         let extent = state.and_then(|state| state.extent(index)).ok_or_else(|| {
             Error::corrupt(format!("there is a fast copy of extent {index} of volume {volume}, which is not there"))
         })?;
         let owner = PageOwner { volume, index, born };
         let blocks = self.array.extent_blocks();
-        let copy = match self.find_fast_page(&places, owner).await? {
+        let copy = match self.find_fast_page(&places, owner, written).await? {
             Some(page) => FastCopy::of_page(page, places, blocks),
             // Without a page nobody knows what lies here. What home has of it is held against checksums.
             None => FastCopy::empty(owner, places, blocks),
