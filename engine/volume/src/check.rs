@@ -176,7 +176,9 @@ impl Inner {
             if let Some(good) = above {
                 self.mend(volume, &extent, block, (good, expected[bad]), report).await;
             } else if found.lost[bad] {
-                self.write_table_again(volume.id, block..block + 1);
+                if !report.dry_run {
+                    self.write_table_again(volume.id, block..block + 1);
+                }
                 report
                     .violations
                     .push(format!("volume {name} block {block}: bad on disk {} and no copy is good", disk.0));

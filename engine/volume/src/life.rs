@@ -34,12 +34,17 @@ impl Inner {
 
     /// Wakes every task, and who waits for room.
     pub fn wake_all(&self) {
+        self.stir_all();
         self.destager.notify_one();
         self.checkpointer.notify_one();
-        self.rebuilder.notify_one();
-        self.hot.migrator.notify_one();
+        self.room.notify_waiters();
+    }
+
+    /// Wakes the tasks that look after what volumes have: some have come.
+    pub fn stir_all(&self) {
         self.tidy.tidier.notify_one();
         self.tier.wake.notify_one();
-        self.room.notify_waiters();
+        self.hot.migrator.notify_one();
+        self.rebuilder.notify_one();
     }
 }

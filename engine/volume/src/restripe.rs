@@ -287,7 +287,9 @@ impl Inner {
                 None if is_nobodys(column) => nobodys = true,
                 None => {
                     others = true;
-                    self.write_table_again(volume.id, block..block + 1);
+                    if !report.dry_run {
+                        self.write_table_again(volume.id, block..block + 1);
+                    }
                     report.violations.push(format!(
                         "volume {} block {block}: bad or away on disk {}, and its row does not tell it",
                         name(),

@@ -185,12 +185,4 @@ impl Inner {
             }
         }
     }
-
-    /// There may be work for every task.
-    fn stir_all(&self) {
-        self.tidy.tidier.notify_one();
-        self.tier.wake.notify_one();
-        self.hot.migrator.notify_one();
-        self.rebuilder.notify_one();
-    }
 }

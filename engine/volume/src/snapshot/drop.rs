@@ -31,7 +31,7 @@ pub(crate) struct Drops {
     others: OnceCell<Rc<dyn Others>>,
     /// Held by who drops one.
     turn: Arc<tokio::sync::Mutex<()>>,
-    /// How many were dropped since the start.
+    /// How often one was dropped, or what the last one held came free, since the start.
     count: Cell<u64>,
     /// The names of those that are not, wherever they are.
     spared: RefCell<BTreeSet<String>>,
@@ -183,7 +183,9 @@ impl Inner {
         if self.drops.kept.borrow().is_some() {
             // What the last one held may be enough.
             self.tidy_all().await?;
-            return self.checkpoint().await.map(|()| true);
+            self.checkpoint().await?;
+            self.drops.count.set(self.drops.count.get() + 1);
+            return Ok(true);
         }
         let name = snapshot.spec.borrow().name.clone();
         tracing::warn!(snapshot = name, "the pool is full: the oldest snapshot is deleted");

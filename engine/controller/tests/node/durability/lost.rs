@@ -162,8 +162,8 @@ fn a_write_that_finds_no_slots_with_a_place_ends() {
 
 /// Two disks fail of a pool with a volume of that layout and its snapshot, of which the table may have been lost. The node starts, again
 /// and again; what reads at all reads as it was. Where the table is lost the volume and its snapshot say that they are, and can be
-/// deleted. True where it is. With `cut`, all of it is in the log yet, and the power goes at the n-th operation of the first start;
-/// with `again`, only what came after the table was written.
+/// deleted. True where it is. With `cut`, no checkpoint was made, and the power goes at the n-th operation of the first start; with
+/// `again` there is a second snapshot, made after the checkpoint, if one was.
 fn lose_two(layout: Layout, gone: [u16; 2], cut: Option<u64>, again: bool) -> bool {
     let rig = Rig::new(5, 80, 64 << 10, Settings::default());
     let (mut is_lost, mut is_refused) = (false, false);
@@ -291,12 +291,12 @@ fn a_page_of_a_table_that_a_rebuild_does_not_read_is_written_again() {
             let gone = (2..7).find(|disk| *disk != on && (layout == Layout::Raid5 || !pages(*disk).is_empty()));
             let gone = gone.expect("it lies twice");
             controller.store().fail_disk(DeviceId(gone)).await.unwrap();
-            for _ in 0..3000 {
-                if controller.store().unwanted().get(&DeviceId(gone)).is_none_or(|held| held.copies == 0) {
-                    break;
+            let rebuilt = async {
+                while controller.store().unwanted().get(&DeviceId(gone)).is_some_and(|held| held.copies > 0) {
+                    runtime.sleep(Duration::from_millis(100)).await;
                 }
-                runtime.sleep(Duration::from_millis(100)).await;
-            }
+            };
+            assert!(done_within(rebuilt, runtime, Duration::from_mins(5)).await, "{layout:?}: no end of the rebuild");
             controller.store().stop().await.unwrap();
         });
         rig.run(async |controller, _| {
