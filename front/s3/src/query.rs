@@ -88,7 +88,11 @@ pub(crate) fn check(method: &Method, uri: &Uri) -> S3Result<()> {
     let is_anybodys = |name: &str| name.get(..2).is_some_and(|begin| begin.eq_ignore_ascii_case("x-"));
     let is_one_of_several = |name: &str| name == "id" && WITH_ID.iter().any(|of| value(query, of).is_some());
     let is_known = |name: &str| {
-        name.is_empty() || is_anybodys(name) || is_one_of_several(name) || [known, VERSION_2].concat().contains(&name)
+        name.is_empty()
+            || is_anybodys(name)
+            || is_one_of_several(name)
+            || known.contains(&name)
+            || VERSION_2.contains(&name)
     };
     if let Some((name, _)) = pairs(query).find(|(name, _)| !is_known(name)) {
         let what = if is_object { "an object" } else { "a bucket" };

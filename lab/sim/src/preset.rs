@@ -113,7 +113,7 @@ impl FromStr for Model {
         found.ok_or_else(|| {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
             format!(
-                "no such disk model: {text}; here may stand {}, or a table of numbers: constant, ssd or rotating",
+                "no such disk model: {text}; use one of: {}, or a table of numbers: constant, ssd or rotating",
                 names.join(", ")
             )
         })
@@ -202,7 +202,7 @@ mod tests {
             text.to_string()
         };
         let cases = [
-            ("\"floppy\"".to_owned(), "no such disk model: floppy; here may stand nvme, sata-ssd"),
+            ("\"floppy\"".to_owned(), "no such disk model: floppy; use one of: nvme, sata-ssd"),
             ("{\"constant\":{\"service_ns\":5,\"channels\":0}}".to_owned(), "constant: channels must be 1 or more"),
             ("{\"constant\":{\"service_ms\":5}}".to_owned(), "unknown field `service_ms`"),
             (rotating("sector_bytes", "1000"), "rotating: sector_bytes must be 512, 1024, 2048 or 4096"),

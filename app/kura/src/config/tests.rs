@@ -209,7 +209,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ),
         (
             "[pool]\ndisks = [{ model = 'floppy', class = 'fast' }]",
-            "2:20: pool.disks[0].model: no such disk model: floppy; here may stand nvme, sata-ssd, hdd-7200, hdd-10k, \
+            "2:20: pool.disks[0].model: no such disk model: floppy; use one of: nvme, sata-ssd, hdd-7200, hdd-10k, \
              mogi1996, or a table of numbers: constant, ssd or rotating",
         ),
         (
