@@ -301,18 +301,3 @@ pub(crate) fn cut(pieces: &[Piece], range: std::ops::Range<u64>) -> Vec<Piece> {
     }
     out
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_is_damaged_is_called_so() {
-        for kind in [Kind::Corrupt, Kind::Device] {
-            assert!(remedy(kind).contains("scrub"));
-        }
-        for kind in [Kind::Invalid, Kind::Retry] {
-            assert!(remedy(kind).starts_with("nothing is damaged"));
-        }
-    }
-}
