@@ -66,7 +66,7 @@ impl Inner {
         match record {
             // Its page may have been written since, or not: what it says of blocks that the log does not write again is so.
             Record::Promote { volume, index, places } => {
-                self.found_copy((volume, index), (lsn.0, false), places).await?
+                self.found_copy((volume, index), (lsn.0, false), places).await?;
             }
             Record::Demote { volume: id, index } => {
                 if let Some(extent) = volume(id).and_then(|volume| volume.extent(index)) {
