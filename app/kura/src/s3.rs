@@ -213,6 +213,7 @@ impl Objects {
 
     /// Writes a checkpoint and ends the store; what is asked of it from now on is refused.
     pub async fn close(&self) -> Result<()> {
+        self.directory.close_snapshots();
         Ok(close(&*self.store.lock().await).await?)
     }
 }

@@ -212,7 +212,10 @@ impl S3Access for Access {
                 return Err(problem(S3ErrorCode::AccessDenied, text));
             }
             // Of many keys each is asked about by itself, when their list is read: not where none can be allowed.
-            Some(_) if listed.is_some() => key.is_some() || listed.is_some_and(|known| known.policy.is_some()),
+            Some(bucket) if listed.is_some() => {
+                let writes = |key: &Key| key.owns_all() || key.buckets.get(bucket).is_some_and(|grant| grant.writes());
+                key.as_deref().is_some_and(writes) || listed.is_some_and(|known| known.policy.is_some())
+            }
             Some(bucket) => {
                 // Who reads a snapshot is who may read the bucket today.
                 let bucket = split(bucket).map_or(bucket, |(bucket, _)| bucket);

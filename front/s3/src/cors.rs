@@ -37,7 +37,7 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
     type Future = BoxFuture<'static, Result<HttpResponse, HttpError>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let meter = meters::Request::begin(request.method());
+        let mut meter = Some(meters::Request::begin(request.method()));
         let origin = request.headers().get(header::ORIGIN).cloned();
         let rules = origin.as_ref().and_then(|_| self.rules(request.uri().path()));
         let asked = request.headers().get(header::ACCESS_CONTROL_REQUEST_METHOD).cloned();
@@ -60,7 +60,14 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
                 drop(request);
                 refusal.to_http_response().map_err(|error| HttpError::new(error.into()))?
             } else if is_copy(&request) {
-                kept_alive(Box::pin(async move { service.call(request).await }.in_current_span())).await?
+                // What it came to is known when it has ended, which may be long after its answer began.
+                let meter = meter.take();
+                let copied = async move {
+                    let answer = service.call(request).await?;
+                    note(meter, &answer);
+                    Ok(answer)
+                };
+                kept_alive(Box::pin(copied.in_current_span())).await?
             } else {
                 service.call(request).await?
             };
@@ -70,7 +77,7 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
             if let Some(rest) = rest {
                 rest.settle(&mut answer).await;
             }
-            meter.answered(answer.status());
+            note(meter, &answer);
             if let (Some(rules), Some(origin)) = (rules, origin)
                 && let Some(rule) = matching(&rules, &origin, method.as_str(), None)
             {
@@ -90,6 +97,12 @@ impl Cors {
         let name = path.trim_start_matches('/').split('/').next()?;
         let name = percent_decode_str(name).decode_utf8().ok()?;
         self.directory.find(&name)?.cors.clone()
+    }
+}
+
+fn note(meter: Option<meters::Request>, answer: &HttpResponse) {
+    if let Some(meter) = meter {
+        meter.answered(answer.status());
     }
 }
 

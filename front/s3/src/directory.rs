@@ -110,6 +110,11 @@ impl Directory {
         self.past.close_snapshot(snapshot);
     }
 
+    /// Closes the stores of all snapshots, also those that are being opened: as the server stops.
+    pub fn close_snapshots(&self) {
+        self.past.close();
+    }
+
     pub(crate) async fn sweep_is_wanted(&self) {
         self.sweep.notified().await;
     }

@@ -2,14 +2,16 @@
 //! when nobody asks any more.
 
 use crate::bucket::Bucket;
-use crate::directory::{self, to_its_end};
-use crate::door::{Door, Job, Way};
+use crate::directory;
+use crate::door::{Door, Job, Stopped, Way};
 use kura_block::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::JoinSet;
+use tracing::Instrument;
 
 /// A snapshot's store that nobody asked for so long is closed: its index takes memory.
 const IDLE: Duration = Duration::from_mins(1);
@@ -41,6 +43,8 @@ pub(crate) struct Past {
     places: Arc<Semaphore>,
     /// How often one was asked for.
     asked: Arc<AtomicU64>,
+    /// Those that are being opened.
+    opening: Arc<Mutex<JoinSet<()>>>,
 }
 
 /// A snapshot that was asked for.
@@ -82,7 +86,8 @@ fn locked(open: &Open) -> MutexGuard<'_, BTreeMap<String, Arc<Opened>>> {
 
 impl Past {
     pub fn new(snapshots: Arc<dyn Snapshots>) -> Self {
-        Self { snapshots, open: Arc::default(), places: Arc::new(Semaphore::new(PLACES)), asked: Arc::default() }
+        let (open, places) = (Arc::default(), Arc::new(Semaphore::new(PLACES)));
+        Self { snapshots, open, places, asked: Arc::default(), opening: Arc::default() }
     }
 
     /// A bucket as a snapshot has it.
@@ -96,17 +101,36 @@ impl Past {
     pub async fn buckets(&self, snapshot: &str) -> Result<BTreeMap<String, Arc<Bucket>>> {
         let opened = Arc::clone(locked(&self.open).entry(snapshot.to_owned()).or_default());
         opened.asked.store(self.asked.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(buckets) = opened.buckets.get() {
+            return Ok(buckets.clone());
+        }
         let (own, snapshot) = (self.clone(), snapshot.to_owned());
+        let (answer, answered) = oneshot::channel();
         // Also when the client goes away meanwhile: what is read of the index goes on, and the next one is to find it.
-        to_its_end(async move {
+        let opening = async move {
             let buckets = opened.buckets.get_or_try_init(|| own.open(snapshot)).await;
             if buckets.is_err() {
                 // Not another's, who began anew meanwhile.
                 locked(&own.open).retain(|_, open| !Arc::ptr_eq(open, &opened));
             }
-            buckets.cloned()
-        })
-        .await
+            // Whoever asked may be gone.
+            let _ = answer.send(buckets.cloned());
+        };
+        self.opening_now(|tasks| drop(tasks.spawn(opening.in_current_span())));
+        answered.await.map_err(|_| Error::from(Stopped))?
+    }
+
+    /// Lets all of them go, also those that are being opened: who waits for one is told so.
+    pub fn close(&self) {
+        self.opening_now(JoinSet::abort_all);
+        locked(&self.open).clear();
+    }
+
+    fn opening_now(&self, act: impl FnOnce(&mut JoinSet<()>)) {
+        let mut tasks = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that have ended are no longer of interest.
+        while tasks.try_join_next().is_some() {}
+        act(&mut tasks);
     }
 
     /// Opens a snapshot's store, where there is a place, and reads its buckets.
@@ -162,7 +186,35 @@ async fn watch(open: std::sync::Weak<Open>, snapshot: String) {
 
 #[cfg(test)]
 mod tests {
-    use super::split;
+    use super::*;
+
+    /// Snapshots whose index is read for ever.
+    struct Slow;
+
+    #[async_trait::async_trait]
+    impl Snapshots for Slow {
+        async fn open(&self, _snapshot: &str) -> Result<Arc<dyn Door>> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_is_being_opened_is_let_go_at_the_end() {
+        let snapshots = Arc::new(Slow);
+        let past = Past::new(Arc::<Slow>::clone(&snapshots));
+        let asked = tokio::spawn({
+            let past = past.clone();
+            async move { past.bucket("photos", "v1").await }
+        });
+        while past.opening.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        past.close();
+        let refused = asked.await.unwrap().err().expect("it cannot be opened");
+        assert_eq!(refused.kind(), kura_block::Kind::Retry, "{refused}");
+        drop(past);
+        assert_eq!(Arc::strong_count(&snapshots), 1, "nobody has them any more");
+    }
 
     #[test]
     fn a_name_is_a_buckets_or_a_buckets_in_a_snapshot() {

@@ -15,9 +15,10 @@ const EXPIRES_MOST_SECONDS: u64 = 604_800;
 const AMZ: &str = "x-amz-";
 /// What a presigned URL has of these in its query stays there: it is of the signature, of the SDK, or of a body that nobody knew
 /// when the URL was made. The checksums that the JavaScript SDK puts there are those of nothing, and S3 takes no notice either.
-const STAYS: [&str; 12] = [
+const STAYS: [&str; 13] = [
     "x-amz-algorithm",
-    "x-amz-checksum-",
+    "x-amz-checksum-crc",
+    "x-amz-checksum-sha",
     "x-amz-content-sha256",
     "x-amz-credential",
     "x-amz-date",
@@ -167,7 +168,8 @@ mod tests {
     #[test]
     fn what_a_url_says_in_place_of_headers_is_signed() {
         let url = "/b/k?X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Content-Sha256=UNSIGNED-PAYLOAD&X-Amz-Meta-a=b%20c\
-                   &x-amz-%74agging=k%3Dv&x-amz-checksum-crc32=AAAAAA%3D%3D&x-amz-sdk-checksum-algorithm=CRC32";
+                   &x-amz-%74agging=k%3Dv&x-amz-checksum-crc32=AAAAAA%3D%3D&x-amz-sdk-checksum-algorithm=CRC32\
+                   &x-amz-checksum-mode=ENABLED";
         let lifted = |url: &str, headers: &[(&'static str, &'static str)]| {
             let own = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
             let mut all: HeaderMap = own.collect();
@@ -176,7 +178,8 @@ mod tests {
         assert!(lifted(url, &[]).unwrap().is_empty(), "it is not signed");
         let signed = format!("{url}&X-Amz-Signature=00");
         let headers = lifted(&signed, &[]).unwrap();
-        assert_eq!(headers.len(), 2, "{headers:?}");
+        assert_eq!(headers.len(), 3, "{headers:?}");
+        assert_eq!(headers["x-amz-checksum-mode"], "ENABLED");
         assert_eq!(headers["x-amz-meta-a"], "b c");
         assert_eq!(headers["x-amz-tagging"], "k=v");
         assert!(check(&headers, &signed.parse().unwrap()).is_ok());
