@@ -212,17 +212,16 @@ fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<Ex
         }
         [] => bail!("name a job, or a source and a target"),
     };
-    let verified = match &source {
-        Origin::Tree(_) => compared(&source, &target, &options, common)?,
-        Origin::Volume(_) | Origin::Bucket(_) => {
-            let traces = jobs.traces(&folder, &target);
-            // A run deletes the points that this reads, and this a run's.
-            let _place = jobs.take(&folder, &target)?;
-            let verified = compared(&source, &target, &options, common);
-            traces.wipe();
-            verified?
-        }
+    let held = match &source {
+        Origin::Tree(_) => None,
+        // A run deletes the points that this reads, and this a run's.
+        Origin::Volume(_) | Origin::Bucket(_) => Some((jobs.traces(&folder, &target), jobs.take(&folder, &target)?)),
     };
+    let verified = compared(&source, &target, &options, common);
+    if let Some((traces, _place)) = held {
+        traces.wipe();
+    }
+    let verified = verified?;
     common.out().show(&verified, text::verified)?;
     if matches!(source, Origin::Tree(_)) && !verified.differing.is_empty() && folder.exists() {
         let place = jobs.take(&folder, &target).context("what differs is not copied by the next run")?;

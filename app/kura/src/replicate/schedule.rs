@@ -150,7 +150,10 @@ impl ReplicationJobs {
                 }
                 match self.begin(name) {
                     Ok(child) => drop(runs.insert(name.clone(), Run { child, before: begun(standing) })),
-                    Err(error) => self.lose(standing, format!("it could not be begun: {error}"), &mut told),
+                    Err(error) => {
+                        resting.insert(name.clone(), Instant::now() + rest(standing));
+                        self.lose(standing, format!("it could not be begun: {error}"), &mut told);
+                    }
                 }
             }
             *self.running() = runs.keys().cloned().collect();

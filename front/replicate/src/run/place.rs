@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::NamedTempFile;
@@ -142,15 +143,23 @@ impl Place {
 fn locked(path: &Path, otherwise: &str) -> Result<File> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let open = || File::options().create(true).truncate(false).write(true).open(path);
-    let lock = std::fs::create_dir_all(folder).and_then(|()| open()).map_err(|cause| Error::state(path, cause))?;
-    let take = || flock(&lock, FlockOperation::NonBlockingLockExclusive);
-    // Who only looks whether it is held has it for an instant.
-    let is_taken = take().is_ok()
-        || (0..LOOKS).any(|_| {
+    // Who only looks whether it is held has it for an instant, and who had it may have removed it.
+    for looks in 0..=LOOKS {
+        if looks > 0 {
             std::thread::sleep(LOOK);
-            take().is_ok()
-        });
-    if is_taken { Ok(lock) } else { Err(Error::Usage(otherwise.to_owned())) }
+        }
+        let lock = std::fs::create_dir_all(folder).and_then(|()| open()).map_err(|cause| Error::state(path, cause))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() && is_at(&lock, path) {
+            return Ok(lock);
+        }
+    }
+    Err(Error::Usage(otherwise.to_owned()))
+}
+
+/// True when this is the file there: another one's lock keeps nobody out.
+fn is_at(file: &File, path: &Path) -> bool {
+    let (open, there) = (file.metadata(), std::fs::metadata(path));
+    open.is_ok_and(|open| there.is_ok_and(|there| (open.dev(), open.ino()) == (there.dev(), there.ino())))
 }
 
 /// Whether somebody holds this file, which need not be there.
