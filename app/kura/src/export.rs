@@ -55,7 +55,7 @@ pub fn export(export: &PoolExport, out: Out) -> Result<()> {
     ensure!(
         !keys.exists(),
         "{}: access keys are only there since a rollback of the object store, which was cut off or found no room for them: \
-         start the server once, with S3",
+         start the server with S3, make room if the pool is full, and stop it; where the store is lost for good, remove the file",
         keys.display()
     );
     let exported = Exported::of(&data)?;

@@ -141,11 +141,14 @@ fn volume_row(volume: &Volume) -> Vec<String> {
 
 /// What clients may do with a volume or snapshot.
 pub fn access(read_only: bool, lost: bool, doomed: bool) -> String {
-    let access = match read_only {
-        _ if lost => "lost",
-        _ if doomed => "until restart",
-        true => "read-only",
-        false => "read-write",
+    let access = if lost {
+        "lost"
+    } else if doomed {
+        "until restart"
+    } else if read_only {
+        "read-only"
+    } else {
+        "read-write"
     };
     access.to_owned()
 }
@@ -364,6 +367,14 @@ mod tests {
     fn columns_stand_under_their_names() {
         let text = table(&["NAME", "SIZE>"], [vec!["a".into(), "10G".into()], vec!["longer".into(), "1".into()]]);
         assert_eq!(text, "NAME    SIZE\na        10G\nlonger     1\n");
+    }
+
+    #[test]
+    fn what_is_lost_now_or_soon_comes_before_what_may_be_done() {
+        let told = |lost, doomed| [access(true, lost, doomed), access(false, lost, doomed)];
+        assert_eq!(told(false, false), ["read-only", "read-write"]);
+        assert_eq!(told(false, true), ["until restart"; 2]);
+        assert_eq!(told(true, false), ["lost"; 2]);
     }
 
     #[test]

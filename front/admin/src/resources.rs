@@ -274,7 +274,7 @@ pub struct Replacement {
 pub enum Health {
     /// Everything works.
     Healthy,
-    /// It serves, but something is wrong: a disk is failed or missing, or a volume lost.
+    /// It serves, but something is wrong: `problems` says what.
     Degraded,
 }
 

@@ -46,7 +46,9 @@ fn lost(volumes: &[VolumeInfo]) -> Vec<String> {
     }
     let told = |(volume, snapshots): (&str, usize)| {
         let with = if snapshots > 0 { format!(", with its snapshots ({snapshots}),") } else { String::new() };
-        format!("volume {volume}{with} is lost: delete it, its snapshots first, and restore it from a backup or a copy")
+        format!(
+            "volume {volume}{with} is lost: delete it, its clones and snapshots first, and restore it from a backup or a copy"
+        )
     };
     of.into_iter().map(told).collect()
 }
@@ -94,7 +96,7 @@ mod tests {
 
     #[test]
     fn lost_volumes_are_told_with_their_snapshots() {
-        let info = |name: &str, lost| VolumeInfo {
+        let info = |name: &str, (lost, doomed)| VolumeInfo {
             spec: VolumeSpec {
                 name: name.to_owned(),
                 size_bytes: 1,
@@ -112,15 +114,27 @@ mod tests {
             work: 0,
             snapshots: 0,
             lost,
-            doomed: false,
+            doomed,
             svol: None,
         };
-        let volumes =
-            [info("fine", false), info("db", true), info("db@1", true), info("db@2", true), info("clone", true)];
+        let (fine, gone, going) = ((false, false), (true, false), (false, true));
+        let names = [
+            ("fine", fine),
+            ("db", gone),
+            ("db@1", gone),
+            ("db@2", gone),
+            ("clone", gone),
+            ("web", going),
+            ("web@1", going),
+        ];
+        let volumes = names.map(|(name, state)| info(name, state));
         let told = lost(&volumes);
         assert_eq!(told.len(), 2);
         assert!(told[0].starts_with("volume clone is lost: "), "{}", told[0]);
         assert!(told[1].starts_with("volume db, with its snapshots (2), is lost: "), "{}", told[1]);
-        assert!(lost(&volumes[..1]).is_empty());
+        let told = doomed(&volumes);
+        assert_eq!(told.len(), 1);
+        assert!(told[0].starts_with("volume web is lost at the next start, with its snapshots: "), "{}", told[0]);
+        assert!(lost(&volumes[..1]).is_empty() && doomed(&volumes[..5]).is_empty());
     }
 }

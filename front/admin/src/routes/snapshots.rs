@@ -251,11 +251,13 @@ fn check_keys(admin: &Admin, snapshot: &str, volume: &str, force: bool) -> Resul
     if volume != admin.objects_volume || force {
         return Ok(());
     }
+    // A store that cannot be opened cannot be served either: a rollback may be what it needs.
+    let instead = if admin.s3_failure.is_some() { "" } else { "while S3 is served, or " };
     let text = format!(
         "snapshot {snapshot}: S3 is not served, so access keys would be rolled back, too, and those revoked since work again: \
-         roll back while S3 is served, or with --force and revoke them anew"
+         roll back {instead}with --force and revoke them anew"
     );
-    Err(Problem::new(ProblemKind::Invalid, text))
+    Err(Problem::new(ProblemKind::Busy, text))
 }
 
 /// What is compared with the snapshot, and from where on.
