@@ -5,7 +5,7 @@ use crate::protocol::{
     handshake_flag, info, option, reply,
 };
 use std::io::{self, Error, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 const DISCONNECT: u16 = 2;
-/// A server that says nothing for so long is given up.
+/// A server that takes or says nothing for so long is given up.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What bytes go over.
@@ -29,6 +29,17 @@ pub struct Client {
     cookie: u64,
 }
 
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut refused = Error::new(ErrorKind::NotFound, format!("{address}: no such host"));
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
 fn garbled(what: &str) -> Error {
     Error::new(ErrorKind::InvalidData, format!("the server does not speak NBD as expected: {what}"))
 }
@@ -36,9 +47,10 @@ fn garbled(what: &str) -> Error {
 impl Client {
     /// Connects over TCP, to `HOST:PORT`.
     pub fn tcp(address: &str, export: &str) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
+        let stream = connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         Self::open(Box::new(stream), export)
     }
 
@@ -46,6 +58,7 @@ impl Client {
     pub fn unix(path: &Path, export: &str) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         Self::open(Box::new(stream), export)
     }
 

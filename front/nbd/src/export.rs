@@ -57,10 +57,13 @@ pub struct Extent {
     pub flags: u32,
 }
 
+/// Extents of a context that one reply tells at most; the client asks again for the rest.
+pub const EXTENTS_LIMIT: usize = 8192;
+
 /// Tells what the contexts of [`Exports::contexts`] say of the volume that is served, on the thread that owns it.
 pub trait Contexts {
     /// What `context` says of `len` bytes from `offset` on: extents from there on, at least one where `len` is not zero.
-    /// They may end before the range does: the client asks again.
+    /// They may end before the range does, and do where they would be more than [`EXTENTS_LIMIT`]: the client asks again.
     fn status<'a>(&'a self, context: &'a str, offset: u64, len: u64) -> Local<'a, Result<Vec<Extent>>>;
 }
 

@@ -34,7 +34,7 @@ mod tls;
 mod transmit;
 
 pub use client::Client;
-pub use export::{Contexts, Export, Exports, Extent, only};
+pub use export::{Contexts, EXTENTS_LIMIT, Export, Exports, Extent, only};
 pub use handshake::handshake;
 pub use hangup::Hangup;
 pub use limits::Limits;

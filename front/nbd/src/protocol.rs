@@ -1,5 +1,6 @@
 //! The numbers and fixed messages of the NBD protocol. Everything on the wire is big-endian.
 
+use crate::export::{EXTENTS_LIMIT, Extent};
 use kura_block::{Error, Kind};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -19,6 +20,8 @@ pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
 
 /// The longest string the protocol allows (an export's name, a query, an error's text), in bytes.
 pub const STRING_BYTES: usize = 4096;
+/// No block of an export is smaller, and so no extent that is told of it.
+const EXTENT_LEAST_BYTES: usize = 512;
 
 /// Flags of the handshake; the client's answer uses the same bits.
 pub mod handshake_flag {
@@ -248,9 +251,15 @@ impl Request {
         })
     }
 
-    /// Bytes of data this request moves: what it holds in memory while it is served.
-    pub fn data_bytes(&self) -> usize {
-        if matches!(self.command, Command::Read | Command::Write) { self.len as usize } else { 0 }
+    /// Bytes that this request holds in memory while it is served, at most, where the session selected so many contexts: the data
+    /// that it moves, or what is told of its range.
+    pub fn held_bytes(&self, contexts: usize) -> usize {
+        let len = self.len as usize;
+        match self.command {
+            Command::Read | Command::Write => len,
+            Command::BlockStatus => contexts * size_of::<Extent>() * (len / EXTENT_LEAST_BYTES + 2).min(EXTENTS_LIMIT),
+            _ => 0,
+        }
     }
 
     /// True when every bit of `flag` is set.

@@ -2,14 +2,12 @@
 
 use super::output::Output;
 use super::work::{Answer, Failure, Outcome};
-use crate::export::Extent;
+use crate::export::{EXTENTS_LIMIT, Extent};
 use crate::memory::Grant;
 use crate::protocol::{CHUNK_MAGIC, ChunkHeader, Errno, Request, SIMPLE_REPLY_MAGIC, SimpleReply, chunk, command_flag};
 use kura_block::{Buf, Bufs};
 use zerocopy::IntoBytes;
 
-/// The most descriptors a status reply carries; the client asks again for the rest.
-const DESCRIPTORS: usize = 1 << 20;
 /// Zeroes at least this long are told as a hole instead of sent.
 const HOLE_BYTES: usize = 4096;
 /// The longest text of an error. The protocol allows more, but QEMU gives a connection up at a chunk of 1000 bytes.
@@ -141,7 +139,7 @@ fn descriptors(extents: &[Extent], len: u64) -> Vec<(u32, u32)> {
     for &Extent { len_bytes, flags } in extents {
         let piece = len_bytes.min(left) as u32;
         left -= u64::from(piece);
-        let full = out.len() == DESCRIPTORS;
+        let full = out.len() == EXTENTS_LIMIT;
         match out.last_mut() {
             _ if piece == 0 => {}
             Some((len, last)) if *last == flags => *len += piece,

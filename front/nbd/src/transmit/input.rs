@@ -86,8 +86,8 @@ impl Coming {
 enum State {
     /// A request's header comes next.
     Header,
-    /// The payload of `request`, a write, or the answer to it, a read, waits for memory.
-    Memory { request: Request, wanted: Wanted },
+    /// The payload of `request`, a write, or the answer to it waits for memory; `None` while it does not stand in line.
+    Memory { request: Request, wanted: Option<Wanted> },
     /// The payload of `request` is coming.
     Payload { request: Request, data: Coming, grant: Option<Grant> },
     /// This much of the payload of `request` is still to be thrown away.
@@ -104,6 +104,7 @@ pub struct Input {
     window: usize,
     state: State,
     payload_limit: usize,
+    contexts: usize,
     memory: Option<Arc<Budget>>,
     /// Bytes received since the connection began.
     received: usize,
@@ -111,8 +112,9 @@ pub struct Input {
 }
 
 impl Input {
-    /// Takes payloads up to `payload_limit` bytes, for which, as for what is read, it draws from `memory`.
-    pub fn new(payload_limit: usize, memory: Option<Arc<Budget>>) -> Self {
+    /// Takes payloads up to `payload_limit` bytes, for which, as for what is read and for what so many `contexts` tell of a range, it
+    /// draws from `memory`.
+    pub fn new(payload_limit: usize, contexts: usize, memory: Option<Arc<Budget>>) -> Self {
         Self {
             buffer: vec![0; BUFFER_BYTES].into(),
             begin: 0,
@@ -120,6 +122,7 @@ impl Input {
             window: BUFFER_BYTES,
             state: State::Header,
             payload_limit,
+            contexts,
             memory,
             received: 0,
             arrived: Instant::now(),
@@ -139,6 +142,13 @@ impl Input {
     /// True when somebody waits for such memory.
     pub fn others_wait(&self) -> bool {
         self.memory.as_ref().is_some_and(|memory| memory.is_short())
+    }
+
+    /// Leaves the line of those that wait for memory: nobody takes here what would be granted.
+    pub fn stand_back(&mut self) {
+        if let State::Memory { wanted, .. } = &mut self.state {
+            *wanted = None;
+        }
     }
 
     /// The next request, where `held_bytes` of data of earlier ones are in flight. Between calls nothing is lost, whether or
@@ -164,8 +174,13 @@ impl Input {
                     0
                 }
                 State::Memory { request, wanted } => {
-                    let (request, grant) = (*request, ready!(wanted.poll(cx)));
-                    if request.command == Command::Read {
+                    let bytes = request.held_bytes(self.contexts);
+                    let grant = match &self.memory {
+                        Some(memory) => ready!(wanted.get_or_insert_with(|| memory.want(bytes as u32)).poll(cx)),
+                        None => None,
+                    };
+                    let request = *request;
+                    if request.command != Command::Write {
                         self.state = State::Header;
                         let payload = Payload { data: Bufs::new(), grant };
                         return Poll::Ready(Ok(Incoming::Request(request, payload)));
@@ -207,12 +222,12 @@ impl Input {
         let request = Request::decode(&self.buffer[self.begin..self.end])
             .ok_or(Hangup::Violation("a request without its magic number"))?;
         self.begin += REQUEST_BYTES;
-        let len = request.data_bytes();
+        let len = request.held_bytes(self.contexts);
         self.state = match (&self.memory, request.command) {
             (_, Command::Write) if len > self.payload_limit => State::Excess { request, left: len },
             // Before anything is allocated. What is too large is refused.
-            (Some(memory), _) if held_bytes + len > OWN_BYTES && (1..=self.payload_limit).contains(&len) => {
-                State::Memory { request, wanted: memory.want(request.len) }
+            (Some(_), _) if held_bytes + len > OWN_BYTES && (1..=self.payload_limit).contains(&len) => {
+                State::Memory { request, wanted: None }
             }
             (_, Command::Write) => State::Payload { request, data: Coming::new(len), grant: None },
             _ => return Ok(Some(request)),

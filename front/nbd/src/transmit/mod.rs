@@ -161,7 +161,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
             size_bytes: export.geometry.size_bytes,
             read_only: export.read_only,
             structured,
-            contexts: contexts.into(),
+            contexts: contexts.clone().into(),
             payload_bytes: limits.payload_bytes,
         };
         Self {
@@ -171,7 +171,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
             terms,
             limits: *limits,
             phase: Phase::Open,
-            input: input.unwrap_or_else(|| Input::new(limits.payload_bytes as usize, memory)),
+            input: input.unwrap_or_else(|| Input::new(limits.payload_bytes as usize, contexts.len(), memory)),
             replies: Replies::new(structured),
             working: FuturesUnordered::new(),
             working_bytes: 0,
@@ -232,7 +232,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
                 }
             }
             if let Poll::Ready(Some(answered)) = self.working.poll_next_unpin(cx) {
-                self.working_bytes -= answered.request.data_bytes();
+                self.working_bytes -= self.held_bytes(&answered.request);
                 return Poll::Ready(Action::Answer(answered));
             }
             if self.takes_requests() {
@@ -255,6 +255,8 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
                     }
                     Poll::Pending => {}
                 }
+            } else {
+                self.input.stand_back();
             }
             if !self.replies.output.is_empty() {
                 match self.replies.output.poll_send(&mut self.stream, cx) {
@@ -322,6 +324,10 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
             && self.working_bytes + output.bytes() < self.limits.bytes_in_flight
     }
 
+    fn held_bytes(&self, request: &Request) -> usize {
+        request.held_bytes(self.terms.contexts.len())
+    }
+
     /// Begins a request; pending when its answer will come later, through `working`.
     fn begin(&mut self, request: Request, payload: Payload, cx: &mut Context<'_>) -> Poll<Answered> {
         let arrived = self.input.arrived();
@@ -331,7 +337,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
         };
         let answered = Pin::new(&mut working).poll(cx);
         if answered.is_pending() {
-            self.working_bytes += request.data_bytes();
+            self.working_bytes += self.held_bytes(&request);
             self.working.push(working);
         }
         answered

@@ -7,6 +7,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 
+/// Room for heads that a connection keeps: more is taken by what is told of ranges alone.
+const HEADS_KEPT_BYTES: usize = 16 << 10;
 /// Pieces that one write takes.
 const SLICES: usize = 128;
 
@@ -167,6 +169,7 @@ impl Output {
         }
         self.gone = Progress::default();
         self.sending.heads.clear();
+        self.sending.heads.shrink_to(HEADS_KEPT_BYTES);
         self.sending.pieces.clear();
         self.sending.grants.clear();
         (self.sending.bytes, self.sending.replies) = (0, 0);

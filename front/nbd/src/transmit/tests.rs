@@ -3,7 +3,8 @@
 use super::answer::Replies;
 use super::input::{Incoming, Input, Payload};
 use super::output::Output;
-use super::work::Failure;
+use super::work::{Answer, Failure};
+use crate::export::{EXTENTS_LIMIT, Extent};
 use crate::memory::{Budget, OWN_BYTES};
 use crate::protocol::{Command, Errno, REQUEST_MAGIC, Request};
 use kura_block::BufMut;
@@ -12,6 +13,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -110,7 +112,7 @@ proptest! {
             }
         }
         let mut stream = Choppy::new(bytes, cuts);
-        let mut input = Input::new(PAYLOAD_LIMIT, None);
+        let mut input = Input::new(PAYLOAD_LIMIT, 0, None);
         let mut next = || block_on(poll_fn(|cx| input.poll_next(&mut stream, 0, cx))).unwrap();
         for (at, len) in payloads.iter().enumerate() {
             match (next(), len) {
@@ -166,7 +168,7 @@ fn no_buffer_keeps_all_of_a_large_write() {
     for cuts in [vec![1 << 20], vec![5000, 100_000, 0], vec![4096, 131_072], vec![3 << 20]] {
         let sent = [encode(1, 1, &payload), encode(3, 2, b"")].concat();
         let mut stream = Choppy::new(sent, cuts);
-        let mut input = Input::new(4 << 20, None);
+        let mut input = Input::new(4 << 20, 0, None);
         let mut next = || block_on(poll_fn(|cx| input.poll_next(&mut stream, 0, cx))).unwrap();
         let Incoming::Request(_, Payload { data, .. }) = next() else { panic!("not a write") };
         assert_eq!(data.parts().iter().map(|part| part.len()).collect::<Vec<_>>(), [1 << 20, 1 << 20, (1 << 19) + 7]);
@@ -180,7 +182,7 @@ fn what_came_is_counted_beyond_one_write() {
     let payload = vec![7; OWN_BYTES + 1];
     let sent = (0..3).flat_map(|cookie| encode(1, cookie, &payload)).collect();
     let mut stream = Choppy::new(sent, vec![100_000, 0]);
-    let mut input = Input::new(4 << 20, Some(Budget::new(1 << 20)));
+    let mut input = Input::new(4 << 20, 0, Some(Budget::new(1 << 20)));
     let mut cx = Context::from_waker(futures::task::noop_waker_ref());
     let (mut writes, mut came) = (0, Vec::new());
     while writes < 3 {
@@ -188,6 +190,52 @@ fn what_came_is_counted_beyond_one_write() {
         came.extend(input.withheld());
     }
     assert!(came.is_sorted() && came.last().is_some_and(|came| *came > 2 * OWN_BYTES), "{came:?}");
+}
+
+/// A connection with a read of all of the budget, whose header has come.
+fn reader(budget: &Arc<Budget>) -> impl FnMut(bool) -> Option<Incoming> {
+    let mut header = encode(0, 1, b"");
+    header[24..].copy_from_slice(&(1_u32 << 20).to_be_bytes());
+    let (mut stream, mut input) = (Choppy::new(header, vec![100]), Input::new(4 << 20, 0, Some(Arc::clone(budget))));
+    move |is_polled| {
+        if !is_polled {
+            input.stand_back();
+            return None;
+        }
+        let mut cx = Context::from_waker(futures::task::noop_waker_ref());
+        match input.poll_next(&mut stream, 0, &mut cx) {
+            Poll::Ready(Ok(incoming)) => Some(incoming),
+            _ => None,
+        }
+    }
+}
+
+#[test]
+fn who_is_not_listened_to_leaves_the_line_for_memory() {
+    let budget = Budget::new(1 << 20);
+    let [mut first, mut second, mut third] = [(); 3].map(|()| reader(&budget));
+    let served = first(true).expect("there is memory");
+    assert!(second(true).is_none() && third(true).is_none(), "there is no more");
+    second(false);
+    drop(served);
+    let served = third(true).expect("nobody is before it");
+    assert!(second(true).is_none());
+    drop(served);
+    assert!(second(true).is_some(), "it stands in line again");
+}
+
+#[test]
+fn what_is_told_of_ranges_takes_memory() {
+    let status = Request { command: Command::BlockStatus, flags: 0, cookie: 1, offset: 0, len: 4096 };
+    assert!(status.held_bytes(1) < 1024 && status.held_bytes(0) == 0);
+    let whole = Request { len: u32::MAX, ..status };
+    assert_eq!(whole.held_bytes(3), 3 * EXTENTS_LIMIT * 16);
+    let extents = (0..EXTENTS_LIMIT as u32 + 5).map(|at| Extent { len_bytes: 512, flags: at % 2 }).collect();
+    let mut replies = Replies::new(true);
+    replies.put(&whole, Ok(Answer::Status(vec![extents])), None);
+    let mut stream = Choppy::new(Vec::new(), vec![1 << 20]);
+    block_on(poll_fn(|cx| replies.output.poll_send(&mut stream, cx))).unwrap();
+    assert_eq!(stream.sent.len(), 20 + 4 + 8 * EXTENTS_LIMIT, "the client asks again for the rest");
 }
 
 #[test]

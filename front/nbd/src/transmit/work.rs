@@ -126,7 +126,7 @@ impl Future for Working<'_> {
             Work::Status(work) => ready!(work.as_mut().poll(cx)).map(Answer::Status),
         };
         let outcome = outcome.map_err(|error| this.failure(&error));
-        let grant = this.grant.take().filter(|_| matches!(outcome, Ok(Answer::Data(_))));
+        let grant = this.grant.take().filter(|_| matches!(outcome, Ok(Answer::Data(_) | Answer::Status(_))));
         Poll::Ready(Answered { request: this.request, arrived: this.arrived, outcome, grant })
     }
 }
