@@ -32,6 +32,29 @@ impl Default for Options {
     }
 }
 
+/// What became of a write and of the flush behind it.
+#[derive(Debug, PartialEq, Eq)]
+enum Durable {
+    Done,
+    NotWritten(Errno),
+    /// It is not tried again: the kernel may have forgotten what it could not write.
+    NotFlushed(Errno),
+    /// The write fell short, or one of them was interrupted: once more, step by step.
+    Again,
+}
+
+impl Durable {
+    /// Of `len` bytes. A flush that did not come to be is `CANCELED`.
+    fn of(written: rustix::io::Result<usize>, synced: rustix::io::Result<usize>, len: usize) -> Self {
+        match (written, synced) {
+            (_, Err(errno)) if errno != Errno::CANCELED && errno != Errno::INTR => Self::NotFlushed(errno),
+            (Ok(count), Ok(_)) if count == len => Self::Done,
+            (Err(errno), _) if errno != Errno::INTR => Self::NotWritten(errno),
+            _ => Self::Again,
+        }
+    }
+}
+
 /// A file or block device, used by one thread through that thread's ring. Any number may be open on one device.
 ///
 /// - Offsets and lengths are multiples of the device's logical sector.
@@ -106,13 +129,12 @@ impl Disk {
     /// thread that waits its turn behind all others: on a busy machine a tenth as fast.
     async fn write_and_sync(&self, offset: u64, data: Bufs) -> Result<()> {
         let data = self.aligned(data);
-        match self.ring.write_and_sync(&self.file, offset, data.clone()).await {
-            (Ok(count), Ok(_)) if count == data.len() => self.still_there(),
-            (Err(errno), _) if errno != Errno::INTR => Err(self.failed("write", offset, data.len() as u64, errno)),
-            // A flush that failed is not tried again: the kernel may have forgotten what it could not write.
-            (Ok(_), Err(errno)) if errno != Errno::CANCELED && errno != Errno::INTR => Err(self.not_flushed(errno)),
-            // The write fell short or was interrupted: once more, step by step.
-            _ => {
+        let (written, synced) = self.ring.write_and_sync(&self.file, offset, data.clone()).await;
+        match Durable::of(written, synced, data.len()) {
+            Durable::Done => self.still_there(),
+            Durable::NotWritten(errno) => Err(self.failed("write", offset, data.len() as u64, errno)),
+            Durable::NotFlushed(errno) => Err(self.not_flushed(errno)),
+            Durable::Again => {
                 self.write_some(offset, data, false).await?;
                 self.sync().await
             }

@@ -20,8 +20,11 @@ pub fn create_sparse(path: impl AsRef<Path>, size_bytes: u64) -> Result<()> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
     let failed = |errno| error(path.display(), format_args!("cannot make a file of {size_bytes} bytes"), errno);
     let file = rustix::fs::open(path, flags, Mode::from(0o600)).map_err(failed)?;
-    rustix::fs::ftruncate(&file, size_bytes).map_err(failed)?;
-    rustix::fs::fsync(&file).map_err(failed)?;
+    if let Err(errno) = rustix::fs::ftruncate(&file, size_bytes).and_then(|()| rustix::fs::fsync(&file)) {
+        // Else it would be found, and be taken for a disk of no bytes. What refuses here is told, not what refuses that.
+        let _ = std::fs::remove_file(path);
+        return Err(failed(errno));
+    }
     // The name is durable when its directory is.
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let synced = File::open(parent).and_then(|directory| directory.sync_all());

@@ -140,9 +140,9 @@ impl Ring {
         self.start(file, entry, Memory::Write(data, parts)).await.0
     }
 
-    /// Writes the first parts of `data` at `offset` and makes the file's data durable, in one trip to the kernel; resolves
-    /// to the bytes written and what came of the second. A write that falls short takes the second with it: it is
-    /// then `CANCELED`.
+    /// Writes the first parts of `data` at `offset` and makes the file's data durable, in one trip to the kernel where the ring has
+    /// room for both; resolves to the bytes written and what came of the second. A write that falls short takes the second with it:
+    /// it is then `CANCELED`.
     pub(crate) async fn write_and_sync(
         &self,
         file: &Rc<File>,
@@ -150,8 +150,10 @@ impl Ring {
         data: Bufs,
     ) -> (rustix::io::Result<usize>, rustix::io::Result<usize>) {
         if !self.inner.borrow_mut().has_room_for_two() {
+            let data_bytes = data.len();
             let written = self.write(file, offset, data, false).await;
-            return (written, self.sync_data(file).await);
+            let synced = if written == Ok(data_bytes) { self.sync_data(file).await } else { Err(Errno::CANCELED) };
+            return (written, synced);
         }
         let (write, sync) = self.start_pair(file, offset, data);
         (write.await.0, sync.await.0)
@@ -354,11 +356,9 @@ impl Inner {
     }
 
     fn submit(&mut self) {
-        let submission = self.uring.submission();
-        if submission.is_empty() && !submission.taskrun() {
+        if self.uring.submission().is_empty() {
             return;
         }
-        drop(submission);
         match self.uring.submit().map_err(|error| Errno::from_io_error(&error)) {
             Ok(_) => {}
             // A signal, or the kernel is short of memory: what was not taken is still queued, and tried again.

@@ -172,12 +172,27 @@ fn a_file_that_ends_within_a_sector_is_a_failed_device() {
 }
 
 #[test]
-fn a_flush_that_finds_no_space_is_never_asked_for_again() {
+fn a_flush_that_failed_is_never_asked_for_again() {
     on_disks(SIZE, |disk| async move {
         for errno in [Errno::NOSPC, Errno::DQUOT, Errno::NOMEM, Errno::IO] {
             assert_eq!(disk.not_flushed(errno).kind(), Kind::Device);
         }
     });
+    let (len, no_flush) = (8192, Err(Errno::CANCELED));
+    let cases = [
+        (Ok(len), Ok(0), Durable::Done),
+        (Ok(len), Err(Errno::IO), Durable::NotFlushed(Errno::IO)),
+        // Whatever became of the write: what it asks to be tried again with would take the next flush for this one.
+        (Err(Errno::AGAIN), Err(Errno::IO), Durable::NotFlushed(Errno::IO)),
+        (Ok(4096), Err(Errno::NOSPC), Durable::NotFlushed(Errno::NOSPC)),
+        (Err(Errno::NOSPC), no_flush, Durable::NotWritten(Errno::NOSPC)),
+        (Ok(4096), no_flush, Durable::Again),
+        (Err(Errno::INTR), no_flush, Durable::Again),
+        (Ok(len), Err(Errno::INTR), Durable::Again),
+    ];
+    for (written, synced, expected) in cases {
+        assert_eq!(Durable::of(written, synced, len), expected, "{written:?}, {synced:?}");
+    }
 }
 
 #[test]
@@ -221,6 +236,8 @@ fn preallocated_space_is_taken_and_zero() {
         assert!(std::fs::read(&path).unwrap().iter().all(|&byte| byte == 0));
         assert_eq!(crate::preallocate(&path, 1..4096).unwrap_err().kind(), Kind::Invalid);
         assert_eq!(crate::create_sparse(&path, SIZE).unwrap_err().kind(), Kind::Exists);
+        let large = path.with_extension("large");
+        assert!(crate::create_sparse(&large, u64::MAX).is_err() && !large.exists(), "no file is so large");
     }
 }
 
