@@ -125,7 +125,7 @@ impl Inner {
     /// Writes one entry to all live copies.
     async fn write_entry(&self, group: &Group, durable: bool) -> Result<()> {
         let bytes = group.entry_bytes();
-        let position = self.room_for(bytes).await;
+        let position = self.room_for(bytes).await?;
         let _alone = self.telling.lock().await;
         let stamp = self.state.borrow().stamp(group);
         let entry = group.encode(stamp);
@@ -142,15 +142,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Where the next entry goes, once there is room for it.
-    async fn room_for(&self, bytes: u64) -> u64 {
+    /// Where the next entry goes, once there is room for it; an error when the journal fails before.
+    async fn room_for(&self, bytes: u64) -> Result<u64> {
         loop {
             let progress = self.progress.notified();
             {
                 let state = self.state.borrow();
+                state.alive()?;
                 let position = self.shape.fit(state.position, bytes);
                 if position + bytes - state.tail_position() <= self.shape.ring_bytes {
-                    return position;
+                    return Ok(position);
                 }
             }
             progress.await;

@@ -60,18 +60,18 @@ impl Group {
 
     /// True when a record of this size still fits.
     pub fn takes(&self, body_bytes: usize, data_blocks: usize) -> bool {
-        self.count == 0
-            || (self.records.len() + 4 + body_bytes + 4 * data_blocks <= RECORDS_LIMIT_BYTES
-                && self.data.len() + data_blocks * BLOCK_BYTES <= DATA_LIMIT_BYTES)
+        self.count == 0 || self.has_room(body_bytes, data_blocks)
+    }
+
+    fn has_room(&self, body_bytes: usize, data_blocks: usize) -> bool {
+        self.records.len() + RECORD_LEAST_BYTES + body_bytes + 4 * data_blocks <= RECORDS_LIMIT_BYTES
+            && self.data.len() + data_blocks * BLOCK_BYTES <= DATA_LIMIT_BYTES
     }
 
     /// Adds a record; `data` is whole blocks, one checksum each.
     pub fn push(&mut self, body: &[u8], data: &Bufs, checksums: &[Checksum]) {
         assert_eq!(data.len(), checksums.len() * BLOCK_BYTES, "one checksum a data block");
-        assert!(
-            body.len() + 4 * checksums.len() < RECORDS_LIMIT_BYTES && data.len() <= DATA_LIMIT_BYTES,
-            "a record fits an entry"
-        );
+        assert!(self.has_room(body.len(), checksums.len()), "a record fits an entry");
         self.records.u16(body.len() as u16).u16(checksums.len() as u16);
         for checksum in checksums {
             self.records.u32(checksum.stored());

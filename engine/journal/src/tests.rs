@@ -254,7 +254,6 @@ fn damage_in_the_middle_is_not_taken_for_the_end() {
         work(&journal, &acknowledged, 0, 9).await;
         // The first entry lies where the ring begins, behind the roots and the tables.
         let first = 8192 + 2 * 4096 + 2 * SHAPE.tables_bytes;
-        rig.disks[0].open();
         let garbage = Buf::copy_of(&[0xaa; BLOCK_BYTES]);
         kura_block::Block::write(&*rig.disks[0].open(), first, garbage.into(), true).await.unwrap();
     });
