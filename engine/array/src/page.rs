@@ -91,12 +91,6 @@ impl Page {
         !before
     }
 
-    /// Forgets every block; what counts in parity stays.
-    pub fn clear(&mut self) {
-        self.checksums.fill(U32::ZERO);
-        self.written = 0;
-    }
-
     /// Blocks that are written.
     pub fn written(&self) -> u32 {
         self.written

@@ -12,7 +12,7 @@ use std::rc::Rc;
 pub(crate) enum Space {
     /// It goes back to the pool where whole extents are empty.
     GiveBack,
-    /// It stays allocated, and holes become allocated.
+    /// It stays allocated, and holes become allocated; not of a volume with snapshots, of which any write may take space.
     Keep,
 }
 
@@ -124,31 +124,36 @@ impl Inner {
         if volume.branch.borrow().is_some() { Err(made()) } else { Ok(()) }
     }
 
-    /// Gives up all that a volume holds beyond `size_bytes`; the size itself is the caller's to change.
+    /// Makes a volume smaller, from its end on. An error leaves it as small as it has become, and all of that as it was.
     pub async fn shrink(&self, volume: &Rc<VolumeState>, size_bytes: u64) -> Result<()> {
-        let (first, end) = (size_bytes / BLOCK_BYTES_U64, volume.size_bytes() / BLOCK_BYTES_U64);
-        let group_blocks = self.group_blocks(volume);
+        let (first, group_blocks) = (size_bytes / BLOCK_BYTES_U64, self.group_blocks(volume));
         let first_gone = first.div_ceil(group_blocks);
-        // Of the group that stays in part.
-        let cut = first..end.min(first_gone * group_blocks);
+        let mut size = volume.size_bytes();
         loop {
+            self.released(volume).await;
             self.ready(volume)?;
             Self::refuse_branch(volume)?;
+            volume.check_still(size)?;
+            // Of the group that stays in part.
+            let cut = first..(size / BLOCK_BYTES_U64).min(first_gone * group_blocks);
             let group = if cut.is_empty() { Vec::new() } else { volume.group_of(self.index_of(first)) };
             if let Some(unloaded) = group.iter().find(|extent| !extent.is_loaded()) {
                 self.load(unloaded).await?;
                 continue;
             }
-            let mut left = volume.groups_from(first_gone as u32 * volume.shape.extents()).into_iter();
-            let all = self.journal_has_room(0)
-                && left.all(|first| {
-                    self.unmap(volume, first.owner.index);
-                    self.journal_has_room(0)
-                });
-            if all {
-                // Nothing was awaited since: nothing is there again when the size changes.
-                self.clear_loaded(volume, cut.start, cut.end);
-                return Ok(());
+            let mut gone = volume.groups_from(first_gone as u32 * volume.shape.extents());
+            while self.journal_has_room(0) {
+                let Some(last) = gone.pop() else {
+                    self.clear_loaded(volume, cut.start, cut.end);
+                    self.set_size(volume, size_bytes);
+                    return Ok(());
+                };
+                self.unmap(volume, last.owner.index);
+                size = Self::bytes_of(self.group_range(volume, last.owner.index).0);
+            }
+            // Nothing was awaited since: nothing is there again when the size changes.
+            if size < volume.size_bytes() {
+                self.set_size(volume, size);
             }
             self.make_room(0).await?;
         }

@@ -1,7 +1,8 @@
 //! Making and deleting volumes, and changing their sizes.
 //!
-//! What must hold of a thick volume: it is never larger than what is allocated. So the places of all that it lacks are taken
-//! before its new size is recorded, or given back, and nothing has happened.
+//! What must hold of a thick volume: it is larger than what is allocated only after a crash or a disk that went in the midst of its growth,
+//! until the pool has room. So the places of all that it lacks are taken before its new size is recorded, or given back, and
+//! nothing has happened.
 
 use crate::checkpoint::TABLES_FOR_VOLUMES;
 use crate::policy::groups_that_fit;
@@ -41,6 +42,8 @@ impl Store {
         let id = inner.next_volume_id();
         let shape = inner.shape_of(spec.layout)?;
         let volume = Rc::new(VolumeState::new(id, spec.clone(), shape, inner.array.extent_bytes()));
+        // Should it fail, nobody has anything made of it.
+        let making = volume.make();
         inner.append(&Record::Create { volume: id, spec: spec.clone(), shape });
         inner.tables.borrow_mut().volumes.insert(id, Rc::clone(&volume));
         inner.hot.migrator.notify_one();
@@ -56,6 +59,7 @@ impl Store {
         if made.is_err() {
             inner.remove(&volume);
         }
+        drop(making);
         inner.commit_all().await?;
         made.map(|()| inner.status_of(&volume))
     }
@@ -107,33 +111,18 @@ impl Store {
         let volume = inner.find(name)?;
         let before = volume.size_bytes();
         let _stays = volume.stay();
-        if size_bytes < before {
-            inner.shrink(&volume, size_bytes).await?;
-            inner.ready(&volume)?;
-        }
-        let fills = size_bytes > before && volume.spec.borrow().thick;
-        let room = if fills { inner.reserve_groups(&volume, size_bytes).await? } else { Vec::new() };
-        let still = inner.ready(&volume).and_then(|()| {
-            let busy = || Error::busy(format!("volume {name}: its size is being changed: try again later"));
-            if volume.size_bytes() == before { Ok(()) } else { Err(busy()) }
-        });
-        if let Err(error) = still {
-            inner.put_back_all(room).await?;
-            return Err(error);
-        }
-        inner.set_size(&volume, size_bytes);
-        if fills {
-            let first = (before / inner.array.extent_bytes()) as u32;
-            if let Err(error) = inner.fill(&volume, first, room).await {
-                inner.shrink(&volume, before).await?;
-                inner.ready(&volume)?;
-                inner.set_size(&volume, before);
-                inner.commit_all().await?;
-                return Err(error);
-            }
-        }
+        let resized = if size_bytes < before {
+            inner.shrink(&volume, size_bytes).await
+        } else {
+            inner.grow(&volume, size_bytes).await
+        };
+        // Also what an error leaves.
         inner.commit_all().await?;
-        Ok(inner.status_of(&volume))
+        let now = volume.size_bytes();
+        let told = |error: Error| {
+            if now == before { error } else { error.at(format_args!("volume {name}, which has {} now", Amount(now))) }
+        };
+        resized.map(|()| inner.status_of(&volume)).map_err(told)
     }
 
     /// Refuses a thick volume of this size for which the pool has no room, or one that is to grow to it; `room` is what each
@@ -172,6 +161,30 @@ impl Store {
 }
 
 impl Inner {
+    /// Makes a volume larger. A thick one that cannot be filled after all is what it was before; where it has snapshots, whose volumes do not
+    /// shrink, it keeps its size, and is filled later.
+    async fn grow(&self, volume: &Rc<VolumeState>, size_bytes: u64) -> Result<()> {
+        let before = volume.size_bytes();
+        let fills = size_bytes > before && volume.spec.borrow().thick;
+        let room = if fills { self.reserve_groups(volume, size_bytes).await? } else { Vec::new() };
+        if let Err(error) = self.ready(volume).and_then(|()| volume.check_still(before)) {
+            self.put_back_all(room).await?;
+            return Err(error);
+        }
+        self.set_size(volume, size_bytes);
+        if !fills {
+            return Ok(());
+        }
+        let filled = self.fill(volume, (before / self.array.extent_bytes()) as u32, room).await;
+        if filled.is_err()
+            && self.shrink(volume, before).await.is_err()
+            && let Some(own) = self.me.upgrade()
+        {
+            self.runtime.spawn(Box::pin(own.fill_thick()));
+        }
+        filled
+    }
+
     /// A volume has another size from now on; the LSN of the record that says so.
     pub fn set_size(&self, volume: &VolumeState, size_bytes: u64) -> Lsn {
         let lsn = self.append(&Record::Size { volume: volume.id, bytes: size_bytes });
@@ -186,10 +199,15 @@ impl Inner {
         loop {
             let lacking: Vec<_> = {
                 let tables = self.tables.borrow();
-                tables.volumes.homes().values().filter(|volume| lacks(volume) && !volume.stays()).cloned().collect()
+                tables.volumes.homes().values().filter(|volume| lacks(volume)).cloned().collect()
             };
             let mut all = true;
             for volume in lacking {
+                if volume.stays() {
+                    // Somebody else is at it.
+                    all = false;
+                    continue;
+                }
                 if let Err(error) = self.fill_one(&volume).await {
                     tracing::error!(volume = volume.id, %error, "a thick volume lacks some of its space; this will be tried again");
                     all = false;

@@ -294,7 +294,11 @@ impl Inner {
     pub fn find(&self, name: &str) -> Result<Rc<VolumeState>> {
         let tables = self.tables.borrow();
         let found = tables.volumes.named(name).filter(|volume| !volume.is_hidden());
-        found.cloned().ok_or_else(|| Error::missing(format!("volume {name}: no such volume: see `kura volume list`")))
+        match found {
+            Some(volume) if volume.is_made.get() => Ok(Rc::clone(volume)),
+            Some(_) => Err(Error::busy(format!("volume {name}: it is being made: wait until that is done"))),
+            None => Err(Error::missing(format!("volume {name}: no such volume: see `kura volume list`"))),
+        }
     }
 
     pub fn status_of(&self, volume: &VolumeState) -> VolumeStatus {

@@ -76,6 +76,8 @@ pub(crate) struct VolumeState {
     /// How many want nothing of it to go to the hot area.
     pub kept_cold: Cell<u32>,
     pub opened: Cell<u32>,
+    /// False until all is there that it has from the start: then it may go again, and nobody else has anything of it.
+    pub is_made: Cell<bool>,
 }
 
 /// Runs of regions in which something is allocated.
@@ -100,6 +102,15 @@ pub(crate) struct Stay(Rc<VolumeState>);
 impl Drop for Stay {
     fn drop(&mut self) {
         self.0.staying.set(self.0.staying.get() - 1);
+    }
+}
+
+/// A volume that is being made.
+pub(crate) struct Making(Rc<VolumeState>);
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        self.0.is_made.set(true);
     }
 }
 
@@ -137,12 +148,27 @@ impl VolumeState {
             kept_cold: Cell::new(0),
             departed: Cell::new(false),
             opened: Cell::new(0),
+            is_made: Cell::new(true),
         }
     }
 
     /// Extents that are allocated.
     pub fn mapped(&self) -> u32 {
         self.mapped.get()
+    }
+
+    /// Refuses what was begun when the volume had another size.
+    pub fn check_still(&self, size_bytes: u64) -> Result<()> {
+        if self.size_bytes() == size_bytes {
+            return Ok(());
+        }
+        Err(Error::busy(format!("volume {}: its size is being changed: try again later", self.spec.borrow().name)))
+    }
+
+    /// Keeps the volume to itself until what this returns is dropped: others find it busy.
+    pub fn make(self: &Rc<Self>) -> Making {
+        self.is_made.set(false);
+        Making(Rc::clone(self))
     }
 
     /// Keeps the volume with this controller as long as what this returns lives: more records of it are to come.

@@ -1,9 +1,11 @@
 //! Sizes: a thick volume whose making is cut off, and a volume that shrinks while somebody writes to it.
 
 use futures::future::join;
+use futures::poll;
 use kura_block::{Buf, Kind, Runtime};
-use kura_controller::{Check, Config, Controller, JournalLimits, Layout, PoolSpec, Settings, VolumeSpec};
+use kura_controller::{Check, Config, Controller, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec};
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -120,4 +122,108 @@ fn what_is_written_beyond_the_new_end_while_a_volume_shrinks_is_gone() {
             });
         }
     }
+}
+
+#[test]
+fn nobody_has_anything_of_a_volume_that_is_being_made() {
+    let rig = Rig::new();
+    rig.run(async |controller, runtime| {
+        let (store, made) = (controller.store(), Cell::new(false));
+        let create = async {
+            store.create(volume(200, Layout::Mirror, true)).await.unwrap();
+            made.set(true);
+        };
+        let others = async {
+            let (mut busy, mut asked) = (0, 0);
+            while !made.get() {
+                let snapshot = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
+                let refused = [
+                    store.snapshot(&[snapshot], 0).await.map(drop).unwrap_err(),
+                    store.delete("v").await.unwrap_err(),
+                    controller.open_volume("v").map(drop).unwrap_err(),
+                ];
+                asked += refused.len();
+                busy += refused.iter().filter(|error| error.kind() == Kind::Busy).count();
+                runtime.sleep(Duration::from_nanos(200)).await;
+            }
+            assert!(busy > 0, "asked {asked} times, and never while it was made");
+        };
+        join(create, others).await;
+        store.delete("v").await.unwrap();
+    });
+}
+
+#[test]
+fn of_two_that_make_a_volume_smaller_one_is_refused_and_takes_nothing() {
+    let rig = Rig::new();
+    rig.run(async |controller, _| {
+        let (store, spec) = (controller.store(), volume(9, Layout::Mirror, false));
+        store.create(spec).await.unwrap();
+        let device = controller.open_volume("v").unwrap();
+        let write = async |block: usize| {
+            device.write((block * BLOCK) as u64, Buf::copy_of(&[7; BLOCK]).into(), false).await.unwrap();
+        };
+        for block in 0..8 * EXTENT {
+            write(block).await;
+        }
+        // One more extent, and the first one's page has to be read again, which takes a while.
+        store.checkpoint().await.unwrap();
+        write(8 * EXTENT).await;
+        let half = (4 * EXTENT * BLOCK) as u64;
+        let (refused, smaller) = join(store.resize("v", 3 * BLOCK as u64), store.resize("v", half)).await;
+        assert_eq!((refused.unwrap_err().kind(), smaller.unwrap().spec.size_bytes), (Kind::Busy, half));
+        let device = controller.open_volume("v").unwrap();
+        let read = device.read(0, half as usize).await.unwrap().contiguous();
+        assert!(read.iter().all(|byte| *byte == 7), "what its size says is there is there");
+        check(controller, "made smaller").await;
+    });
+}
+
+/// The discard finds the buffer full, and then writes held; meanwhile the volume grows, and what is behind its old end is written.
+#[test]
+fn what_is_behind_the_end_that_a_volume_had_is_not_cleared_when_it_grows_meanwhile() {
+    let mut waited = 0;
+    for delay in 0..40 {
+        let rig = Rig::new();
+        rig.run(async |controller, runtime| {
+            let (store, (short, long)) = (controller.store(), (EXTENT / 2 * 3, 2 * EXTENT));
+            let spec = |name: &str, blocks: usize| {
+                let size_bytes = (blocks * BLOCK) as u64;
+                VolumeSpec { name: name.into(), size_bytes, ..volume(1, Layout::Mirror, false) }
+            };
+            store.create(spec("v", short)).await.unwrap();
+            store.create(spec("other", 4096)).await.unwrap();
+            let snapshot = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
+            store.snapshot(&[snapshot], 0).await.unwrap();
+            let (device, other) = (controller.open_volume("v").unwrap(), controller.open_volume("other").unwrap());
+            device.write((EXTENT * BLOCK) as u64, Buf::copy_of(&[7; BLOCK]).into(), false).await.unwrap();
+            let much = async { other.write(0, Buf::copy_of(&vec![5; 4096 * BLOCK]).into(), false).await.unwrap() };
+            let mut discard = device.discard((EXTENT * BLOCK) as u64, (EXTENT / 2 * BLOCK) as u64);
+            let begun = async {
+                runtime.sleep(Duration::from_micros(delay * 100)).await;
+                let waits = poll!(&mut discard).is_pending();
+                let held = store.hold(&["v".to_owned()]).unwrap();
+                for _ in 0..if waits { 1000 } else { 0 } {
+                    runtime.sleep(Duration::from_micros(100)).await;
+                    assert!(poll!(&mut discard).is_pending(), "writes are held");
+                }
+                (waits, held)
+            };
+            let ((), (waits, held)) = join(much, begun).await;
+            store.resize("v", (long * BLOCK) as u64).await.unwrap();
+            drop(held);
+            let last = ((long - 1) * BLOCK) as u64;
+            let longer = controller.open_volume("v").unwrap();
+            longer.write(last, Buf::copy_of(&[9; BLOCK]).into(), true).await.unwrap();
+            if waits {
+                waited += 1;
+                discard.await.unwrap();
+            }
+            assert_eq!(longer.read(last, BLOCK).await.unwrap().contiguous()[..8], [9; 8], "after {delay}");
+            let cleared = longer.read((EXTENT * BLOCK) as u64, BLOCK).await.unwrap();
+            assert_eq!(cleared.contiguous()[..8], [0; 8], "after {delay}");
+            check(controller, "grown").await;
+        });
+    }
+    assert!(waited > 0, "no discard had to wait");
 }

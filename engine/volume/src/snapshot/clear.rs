@@ -21,14 +21,15 @@ impl Inner {
     pub async fn clear_seen(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>, first: u64, end: u64) -> Result<u64> {
         let group_blocks = self.group_blocks(volume);
         let group_end = (first / group_blocks + 1) * group_blocks;
-        let volume_end = volume.size_bytes() / BLOCK_BYTES_U64;
-        if first.is_multiple_of(group_blocks) && end >= volume_end.min(group_end) {
+        // Also of a volume that grows meanwhile: what is behind its old end is another's.
+        let has_all = || end >= group_end.min(volume.size_bytes() / BLOCK_BYTES_U64);
+        if first.is_multiple_of(group_blocks) && has_all() {
             self.make_room(0).await?;
             self.released(volume).await;
             self.ready(volume)?;
             self.refuse_rolled_to(volume, branch)?;
             self.refuse_doomed(volume, &branch.pool_vol)?;
-            if !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) {
+            if !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) || !has_all() {
                 return Ok(first);
             }
             // Nothing changes between the last look and the hole.

@@ -40,6 +40,8 @@ pub struct SvolStatus {
     pub unique_bytes: u64,
 }
 
+/// What a snapshot takes of the tables at most, besides its name, and as much again the PoolVOL that a first one has.
+const TABLE_BYTES: usize = 256;
 /// The longest name of a snapshot with its volume's, in bytes.
 const NAME_BYTES: usize = 255;
 
@@ -74,7 +76,8 @@ impl Store {
             }
         }
         let mut named = 0;
-        inner.room_in_tables(0, TABLES_FOR_VOLUMES)?;
+        let tables_bytes = |spec: &SnapshotSpec| 2 * (TABLE_BYTES + spec.name.len()) as u64;
+        inner.room_in_tables(wanted.iter().map(tables_bytes).sum(), TABLES_FOR_VOLUMES)?;
         inner.room_in_journal().await?;
         let mut made = Ok(());
         for spec in wanted {
@@ -190,7 +193,7 @@ impl Inner {
         self.stops.set(stops);
     }
 
-    /// Makes all of them, or none, between two records of the log.
+    /// Makes all of them, or none, between two records of the log. A crash before these are durable may leave the first ones.
     fn make_snapshots(&self, wanted: &[SnapshotSpec], made_unix_s: u64) -> Result<Vec<Rc<VolumeState>>> {
         let pvols: Vec<_> = wanted.iter().map(|spec| self.find(&spec.of)).collect::<Result<_>>()?;
         for pvol in &pvols {

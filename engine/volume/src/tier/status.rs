@@ -174,7 +174,8 @@ impl Store {
         let volume = inner.find(name)?;
         if offset >= volume.size_bytes() {
             return Err(Error::invalid(format!(
-                "volume {name}: offset {offset} is beyond its {}",
+                "volume {name}: offset {} is beyond its end, at {}",
+                Amount(offset),
                 Amount(volume.size_bytes())
             )));
         }
