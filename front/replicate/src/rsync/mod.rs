@@ -388,7 +388,7 @@ impl Rsync {
 
     /// All workers, until nothing is left to be handed out.
     fn work(&self, carry: &Carry<'_>) -> Result<()> {
-        let mut links: HashMap<(usize, usize), Vec<(usize, usize)>> = HashMap::new();
+        let mut links = Links::new();
         carry.changes.links.iter().for_each(|(link, first)| links.entry(*first).or_default().push(*link));
         let workers = carry.options.all_workers();
         let working = AtomicUsize::new(workers);
@@ -412,13 +412,7 @@ impl Rsync {
     }
 
     /// One worker: one rsync after the other. What it leaves to others, where its node or the target went.
-    fn worker(
-        &self,
-        worker: usize,
-        carry: &Carry<'_>,
-        links: &HashMap<(usize, usize), Vec<(usize, usize)>>,
-        working: &AtomicUsize,
-    ) -> Option<Lost> {
+    fn worker(&self, worker: usize, carry: &Carry<'_>, links: &Links, working: &AtomicUsize) -> Option<Lost> {
         let node = &self.nodes[worker % self.nodes.len()];
         let least_s = self.least_s(node);
         loop {
@@ -453,7 +447,8 @@ impl Rsync {
                     return Some(Lost { why, jobs });
                 }
             };
-            carry.fail(done.failures(&self.roots(carry), jobs.iter().map(|job| job.path(carry.changes))));
+            let names = names(&jobs, links);
+            carry.fail(done.failures(&self.roots(carry), names.iter().map(|name| name.path(carry.changes))));
             carry.fail(changed_meanwhile(carry, &jobs));
             carry.progress.workers()[worker].worked(began.elapsed());
             let bytes = jobs.iter().map(|job| job.bytes(carry.changes)).sum();
@@ -471,14 +466,9 @@ impl Rsync {
         node: &Node,
         jobs: &[Job],
         carry: &Carry<'_>,
-        links: &HashMap<(usize, usize), Vec<(usize, usize)>>,
+        links: &Links,
     ) -> std::io::Result<Done> {
-        // rsync keeps the hard links that one list has all names of.
-        let linked = |job: &Job| links.get(&(job.directory, job.entry)).into_iter().flatten();
-        let names: Vec<Job> = jobs
-            .iter()
-            .flat_map(|job| [*job].into_iter().chain(linked(job).map(|&(directory, entry)| Job { directory, entry })))
-            .collect();
+        let names = names(jobs, links);
         let paths: Vec<_> = names.iter().map(|name| name.path(carry.changes)).collect();
         let is_shared = jobs.iter().any(|job| job.need(carry.changes) == Need::SHARED);
         let in_place: &[&str] = if self.in_place && !is_shared { &["--inplace", "--no-W"] } else { &[] };
@@ -513,6 +503,16 @@ impl Rsync {
         };
         vec![carry.source.path.clone(), target]
     }
+}
+
+/// For each file, the names that become links to it.
+type Links = HashMap<(usize, usize), Vec<(usize, usize)>>;
+
+/// What a worker is given, with all links to it: rsync keeps the hard links that one list has all names of.
+fn names(jobs: &[Job], links: &Links) -> Vec<Job> {
+    let linked = |job: &Job| links.get(&(job.directory, job.entry)).into_iter().flatten();
+    let named = |job: &Job| linked(job).map(|&(directory, entry)| Job { directory, entry });
+    jobs.iter().flat_map(|job| [*job].into_iter().chain(named(job))).collect()
 }
 
 /// The option that compares contents, where sizes and times say nothing of some file.

@@ -1,9 +1,10 @@
 //! One rsync: started, given its list, listened to.
 
-use super::complaint::{Ending, ending, failures, first};
+use super::complaint::{Ending, Line, ending, first, line, whole};
 use super::slashed;
 use crate::error::Failure;
 use rustix::process::{Resource, getrlimit};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, BufWriter, Read, Result, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -173,16 +174,31 @@ impl Done {
         first(self.code, &self.complaints.lines)
     }
 
-    /// What was not carried; where it did not say what, all that it was to carry.
-    pub fn failures(&self, roots: &[PathBuf], all: impl IntoIterator<Item = Vec<u8>>) -> Vec<Failure> {
-        let mut failures = failures(&self.complaints.lines, roots);
+    /// What was not carried of what it was given: all of it where it did not say, or may have said so in a way that is not known.
+    pub fn failures(&self, roots: &[PathBuf], given: impl IntoIterator<Item = Vec<u8>>) -> Vec<Failure> {
+        if self.ending() == Ending::Well && self.complaints.lines.is_empty() {
+            return Vec::new();
+        }
+        let mut given: BTreeSet<Vec<u8>> = given.into_iter().collect();
+        let (mut failures, mut has_unknown) = (Vec::new(), false);
+        for complaint in &self.complaints.lines {
+            match line(complaint, roots) {
+                Line::Names(failure) => failures.push(Failure { path: whole(failure.path, &given), ..failure }),
+                Line::Unknown => has_unknown = true,
+                Line::Noise => {}
+            }
+        }
         let is_vague = match self.ending() {
             Ending::Broken => true,
-            Ending::Partial => failures.is_empty() || self.complaints.is_cut,
+            Ending::Partial => failures.is_empty() || has_unknown || self.complaints.is_cut,
             Ending::Well | Ending::Lost => false,
         };
         if is_vague {
-            failures.extend(all.into_iter().map(|path| Failure::new(path, self.why())));
+            for failure in &failures {
+                given.remove(&failure.path);
+            }
+            let why = self.why();
+            failures.extend(given.into_iter().map(|path| Failure::new(path, &why)));
         }
         failures
     }

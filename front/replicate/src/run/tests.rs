@@ -1,6 +1,7 @@
 mod again;
 mod links;
 mod meanwhile;
+mod rsync;
 
 use super::*;
 use crate::balance::Cost;

@@ -23,10 +23,10 @@ fn what_others_may_not_read_is_not_carried_under_the_name_of_what_they_may() {
 }
 
 /// A file system of its own, gone with the test.
-struct Mounted(PathBuf);
+pub(super) struct Mounted(PathBuf);
 
 impl Mounted {
-    fn at(path: PathBuf) -> Self {
+    pub(super) fn at(path: PathBuf) -> Self {
         Self::by("mount -t tmpfs tmpfs", path)
     }
 
@@ -35,7 +35,7 @@ impl Mounted {
         Self::by("exec 3<>/dev/fuse && mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 dead", path)
     }
 
-    fn by(mount: &str, path: PathBuf) -> Self {
+    pub(super) fn by(mount: &str, path: PathBuf) -> Self {
         let script = format!("{mount} \"$0\"");
         assert!(Command::new("sh").args(["-c", &script]).arg(&path).status().unwrap().success());
         Self(path)
