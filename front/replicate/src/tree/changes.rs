@@ -332,7 +332,8 @@ impl Known<'_> {
         let is_alike = old.size_bytes == now.size_bytes && old.meta.modified == now.meta.modified;
         let is_other = !is_alike || self.is_suspect || (!self.told && Self::may_be_other(old, now));
         if is_other && now.kind == Kind::File {
-            return Need::Contents { exists: true, is_alike };
+            // Its name may be one of several there, the others of which are not to change with it.
+            return if old.links > 1 { Need::SHARED } else { Need::Contents { exists: true, is_alike } };
         }
         if old.changed == Time::default() {
             // It could not be made, perhaps.
@@ -465,7 +466,8 @@ mod tests {
         let failed = Entry { changed: Time::default(), ..link.clone() };
         assert_eq!(needs(failed, link, false), [Need::NEW], "a link that could not be made");
         let linked = Entry { links: 2, ..was() };
-        assert_eq!(needs(linked, was(), true), [Need::SHARED], "a name of a file of its own by now");
+        assert_eq!(needs(linked.clone(), was(), true), [Need::SHARED], "a name of a file of its own by now");
+        assert_eq!(needs(linked, entry("a", 7, 2, 10), false), [Need::SHARED], "the same, where it is known");
         let attributes = Entry { has_attributes: true, ..was() };
         assert_eq!(needs(attributes, was(), true), [Need::Meta], "attributes that went");
     }

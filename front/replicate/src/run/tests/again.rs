@@ -88,6 +88,26 @@ fn two_files_here_are_no_longer_one_at_the_target() {
 }
 
 #[test]
+fn what_a_name_gets_does_not_go_into_the_file_that_it_was_a_link_to() {
+    for with in [With::Kura, With::Rsync] {
+        let pair = Pair::new();
+        let target = Target::Local(pair.copy.clone());
+        let options = Options { with: Some(with), in_place: true, workers: 1, ..Options::default() };
+        let path = |name: &str| pair.source.join(name);
+        fs::write(path("a"), vec![7; 2 << 20]).unwrap();
+        fs::hard_link(path("a"), path("b")).unwrap();
+        settle();
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        fs::remove_file(path("b")).unwrap();
+        fs::write(path("b"), vec![8; 2 << 20]).unwrap();
+        // Slow enough for workers to be worth it.
+        assert!(pair.run(&target, &Options { bandwidth: Some(2 << 20), ..options }).unwrap().is_complete);
+        let is = |name, byte| fs::read(pair.copy.join(name)).unwrap() == vec![byte; 2 << 20];
+        assert!(is("a", 7) && is("b", 8), "{with:?}");
+    }
+}
+
+#[test]
 fn what_was_not_made_durable_is_not_trusted_after_another_start() {
     let pair = Pair::new();
     let target = Target::Local(pair.copy.clone());
