@@ -16,6 +16,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
+/// The least that is left out as a hole, in bytes.
+const BLOCK: usize = 4096;
+
 /// A name as calls take it.
 pub fn name(bytes: &[u8]) -> &OsStr {
     OsStr::from_bytes(bytes)
@@ -32,7 +35,7 @@ pub fn make(directory: BorrowedFd<'_>, at: &[u8], file: &Small<'_>, contents: &[
         Kind::File => {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
             let made: File = openat(directory, name(at), flags, Mode::RUSR | Mode::WUSR)?.into();
-            let written = made.write_all_at(contents, 0);
+            let written = fill(&made, contents);
             if written.is_err() {
                 let _ = unlinkat(directory, name(at), AtFlags::empty());
             }
@@ -45,6 +48,25 @@ pub fn make(directory: BorrowedFd<'_>, at: &[u8], file: &Small<'_>, contents: &[
         }
     }
     Ok(None)
+}
+
+/// Writes the contents of a file that has none yet. Blocks of zeroes are left out: they are holes then, as they are at the source
+/// where it has any.
+fn fill(file: &File, contents: &[u8]) -> Result<()> {
+    let is_zeroes = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+    let (mut at, mut written) = (0, 0);
+    while at < contents.len() {
+        let rest = &contents[at..];
+        let is_hole = is_zeroes(&rest[..BLOCK.min(rest.len())]);
+        let alike = rest.chunks(BLOCK).take_while(|block| is_zeroes(block) == is_hole);
+        let end = at + alike.map(<[u8]>::len).sum::<usize>();
+        if !is_hole {
+            file.write_all_at(&contents[at..end], at as u64)?;
+            written = end;
+        }
+        at = end;
+    }
+    if written < contents.len() { file.set_len(contents.len() as u64) } else { Ok(()) }
 }
 
 /// What is known of an entry that is described.

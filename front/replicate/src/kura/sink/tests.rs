@@ -185,3 +185,26 @@ fn what_cannot_be_made_leaves_what_has_its_name() {
     let Reply::Done(failures) = sink.handle(Request::Batch { directory: b"", files }) else { panic!() };
     assert_eq!((failures.len(), std::fs::read(&file).unwrap()), (1, b"the last version".to_vec()));
 }
+
+#[test]
+fn zeroes_of_a_small_file_are_holes() {
+    let (folder, mut sink, _) = beside();
+    let block = |byte| vec![byte; 4096];
+    let zeroes = || vec![0; 512 << 10];
+    let cases = [
+        ([block(7), zeroes(), vec![8; 10]].concat(), true),
+        ([zeroes(), block(7), zeroes(), vec![0; 10]].concat(), true),
+        (zeroes(), true),
+        ([block(7), block(8)].concat(), false),
+        (vec![0; 10], false),
+        (Vec::new(), false),
+    ];
+    for (contents, has_holes) in cases {
+        let files = vec![entry(b"file", Kind::File, Some(&contents))];
+        assert_eq!(sink.handle(Request::Batch { directory: b"", files }), Reply::Done(Vec::new()));
+        let path = folder.path().join("copy/file");
+        assert!(std::fs::read(&path).unwrap() == contents);
+        let has_all = std::fs::metadata(&path).unwrap().blocks() * 512 >= contents.len() as u64;
+        assert!(!has_holes || !has_all, "{}", contents.len());
+    }
+}
