@@ -14,11 +14,12 @@ use crate::error::{CHANGED, Error, Failure, Result};
 use crate::marker::{Held, Marker, State, hold};
 use crate::run::{Carrier, Carry, Facts, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
-use crate::tree::{Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, join, scan, split};
+use crate::tree::{Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, join, open_directory, scan, split};
 use complaint::Ending;
 use look::except;
 use process::{Done, Process};
 use rustix::fs::{AtFlags, Mode, OFlags, statat, syncfs};
+use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -268,10 +269,10 @@ impl Carrier for Rsync {
             let began = Instant::now();
             self.delete(carry, gone)?;
             let links = changes.links.keys().map(|&(directory, entry)| Job { directory, entry });
-            let jobs = carry.plan.jobs.iter().copied().chain(links).map(|job| job.path(changes));
-            let all = paths(changes, |changed| changed.has_new_meta).chain(jobs);
+            let jobs: Vec<Job> = carry.plan.jobs.iter().copied().chain(links).collect();
+            let all = paths(changes, |changed| changed.has_new_meta).chain(jobs.iter().map(|job| job.path(changes)));
             self.list(carry, compared(&carry.plan.jobs, changes), all)?;
-            carry.fail(changed_meanwhile(carry, &carry.plan.jobs));
+            carry.fail(changed_meanwhile(carry, &jobs));
             carry.progress.workers()[0].add(carry.plan.files(), carry.plan.bytes());
             carry.progress.workers()[0].worked(began.elapsed());
             return Ok(());
@@ -449,7 +450,7 @@ impl Rsync {
             };
             let names = names(&jobs, links);
             carry.fail(done.failures(&self.roots(carry), names.iter().map(|name| name.path(carry.changes))));
-            carry.fail(changed_meanwhile(carry, &jobs));
+            carry.fail(changed_meanwhile(carry, &names));
             carry.progress.workers()[worker].worked(began.elapsed());
             let bytes = jobs.iter().map(|job| job.bytes(carry.changes)).sum();
             let start_s = self.start_s(node);
@@ -538,13 +539,24 @@ fn extras(jobs: &[Job], names: &[Job], carry: &Carry<'_>) -> Vec<&'static str> {
 }
 
 /// Files that are not any more what the scan found: rsync does not notice what changes while it reads, so that what it carried
-/// may be of two versions. What has vanished was carried before, or rsync has said so.
+/// may be of two versions. What has vanished was carried before, or rsync has said so. Where a directory has become a link, it has
+/// carried what that leads to.
 fn changed_meanwhile<'c>(carry: &'c Carry<'_>, jobs: &'c [Job]) -> impl Iterator<Item = Failure> + 'c {
-    let has_changed = |job: &&Job| {
+    let mut open: Option<(usize, rustix::io::Result<OwnedFd>)> = None;
+    let has_changed = move |job: &&Job| {
         let entry = job.entry(carry.changes);
-        entry.kind == Kind::File
-            && statat(&carry.source.root, job.path(carry.changes).as_slice(), AtFlags::SYMLINK_NOFOLLOW)
-                .is_ok_and(|stat| !entry.is_still(&stat))
+        if open.as_ref().is_none_or(|(at, _)| *at != job.directory) {
+            let path = &carry.changes.directories[job.directory].directory.path;
+            open = Some((job.directory, open_directory(carry.source.root.as_fd(), path)));
+        }
+        let stat = |directory| statat(directory, OsStr::from_bytes(&entry.name), AtFlags::SYMLINK_NOFOLLOW);
+        match &open {
+            Some((_, Ok(directory))) => {
+                entry.kind == Kind::File && stat(directory).is_ok_and(|stat| !entry.is_still(&stat))
+            }
+            Some((_, Err(error))) => matches!(*error, Errno::LOOP | Errno::NOTDIR),
+            None => false,
+        }
     };
     jobs.iter().filter(has_changed).map(|job| Failure::new(job.path(carry.changes), CHANGED))
 }

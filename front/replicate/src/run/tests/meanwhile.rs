@@ -148,6 +148,25 @@ fn a_large_copy_that_is_written_in_place_stays_whole_where_its_source_cannot_be_
 }
 
 #[test]
+fn what_a_directory_leads_to_that_has_become_a_link_is_not_taken_for_carried() {
+    for is_known in [false, true] {
+        let pair = Pair::new();
+        let target = Target::Local(pair.copy.clone());
+        let options = Options { with: Some(With::Rsync), ..Options::default() };
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        fs::write(pair.source.join("d/file"), "other contents").unwrap();
+        let known = pair.known().filter(|_| is_known);
+        let failures = pair.carried(&target, &options, known, || {
+            let elsewhere = pair.folder.path().join("elsewhere");
+            fs::rename(pair.source.join("d"), &elsewhere).unwrap();
+            std::os::unix::fs::symlink(&elsewhere, pair.source.join("d")).unwrap();
+        });
+        let is_told = failures.iter().any(|it| it.path == b"d/file" && it.cause == crate::error::CHANGED);
+        assert!(is_told, "{is_known}: {failures:?}");
+    }
+}
+
+#[test]
 fn a_copy_that_was_asked_what_it_has_is_known_from_then_on() {
     let pair = Pair::new();
     let target = Target::Local(pair.copy.clone());
