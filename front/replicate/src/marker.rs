@@ -18,6 +18,9 @@ use uuid::Uuid;
 const LONGEST: u64 = 64 << 10;
 
 /// Whether a copy can be used.
+/// The length of a marker's text where it is written over another one, or that of a longer one, of which it is a multiple.
+const ONE_SIZE: usize = 4096;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -79,6 +82,14 @@ impl Marker {
     }
 
     /// The marker of a copy in a directory of this machine.
+    /// The same, filled up, so that a copy's markers have one length: one that is written over another one has no rest of it behind
+    /// it, wherever that is cut off.
+    pub fn text_of_one_size(&self) -> String {
+        let text = self.text();
+        let more = text.len().next_multiple_of(ONE_SIZE) - text.len();
+        text + &" ".repeat(more)
+    }
+
     pub fn read(root: &Path) -> Result<Option<Self>> {
         Ok(Self::text_in(root)?.and_then(|text| Self::of_text(&text)))
     }

@@ -219,11 +219,11 @@ impl Carrier for Rsync {
         }
         let folder = tempfile::tempdir().map_err(|cause| Error::state(Path::new("a temporary folder"), cause))?;
         let path = folder.path().join(OsStr::from_bytes(MARKER));
-        std::fs::write(&path, marker.text()).map_err(|cause| Error::state(&path, cause))?;
+        std::fs::write(&path, marker.text_of_one_size()).map_err(|cause| Error::state(&path, cause))?;
         self.by_any(|node| {
             let mut process = Process::on(None);
-            // In place: the directory keeps its time of modification.
-            process.args(["--mkpath", "--inplace"]).args([path.as_os_str()]).args([self.root(node)]);
+            // In place: the directory keeps its time of modification. Two that are written within a second look alike.
+            process.args(["--mkpath", "--inplace", COMPARE]).args([path.as_os_str()]).args([self.root(node)]);
             let done = process.run(&[], |_| {}).map_err(|cause| Error::target("rsync", cause))?;
             if done.ending() == Ending::Well { Ok(()) } else { Err(self.failed(&done)) }
         })

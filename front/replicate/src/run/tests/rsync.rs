@@ -28,3 +28,20 @@ fn what_is_in_a_directory_that_could_not_be_made_was_not_carried() {
         drop(mounted);
     }
 }
+
+#[test]
+fn a_marker_that_is_written_over_another_one_is_as_long() {
+    let pair = Pair::new();
+    let daemon = Daemon::of(&pair);
+    let target = daemon.target("copy");
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    let text = || fs::read(pair.copy.join(".kura-replica")).unwrap();
+    let complete = text();
+    let marker = Marker::read(&pair.copy).unwrap().unwrap();
+    let carrier = Options::default().carrier(&target);
+    // The longest and the shortest, of which each has those of the other one behind it at a power cut.
+    for state in [State::Unfinished, State::Partial] {
+        carrier.mark(&Marker { state, recovery_point: None, ..marker.clone() }, true).unwrap();
+        assert_eq!((text().len(), Marker::read(&pair.copy).unwrap().unwrap().state), (complete.len(), state));
+    }
+}
