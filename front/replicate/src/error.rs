@@ -62,6 +62,8 @@ pub(crate) const STAYS: &str = "the source's stays: the copy lacked something wh
 /// Why an empty directory is not carried.
 pub(crate) const UNMOUNTED: &str =
     "what was mounted there is not, and its copy stays: mount it; or, where it is to be empty, say --allow-empty";
+/// Why no new copy is made.
+pub(crate) const GONE: &str = "its copy is no longer there: is it mounted? Say --adopt to make a new one";
 /// Why a directory of the target is left as it is.
 pub(crate) const COPY: &str = "a copy of its own is there, which is not deleted: move it to where no other copy is";
 

@@ -1,5 +1,6 @@
 //! The file at a target's root that says whose copy it is, of which moment, and whether it is whole.
 
+use crate::error::GONE;
 use crate::target::real;
 use crate::tree::{MARKER, Time};
 use rustix::fs::{FlockOperation, OFlags, flock, statfs};
@@ -17,10 +18,10 @@ use uuid::Uuid;
 /// The most bytes of the file: what is longer is no marker.
 const LONGEST: u64 = 64 << 10;
 
-/// Whether a copy can be used.
 /// The length of a marker's text where it is written over another one, or that of a longer one, of which it is a multiple.
 const ONE_SIZE: usize = 4096;
 
+/// Whether a copy can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -81,7 +82,6 @@ impl Marker {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// The marker of a copy in a directory of this machine.
     /// The same, filled up, so that a copy's markers have one length: one that is written over another one has no rest of it behind
     /// it, wherever that is cut off.
     pub fn text_of_one_size(&self) -> String {
@@ -90,6 +90,7 @@ impl Marker {
         text + &" ".repeat(more)
     }
 
+    /// The marker of a copy in a directory of this machine.
     pub fn read(root: &Path) -> Result<Option<Self>> {
         Ok(Self::text_in(root)?.and_then(|text| Self::of_text(&text)))
     }
@@ -190,17 +191,22 @@ impl Drop for Held {
     }
 }
 
-/// Takes a copy's directory for a run: nobody else has it until what is returned is dropped. None where the file system knows no
-/// such locks, or the directory is in another copy, which nobody may run to.
+/// Takes a copy's directory for a run, and makes one if that is said: nobody else has it until what is returned is dropped. None
+/// where the file system knows no such locks, or the directory is in another copy, which nobody may run to.
 ///
 /// # Errors
-/// Somebody has it, or it cannot be made.
-pub fn hold(root: &Path) -> Result<Option<Held>> {
+/// Somebody has it, it is not there, or it cannot be made.
+pub fn hold(root: &Path, makes: bool) -> Result<Option<Held>> {
     if Marker::above(root).is_some() {
         return Ok(None);
     }
-    std::fs::create_dir_all(root)?;
-    let directory = File::open(root)?;
+    if makes {
+        std::fs::create_dir_all(root)?;
+    }
+    let directory = match File::open(root) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(Error::other(GONE)),
+        directory => directory?,
+    };
     match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(Held(directory))),
         Err(Errno::WOULDBLOCK) => Err(Error::other(HELD)),

@@ -374,9 +374,9 @@ fn call(link: &mut Link, request: Request<'_>) -> std::result::Result<Reply, Str
 }
 
 impl Carrier for Kura {
-    fn hold(&self) -> Result<()> {
+    fn hold(&self, makes: bool) -> Result<()> {
         let held = match self.local() {
-            Some(path) => hold(path).map_err(|error| self.failed(error))?,
+            Some(path) => hold(path, makes).map_err(|error| self.failed(error))?,
             None => None,
         };
         let _ = self.held.set(held);
@@ -385,7 +385,7 @@ impl Carrier for Kura {
 
     fn facts(&self, _: bool) -> Result<Facts> {
         if let Some(path) = self.local() {
-            // Nothing is made there before it is known that something may be.
+            // Without the copy being opened, which would make one where there is none.
             return Facts::of_directory(path).map_err(|error| self.failed(error));
         }
         let welcome = self.opened(&mut lock(&self.control))?.welcome();

@@ -170,9 +170,9 @@ fn with_host(target: &str, host: &str) -> String {
 }
 
 impl Carrier for Rsync {
-    fn hold(&self) -> Result<()> {
+    fn hold(&self, makes: bool) -> Result<()> {
         let Some(root) = self.local_root() else { return Ok(()) };
-        let held = hold(root).and_then(|held| held.map(Held::inherited).transpose());
+        let held = hold(root, makes).and_then(|held| held.map(Held::inherited).transpose());
         let held = held.map_err(|error| Error::target(self.target.to_string(), error))?;
         let _ = self.held.set(held);
         Ok(())

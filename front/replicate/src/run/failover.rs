@@ -22,7 +22,7 @@ pub fn failover(job: &Job, options: &Options, anyway: bool) -> Result<Marker> {
         return refuse("there is no copy yet");
     }
     let carrier = options.carrier(&target);
-    carrier.hold()?;
+    carrier.hold(false)?;
     let Facts { marker, boot, .. } = carrier.facts(false)?;
     let Some(marker) = marker else { return refuse("there is no copy any more") };
     let is_suspect = marker.is_suspect(&boot);

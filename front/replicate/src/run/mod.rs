@@ -28,7 +28,7 @@ pub(crate) use plan::{Job, Plan};
 pub(crate) use verify::{CONTENTS, compare};
 
 use crate::balance::{Dealer, Learned};
-use crate::error::{Error, Failure, Result, STAYS};
+use crate::error::{Error, Failure, GONE, Result, STAYS};
 use crate::marker::{Marker, State, boot_of, rfc3339};
 use crate::origin::Origin;
 use crate::progress::Progress;
@@ -135,7 +135,8 @@ impl Facts {
 /// What carries to a kind of target.
 pub(crate) trait Carrier: Sync {
     /// Takes the target for a run: for as long as this lives, no other run has it, wherever that comes from. Not all targets can.
-    fn hold(&self) -> Result<()>;
+    /// A directory of this machine that is not there is made, or else an error.
+    fn hold(&self, makes: bool) -> Result<()>;
     /// What is known before anything is compared. Where it is the first run, whether there is nothing will be asked, too.
     fn facts(&self, is_first: bool) -> Result<Facts>;
     /// Whether there is nothing at the target.
@@ -291,14 +292,14 @@ fn one_in_the_other(source: &Path, target: impl std::fmt::Display) -> Result<()>
 /// Takes the target for a run, if it is one to run to; what it says of itself.
 fn meet(source: &Source, target: &Target, carrier: &dyn Carrier, had_copy: bool, options: &Options) -> Result<Facts> {
     if !options.dry_run {
-        carrier.hold()?;
+        // What is not mounted must not be made where it would be.
+        carrier.hold(!had_copy || options.adopt)?;
     }
     let facts = carrier.facts(!had_copy)?;
     refuse_inside_here(&source.path, target, &facts)?;
     refuse_others(source, target, &facts, carrier, options)?;
     if had_copy && facts.marker.is_none() && !options.adopt {
-        let text = "its copy is no longer there: is it mounted? Say --adopt to make a new one";
-        return Err(Error::target(target.to_string(), text));
+        return Err(Error::target(target.to_string(), GONE));
     }
     Ok(facts)
 }

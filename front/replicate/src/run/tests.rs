@@ -300,7 +300,7 @@ fn a_target_has_one_run_at_a_time_wherever_it_comes_from() {
         let target = Target::Local(pair.copy.clone());
         let options = Options { with: Some(with), ..Options::default() };
         assert!(pair.run(&target, &options).unwrap().is_complete);
-        let held = crate::marker::hold(&pair.copy).unwrap();
+        let held = crate::marker::hold(&pair.copy, true).unwrap();
         let refused = pair.run(&target, &options).unwrap_err().to_string();
         assert!(refused.contains("another run carries to it"), "{refused}");
         drop(held);
@@ -431,14 +431,18 @@ fn failback_from_a_copy_that_was_not_whole_deletes_nothing() {
 
 #[test]
 fn a_copy_that_is_no_longer_there_is_not_made_anew_unasked() {
-    let pair = Pair::new();
-    let target = Target::Local(pair.copy.clone());
-    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
-    fs::remove_dir_all(&pair.copy).unwrap();
-    let refused = pair.run(&target, &Options::default()).unwrap_err().to_string();
-    assert!(refused.contains("is it mounted") && !pair.copy.join("d").exists(), "{refused}");
-    assert!(pair.run(&target, &Options { adopt: true, ..Options::default() }).unwrap().is_complete);
-    assert!(pair.copy.join("d/file").exists());
+    for with in [With::Kura, With::Rsync] {
+        let pair = Pair::new();
+        let target = Target::Local(pair.copy.clone());
+        let options = Options { with: Some(with), ..Options::default() };
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        fs::remove_dir_all(&pair.copy).unwrap();
+        let refused = pair.run(&target, &options).unwrap_err().to_string();
+        // Nor is there a directory then, into which something else could be written.
+        assert!(refused.contains("is it mounted") && !pair.copy.exists(), "{with:?}: {refused}");
+        assert!(pair.run(&target, &Options { adopt: true, ..options }).unwrap().is_complete);
+        assert!(pair.copy.join("d/file").exists());
+    }
 }
 
 #[test]

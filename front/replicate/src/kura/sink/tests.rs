@@ -91,7 +91,7 @@ fn a_run_has_the_copy_until_all_its_links_are_gone() {
     worker.hold(Hold::Worker).unwrap();
     looking.hold(Hold::No).unwrap();
     assert_eq!(another().hold(Hold::Run).unwrap_err(), HELD);
-    assert!(crate::marker::hold(&root).unwrap_err().to_string().contains(HELD));
+    assert!(crate::marker::hold(&root, true).unwrap_err().to_string().contains(HELD));
     drop(first);
     // What a worker is about to write is written before anybody else begins.
     std::thread::scope(|scope| {
@@ -99,7 +99,7 @@ fn a_run_has_the_copy_until_all_its_links_are_gone() {
         std::thread::sleep(PATIENCE / 10);
         drop(worker);
     });
-    let here = crate::marker::hold(&root).unwrap();
+    let here = crate::marker::hold(&root, true).unwrap();
     assert_eq!(another().hold(Hold::Run).unwrap_err(), HELD);
     drop(here);
     another().hold(Hold::Run).unwrap();
