@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::io::{Error, ErrorKind, Read, Result};
 
 /// What both ends must speak.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 /// The most bytes of a frame: what is larger is nothing that an end of ours has sent.
 pub const MOST: usize = 64 << 20;
 /// The same of a frame of records, one of which is a whole directory: of about four million entries.
@@ -73,9 +73,11 @@ pub enum Hold {
     Run,
     /// For a worker of the run that has it.
     Worker,
+    /// For a run to a copy that was there before: where there is none, none is made.
+    Again,
 }
 
-const HOLDS: [Hold; 3] = [Hold::No, Hold::Run, Hold::Worker];
+const HOLDS: [Hold; 4] = [Hold::No, Hold::Run, Hold::Worker, Hold::Again];
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq)]

@@ -55,8 +55,8 @@ pub(crate) struct Kura {
     options: Options,
     /// For what is not a worker's.
     control: Mutex<Option<Link>>,
-    /// The target is taken for a run; of one that is a directory here, by this.
-    held: OnceLock<Option<Held>>,
+    /// For what the target is taken; one that is a directory here, by this.
+    held: OnceLock<(Hold, Option<Held>)>,
 }
 
 impl Kura {
@@ -108,7 +108,7 @@ impl Kura {
 
     fn opened<'l>(&self, control: &'l mut Option<Link>) -> Result<&'l mut Link> {
         if control.is_none() {
-            *control = Some(self.link(if self.held.get().is_some() { Hold::Run } else { Hold::No })?);
+            *control = Some(self.link(self.held.get().map_or(Hold::No, |(hold, _)| *hold))?);
         }
         control.as_mut().ok_or_else(|| self.failed("there is no way to it"))
     }
@@ -379,7 +379,7 @@ impl Carrier for Kura {
             Some(path) => hold(path, makes).map_err(|error| self.failed(error))?,
             None => None,
         };
-        let _ = self.held.set(held);
+        let _ = self.held.set((if makes { Hold::Run } else { Hold::Again }, held));
         Ok(())
     }
 

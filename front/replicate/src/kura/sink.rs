@@ -111,7 +111,7 @@ impl Sink {
                 _ => return Ok(()),
             }
         };
-        if hold == Hold::Run {
+        if matches!(hold, Hold::Run | Hold::Again) {
             take(FlockOperation::NonBlockingLockExclusive)?;
         }
         if hold == Hold::No { Ok(()) } else { take(FlockOperation::NonBlockingLockShared) }

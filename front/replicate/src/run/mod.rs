@@ -135,7 +135,7 @@ impl Facts {
 /// What carries to a kind of target.
 pub(crate) trait Carrier: Sync {
     /// Takes the target for a run: for as long as this lives, no other run has it, wherever that comes from. Not all targets can.
-    /// A directory of this machine that is not there is made, or else an error.
+    /// A directory of this machine that is not there is made, or else an error; kura's other end makes one only then, too.
     fn hold(&self, makes: bool) -> Result<()>;
     /// What is known before anything is compared. Where it is the first run, whether there is nothing will be asked, too.
     fn facts(&self, is_first: bool) -> Result<Facts>;

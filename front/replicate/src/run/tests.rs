@@ -431,15 +431,21 @@ fn failback_from_a_copy_that_was_not_whole_deletes_nothing() {
 
 #[test]
 fn a_copy_that_is_no_longer_there_is_not_made_anew_unasked() {
-    for with in [With::Kura, With::Rsync] {
+    for (with, is_served) in [(Some(With::Kura), false), (Some(With::Rsync), false), (None, true)] {
         let pair = Pair::new();
-        let target = Target::Local(pair.copy.clone());
-        let options = Options { with: Some(with), ..Options::default() };
+        let token = pair.folder.path().join("token");
+        fs::write(&token, "token").unwrap();
+        let module = pair.folder.path().join("module");
+        let service = crate::kura::Service::listen(&module, "127.0.0.1:0", "token".to_owned(), None).unwrap();
+        let served = format!("kura://{}/copy", service.address().unwrap()).parse().unwrap();
+        std::thread::spawn(move || service.run());
+        let target = if is_served { served } else { Target::Local(pair.copy.clone()) };
+        let options = Options { with, target_token_file: Some(token), ..Options::default() };
         assert!(pair.run(&target, &options).unwrap().is_complete);
         fs::remove_dir_all(&pair.copy).unwrap();
         let refused = pair.run(&target, &options).unwrap_err().to_string();
         // Nor is there a directory then, into which something else could be written.
-        assert!(refused.contains("is it mounted") && !pair.copy.exists(), "{with:?}: {refused}");
+        assert!(refused.contains("is it mounted") && !pair.copy.exists(), "{target}: {refused}");
         assert!(pair.run(&target, &Options { adopt: true, ..options }).unwrap().is_complete);
         assert!(pair.copy.join("d/file").exists());
     }

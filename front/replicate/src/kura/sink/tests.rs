@@ -90,7 +90,9 @@ fn a_run_has_the_copy_until_all_its_links_are_gone() {
     first.hold(Hold::Run).unwrap();
     worker.hold(Hold::Worker).unwrap();
     looking.hold(Hold::No).unwrap();
-    assert_eq!(another().hold(Hold::Run).unwrap_err(), HELD);
+    for hold in [Hold::Run, Hold::Again] {
+        assert_eq!(another().hold(hold).unwrap_err(), HELD);
+    }
     assert!(crate::marker::hold(&root, true).unwrap_err().to_string().contains(HELD));
     drop(first);
     // What a worker is about to write is written before anybody else begins.
