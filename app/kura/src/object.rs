@@ -69,6 +69,8 @@ pub async fn key(client: &Client, out: Out, command: KeyCommand) -> Result<()> {
                 (arg.bucket, grant)
             };
             let new = NewKey { name, buckets: buckets.into_iter().map(grant).collect() };
+            // Nobody is told the secret again.
+            let out = if matches!(out, Out::Quiet) { Out::Text } else { out };
             out.show(&client.create_key(&new).await?, |key| {
                 let secret = key.secret.as_deref().unwrap_or_default();
                 format!("key {} with the secret {secret} (shown only once)", key.id)
@@ -114,7 +116,7 @@ pub async fn object(client: &Client, out: Out, command: ObjectCommand) -> Result
         ObjectCommand::Get { object, file, version } => {
             get(client, out, &object, file.as_deref(), version.as_deref()).await
         }
-        ObjectCommand::List { at, delimiter } => list(client, out, &at, delimiter).await,
+        ObjectCommand::List { at, delimiter, versions } => list(client, out, &at, (delimiter, versions)).await,
         ObjectCommand::Stat { object: ObjectName { bucket, key }, version } => {
             out.show(&client.object(&bucket, &key, version.as_deref()).await?, stat)
         }
@@ -225,10 +227,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// A list, page by page: of any length, in little memory.
-async fn list(client: &Client, out: Out, at: &str, delimiter: Option<String>) -> Result<()> {
+async fn list(client: &Client, out: Out, at: &str, (delimiter, versions): (Option<String>, bool)) -> Result<()> {
     let at = at.strip_prefix("s3://").unwrap_or(at);
     let (bucket, prefix) = at.split_once('/').unwrap_or((at, ""));
-    let mut query = ObjectQuery { prefix: prefix.to_owned(), delimiter, ..ObjectQuery::default() };
+    let mut query = ObjectQuery { prefix: prefix.to_owned(), delimiter, versions, ..ObjectQuery::default() };
     let (mut objects, mut prefixes) = (Vec::new(), Vec::new());
     loop {
         let page = client.objects(bucket, &query).await?;
@@ -238,7 +240,7 @@ async fn list(client: &Client, out: Out, at: &str, delimiter: Option<String>) ->
                 prefixes.extend(page.prefixes);
             }
             // Whoever reads the first lines only wants no further pages.
-            Out::Text if !print_page(&page.objects, &page.prefixes)? => break,
+            Out::Text if !print_page(&page.objects, &page.prefixes, versions)? => break,
             Out::Text | Out::Quiet => {}
         }
         query.after = page.next;
@@ -252,16 +254,21 @@ async fn list(client: &Client, out: Out, at: &str, delimiter: Option<String>) ->
     Ok(())
 }
 
-/// A line an object: size, time, key. Objects and prefixes of a page are merged in the order of their bytes. False where the
-/// reader went away.
-fn print_page(objects: &[Object], prefixes: &[String]) -> Result<bool> {
-    let of_object = |object: &Object| {
-        let line = format!("{:>14}  {}  {}", object.size_bytes, object.modified_at, on_a_line(&object.key));
-        (object.key.clone(), line)
+/// A line an object: size, time, version where all are listed, key. Objects and prefixes of a page are merged in the order of
+/// their bytes. False where the reader went away.
+fn print_page(objects: &[Object], prefixes: &[String], versions: bool) -> Result<bool> {
+    let line = |size: &str, time: &str, version: &str, key: &str| {
+        let version = if versions { format!("{version:16}  ") } else { String::new() };
+        (key.to_owned(), format!("{size:>14}  {time:24}  {version}{}", on_a_line(key)))
     };
-    let of_prefix = |prefix: &String| (prefix.clone(), format!("{:>14}  {:24}  {}", "-", "-", on_a_line(prefix)));
+    let of_object = |object: &Object| {
+        let size = if object.delete_marker { "deleted".to_owned() } else { object.size_bytes.to_string() };
+        line(&size, &object.modified_at.to_string(), &object.version, &object.key)
+    };
+    let of_prefix = |prefix: &String| line("-", "-", "-", prefix);
     let mut lines: Vec<_> = objects.iter().map(of_object).chain(prefixes.iter().map(of_prefix)).collect();
-    lines.sort();
+    // Versions of a key stay as they came, from new to old.
+    lines.sort_by(|(one, _), (other, _)| one.cmp(other));
     let text: Vec<String> = lines.into_iter().map(|(_, line)| line).collect();
     if text.is_empty() { Ok(true) } else { crate::show::print_on(&text.join("\n")) }
 }

@@ -114,7 +114,7 @@ pub struct Object {
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ObjectPage {
-    /// Each key's newest version, in the order of the keys' bytes.
+    /// Each key's newest version, or all versions of each, in the order of the keys' bytes and from new to old.
     pub objects: Vec<Object>,
     /// What the delimiter rolled up, in order.
     pub prefixes: Vec<String>,
@@ -139,6 +139,9 @@ pub struct ObjectQuery {
     /// Items of the page: 1 to 1000, which it is unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+    /// All versions and delete markers, not only each key's newest version.
+    #[serde(default)]
+    pub versions: bool,
 }
 
 /// What an object is to have besides its content.

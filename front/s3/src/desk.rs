@@ -4,7 +4,7 @@
 use crate::bucket::Bucket;
 use crate::delete::delete;
 use crate::digest::{Digest, Said};
-use crate::directory::Directory;
+use crate::directory::{Directory, no_such_bucket, not_empty};
 use crate::get::{Opened, open};
 use crate::list::{of_token, token};
 use crate::meta::{etag, keep, version_id, which};
@@ -71,6 +71,8 @@ pub struct Asked {
     pub after: Option<String>,
     /// Items of the page at most.
     pub limit: Option<usize>,
+    /// All versions and delete markers of each key, the newest first, in place of the newest versions alone.
+    pub versions: bool,
 }
 
 /// A page of a list.
@@ -99,9 +101,7 @@ impl Desk {
     /// The bucket of this name, as it is today or, as `BUCKET@SNAPSHOT`, as a snapshot has it; or `Missing`.
     pub async fn bucket(&self, name: &str) -> Result<Arc<Bucket>> {
         self.directory.bucket_or_missing(name).await.map_err(|error| match (error.kind(), split(name)) {
-            (Kind::Missing, None) => {
-                Error::missing(format!("bucket {name}: no such bucket; `kura bucket list` lists them"))
-            }
+            (Kind::Missing, None) => no_such_bucket(name),
             (Kind::Missing, Some(_)) => error.at(format_args!("bucket {name}")),
             _ => error,
         })
@@ -133,7 +133,7 @@ impl Desk {
             delimiter: asked.delimiter.map(String::into_bytes),
             after: asked.after.as_deref().map(of_token).transpose().map_err(from_s3)?.unwrap_or_default(),
             limit: asked.limit,
-            versions: false,
+            versions: asked.versions,
         };
         let page = known.way().ask(async move |store: Store| store.list(id, &query).await).await?;
         let mut listed = Listed { entries: Vec::new(), prefixes: Vec::new(), next: page.next.as_ref().map(token) };
@@ -191,7 +191,7 @@ impl Desk {
         let store_it = move |store, content, digested| commit(store, target, content, digested, attributes);
         let stored = take_in(&way, body, false, store_it).await;
         let (stat, _) = stored.map_err(from_s3).map_err(|error| match error.kind() {
-            Kind::Exists => Error::exists(format!("{bucket}/{key}: exists already")),
+            Kind::Exists => Error::exists(format!("{bucket}/{key}: exists already; without --new it is replaced")),
             _ => error.at(format_args!("{bucket}/{key}")),
         })?;
         Ok(entry(key, &stat))
@@ -199,7 +199,7 @@ impl Desk {
 
     /// Refuses what deleting a bucket refuses: `Missing` when there is none, `Busy` while it holds anything.
     pub async fn check_delete_bucket(&self, name: &str) -> Result<()> {
-        let known = self.directory.find(name).ok_or_else(|| Error::missing(format!("bucket {name}: there is none")))?;
+        let known = self.directory.find(name).ok_or_else(|| no_such_bucket(name))?;
         let id = known.id;
         let look = async move |store: Store| {
             store.list(id, &Query { limit: Some(1), versions: true, ..Query::default() }).await
@@ -207,7 +207,7 @@ impl Desk {
         if known.way().ask(look).await?.items.is_empty() {
             return Ok(());
         }
-        Err(Error::busy(format!("bucket {name}: it is not empty: delete its objects and their versions")))
+        Err(not_empty(name))
     }
 
     /// Refuses what [`Desk::delete`] refuses.
@@ -336,7 +336,9 @@ fn entry(key: &str, stat: &Stat) -> Entry {
 fn of_object(error: Error, bucket: &str, key: &str, version: Option<&str>) -> Error {
     let at = version.map_or_else(String::new, |version| format!(", version {version}"));
     match error.kind() {
-        Kind::Missing => Error::missing(format!("{bucket}/{key}{at}: no such object")),
+        Kind::Missing => {
+            Error::missing(format!("{bucket}/{key}{at}: no such object; `kura object list {bucket}` lists them"))
+        }
         _ => error.at(format_args!("{bucket}/{key}{at}")),
     }
 }

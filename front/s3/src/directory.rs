@@ -217,7 +217,7 @@ impl Directory {
                 Ok(Bucket::of(partition, home))
             };
             let bucket = way.ask(create).await.map_err(|error: Error| match error.kind() {
-                Kind::Exists => Error::exists(format!("bucket {name}: exists already")),
+                Kind::Exists => Error::exists(format!("bucket {name}: exists already; choose another name")),
                 _ => error,
             })?;
             let bucket = Arc::new(bucket);
@@ -243,10 +243,8 @@ impl Directory {
                 Ok(())
             };
             way.ask(remove).await.map_err(|error: Error| match error.kind() {
-                Kind::Missing => Error::missing(format!("bucket {name}: there is none")),
-                Kind::Busy => {
-                    Error::busy(format!("bucket {name}: it is not empty: delete its objects and their versions"))
-                }
+                Kind::Missing => no_such_bucket(&name),
+                Kind::Busy => not_empty(&name),
                 _ => error,
             })?;
             own.note(|known| known.buckets.remove(&name));
@@ -324,6 +322,18 @@ impl Directory {
         })
         .await
     }
+}
+
+/// What is said of a bucket that there is not.
+pub(crate) fn no_such_bucket(name: &str) -> Error {
+    Error::missing(format!("bucket {name}: no such bucket; `kura bucket list` lists them"))
+}
+
+/// Why a bucket cannot be deleted.
+pub(crate) fn not_empty(name: &str) -> Error {
+    Error::busy(format!(
+        "bucket {name}: it is not empty: delete its objects and their versions, which `kura object list {name} --versions` lists"
+    ))
 }
 
 /// Does something to its end although nobody may wait for it any more, as when a client goes away: the store does its part all

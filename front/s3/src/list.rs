@@ -88,21 +88,28 @@ pub(crate) async fn marker(store: &Store, partition: PartitionId, key: &[u8], wh
 
 /// Where a page begins, as a client carries it to the next request.
 pub(crate) fn token(after: &After) -> String {
-    let (kind, rest) = match after {
-        After::Prefix(prefix) => (b'p', prefix.as_slice()),
-        After::Key(key) | After::Version(key, _) => (b'k', key.as_slice()),
-        After::Nothing => (b'k', [].as_slice()),
+    let bytes = match after {
+        After::Nothing => b"k".to_vec(),
+        After::Key(key) => [b"k", key.as_slice()].concat(),
+        After::Prefix(prefix) => [b"p", prefix.as_slice()].concat(),
+        After::Version(key, Version(number)) => [b"v", &number.to_be_bytes()[..], key].concat(),
     };
-    base64_simd::URL_SAFE_NO_PAD.encode_to_string([&[kind], rest].concat())
+    base64_simd::URL_SAFE_NO_PAD.encode_to_string(bytes)
 }
 
 pub(crate) fn of_token(token: &str) -> S3Result<After> {
     let bytes = base64_simd::URL_SAFE_NO_PAD.decode_to_vec(token).unwrap_or_default();
-    match bytes.split_first() {
-        Some((b'p', prefix)) => Ok(After::Prefix(prefix.to_vec())),
-        Some((b'k', key)) => Ok(After::Key(key.to_vec())),
-        _ => Err(problem(S3ErrorCode::InvalidArgument, "the continuation token is not one that was given here")),
-    }
+    let version = |bytes: &[u8]| {
+        let (number, key) = bytes.split_first_chunk()?;
+        Some(After::Version(key.to_vec(), Version(u64::from_be_bytes(*number))))
+    };
+    let after = match bytes.split_first() {
+        Some((b'p', prefix)) => Some(After::Prefix(prefix.to_vec())),
+        Some((b'k', key)) => Some(After::Key(key.to_vec())),
+        Some((b'v', rest)) => version(rest),
+        _ => None,
+    };
+    after.ok_or_else(|| problem(S3ErrorCode::InvalidArgument, "the continuation token is not one that was given here"))
 }
 
 fn after_key(key: Option<&String>) -> After {
@@ -306,10 +313,11 @@ mod tests {
 
     #[test]
     fn a_token_leads_to_where_it_was_given() {
-        for after in [After::Key(b"a/b \xff".to_vec()), After::Prefix(b"a/".to_vec())] {
+        let of_version = After::Version(b"a/b".to_vec(), Version(u64::MAX - 7));
+        for after in [After::Key(b"a/b \xff".to_vec()), After::Prefix(b"a/".to_vec()), of_version] {
             assert_eq!(of_token(&token(&after)).unwrap(), after);
         }
-        for bad in ["", "!", "AAAA"] {
+        for bad in ["", "!", "AAAA", "dgAA"] {
             assert!(of_token(bad).is_err(), "{bad}");
         }
     }

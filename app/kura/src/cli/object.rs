@@ -27,7 +27,7 @@ pub enum BucketCommand {
 /// Commands on access keys.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Create an access key and print its secret (shown only once)
+    /// Create an access key and print its secret (shown only once, also with --quiet)
     #[command(after_help = "For example: kura key create backup --bucket photos=read --bucket logs=read-write")]
     Create {
         /// A name to recognize it by
@@ -103,6 +103,9 @@ pub enum ObjectCommand {
         /// Group keys that share what comes before this text, as / does for folders
         #[arg(long, value_name = "TEXT")]
         delimiter: Option<String>,
+        /// List all versions and delete markers, the newest of each key first
+        #[arg(long)]
+        versions: bool,
     },
     /// Show an object's metadata
     Stat {

@@ -76,8 +76,8 @@ impl Objects for RestDesk {
     }
 
     async fn list(&self, bucket: &str, query: ObjectQuery) -> Result<ObjectPage> {
-        let ObjectQuery { prefix, delimiter, after, limit } = query;
-        let listed = self.desk.list(bucket, Asked { prefix, delimiter, after, limit }).await?;
+        let ObjectQuery { prefix, delimiter, after, limit, versions } = query;
+        let listed = self.desk.list(bucket, Asked { prefix, delimiter, after, limit, versions }).await?;
         let objects = listed.entries.into_iter().map(|entry| object(bucket, entry)).collect();
         Ok(ObjectPage { objects, prefixes: listed.prefixes, next: listed.next })
     }

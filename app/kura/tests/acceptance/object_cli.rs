@@ -9,6 +9,10 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
 }
 
+fn text_of(made: &Value, field: &str) -> String {
+    made[field].as_str().unwrap().to_owned()
+}
+
 /// Bytes that no two offsets have alike.
 pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -47,8 +51,7 @@ fn what_is_stored_here_is_seen_there_and_the_other_way_round() {
 
     // A key of one bucket, used and revoked.
     let made = json(&home.ok(&["key", "create", "reader", "--bucket", "photos=read", "--json"]));
-    let text = |field: &str| made[field].as_str().unwrap().to_owned();
-    let key = Key { id: text("id"), secret: text("secret") };
+    let key = Key { id: text_of(&made, "id"), secret: text_of(&made, "secret") };
     let aws = |args: &[&str]| {
         let mut command = client("/usr/bin/aws", &server, &key);
         command.args(["--endpoint-url", &url(&server), "s3api"]).args(args).current_dir(home.path(""));
@@ -150,6 +153,37 @@ fn a_batch_happens_as_a_whole_or_not_at_all() {
 }
 
 #[test]
+fn versions_are_listed_and_a_bucket_is_emptied_by_them() {
+    let home = Home::new();
+    let server = home.serve();
+    home.ok(&["bucket", "create", "photos"]);
+    fs::write(home.path("cat"), b"cat").unwrap();
+    let made = json(&home.ok(&["key", "create", "owner", "--json"]));
+    let key = Key { id: text_of(&made, "id"), secret: text_of(&made, "secret") };
+    let mut aws = client("/usr/bin/aws", &server, &key);
+    aws.args(["--endpoint-url", &url(&server), "s3api", "put-bucket-versioning", "--bucket", "photos"]);
+    ok(aws.args(["--versioning-configuration", "Status=Enabled"]));
+    for _ in 0..2 {
+        home.ok(&["object", "put", "photos/cat.jpg", "cat"]);
+    }
+    home.ok(&["object", "put", "photos/dog.jpg", "cat"]);
+    home.ok(&["object", "delete", "photos/cat.jpg"]);
+    assert_eq!(home.ok(&["object", "list", "photos"]).lines().count(), 1);
+    let told = fails(&mut home.kura(&["bucket", "delete", "photos"]));
+    assert!(told.contains("`kura object list photos --versions` lists"), "{told}");
+    let listed = home.ok(&["object", "list", "photos", "--versions"]);
+    let rows: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    let shown: Vec<_> = rows.iter().map(|row| (row[0], row[3])).collect();
+    assert_eq!(shown, [("deleted", "cat.jpg"), ("3", "cat.jpg"), ("3", "cat.jpg"), ("3", "dog.jpg")]);
+    for row in rows {
+        home.ok(&["object", "delete", &format!("photos/{}", row[3]), "--version-id", row[2]]);
+    }
+    home.ok(&["bucket", "delete", "photos"]);
+    let told = home.ok(&["key", "create", "backup", "--quiet"]);
+    assert!(told.contains("with the secret "), "nobody would have it: {told}");
+}
+
+#[test]
 fn what_is_wrong_is_told_in_one_line() {
     let home = Home::new();
     let _server = home.serve();
@@ -157,7 +191,7 @@ fn what_is_wrong_is_told_in_one_line() {
     for (line, said) in [
         ("bucket create NO", "\"NO\" cannot be a bucket's name: 3 to 63 lower-case letters"),
         ("bucket create demo", "bucket demo: exists already"),
-        ("bucket delete none", "bucket none: there is none"),
+        ("bucket delete none", "bucket none: no such bucket"),
         ("key create a --bucket none=read", "bucket none: no such bucket; `kura bucket list` lists them"),
         ("key revoke none", "key none: no such key; `kura key list` lists them"),
         ("object put none/a large", "bucket none: no such bucket"),

@@ -47,7 +47,10 @@ impl Client {
     pub async fn objects(&self, bucket: &str, query: &ObjectQuery) -> Result<ObjectPage> {
         let mut path = format!("{}/objects?prefix={}", bucket_path(bucket), encoded(&query.prefix));
         let limit = query.limit.map(|limit| limit.to_string());
-        for (name, value) in [("delimiter", &query.delimiter), ("after", &query.after), ("limit", &limit)] {
+        let versions = query.versions.then(|| query.versions.to_string());
+        let said =
+            [("delimiter", &query.delimiter), ("after", &query.after), ("limit", &limit), ("versions", &versions)];
+        for (name, value) in said {
             path.extend(value.iter().map(|value| format!("&{name}={}", encoded(value))));
         }
         self.get(&path).await

@@ -64,6 +64,7 @@ type Which = Result<Query<Versioned>, QueryRejection>;
         ("delimiter" = Option<String>, Query, description = "Keys that have this after the prefix are rolled up to it"),
         ("after" = Option<String>, Query, description = "What the previous page gave as `next`"),
         ("limit" = Option<usize>, Query, description = "Items of the page: 1 to 1000, which it is unless given"),
+        ("versions" = Option<bool>, Query, description = "All versions and delete markers, not only each key's newest version"),
     ),
     responses(
         (status = 200, description = "The page", body = ObjectPage),
