@@ -181,7 +181,7 @@ pub enum Command {
     /// Record the requests of a volume, and export them as a trace
     #[command(subcommand)]
     Trace(TraceCommand),
-    /// Keep copies of file trees and volumes elsewhere
+    /// Keep copies of file trees, volumes and buckets elsewhere
     #[command(subcommand)]
     Replicate(ReplicateCommand),
     /// Run the papers' experiments on simulated disks, replay traces, and make reports

@@ -59,7 +59,7 @@ impl fmt::Display for Greeting<'_> {
         }
         let (Some(url), Some(key)) = (&s3, self.key) else {
             return if s3.is_some() {
-                writeln!(f, "          kura key create NAME{server}   for S3 clients")
+                writeln!(f, "          kura key create NAME{server}   # for S3 clients")
             } else {
                 Ok(())
             };

@@ -53,7 +53,10 @@ pub fn create(create: PoolCreate, out: Out) -> Result<()> {
     data.finish()?;
     out.show(&serde_json::json!({ "data": data.path(), "disks": planned.len(), "dry_run": dry_run }), |_| {
         let data = data.path().display();
-        format!("created a pool of {} disks in {data}: serve it with `kura serve --data {data}`", planned.len())
+        let disks = planned.len();
+        let alone =
+            if disks == 1 { "\nWith one disk nothing is redundant: create volumes with --layout none" } else { "" };
+        format!("created a pool of {disks} disks in {data}: serve it with `kura serve --data {data}`{alone}")
     })
 }
 
@@ -95,7 +98,8 @@ pub fn import(import: &PoolImport, out: Out) -> Result<()> {
     Book::new(&data).note(here)?;
     exported.iter().try_for_each(|exported| exported.put(&data))?;
     data.finish()?;
-    let lost = NOT_ON_DISKS.iter().filter(|(name, _)| !data.join(name).exists()).map(|(_, what)| *what).collect();
+    // What an export has not, there was not.
+    let lost = if exported.is_some() { Vec::new() } else { NOT_ON_DISKS.iter().map(|(_, what)| *what).collect() };
     let imported = Imported {
         data: data.path().to_owned(),
         pool: Uuid::from_bytes(pool.uuid),

@@ -66,9 +66,12 @@ impl Names for NameWay {
                 owners.insert(name.to_owned(), self.me);
                 Ok(())
             }
-            Some(ControllerId(holder)) => Err(Error::exists(format!(
-                "volume {name}: exists already, on controller {holder}: choose another name"
-            ))),
+            Some(ControllerId(holder)) => {
+                let what = if name.contains('@') { "snapshot" } else { "volume" };
+                Err(Error::exists(format!(
+                    "{what} {name}: exists already, on controller {holder}: choose another name"
+                )))
+            }
         })
     }
 

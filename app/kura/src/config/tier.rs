@@ -92,7 +92,11 @@ impl Tier {
                     }
                 },
                 ("region" | "sublun", Value::String(text)) => {
-                    let size: Size = text.parse().map_err(|why| Finding::new("tier.region", value.span(), why))?;
+                    let wrong = |why| Finding::new("tier.region", value.span(), why);
+                    let size: Size = text.parse().map_err(wrong)?;
+                    if !size.0.is_power_of_two() {
+                        return Err(wrong(format!("{size}: give a power of two, such as 4M")));
+                    }
                     parameters.push(("region_bytes", Value::Integer(size.0.cast_signed()), value.span()));
                 }
                 (name, parameter) => parameters.push((name, parameter.clone(), value.span())),

@@ -37,7 +37,7 @@ pub fn summary(summary: &Summary) -> String {
     if let Some(point) = &summary.point {
         let (all, sent) = (Size(summary.bytes), Size(summary.sent_bytes));
         return format!(
-            "{all} looked at in {seconds:.2} s, {sent} sent: the copy is complete, and read as VOLUME@{point}"
+            "{all} looked at in {seconds:.2} s, {sent} sent: the copy is complete, and read as its snapshot {point}"
         );
     }
     let whole = if summary.is_complete { "the copy is complete" } else { "the copy is NOT complete" };

@@ -267,7 +267,7 @@ fn what_cannot_be_is_refused_with_its_line() {
     let said = fails(&mut home.kura(&["tier", "set", "v", "--floor", "2G", "--ceiling", "1G"]));
     assert!(said.contains("above a ceiling"), "{said}");
     let said = fails(&mut home.kura(&["tier", "why", "v", "--offset", "1G"]));
-    assert!(said.contains("is beyond its"), "{said}");
+    assert!(said.contains("is beyond its end"), "{said}");
     let said = fails(&mut home.kura(&["tier", "pin", "nobody", "fast"]));
     assert!(said.contains("no such volume"), "{said}");
 }

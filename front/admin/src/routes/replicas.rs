@@ -23,7 +23,7 @@ pub(super) async fn list(State(door): Shared) -> Result<Json<Vec<Replica>>, Prob
     Ok(Json(door.admin.replicas.list().await?))
 }
 
-/// The copies that are kept elsewhere by this server's data directory, of volumes and of trees.
+/// The copies that are kept elsewhere by this server's data directory, of trees, volumes and buckets.
 #[utoipa::path(get, path = "/api/v1/replication-jobs", tag = "replicas", operation_id = "list_replication_jobs",
     responses(
         (status = 200, description = "The jobs", body = [ReplicationJob]),

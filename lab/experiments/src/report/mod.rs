@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Makes `index.html` of the results in the folder, and returns its path.
 pub fn report(out: &Path) -> Result<PathBuf> {
     let empty =
-        || format!("{}: no results here: make some with `kura lab run NAME`, or name another --out", out.display());
+        || format!("{}: no results here: make some with `kura lab run NAME`, or name another --output", out.display());
     if !out.is_dir() {
         bail!(empty());
     }
