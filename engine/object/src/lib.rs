@@ -36,7 +36,8 @@
 //!    is in memory. An entry counts after a crash as a whole or not at all.
 //! 2. An entry that names extents is durable when it and they are: it is written when they are, and one flush follows.
 //!    A crash between may leave the entry without the extents: an entry that no later one calls durable counts only
-//!    when all that it names agrees with its checksums.
+//!    when all that it brings agrees with its checksums. Extents that a version had before it came with an earlier entry: what
+//!    has rotted of those since costs no entry.
 //! 3. What a record names is not written over before a record that no longer names it is durable, nor while a reader
 //!    has it open. For an extent, a later entry or the root must say so: a replay does not look at extents then. After a start
 //!    only the root's new opening does: before that, what is free is neither written nor given back to the device.

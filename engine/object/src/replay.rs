@@ -12,7 +12,7 @@ use crate::space::Use;
 use crate::store::{Inner, State};
 use futures::{StreamExt, TryStreamExt, future, stream};
 use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Result};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -161,7 +161,7 @@ impl Inner {
         let mut scan = Scan::new(&*self.device, root);
         let mut segments = BTreeMap::new();
         let mut end = (root.start, 0);
-        // An entry counts when a later one says that it was durable, or else when all that it names is there.
+        // An entry counts when a later one says that it was durable, or else when all that it brings is there.
         let mut waiting: VecDeque<Met> = VecDeque::new();
         // What an earlier opening accepted is durable: it may be written over by now where a later entry let it go.
         let mut durable = root.start.sequence.max(root.opening_sequence);
@@ -208,15 +208,14 @@ impl Inner {
         Ok(())
     }
 
-    /// True when all of an entry and all it names is there; an error where the device does not tell, for it may have been
-    /// acknowledged.
+    /// True when all of an entry and all that it brings is there; an error where the device does not tell, for it may have
+    /// been acknowledged.
     async fn is_whole(&self, met: &Met) -> Result<bool> {
         let Ok(records) = &met.records else { return Ok(false) };
         if !records.inline_holds {
             return Ok(false);
         }
-        let sets = records.records.iter().filter_map(|(_, record)| record.set.as_ref());
-        let extents = sets.flat_map(|(known, _)| &known.pieces).filter_map(|piece| piece.extent);
+        let extents = self.state.borrow().brought(records)?;
         let holds = |extent: Extent| async move {
             let len = extent.blocks as usize * BLOCK_BYTES;
             match extent::read(&*self.device, extent, 0, len, &mut None).await {
@@ -303,6 +302,21 @@ impl Inner {
 }
 
 impl State {
+    /// The extents that came with an entry, each once: those that it names and the versions that it changes do not.
+    ///
+    /// What must hold: all before the entry is replayed. Then what those versions name was durable, or was looked at with
+    /// the entry that brought it, and nothing took its place since, as no later entry is known to be durable. What has
+    /// rotted of it says nothing of this entry, which a read can tell as well.
+    fn brought(&self, records: &Records) -> Result<BTreeSet<Extent>> {
+        let (mut brought, mut stood) = (BTreeSet::new(), BTreeSet::new());
+        for (_, Record { row, set, .. }) in &records.records {
+            brought.extend(set.iter().flat_map(|(known, _)| &known.pieces).filter_map(|piece| piece.extent));
+            stood.extend(self.index.get(row)?.iter().flat_map(Known::extents));
+        }
+        brought.retain(|extent| !stood.contains(extent));
+        Ok(brought)
+    }
+
     /// Marks what is in use whatever the index names. `log_segments` are those of the tail, with the last entry in each.
     fn mark_segments(&mut self, log_segments: &BTreeMap<u32, u64>) {
         let Self { space, log, index_segments, .. } = self;

@@ -3,6 +3,7 @@
 mod basics;
 mod crash;
 mod faults;
+mod last;
 mod lists;
 mod model;
 mod recent;
