@@ -312,11 +312,16 @@ impl Leaf {
         Ok(edited)
     }
 
-    /// Puts other bytes in the place of some.
-    fn replace(&mut self, range: Range<usize>, patch: &[u8]) {
+    /// An empty leaf has no memory before it is to hold something.
+    fn make_room(&mut self) {
         if self.bytes.capacity() == 0 {
             self.bytes.reserve_exact(ROOM_BYTES);
         }
+    }
+
+    /// Puts other bytes in the place of some.
+    fn replace(&mut self, range: Range<usize>, patch: &[u8]) {
+        self.make_room();
         let (old, end) = (self.bytes.len(), range.start + patch.len());
         let new = old - range.len() + patch.len();
         self.bytes.resize(old.max(new), 0);
@@ -352,6 +357,7 @@ impl Leaf {
 
     /// Takes over the rows of the leaf behind this one.
     pub fn absorb(&mut self, right: &Leaf) -> Result<()> {
+        self.make_room();
         let mut walk = self.walk();
         while walk.step()?.is_some() {}
         let last = walk.name;

@@ -23,7 +23,7 @@ pub(crate) struct Index {
     told: Vec<Weak<RefCell<Alive>>>,
 }
 
-/// Leaves that together are smaller than this are joined.
+/// Leaves that together have no more bytes than this are joined.
 const JOIN_BYTES: usize = leaf::LEAF_LIMIT_BYTES / 2;
 
 impl Index {
@@ -83,21 +83,25 @@ impl Index {
         Ok(edited)
     }
 
-    /// Joins the leaf of `row` with the one behind it, where both are small.
+    /// Joins the leaf of `row` with the one behind it or else with the one before, where both are small or one is empty: in
+    /// whatever order rows are removed, leaves go with them.
     fn join(&mut self, row: &Row) -> Result<()> {
-        let Some(first) = self.leaves.range(..=row).next_back().map(|(first, _)| first.clone()) else { return Ok(()) };
-        let behind = self.leaves.range((Excluded(&first), Unbounded)).next().map(|(next, leaf)| (next.clone(), leaf));
-        let Some((next, right)) = behind else { return Ok(()) };
-        let right_bytes = right.bytes().len();
-        let left_bytes = self.leaves[&first].bytes().len();
-        if left_bytes + right_bytes > JOIN_BYTES {
-            return Ok(());
-        }
-        if let Some(right) = self.leaves.remove(&next)
-            && let Some(left) = self.leaves.get_mut(&first)
+        let Some((own, _)) = self.leaves.range(..=row).next_back() else { return Ok(()) };
+        let behind = self.leaves.range((Excluded(own), Unbounded)).next();
+        let before = self.leaves.range(..own).next_back();
+        let pairs = [behind.map(|(next, _)| (own, next)), before.map(|(last, _)| (last, own))];
+        let fits = |(left, right): &(&Row, &Row)| {
+            let (left, right) = (self.leaves[left].bytes().len(), self.leaves[right].bytes().len());
+            left + right <= JOIN_BYTES || left == 0 || right == 0
+        };
+        let Some((left, right)) = pairs.into_iter().flatten().find(fits) else { return Ok(()) };
+        let (left, right) = (left.clone(), right.clone());
+        if let Some(right) = self.leaves.remove(&right)
+            && let Some(left) = self.leaves.get_mut(&left)
         {
+            let two_bytes = left.bytes().len() + right.bytes().len();
             left.absorb(&right)?;
-            self.bytes = self.bytes - (left_bytes + right_bytes) as u64 + left.bytes().len() as u64;
+            self.bytes = self.bytes - two_bytes as u64 + left.bytes().len() as u64;
         }
         Ok(())
     }

@@ -72,3 +72,58 @@ fn random_edits_agree_with_a_map() {
         }
     }
 }
+
+#[test]
+fn leaves_go_with_their_rows_in_whatever_order_those_are_removed() {
+    let row = |at: usize| Row::new(format!("{at:06}").into_bytes(), 7);
+    let orders: [fn(usize) -> usize; 3] = [|at| at, |at| 19_999 - at, |at| at * 7919 % 20_000];
+    for (number, order) in orders.into_iter().enumerate() {
+        // A few rows stay, or none.
+        for some_stay in [true, false] {
+            let stays = |at: &usize| some_stay && at % 1000 == 1;
+            let mut index = Index::new();
+            for at in 0..20_000 {
+                index.edit(&row(at), Some(&known(7, 1))).unwrap();
+            }
+            let before = index.leaves.len();
+            for at in (0..20_000).map(order).filter(|at| !stays(at)) {
+                index.edit(&row(at), None).unwrap().unwrap();
+            }
+            let (left, bytes) = (index.leaves.len(), index.leaves.values().map(|leaf| leaf.bytes().len() as u64).sum());
+            assert!(before > 300 && left <= 3, "{before} leaves, {left} are left in order {number}");
+            assert_eq!((index.bytes(), index.rows()), (bytes, if some_stay { 20 } else { 0 }));
+            let mut rows = Vec::new();
+            index
+                .scan(&Row::newest(Vec::new()), |row, _| {
+                    rows.push(row);
+                    true
+                })
+                .unwrap();
+            assert_eq!(rows, (0..20_000).filter(stays).map(row).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn a_leaf_between_full_ones_goes_with_its_last_row() {
+    let row = |at: usize| Row::new(format!("{at:06}").into_bytes(), 7);
+    let mut index = Index::new();
+    // Leaves split in the middle as rows come in order; others between fill them.
+    for at in (0..1000).step_by(2).chain((1..1000).step_by(4)) {
+        index.edit(&row(at), Some(&known(7, 1))).unwrap();
+    }
+    let before = index.leaves.len();
+    let firsts: Vec<Row> = index.leaves.keys().skip(before / 2).take(2).cloned().collect();
+    let mut rows = Vec::new();
+    index
+        .scan(&firsts[0], |row, _| {
+            let is_in = row < firsts[1];
+            rows.extend(is_in.then_some(row));
+            is_in
+        })
+        .unwrap();
+    for row in rows {
+        index.edit(&row, None).unwrap().unwrap();
+    }
+    assert_eq!(index.leaves.len(), before - 1);
+}
