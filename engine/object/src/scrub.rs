@@ -40,19 +40,24 @@ pub struct Scrubbed {
 
 impl Store {
     /// Reads the next versions, at least `bytes` of them or all that are left, and holds them against their checksums.
+    /// `Retry` where the device refuses for now: nothing is said of what was not read.
     pub async fn scrub(&self, from: Option<ScrubPlace>, bytes: u64) -> Result<Scrubbed> {
         let mut done = Scrubbed::default();
         let mut place = from.map_or_else(|| Row::newest(Vec::new()), |ScrubPlace(row)| row);
         while done.bytes < bytes {
             let found = self.inner.state.borrow().index.seek(&place)?;
             let Some((row, known)) = found else { return Ok(done) };
+            let (record_at, log_bytes) = (known.place, u64::from(known.log_bytes()));
+            let extent_bytes: u64 = known.extents().iter().map(|extent| u64::from(extent.all_blocks()) * 4096).sum();
+            let damage = match self.inner.verify(&row, known).await {
+                // It is gone meanwhile, or elsewhere: what stands there now is looked at.
+                Err(error) if self.inner.was_taken_back(&row, record_at, &error)? => continue,
+                Err(error) if error.kind() == Kind::Retry => return Err(error.at(&row)),
+                verified => verified.err(),
+            };
             done.versions += 1;
-            done.bytes += u64::from(known.log_bytes());
-            done.bytes += known.extents().iter().map(|extent| u64::from(extent.all_blocks()) * 4096).sum::<u64>();
-            // What the device had no room for is gone meanwhile, and not damaged.
-            if let Err(error) = self.inner.verify(&row, known).await
-                && error.kind() != Kind::Retry
-            {
+            done.bytes += log_bytes + extent_bytes;
+            if let Some(error) = damage {
                 let (partition, key, version) = (row.partition(), row.key().to_vec(), Version(row.version.0));
                 done.damaged.push(Damage { partition, key, version, error });
             }

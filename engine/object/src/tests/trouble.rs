@@ -450,3 +450,18 @@ fn a_segment_that_the_log_goes_back_into_is_not_given_away() {
     let store = open(&sim, &disk);
     sim.block_on(async { assert_eq!(read(&store, bucket(&store).await, b"back").await.unwrap(), b"two") });
 }
+
+#[test]
+fn a_scrub_does_not_pass_over_what_the_device_does_not_give_for_now() {
+    let (sim, disk) = rig(36, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        store.put(bucket, b"a", put(&bytes(1, 20_000))).await.unwrap();
+        disk.inject(FaultKind::Refuses { lasts: Duration::MAX });
+        assert_eq!(store.scrub(None, u64::MAX).await.unwrap_err().kind(), Kind::Retry);
+        disk.revive();
+        let scrubbed = store.scrub(None, u64::MAX).await.unwrap();
+        assert_eq!((scrubbed.versions, scrubbed.damaged.len()), (2, 0), "the partition and the object");
+    });
+}
