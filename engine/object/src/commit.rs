@@ -159,7 +159,17 @@ impl Inner {
                         return Err(Refusal::Error(error));
                     }
                 }
-                Err(refusal) => return Err(refusal),
+                Err(Refusal::Error(error)) => {
+                    // What it was held against may be on its way still: nobody hears of that before it is durable, and
+                    // what is taken back refuses nothing.
+                    let pending = self.state.borrow().log.last_pending();
+                    let Some(ticket) = pending else { return Err(Refusal::Error(error)) };
+                    match self.durable(&ticket).await {
+                        Err(_) if ticket.fate.get().is_some() => {}
+                        done => return Err(Refusal::Error(done.err().unwrap_or(error))),
+                    }
+                }
+                Err(refusal @ Refusal::Stale) => return Err(refusal),
             }
         }
     }

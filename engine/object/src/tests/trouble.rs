@@ -465,3 +465,29 @@ fn a_scrub_does_not_pass_over_what_the_device_does_not_give_for_now() {
         assert_eq!((scrubbed.versions, scrubbed.damaged.len()), (2, 0), "the partition and the object");
     });
 }
+
+/// Two clients put a key that is not to exist.
+#[test]
+fn a_batch_is_not_refused_for_what_did_not_happen() {
+    let (sim, disk) = rig(37, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let put_new = async |key: &[u8]| {
+            let mut batch = Batch::new();
+            batch.require(bucket, key, Condition::Absent);
+            batch.put(bucket, key, put(b"one"));
+            let done = store.commit(batch).await;
+            let pending = store.inner.state.borrow().log.pending(&name_of(bucket, key)).is_some();
+            assert!(!pending, "who hears of the key hears of what is durable");
+            done.map_err(|error| error.kind()).err()
+        };
+        assert_eq!(join(put_new(b"a"), put_new(b"a")).await, (None, Some(Kind::Exists)));
+        disk.inject(FaultKind::Refuses { lasts: Duration::MAX });
+        let refused = join(put_new(b"b"), put_new(b"b")).await;
+        assert_eq!(refused, (Some(Kind::Retry), Some(Kind::Retry)));
+        disk.revive();
+        assert_eq!(put_new(b"b").await, None);
+        assert_eq!(put_new(b"b").await, Some(Kind::Exists));
+    });
+}
