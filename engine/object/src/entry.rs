@@ -9,7 +9,7 @@
 //! 64  records, each with its bytes inline behind it; zeroes to the next multiple of 4096
 //! ```
 
-use crate::record::Record;
+use crate::record::{FIXED_BYTES, Record};
 use kura_block::{BLOCK_BYTES, BufMut, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: u32 = 0x456f_754b; // "KuoE"
@@ -81,7 +81,9 @@ pub(crate) struct Records {
 pub(crate) fn records(head: &Head, entry: &[u8]) -> Result<Records> {
     let used = head.used_bytes as usize;
     let mut at = HEAD_BYTES;
-    let mut all = Records { records: Vec::with_capacity(head.records as usize), inline_holds: true };
+    // What claims more records than it has room for reserves no memory for them.
+    let count = (head.records as usize).min(used / FIXED_BYTES);
+    let mut all = Records { records: Vec::with_capacity(count), inline_holds: true };
     for _ in 0..head.records {
         let record = Record::decode(entry.get(at..used).unwrap_or_default())?;
         let inline_at = at + record.head_bytes as usize;
@@ -94,4 +96,34 @@ pub(crate) fn records(head: &Head, entry: &[u8]) -> Result<Records> {
         at = end;
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Row;
+    use crate::record::Draft;
+
+    #[test]
+    fn an_entry_that_claims_what_it_does_not_have_is_corrupt() {
+        let record = Draft { row: Row::new(vec![0; 8], 1), set: None }.encode(7);
+        let used = HEAD_BYTES + record.len();
+        let mut entry = BufMut::zeroed(BLOCK_BYTES);
+        entry[HEAD_BYTES..used].copy_from_slice(&record);
+        let head = Head {
+            store: 1,
+            opening: 1,
+            sequence: 1,
+            first_revision: 7,
+            durable_sequence: 1,
+            entry_bytes: BLOCK_BYTES as u32,
+            records: 1,
+            next_segment: 2,
+            used_bytes: used as u32,
+        };
+        assert_eq!(records(&head, &entry).unwrap().records.len(), 1);
+        for claimed in [2, u32::MAX] {
+            assert!(records(&Head { records: claimed, ..head }, &entry).is_err(), "{claimed} records");
+        }
+    }
 }

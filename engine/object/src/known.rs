@@ -1,5 +1,6 @@
 //! What the index keeps of a version, and its packed form.
 
+use crate::extent::DATA_BLOCKS_LIMIT;
 use crate::object::{Stat, Version};
 use kura_block::{Error, Result};
 
@@ -209,6 +210,9 @@ impl<'a> Unpack<'a> {
                 continue;
             }
             let (blocks, from) = (self.number32()?, self.number32()?);
+            if blocks > DATA_BLOCKS_LIMIT {
+                return Err(Error::corrupt("a packed extent is larger than any can be"));
+            }
             let mut crc = [0; 4];
             crc.copy_from_slice(self.take(4)?);
             let extent = Extent { block, blocks, crc: u32::from_le_bytes(crc) };

@@ -23,9 +23,14 @@ pub struct Format {
 }
 
 /// Fewer segments than this cannot be a store.
-const SEGMENTS_LEAST: u32 = 16;
+pub(crate) const SEGMENTS_LEAST: u32 = 16;
 /// More cannot be kept account of in little memory: as many as blocks of 32 bits make of 4 MiB, 16 TiB.
-const SEGMENTS_MOST: u64 = 1 << 22;
+pub(crate) const SEGMENTS_MOST: u64 = 1 << 22;
+
+/// True for the bytes that a segment may have.
+pub(crate) fn is_segment_bytes(bytes: u32) -> bool {
+    bytes.is_power_of_two() && (64 << 10..=4 << 20).contains(&bytes)
+}
 
 /// The segments of a device of this size. Blocks have numbers of 32 bits.
 fn segments_of(size_bytes: u64, segment_bytes: u32) -> u32 {
@@ -38,7 +43,7 @@ impl Store {
     pub async fn format(device: &dyn Block, format: Format) -> Result<()> {
         let geometry = device.geometry();
         let segment_bytes = format.segment_bytes.unwrap_or_else(|| policy::segment_bytes(geometry.size_bytes));
-        if !segment_bytes.is_power_of_two() || !(64 << 10..=4 << 20).contains(&segment_bytes) {
+        if !is_segment_bytes(segment_bytes) {
             return Err(Error::invalid(format!(
                 "a segment has a power of two of 64 KiB to 4 MiB, not {segment_bytes}"
             )));

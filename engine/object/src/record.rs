@@ -94,11 +94,13 @@ impl Record {
         }
         let (kind, flags, name_bytes) = (reader.u8()?, reader.u8()?, usize::from(reader.u16()?));
         let (version, revision, modified_ms) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        let name = reader.bytes(name_bytes)?.to_vec();
-        if name.len() < PARTITION_BYTES || !matches!(kind, SET | GONE) {
+        let Some((name, rest)) = bytes[FIXED_BYTES..len].split_at_checked(name_bytes) else {
+            return Err(Error::corrupt("a record ends before its name does"));
+        };
+        if name.len() < PARTITION_BYTES || !matches!(kind, SET | GONE) || (kind == SET && revision < version) {
             return Err(Error::corrupt("a record is of a kind that this program does not know"));
         }
-        let rest = &bytes[FIXED_BYTES + name_bytes..len];
+        let name = name.to_vec();
         let set = if kind == SET {
             let mut known =
                 Known { version, revision, flags, modified_ms, record_bytes, inline_bytes, ..Known::default() };
@@ -116,6 +118,11 @@ fn rest_of_set(bytes: &[u8], known: &mut Known) -> Result<Attributes> {
     let tag_bytes = usize::from(reader.byte()?);
     known.tag = reader.take(tag_bytes)?.to_vec();
     reader.pieces(&mut known.pieces)?;
+    let size_bytes =
+        known.pieces.iter().try_fold(u64::from(known.inline_bytes), |sum, piece| sum.checked_add(piece.len));
+    if size_bytes.is_none_or(|size| size > i64::MAX.cast_unsigned()) {
+        return Err(Error::corrupt("a record is of more bytes than an object can have"));
+    }
     let mut attributes = Attributes::new();
     for _ in 0..reader.number()? {
         let len = reader.number()? as usize;
@@ -125,4 +132,46 @@ fn rest_of_set(bytes: &[u8], known: &mut Known) -> Result<Attributes> {
         attributes.insert(name, reader.take(len)?.to_vec());
     }
     Ok(attributes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::known::{Extent, Piece};
+
+    /// As it is written after a change, sealed.
+    fn changed(mut record: Vec<u8>, change: impl FnOnce(&mut Vec<u8>)) -> Result<Record> {
+        change(&mut record);
+        let crc = crc32c::crc32c(&record[4..]);
+        record[..4].copy_from_slice(&crc.to_le_bytes());
+        Record::decode(&record)
+    }
+
+    #[test]
+    fn a_record_that_says_what_cannot_be_is_corrupt() {
+        let row = Row::new(vec![0; PARTITION_BYTES], 5);
+        let encode = |known: Known| {
+            let set = Set { known: Known { version: 5, ..known }, attributes: Attributes::new(), inline: Bufs::new() };
+            Draft { row: row.clone(), set: Some(set) }.encode(0)
+        };
+        let known = Known { revision: 6, ..Known::default() };
+        assert!(changed(encode(known.clone()), |_| {}).is_ok());
+        // It ends where its name begins.
+        let mut short = encode(known.clone())[..FIXED_BYTES].to_vec();
+        short[4..8].copy_from_slice(&(FIXED_BYTES as u32).to_le_bytes());
+        let crc = crc32c::crc32c(&short[4..]);
+        short[..4].copy_from_slice(&crc.to_le_bytes());
+        short.extend([0; 100]);
+        assert!(Record::decode(&short).is_err(), "bytes behind a record are not its name");
+        assert!(changed(encode(Known { revision: 4, ..known.clone() }), |_| {}).is_err(), "older than its version");
+        let piece = |blocks, len| Piece { extent: Some(Extent { block: 16, blocks, crc: 1 }), from: 0, len };
+        for (pieces, is_sound) in [
+            (vec![piece(2, 8192)], true),
+            (vec![piece(u32::MAX, 8192)], false),
+            (vec![piece(2, u64::MAX)], false),
+            (vec![piece(2, u64::MAX), piece(2, 8192)], false),
+        ] {
+            assert_eq!(changed(encode(Known { pieces, ..known.clone() }), |_| {}).is_ok(), is_sound);
+        }
+    }
 }

@@ -60,7 +60,7 @@ impl<'a> Scan<'a> {
             let head = Head::read(block)?;
             // What an earlier use of a segment left goes on elsewhere.
             let is_link = head.store == root.store() && head.sequence >= least;
-            least = head.sequence + 1;
+            least = head.sequence.saturating_add(1);
             Some(head.next_segment).filter(|next| is_link && is_of_device(&root, *next))
         };
         let known = known.take_while(|known| is_of_device(&root, *known)).collect();
@@ -116,7 +116,8 @@ impl<'a> Scan<'a> {
             && head.first_revision == self.position.revision
             && (self.opening..=root.opening).contains(&head.opening)
             && (head.sequence < root.opening_sequence || head.opening == root.opening);
-        (expected && offset + head.entry_bytes <= root.segment_bytes).then_some(head)
+        let end = u64::from(offset) + u64::from(head.entry_bytes);
+        (expected && end <= u64::from(root.segment_bytes)).then_some(head)
     }
 
     /// An entry that says the one missing here was durable proves that the log is damaged, not finished; and one of an

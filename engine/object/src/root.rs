@@ -13,6 +13,7 @@
 //! ```
 
 use crate::extent;
+use crate::open::{SEGMENTS_LEAST, SEGMENTS_MOST, is_segment_bytes};
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: [u8; 8] = *b"kura-obj";
@@ -97,7 +98,7 @@ impl Root {
                 "the object store is of version {version}, this program reads {VERSION}"
             )));
         }
-        Ok(Found::Root(Self {
+        let root = Self {
             id: reader.array()?,
             generation: reader.u64()?,
             segment_bytes: reader.u32()?,
@@ -113,7 +114,24 @@ impl Root {
                 next_segment: reader.u32()?,
             },
             inline_limit_bytes: reader.u32()?,
-        }))
+        };
+        if !root.can_be() {
+            return Err(Error::corrupt("a root of the object store says what no store can be: restore it from a copy"));
+        }
+        Ok(Found::Root(root))
+    }
+
+    /// True where a store can be laid out so, and its log stands in it.
+    fn can_be(&self) -> bool {
+        let Start { sequence, segment, offset, next_segment, .. } = self.start;
+        let segments = 1..self.segments;
+        is_segment_bytes(self.segment_bytes)
+            && (u64::from(SEGMENTS_LEAST)..=SEGMENTS_MOST).contains(&u64::from(self.segments))
+            && segments.contains(&segment)
+            && segments.contains(&next_segment)
+            && offset <= self.segment_bytes
+            && (offset as usize).is_multiple_of(BLOCK_BYTES)
+            && sequence < u64::MAX
     }
 
     /// The newest root of a device; `None` where there is no store. An error where a root cannot be read: it may be the
@@ -141,5 +159,41 @@ impl Root {
     /// Writes it durably, over the older of the two.
     pub async fn write(&self, device: &dyn Block) -> Result<()> {
         device.write(self.generation % 2 * BLOCK_BYTES_U64, self.encode().into(), true).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_that_says_what_cannot_be_is_corrupt() {
+        let start = Start { sequence: 9, revision: 9, segment: 3, offset: 4096, next_segment: 4 };
+        let root = Root {
+            id: [7; 16],
+            generation: 2,
+            segment_bytes: 64 << 10,
+            segments: 16,
+            opening: 1,
+            opening_sequence: 1,
+            checkpoint: CheckpointRef { number: 0, first_segment: 0, leaves: 0 },
+            start,
+            inline_limit_bytes: 4096,
+        };
+        assert!(matches!(Root::decode(&root.encode()), Ok(Found::Root(found)) if found == root));
+        let wrong = [
+            Root { segment_bytes: 0, ..root },
+            Root { segment_bytes: 65 << 10, ..root },
+            Root { segments: 0, ..root },
+            Root { segments: u32::MAX, ..root },
+            Root { start: Start { segment: 16, ..start }, ..root },
+            Root { start: Start { next_segment: 0, ..start }, ..root },
+            Root { start: Start { offset: u32::MAX, ..start }, ..root },
+            Root { start: Start { offset: 68 << 10, ..start }, ..root },
+            Root { start: Start { offset: 5, ..start }, ..root },
+        ];
+        for root in wrong {
+            assert!(Root::decode(&root.encode()).is_err(), "{root:?}");
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! The log's last entry, which no later one says to have been durable: what a start makes of it.
 
 use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, open, put, rig};
+use crate::entry::Head;
 use crate::known::{Extent, Known};
 use crate::object::name_of;
 use crate::*;
 use futures::future::join;
-use kura_block::{BLOCK_BYTES_U64, Buf, Bufs, Kind, Result};
+use kura_block::{BLOCK_BYTES_U64, Block, Buf, BufMut, Bufs, Kind, Result};
 use kura_sim::{CrashPoint, FaultKind, FaultPlan, Outcome, Place, SimDisk};
 use std::cell::Cell;
 
@@ -228,4 +229,37 @@ fn the_power_goes_while_a_rotten_object_grows() {
         assert_sound(&store);
     }
     assert!(cut > 30, "{cut} cuts");
+}
+
+#[test]
+fn an_entry_that_would_leave_its_segment_is_none() {
+    let (sim, disk) = rig(22, 16 << 20);
+    let store = open(&sim, &disk);
+    let (bucket, head, place) = sim.block_on(async {
+        let bucket = bucket(&store).await;
+        store.put(bucket, b"a", put(b"one")).await.unwrap();
+        let state = &mut *store.inner.state.borrow_mut();
+        let start = state.log.start();
+        let head = Head {
+            store: state.log.store,
+            opening: state.log.opening,
+            sequence: start.sequence,
+            first_revision: start.revision,
+            durable_sequence: start.sequence,
+            // With where it begins, more than 32 bits hold.
+            entry_bytes: u32::MAX - 4095,
+            records: 1,
+            next_segment: start.next_segment,
+            used_bytes: 4096,
+        };
+        (bucket, head, state.space.place(start.segment) + u64::from(start.offset))
+    });
+    sim.crash();
+    sim.block_on(async {
+        let mut block = BufMut::zeroed(4096);
+        head.write(&mut block);
+        disk.open().write(place, block.freeze().into(), true).await.unwrap();
+    });
+    let store = open(&sim, &disk);
+    sim.block_on(async { assert_eq!(read(&store, bucket, b"a", 0).await.unwrap(), b"one") });
 }
