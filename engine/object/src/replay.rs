@@ -7,7 +7,7 @@ use crate::known::{Extent, Known};
 use crate::log::Log;
 use crate::object::{Attributes, PARTITION_BYTES, PartitionId, Row, name_of};
 use crate::record::Record;
-use crate::root::{Root, Start};
+use crate::root::{Root, Start, newest_is_lost};
 use crate::space::Use;
 use crate::store::{Inner, State};
 use futures::{StreamExt, TryStreamExt, future, stream};
@@ -129,7 +129,7 @@ impl<'a> Scan<'a> {
             let heads = bytes.chunks(BLOCK_BYTES).filter_map(Head::read);
             let own: Vec<Head> = heads.filter(|head| head.store == self.root.store()).collect();
             if own.iter().any(|head| head.opening > self.root.opening) {
-                return Err(Error::corrupt("the object store's newest root is lost: restore the store from a copy"));
+                return Err(newest_is_lost());
             }
             let mut later = own.iter().filter(|head| head.opening >= self.opening);
             if later.any(|head| head.sequence > missing && head.durable_sequence > missing) {

@@ -12,6 +12,7 @@
 //! 108  inline limit u32
 //! ```
 
+use crate::entry::Head;
 use crate::extent;
 use crate::open::{SEGMENTS_LEAST, SEGMENTS_MOST, is_segment_bytes};
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Error, Reader, Result, Writer, is_sealed};
@@ -51,6 +52,11 @@ pub(crate) struct Root {
     pub start: Start,
     /// Content up to this many bytes lies behind its record.
     pub inline_limit_bytes: u32,
+}
+
+/// What a root that counts now names may have been given away since.
+pub(crate) fn newest_is_lost() -> Error {
+    Error::corrupt("the object store's newest root is lost: restore the store from a copy")
 }
 
 /// What lies where a root is to be.
@@ -149,11 +155,33 @@ impl Root {
             [Found::Root(one), Found::Root(other)] => {
                 Ok(Some(if one.generation > other.generation { *one } else { *other }))
             }
-            [Found::Root(root), _] | [_, Found::Root(root)] => Ok(Some(*root)),
+            [Found::Root(root), _] | [_, Found::Root(root)] => root.alone(device).await.map(Some),
             // The first root goes to the second place: a crash came while the store was made.
             [Found::Nothing, _] => Ok(None),
             _ => Err(Error::corrupt("both roots of the object store are damaged: restore it from a copy")),
         }
+    }
+
+    /// It, where no other one is whole; `Corrupt` where that was a newer one. As long as this is the newest, the log from
+    /// its start on lies there, and before that, from the beginning of the segment, what came earlier.
+    async fn alone(self, device: &dyn Block) -> Result<Self> {
+        let Start { sequence, segment, offset, .. } = self.start;
+        if offset > 0 {
+            let place = u64::from(segment) * u64::from(self.segment_bytes);
+            let block = extent::read_device(device, place, BLOCK_BYTES).await;
+            let block = block.map_err(|error| error.at(format_args!("the log in segment {segment}")))?;
+            let head = Head::read(&block.contiguous());
+            if head.is_none_or(|head| head.store != self.store() || head.sequence >= sequence) {
+                return Err(newest_is_lost());
+            }
+        }
+        // A new store has one.
+        if self.generation > 1 {
+            tracing::warn!(
+                "one of the object store's two roots is damaged, by a crash or by the device: the other one counts"
+            );
+        }
+        Ok(self)
     }
 
     /// Writes it durably, over the older of the two.

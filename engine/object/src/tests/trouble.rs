@@ -491,3 +491,74 @@ fn a_batch_is_not_refused_for_what_did_not_happen() {
         assert_eq!(put_new(b"b").await, Some(Kind::Exists));
     });
 }
+
+/// Damages a root, but for its magic.
+fn damage_root(disk: &SimDisk, generation: u64) {
+    let page = generation % 2 * BLOCK_BYTES_U64;
+    disk.inject(FaultKind::BitRot(Place::Range(page + 16..page + 100), 3));
+}
+
+#[test]
+fn a_root_that_was_not_written_whole_is_not_missed() {
+    let (sim, disk) = rig(38, 16 << 20);
+    let store = open(&sim, &disk);
+    let (bucket, root) = sim.block_on(async {
+        let bucket = bucket(&store).await;
+        store.put(bucket, b"a", put(b"one")).await.unwrap();
+        store.inner.checkpoint().await.unwrap();
+        store.put(bucket, b"b", put(b"two")).await.unwrap();
+        (bucket, store.inner.state.borrow().root)
+    });
+    sim.crash();
+    // As a crash leaves the one that was to come.
+    damage_root(&disk, root.generation + 1);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        assert_eq!(read(&store, bucket, b"a").await.unwrap(), b"one");
+        assert_eq!(read(&store, bucket, b"b").await.unwrap(), b"two");
+    });
+}
+
+/// The root of the checkpoint before names a log that is not there any more.
+#[test]
+fn without_its_newest_root_a_store_is_not_taken_for_an_older_one() {
+    let (sim, disk) = rig(39, 16 << 20);
+    let store = open(&sim, &disk);
+    let newest = sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let fill = async |seed: u64| {
+            for at in 0..60 {
+                store.put(bucket, b"log", put(&bytes(seed + at, 5000))).await.unwrap();
+            }
+        };
+        fill(0).await;
+        store.inner.checkpoint().await.unwrap();
+        let older = store.inner.state.borrow().root;
+        assert!(older.start.offset > 0);
+        fill(100).await;
+        store.inner.checkpoint().await.unwrap();
+        let newest = store.inner.state.borrow().root;
+        // What died is given away, and something else comes there: a segment of it each time.
+        let is_over = || {
+            let (state, start) = (store.inner.state.borrow(), older.start);
+            let is_data = |segment: u32| state.space.segments[segment as usize].usage == Use::Data;
+            is_data(start.segment) && is_data(start.next_segment)
+        };
+        for at in 0..400_u64 {
+            if is_over() {
+                break;
+            }
+            store
+                .put(bucket, format!("{at}").as_bytes(), put(&bytes(at, SEGMENT_BYTES as usize - BLOCK_BYTES)))
+                .await
+                .unwrap();
+        }
+        assert!(is_over());
+        assert_eq!(store.inner.state.borrow().root, newest, "no other checkpoint came");
+        newest
+    });
+    sim.crash();
+    damage_root(&disk, newest.generation);
+    let error = sim.block_on(Store::open(disk.open(), sim.runtime(), options())).err().expect("it stays closed");
+    assert!(error.to_string().contains("newest root is lost"), "{error}");
+}
