@@ -128,8 +128,11 @@ impl Inner {
 
     /// The same in a turn that has begun.
     pub async fn write_root_in(&self, _turn: &MutexGuard<'_, ()>, change: impl FnOnce(Root) -> Root) -> Result<()> {
-        let now = self.state.borrow().root;
-        let root = Root { generation: now.generation + 1, ..change(now) };
+        let (now, durable_sequence) = {
+            let state = self.state.borrow();
+            (state.root, state.log.durable)
+        };
+        let root = Root { generation: now.generation + 1, durable_sequence, ..change(now) };
         root.write(&*self.device).await?;
         self.state.borrow_mut().root = root;
         Ok(())

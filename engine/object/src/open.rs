@@ -72,6 +72,7 @@ impl Store {
             checkpoint: CheckpointRef { number: 0, first_segment: 0, leaves: 0 },
             start: Start { sequence: 1, revision: 1, segment: 1, offset: 0, next_segment: 2 },
             inline_limit_bytes: policy::inline_limit_bytes(segment_bytes),
+            durable_sequence: 1,
         };
         // A root of an earlier store must not count.
         device.write(0, Buf::copy_of(&[0; 2 * BLOCK_BYTES]).into(), true).await?;

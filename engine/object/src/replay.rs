@@ -165,7 +165,7 @@ impl Inner {
         // An entry counts when a later one says that it was durable, or else when all that it brings is there.
         let mut waiting: VecDeque<Met> = VecDeque::new();
         // What an earlier opening accepted is durable: it may be written over by now where a later entry let it go.
-        let mut durable = root.start.sequence.max(root.opening_sequence);
+        let mut durable = root.start.sequence.max(root.opening_sequence).max(root.durable_sequence);
         loop {
             let met = scan.next().await?;
             let is_end = met.is_none();
@@ -189,6 +189,9 @@ impl Inner {
             if is_end {
                 break;
             }
+        }
+        if end.0.sequence < durable {
+            return Err(damaged(end.0.sequence));
         }
         (scan.position, scan.opening) = end;
         scan.refuse_a_gap(end.0.sequence).await?;

@@ -9,7 +9,7 @@
 //!  48  opening u64       56  first sequence of this opening u64
 //!  64  checkpoint: number u64, first segment u32 (0: none), leaves u32
 //!  80  replay from: sequence u64, revision u64, segment u32, offset in it u32, next segment u32
-//! 108  inline limit u32
+//! 108  inline limit u32                        112  durable u64: every entry below was when this was written
 //! ```
 
 use crate::entry::Head;
@@ -52,6 +52,8 @@ pub(crate) struct Root {
     pub start: Start,
     /// Content up to this many bytes lies behind its record.
     pub inline_limit_bytes: u32,
+    /// Every entry below was durable when this was written; 0 in roots of earlier programs.
+    pub durable_sequence: u64,
 }
 
 /// What a root that counts now names may have been given away since.
@@ -83,7 +85,7 @@ impl Root {
         out.u64(self.checkpoint.number).u32(self.checkpoint.first_segment).u32(self.checkpoint.leaves);
         let start = self.start;
         out.u64(start.sequence).u64(start.revision).u32(start.segment).u32(start.offset).u32(start.next_segment);
-        out.u32(self.inline_limit_bytes);
+        out.u32(self.inline_limit_bytes).u64(self.durable_sequence);
         out.pad_to(BLOCK_BYTES);
         out.seal(CRC_AT);
         Buf::copy_of(out.as_slice())
@@ -120,6 +122,7 @@ impl Root {
                 next_segment: reader.u32()?,
             },
             inline_limit_bytes: reader.u32()?,
+            durable_sequence: reader.u64()?,
         };
         if !root.can_be() {
             return Err(Error::corrupt("a root of the object store says what no store can be: restore it from a copy"));
@@ -207,6 +210,7 @@ mod tests {
             checkpoint: CheckpointRef { number: 0, first_segment: 0, leaves: 0 },
             start,
             inline_limit_bytes: 4096,
+            durable_sequence: 9,
         };
         assert!(matches!(Root::decode(&root.encode()), Ok(Found::Root(found)) if found == root));
         let wrong = [

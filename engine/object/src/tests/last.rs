@@ -263,3 +263,40 @@ fn an_entry_that_would_leave_its_segment_is_none() {
     let store = open(&sim, &disk);
     sim.block_on(async { assert_eq!(read(&store, bucket, b"a", 0).await.unwrap(), b"one") });
 }
+
+/// A checkpoint may hold what the last entry says: then its root says that the entry was durable.
+#[test]
+fn what_was_durable_when_a_root_was_written_is_not_dropped() {
+    let (sim, disk) = rig(23, 16 << 20);
+    let store = open(&sim, &disk);
+    let (bucket, brought) = sim.block_on(async {
+        let bucket = bucket(&store).await;
+        store.put(bucket, b"a", put(&bytes(1, OLD_BYTES))).await.unwrap();
+        store.inner.write_root(|root| root).await.unwrap();
+        (bucket, extents(&store, bucket, b"a")[0])
+    });
+    sim.crash();
+    damage(&disk, brought, true);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        assert_eq!(store.stat(bucket, b"a", Which::Latest).await.unwrap().size_bytes, OLD_BYTES as u64);
+        assert_eq!(read(&store, bucket, b"a", 0).await.unwrap_err().kind(), Kind::Corrupt);
+    });
+}
+
+/// The log does not end before what its root says was durable.
+#[test]
+fn an_entry_that_a_root_knows_is_missed() {
+    let (sim, disk) = rig(24, 16 << 20);
+    let store = open(&sim, &disk);
+    let head = sim.block_on(async {
+        let bucket = bucket(&store).await;
+        store.put(bucket, b"a", put(b"one")).await.unwrap();
+        store.inner.write_root(|root| root).await.unwrap();
+        known(&store, bucket, b"a").place / BLOCK_BYTES_U64 * BLOCK_BYTES_U64
+    });
+    sim.crash();
+    disk.inject(FaultKind::BitRot(Place::Range(head..head + 64), 3));
+    let opened = sim.block_on(Store::open(disk.open(), sim.runtime(), super::options()));
+    assert_eq!(opened.err().expect("it stays closed").kind(), Kind::Corrupt);
+}
