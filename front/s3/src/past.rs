@@ -210,7 +210,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         past.close();
-        let refused = asked.await.unwrap().err().expect("it cannot be opened");
+        let refused = asked.await.unwrap().expect_err("it cannot be opened");
         assert_eq!(refused.kind(), kura_block::Kind::Retry, "{refused}");
         drop(past);
         assert_eq!(Arc::strong_count(&snapshots), 1, "nobody has them any more");

@@ -10,7 +10,7 @@ fn json(text: &str) -> Value {
 }
 
 fn text_of(made: &Value, field: &str) -> String {
-    made[field].as_str().unwrap().to_owned()
+    made[field].as_str().expect("it is told").to_owned()
 }
 
 /// Bytes that no two offsets have alike.

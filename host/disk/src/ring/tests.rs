@@ -67,7 +67,7 @@ fn more_requests_than_both_queues_hold_are_all_served() {
                     let task = async move {
                         if write {
                             // Those that find no room for a chain are flushed, too.
-                            disk.write(at * 512, pattern(at, 512), at % 500 == 0).await.unwrap();
+                            disk.write(at * 512, pattern(at, 512), at.is_multiple_of(500)).await.unwrap();
                         } else {
                             let read = disk.read(at * 512, 512).await.unwrap();
                             assert!(*read.contiguous() == *pattern(at, 512).contiguous(), "sector {at}");
