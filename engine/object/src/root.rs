@@ -165,16 +165,15 @@ impl Root {
         }
     }
 
-    /// It, where no other one is whole; `Corrupt` where that was a newer one. As long as this is the newest, the log from
-    /// its start on lies there, and before that, from the beginning of the segment, what came earlier.
-    async fn alone(self, device: &dyn Block) -> Result<Self> {
-        let Start { sequence, segment, offset, .. } = self.start;
+    /// It, where no other one is whole; `Corrupt` where that was certainly a newer one. As long as this is the newest, the log goes on
+    /// behind what came earlier, in the segment of its start; or that was full, and it goes on at the beginning of the next one, and
+    /// the first may hold anything by now.
+    pub(crate) async fn alone(self, device: &dyn Block) -> Result<Self> {
+        let Start { sequence, segment, offset, next_segment, .. } = self.start;
         if offset > 0 {
-            let place = u64::from(segment) * u64::from(self.segment_bytes);
-            let block = extent::read_device(device, place, BLOCK_BYTES).await;
-            let block = block.map_err(|error| error.at(format_args!("the log in segment {segment}")))?;
-            let head = Head::read(&block.contiguous());
-            if head.is_none_or(|head| head.store != self.store() || head.sequence >= sequence) {
+            let goes_on = self.head_at(device, segment).await?.is_some_and(|first| first < sequence)
+                || self.head_at(device, next_segment).await? == Some(sequence);
+            if !goes_on {
                 return Err(newest_is_lost());
             }
         }
@@ -185,6 +184,15 @@ impl Root {
             );
         }
         Ok(self)
+    }
+
+    /// The number of the entry that a segment begins with; none where it begins with something else.
+    async fn head_at(&self, device: &dyn Block, segment: u32) -> Result<Option<u64>> {
+        let place = u64::from(segment) * u64::from(self.segment_bytes);
+        let block = extent::read_device(device, place, BLOCK_BYTES).await;
+        let block = block.map_err(|error| error.at(format_args!("the log in segment {segment}")))?;
+        let head = Head::read(&block.contiguous());
+        Ok(head.filter(|head| head.store == self.store()).map(|head| head.sequence))
     }
 
     /// Writes it durably, over the older of the two.

@@ -203,6 +203,12 @@ impl State {
                     plan.drafts.push(Draft { row, set: None });
                 }
                 pieces.extend_from_slice(&put.content.pieces);
+                let size_bytes =
+                    pieces.iter().try_fold(put.content.inline.len() as u64, |sum, piece| sum.checked_add(piece.len));
+                if size_bytes.is_none_or(|size| size > i64::MAX.cast_unsigned()) {
+                    let at = format!("{partition}, key {}", shown(key));
+                    return Err(Error::invalid(format!("{at}: its parts are larger together than any object")).into());
+                }
                 // The version's number is its first revision.
                 let version = revision + plan.drafts.len() as u64;
                 let flags = if put.versioned { 0 } else { UNVERSIONED };

@@ -24,9 +24,13 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// Bytes that one step of a check reads.
 const SCRUB_BYTES: u64 = 8 << 20;
+/// How often one that the device refuses for now is tried again, and after how long.
+const SCRUB_TRIES: u32 = 10;
+const SCRUB_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is known of a version of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,10 +258,23 @@ impl Desk {
     }
 
     async fn scrub(&self, lines: &mut Vec<String>, progress: &Progress) -> Result<()> {
-        let mut place = None;
+        let (mut place, mut refusals) = (None, 0);
         while !progress.is_cancelled() {
             let step = async move |store: Store| store.scrub(place, SCRUB_BYTES).await;
-            let done = self.directory.way().ask(step).await?;
+            let done = match self.directory.way().ask(step).await {
+                Ok(done) => done,
+                Err(error) if error.kind() == Kind::Retry && refusals < SCRUB_TRIES => {
+                    refusals += 1;
+                    tokio::time::sleep(SCRUB_AGAIN).await;
+                    continue;
+                }
+                // What was found before is told all the same.
+                Err(error) => {
+                    lines.push(format!("object store: {error}: what comes behind was not looked at"));
+                    break;
+                }
+            };
+            refusals = 0;
             progress.advance(done.bytes);
             for damage in done.damaged {
                 let key = String::from_utf8_lossy(&damage.key).into_owned();

@@ -519,6 +519,42 @@ fn a_root_that_was_not_written_whole_is_not_missed() {
     });
 }
 
+/// Its log goes on in the next segment, and what came before is given away: the newest root counts all the same.
+#[test]
+fn the_newest_root_counts_without_the_other_one_at_any_time() {
+    let mut moved = 0;
+    for seed in 0..6_u64 {
+        let (sim, disk) = rig(60 + seed, 16 << 20);
+        let mut store = open(&sim, &disk);
+        let bucket = sim.block_on(bucket(&store));
+        for round in 0..8_u64 {
+            sim.block_on(async {
+                for at in 0..10 + 3 * seed + round {
+                    let content = bytes(at, 1000 * (1 + at as usize % 9));
+                    store.put(bucket, &[at as u8 % 5], put(&content)).await.unwrap();
+                }
+                store.inner.checkpoint().await.unwrap();
+                for at in 0..30_u64 {
+                    let len = if at % 3 == 0 { 5000 } else { SEGMENT_BYTES as usize - BLOCK_BYTES };
+                    store.put(bucket, &[at as u8 % 20], put(&bytes(at, len))).await.unwrap();
+                    let (newest, is_gone) = {
+                        let state = store.inner.state.borrow();
+                        (state.root, state.space.segments[state.root.start.segment as usize].usage == Use::Data)
+                    };
+                    let found = newest.alone(&*disk.open()).await;
+                    assert!(found.is_ok(), "{seed}, {round}, {at}: {found:?}");
+                    moved += u32::from(is_gone);
+                }
+            });
+            if round % 3 == 2 {
+                sim.crash();
+                store = open(&sim, &disk);
+            }
+        }
+    }
+    assert!(moved > 0, "no log left the segment of its start");
+}
+
 /// The root of the checkpoint before names a log that is not there any more.
 #[test]
 fn without_its_newest_root_a_store_is_not_taken_for_an_older_one() {
