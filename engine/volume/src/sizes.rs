@@ -176,10 +176,15 @@ impl Inner {
             return Ok(());
         }
         let filled = self.fill(volume, (before / self.array.extent_bytes()) as u32, room).await;
-        if filled.is_err()
-            && self.shrink(volume, before).await.is_err()
-            && let Some(own) = self.me.upgrade()
-        {
+        if filled.is_ok() {
+            return filled;
+        }
+        // What has another size again is another's.
+        let undone = match volume.check_still(size_bytes) {
+            Ok(()) => self.shrink(volume, before).await,
+            busy => busy,
+        };
+        if let (Err(_), Some(own)) = (undone, self.me.upgrade()) {
             self.runtime.spawn(Box::pin(own.fill_thick()));
         }
         filled

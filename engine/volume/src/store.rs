@@ -292,13 +292,18 @@ impl Inner {
 
     /// A volume by name.
     pub fn find(&self, name: &str) -> Result<Rc<VolumeState>> {
+        let found = self.known(name)?;
+        if found.is_made.get() {
+            return Ok(found);
+        }
+        Err(Error::busy(format!("volume {name}: it is being made: wait until that is done")))
+    }
+
+    /// The same, also of one that is being made.
+    pub fn known(&self, name: &str) -> Result<Rc<VolumeState>> {
         let tables = self.tables.borrow();
         let found = tables.volumes.named(name).filter(|volume| !volume.is_hidden());
-        match found {
-            Some(volume) if volume.is_made.get() => Ok(Rc::clone(volume)),
-            Some(_) => Err(Error::busy(format!("volume {name}: it is being made: wait until that is done"))),
-            None => Err(Error::missing(format!("volume {name}: no such volume: see `kura volume list`"))),
-        }
+        found.cloned().ok_or_else(|| Error::missing(format!("volume {name}: no such volume: see `kura volume list`")))
     }
 
     pub fn status_of(&self, volume: &VolumeState) -> VolumeStatus {

@@ -63,7 +63,7 @@ pub const EXTENTS_LIMIT: usize = 8192;
 /// Tells what the contexts of [`Exports::contexts`] say of the volume that is served, on the thread that owns it.
 pub trait Contexts {
     /// What `context` says of `len` bytes from `offset` on: extents from there on, at least one where `len` is not zero.
-    /// They may end before the range does, and do where they would be more than [`EXTENTS_LIMIT`]: the client asks again.
+    /// They may end before the range does, and are cut behind [`EXTENTS_LIMIT`]: the client asks again.
     fn status<'a>(&'a self, context: &'a str, offset: u64, len: u64) -> Local<'a, Result<Vec<Extent>>>;
 }
 

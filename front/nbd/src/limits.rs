@@ -21,7 +21,7 @@ pub struct Limits {
     /// Data of one connection's requests that are served at once, in bytes; further ones wait in the socket. One
     /// request may go beyond it.
     pub bytes_in_flight: usize,
-    /// Memory for the data of reads and writes that all connections of a server share, in bytes, beside 256 KiB each; further
+    /// Memory for the data of reads and writes, and for what is told of ranges, that all connections of a server share, in bytes, beside 256 KiB each; further
     /// ones wait in the socket. As much as one payload may take at least.
     pub memory_bytes: usize,
     /// A client that has memory which others wait for, and that is not heard of for so long, is sent away: in this time it is

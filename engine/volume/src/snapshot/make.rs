@@ -113,9 +113,9 @@ impl Store {
         self.inner.stops.get()
     }
 
-    /// A volume or snapshot by name: quick however many there are.
+    /// A volume or snapshot by name, also one that is being made: quick however many there are.
     pub fn status_by_name(&self, name: &str) -> Result<VolumeStatus> {
-        let volume = self.inner.find(name)?;
+        let volume = self.inner.known(name)?;
         Ok(self.inner.status_of(&volume))
     }
 }

@@ -1,7 +1,7 @@
 //! From a request to what the volume makes of it.
 
 use super::input::Payload;
-use crate::export::{Contexts, Extent};
+use crate::export::{Contexts, EXTENTS_LIMIT, Extent};
 use crate::handshake::ALLOCATION;
 use crate::memory::Grant;
 use crate::protocol::{Command, Errno, Request, command_flag as flag, state};
@@ -218,12 +218,16 @@ async fn status(contexts: Rc<[String]>, served: Served<'_>, request: Request) ->
     Ok(all)
 }
 
-/// What a context says of a range.
+/// What a context says of a range, as far as one reply tells it.
 async fn extents_of(context: &str, served: Served<'_>, offset: u64, len: u64) -> kura_block::Result<Vec<Extent>> {
-    if context == ALLOCATION {
-        return Ok(served.volume.runs(offset, len).await?.iter().map(allocation).collect());
-    }
-    served.contexts.status(context, offset, len).await
+    let mut extents = if context == ALLOCATION {
+        served.volume.runs(offset, len).await?.iter().map(allocation).collect()
+    } else {
+        served.contexts.status(context, offset, len).await?
+    };
+    extents.truncate(EXTENTS_LIMIT);
+    extents.shrink_to_fit();
+    Ok(extents)
 }
 
 fn allocation(run: &Run) -> Extent {
