@@ -107,24 +107,28 @@ const FORMS: [(&str, At); 35] = [
 ];
 const VANISHED: [&str; 2] = ["file has vanished: ", "directory has vanished: "];
 /// The same, where a path has no quotes: what comes before it, and what after it.
-const BARE: [(&str, &str); 6] = [
+const BARE: [(&str, &str); 8] = [
     ("ERROR: ", " failed verification -- update discarded."),
     ("delete_file: unlink(", ") failed: "),
     ("delete_file: rmdir(", ") failed: "),
     ("could not make way for new regular file: ", ""),
     ("could not make way for new symlink: ", ""),
     ("could not make way for new special file: ", ""),
+    ("set_acl: sys_acl_set_file(", ", ACL_TYPE_"),
+    ("get_acl: sys_acl_get_file(", ", ACL_TYPE_"),
 ];
 
 /// What says nothing of files: how rsync ended, a file that it takes up again by itself, and what ssh has to say.
 fn is_noise(line: &[u8]) -> bool {
-    const BEGINNINGS: [&str; 5] = [
+    const BEGINNINGS: [&str; 6] = [
         "rsync error:",
         "rsync warning:",
         "rsync: connection unexpectedly closed",
         "Warning: Permanently added ",
         // Of keys that a later machine could find out.
         "** ",
+        // Of its settings, as a shell there begins.
+        "bash: warning: ",
     ];
     let is_again = line.starts_with(b"WARNING: ") && line.ends_with(b" (will try again).");
     is_again || BEGINNINGS.iter().any(|beginning| line.starts_with(beginning.as_bytes()))
@@ -256,6 +260,7 @@ mod tests {
             ),
             ("[generator] symlink \"/dst/cur\" -> \"ok\" failed: No space left on device (28)", "cur", FULL),
             ("[generator] link \"/dst/d/b\" => a failed: Too many links (31)", "d/b", "target: Too many links"),
+            ("[generator] set_acl: sys_acl_set_file(d/x, ACL_TYPE_ACCESS): Y (95)", "d/x", "target: Y"),
             ("[receiver] rsync_xal_set: lsetxattr(\"/dst/d/.x.AbCdEf\",\"user.a\") failed: Y (95)", "d/x", "target: Y"),
             (
                 "[generator] delete_file: unlink(d/x (2)) failed: Operation not permitted (1)",

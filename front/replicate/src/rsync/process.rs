@@ -11,8 +11,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What ssh is told, so that it asks nobody and notices a host that is gone.
-const SSH: &str = "ssh -oBatchMode=yes -oConnectTimeout=10 -oServerAliveInterval=5 -oServerAliveCountMax=3";
+/// What ssh is told, so that it asks nobody, says nothing of its own but errors, and notices a host that is gone.
+const SSH: &str =
+    "ssh -oBatchMode=yes -oLogLevel=ERROR -oConnectTimeout=10 -oServerAliveInterval=5 -oServerAliveCountMax=3";
 
 /// The most that a process is given as arguments, in bytes, and the part of its stack that the system lets them have.
 const MOST_ARGS: u64 = 1 << 20;

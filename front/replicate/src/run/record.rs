@@ -3,7 +3,7 @@
 use super::Place;
 use super::verify::MISSING;
 use crate::error::{Failure, Result};
-use crate::tree::{Catalogue, Changes, Directory, Entry, Time, Unread, is_within};
+use crate::tree::{Catalogue, Changed, Changes, Directory, Entry, Need, Time, Unread, is_within};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -44,8 +44,9 @@ impl Done<'_> {
     /// was read, or have got another name where the scan had been already, and its times do not tell. It is compared until a run
     /// begins later than that.
     pub fn keep(&self, place: &Place, run: Uuid, known: &Catalogue) -> Result<()> {
-        let failed = self.failures.iter().map(|failure| &*failure.path).collect();
-        let changed = self.changes.directories.iter().map(|changed| &changed.directory);
+        let failed: HashSet<&[u8]> = self.failures.iter().map(|failure| &*failure.path).collect();
+        let changed: Vec<_> = self.changes.directories.iter().map(|changed| as_named(changed, &failed)).collect();
+        let changed = changed.iter().map(|directory| &**directory);
         let again = Again::of(failed, changed.clone());
         let (since, until) = (time(self.since.checked_sub(TICK)), time(Some(SystemTime::now())));
         // Where another machine has the source, whose clock is ahead, what it has just changed is of later than now.
@@ -85,6 +86,18 @@ impl Done<'_> {
 fn time(moment: Option<SystemTime>) -> Time {
     let since = moment.and_then(|moment| moment.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     Time { s: since.as_secs().cast_signed(), ns: since.subsec_nanos() }
+}
+
+/// A directory that changed. What failed to get contents of its own is one of several names at the target still, and said to be.
+fn as_named<'d>(changed: &'d Changed, failed: &HashSet<&[u8]>) -> Cow<'d, Directory> {
+    let mut directory = Cow::Borrowed(&changed.directory);
+    for (index, need) in changed.needs.iter().enumerate() {
+        let path = || changed.directory.path_of(&changed.directory.entries[index]);
+        if *need == Need::SHARED && failed.contains(&*path()) {
+            directory.to_mut().entries[index].links = 2;
+        }
+    }
+    directory
 }
 
 /// The path of what differs: rsync tells directories with a slash at their end, the root as a dot.

@@ -227,6 +227,33 @@ fn all_names_of_a_file_that_failed_are_looked_at_again() {
     );
 }
 
+/// At the target it is a name of the other file still: what is written into it would be written into that.
+#[test]
+fn a_name_that_failed_to_get_contents_of_its_own_is_one_of_several_still() {
+    let pair = Pair::new();
+    fs::write(pair.source.join("a"), "contents").unwrap();
+    fs::hard_link(pair.source.join("a"), pair.source.join("b")).unwrap();
+    let source = Source::open(&pair.source).unwrap();
+    let place = Place::take(&pair.folder.path().join("job")).unwrap();
+    let run = |failures: &[Failure]| {
+        let tree = place.catalogue().unwrap_or_default();
+        let known = Known { tree: &tree, told: false, is_suspect: false };
+        let (changes, _) = look(&source, known, None, &Progress::default());
+        let done = Done { changes: &changes, unread: &[], failures, since: later(), left: None };
+        done.keep(&place, Uuid::new_v4(), &tree).unwrap();
+        let root = changes.directories.iter().find(|changed| changed.directory.path.is_empty());
+        root.map(|root| root.needs.clone()).unwrap_or_default()
+    };
+    run(&[]);
+    fs::write(pair.source.join("new"), "others").unwrap();
+    fs::rename(pair.source.join("new"), pair.source.join("b")).unwrap();
+    let full = [Failure::new("b", "the target is full")];
+    for failures in [&full[..], &full, &[]] {
+        assert_eq!(run(failures).get(1), Some(&Need::SHARED), "{failures:?}");
+    }
+    assert_ne!(run(&[]).get(1), Some(&Need::SHARED), "it is a file of its own now");
+}
+
 #[test]
 fn only_what_has_the_very_name_of_what_is_not_whole_is_ours() {
     let pair = Pair::new();
