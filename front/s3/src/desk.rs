@@ -260,7 +260,8 @@ impl Desk {
     async fn scrub(&self, lines: &mut Vec<String>, progress: &Progress) -> Result<()> {
         let (mut place, mut refusals) = (None, 0);
         while !progress.is_cancelled() {
-            let step = async move |store: Store| store.scrub(place, SCRUB_BYTES).await;
+            let from = place.clone();
+            let step = async move |store: Store| store.scrub(from, SCRUB_BYTES).await;
             let done = match self.directory.way().ask(step).await {
                 Ok(done) => done,
                 Err(error) if error.kind() == Kind::Retry && refusals < SCRUB_TRIES => {
