@@ -118,7 +118,7 @@ fn a_pool_grows_is_scrubbed_and_goes_elsewhere() {
     // Access keys that a rollback keeps would not go along.
     let keys = home.data().join("keys-of-rollback.json");
     std::fs::write(&keys, "[]").expect("a file");
-    refused(&home, &["pool", "export"], "start the server once");
+    refused(&home, &["pool", "export"], "start the server with S3");
     std::fs::remove_file(&keys).expect("the file");
     // What is no file stays what it is, and so does what lies beside the file.
     ok(tool("mkfifo").arg(home.path("pipe")));
