@@ -116,7 +116,7 @@ pub async fn object(client: &Client, out: Out, command: ObjectCommand) -> Result
         ObjectCommand::Get { object, file, version } => {
             get(client, out, &object, file.as_deref(), version.as_deref()).await
         }
-        ObjectCommand::List { at, delimiter, versions } => list(client, out, &at, (delimiter, versions)).await,
+        ObjectCommand::List { at, delimiter, versions } => list(client, out, &at, delimiter, versions).await,
         ObjectCommand::Stat { object: ObjectName { bucket, key }, version } => {
             out.show(&client.object(&bucket, &key, version.as_deref()).await?, stat)
         }
@@ -227,7 +227,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// A list, page by page: of any length, in little memory.
-async fn list(client: &Client, out: Out, at: &str, (delimiter, versions): (Option<String>, bool)) -> Result<()> {
+async fn list(client: &Client, out: Out, at: &str, delimiter: Option<String>, versions: bool) -> Result<()> {
     let at = at.strip_prefix("s3://").unwrap_or(at);
     let (bucket, prefix) = at.split_once('/').unwrap_or((at, ""));
     let mut query = ObjectQuery { prefix: prefix.to_owned(), delimiter, versions, ..ObjectQuery::default() };

@@ -160,6 +160,7 @@ impl Inner {
             tidy: Tidy::new(),
             last_records: RefCell::default(),
             drops: Drops::default(),
+            filling: Cell::default(),
             dirty_pool_pages: Cell::new(0),
             replayed_entries: RefCell::default(),
             array: parts.array,

@@ -198,14 +198,22 @@ impl Inner {
         lsn
     }
 
-    /// Allocates what thick volumes lack, because a crash came while they were made or grew.
+    /// Allocates what thick volumes lack, because a crash came while they were made or grew, or a disk went. One task at a time does
+    /// so, as long as any lacks something.
     pub async fn fill_thick(self: Rc<Self>) {
+        if self.filling.replace(true) {
+            return;
+        }
         let lacks = |volume: &Rc<VolumeState>| volume.spec.borrow().thick && volume.mapped() < volume.extents();
         loop {
             let lacking: Vec<_> = {
                 let tables = self.tables.borrow();
                 tables.volumes.homes().values().filter(|volume| lacks(volume)).cloned().collect()
             };
+            if lacking.is_empty() || self.is_stopping() {
+                self.filling.set(false);
+                return;
+            }
             let mut all = true;
             for volume in lacking {
                 if volume.stays() {
@@ -218,10 +226,9 @@ impl Inner {
                     all = false;
                 }
             }
-            if all || self.is_stopping() {
-                return;
+            if !all {
+                self.runtime.sleep(FILL_AGAIN).await;
             }
-            self.runtime.sleep(FILL_AGAIN).await;
         }
     }
 

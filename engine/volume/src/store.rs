@@ -71,6 +71,8 @@ pub(crate) struct Inner {
     pub tidy: Tidy,
     /// Snapshots that go because the pool is full.
     pub drops: Drops,
+    /// Thick volumes that lack space are being filled.
+    pub filling: Cell<bool>,
     /// Pages of pool tables that the next checkpoint writes.
     pub dirty_pool_pages: Cell<u64>,
     /// What the log said of slots, until their tables are read.

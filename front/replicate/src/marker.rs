@@ -18,8 +18,9 @@ use uuid::Uuid;
 /// The most bytes of the file: what is longer is no marker.
 const LONGEST: u64 = 64 << 10;
 
-/// The length of a marker's text where it is written over another one, or that of a longer one, of which it is a multiple.
-const ONE_SIZE: usize = 4096;
+/// The length of a marker's text where it is written over another one: longer than any, but of a source whose path is nearly as long as
+/// any can be and has letters that JSON escapes; that of such a one is a multiple.
+const ONE_SIZE: usize = 8192;
 
 /// Whether a copy can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -157,11 +157,12 @@ struct Connection<'v, S> {
 impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
     fn new(session: Session<S>, served: Served<'v>, limits: &Limits) -> Self {
         let Session { stream, export, structured, contexts, place, input, memory } = session;
+        let input = input.unwrap_or_else(|| Input::new(limits.payload_bytes as usize, contexts.len(), memory));
         let terms = Terms {
             size_bytes: export.geometry.size_bytes,
             read_only: export.read_only,
             structured,
-            contexts: contexts.clone().into(),
+            contexts: contexts.into(),
             payload_bytes: limits.payload_bytes,
         };
         Self {
@@ -171,7 +172,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
             terms,
             limits: *limits,
             phase: Phase::Open,
-            input: input.unwrap_or_else(|| Input::new(limits.payload_bytes as usize, contexts.len(), memory)),
+            input,
             replies: Replies::new(structured),
             working: FuturesUnordered::new(),
             working_bytes: 0,
