@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What is written and read in one go where bytes a second are measured.
 const LARGE_BYTES: usize = 1 << 20;
@@ -86,9 +86,10 @@ pub async fn bench(client: &Client, out: Out, command: BenchCommand) -> Result<(
                 thick: false,
                 read_only: false,
             };
+            let mut interrupted = Interrupted::awaited()?;
             client.create_volume(&new).await?;
-            let rows =
-                unless_interrupted(async { of_volume(&client.status().await?, out, &name, &load, true).await }).await;
+            let measuring = async { of_volume(&client.status().await?, out, &name, &load, true).await };
+            let rows = interrupted.or(measuring).await;
             // What was made for it goes, also where it failed.
             client.delete_volume(&name, true).await?;
             rows?
@@ -98,13 +99,26 @@ pub async fn bench(client: &Client, out: Out, command: BenchCommand) -> Result<(
     out.show(rows.as_slice(), text)
 }
 
-/// Lets a measurement end early where Ctrl-C or SIGTERM asks for it: what was made for it is to go in any case.
-async fn unless_interrupted<T>(measuring: impl Future<Output = Result<T>>) -> Result<T> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        measured = measuring => measured,
-        _ = tokio::signal::ctrl_c() => bail!("interrupted: what was made for the measurement is deleted"),
-        _ = terminate.recv() => bail!("ended: what was made for the measurement is deleted"),
+/// Ctrl-C and SIGTERM, which no longer end the process: what was made for a measurement is to go in any case.
+///
+/// Awaited before anything is made, so that neither comes between the making and the measuring.
+struct Interrupted {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Interrupted {
+    fn awaited() -> Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// What `measuring` gives, unless either signal has come or comes meanwhile.
+    async fn or<T>(&mut self, measuring: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            measured = measuring => measured,
+            _ = self.interrupt.recv() => bail!("interrupted: what was made for the measurement is deleted"),
+            _ = self.terminate.recv() => bail!("ended: what was made for the measurement is deleted"),
+        }
     }
 }
 
@@ -230,8 +244,9 @@ fn client_of(
 async fn of_objects(client: &Client, out: Out, size: Size, how: &BenchLoad) -> Result<Vec<Row>> {
     ensure!((1..=64 << 20).contains(&size.0), "--size {size}: give 1 to 64M");
     let bucket = format!("bench-{}", std::process::id());
+    let mut interrupted = Interrupted::awaited()?;
     client.create_bucket(&bucket).await?;
-    let measured = unless_interrupted(on_bucket(client, out, &bucket, size.0 as usize, how)).await;
+    let measured = interrupted.or(on_bucket(client, out, &bucket, size.0 as usize, how)).await;
     // What was made for it goes, also where it failed.
     loop {
         let page = client.objects(&bucket, &kura_admin::ObjectQuery::default()).await?;

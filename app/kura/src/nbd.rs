@@ -5,7 +5,7 @@ mod changes;
 use crate::{config, descriptors, s3};
 use anyhow::Result;
 use kura_admin::Replicas;
-use kura_block::{Error, Geometry};
+use kura_block::{Error, Geometry, Kind};
 use kura_controller::{Node, VolumeInfo};
 use kura_nbd::{Address, Ended, Export, Exports, Limits, Listener, Server, Session, Socket, Tls, TlsKeys, transmit};
 use std::path::PathBuf;
@@ -145,7 +145,11 @@ async fn serve(
     let replicas = Arc::clone(replicas);
     let serve = door.call(move |controller| {
         Box::pin(async move {
-            let volume = controller.open_volume(&name)?;
+            let volume = match controller.open_volume(&name) {
+                // It was on its way when it was found.
+                Err(error) if error.kind() == Kind::Missing => return Ok(Ended::Moved(Box::new(session))),
+                opened => opened?,
+            };
             // It may have become a copy since the client asked; from here on it sees that it is open.
             replicas.check_free(&name).await?;
             drop(replicas);

@@ -233,7 +233,12 @@ fn a_measurement_that_is_interrupted_leaves_nothing() {
         let asked = Instant::now();
         ok(tool("kill").args(["-TERM", &running.id().to_string()]));
         let status = running.wait().expect("kura");
-        assert!(!status.success() && asked.elapsed() < Duration::from_secs(30), "{status} {:?}", asked.elapsed());
+        // It ends itself, however early it is asked: the signal ends nothing half way.
+        assert!(
+            status.code() == Some(1) && asked.elapsed() < Duration::from_secs(30),
+            "{status} {:?}",
+            asked.elapsed()
+        );
         assert!(!list(noun).contains("bench-"), "{}", list(noun));
     }
 }
