@@ -218,7 +218,10 @@ fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<Ex
         Origin::Volume(_) | Origin::Bucket(_) => Some((jobs.traces(&folder, &target), jobs.take(&folder, &target)?)),
     };
     let verified = compared(&source, &target, &options, common);
-    if let Some((traces, _place)) = held {
+    if let Some((traces, place)) = held {
+        if let (Origin::Bucket(_), Ok(verified)) = (&source, &verified) {
+            bucket::distrust(&place, &verified.differing)?;
+        }
         traces.wipe();
     }
     let verified = verified?;

@@ -104,7 +104,7 @@ impl FromStr for Target {
             let Some(rest) = text.strip_prefix(scheme) else { continue };
             let (address, volume) = parts(rest)
                 .filter(|(_, volume)| !volume.is_empty() && !volume.contains('@'))
-                .ok_or_else(|| format!("write {scheme}HOST:PORT/VOLUME"))?;
+                .ok_or_else(|| format!("write {scheme}HOST:PORT/VOLUME, or {scheme}HOST:PORT/BUCKET"))?;
             return Ok(Self::Kura { server: format!("{scheme}{address}"), volume });
         }
         if let Some(bucket) = text.strip_prefix("s3://") {

@@ -94,7 +94,12 @@ impl Pair {
         progress.carry(0, 0, 1);
         let work = pairs.stream().try_for_each_concurrent(options.workers, async |(here, there)| {
             let step = next(here.as_ref(), there.as_ref(), &run.carried());
-            match (step, here, there) {
+            let looked_at = here.as_ref().zip(there.as_ref()).filter(|_| options.recheck && step == Step::Keep);
+            let differs = match looked_at {
+                Some((here, there)) => self.differs(bucket, target, here, there).await?.is_some(),
+                None => false,
+            };
+            match (if differs { Step::Carry } else { step }, here, there) {
                 (Step::Carry, Some(here), _) => run.carry(&here).await,
                 (Step::Delete, _, Some(there)) => run.delete(&there).await,
                 (_, Some(here), _) => {
@@ -147,6 +152,15 @@ impl Pair {
         // What is still read, or a server that is away, keeps it: the next run sees to it.
         self.source.delete_snapshot(snapshot, false).await.ok();
     }
+}
+
+/// Has the next run carry what a comparison found to differ, though the target lists it as it was left there.
+pub fn distrust(place: &Place, differing: &[Failure]) -> Result<()> {
+    if !differing.is_empty() && Carried::is_there(place.folder()) {
+        let keys = differing.iter().filter_map(|failure| std::str::from_utf8(&failure.path).ok());
+        Carried::open(place.folder())?.distrust(keys.map(Carried::key_of))?;
+    }
+    Ok(())
 }
 
 /// Something that was not carried, or differs.

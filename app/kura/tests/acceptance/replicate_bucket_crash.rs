@@ -105,7 +105,7 @@ impl World {
     }
 }
 
-fn s3_port(server: &Server) -> u16 {
+pub fn s3_port(server: &Server) -> u16 {
     let url = crate::s3::url(server);
     url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
 }

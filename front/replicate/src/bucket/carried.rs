@@ -17,6 +17,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 const MAGIC: &[u8; 8] = b"KURAOBJ1";
 const RECORD_BYTES: usize = 32;
+/// What no source and target come to.
+const DISTRUSTED: u128 = 0;
 
 /// An upload in parts that was begun at the target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +85,20 @@ impl Carried {
 
     /// Notes that it was. The target must have said so.
     pub fn carried(&mut self, here: &Here, etag: &str) -> Result<()> {
-        let (key, value) = (key_of(&here.key), value_of(here, etag));
+        self.note(key_of(&here.key), value_of(here, etag))
+    }
+
+    /// Has the next run carry the objects of these keys again, if it was from here that they came.
+    pub fn distrust(&mut self, keys: impl Iterator<Item = u128>) -> Result<()> {
+        for key in keys {
+            if self.known.contains_key(&key) {
+                self.note(key, DISTRUSTED)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, key: u128, value: u128) -> Result<()> {
         if self.file.is_none() {
             self.claim()?;
         }
@@ -218,6 +233,20 @@ mod tests {
             torn.carried(&here(9), "e").unwrap();
             assert!(Carried::open(folder.path()).unwrap().knows(&here(9), "e"), "{len} bytes, and one more");
         }
+    }
+
+    #[test]
+    fn what_is_distrusted_is_carried_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut carried = Carried::open(folder.path()).unwrap();
+        (0..3).for_each(|number| carried.carried(&here(number), "e").unwrap());
+        carried.distrust(["k1", "stranger"].into_iter().map(key_of)).unwrap();
+        let known = |carried: &Carried| [0, 1, 2].map(|number| carried.knows(&here(number), "e"));
+        assert_eq!(known(&carried), [true, false, true]);
+        let mut again = Carried::open(folder.path()).unwrap();
+        assert_eq!(known(&again), [true, false, true]);
+        again.carried(&here(1), "e").unwrap();
+        assert_eq!(known(&Carried::open(folder.path()).unwrap()), [true; 3]);
     }
 
     #[test]

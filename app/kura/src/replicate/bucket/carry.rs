@@ -31,6 +31,8 @@ const KEPT: [&str; 8] = [
 ];
 /// An object's tags, which a target takes with a put, and tells otherwise.
 pub const TAGS: &str = "x-amz-tagging";
+/// The type of an object that has none.
+const UNTYPED: &str = "binary/octet-stream";
 const NO_URL: &str = "its key has . or .. between slashes, which no URL can name";
 
 /// What a run came to so far.
@@ -71,8 +73,8 @@ pub struct Run<'a> {
     tally: RefCell<Tally>,
 }
 
-/// Why an object was not carried.
-enum Why {
+/// Why an object was not carried, or compared.
+pub enum Why {
     /// Another try may carry it.
     Passing(String),
     /// Nothing will.
@@ -132,7 +134,7 @@ impl<'a> Run<'a> {
                 return Ok(());
             }
             match again(async || self.pair.target.delete(&there.key).await).await {
-                Err(trouble @ Trouble::Away(_)) => return Err(told(self.target, &trouble)),
+                Err(trouble) if trouble.ends_all() => return Err(told(self.target, &trouble)),
                 Err(trouble) => {
                     self.fail(&there.key, format!("the target: {trouble}"));
                     return Ok(());
@@ -177,8 +179,13 @@ impl<'a> Run<'a> {
         if let Some(part_bytes) = part_bytes(here.size_bytes) {
             return self.send_parts(here, &attributes, part_bytes).await;
         }
-        let (size_bytes, md5) = (here.size_bytes, md5_of(&stat.etag));
-        let put = async |body| self.pair.target.put(&here.key, &attributes, md5.as_deref(), size_bytes, body).await;
+        let size_bytes = here.size_bytes;
+        let md5 = match md5_of(&stat.etag) {
+            Some(md5) => md5,
+            None => self.md5(here, 0..size_bytes).await?,
+        };
+        let md5 = STANDARD.encode_to_string(md5);
+        let put = async |body| self.pair.target.put(&here.key, (&attributes, &md5), size_bytes, body).await;
         self.send_range(here, 0..size_bytes, put).await
     }
 
@@ -199,7 +206,7 @@ impl<'a> Run<'a> {
             let sent = put(body).await;
             match (sent, failed.get()) {
                 (Err(_), Some(cause)) => Err(Why::Passing(format!("the source: {cause}"))),
-                (sent, _) => sent.map_err(|trouble| self.of_target(trouble)),
+                (sent, _) => sent.map_err(|trouble| of_target(self.target, trouble)),
             }
         };
         let etag = twice(send, |why| matches!(why, Why::Passing(_))).await?;
@@ -214,21 +221,19 @@ impl<'a> Run<'a> {
             let size_bytes = range.end - range.start;
             let has = there.iter().find(|part| part.number == number && part.size_bytes == size_bytes);
             async move {
-                if let Some(part) = has
-                    && self.is_whole(here, range.clone(), &part.etag).await?
-                {
+                let md5 = self.md5(here, range.clone()).await?;
+                // A target may list a part of which only the beginning came.
+                if let Some(part) = has.filter(|part| part.etag == hex_simd::encode_to_string(md5, AsciiCase::Lower)) {
                     self.count(0, size_bytes, 0);
                     return Ok(part.etag.clone());
                 }
-                let put = async |body| self.pair.target.part(named, number, size_bytes, body).await;
+                let md5 = STANDARD.encode_to_string(md5);
+                let put = async |body| self.pair.target.part(named, (number, &md5), size_bytes, body).await;
                 self.send_range(here, range, put).await
             }
         });
         let done = match sent.buffered(self.workers).try_collect::<Vec<String>>().await {
-            Ok(etags) => {
-                let complete = again(async || self.pair.target.complete(named, &etags).await).await;
-                complete.map_err(|trouble| self.of_target(trouble))
-            }
+            Ok(etags) => self.complete(here, named, &etags).await,
             Err(why) => Err(why),
         };
         match &done {
@@ -240,16 +245,33 @@ impl<'a> Run<'a> {
         done
     }
 
-    /// Whether a part that was sent before is this range. A target may list a part of which only the beginning came.
-    async fn is_whole(&self, here: &Here, range: Range<u64>, etag: &str) -> Result<bool, Why> {
-        let _turn = self.turns.acquire().await;
-        let (source, version) = (&self.pair.source, Some(here.version.as_str()));
-        let read = source.read_object(self.bucket, &here.key, version, Some(range)).await;
-        let (mut bytes, mut md5) = (read.map_err(of_source)?, Md5::new());
-        while let Some(piece) = bytes.next().await.map_err(of_source)? {
-            md5.update(&piece);
+    /// Has the target make an object of its parts, and tells the `ETag` that it is listed with.
+    async fn complete(&self, here: &Here, named: (&str, &str), etags: &[String]) -> Result<String, Why> {
+        let complete = again(async || self.pair.target.complete(named, etags).await).await;
+        let answered = complete.map_err(|trouble| of_target(self.target, trouble))?;
+        // What is answered is not everywhere what is listed.
+        match again(async || self.pair.target.head(&here.key).await).await {
+            Ok(there) if there.size_bytes == here.size_bytes => Ok(there.etag),
+            Ok(there) => Err(Why::Object(format!("the target: made {} bytes of it", there.size_bytes))),
+            // Who may write need not be allowed to read.
+            Err(Trouble::Refused(_)) if !answered.is_empty() => Ok(answered),
+            Err(trouble) => Err(of_target(self.target, trouble)),
         }
-        Ok(hex_simd::encode_to_string(md5.finalize(), AsciiCase::Lower) == etag)
+    }
+
+    /// The MD5 of a range of an object, by which the target sees that it came whole.
+    async fn md5(&self, here: &Here, range: Range<u64>) -> Result<[u8; 16], Why> {
+        let _turn = self.turns.acquire().await;
+        let read = async || {
+            let (source, version) = (&self.pair.source, Some(here.version.as_str()));
+            let read = source.read_object(self.bucket, &here.key, version, Some(range.clone())).await;
+            let (mut bytes, mut md5) = (read.map_err(of_source)?, Md5::new());
+            while let Some(piece) = bytes.next().await.map_err(of_source)? {
+                md5.update(&piece);
+            }
+            Ok(md5.finalize().into())
+        };
+        twice(read, |why| matches!(why, Why::Passing(_))).await
     }
 
     /// The upload that a run before began of the same object, with what is there of it, or else a new one.
@@ -267,12 +289,12 @@ impl<'a> Run<'a> {
                 Err(Trouble::Refused(_)) => self.left.borrow_mut().push(upload),
                 Err(trouble) => {
                     self.cut.borrow_mut().push(upload);
-                    return Err(self.of_target(trouble));
+                    return Err(of_target(self.target, trouble));
                 }
             }
         }
         let id = again(async || target.begin(&here.key, attributes).await).await;
-        let id = id.map_err(|trouble| self.of_target(trouble))?;
+        let id = id.map_err(|trouble| of_target(self.target, trouble))?;
         let upload = Upload { key: here.key.clone(), id, of: here.identity.clone() };
         // Before its first part, so that no run that is killed leaves parts that nobody knows of.
         self.carried().begins(&upload).map_err(|error| Why::Run(error.into()))?;
@@ -290,7 +312,7 @@ impl<'a> Run<'a> {
         let mut kept = self.cut.into_inner();
         for upload in self.left.into_inner() {
             match again(async || self.pair.target.abort((&upload.key, &upload.id)).await).await {
-                Err(trouble @ Trouble::Away(_)) => return Err(told(self.target, &trouble)),
+                Err(trouble) if trouble.ends_all() => return Err(told(self.target, &trouble)),
                 Err(_) => kept.push(upload),
                 Ok(()) => {}
             }
@@ -313,29 +335,37 @@ impl<'a> Run<'a> {
         tally.keys.insert(Carried::key_of(key));
         tally.failures.push(failure(key, cause));
     }
+}
 
-    fn of_target(&self, trouble: Trouble) -> Why {
-        match trouble {
-            Trouble::Away(_) => Why::Run(told(self.target, &trouble)),
-            Trouble::Passing(cause) => Why::Passing(format!("the target: {cause}")),
-            Trouble::Refused(cause) => Why::Object(format!("the target: {cause}")),
-        }
+/// What a target's trouble is to an object.
+pub fn of_target(target: &Target, trouble: Trouble) -> Why {
+    match trouble {
+        Trouble::Away(_) | Trouble::Shut(_) => Why::Run(told(target, &trouble)),
+        Trouble::Passing(cause) => Why::Passing(format!("the target: {cause}")),
+        Trouble::Refused(cause) => Why::Object(format!("the target: {cause}")),
     }
 }
 
 /// What is carried of an object besides its content.
 pub fn kept(attributes: Attributes) -> Attributes {
-    let is_kept = |name: &str| name.starts_with("x-amz-meta-") || KEPT.contains(&name);
-    attributes.into_iter().filter(|(name, _)| is_kept(name)).collect()
+    let mut kept: Attributes = attributes.into_iter().filter(|(name, _)| is_kept(name)).collect();
+    // As S3 has it, and not each target something else.
+    kept.entry("content-type".to_owned()).or_insert_with(|| UNTYPED.to_owned());
+    kept
 }
 
-/// The MD5 that an `ETag` is, in base64; none where the object came in parts.
-fn md5_of(etag: &str) -> Option<String> {
-    let md5 = hex_simd::decode_to_vec(etag).ok().filter(|md5| md5.len() == 16)?;
-    Some(STANDARD.encode_to_string(md5))
+/// Whether a header is carried with an object.
+pub fn is_kept(name: &str) -> bool {
+    name.starts_with("x-amz-meta-") || KEPT.contains(&name)
 }
 
-fn of_source(error: ClientError) -> Why {
+/// The MD5 that an `ETag` is; none where the object came in parts.
+fn md5_of(etag: &str) -> Option<[u8; 16]> {
+    hex_simd::decode_to_vec(etag).ok()?.try_into().ok()
+}
+
+/// What a source's error is to an object.
+pub fn of_source(error: ClientError) -> Why {
     match error {
         ClientError::Refused(problem) if matches!(problem.kind, ProblemKind::Retry | ProblemKind::Busy) => {
             Why::Passing(format!("the source: {problem}"))
@@ -351,7 +381,7 @@ mod tests {
 
     #[test]
     fn only_the_etag_of_a_whole_is_an_md5() {
-        assert_eq!(md5_of("d41d8cd98f00b204e9800998ecf8427e").as_deref(), Some("1B2M2Y8AsgTpgAmY7PhCfg=="));
+        assert_eq!(md5_of("000102030405060708090a0b0c0d0e0f"), Some(std::array::from_fn(|at| at as u8)));
         for other in ["d41d8cd98f00b204e9800998ecf8427e-2", "", "d41d", "no"] {
             assert_eq!(md5_of(other), None, "{other}");
         }

@@ -29,6 +29,22 @@ pub type Tags = BTreeSet<(String, String)>;
 const REGION: &str = "us-east-1";
 /// How long a signature holds: as long as clocks may differ.
 const SIGNED: Duration = Duration::from_mins(15);
+/// A large object may be put together for so long before there is a word of it.
+const COMPLETES: Duration = Duration::from_mins(10);
+/// What the names in S3's answers belong to.
+const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
+/// Answers that every other request would have, too.
+const SHUT: [&str; 9] = [
+    "AccountProblem",
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "NoSuchBucket",
+    "QuotaExceeded",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+];
 /// The most that is read of an answer that is no object.
 const ANSWER_BYTES: usize = 16 << 20;
 
@@ -47,13 +63,15 @@ pub struct Store {
     bucket: Bucket,
     credentials: Credentials,
     wire: Wire,
+    /// The same, for what takes its time.
+    slow: Wire,
 }
 
 impl Store {
     /// The bucket that a target names. Nothing is asked of it yet.
     pub fn of(target: &Target, options: &Options) -> Result<Self> {
-        let region = options.target_region.clone().or_else(|| std::env::var("AWS_REGION").ok());
-        let region = region.unwrap_or_else(|| REGION.to_owned());
+        let named = || said(["AWS_REGION", "AWS_DEFAULT_REGION"]);
+        let region = options.target_region.clone().or_else(named).unwrap_or_else(|| REGION.to_owned());
         let (endpoint, style, name) = place(target, &region)?;
         let at = || format!("the target {target}");
         let endpoint = parsed(&endpoint).with_context(at)?;
@@ -75,8 +93,9 @@ impl Store {
             (_, Some(ca)) => Some(tls::trust(ca)?),
             (_, None) => Some(tls::trust_system().context("name the authority to trust with --target-ca")?),
         };
-        let wire = Wire::new(host, port, trust, options.timeout)?;
-        Ok(Self { bucket, credentials, wire })
+        let wire = Wire::new(host, port, trust.clone(), options.timeout)?;
+        let slow = Wire::new(host, port, trust, options.timeout.max(COMPLETES))?;
+        Ok(Self { bucket, credentials, wire, slow })
     }
 
     /// A page of what it has, and where the next one begins.
@@ -87,7 +106,7 @@ impl Store {
         }
         let answer = self.send(list, empty(), 0).await?;
         let text = text(answer).await?;
-        let page: ListObjectsV2Response = ListObjectsV2::parse_response(&text)
+        let page: ListObjectsV2Response = ListObjectsV2::parse_response(&as_s3(&text, "ListBucketResult"))
             .map_err(|error| Trouble::Refused(format!("does not list as S3 does: {error}")))?;
         let there = page.contents.into_iter().map(|object| There {
             etag: object.etag.as_deref().map(unquoted).unwrap_or_default(),
@@ -97,12 +116,11 @@ impl Store {
         Ok((there.collect(), page.next_continuation_token))
     }
 
-    /// Stores an object, and tells its `ETag`. With `md5`, its content's in base64, the target sees to it that it is.
+    /// Stores an object, and tells its `ETag`. `md5` is that of its content, in base64, which the target holds it against.
     pub async fn put(
         &self,
         key: &str,
-        attributes: &Attributes,
-        md5: Option<&str>,
+        (attributes, md5): (&Attributes, &str),
         size_bytes: u64,
         body: Body,
     ) -> Answered<String> {
@@ -110,9 +128,7 @@ impl Store {
         for (name, value) in attributes {
             put.headers_mut().insert(name.clone(), value.clone());
         }
-        if let Some(md5) = md5 {
-            put.headers_mut().insert("content-md5", md5.to_owned());
-        }
+        put.headers_mut().insert("content-md5", md5.to_owned());
         etag(self.send(put, body, size_bytes).await?.headers())
     }
 
@@ -123,14 +139,21 @@ impl Store {
             begin.headers_mut().insert(name.clone(), value.clone());
         }
         let text = text(self.send(begin, empty(), 0).await?).await?;
-        let begun = CreateMultipartUpload::parse_response(&text)
+        let begun = CreateMultipartUpload::parse_response(&as_s3(&text, "InitiateMultipartUploadResult"))
             .map_err(|error| Trouble::Refused(format!("does not begin uploads as S3 does: {error}")))?;
         Ok(begun.upload_id().to_owned())
     }
 
-    /// Sends a part, from 1 on, and tells its `ETag`.
-    pub async fn part(&self, (key, id): (&str, &str), part: u16, size_bytes: u64, body: Body) -> Answered<String> {
-        let part = self.bucket.upload_part(Some(&self.credentials), key, part, id);
+    /// Sends a part, from 1 on, and tells its `ETag`. `md5` is that of its content, in base64, which the target holds it against.
+    pub async fn part(
+        &self,
+        (key, id): (&str, &str),
+        (part, md5): (u16, &str),
+        size_bytes: u64,
+        body: Body,
+    ) -> Answered<String> {
+        let mut part = self.bucket.upload_part(Some(&self.credentials), key, part, id);
+        part.headers_mut().insert("content-md5", md5.to_owned());
         etag(self.send(part, body, size_bytes).await?.headers())
     }
 
@@ -144,7 +167,7 @@ impl Store {
                 list.set_part_number_marker(after);
             }
             let text = text(self.send(list, empty(), 0).await?).await?;
-            let page = ListParts::parse_response(&text)
+            let page = ListParts::parse_response(&as_s3(&text, "ListPartsResult"))
                 .map_err(|error| Trouble::Refused(format!("does not list parts as S3 does: {error}")))?;
             parts.extend(page.parts.into_iter().map(|part| Part {
                 number: part.number,
@@ -158,25 +181,35 @@ impl Store {
         }
     }
 
-    /// Makes an object of its parts, and tells its `ETag`.
+    /// Makes an object of its parts, and tells its `ETag`; some tell none that the object has.
     pub async fn complete(&self, (key, id): (&str, &str), parts: &[String]) -> Answered<String> {
         let all = || parts.iter().map(String::as_str);
         let complete = self.bucket.complete_multipart_upload(Some(&self.credentials), key, id, all());
         let body = self.bucket.complete_multipart_upload(Some(&self.credentials), key, id, all()).body();
         let size_bytes = body.len() as u64;
-        let text = text(self.send(complete, full(body), size_bytes).await?).await?;
+        let answer = refusal(self.ask(&self.slow, complete, full(body), size_bytes).await?).await?;
+        let text = text(answer).await?;
         // The answer begins before the work is done: an error may come in it.
         match (within(&text, "ETag"), within(&text, "Code")) {
-            (Some(etag), None) => Ok(unquoted(&etag.replace("&quot;", "\"").replace("&#34;", "\""))),
+            (Some(etag), None) => Ok(unquoted(&etag)),
             (_, Some(code)) => Err(Trouble::Passing(told(&code, &text))),
             _ => Err(Trouble::Refused("does not complete uploads as S3 does".to_owned())),
         }
     }
 
+    /// An object as it is listed.
+    pub async fn head(&self, key: &str) -> Answered<There> {
+        let answer = self.send(self.bucket.head_object(Some(&self.credentials), key), empty(), 0).await?;
+        let headers = answer.headers();
+        let size = headers.get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
+        let size_bytes = size.ok_or_else(|| Trouble::Refused("does not tell an object's size".to_owned()))?;
+        Ok(There { key: key.to_owned(), etag: etag(headers)?, size_bytes })
+    }
+
     /// Ends an upload in parts without an object; it is no error if there is none.
     pub async fn abort(&self, (key, id): (&str, &str)) -> Answered<()> {
         let abort = self.bucket.abort_multipart_upload(Some(&self.credentials), key, id);
-        match self.ask(abort, empty(), 0).await? {
+        match self.ask(&self.wire, abort, empty(), 0).await? {
             answer if answer.status() == StatusCode::NOT_FOUND => Ok(()),
             answer => refusal(answer).await.map(drop),
         }
@@ -199,20 +232,17 @@ impl Store {
         let mut get = self.bucket.get_object(Some(&self.credentials), key);
         get.query_mut().insert("tagging", "");
         let text = text(self.send(get, empty(), 0).await?).await?;
-        let field = |tag: &str, name: &str| {
-            let raw = within(tag, name).unwrap_or_default();
-            let plain = unescape(&raw).map(Cow::into_owned);
-            plain.map_err(|error| Trouble::Refused(format!("does not list tags as S3 does: {error}")))
-        };
-        text.split("<Tag>").skip(1).map(|tag| Ok((field(tag, "Key")?, field(tag, "Value")?))).collect()
+        let field = |tag: &str, name: &str| within(tag, name).unwrap_or_default();
+        Ok(text.split("<Tag>").skip(1).map(|tag| (field(tag, "Key"), field(tag, "Value"))).collect())
     }
 
     async fn send<'a>(&self, action: impl S3Action<'a>, body: Body, size_bytes: u64) -> Answered<Response<Incoming>> {
-        refusal(self.ask(action, body, size_bytes).await?).await
+        refusal(self.ask(&self.wire, action, body, size_bytes).await?).await
     }
 
     async fn ask<'a, A: S3Action<'a>>(
         &self,
+        wire: &Wire,
         mut action: A,
         body: Body,
         size_bytes: u64,
@@ -225,7 +255,7 @@ impl Store {
         let refused = |error: &dyn Display| Trouble::Refused(format!("cannot be asked: {error}"));
         let (host, path) = split(url.as_str()).map_err(|error| refused(&error))?;
         let request = request.uri(path).header(HOST, host).header(CONTENT_LENGTH, size_bytes).body(body);
-        self.wire.ask(request.map_err(|error| refused(&error))?).await
+        wire.ask(request.map_err(|error| refused(&error))?).await
     }
 }
 
@@ -233,13 +263,22 @@ fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T> {
     text.parse().map_err(|error: T::Err| anyhow!("{error}"))
 }
 
+/// The first of these that the environment says.
+fn said<const N: usize>(names: [&str; N]) -> Option<String> {
+    names.into_iter().filter_map(|name| std::env::var(name).ok()).find(|value| !value.is_empty())
+}
+
 /// Endpoint, style and bucket of a target.
 fn place(target: &Target, region: &str) -> Result<(String, UrlStyle, String)> {
     match target {
         Target::Bucket(bucket) => {
+            if let Some(endpoint) = said(["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]) {
+                return Ok((endpoint, UrlStyle::Path, bucket.clone()));
+            }
             // Certificates of Amazon's do not cover names with dots.
             let style = if bucket.contains('.') { UrlStyle::Path } else { UrlStyle::VirtualHost };
-            Ok((format!("https://s3.{region}.amazonaws.com"), style, bucket.clone()))
+            let china = if region.starts_with("cn-") { ".cn" } else { "" };
+            Ok((format!("https://s3.{region}.amazonaws.com{china}"), style, bucket.clone()))
         }
         Target::Kura { server, volume: bucket } if !bucket.contains('/') => {
             Ok((server.clone(), UrlStyle::Path, bucket.clone()))
@@ -270,34 +309,57 @@ async fn refusal(answer: Response<Incoming>) -> Answered<Response<Incoming>> {
     if status.is_success() {
         return Ok(answer);
     }
+    let region = answer.headers().get("x-amz-bucket-region").and_then(|region| region.to_str().ok()).map(str::to_owned);
     let text = text(answer).await.unwrap_or_default();
     let code = within(&text, "Code").unwrap_or_else(|| format!("status {status}"));
     let passes = status == StatusCode::TOO_MANY_REQUESTS
-        || code == "RequestTimeout"
+        || matches!(code.as_str(), "RequestTimeout" | "BadDigest")
         || (status.is_server_error()
             && !matches!(status, StatusCode::NOT_IMPLEMENTED | StatusCode::INSUFFICIENT_STORAGE));
     let told = told(&code, &text);
-    Err(if passes { Trouble::Passing(told) } else { Trouble::Refused(told) })
+    Err(match region {
+        Some(region) if status.is_redirection() => {
+            Trouble::Shut(format!("{told}: the bucket is in {region}: say --target-region {region}"))
+        }
+        _ if SHUT.contains(&code.as_str()) => Trouble::Shut(told),
+        _ if passes => Trouble::Passing(told),
+        _ => Trouble::Refused(told),
+    })
 }
 
 fn told(code: &str, text: &str) -> String {
-    within(text, "Message").map_or_else(|| code.to_owned(), |message| format!("{code}: {message}"))
+    let message = within(text, "Message").filter(|message| !message.is_empty());
+    message.map_or_else(|| code.to_owned(), |message| format!("{code}: {message}"))
 }
 
 /// The text of the first element of this name, on one line.
 fn within(text: &str, name: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     let (inner, _) = rest.split_once(&format!("</{name}>"))?;
-    Some(inner.replace(['\n', '\r'], " "))
+    let plain = unescape(inner).unwrap_or(Cow::Borrowed(inner));
+    Some(plain.replace(['\n', '\r'], " "))
+}
+
+/// An answer whose root is `root`, named as S3 names it: some have a namespace of their own, or none, or another word for it.
+fn as_s3(text: &str, root: &str) -> String {
+    let renamed = || {
+        let begin = text.match_indices('<').map(|(at, _)| at).find(|at| !text[at + 1..].starts_with(['?', '!']))?;
+        let (tag, rest) = text[begin + 1..].split_once('>')?;
+        let name = tag.split_ascii_whitespace().next()?;
+        let stem = |name: &str| name.trim_end_matches("Result").trim_end_matches("Response").to_owned();
+        let (inner, _) = rest.rsplit_once(&format!("</{name}>"))?;
+        (stem(name) == stem(root)).then(|| format!("<{root} xmlns=\"{NAMESPACE}\">{inner}</{root}>"))
+    };
+    renamed().unwrap_or_else(|| text.to_owned())
 }
 
 fn etag(headers: &HeaderMap) -> Answered<String> {
     let etag = headers.get(ETAG).and_then(|etag| etag.to_str().ok()).map(unquoted);
-    etag.ok_or_else(|| Trouble::Refused("tells no ETag of what it stores".to_owned()))
+    etag.filter(|etag| !etag.is_empty()).ok_or_else(|| Trouble::Refused("tells no ETag of what it stores".to_owned()))
 }
 
 fn unquoted(etag: &str) -> String {
-    etag.trim_matches('"').to_owned()
+    etag.trim().trim_matches('"').to_owned()
 }
 
 async fn text(answer: Response<Incoming>) -> Answered<String> {
@@ -313,4 +375,31 @@ pub fn empty() -> Body {
 
 fn full(text: String) -> Body {
     Full::from(text).map_err(|never| match never {}).boxed_unsync()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_is_what_s3_calls_it() {
+        let s3 = format!("<ListPartsResult xmlns=\"{NAMESPACE}\"><A>1</A></ListPartsResult>");
+        for other in [
+            "<?xml version=\"1.0\"?>\n<ListPartsResult xmlns='http://doc.s3.amazonaws.com/2006-03-01'><A>1</A></ListPartsResult>",
+            "<ListPartsResult><A>1</A></ListPartsResult>\n",
+            "<ListPartsResponse xmlns=\"x\"><A>1</A></ListPartsResponse>",
+        ] {
+            assert_eq!(as_s3(other, "ListPartsResult"), s3, "{other}");
+        }
+        for strange in ["", "<", "<html>hello</html>", "<ListPartsResult><A>1</A>", "no <?x"] {
+            assert_eq!(as_s3(strange, "ListPartsResult"), strange);
+        }
+    }
+
+    #[test]
+    fn what_a_refusal_says_is_plain_text() {
+        let text = "<Error><Code>NoSuchKey</Code><Message>a &amp; b\nc</Message></Error>";
+        assert_eq!(told("NoSuchKey", text), "NoSuchKey: a & b c");
+        assert_eq!(told("NoSuchBucket", "<Message></Message>"), "NoSuchBucket");
+    }
 }

@@ -1,16 +1,18 @@
 //! Whether a copy is what its bucket is, contents and headers.
 
-use super::carry::{TAGS, kept};
-use super::lists::{again, told};
+use super::carry::{TAGS, Why, is_kept, kept, of_source, of_target};
+use super::lists::twice;
 use super::store::{Attributes, Tags};
+use super::wire::of;
 use super::{Pair, failure};
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
 use futures::{StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use hyper::header::HeaderMap;
 use kura_replicate::bucket::{Here, There, is_addressable};
 use kura_replicate::{Failure, Options, Target, Verified};
 use percent_encoding::percent_decode_str;
+use std::collections::BTreeMap;
 use xxhash_rust::xxh3::Xxh3;
 
 impl Pair {
@@ -36,47 +38,67 @@ impl Pair {
         Ok(verified)
     }
 
-    async fn differs(&self, bucket: &str, target: &Target, here: &Here, there: &There) -> Result<Option<Failure>> {
-        let different = |how: &str| Ok(Some(failure(&here.key, how)));
+    /// How an object differs, or why that cannot be told: no other one of a comparison is the worse for it.
+    pub async fn differs(&self, bucket: &str, target: &Target, here: &Here, there: &There) -> Result<Option<Failure>> {
+        let difference = async || self.difference(bucket, target, here, there).await;
+        match twice(difference, |why| matches!(why, Why::Passing(_))).await {
+            Ok(how) => Ok(how.map(|how| failure(&here.key, how))),
+            Err(Why::Run(error)) => Err(error),
+            Err(Why::Object(cause) | Why::Passing(cause)) => Ok(Some(failure(&here.key, cause))),
+        }
+    }
+
+    async fn difference(
+        &self,
+        bucket: &str,
+        target: &Target,
+        here: &Here,
+        there: &There,
+    ) -> Result<Option<&'static str>, Why> {
         if here.size_bytes != there.size_bytes {
-            return different("sizes differ");
+            return Ok(Some("sizes differ"));
         }
         if !is_addressable(&here.key) {
-            return different("no URL can name its key");
+            return Ok(Some("no URL can name its key"));
         }
-        let got = again(async || self.target.get(&here.key).await).await;
-        let (headers, mut copy) = got.map_err(|trouble| told(target, &trouble))?;
+        let of_target = |trouble| of_target(target, trouble);
+        let (headers, mut copy) = self.target.get(&here.key).await.map_err(of_target)?;
         let version = Some(here.version.as_str());
-        let stat = self.source.object(bucket, &here.key, version).await?;
+        let stat = self.source.object(bucket, &here.key, version).await.map_err(of_source)?;
         let ours = kept(stat.attributes);
-        if !has_all(&headers, &ours) {
-            return different("headers or metadata differ");
+        if plain(&headers) != plain_of(&ours) {
+            return Ok(Some("headers or metadata differ"));
         }
         // What they are takes a request of its own.
         let has_tags = ours.contains_key(TAGS) || headers.contains_key("x-amz-tagging-count");
-        if has_tags {
-            let theirs = again(async || self.target.tags(&here.key).await).await;
-            if theirs.map_err(|trouble| told(target, &trouble))? != tags(&ours) {
-                return different("tags differ");
-            }
+        if has_tags && self.target.tags(&here.key).await.map_err(of_target)? != tags(&ours) {
+            return Ok(Some("tags differ"));
         }
-        let mut content = self.source.read_object(bucket, &here.key, version, None).await?;
+        let mut content = self.source.read_object(bucket, &here.key, version, None).await.map_err(of_source)?;
         let (mut ours, mut theirs) = (Xxh3::new(), Xxh3::new());
-        while let Some(piece) = content.next().await? {
+        while let Some(piece) = content.next().await.map_err(of_source)? {
             ours.update(&piece);
         }
         while let Some(frame) = copy.frame().await {
-            let frame = frame.with_context(|| format!("the target {target}: {}", here.key))?;
-            theirs.update(&frame.into_data().map_err(|_| anyhow!("the target {target}: sends trailers"))?);
+            // Trailers are no content.
+            if let Ok(data) = frame.map_err(|error| of_target(of(&error)))?.into_data() {
+                theirs.update(&data);
+            }
         }
-        if ours.digest128() == theirs.digest128() { Ok(None) } else { different("contents differ") }
+        Ok((ours.digest128() != theirs.digest128()).then_some("contents differ"))
     }
 }
 
-/// True when all these headers are there; tags are no header of an answer.
-fn has_all(headers: &HeaderMap, attributes: &Attributes) -> bool {
-    let mut plain = attributes.iter().filter(|(name, _)| *name != TAGS);
-    plain.all(|(name, value)| headers.get(name).is_some_and(|there| there.as_bytes() == value.as_bytes()))
+/// The headers of an answer that are carried with an object; tags are none.
+fn plain(headers: &HeaderMap) -> BTreeMap<&str, &[u8]> {
+    let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    all.filter(|(name, _)| is_kept(name)).collect()
+}
+
+/// The same of an object's attributes.
+fn plain_of(attributes: &Attributes) -> BTreeMap<&str, &[u8]> {
+    let all = attributes.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    all.filter(|(name, _)| *name != TAGS).collect()
 }
 
 /// The tags among an object's attributes, which are written as a query is.

@@ -27,12 +27,22 @@ pub enum Trouble {
     /// Nobody can be reached.
     #[error("cannot be reached: {0}")]
     Away(String),
+    /// No other request of a run would go better: of the key, or of the bucket as a whole.
+    #[error("{0}")]
+    Shut(String),
     /// It may go well another time.
     #[error("{0}")]
     Passing(String),
     /// It was refused for good.
     #[error("{0}")]
     Refused(String),
+}
+
+impl Trouble {
+    /// True where a run has nothing more to ask.
+    pub fn ends_all(&self) -> bool {
+        matches!(self, Self::Away(_) | Self::Shut(_))
+    }
 }
 
 /// What came of a request.
