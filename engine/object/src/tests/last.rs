@@ -300,3 +300,39 @@ fn an_entry_that_a_root_knows_is_missed() {
     let opened = sim.block_on(Store::open(disk.open(), sim.runtime(), super::options()));
     assert_eq!(opened.err().expect("it stays closed").kind(), Kind::Corrupt);
 }
+
+/// A clean stop says of every entry that it was durable: whatever rots of the last one is an error, and the key is there.
+#[test]
+fn what_was_put_last_before_a_clean_stop_is_not_dropped() {
+    for content_bytes in [10, 8000, 50_000] {
+        for of_record in [true, false] {
+            let (sim, disk) = rig(25, 16 << 20);
+            let store = open(&sim, &disk);
+            let (bucket, last) = sim.block_on(async {
+                let bucket = bucket(&store).await;
+                store.put(bucket, b"a", put(b"one")).await.unwrap();
+                store.put(bucket, b"last", put(&bytes(1, content_bytes))).await.unwrap();
+                let last = known(&store, bucket, b"last");
+                store.close().await.unwrap();
+                (bucket, last)
+            });
+            sim.crash();
+            if of_record || last.extents().is_empty() {
+                let entry = last.place / BLOCK_BYTES_U64 * BLOCK_BYTES_U64;
+                // All of the head, the record, and what lies behind it.
+                disk.inject(FaultKind::BitRot(Place::Range(entry..entry + BLOCK_BYTES_U64), 2000));
+            } else {
+                damage(&disk, last.extents()[0], true);
+            }
+            let store = open(&sim, &disk);
+            sim.block_on(async {
+                assert_eq!(read(&store, bucket, b"a", 0).await.unwrap(), b"one");
+                let listed = store.list(bucket, &Query::default()).await.unwrap().items.len();
+                assert_eq!(listed, 2, "the key is listed, of {content_bytes} bytes");
+                assert_eq!(read(&store, bucket, b"last", 0).await.unwrap_err().kind(), Kind::Corrupt);
+                let damaged = store.scrub(None, u64::MAX).await.unwrap().damaged;
+                assert!(damaged.iter().any(|one| one.key == b"last"), "a scrub names it: {damaged:?}");
+            });
+        }
+    }
+}
