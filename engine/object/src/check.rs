@@ -223,7 +223,8 @@ impl State {
             if live_bytes > 0 && segment.usage != Use::Log {
                 alive.say(format!("segment {number} holds records and is not the log's"));
             }
-            if segment.usage == Use::Index && !in_round && !self.index_segments.contains(&number) {
+            let is_named = self.index_segments.contains(&number) || self.old_index_segments.contains(&number);
+            if segment.usage == Use::Index && !in_round && !is_named {
                 alive.say(format!("segment {number} is taken by a checkpoint that is not the last one"));
             }
         }

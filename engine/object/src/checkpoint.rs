@@ -8,7 +8,8 @@
 //!
 //! The index goes on changing while it is written: each leaf is as of some moment after the place in the log from which
 //! a restart replays, and every later change is in the log behind that place. Replaying it over a newer leaf ends in the
-//! same state. What must hold: the root that names a checkpoint is written when every change that it may hold is durable.
+//! same state. What must hold: the root that names a checkpoint is written when every change that it may hold is durable; and
+//! what the one before it needed is kept until both roots name this one.
 
 use crate::ahead::Ahead;
 use crate::index::{Index, Leaf};
@@ -101,26 +102,31 @@ impl Inner {
             let checkpoint = CheckpointRef { number, first_segment: segments.first().copied().unwrap_or(0), leaves };
             self.write_root(|root| Root { checkpoint, start, ..root }).await
         };
-        if let Err(error) = done.await {
-            if passes(&error) {
-                self.free_segments(&segments);
-                let log = &mut self.state.borrow_mut().log;
-                log.bytes_since_checkpoint += replaced.0;
-                log.checkpoint_revision = replaced.1;
-            }
-            return Err(error);
-        }
-        let old = std::mem::replace(&mut self.state.borrow_mut().index_segments, segments);
-        self.count(|counters| counters.checkpoints += 1);
-        self.free_segments(&old);
+        let done = done.await;
         let state = &mut *self.state.borrow_mut();
+        // It may count although its root's second copy was refused.
+        if state.root.checkpoint.number != number {
+            if done.as_ref().is_err_and(passes) {
+                for segment in segments {
+                    state.space.free(segment);
+                }
+                state.log.bytes_since_checkpoint += replaced.0;
+                state.log.checkpoint_revision = replaced.1;
+            }
+            return done;
+        }
+        let old = std::mem::replace(&mut state.index_segments, segments);
+        state.old_index_segments.extend(old);
+        done?;
+        self.count(|counters| counters.checkpoints += 1);
         // What could not be read may be by now.
         state.space.stuck.clear();
-        state.settle();
+        state.note_both_roots();
         Ok(())
     }
 
-    /// Writes the root anew, as `change` says: one at a time.
+    /// Writes the root anew, in both places, as `change` says: one at a time. An error says that nothing may be used for something
+    /// else yet; where only the second copy was refused, the root counts all the same.
     pub async fn write_root(&self, change: impl FnOnce(Root) -> Root) -> Result<()> {
         let turn = self.rooting.lock().await;
         self.write_root_in(&turn, change).await
@@ -135,13 +141,22 @@ impl Inner {
         let root = Root { generation: now.generation + 1, durable_sequence, ..change(now) };
         root.write(&*self.device).await?;
         self.state.borrow_mut().root = root;
+        let copy = Root { generation: root.generation + 1, ..root };
+        copy.write(&*self.device).await?;
+        let state = &mut *self.state.borrow_mut();
+        state.root = copy;
+        state.note_both_roots();
         Ok(())
     }
 
-    fn free_segments(&self, segments: &[u32]) {
-        let state = &mut *self.state.borrow_mut();
-        for segment in segments {
-            state.space.free(*segment);
+    /// Writes the root once more where its second copy was refused; where it is again, the next round tries.
+    pub async fn complete_root(&self) -> Result<()> {
+        if !self.state.borrow().root_is_alone() {
+            return Ok(());
+        }
+        match self.write_root(|root| root).await {
+            Err(error) if passes(&error) => Ok(()),
+            written => written,
         }
     }
 

@@ -175,6 +175,7 @@ impl Inner {
         self.grow().await?;
         // Until then a replay looks at extents that are free by now.
         self.begin_opening().await?;
+        self.complete_root().await?;
         self.keep_reserve(wanted).await?;
         let is_long = self.state.borrow().is_long();
         if is_long {

@@ -102,6 +102,8 @@ impl Store {
             partitions: BTreeMap::new(),
             recent: Rc::clone(&recent),
             index_segments,
+            old_index_segments: Vec::new(),
+            replay_from: 0,
             in_checkpoint: false,
             failed: None,
             closing: false,
@@ -185,10 +187,10 @@ impl Store {
 impl Inner {
     /// Takes in what the device has grown by; where the device does not take the root that says so, the next round tries again.
     ///
-    /// What must hold: nothing goes to a new segment before the root that counts it is durable.
+    /// What must hold: nothing goes to a new segment before both roots count it.
     pub async fn grow(&self) -> Result<()> {
         let segments = segments_of(self.device.geometry().size_bytes, self.segment_bytes);
-        if segments <= self.state.borrow().root.segments {
+        if segments as usize <= self.state.borrow().space.segments.len() {
             return Ok(());
         }
         match self.write_root(|root| Root { segments, ..root }).await {

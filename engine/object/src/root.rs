@@ -1,7 +1,8 @@
 //! The root: the one block that says where everything begins. Written and read here.
 //!
 //! Generation g lies at block g mod 2 of the device; the valid one with the higher generation counts. It is written
-//! with FUA, after all it speaks of is durable.
+//! with FUA, after all it speaks of is durable; then once more as the next generation, over the one before it. Only what is free by
+//! both is used for something else: whichever of the two rots, the other one is right.
 //!
 //! ```text
 //!   0  magic "kura-obj"   8  CRC u32 over the block with itself as zero  12  version u32
@@ -56,7 +57,7 @@ pub(crate) struct Root {
     pub durable_sequence: u64,
 }
 
-/// What a root that counts now names may have been given away since.
+/// Only where roots were not written twice: what the one that counts now names may have been given away since.
 pub(crate) fn newest_is_lost() -> Error {
     Error::corrupt("the object store's newest root is lost: restore the store from a copy")
 }
@@ -165,9 +166,9 @@ impl Root {
         }
     }
 
-    /// It, where no other one is whole; `Corrupt` where that was certainly a newer one. As long as this is the newest, the log goes on
-    /// behind what came earlier, in the segment of its start; or that was full, and it goes on at the beginning of the next one, and
-    /// the first may hold anything by now.
+    /// It, where no other one is whole; `Corrupt` where that was certainly a newer one, as programs may have left it that wrote each
+    /// root once. As long as this is the newest, the log goes on behind what came earlier, in the segment of its start; or that was
+    /// full, and it goes on at the beginning of the next one, and the first may hold anything by now.
     pub(crate) async fn alone(self, device: &dyn Block) -> Result<Self> {
         let Start { sequence, segment, offset, next_segment, .. } = self.start;
         if offset > 0 {
@@ -195,7 +196,7 @@ impl Root {
         Ok(head.filter(|head| head.store == self.store()).map(|head| head.sequence))
     }
 
-    /// Writes it durably, over the older of the two.
+    /// Writes it durably, in the place of its generation.
     pub async fn write(&self, device: &dyn Block) -> Result<()> {
         device.write(self.generation % 2 * BLOCK_BYTES_U64, self.encode().into(), true).await
     }

@@ -136,6 +136,10 @@ pub(crate) struct State {
     pub recent: Rc<Recent>,
     /// Where the checkpoint of the index lies.
     pub index_segments: Vec<u32>,
+    /// Where checkpoints lie that only the older one of the two roots may name.
+    pub old_index_segments: Vec<u32>,
+    /// Entries below are not replayed, whichever of the two roots is left.
+    pub replay_from: u64,
     /// The next one is being written.
     pub in_checkpoint: bool,
     pub failed: Option<Error>,
@@ -393,8 +397,22 @@ impl Inner {
 impl State {
     /// Gives back what died, as far as it may be.
     pub fn settle(&mut self) {
-        let proven = self.log.proven.max(self.root.start.sequence);
-        self.space.settle(self.log.durable, proven, self.root.start.sequence);
+        let proven = self.log.proven.max(self.replay_from);
+        self.space.settle(self.log.durable, proven, self.replay_from);
+    }
+
+    /// Both roots say the same from now on: gives back what only the older one named.
+    pub fn note_both_roots(&mut self) {
+        self.replay_from = self.root.start.sequence;
+        for segment in std::mem::take(&mut self.old_index_segments) {
+            self.space.free(segment);
+        }
+        self.settle();
+    }
+
+    /// True where the newest root has one place only: the other one was refused.
+    pub fn root_is_alone(&self) -> bool {
+        self.replay_from < self.root.start.sequence || !self.old_index_segments.is_empty()
     }
 }
 

@@ -49,7 +49,7 @@ fn the_device_is_full_and_the_power_goes() {
             let crashes = rng.random_bool(0.7).then_some(crash).into_iter().collect();
             FaultPlan { faults, crashes }
         };
-        let (_, counters) = world_of(9000 + seed, (6 << 20) + ((seed % 40) << 16), 3, true, plan);
+        let (_, counters) = world_of(9000 + seed, (6 << 20) + ((seed % 40) << 16), 3, true, plan, |_, _| {});
         given_up += counters.given_up_entries;
     }
     assert!(given_up > 100, "{given_up} entries met no room");

@@ -8,6 +8,7 @@ mod lists;
 mod model;
 mod recent;
 mod restart;
+mod roots;
 mod space;
 mod thin;
 mod trouble;

@@ -277,16 +277,18 @@ pub(super) fn world(
 ) -> (u64, Counters) {
     let plan =
         |sim: &Sim, round| FaultPlan { crashes: crash(sim, round).into_iter().collect(), ..FaultPlan::default() };
-    world_of(seed, size_bytes, rounds, false, plan)
+    world_of(seed, size_bytes, rounds, false, plan, |_, _| {})
 }
 
-/// The same with other faults; `cautious` clients ask for nothing to be acknowledged in memory.
+/// The same with other faults; `cautious` clients ask for nothing to be acknowledged in memory. `rest` does something to the disk
+/// whenever no store is open.
 pub(super) fn world_of(
     seed: u64,
     size_bytes: u64,
     rounds: usize,
     cautious: bool,
     plan: impl Fn(&Sim, usize) -> FaultPlan,
+    mut rest: impl FnMut(&Sim, &SimDisk),
 ) -> (u64, Counters) {
     let mut all = Counters::default();
     let (sim, disk) = rig(seed, size_bytes);
@@ -314,6 +316,7 @@ pub(super) fn world_of(
         clients = shared.borrow_mut().drain(..).collect();
         assert_eq!(clients.len(), 3, "every client is handed back");
         clients.sort_by_key(|client: &Client| client.number);
+        rest(&sim, &disk);
         look_only(&sim, &disk, &mut clients);
         let store = open(&sim, &disk);
         sim.block_on(async {
@@ -328,6 +331,7 @@ pub(super) fn world_of(
         assert_sound(&store);
         // Even without a word, nothing that was durable may be lost.
         sim.crash();
+        rest(&sim, &disk);
     }
     (sim.digest(), all)
 }
