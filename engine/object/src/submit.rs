@@ -86,35 +86,8 @@ impl State {
                 let row = Row::new(name.to_vec(), version.0);
                 Ok(self.index.get(&row)?.map(|known| (row, known)))
             }
-            Which::Unversioned => self.unversioned(name),
+            Which::Unversioned => self.index.unversioned(name, None),
         }
-    }
-
-    /// The row behind `row` of the version of its key that was put without `versioned`.
-    fn unversioned_behind(&self, row: &Row) -> Result<Option<Row>> {
-        let mut found = None;
-        self.index.scan(&Row::newest(row.name.clone()), |other, known| {
-            let same = other.name == row.name;
-            if same && known.is_unversioned() && other != *row {
-                found = Some(other);
-                return false;
-            }
-            same
-        })?;
-        Ok(found)
-    }
-
-    fn unversioned(&self, name: &[u8]) -> Result<Option<(Row, Known)>> {
-        let mut found = None;
-        self.index.scan(&Row::newest(name.to_vec()), |row, known| {
-            let same = row.name == name;
-            if same && known.is_unversioned() {
-                found = Some((row, known));
-                return false;
-            }
-            same
-        })?;
-        Ok(found)
     }
 
     /// True when no later version of the row's key exists.
@@ -278,7 +251,7 @@ impl State {
         if versioned {
             return Ok(self.newest(name)?.map(|(_, known)| known.stat(false)));
         }
-        Ok(self.unversioned(name)?.map(|(_, known)| known.stat(false)))
+        Ok(self.index.unversioned(name, None)?.map(|(_, known)| known.stat(false)))
     }
 
     /// A part that a join takes over.
@@ -362,7 +335,7 @@ impl State {
             let other = match edited.sibling {
                 Some((other, sibling)) if sibling.is_unversioned() => Some(other),
                 None if edited.sees_behind => None,
-                _ => self.unversioned_behind(row)?,
+                _ => self.index.unversioned(&row.name, Some(row))?.map(|(other, _)| other),
             };
             if let Some(other) = other {
                 gone.extend(self.index.edit(&other, None)?.map(|known| (other, known)));

@@ -5,7 +5,7 @@
 //!  row: shared, rest (bytes of the name), version, packed (bytes): numbers of 7 bits a byte; then rest and packed
 //! ```
 
-use crate::known::{Known, Unpack, put};
+use crate::known::{Known, UNVERSIONED, Unpack, put};
 use crate::object::Row;
 use kura_block::Result;
 use std::cmp::{Ordering, Reverse};
@@ -19,6 +19,8 @@ const ROOM_BYTES: usize = LEAF_LIMIT_BYTES + 256;
 #[derive(Default)]
 pub(crate) struct Leaf {
     bytes: Vec<u8>,
+    /// One of its versions at least was put without `versioned`.
+    pub(super) has_unversioned: bool,
 }
 
 /// What an edit met.
@@ -41,6 +43,12 @@ struct Raw<'a> {
     rest: &'a [u8],
     version: u64,
     packed: &'a [u8],
+}
+
+impl Raw<'_> {
+    fn is_unversioned(&self) -> bool {
+        self.packed.first().is_some_and(|flags| flags & UNVERSIONED != 0)
+    }
 }
 
 /// Where the parts of a row are among a leaf's bytes.
@@ -186,7 +194,8 @@ impl Leaf {
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut room = Vec::with_capacity(bytes.len().max(ROOM_BYTES));
         room.extend_from_slice(bytes);
-        Self { bytes: room }
+        // Until the rows are met.
+        Self { bytes: room, has_unversioned: true }
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -194,7 +203,7 @@ impl Leaf {
     }
 
     pub fn copy(&self) -> Self {
-        Self { bytes: self.bytes.clone() }
+        Self { bytes: self.bytes.clone(), has_unversioned: self.has_unversioned }
     }
 
     fn rows(&self) -> Rows<'_> {
@@ -205,15 +214,27 @@ impl Leaf {
         Walk { rows: self.rows(), name: Vec::new(), known: Known::default() }
     }
 
-    /// The first row, and how many there are, without a look at what they say; none of an empty leaf.
-    pub fn first(&self) -> Result<Option<(Row, u64)>> {
-        let mut rows = self.rows();
+    /// The first row, and how many there are, with little of a look at what they say; none of an empty leaf.
+    pub fn first(&mut self) -> Result<Option<(Row, u64)>> {
+        let mut rows = Rows { bytes: &self.bytes, end: 0 };
         let Some(first) = rows.next()? else { return Ok(None) };
         let mut count = 1;
-        while rows.next()?.is_some() {
+        self.has_unversioned = first.is_unversioned();
+        while let Some(row) = rows.next()? {
             count += 1;
+            self.has_unversioned |= row.is_unversioned();
         }
         Ok(Some((Row::new(first.rest.to_vec(), first.version), count)))
+    }
+
+    /// Looks whether a version was put without `versioned`.
+    fn note_unversioned(&mut self) -> Result<()> {
+        self.has_unversioned = false;
+        let mut rows = Rows { bytes: &self.bytes, end: 0 };
+        while let Some(row) = rows.next()?.filter(|_| !self.has_unversioned) {
+            self.has_unversioned = row.is_unversioned();
+        }
+        Ok(())
     }
 
     /// The first and the last row; none of an empty leaf.
@@ -309,6 +330,11 @@ impl Leaf {
             }
         }
         self.replace(range, &patch);
+        match known {
+            Some(known) => self.has_unversioned |= known.is_unversioned(),
+            None if edited.found.as_ref().is_some_and(Known::is_unversioned) => self.note_unversioned()?,
+            None => {}
+        }
         Ok(edited)
     }
 
@@ -349,7 +375,10 @@ impl Leaf {
                 self.bytes.truncate(cut.start);
                 // A row that is large by itself had more room than a leaf has.
                 self.bytes.shrink_to(ROOM_BYTES);
-                return Ok(Some((first, Self { bytes: right })));
+                let mut right = Self { bytes: right, has_unversioned: false };
+                self.note_unversioned()?;
+                right.note_unversioned()?;
+                return Ok(Some((first, right)));
             }
         }
         Ok(None)
@@ -358,6 +387,7 @@ impl Leaf {
     /// Takes over the rows of the leaf behind this one.
     pub fn absorb(&mut self, right: &Leaf) -> Result<()> {
         self.make_room();
+        self.has_unversioned |= right.has_unversioned;
         let mut walk = self.walk();
         while walk.step()?.is_some() {}
         let last = walk.name;

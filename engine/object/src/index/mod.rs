@@ -123,6 +123,23 @@ impl Index {
         Ok(None)
     }
 
+    /// The version of a name that was put without `versioned`, but for the row `but`. Of very many versions, leaves without any
+    /// such are passed over.
+    pub fn unversioned(&self, name: &[u8], but: Option<&Row>) -> Result<Option<(Row, Known)>> {
+        let from = Row::newest(name.to_vec());
+        let before = self.leaves.range(..=&from).next_back();
+        let behind = self.leaves.range((Excluded(&from), Unbounded)).take_while(|(first, _)| first.name == name);
+        for (_, leaf) in before.into_iter().chain(behind).filter(|(_, leaf)| leaf.has_unversioned) {
+            let mut walk = leaf.walk_from(&from)?;
+            while let Some((row, known)) = walk.next()?.filter(|(row, _)| row.name == name) {
+                if known.is_unversioned() && but != Some(&row) {
+                    return Ok(Some((row, known)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Calls `see` for the rows from `row` on, in order, until it says false.
     pub fn scan(&self, row: &Row, mut see: impl FnMut(Row, Known) -> bool) -> Result<()> {
         let before = self.leaves.range(..=row).next_back();
@@ -183,7 +200,7 @@ impl Index {
     }
 
     /// Adds a leaf of a checkpoint; leaves come in order.
-    pub fn push_leaf(&mut self, leaf: Leaf) -> Result<()> {
+    pub fn push_leaf(&mut self, mut leaf: Leaf) -> Result<()> {
         if let Some((first, rows)) = leaf.first()? {
             self.rows += rows;
             self.bytes += leaf.bytes().len() as u64;

@@ -1,7 +1,7 @@
 //! The index against a plain map.
 
 use super::{Index, Leaf};
-use crate::known::{Extent, Known, Piece};
+use crate::known::{Extent, Known, Piece, UNVERSIONED};
 use crate::object::Row;
 use kura_sim::Sim;
 use rand::RngExt;
@@ -17,10 +17,29 @@ fn known(version: u64, pieces: usize) -> Known {
     Known {
         version,
         revision: version + 3,
+        flags: if version.is_multiple_of(2) { UNVERSIONED } else { 0 },
         tag: vec![7; version as usize % 64],
         place: version << 20,
         pieces,
         ..Known::default()
+    }
+}
+
+/// The first version of the name that was put without `versioned`, but for that row.
+fn unversioned(map: &BTreeMap<Row, Known>, name: &[u8], but: Option<&Row>) -> Option<(Row, Known)> {
+    let own = map.range(Row::newest(name.to_vec())..).take_while(|(row, _)| row.name == name);
+    let found = own.into_iter().find(|(row, known)| known.is_unversioned() && but != Some(*row));
+    found.map(|(row, known)| (row.clone(), known.clone()))
+}
+
+/// A leaf says that it has such a version where it has one, and nowhere else.
+fn assert_leaves_know(index: &Index) {
+    for (first, leaf) in &index.leaves {
+        let (mut walk, mut has) = (leaf.walk(), false);
+        while let Some((_, known)) = walk.next_value().unwrap() {
+            has |= known.is_unversioned();
+        }
+        assert_eq!(leaf.has_unversioned, has, "the leaf from {first} on");
     }
 }
 
@@ -50,7 +69,11 @@ fn random_edits_agree_with_a_map() {
                 index.seek(&row).unwrap(),
                 map.range(&row..).next().map(|(row, known)| (row.clone(), known.clone()))
             );
+            for but in [None, Some(&row)] {
+                assert_eq!(index.unversioned(&row.name, but).unwrap(), unversioned(&map, &row.name, but));
+            }
         }
+        assert_leaves_know(&index);
         let mut all = Vec::new();
         index
             .scan(&Row::newest(Vec::new()), |row, known| {
@@ -70,7 +93,33 @@ fn random_edits_agree_with_a_map() {
         for (row, known) in &map {
             assert_eq!(again.get(row).unwrap().as_ref(), Some(known));
         }
+        assert_leaves_know(&again);
     }
+}
+
+#[test]
+fn of_very_many_versions_few_are_looked_at() {
+    let row = |version: u64| Row::new(b"name".to_vec(), version);
+    let mut index = Index::new();
+    for other in [b"mine".to_vec(), b"name2".to_vec()] {
+        index.edit(&Row::new(other, 8), Some(&known(8, 1))).unwrap();
+    }
+    for version in (2..100_000).filter(|version| *version == 2 || version % 2 == 1) {
+        index.edit(&row(version), Some(&known(version, 1))).unwrap();
+    }
+    assert_leaves_know(&index);
+    let all = index.leaves.len();
+    // Whoever goes through one of these ends with an error.
+    for leaf in index.leaves.values_mut().filter(|leaf| !leaf.has_unversioned) {
+        *leaf = Leaf::from_bytes(&[0xff; 100]);
+        leaf.has_unversioned = false;
+    }
+    let looked_at = index.leaves.values().filter(|leaf| leaf.has_unversioned).count();
+    assert!(all > 1000 && looked_at <= 3, "{looked_at} of {all}");
+    assert_eq!(index.unversioned(b"name", None).unwrap(), Some((row(2), known(2, 1))));
+    assert_eq!(index.unversioned(b"name", Some(&row(2))).unwrap(), None);
+    assert_eq!(index.unversioned(b"nam", None).unwrap(), None);
+    assert_eq!(index.unversioned(b"name2", None).unwrap().unwrap().0.version.0, 8);
 }
 
 #[test]
