@@ -1,6 +1,7 @@
-//! Partitions: made, found, changed, removed. They are the objects of a partition that nobody sees.
+//! Partitions: made, found, changed, removed. They are the objects of a partition that nobody sees. Whatever the store's own setting,
+//! what changes them is acknowledged when it is durable.
 
-use crate::batch::{Batch, Condition, Put};
+use crate::batch::{Batch, Condition, Durability, Put};
 use crate::object::{Attributes, Partition, PartitionId, Which, name_of, shown};
 use crate::store::Store;
 use kura_block::{Error, Kind, Result};
@@ -8,7 +9,7 @@ use kura_block::{Error, Kind, Result};
 impl Store {
     /// Makes a partition; `Exists` when there is one of this name.
     pub async fn create_partition(&self, name: &[u8], attributes: Attributes, modified_ms: u64) -> Result<Partition> {
-        let mut batch = Batch::new();
+        let mut batch = durable();
         batch.require(PartitionId::ROOT, name, Condition::Absent);
         batch.put(PartitionId::ROOT, name, Put { attributes, modified_ms, ..Put::default() });
         self.commit(batch).await.map_err(|error| named(error, name))?;
@@ -34,7 +35,7 @@ impl Store {
         revision: Option<u64>,
         changes: Vec<(String, Option<Vec<u8>>)>,
     ) -> Result<Partition> {
-        let mut batch = Batch::new();
+        let mut batch = durable();
         if let Some(revision) = revision {
             batch.require(PartitionId::ROOT, name, Condition::Revision(revision));
         }
@@ -45,11 +46,17 @@ impl Store {
 
     /// Removes a partition: `Busy` while it has objects, versions or markers; `Missing` when it does not exist.
     pub async fn remove_partition(&self, name: &[u8]) -> Result<()> {
-        let mut batch = Batch::new();
+        let mut batch = durable();
         batch.require(PartitionId::ROOT, name, Condition::Present);
         batch.remove(PartitionId::ROOT, name, Which::Latest);
         self.commit(batch).await.map_err(|error| named(error, name)).map(drop)
     }
+}
+
+fn durable() -> Batch {
+    let mut batch = Batch::new();
+    batch.durability(Durability::Durable);
+    batch
 }
 
 /// The error in terms of the partition that the caller named.

@@ -196,7 +196,7 @@ impl Inner {
                         Err(error) if passes(&error) => self.give_up(error).await,
                         Ok(needs_flush) => {
                             if needs_flush {
-                                self.begin_flush();
+                                volatile_since = self.begin_flush();
                             }
                             Ok(())
                         }
@@ -211,7 +211,7 @@ impl Inner {
                         self.stop(error);
                     }
                 }
-                Step::Flush => self.begin_flush(),
+                Step::Flush => volatile_since = self.begin_flush(),
                 Step::Wait(None) => woken.await,
                 Step::Wait(Some(delay)) => {
                     select(pin!(woken), self.runtime.sleep(delay)).await;
@@ -235,21 +235,22 @@ impl Inner {
         if state.log.must_reopen && state.log.is_waiting() {
             return Step::Reopen;
         }
+        let exposed = self.runtime.now().saturating_sub(volatile_since);
+        let left = self.options.volatile_for.checked_sub(exposed).filter(|left| !left.is_zero());
+        let is_unflushed = state.log.is_unflushed();
+        // However much waits to be written.
+        if is_unflushed && left.is_none() {
+            return Step::Flush;
+        }
         if let Some(group) = state.log.take() {
             return Step::Write(group);
         }
-        match (state.log.is_unflushed(), state.closing) {
+        match (is_unflushed, state.closing) {
             _ if flushes > 0 => Step::Wait(None),
             (true, true) => Step::Flush,
             (false, true) => Step::End,
             (false, false) => Step::Wait(None),
-            (true, false) => {
-                let exposed = self.runtime.now().saturating_sub(volatile_since);
-                match self.options.volatile_for.checked_sub(exposed).filter(|left| !left.is_zero()) {
-                    Some(left) => Step::Wait(Some(left)),
-                    None => Step::Flush,
-                }
-            }
+            (true, false) => Step::Wait(left),
         }
     }
 
@@ -288,8 +289,8 @@ impl Inner {
         self.device.write(place, bytes, fua).await
     }
 
-    /// Makes every entry written so far durable, beside all else.
-    fn begin_flush(self: &Rc<Self>) {
+    /// Makes every entry written so far durable, beside all else; since when those behind them may be volatile.
+    fn begin_flush(self: &Rc<Self>) -> Duration {
         let inner = Rc::clone(self);
         self.flushes.set(self.flushes.get() + 1);
         self.runtime.spawn(Box::pin(async move {
@@ -298,6 +299,7 @@ impl Inner {
             inner.flushes.set(inner.flushes.get() - 1);
             inner.wake.notify_one();
         }));
+        self.runtime.now()
     }
 
     /// Makes every entry written so far durable. A flush that is refused, be it for now, may have dropped what it was for: it

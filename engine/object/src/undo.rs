@@ -32,6 +32,7 @@ impl State {
                 self.undo(batch)?;
             }
             if memo.acknowledged {
+                tracing::error!(%error, "the object store undoes what was acknowledged in memory: its device did not take it");
                 self.log.lost = Some(error.clone());
             }
             // Set once: a group is taken back once.

@@ -5,6 +5,7 @@ mod crash;
 mod faults;
 mod last;
 mod lists;
+mod memory;
 mod model;
 mod recent;
 mod restart;
