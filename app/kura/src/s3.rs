@@ -110,10 +110,10 @@ impl Snapshots for Past {
 impl Objects {
     /// As [`Objects::open`], tried some times where that may pass; why not, which the log tells too, where the pool has no
     /// room for the store, or its disks do not have it. Volumes are served all the same.
-    pub async fn open_if_possible(node: &Node, data: &DataDir, recent_bytes: u64) -> Result<Result<Arc<Self>, String>> {
+    pub async fn open_if_possible(node: &Node, data: &DataDir, options: Options) -> Result<Result<Arc<Self>, String>> {
         let mut tries = OPEN_TRIES;
         loop {
-            let error = match Self::open(node, data, recent_bytes).await {
+            let error = match Self::open(node, data, options).await {
                 Ok(objects) => return Ok(Ok(objects)),
                 Err(error) => error,
             };
@@ -134,9 +134,8 @@ impl Objects {
         }
     }
 
-    /// Opens the object store of `node`, on a volume that is made if there is none; it keeps so many bytes of content in
-    /// memory.
-    async fn open(node: &Node, data: &DataDir, recent_bytes: u64) -> Result<Arc<Self>> {
+    /// Opens the object store of `node`, on a volume that is made if there is none.
+    async fn open(node: &Node, data: &DataDir, options: Options) -> Result<Arc<Self>> {
         prepare(node).await.context("the volume of the object store")?;
         let keys_file = data.join(KEYS);
         remove_unfinished(&keys_file).with_context(|| keys_file.display().to_string())?;
@@ -147,7 +146,6 @@ impl Objects {
         };
         let kept = keys_file.clone();
         let kept = move || remove_keys(&kept);
-        let options = Options { recent_bytes, ..Options::default() };
         let store = open(node, VOLUME.to_owned(), options).await?;
         let snapshots = Arc::new(Past(node.clone()));
         let directory = Directory::open(Arc::new(StoreDoor(store.clone())), snapshots, keys, kept).await?;

@@ -17,6 +17,7 @@ use crate::{nbd, replica, s3};
 use anyhow::{Context, Result};
 use kura_admin::{Access, Admin, Listener, Timestamp, Token};
 use kura_controller::{Balancer, DiskInfo, Moved, Node, TierConfig, VolumeInfo, VolumeSpec};
+use kura_object::Options;
 use kura_s3::Key;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::fs::Permissions;
@@ -71,7 +72,7 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
             tracing::warn!("{said}");
         }
         let opened = match &doors.s3 {
-            Some(_) => Some(Objects::open_if_possible(&running.node, &data, cache_bytes(&config.s3)).await?),
+            Some(_) => Some(Objects::open_if_possible(&running.node, &data, store_options(&config.s3)).await?),
             None => None,
         };
         let (objects, s3_failure) = match opened.transpose() {
@@ -97,9 +98,10 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
     ended
 }
 
-/// Bytes of objects' content that are kept in memory.
-fn cache_bytes(s3: &config::S3) -> u64 {
-    s3.cache.as_ref().map_or_else(memory::cache_bytes, |cache| cache.get_ref().0)
+/// How the object store is run.
+fn store_options(s3: &config::S3) -> Options {
+    let recent_bytes = s3.cache.as_ref().map_or_else(memory::cache_bytes, |cache| cache.get_ref().0);
+    Options { recent_bytes, durability: s3.acknowledge.into(), ..Options::default() }
 }
 
 /// Makes the pool where the data directory is new, and runs its controllers.

@@ -6,8 +6,8 @@ use crate::space;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use kura_admin::{
-    CheckResult, Controller, Disk, DiskState, DrainedController, Health, Pool, Recording, RecordingState, Status,
-    Volume,
+    Acknowledge, CheckResult, Controller, Disk, DiskState, DrainedController, Health, Pool, Recording, RecordingState,
+    Status, Volume,
 };
 use serde::Serialize;
 use std::io::{ErrorKind, Write, stdout};
@@ -325,7 +325,9 @@ pub fn status(status: &Status) -> String {
     lines.push(format!("pool    {}", pool_line(&status.pool)));
     lines.extend(space::warning(&status.pool).map(|warning| format!("warning {warning}")));
     lines.extend(status.nbd.iter().map(|uri| format!("nbd     {}", reachable(uri))));
-    lines.extend(status.s3.iter().map(|url| format!("s3      {}", reachable(url))));
+    let in_memory = status.s3_acknowledge == Some(Acknowledge::Memory);
+    let how = if in_memory { ", acknowledges in memory: a crash may cost the newest changes" } else { "" };
+    lines.extend(status.s3.iter().map(|url| format!("s3      {}{how}", reachable(url))));
     lines.extend(status.rest.iter().map(|url| format!("rest    {}/api/v1/", reachable(url))));
     lines.extend([String::new(), volumes(&status.volumes), controllers(&status.controllers)]);
     lines.join("\n")

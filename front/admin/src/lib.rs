@@ -39,8 +39,8 @@ pub use client::{Client, ClientError, FrameClient, ObjectBytes, Patient, Recorde
 pub use guard::Token;
 pub use job::{Job, JobKind, JobResult, JobState, JobUnit};
 pub use objects::{
-    AccessKey, BatchResult, BatchStep, Bucket, Condition, Content, Grant, NewBucket, NewKey, Object, ObjectBatch,
-    ObjectHead, ObjectPage, ObjectQuery, Objects, Versioning,
+    AccessKey, Acknowledge, BatchResult, BatchStep, Bucket, Condition, Content, Grant, NewBucket, NewKey, Object,
+    ObjectBatch, ObjectHead, ObjectPage, ObjectQuery, Objects, Versioning,
 };
 pub use problem::{Problem, ProblemKind};
 pub use replicas::{

@@ -22,6 +22,16 @@ pub enum Versioning {
     Suspended,
 }
 
+/// When what changes objects is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Acknowledge {
+    /// When it is on the disks.
+    Durable,
+    /// When it is in memory: a crash may cost the newest changes.
+    Memory,
+}
+
 /// A bucket: what S3's clients see under its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Bucket {
@@ -221,6 +231,9 @@ pub type Content = BoxStream<'static, Result<Bytes>>;
 /// An object store: who has buckets, access keys and objects.
 #[async_trait]
 pub trait Objects: Send + Sync + 'static {
+    /// When what changes objects is acknowledged.
+    fn acknowledge(&self) -> Acknowledge;
+
     /// Closes the store as a snapshot of that volume has it, as soon as those have done who read it.
     async fn close_snapshot(&self, snapshot: &str) -> Result<()>;
 

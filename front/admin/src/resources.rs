@@ -1,5 +1,6 @@
 //! The resources as they travel: JSON field names are stable, sizes are integers in bytes, times are RFC 3339.
 
+use crate::objects::Acknowledge;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::time::SystemTime;
 use utoipa::ToSchema;
@@ -425,6 +426,9 @@ pub struct Status {
     /// Where S3's clients reach buckets: a URL; absent when S3 is off, and when it is not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<String>,
+    /// When what changes objects is acknowledged; absent where there is no object store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3_acknowledge: Option<Acknowledge>,
     /// Where the REST API is reached over TCP: a URL; absent when it is on its socket only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<String>,

@@ -7,7 +7,7 @@ use crate::multipart::forget_uploads;
 use crate::past::{Past, Snapshots, split};
 use crate::problem::{problem, refusal};
 use kura_block::{Error, Kind, Result};
-use kura_object::{Batch, Condition, Item, PartitionId, Put, Query, Store, Which};
+use kura_object::{Batch, Condition, Durability, Item, PartitionId, Put, Query, Store, Which};
 use s3s::validation::{AwsNameValidation, NameValidation};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use std::collections::BTreeMap;
@@ -291,7 +291,7 @@ impl Directory {
             let (partition, id, attributes, modified_ms) =
                 (own.look(|known| known.keys_partition), key.id.clone().into_bytes(), key.attributes(), key.created_ms);
             let create = async move |store: Store| {
-                let mut batch = Batch::new();
+                let mut batch = durable();
                 batch.require(partition, &id, Condition::Absent);
                 batch.put(partition, &id, Put { attributes, modified_ms, ..Put::default() });
                 store.commit(batch).await
@@ -312,7 +312,11 @@ impl Directory {
             let _turn = own.turn_for_keys().await?;
             own.check_revoke_key(&id)?;
             let (partition, name) = (own.look(|known| known.keys_partition), id.as_bytes().to_vec());
-            let remove = async move |store: Store| store.remove(partition, &name, Which::Latest).await;
+            let remove = async move |store: Store| {
+                let mut batch = durable();
+                batch.remove(partition, &name, Which::Latest);
+                store.commit(batch).await
+            };
             own.way().ask(remove).await?;
             own.note(|known| {
                 known.keys.remove(&id);
@@ -372,11 +376,18 @@ impl Known {
     }
 }
 
+/// Changes of access keys outlive whatever comes once they are acknowledged, however objects are.
+fn durable() -> Batch {
+    let mut batch = Batch::new();
+    batch.durability(Durability::Durable);
+    batch
+}
+
 /// Puts `keys` into the store in place of those that are there.
 async fn store_keys(way: &Way, partition: PartitionId, stored: Keys, keys: Keys) -> Result<()> {
     let gone: Vec<String> = stored.into_keys().filter(|id| !keys.contains_key(id)).collect();
     let keep = async move |store: Store| {
-        let mut batch = Batch::new();
+        let mut batch = durable();
         for id in gone {
             batch.remove(partition, id.as_bytes(), Which::Latest);
         }

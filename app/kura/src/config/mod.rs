@@ -107,6 +107,8 @@ pub struct S3 {
     /// Bytes of objects' content that are kept in memory for those who read it again; 0 keeps none, and unless given it is
     /// a share of the memory that there is.
     pub cache: Option<Spanned<Size>>,
+    /// When what changes objects is acknowledged.
+    pub acknowledge: Acknowledge,
     /// TLS on the TCP address.
     pub tls: Option<Identity>,
 }
@@ -198,6 +200,17 @@ impl Disk {
     }
 }
 
+/// When what changes objects is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Acknowledge {
+    /// When it is on the disks.
+    #[default]
+    Durable,
+    /// When it is in memory: a crash may cost the newest changes.
+    Memory,
+}
+
 /// How what a snapshot sees is saved from a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -242,6 +255,15 @@ impl From<Sharing> for kura_controller::Sharing {
             Sharing::Message => Self::Message,
             Sharing::AccessChange => Self::AccessChange,
             Sharing::Lease => Self::Lease,
+        }
+    }
+}
+
+impl From<Acknowledge> for kura_object::Durability {
+    fn from(acknowledge: Acknowledge) -> Self {
+        match acknowledge {
+            Acknowledge::Durable => Self::Durable,
+            Acknowledge::Memory => Self::Memory,
         }
     }
 }
@@ -390,7 +412,7 @@ impl Default for Nbd {
 
 impl Default for S3 {
     fn default() -> Self {
-        Self { listen: unplaced(local(9000)), cache: None, tls: None }
+        Self { listen: unplaced(local(9000)), cache: None, acknowledge: Acknowledge::default(), tls: None }
     }
 }
 

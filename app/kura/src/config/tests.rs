@@ -132,6 +132,8 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
              KeyMismatch",
         ),
         ("[nbd.tls]\ncert = 'DIR/cert.pem'", "1:1: nbd.tls: missing field `key`: add it"),
+        ("[s3]\nacknowledge = 'memory'", ""),
+        ("[s3]\nacknowledge = 'never'", "2:15: s3.acknowledge: no such value: never; use one of: durable, memory"),
         ("[s3]\ncache = '2T'", "2:9: s3.cache: 2T is not between 0 and 1T"),
         (
             "[s3]\nlisten = '0.0.0.0:9000'",

@@ -7,6 +7,7 @@ use futures::{StreamExt, TryStreamExt};
 use kura_admin as rest;
 use kura_admin::{BatchStep, Content, NewBucket, ObjectBatch, ObjectHead, ObjectPage, ObjectQuery, Objects, Timestamp};
 use kura_block::{Error, Progress, Result};
+use kura_object::Durability;
 use kura_s3::{Asked, Bucket, Desk, DeskBatch, Entry, Grant, Head, Key, NewKey, Require, Versioning};
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +27,13 @@ impl RestDesk {
 
 #[async_trait]
 impl Objects for RestDesk {
+    fn acknowledge(&self) -> rest::Acknowledge {
+        match self.own.options.durability {
+            Durability::Durable => rest::Acknowledge::Durable,
+            Durability::Memory => rest::Acknowledge::Memory,
+        }
+    }
+
     async fn close_snapshot(&self, snapshot: &str) -> Result<()> {
         self.own.close_snapshot(snapshot).await
     }

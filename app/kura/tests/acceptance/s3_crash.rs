@@ -8,7 +8,7 @@ use crate::serving::get;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Crashes of the server under eight clients at work.
 const ROUNDS: u32 = 8;
@@ -43,6 +43,51 @@ fn what_was_acknowledged_survives_kills() {
         assert!(told.contains("all is well"), "round {round}: {told}");
     }
     assert!(home.ok(&["check"]).contains("all is well"));
+}
+
+/// The same of a server that acknowledges in memory: what it promises then.
+#[test]
+fn what_was_acknowledged_in_memory_is_durable_a_moment_later() {
+    let home = Home::new();
+    std::fs::write(home.path("kura.toml"), "[s3]\nacknowledge = 'memory'\n").expect("a configuration");
+    let serve = || home.serve_with(&["--config", "kura.toml"]);
+    let notes = home.path("notes");
+    let notes = notes.to_str().unwrap();
+    let mut server = serve();
+    let key = Key::of(&server);
+    let said = home.ok(&["status"]);
+    assert!(said.contains("acknowledges in memory"), "{said}");
+    let mut lost = 0;
+    for round in ["1", "2", "3"] {
+        let mut work = python("memory_work.py", &server, &key, &[notes, round]);
+        let mut work = work.stdout(Stdio::piped()).spawn().expect("python3");
+        let mut said = BufReader::new(work.stdout.take().expect("its output"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("a line");
+        assert_eq!(line, "at work\n");
+        sleep(Duration::from_secs(4));
+        let crashed = UNIX_EPOCH.elapsed().expect("a clock that is right").as_secs_f64().to_string();
+        server.kill();
+        said.read_to_string(&mut line).expect("its last line");
+        assert!(work.wait().expect("python3").success(), "round {round}: {line}");
+        server = serve();
+        let said = ok(&mut python("memory_look.py", &server, &key, &[notes, round, &crashed]));
+        lost += said.trim().parse::<u32>().expect("how many are lost");
+        assert!(home.ok(&["check", "--tables"]).contains("all is well"), "round {round}");
+    }
+    assert!(lost > 0, "nothing was lost: it waited for the disks");
+    // Buckets and keys are durable all the same.
+    home.ok(&["bucket", "create", "kept"]);
+    home.ok(&["key", "create", "kept"]);
+    server.kill();
+    let mut server = serve();
+    assert!(home.ok(&["bucket", "list"]).contains("kept") && home.ok(&["key", "list"]).contains("kept"));
+    // A stop loses nothing, and what is set on the server counts from its next start on.
+    home.ok(&["object", "put", "demo/last", "kura.toml"]);
+    assert!(server.stop().success());
+    let _server = home.serve();
+    home.ok(&["object", "stat", "demo/last"]);
+    assert!(!home.ok(&["status"]).contains("in memory"));
 }
 
 /// A server with a pool of so many MiB for data.

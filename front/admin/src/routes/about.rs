@@ -79,6 +79,7 @@ impl Door {
             data: admin.data.clone(),
             nbd: admin.nbd.clone(),
             s3: admin.s3.clone(),
+            s3_acknowledge: admin.objects.as_ref().map(|objects| objects.acknowledge()),
             rest: admin.rest.clone(),
             health: if problems.is_empty() { Health::Healthy } else { Health::Degraded },
             problems,

@@ -13,6 +13,8 @@ from common import noise
 CLIENTS = 8
 BATCH_KEYS = 5
 PART = 5 << 20
+# Of the objects that are acknowledged in memory: in the log, and in extents.
+MEMORY_SIZES = [10, 5_000, 70_000, 300_000]
 # How a server's death shows itself.
 ERRORS = (
     botocore.exceptions.BotoCoreError,
