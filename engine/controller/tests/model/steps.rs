@@ -2,14 +2,16 @@
 
 use super::reference::{BLOCK, Reference};
 use super::volumes::{
-    changes, create, delete, drain_or_resume, forget_dropped, move_volume, none_may_go, resize, roll_back, snapshot,
+    changes, create, delete, drain_or_resume, find_out, forget_dropped, move_volume, none_may_go, resize, roll_back,
+    snapshot,
 };
 use super::world::Opened;
 use kura_block::{Block, Buf, Bufs};
 use kura_controller::{Controller, SnapshotSpec};
-use rand::{Rng, RngExt};
+use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -49,12 +51,12 @@ pub async fn step(
         |name: &str| controllers.iter().find(|one| one.volumes().iter().any(|volume| volume.spec.name == *name));
     let owner = owner(name).unwrap_or_else(|| panic!("seed {seed}: nobody owns {name}"));
     if rng.random_bool(if name.contains('@') { 0.1 } else { 0.03 }) {
-        delete(owner, reference, name, seed).await;
+        delete(controllers, reference, name, seed).await;
         return;
     }
     if volumes.len() < 9 && rng.random_bool(0.1) {
         *names += 1;
-        make_another(controllers, reference, rng, (name, *names)).await;
+        make_another(controllers, reference, rng, (name, *names, seed)).await;
         return;
     }
     let device = owner.open_volume(name).unwrap();
@@ -76,29 +78,80 @@ pub async fn step(
         actions.retain(|action| matches!(action, Action::Read { .. } | Action::Flush));
     }
     let to = (owner.id().0 + 1) % controllers.len() as u16;
-    // Sometimes the volume moves meanwhile, or all of a controller's do.
-    let change = rng.random_range(0..100);
-    let moves = change < 18;
+    // Sometimes the volume moves meanwhile, or all of a controller's do; or volumes are made, deleted, or get another size.
+    let (moving, whole) = (rng.random_range(0..100), rng.random_bool(0.25));
+    let moves = moving < 18;
+    reference.borrow_mut().at_once = moves || whole;
     // A client may leave while its request is under way. One whose volume moves has left it to the new owner.
     let work = actions.into_iter().map(|action| {
         let polls = (!moves && rng.random_bool(0.15)).then(|| rng.random_range(1..12));
-        // A family that moves is nobody's for a while.
-        act(&*device, name, reference, action, (polls, (!moves).then_some(controllers), seed))
+        act(&*device, name, reference, action, (polls, controllers, seed))
     });
     let work: Vec<_> = work.collect();
     let moving = async {
-        match change {
+        match moving {
             0..15 => move_volume(&controllers.node, name, to, seed).await,
             15..18 => drain_or_resume(controllers, reference, to, seed).await,
             _ => {}
         }
     };
-    futures::future::join(futures::future::join_all(work), moving).await;
-    if moves {
-        return;
+    let others: Vec<String> = volumes.iter().filter(|other| *other != name).cloned().collect();
+    let changing = async {
+        if whole {
+            change_volumes((controllers, owner), reference, rng, (name, &others, names, seed)).await;
+        }
+    };
+    futures::future::join3(futures::future::join_all(work), moving, changing).await;
+    find_out(&*device, reference, name, seed).await;
+    let at_once = std::mem::take(&mut reference.borrow_mut().at_once);
+    if !at_once && rng.random_bool(0.1) {
+        resize(controllers, reference, rng, (name, seed)).await;
     }
-    if rng.random_bool(0.1) {
-        resize((controllers, owner), reference, rng, (name, seed)).await;
+}
+
+/// Does one or two things to volumes as wholes while a client works on one of them.
+async fn change_volumes(
+    at: (&Opened, &Rc<Controller>),
+    reference: &RefCell<Reference>,
+    rng: &mut ChaCha8Rng,
+    (name, others, names, seed): (&str, &[String], &mut u32, u64),
+) {
+    let (first, second) = (rng.random_range(0..10), rng.random_range(0..10));
+    // Nothing else is told of what it is meanwhile.
+    let alone = first == 7 || second >= 7;
+    let mut other = ChaCha8Rng::from_rng(rng);
+    let numbers = [*names + 1, *names + 2];
+    *names += 2;
+    let one = change(first, at, reference, rng, (name, others, numbers[0], seed));
+    let another = async {
+        if !alone {
+            change(second, at, reference, &mut other, (name, others, numbers[1], seed)).await;
+        }
+    };
+    futures::future::join(one, another).await;
+}
+
+async fn change(
+    what: u32,
+    (controllers, owner): (&Opened, &Rc<Controller>),
+    reference: &RefCell<Reference>,
+    rng: &mut ChaCha8Rng,
+    (name, others, number, seed): (&str, &[String], u32, u64),
+) {
+    match what {
+        0..2 if others.len() < 4 => create(controllers, reference, rng, (format!("v{number}"), seed)).await,
+        2..4 if others.len() > 1 => {
+            delete(controllers, reference, &others[rng.random_range(0..others.len())], seed).await;
+        }
+        4..7 if others.len() < 8 => make_another(controllers, reference, rng, (name, number, seed)).await,
+        0..7 => {}
+        7 => {
+            let of = |other: &&String| parent_of(owner, other).as_deref() == Some(name);
+            if let Some(snapshot) = others.iter().find(of) {
+                roll_back(owner, reference, snapshot, seed).await;
+            }
+        }
+        _ => resize(controllers, reference, rng, (name, seed)).await,
     }
 }
 
@@ -114,7 +167,7 @@ async fn make_another(
     controllers: &Opened,
     reference: &RefCell<Reference>,
     rng: &mut ChaCha8Rng,
-    (name, number): (&str, u32),
+    (name, number, seed): (&str, u32, u64),
 ) {
     let read_only = rng.random_bool(0.2);
     let snapshot_of = |of: String| SnapshotSpec { name: format!("{}@s{number}", of.replace('@', "-")), of, read_only };
@@ -132,7 +185,7 @@ async fn make_another(
         _ => vec![snapshot_of(name.to_owned())],
     };
     if !wanted.is_empty() {
-        snapshot(&controllers.node, reference, wanted).await;
+        snapshot(controllers, reference, wanted, seed).await;
     }
 }
 
@@ -179,32 +232,34 @@ async fn act(
     name: &str,
     reference: &RefCell<Reference>,
     action: Action,
-    (polls, still, seed): (Option<u32>, Option<&Opened>, u64),
+    (polls, controllers, seed): (Option<u32>, &Opened, u64),
 ) {
+    let is_cut_off = |reference: &RefCell<Reference>, end: usize| end > reference.borrow().stays(name);
     let settle = async |offset: usize, len: usize, durable: bool, done: Option<kura_block::Result<()>>| {
         let (first, end) = (offset / BLOCK, (offset + len).div_ceil(BLOCK));
-        let refuses = |error: &kura_block::Error| {
+        let in_part = |error: &kura_block::Error| {
             let refused = reference.borrow_mut().refuses(error);
-            if let Some(controllers) = still.filter(|_| refused) {
+            if refused {
                 none_may_go(controllers, &reference.borrow(), seed);
             }
-            refused
+            refused || is_cut_off(reference, end)
         };
-        // What a full pool refuses may be done in part.
-        let done = done.filter(|done| !done.as_ref().is_err_and(refuses));
+        // What a full pool refuses may be done in part, and so may what the volume becomes too small for.
+        let done = done.filter(|done| !done.as_ref().is_err_and(in_part));
         match done {
             Some(Ok(())) => reference.borrow_mut().acknowledge(name, first, end, durable),
             Some(Err(_)) => reference.borrow_mut().undo(name, first, end),
             // Each block of a request that nobody waits for any more, or that was refused half-way, is what it was, or what it
             // was to become.
             None => {
-                let read = device.read((first * BLOCK) as u64, (end - first) * BLOCK).await;
-                let read = read.unwrap_or_else(|error| panic!("seed {seed}: {name}: {error}")).contiguous();
-                for (block, found) in (first..end).zip(read.chunks(BLOCK)) {
-                    let is_now = || *reference.borrow().bytes(name, block * BLOCK, BLOCK) == *found;
-                    if !is_now() {
-                        reference.borrow_mut().undo(name, block, block + 1);
-                        assert!(is_now(), "seed {seed}: {name} block {block} is half of what was dropped");
+                let end = end.min(reference.borrow().stays(name));
+                if first < end {
+                    let read = device.read((first * BLOCK) as u64, (end - first) * BLOCK).await;
+                    let read = read.unwrap_or_else(|error| panic!("seed {seed}: {name}: {error}")).contiguous();
+                    // Meanwhile it may have begun to be rolled back.
+                    let end = end.min(reference.borrow().stays(name));
+                    for (block, found) in (first..end).zip(read.chunks(BLOCK)) {
+                        reference.borrow_mut().settle(name, block, found);
                     }
                 }
             }
@@ -229,10 +284,12 @@ async fn act(
         }
         Action::Read { offset, len } => match device.read(offset as u64, len).await {
             Ok(bytes) => {
+                let len = len.min((reference.borrow().stays(name) * BLOCK).saturating_sub(offset));
                 let expected = reference.borrow().bytes(name, offset, len);
-                assert!(*bytes.contiguous() == expected[..], "seed {seed}: {name} reads wrong at {offset}+{len}");
+                assert!(bytes.contiguous()[..len] == expected[..], "seed {seed}: {name} reads wrong at {offset}+{len}");
                 Ok(())
             }
+            Err(_) if is_cut_off(reference, (offset + len).div_ceil(BLOCK)) => Ok(()),
             Err(error) => Err(error),
         },
         Action::Flush => {

@@ -2,8 +2,8 @@
 
 use super::reference::{BLOCK, Reference, Versions, Volume};
 use super::world::Opened;
-use kura_block::Kind;
-use kura_controller::{Controller, Layout, Node, Sharing, SnapshotSpec, VolumeSpec};
+use kura_block::{Block, Error, Kind};
+use kura_controller::{Controller, Layout, Node, Sharing, SnapshotSpec, VolumeInfo, VolumeSpec};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
@@ -24,6 +24,10 @@ pub fn forget_dropped(controllers: &[Rc<Controller>], reference: &mut Reference,
 /// A pool that drops snapshots has just refused something: no controller has one that may go, but where shares are fixed, which
 /// is when those of others are no use. One whose volume is being rolled back may have to stay for that.
 pub fn none_may_go(controllers: &[Rc<Controller>], reference: &Reference, seed: u64) {
+    if reference.at_once {
+        // One that is nobody's for a while, or is being made or deleted, may not go.
+        return;
+    }
     let of_use = controllers.iter().filter(|one| one.store().sharing().0 != Sharing::Aggregate);
     for owner in of_use {
         for volume in owner.volumes() {
@@ -46,6 +50,10 @@ pub async fn roll_back(owner: &Rc<Controller>, reference: &RefCell<Reference>, s
         assert!(owner.store().roll_back(snapshot).await.is_err(), "seed {seed}");
         return;
     }
+    if reference.borrow().at_once {
+        roll_back_at_once(owner, reference, (&name, snapshot), seed).await;
+        return;
+    }
     let size = pvol.spec.size_bytes as usize;
     let mut bytes = reference.borrow().bytes(snapshot, 0, svol.spec.size_bytes as usize);
     bytes.resize(size, 0);
@@ -61,50 +69,119 @@ pub async fn roll_back(owner: &Rc<Controller>, reference: &RefCell<Reference>, s
     }
 }
 
+/// The same while a client writes there: a block is what the snapshot had, or what is being written, and what it is in the end is
+/// for [`find_out`] to see.
+async fn roll_back_at_once(
+    owner: &Rc<Controller>,
+    reference: &RefCell<Reference>,
+    (name, snapshot): (&str, &str),
+    seed: u64,
+) {
+    let bytes = reference.borrow().bytes(snapshot, 0, reference.borrow().volumes[snapshot].blocks.len() * BLOCK);
+    {
+        let reference = &mut *reference.borrow_mut();
+        let size = reference.volumes[name].blocks.len() * BLOCK;
+        reference.write(name, 0, &[&bytes[..], &vec![0; size - bytes.len()]].concat());
+        reference.volumes.get_mut(name).unwrap().in_doubt = true;
+    }
+    if let Err(error) = owner.store().roll_back(snapshot).await {
+        let reference = reference.borrow();
+        let dropped = reference.may_drop(snapshot) && error.kind() == Kind::Missing;
+        let refused = error.to_string().contains("being rolled back") || reference.is_busy(&error);
+        assert!(dropped || refused, "seed {seed}: {snapshot}: {error}");
+    }
+}
+
+/// Sees what a volume is that was rolled back, or kept its size after all, while clients wrote there.
+pub async fn find_out(device: &dyn Block, reference: &RefCell<Reference>, name: &str, seed: u64) {
+    if !reference.borrow().volumes.get(name).is_some_and(|volume| volume.in_doubt) {
+        return;
+    }
+    let read = device.read(0, device.geometry().size_bytes as usize).await;
+    let read = read.unwrap_or_else(|error| panic!("seed {seed}: {name}: {error}")).contiguous();
+    let reference = &mut *reference.borrow_mut();
+    for (block, found) in read.chunks(BLOCK).enumerate() {
+        reference.keeps(name, block, found);
+    }
+    reference.volumes.get_mut(name).unwrap().in_doubt = false;
+}
+
 /// Deletes a volume, or is told that others are made of it.
-pub async fn delete(owner: &Rc<Controller>, reference: &RefCell<Reference>, name: &str, seed: u64) {
-    let children =
-        owner.store().volumes().iter().any(|volume| volume.svol.as_ref().is_some_and(|svol| svol.pvol == name));
-    reference.borrow_mut().volumes.get_mut(name).unwrap().deleting = !children;
-    match owner.store().delete(name).await {
+pub async fn delete(controllers: &Opened, reference: &RefCell<Reference>, name: &str, seed: u64) {
+    let is_of = |volume: &VolumeInfo| volume.svol.as_ref().is_some_and(|svol| svol.pvol == name);
+    let has_children = || controllers.iter().any(|one| one.volumes().iter().any(is_of));
+    let had_children = has_children();
+    if reference.borrow().is_being_deleted(name) {
+        let again = controllers.node.delete_volume(name, true).await;
+        assert!(again.is_err(), "seed {seed}: {name} is deleted twice");
+        return;
+    }
+    {
+        let reference = &mut *reference.borrow_mut();
+        // They may go meanwhile.
+        let may_go = !had_children || reference.at_once;
+        reference.volumes.get_mut(name).unwrap().deleting = may_go;
+    }
+    let deleted = controllers.node.delete_volume(name, true).await;
+    let reference = &mut *reference.borrow_mut();
+    reference.volumes.get_mut(name).unwrap().deleting = false;
+    match deleted {
         Ok(()) => {
-            assert!(!children, "seed {seed}: {name}");
-            reference.borrow_mut().volumes.remove(name);
+            assert!(!has_children() && (!had_children || reference.at_once), "seed {seed}: {name}");
+            reference.volumes.remove(name);
         }
         Err(error) => {
-            let dropped = reference.borrow().may_drop(name) && error.kind() == Kind::Missing;
-            assert!(children || dropped, "seed {seed}: {name}: {error}");
-            reference.borrow_mut().volumes.get_mut(name).unwrap().deleting = false;
+            let dropped = reference.may_drop(name) && error.kind() == Kind::Missing;
+            let has_children = had_children || has_children();
+            assert!(has_children || dropped || reference.is_busy(&error), "seed {seed}: {name}: {error}");
         }
     }
 }
 
 /// Makes snapshots of one instant, or a clone. What a power cut leaves of them, some, all or none until this is answered, is what
 /// their volumes were at that instant, to the last block: what was written before it is durable with it.
-pub async fn snapshot(node: &Node, reference: &RefCell<Reference>, wanted: Vec<SnapshotSpec>) {
+pub async fn snapshot(controllers: &Opened, reference: &RefCell<Reference>, wanted: Vec<SnapshotSpec>, seed: u64) {
     let mut acknowledged = Vec::new();
     for SnapshotSpec { of, name, read_only } in &wanted {
         let reference = &mut *reference.borrow_mut();
         let pvol = reference.volumes.get_mut(of).unwrap();
         pvol.versions = true;
-        let blocks = pvol.blocks.iter().map(Versions::frozen).collect();
-        let svol = Volume { blocks, versions: true, read_only: *read_only, ..Volume::default() };
+        let svol = Volume {
+            blocks: pvol.blocks.iter().map(Versions::frozen).collect(),
+            versions: true,
+            read_only: *read_only,
+            resizing: pvol.resizing,
+            being_made_of: Some(of.clone()),
+            ..Volume::default()
+        };
         reference.volumes.insert(name.clone(), svol);
         acknowledged.push(reference.acknowledged(of));
     }
-    let made = node.snapshot(wanted.clone(), 7).await;
-    let reference = &mut *reference.borrow_mut();
+    let made = controllers.node.snapshot(wanted.clone(), 7).await;
     if let Err(error) = made {
+        let reference = &mut *reference.borrow_mut();
         let dropped = wanted.iter().any(|spec| reference.may_drop(&spec.of)) && error.kind() == Kind::Missing;
-        assert!(dropped || error.to_string().contains("being rolled back"), "{wanted:?}: {error}");
+        let refused = error.to_string().contains("being rolled back") || reference.is_busy(&error);
+        let deleted = wanted.iter().any(|spec| reference.is_being_deleted(&spec.of)) && error.kind() == Kind::Missing;
+        assert!(dropped || refused || deleted, "seed {seed}: {wanted:?}: {error}");
         for SnapshotSpec { name, .. } in &wanted {
             reference.volumes.remove(name);
         }
         return;
     }
     for (SnapshotSpec { of, name, .. }, acknowledged) in wanted.iter().zip(acknowledged) {
+        let reference = &mut *reference.borrow_mut();
+        assert!(reference.volumes.contains_key(of), "seed {seed}: {name} is made of {of}, which is deleted");
         reference.flushed(of, &acknowledged);
-        reference.volumes.get_mut(name).unwrap().durable = true;
+        let made = reference.volumes.get_mut(name).unwrap();
+        (made.durable, made.being_made_of) = (true, None);
+    }
+    // Of what was being written they have one version, for good.
+    for SnapshotSpec { name, .. } in wanted.iter().filter(|_| reference.borrow().at_once) {
+        let Some(opened) = controllers.iter().find_map(|one| one.open_volume(name).ok()) else { continue };
+        let read = opened.read(0, opened.geometry().size_bytes as usize).await.unwrap().contiguous();
+        let adopted = reference.borrow_mut().adopt(name, &read);
+        adopted.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
 }
 
@@ -136,6 +213,11 @@ pub async fn drain_or_resume(controllers: &Opened, reference: &RefCell<Reference
     }
 }
 
+/// True of what is said of a thick volume that would not fit if all snapshots went: none goes for it.
+fn would_not_fit(error: &Error) -> bool {
+    error.to_string().contains("more are wanted and the pool has room for")
+}
+
 /// Makes a volume; a controller that is drained does not get it.
 pub async fn create(
     controllers: &Opened,
@@ -159,14 +241,14 @@ pub async fn create(
     let reference = &mut *reference.borrow_mut();
     match made {
         Ok(made) => {
-            assert!(!controllers[usize::from(made.controller)].store().is_drained(), "{made:?}");
+            let drained = controllers[usize::from(made.controller)].store().is_drained();
+            assert!(!drained || reference.at_once, "{made:?}");
             reference.volumes.get_mut(&name).unwrap().durable = true;
         }
         Err(error) => {
             assert!(reference.refuses(&error), "{name}: {error}");
             println!("{error}");
-            // None goes for a thick volume that would not fit without any.
-            if !error.to_string().contains("more are wanted and the pool has room for") {
+            if !would_not_fit(&error) {
                 none_may_go(controllers, reference, seed);
             }
             reference.volumes.remove(&name);
@@ -176,25 +258,20 @@ pub async fn create(
 
 /// Grows a volume, or cuts it; a power cut in the middle may leave either size.
 pub async fn resize(
-    (controllers, controller): (&Opened, &Rc<Controller>),
+    controllers: &Opened,
     reference: &RefCell<Reference>,
     rng: &mut ChaCha8Rng,
     (name, seed): (&str, u64),
 ) {
-    controller.store().flush().await.unwrap();
-    let acknowledged = reference.borrow().acknowledged(name);
-    reference.borrow_mut().flushed(name, &acknowledged);
     let mut blocks = rng.random_range(8..200);
+    let resized = async |blocks: usize| controllers.node.resize_volume(name, (blocks * BLOCK) as u64, true).await;
     if reference.borrow().volumes[name].read_only {
-        let resized = controller.store().resize(name, (blocks * BLOCK) as u64).await;
-        let kind = resized.unwrap_err().kind();
-        assert!(
-            kind == Kind::ReadOnly || kind == Kind::Missing && reference.borrow().may_drop(name),
-            "{name}: {kind:?}"
-        );
+        let kind = resized(blocks).await.unwrap_err().kind();
+        let dropped = kind == Kind::Missing && reference.borrow().may_drop(name);
+        assert!(kind == Kind::ReadOnly || dropped, "seed {seed}: {name}: {kind:?}");
         return;
     }
-    let before = acknowledged.len();
+    let before = reference.borrow().volumes[name].blocks.len();
     if reference.borrow().volumes[name].versions {
         blocks = blocks.max(before);
     }
@@ -203,14 +280,23 @@ pub async fn resize(
         let cut = vec![0; (before - blocks) * BLOCK];
         reference.borrow_mut().write(name, blocks * BLOCK, &cut);
     }
-    reference.borrow_mut().volumes.get_mut(name).unwrap().resizing = Some(blocks);
-    let resized = controller.store().resize(name, (blocks * BLOCK) as u64).await;
-    let reference = &mut *reference.borrow_mut();
-    if let Err(error) = resized {
-        assert!(blocks > before && reference.refuses(&error), "{name}: {error}");
-        none_may_go(controllers, reference, seed);
-        blocks = before;
+    reference.borrow_mut().resizes(name, blocks);
+    if let Err(error) = resized(blocks).await {
+        let refused = blocks > before && reference.borrow_mut().refuses(&error);
+        let busy = reference.borrow().is_busy(&error);
+        let has_snapshots = blocks < before && reference.borrow().volumes[name].versions;
+        assert!(refused || busy || has_snapshots, "seed {seed}: {name}: {error}");
+        if !would_not_fit(&error) {
+            none_may_go(controllers, &reference.borrow(), seed);
+        }
+        let opened = controllers.iter().find_map(|one| one.open_volume(name).ok()).unwrap();
+        let now = opened.geometry().size_bytes as usize / BLOCK;
+        assert!((blocks.min(before)..=before).contains(&now), "seed {seed}: {name}: {now} of {before} blocks");
+        // What was to be cut off may be as it was or not.
+        reference.borrow_mut().volumes.get_mut(name).unwrap().in_doubt = blocks < before;
+        blocks = now;
     }
+    let mut reference = reference.borrow_mut();
     let volume = reference.volumes.get_mut(name).unwrap();
     volume.blocks.resize(blocks, Versions::default());
     volume.resizing = None;

@@ -280,16 +280,13 @@ impl World {
             let deletes = async {
                 loop {
                     forget_dropped(&controllers, &mut reference.borrow_mut(), seed);
-                    let leaves = |one: &Rc<Controller>| {
-                        let leaves = one.volumes().into_iter().filter(|volume| volume.snapshots == 0);
-                        leaves.map(|volume| (Rc::clone(one), volume.spec.name)).collect::<Vec<_>>()
-                    };
-                    let leaves: Vec<_> = controllers.iter().flat_map(leaves).collect();
+                    let leaves = controllers.iter().flat_map(|one| one.volumes());
+                    let leaves = leaves.filter(|volume| volume.snapshots == 0).map(|volume| volume.spec.name);
+                    let leaves: Vec<_> = leaves.collect();
                     if leaves.is_empty() {
                         break;
                     }
-                    let (owner, name) = &leaves[rng.random_range(0..leaves.len())];
-                    delete(owner, &reference, name, seed).await;
+                    delete(&controllers, &reference, &leaves[rng.random_range(0..leaves.len())], seed).await;
                     rest(&*runtime, rng).await;
                 }
                 assert!(reference.borrow().volumes.is_empty(), "seed {seed}: some cannot be deleted");
@@ -434,6 +431,7 @@ async fn compare(controllers: &[Rc<Controller>], reference: &RefCell<Reference>,
 
 /// Only what was found is there from now on.
 fn settle(reference: &mut Reference, found: &BTreeSet<String>, seed: u64) {
+    reference.at_once = false;
     for (name, volume) in &reference.volumes {
         let may_lack = volume.deleting || !volume.durable || reference.may_drop(name);
         assert!(found.contains(name) || may_lack, "seed {seed}: volume {name} is gone");
