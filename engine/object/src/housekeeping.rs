@@ -328,7 +328,10 @@ impl Inner {
                 return Ok(());
             }
             let floor = state.floor(For::Proof);
-            state.log.vouch(&mut state.space, floor)?;
+            state.log.reserve(&mut state.space, 0, floor)?;
+            if let Some((group, _)) = state.log.open_group() {
+                group.durable = true;
+            }
             state.log.ticket(true)
         };
         self.wake.notify_one();

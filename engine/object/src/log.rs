@@ -125,9 +125,6 @@ pub(crate) struct Log {
     pub proven: u64,
     /// Entries that are written and not durable yet, and below which entry each one's head says that all is durable.
     proofs: VecDeque<(u64, u64)>,
-    /// The last entry with records, and the last one of which another entry was to say that it is durable.
-    last_record: u64,
-    vouched: u64,
     /// Names whose last change is to be durable before it is seen, and the entry it is in.
     pending: BTreeMap<Vec<u8>, u64>,
     /// Bytes of entries since the last checkpoint began.
@@ -160,8 +157,6 @@ impl Log {
             durable: start.sequence,
             proven: start.sequence,
             proofs: VecDeque::new(),
-            last_record: 0,
-            vouched: 0,
             pending: BTreeMap::new(),
             bytes_since_checkpoint: 0,
             checkpoint_revision: start.revision,
@@ -238,7 +233,6 @@ impl Log {
         group.used_bytes = end;
         group.records += 1;
         self.next_revision += 1;
-        self.last_record = group.sequence;
         group.place + at as u64
     }
 
@@ -300,7 +294,6 @@ impl Log {
         }
         (self.open, self.in_flight) = (false, None);
         (self.next_sequence, self.next_revision) = (sequence, first_revision);
-        self.last_record = self.last_record.min(sequence - 1);
         // A checkpoint under way began behind what is taken back: it will not count.
         self.checkpoint_revision = self.checkpoint_revision.min(first_revision);
         self.taken_back += 1;
@@ -355,22 +348,6 @@ impl Log {
         }
         let durable = self.durable;
         self.pending.retain(|_, sequence| *sequence >= durable);
-    }
-
-    /// True where all is durable and nothing on the device says so of the last entry.
-    pub fn wants_vouching(&self) -> bool {
-        let last = self.last_record;
-        !self.must_reopen && !self.is_waiting() && self.durable > last && self.proven <= last && self.vouched < last
-    }
-
-    /// Adds an entry without records, which says what is durable; `Full` when that wants a segment and `floor` or fewer are free.
-    pub fn vouch(&mut self, space: &mut Space, floor: usize) -> Result<()> {
-        self.vouched = self.last_record;
-        self.reserve(space, 0, floor)?;
-        if let Some((group, _)) = self.open_group() {
-            group.durable = true;
-        }
-        Ok(())
     }
 
     /// A ticket of the group that has the record at `place`; none where that can be read from the device.

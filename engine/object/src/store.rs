@@ -4,7 +4,6 @@ use crate::batch::Durability;
 use crate::index::Index;
 use crate::log::{Group, Log, Ticket};
 use crate::object::Partition;
-use crate::policy::For;
 use crate::recent::Recent;
 use crate::root::Root;
 use crate::space::Space;
@@ -160,15 +159,11 @@ pub(crate) fn passes(error: &Error) -> bool {
     matches!(error.kind(), Kind::Full | Kind::Retry)
 }
 
-/// After so long without an entry, another one says that the last one was durable.
-const IDLE: Duration = Duration::from_secs(1);
-
 enum Step {
     Write(Group),
     /// Nothing is written before the root says that a new opening begins.
     Reopen,
     Flush,
-    Vouch,
     Wait(Option<Duration>),
     End,
 }
@@ -189,12 +184,11 @@ impl Inner {
     /// Writes groups one after another until the store is closed. Flushes go on beside that, two at a time: what is
     /// written while one is under way need not wait for its end.
     pub async fn write_log(self: Rc<Self>) {
-        let (mut volatile_since, mut idle_since) = (Duration::ZERO, Duration::ZERO);
+        let mut volatile_since = Duration::ZERO;
         loop {
             let woken = self.wake.notified();
-            match self.next_step(volatile_since, idle_since) {
+            match self.next_step(volatile_since) {
                 Step::Write(group) => {
-                    idle_since = self.runtime.now();
                     if !self.state.borrow().log.is_unflushed() {
                         volatile_since = self.runtime.now();
                     }
@@ -218,7 +212,6 @@ impl Inner {
                     }
                 }
                 Step::Flush => volatile_since = self.begin_flush(),
-                Step::Vouch => self.state.borrow_mut().vouch(),
                 Step::Wait(None) => woken.await,
                 Step::Wait(Some(delay)) => {
                     select(pin!(woken), self.runtime.sleep(delay)).await;
@@ -230,7 +223,7 @@ impl Inner {
         self.progress.notify_waiters();
     }
 
-    fn next_step(&self, volatile_since: Duration, idle_since: Duration) -> Step {
+    fn next_step(&self, volatile_since: Duration) -> Step {
         let state = &mut *self.state.borrow_mut();
         let flushes = self.flushes.get();
         if state.failed.is_some() {
@@ -242,10 +235,8 @@ impl Inner {
         if state.log.must_reopen && state.log.is_waiting() {
             return Step::Reopen;
         }
-        let left_of = |whole: Duration, since| {
-            whole.checked_sub(self.runtime.now().saturating_sub(since)).filter(|left| !left.is_zero())
-        };
-        let left = left_of(self.options.volatile_for, volatile_since);
+        let exposed = self.runtime.now().saturating_sub(volatile_since);
+        let left = self.options.volatile_for.checked_sub(exposed).filter(|left| !left.is_zero());
         let is_unflushed = state.log.is_unflushed();
         // However much waits to be written.
         if is_unflushed && left.is_none() {
@@ -258,9 +249,6 @@ impl Inner {
             _ if flushes > 0 => Step::Wait(None),
             (true, true) => Step::Flush,
             (false, true) => Step::End,
-            (false, false) if state.log.wants_vouching() => {
-                left_of(IDLE, idle_since).map_or(Step::Vouch, |left| Step::Wait(Some(left)))
-            }
             (false, false) => Step::Wait(None),
             (true, false) => Step::Wait(left),
         }
@@ -413,15 +401,6 @@ impl State {
     pub fn settle(&mut self) {
         let proven = self.log.proven.max(self.replay_from);
         self.space.settle(self.log.durable, proven, self.replay_from);
-    }
-
-    /// Lets an entry without records say that the last one was durable: else nothing would, until there is another. Where there is
-    /// no room for it, nothing does.
-    fn vouch(&mut self) {
-        let floor = self.floor(For::Proof);
-        if let Err(error) = self.log.vouch(&mut self.space, floor) {
-            tracing::debug!(%error, "nothing says yet that the log's last entry was durable");
-        }
     }
 
     /// Both roots say the same from now on: gives back what only the older one named.

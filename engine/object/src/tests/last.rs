@@ -4,13 +4,11 @@ use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, open, put, rig};
 use crate::entry::Head;
 use crate::known::{Extent, Known};
 use crate::object::name_of;
-use crate::space::Use;
 use crate::*;
 use futures::future::join;
-use kura_block::{BLOCK_BYTES_U64, Block, Buf, BufMut, Bufs, Kind, Result, Runtime};
+use kura_block::{BLOCK_BYTES_U64, Block, Buf, BufMut, Bufs, Kind, Result};
 use kura_sim::{CrashPoint, FaultKind, FaultPlan, Outcome, Place, SimDisk};
 use std::cell::Cell;
-use std::time::Duration;
 
 fn known(store: &Store, bucket: PartitionId, key: &[u8]) -> Known {
     store.inner.state.borrow().newest(&name_of(bucket, key)).unwrap().unwrap().1
@@ -336,62 +334,5 @@ fn what_was_put_last_before_a_clean_stop_is_not_dropped() {
                 assert!(damaged.iter().any(|one| one.key == b"last"), "a scrub names it: {damaged:?}");
             });
         }
-    }
-}
-
-/// A moment after the last entry another one says that it was durable: whatever rots of it is an error.
-#[test]
-fn what_was_put_last_is_not_dropped_after_a_moment() {
-    for waits in [false, true] {
-        let (sim, disk) = rig(26, 16 << 20);
-        let store = open(&sim, &disk);
-        let entry = sim.block_on(async {
-            let bucket = bucket(&store).await;
-            store.put(bucket, b"a", put(b"one")).await.unwrap();
-            let before = store.counters().entries;
-            if waits {
-                sim.runtime().sleep(Duration::from_millis(1100)).await;
-                assert_eq!(store.counters().entries, before + 1);
-                sim.runtime().sleep(Duration::from_mins(1)).await;
-                assert_eq!(store.counters().entries, before + 1, "once is enough");
-            }
-            known(&store, bucket, b"a").place / BLOCK_BYTES_U64 * BLOCK_BYTES_U64
-        });
-        sim.crash();
-        disk.inject(FaultKind::BitRot(Place::Range(entry..entry + 64), 3));
-        let opened = sim.block_on(Store::open(disk.open(), sim.runtime(), super::options()));
-        assert_eq!(opened.err().map(|error| error.kind()), waits.then_some(Kind::Corrupt));
-    }
-}
-
-/// Where there is no room for an entry that tells of the last one, or it is refused, it is not tried again and again.
-#[test]
-fn an_entry_that_nothing_tells_of_is_told_of_once() {
-    for refused in [false, true] {
-        let (sim, disk) = rig(27, 16 << 20);
-        let store = open(&sim, &disk);
-        sim.block_on(async {
-            let bucket = bucket(&store).await;
-            while store.inner.state.borrow_mut().log.start().offset < SEGMENT_BYTES {
-                store.put(bucket, b"a", put(b"one")).await.unwrap();
-            }
-            let before = store.counters().entries;
-            let mut taken = Vec::new();
-            if refused {
-                disk.inject(FaultKind::Refuses { lasts: Duration::from_secs(4) });
-            } else {
-                let state = &mut *store.inner.state.borrow_mut();
-                taken.extend(std::iter::from_fn(|| state.space.take(Use::Index, 0)));
-            }
-            sim.runtime().sleep(Duration::from_mins(1)).await;
-            let counters = store.counters();
-            assert_eq!((counters.entries, counters.given_up_entries), (before, u64::from(refused)));
-            for segment in taken {
-                store.inner.state.borrow_mut().space.free(segment);
-            }
-            store.put(bucket, b"b", put(b"two")).await.unwrap();
-            assert_eq!(read(&store, bucket, b"a", 0).await.unwrap(), b"one");
-        });
-        assert_sound(&store);
     }
 }
