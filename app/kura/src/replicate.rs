@@ -18,7 +18,7 @@ use carry::{BUCKETS, bring_back, carry, carry_job, waited_for};
 use kura_replicate::{Job, Jobs, Options, Origin, Place, Progress, Summary, Target, Verified, rfc3339};
 use sites::{Home, Site};
 use std::io::{Write, stderr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 use volume::Pair;
@@ -217,11 +217,8 @@ fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<Ex
         // A run deletes the points that this reads, and this a run's.
         Origin::Volume(_) | Origin::Bucket(_) => Some((jobs.traces(&folder, &target), jobs.take(&folder, &target)?)),
     };
-    let verified = compared(&source, &target, &options, common);
-    if let Some((traces, place)) = held {
-        if let (Origin::Bucket(_), Ok(verified)) = (&source, &verified) {
-            bucket::distrust(&place, &verified.differing)?;
-        }
+    let verified = compared(&source, &target, (&options, &folder), common);
+    if let Some((traces, _place)) = held {
         traces.wipe();
     }
     let verified = verified?;
@@ -234,12 +231,17 @@ fn verify(what: &[String], how: &How, data: &Data, common: &Common) -> Result<Ex
 }
 
 /// What differs between both ends of a copy.
-fn compared(source: &Origin, target: &Target, options: &Options, common: &Common) -> Result<Verified> {
+fn compared(
+    source: &Origin,
+    target: &Target,
+    (options, folder): (&Options, &Path),
+    common: &Common,
+) -> Result<Verified> {
     match source {
         Origin::Volume(volume) => waited_for(Pair::of(&home(common), volume, target, options)?.verify()),
         Origin::Bucket(bucket) => {
             let pair = bucket::Pair::of(&home(common), bucket, target, options)?;
-            waited_for(pair.verify(target, options))
+            waited_for(pair.verify(target, options, folder))
         }
         Origin::Tree(path) => Ok(kura_replicate::verify(path, target, options)?),
     }

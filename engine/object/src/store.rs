@@ -238,8 +238,8 @@ impl Inner {
         let exposed = self.runtime.now().saturating_sub(volatile_since);
         let left = self.options.volatile_for.checked_sub(exposed).filter(|left| !left.is_zero());
         let is_unflushed = state.log.is_unflushed();
-        // However much waits to be written.
-        if is_unflushed && left.is_none() {
+        // However much waits to be written. One that is under way may be of all that is written.
+        if is_unflushed && left.is_none() && flushes == 0 {
             return Step::Flush;
         }
         if let Some(group) = state.log.take() {

@@ -4,6 +4,7 @@ use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// One thing that is wrong.
@@ -155,6 +156,25 @@ fn bare_key(text: &str, span: &Range<usize>) -> Option<String> {
 fn key_at(text: &str, at: usize) -> Option<String> {
     let (table, _) = DeTable::parse_recoverable(text);
     in_table(table.get_ref(), at)
+}
+
+/// Takes the innermost key whose name or value covers byte `at` out of a table; whether there was one.
+pub fn take_out(table: &mut DeTable<'_>, at: usize) -> bool {
+    if table.iter_mut().any(|(_, value)| take_out_of(value.get_mut(), at)) {
+        return true;
+    }
+    let covers =
+        |(key, value): &(&Spanned<_>, &Spanned<DeValue<'_>>)| key.span().contains(&at) || value.span().contains(&at);
+    let name = table.iter().find(covers).map(|(key, _)| key.clone());
+    name.is_some_and(|name| table.remove(&name).is_some())
+}
+
+fn take_out_of(value: &mut DeValue<'_>, at: usize) -> bool {
+    match value {
+        DeValue::Table(table) => take_out(table, at),
+        DeValue::Array(items) => items.iter_mut().any(|item| take_out_of(item.get_mut(), at)),
+        _ => false,
+    }
 }
 
 fn in_table(table: &DeTable<'_>, at: usize) -> Option<String> {

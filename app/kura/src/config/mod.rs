@@ -24,6 +24,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use toml::Spanned;
+use toml::de::DeTable;
 use tracing_subscriber::EnvFilter;
 
 /// The whole configuration. Its defaults are a server on this machine with nothing to configure.
@@ -344,7 +345,27 @@ impl Config {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, Findings> {
-        toml::from_str(text).map_err(|error| Findings::new(Some(path), text, vec![Finding::of_toml(&error)]))
+        let findings = |wrong| Findings::new(Some(path), text, wrong);
+        let mut table = DeTable::parse(text).map_err(|error| findings(vec![Finding::of_toml(&error)]))?;
+        let mut wrong: Vec<Finding> = Vec::new();
+        loop {
+            match Self::deserialize(toml::Deserializer::from(table.clone())) {
+                Ok(config) if wrong.is_empty() => return Ok(config),
+                Ok(_) => return Err(findings(wrong)),
+                // It may be what was taken out.
+                Err(error) if error.message().starts_with("missing field") && !wrong.is_empty() => {
+                    return Err(findings(wrong));
+                }
+                Err(error) => {
+                    wrong.push(Finding::of_toml(&error));
+                    // What else is wrong is seen without it.
+                    let is_out = error.span().is_some_and(|span| finding::take_out(table.get_mut(), span.start));
+                    if !is_out {
+                        return Err(findings(wrong));
+                    }
+                }
+            }
+        }
     }
 
     fn apply(&mut self, flags: Flags) {

@@ -58,6 +58,18 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ("demo = 5000", "1:8: demo: a volume of 5000 bytes: give a multiple of 4096 from 4096 to 1 PiB"),
         ("demo = 0", ""),
         (
+            "dta = 'x'\ndemo = 3\n[log]\ncolour = 1\nformat = 'jsn'\n[[pool.disks]]\npth = 'DIR/disk0'\nclass = 'quick'",
+            "1:1: dta: no such key: dta; did you mean data?\n\
+             DIR/kura.toml:4:1: log.colour: no such key: colour; use one of: level, format\n\
+             DIR/kura.toml:5:10: log.format: no such value: jsn; did you mean json?\n\
+             DIR/kura.toml:7:1: pool.disks[0].pth: no such key: pth; did you mean path?\n\
+             DIR/kura.toml:8:9: pool.disks[0].class: no such value: quick; use one of: fast, slow",
+        ),
+        (
+            "[nbd.tls]\nkey = 'DIR/key.pem'\ncrt = 'DIR/cert.pem'",
+            "3:1: nbd.tls.crt: no such key: crt; did you mean cert?",
+        ),
+        (
             "[nbd]\nunix = 'DIR/none/socket'",
             "2:8: nbd.unix: there is no directory DIR/none: make it, or name another path",
         ),

@@ -18,8 +18,10 @@ use kura_admin::{Client, NewSnapshots};
 use kura_replicate::bucket::{Carried, Step, next};
 use kura_replicate::volume::{is_own, point_name};
 use kura_replicate::{Failure, Options, Origin, Place, Progress, Summary, Target, Verified};
+use std::path::Path;
 use std::time::{Instant, SystemTime};
 use store::Store;
+use verify::Compared;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A bucket and its copy.
@@ -95,11 +97,19 @@ impl Pair {
         let work = pairs.stream().try_for_each_concurrent(options.workers, async |(here, there)| {
             let step = next(here.as_ref(), there.as_ref(), &run.carried());
             let looked_at = here.as_ref().zip(there.as_ref()).filter(|_| options.recheck && step == Step::Keep);
-            let differs = match looked_at {
-                Some((here, there)) => self.differs(bucket, target, here, there).await?.is_some(),
-                None => false,
+            let compared = match looked_at {
+                Some((here, there)) => self.differs(bucket, target, here, there).await?,
+                None => Compared::Alike,
             };
-            match (if differs { Step::Carry } else { step }, here, there) {
+            let step = match (compared, &here) {
+                (Compared::Alike, _) => step,
+                (Compared::Unknown(why), Some(here)) => {
+                    run.fail(&here.key, why);
+                    return Ok(());
+                }
+                _ => Step::Carry,
+            };
+            match (step, here, there) {
                 (Step::Carry, Some(here), _) => run.carry(&here).await,
                 (Step::Delete, _, Some(there)) => run.delete(&there).await,
                 (_, Some(here), _) => {
@@ -114,10 +124,11 @@ impl Pair {
         run.end().await
     }
 
-    /// Compares both sides, contents by sums.
-    pub async fn verify(&self, target: &Target, options: &Options) -> Result<Verified> {
+    /// Compares both sides, contents by sums; the next run of the job that `folder` is of carries what is seen to differ.
+    pub async fn verify(&self, target: &Target, options: &Options, folder: &Path) -> Result<Verified> {
         let began = Instant::now();
-        let mut verified = self.at_a_point(async |bucket: &str| self.compare(bucket, target, options).await).await?;
+        let compare = async |bucket: &str| self.compare(bucket, target, (options, folder)).await;
+        let mut verified = self.at_a_point(compare).await?;
         verified.differing.sort();
         verified.seconds = began.elapsed().as_secs_f64();
         Ok(verified)
@@ -152,15 +163,6 @@ impl Pair {
         // What is still read, or a server that is away, keeps it: the next run sees to it.
         self.source.delete_snapshot(snapshot, false).await.ok();
     }
-}
-
-/// Has the next run carry what a comparison found to differ, though the target lists it as it was left there.
-pub fn distrust(place: &Place, differing: &[Failure]) -> Result<()> {
-    if !differing.is_empty() && Carried::is_there(place.folder()) {
-        let keys = differing.iter().filter_map(|failure| std::str::from_utf8(&failure.path).ok());
-        Carried::open(place.folder())?.distrust(keys.map(Carried::key_of))?;
-    }
-    Ok(())
 }
 
 /// Something that was not carried, or differs.

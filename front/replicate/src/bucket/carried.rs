@@ -88,14 +88,15 @@ impl Carried {
         self.note(key_of(&here.key), value_of(here, etag))
     }
 
-    /// Has the next run carry the objects of these keys again, if it was from here that they came.
-    pub fn distrust(&mut self, keys: impl Iterator<Item = u128>) -> Result<()> {
+    /// Has the next run carry the objects of these keys again, if it was from here that they came: durably.
+    pub fn distrust(&mut self, keys: &[u128]) -> Result<()> {
         for key in keys {
-            if self.known.contains_key(&key) {
-                self.note(key, DISTRUSTED)?;
+            if self.known.contains_key(key) {
+                self.note(*key, DISTRUSTED)?;
             }
         }
-        Ok(())
+        let synced = self.file.as_ref().map_or(Ok(()), File::sync_data);
+        synced.map_err(|cause| Error::state(&self.folder.join("objects"), cause))
     }
 
     fn note(&mut self, key: u128, value: u128) -> Result<()> {
@@ -240,7 +241,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut carried = Carried::open(folder.path()).unwrap();
         (0..3).for_each(|number| carried.carried(&here(number), "e").unwrap());
-        carried.distrust(["k1", "stranger"].into_iter().map(key_of)).unwrap();
+        carried.distrust(&["k1", "stranger"].map(key_of)).unwrap();
         let known = |carried: &Carried| [0, 1, 2].map(|number| carried.knows(&here(number), "e"));
         assert_eq!(known(&carried), [true, false, true]);
         let mut again = Carried::open(folder.path()).unwrap();

@@ -34,15 +34,13 @@ const COMPLETES: Duration = Duration::from_mins(10);
 /// What the names in S3's answers belong to.
 const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
 /// Answers that every other request would have, too.
-const SHUT: [&str; 9] = [
+const SHUT: [&str; 7] = [
     "AccountProblem",
     "ExpiredToken",
     "InvalidAccessKeyId",
     "InvalidToken",
     "NoSuchBucket",
-    "QuotaExceeded",
     "RequestTimeTooSkewed",
-    "SignatureDoesNotMatch",
     "TokenRefreshRequired",
 ];
 /// The most that is read of an answer that is no object.
@@ -106,7 +104,7 @@ impl Store {
         }
         let answer = self.send(list, empty(), 0).await?;
         let text = text(answer).await?;
-        let page: ListObjectsV2Response = ListObjectsV2::parse_response(&as_s3(&text, "ListBucketResult"))
+        let page: ListObjectsV2Response = as_s3(&text, "ListBucketResult", ListObjectsV2::parse_response)
             .map_err(|error| Trouble::Refused(format!("does not list as S3 does: {error}")))?;
         let there = page.contents.into_iter().map(|object| There {
             etag: object.etag.as_deref().map(unquoted).unwrap_or_default(),
@@ -139,7 +137,7 @@ impl Store {
             begin.headers_mut().insert(name.clone(), value.clone());
         }
         let text = text(self.send(begin, empty(), 0).await?).await?;
-        let begun = CreateMultipartUpload::parse_response(&as_s3(&text, "InitiateMultipartUploadResult"))
+        let begun = as_s3(&text, "InitiateMultipartUploadResult", CreateMultipartUpload::parse_response)
             .map_err(|error| Trouble::Refused(format!("does not begin uploads as S3 does: {error}")))?;
         Ok(begun.upload_id().to_owned())
     }
@@ -167,7 +165,7 @@ impl Store {
                 list.set_part_number_marker(after);
             }
             let text = text(self.send(list, empty(), 0).await?).await?;
-            let page = ListParts::parse_response(&as_s3(&text, "ListPartsResult"))
+            let page = as_s3(&text, "ListPartsResult", ListParts::parse_response)
                 .map_err(|error| Trouble::Refused(format!("does not list parts as S3 does: {error}")))?;
             parts.extend(page.parts.into_iter().map(|part| Part {
                 number: part.number,
@@ -181,7 +179,7 @@ impl Store {
         }
     }
 
-    /// Makes an object of its parts, and tells its `ETag`; some tell none that the object has.
+    /// Makes an object of its parts, and tells its `ETag`; some answer none.
     pub async fn complete(&self, (key, id): (&str, &str), parts: &[String]) -> Answered<String> {
         let all = || parts.iter().map(String::as_str);
         let complete = self.bucket.complete_multipart_upload(Some(&self.credentials), key, id, all());
@@ -190,10 +188,12 @@ impl Store {
         let answer = refusal(self.ask(&self.slow, complete, full(body), size_bytes).await?).await?;
         let text = text(answer).await?;
         // The answer begins before the work is done: an error may come in it.
-        match (within(&text, "ETag"), within(&text, "Code")) {
-            (Some(etag), None) => Ok(unquoted(&etag)),
-            (_, Some(code)) => Err(Trouble::Passing(told(&code, &text))),
-            _ => Err(Trouble::Refused("does not complete uploads as S3 does".to_owned())),
+        match within(&text, "Code") {
+            Some(code) => Err(Trouble::Passing(told(&code, &text))),
+            None if text.contains("<CompleteMultipartUploadResult") => {
+                Ok(unquoted(&within(&text, "ETag").unwrap_or_default()))
+            }
+            None => Err(Trouble::Refused("does not complete uploads as S3 does".to_owned())),
         }
     }
 
@@ -272,8 +272,11 @@ fn said<const N: usize>(names: [&str; N]) -> Option<String> {
 fn place(target: &Target, region: &str) -> Result<(String, UrlStyle, String)> {
     match target {
         Target::Bucket(bucket) => {
+            // A copy is where its target says, whatever else the environment of a run is for.
             if let Some(endpoint) = said(["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]) {
-                return Ok((endpoint, UrlStyle::Path, bucket.clone()));
+                bail!(
+                    "{target}: is at Amazon's, and AWS_ENDPOINT_URL says {endpoint}: name https://HOST/{bucket}, or unset it"
+                );
             }
             // Certificates of Amazon's do not cover names with dots.
             let style = if bucket.contains('.') { UrlStyle::Path } else { UrlStyle::VirtualHost };
@@ -329,28 +332,34 @@ async fn refusal(answer: Response<Incoming>) -> Answered<Response<Incoming>> {
 
 fn told(code: &str, text: &str) -> String {
     let message = within(text, "Message").filter(|message| !message.is_empty());
+    let message = message.map(|message| message.replace(['\n', '\r'], " "));
     message.map_or_else(|| code.to_owned(), |message| format!("{code}: {message}"))
 }
 
-/// The text of the first element of this name, on one line.
+/// The text of the first element of this name.
 fn within(text: &str, name: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     let (inner, _) = rest.split_once(&format!("</{name}>"))?;
-    let plain = unescape(inner).unwrap_or(Cow::Borrowed(inner));
-    Some(plain.replace(['\n', '\r'], " "))
+    Some(unescape(inner).unwrap_or(Cow::Borrowed(inner)).into_owned())
 }
 
-/// An answer whose root is `root`, named as S3 names it: some have a namespace of their own, or none, or another word for it.
-fn as_s3(text: &str, root: &str) -> String {
-    let renamed = || {
-        let begin = text.match_indices('<').map(|(at, _)| at).find(|at| !text[at + 1..].starts_with(['?', '!']))?;
-        let (tag, rest) = text[begin + 1..].split_once('>')?;
-        let name = tag.split_ascii_whitespace().next()?;
-        let stem = |name: &str| name.trim_end_matches("Result").trim_end_matches("Response").to_owned();
-        let (inner, _) = rest.rsplit_once(&format!("</{name}>"))?;
-        (stem(name) == stem(root)).then(|| format!("<{root} xmlns=\"{NAMESPACE}\">{inner}</{root}>"))
-    };
-    renamed().unwrap_or_else(|| text.to_owned())
+/// Reads an answer whose root is `root`; where it cannot be read as it is, by the name that S3 has for that: some have a namespace
+/// of their own, or none, or another word.
+fn as_s3<T, E>(text: &str, root: &str, parse: impl Fn(&str) -> Result<T, E>) -> Result<T, E> {
+    let read = parse(text);
+    match renamed(text, root).filter(|_| read.is_err()) {
+        Some(renamed) => parse(&renamed).or(read),
+        None => read,
+    }
+}
+
+fn renamed(text: &str, root: &str) -> Option<String> {
+    let begin = text.match_indices('<').map(|(at, _)| at).find(|at| !text[at + 1..].starts_with(['?', '!']))?;
+    let (tag, rest) = text[begin + 1..].split_once('>')?;
+    let name = tag.split_ascii_whitespace().next()?;
+    let stem = |name: &str| name.trim_end_matches("Result").trim_end_matches("Response").to_owned();
+    let (inner, _) = rest.rsplit_once(&format!("</{name}>"))?;
+    (stem(name) == stem(root)).then(|| format!("<{root} xmlns=\"{NAMESPACE}\">{inner}</{root}>"))
 }
 
 fn etag(headers: &HeaderMap) -> Answered<String> {
@@ -389,10 +398,10 @@ mod tests {
             "<ListPartsResult><A>1</A></ListPartsResult>\n",
             "<ListPartsResponse xmlns=\"x\"><A>1</A></ListPartsResponse>",
         ] {
-            assert_eq!(as_s3(other, "ListPartsResult"), s3, "{other}");
+            assert_eq!(renamed(other, "ListPartsResult").as_ref(), Some(&s3), "{other}");
         }
         for strange in ["", "<", "<html>hello</html>", "<ListPartsResult><A>1</A>", "no <?x"] {
-            assert_eq!(as_s3(strange, "ListPartsResult"), strange);
+            assert_eq!(renamed(strange, "ListPartsResult"), None, "{strange}");
         }
     }
 

@@ -1,50 +1,67 @@
 //! Whether a copy is what its bucket is, contents and headers.
 
-use super::carry::{TAGS, Why, is_kept, kept, of_source, of_target};
+use super::carry::{TAGS, Why, kept, of_source, of_target};
 use super::lists::twice;
 use super::store::{Attributes, Tags};
 use super::wire::of;
 use super::{Pair, failure};
 use anyhow::Result;
+use futures::future::try_join;
 use futures::{StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use hyper::header::HeaderMap;
-use kura_replicate::bucket::{Here, There, is_addressable};
-use kura_replicate::{Failure, Options, Target, Verified};
+use kura_replicate::bucket::{Carried, Here, There, is_addressable};
+use kura_replicate::{Options, Target, Verified};
 use percent_encoding::percent_decode_str;
-use std::collections::BTreeMap;
+use std::path::Path;
 use xxhash_rust::xxh3::Xxh3;
 
 impl Pair {
-    /// Compares all of both.
-    pub async fn compare(&self, bucket: &str, target: &Target, options: &Options) -> Result<Verified> {
+    /// Compares all of both. What is seen to differ is carried by the next run of the job whose folder this is, though the target
+    /// lists it as it was left there.
+    pub async fn compare(
+        &self,
+        bucket: &str,
+        target: &Target,
+        (options, folder): (&Options, &Path),
+    ) -> Result<Verified> {
         let compared = self.pairs(bucket, target).stream().map_ok(|(here, there)| async move {
             let size_bytes = here.as_ref().map_or(0, |here| here.size_bytes);
-            let differs = match (here, there) {
-                (Some(here), Some(there)) => self.differs(bucket, target, &here, &there).await?,
-                (Some(here), None) => Some(failure(&here.key, "the target does not have it")),
-                (None, Some(there)) => Some(failure(&there.key, "only the target has it")),
-                (None, None) => None,
+            let (differs, key) = match (here, there) {
+                (Some(here), Some(there)) => match self.differs(bucket, target, &here, &there).await? {
+                    Compared::Alike => (None, None),
+                    Compared::Differs(how) => (Some(failure(&here.key, how)), Some(Carried::key_of(&here.key))),
+                    Compared::Unknown(why) => (Some(failure(&here.key, why)), None),
+                },
+                (Some(here), None) => (Some(failure(&here.key, "the target does not have it")), None),
+                (None, Some(there)) => (Some(failure(&there.key, "only the target has it")), None),
+                (None, None) => (None, None),
             };
-            anyhow::Ok((size_bytes, differs))
+            anyhow::Ok((size_bytes, differs, key))
         });
         let mut verified = Verified { files: 0, bytes: 0, seconds: 0.0, differing: Vec::new() };
+        let mut wrong = Vec::new();
         let mut compared = compared.try_buffer_unordered(options.workers).boxed_local();
-        while let Some((size_bytes, differs)) = compared.try_next().await? {
+        while let Some((size_bytes, differs, key)) = compared.try_next().await? {
             verified.files += 1;
             verified.bytes += size_bytes;
             verified.differing.extend(differs);
+            wrong.extend(key);
+        }
+        if !wrong.is_empty() && Carried::is_there(folder) {
+            Carried::open(folder)?.distrust(&wrong)?;
         }
         Ok(verified)
     }
 
-    /// How an object differs, or why that cannot be told: no other one of a comparison is the worse for it.
-    pub async fn differs(&self, bucket: &str, target: &Target, here: &Here, there: &There) -> Result<Option<Failure>> {
+    /// What comes of a comparison of an object: no other one is the worse for it.
+    pub async fn differs(&self, bucket: &str, target: &Target, here: &Here, there: &There) -> Result<Compared> {
         let difference = async || self.difference(bucket, target, here, there).await;
         match twice(difference, |why| matches!(why, Why::Passing(_))).await {
-            Ok(how) => Ok(how.map(|how| failure(&here.key, how))),
+            Ok(None) => Ok(Compared::Alike),
+            Ok(Some(how)) => Ok(Compared::Differs(how)),
             Err(Why::Run(error)) => Err(error),
-            Err(Why::Object(cause) | Why::Passing(cause)) => Ok(Some(failure(&here.key, cause))),
+            Err(Why::Object(cause) | Why::Passing(cause)) => Ok(Compared::Unknown(cause)),
         }
     }
 
@@ -59,14 +76,14 @@ impl Pair {
             return Ok(Some("sizes differ"));
         }
         if !is_addressable(&here.key) {
-            return Ok(Some("no URL can name its key"));
+            return Err(Why::Object("no URL can name its key".to_owned()));
         }
         let of_target = |trouble| of_target(target, trouble);
         let (headers, mut copy) = self.target.get(&here.key).await.map_err(of_target)?;
         let version = Some(here.version.as_str());
         let stat = self.source.object(bucket, &here.key, version).await.map_err(of_source)?;
         let ours = kept(stat.attributes);
-        if plain(&headers) != plain_of(&ours) {
+        if !has_all(&headers, &ours) {
             return Ok(Some("headers or metadata differ"));
         }
         // What they are takes a request of its own.
@@ -74,31 +91,47 @@ impl Pair {
         if has_tags && self.target.tags(&here.key).await.map_err(of_target)? != tags(&ours) {
             return Ok(Some("tags differ"));
         }
-        let mut content = self.source.read_object(bucket, &here.key, version, None).await.map_err(of_source)?;
-        let (mut ours, mut theirs) = (Xxh3::new(), Xxh3::new());
-        while let Some(piece) = content.next().await.map_err(of_source)? {
-            ours.update(&piece);
-        }
-        while let Some(frame) = copy.frame().await {
-            // Trailers are no content.
-            if let Ok(data) = frame.map_err(|error| of_target(of(&error)))?.into_data() {
-                theirs.update(&data);
+        // Side by side: who is not listened to hangs up.
+        let ours = async {
+            let mut content = self.source.read_object(bucket, &here.key, version, None).await.map_err(of_source)?;
+            let mut sum = Xxh3::new();
+            while let Some(piece) = content.next().await.map_err(of_source)? {
+                sum.update(&piece);
             }
-        }
-        Ok((ours.digest128() != theirs.digest128()).then_some("contents differ"))
+            Ok::<_, Why>(sum.digest128())
+        };
+        let theirs = async {
+            let mut sum = Xxh3::new();
+            while let Some(frame) = copy.frame().await {
+                // Trailers are no content.
+                if let Ok(data) = frame.map_err(|error| of_target(of(&error)))?.into_data() {
+                    sum.update(&data);
+                }
+            }
+            Ok(sum.digest128())
+        };
+        let (ours, theirs) = try_join(ours, theirs).await?;
+        Ok((ours != theirs).then_some("contents differ"))
     }
 }
 
-/// The headers of an answer that are carried with an object; tags are none.
-fn plain(headers: &HeaderMap) -> BTreeMap<&str, &[u8]> {
-    let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-    all.filter(|(name, _)| is_kept(name)).collect()
+/// What comes of a comparison.
+pub enum Compared {
+    /// Both are the same.
+    Alike,
+    /// They are not, and how.
+    Differs(&'static str),
+    /// That cannot be told, and why.
+    Unknown(String),
 }
 
-/// The same of an object's attributes.
-fn plain_of(attributes: &Attributes) -> BTreeMap<&str, &[u8]> {
-    let all = attributes.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-    all.filter(|(name, _)| *name != TAGS).collect()
+/// True when all these headers are there, and of its user's own no others; tags are no header of an answer. Others a target may have
+/// added, as some do for whoever caches.
+fn has_all(headers: &HeaderMap, attributes: &Attributes) -> bool {
+    let mut plain = attributes.iter().filter(|(name, _)| *name != TAGS);
+    let mut users = headers.keys().filter(|name| name.as_str().starts_with("x-amz-meta-"));
+    plain.all(|(name, value)| headers.get(name).is_some_and(|there| there.as_bytes() == value.as_bytes()))
+        && users.all(|name| attributes.contains_key(name.as_str()))
 }
 
 /// The tags among an object's attributes, which are written as a query is.
