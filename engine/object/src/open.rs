@@ -129,6 +129,7 @@ impl Store {
             discarding: Cell::new(false),
             rooting: Mutex::default(),
             flushes: Cell::new(0),
+            flushing_to: Cell::new(0),
             tasks: Cell::new(0),
         });
         inner.replay().await?;

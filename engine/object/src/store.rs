@@ -121,6 +121,8 @@ pub(crate) struct Inner {
     pub rooting: Mutex<()>,
     /// Flushes of the log under way.
     pub flushes: Cell<u32>,
+    /// What was written, as the log counts it, when the last of them began.
+    pub flushing_to: Cell<u64>,
     /// Tasks that go on until the store is closed.
     pub tasks: Cell<u32>,
 }
@@ -238,15 +240,17 @@ impl Inner {
         let exposed = self.runtime.now().saturating_sub(volatile_since);
         let left = self.options.volatile_for.checked_sub(exposed).filter(|left| !left.is_zero());
         let is_unflushed = state.log.is_unflushed();
-        // However much waits to be written. One that is under way may be of all that is written.
-        if is_unflushed && left.is_none() && flushes == 0 {
+        // Of what no flush under way is for.
+        let is_exposed = is_unflushed && (flushes == 0 || state.log.written > self.flushing_to.get());
+        // However much waits to be written.
+        if is_exposed && left.is_none() {
             return Step::Flush;
         }
         if let Some(group) = state.log.take() {
             return Step::Write(group);
         }
         match (is_unflushed, state.closing) {
-            _ if flushes > 0 => Step::Wait(None),
+            _ if flushes > 0 => Step::Wait(left.filter(|_| is_exposed)),
             (true, true) => Step::Flush,
             (false, true) => Step::End,
             (false, false) => Step::Wait(None),
@@ -293,6 +297,7 @@ impl Inner {
     fn begin_flush(self: &Rc<Self>) -> Duration {
         let inner = Rc::clone(self);
         self.flushes.set(self.flushes.get() + 1);
+        self.flushing_to.set(self.state.borrow().log.written);
         self.runtime.spawn(Box::pin(async move {
             // One that is refused has stopped the store.
             let _ = inner.flush_log().await;

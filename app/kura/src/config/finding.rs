@@ -158,23 +158,26 @@ fn key_at(text: &str, at: usize) -> Option<String> {
     in_table(table.get_ref(), at)
 }
 
-/// Takes the innermost key whose name or value covers byte `at` out of a table; whether there was one.
+/// Takes a key that stands at byte `at` out of a table, or else the innermost one whose value covers it; whether there was one.
 pub fn take_out(table: &mut DeTable<'_>, at: usize) -> bool {
-    if table.iter_mut().any(|(_, value)| take_out_of(value.get_mut(), at)) {
-        return true;
-    }
-    let covers =
-        |(key, value): &(&Spanned<_>, &Spanned<DeValue<'_>>)| key.span().contains(&at) || value.span().contains(&at);
-    let name = table.iter().find(covers).map(|(key, _)| key.clone());
-    name.is_some_and(|name| table.remove(&name).is_some())
+    // A header is the value of its last key, and spans the keys before that.
+    take_out_of(table, &|key, _| key.contains(&at)) || take_out_of(table, &|_, value| value.contains(&at))
 }
 
-fn take_out_of(value: &mut DeValue<'_>, at: usize) -> bool {
-    match value {
-        DeValue::Table(table) => take_out(table, at),
-        DeValue::Array(items) => items.iter_mut().any(|item| take_out_of(item.get_mut(), at)),
+fn take_out_of(table: &mut DeTable<'_>, is_it: &impl Fn(Range<usize>, Range<usize>) -> bool) -> bool {
+    let below = |value: &mut Spanned<DeValue<'_>>| match value.get_mut() {
+        DeValue::Table(table) => take_out_of(table, is_it),
+        DeValue::Array(items) => items.iter_mut().any(|item| match item.get_mut() {
+            DeValue::Table(table) => take_out_of(table, is_it),
+            _ => false,
+        }),
         _ => false,
+    };
+    if table.iter_mut().any(|(_, value)| below(value)) {
+        return true;
     }
+    let found = table.iter().find(|(key, value)| is_it(key.span(), value.span())).map(|(key, _)| key.clone());
+    found.is_some_and(|key| table.remove(&key).is_some())
 }
 
 fn in_table(table: &DeTable<'_>, at: usize) -> Option<String> {

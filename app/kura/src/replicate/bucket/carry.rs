@@ -249,13 +249,12 @@ impl<'a> Run<'a> {
     async fn complete(&self, here: &Here, named: (&str, &str), etags: &[String]) -> Result<String, Why> {
         let complete = again(async || self.pair.target.complete(named, etags).await).await;
         let answered = complete.map_err(|trouble| of_target(self.target, trouble))?;
-        if !answered.is_empty() {
-            return Ok(answered);
-        }
-        // It is listed with one all the same.
-        match again(async || self.pair.target.head(&here.key).await).await {
-            Ok(there) if there.size_bytes == here.size_bytes => Ok(there.etag),
-            Ok(there) => Err(Why::Object(format!("the target: made {} bytes of it", there.size_bytes))),
+        // It is not everywhere the one that it is listed with.
+        match again(async || self.pair.target.listed(&here.key).await).await {
+            Ok(Some(there)) if there.size_bytes == here.size_bytes => Ok(there.etag),
+            // Not everywhere is seen at once what was written.
+            _ if !answered.is_empty() => Ok(answered),
+            Ok(_) => Err(Why::Object("the target: does not list what it made of its parts".to_owned())),
             Err(trouble) => Err(of_target(self.target, trouble)),
         }
     }
@@ -350,11 +349,15 @@ pub fn of_target(target: &Target, trouble: Trouble) -> Why {
 
 /// What is carried of an object besides its content.
 pub fn kept(attributes: Attributes) -> Attributes {
-    let is_kept = |name: &str| name.starts_with("x-amz-meta-") || KEPT.contains(&name);
     let mut kept: Attributes = attributes.into_iter().filter(|(name, _)| is_kept(name)).collect();
     // As S3 has it, and not each target something else.
     kept.entry("content-type".to_owned()).or_insert_with(|| UNTYPED.to_owned());
     kept
+}
+
+/// Whether a header is carried with an object.
+pub fn is_kept(name: &str) -> bool {
+    name.starts_with("x-amz-meta-") || KEPT.contains(&name)
 }
 
 /// The MD5 that an `ETag` is; none where the object came in parts.

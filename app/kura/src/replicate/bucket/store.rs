@@ -102,6 +102,10 @@ impl Store {
         if let Some(from) = from {
             list.with_continuation_token(from);
         }
+        self.list(list).await
+    }
+
+    async fn list(&self, list: ListObjectsV2<'_>) -> Answered<(Vec<There>, Option<String>)> {
         let answer = self.send(list, empty(), 0).await?;
         let text = text(answer).await?;
         let page: ListObjectsV2Response = as_s3(&text, "ListBucketResult", ListObjectsV2::parse_response)
@@ -190,20 +194,21 @@ impl Store {
         // The answer begins before the work is done: an error may come in it.
         match within(&text, "Code") {
             Some(code) => Err(Trouble::Passing(told(&code, &text))),
-            None if text.contains("<CompleteMultipartUploadResult") => {
+            None if text.contains("CompleteMultipartUpload") => {
                 Ok(unquoted(&within(&text, "ETag").unwrap_or_default()))
             }
             None => Err(Trouble::Refused("does not complete uploads as S3 does".to_owned())),
         }
     }
 
-    /// An object as it is listed.
-    pub async fn head(&self, key: &str) -> Answered<There> {
-        let answer = self.send(self.bucket.head_object(Some(&self.credentials), key), empty(), 0).await?;
-        let headers = answer.headers();
-        let size = headers.get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
-        let size_bytes = size.ok_or_else(|| Trouble::Refused("does not tell an object's size".to_owned()))?;
-        Ok(There { key: key.to_owned(), etag: etag(headers)?, size_bytes })
+    /// An object as it is listed; `None` where it is not.
+    pub async fn listed(&self, key: &str) -> Answered<Option<There>> {
+        let mut list = ListObjectsV2::new(&self.bucket, Some(&self.credentials));
+        list.with_prefix(key);
+        list.with_max_keys(1);
+        // Keys that begin with another one come behind it.
+        let (first, _) = self.list(list).await?;
+        Ok(first.into_iter().find(|there| there.key == key))
     }
 
     /// Ends an upload in parts without an object; it is no error if there is none.

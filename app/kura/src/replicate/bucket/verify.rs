@@ -1,9 +1,9 @@
 //! Whether a copy is what its bucket is, contents and headers.
 
-use super::carry::{TAGS, Why, kept, of_source, of_target};
+use super::carry::{TAGS, Why, is_kept, kept, of_source, of_target};
 use super::lists::twice;
 use super::store::{Attributes, Tags};
-use super::wire::of;
+use super::wire::{Trouble, of};
 use super::{Pair, failure};
 use anyhow::Result;
 use futures::future::try_join;
@@ -15,6 +15,10 @@ use kura_replicate::{Options, Target, Verified};
 use percent_encoding::percent_decode_str;
 use std::path::Path;
 use xxhash_rust::xxh3::Xxh3;
+
+const MISSING: &str = "the target does not have it";
+/// What a target may add to an object for whoever caches it.
+const ADDED: [&str; 2] = ["cache-control", "expires"];
 
 impl Pair {
     /// Compares all of both. What is seen to differ is carried by the next run of the job whose folder this is, though the target
@@ -33,7 +37,7 @@ impl Pair {
                     Compared::Differs(how) => (Some(failure(&here.key, how)), Some(Carried::key_of(&here.key))),
                     Compared::Unknown(why) => (Some(failure(&here.key, why)), None),
                 },
-                (Some(here), None) => (Some(failure(&here.key, "the target does not have it")), None),
+                (Some(here), None) => (Some(failure(&here.key, MISSING)), None),
                 (None, Some(there)) => (Some(failure(&there.key, "only the target has it")), None),
                 (None, None) => (None, None),
             };
@@ -59,9 +63,11 @@ impl Pair {
         let difference = async || self.difference(bucket, target, here, there).await;
         match twice(difference, |why| matches!(why, Why::Passing(_))).await {
             Ok(None) => Ok(Compared::Alike),
-            Ok(Some(how)) => Ok(Compared::Differs(how)),
+            Ok(Some(how)) => Ok(Compared::Differs(how.to_owned())),
             Err(Why::Run(error)) => Err(error),
-            Err(Why::Object(cause) | Why::Passing(cause)) => Ok(Compared::Unknown(cause)),
+            // A target that holds what it reads against sums says so of what is rotten there.
+            Err(Why::Passing(cause)) => Ok(Compared::Differs(cause)),
+            Err(Why::Object(cause)) => Ok(Compared::Unknown(cause)),
         }
     }
 
@@ -79,7 +85,10 @@ impl Pair {
             return Err(Why::Object("no URL can name its key".to_owned()));
         }
         let of_target = |trouble| of_target(target, trouble);
-        let (headers, mut copy) = self.target.get(&here.key).await.map_err(of_target)?;
+        let (headers, mut copy) = match self.target.get(&here.key).await {
+            Err(Trouble::Refused(cause)) if cause.starts_with("NoSuchKey") => return Ok(Some(MISSING)),
+            got => got.map_err(of_target)?,
+        };
         let version = Some(here.version.as_str());
         let stat = self.source.object(bucket, &here.key, version).await.map_err(of_source)?;
         let ours = kept(stat.attributes);
@@ -119,19 +128,18 @@ impl Pair {
 pub enum Compared {
     /// Both are the same.
     Alike,
-    /// They are not, and how.
-    Differs(&'static str),
+    /// They are not, and how, or the target's cannot be read.
+    Differs(String),
     /// That cannot be told, and why.
     Unknown(String),
 }
 
-/// True when all these headers are there, and of its user's own no others; tags are no header of an answer. Others a target may have
-/// added, as some do for whoever caches.
+/// True when all these headers are there, and no others that are carried; tags are no header of an answer.
 fn has_all(headers: &HeaderMap, attributes: &Attributes) -> bool {
     let mut plain = attributes.iter().filter(|(name, _)| *name != TAGS);
-    let mut users = headers.keys().filter(|name| name.as_str().starts_with("x-amz-meta-"));
+    let mut more = headers.keys().filter(|name| is_kept(name.as_str()) && !ADDED.contains(&name.as_str()));
     plain.all(|(name, value)| headers.get(name).is_some_and(|there| there.as_bytes() == value.as_bytes()))
-        && users.all(|name| attributes.contains_key(name.as_str()))
+        && more.all(|name| attributes.contains_key(name.as_str()))
 }
 
 /// The tags among an object's attributes, which are written as a query is.
