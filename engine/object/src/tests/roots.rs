@@ -29,6 +29,22 @@ async fn read(store: &Store, bucket: PartitionId, key: &[u8]) -> Vec<u8> {
     reader.rest().await.unwrap().contiguous().to_vec()
 }
 
+/// A bucket with an object behind a checkpoint, and one that was put again and again since.
+async fn begin(store: &Store) -> PartitionId {
+    let bucket = bucket(store).await;
+    store.put(bucket, b"first", put(&bytes(1, 5000))).await.unwrap();
+    store.inner.checkpoint().await.unwrap();
+    for at in 0..60 {
+        store.put(bucket, b"log", put(&bytes(at, 5000))).await.unwrap();
+    }
+    bucket
+}
+
+async fn assert_begun(store: &Store, bucket: PartitionId, why: &str) {
+    assert!(read(store, bucket, b"first").await == bytes(1, 5000), "{why}");
+    assert!(read(store, bucket, b"log").await == bytes(59, 5000), "{why}");
+}
+
 /// Puts objects 0, 1, ... until `is_enough`: how many.
 async fn fill(store: &Store, bucket: PartitionId, is_enough: impl Fn(u64) -> bool) -> u64 {
     let mut count = 0;
@@ -57,13 +73,8 @@ fn the_newest_root_rots_and_nothing_is_lost() {
             let (sim, disk) = rig(slot, 16 << 20);
             let store = open(&sim, &disk);
             let (bucket, count) = sim.block_on(async {
-                let bucket = bucket(&store).await;
-                store.put(bucket, b"first", put(&bytes(1, 5000))).await.unwrap();
-                store.inner.checkpoint().await.unwrap();
+                let bucket = begin(&store).await;
                 let next_segment = store.inner.state.borrow().root.start.next_segment;
-                for at in 0..60 {
-                    store.put(bucket, b"log", put(&bytes(at, 5000))).await.unwrap();
-                }
                 store.inner.checkpoint().await.unwrap();
                 let usage = || store.inner.state.borrow().space.segments[next_segment as usize].usage;
                 (bucket, fill(&store, bucket, |_| usage() == Use::Data).await)
@@ -72,9 +83,9 @@ fn the_newest_root_rots_and_nothing_is_lost() {
             rot(&disk, slot, magic);
             let store = open(&sim, &disk);
             sim.block_on(async {
-                assert_eq!(read(&store, bucket, b"first").await, bytes(1, 5000));
-                assert_eq!(read(&store, bucket, b"log").await, bytes(59, 5000));
-                assert_filled(&store, bucket, count, &format!("root {slot} is rotten")).await;
+                let why = format!("root {slot} is rotten");
+                assert_begun(&store, bucket, &why).await;
+                assert_filled(&store, bucket, count, &why).await;
             });
             assert!(is_whole(&disk, slot), "a start writes both");
         }
@@ -154,15 +165,7 @@ fn the_power_goes_in_a_checkpoint_and_a_root_rots() {
             let (sim, disk) = rig(at_us, 16 << 20);
             let device = Rc::new(SlowRoots(disk.open(), sim.runtime()));
             let store = sim.block_on(Store::open(device, sim.runtime(), options())).unwrap();
-            let bucket = sim.block_on(async {
-                let bucket = bucket(&store).await;
-                store.put(bucket, b"first", put(&bytes(1, 5000))).await.unwrap();
-                store.inner.checkpoint().await.unwrap();
-                for at in 0..60 {
-                    store.put(bucket, b"log", put(&bytes(at, 5000))).await.unwrap();
-                }
-                bucket
-            });
+            let bucket = sim.block_on(begin(&store));
             sim.set_plan(&FaultPlan {
                 crashes: vec![CrashPoint::After(Duration::from_micros(at_us + 1))],
                 ..FaultPlan::default()
@@ -182,8 +185,7 @@ fn the_power_goes_in_a_checkpoint_and_a_root_rots() {
             let store = open(&sim, &disk);
             sim.block_on(async {
                 let why = format!("cut after {at_us} us, root {slot} is rotten");
-                assert_eq!(read(&store, bucket, b"first").await, bytes(1, 5000), "{why}");
-                assert_eq!(read(&store, bucket, b"log").await, bytes(59, 5000), "{why}");
+                assert_begun(&store, bucket, &why).await;
                 for at in 0..acknowledged.get() {
                     let content = read(&store, bucket, format!("{at}").as_bytes()).await;
                     assert!(content == bytes(at, 8000), "object {at}, {why}");
@@ -204,12 +206,7 @@ fn a_root_whose_copy_is_refused_counts_and_keeps_what_the_other_one_needs() {
             let (sim, disk) = rig(nth, 16 << 20);
             let store = open(&sim, &disk);
             let (bucket, count) = sim.block_on(async {
-                let bucket = bucket(&store).await;
-                store.put(bucket, b"first", put(&bytes(1, 5000))).await.unwrap();
-                store.inner.checkpoint().await.unwrap();
-                for at in 0..60 {
-                    store.put(bucket, b"log", put(&bytes(at, 5000))).await.unwrap();
-                }
+                let bucket = begin(&store).await;
                 let refuses = FaultKind::Refuses { lasts: Duration::MAX };
                 let fault = Fault { disk: disk.name().to_owned(), when: When::Op(nth), what: refuses };
                 sim.set_plan(&FaultPlan { faults: vec![fault], ..FaultPlan::default() });
@@ -233,8 +230,7 @@ fn a_root_whose_copy_is_refused_counts_and_keeps_what_the_other_one_needs() {
             let store = open(&sim, &disk);
             sim.block_on(async {
                 let why = format!("refused from {nth} on, root {slot:?} is rotten");
-                assert_eq!(read(&store, bucket, b"first").await, bytes(1, 5000), "{why}");
-                assert_eq!(read(&store, bucket, b"log").await, bytes(59, 5000), "{why}");
+                assert_begun(&store, bucket, &why).await;
                 assert_filled(&store, bucket, count, &why).await;
                 store.inner.checkpoint().await.unwrap();
             });
