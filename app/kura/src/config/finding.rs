@@ -152,15 +152,16 @@ fn bare_key(text: &str, span: &Range<usize>) -> Option<String> {
     word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_').then(|| word.to_owned())
 }
 
-/// The dotted key whose name or value covers byte `at`.
+/// The dotted key that stands at byte `at`, or else the innermost one whose value covers it.
 fn key_at(text: &str, at: usize) -> Option<String> {
     let (table, _) = DeTable::parse_recoverable(text);
-    in_table(table.get_ref(), at)
+    // A header is the value of its last key, and spans the keys before that.
+    in_table(table.get_ref(), &|key, _| key.contains(&at))
+        .or_else(|| in_table(table.get_ref(), &|_, value| value.contains(&at)))
 }
 
-/// Takes a key that stands at byte `at` out of a table, or else the innermost one whose value covers it; whether there was one.
+/// Takes that key out of a table; whether there was one.
 pub fn take_out(table: &mut DeTable<'_>, at: usize) -> bool {
-    // A header is the value of its last key, and spans the keys before that.
     take_out_of(table, &|key, _| key.contains(&at)) || take_out_of(table, &|_, value| value.contains(&at))
 }
 
@@ -180,23 +181,23 @@ fn take_out_of(table: &mut DeTable<'_>, is_it: &impl Fn(Range<usize>, Range<usiz
     found.is_some_and(|key| table.remove(&key).is_some())
 }
 
-fn in_table(table: &DeTable<'_>, at: usize) -> Option<String> {
+fn in_table(table: &DeTable<'_>, is_it: &impl Fn(Range<usize>, Range<usize>) -> bool) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let name = key.get_ref();
-        match in_value(value.get_ref(), at) {
+        match in_value(value.get_ref(), is_it) {
             Some(below) if below.starts_with('[') => Some(format!("{name}{below}")),
             Some(below) => Some(format!("{name}.{below}")),
-            None => (key.span().contains(&at) || value.span().contains(&at)).then(|| name.to_string()),
+            None => is_it(key.span(), value.span()).then(|| name.to_string()),
         }
     })
 }
 
-fn in_value(value: &DeValue<'_>, at: usize) -> Option<String> {
+fn in_value(value: &DeValue<'_>, is_it: &impl Fn(Range<usize>, Range<usize>) -> bool) -> Option<String> {
     match value {
-        DeValue::Table(table) => in_table(table, at),
+        DeValue::Table(table) => in_table(table, is_it),
         DeValue::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
-            let below = in_value(item.get_ref(), at);
-            let here = below.is_some() || item.span().contains(&at);
+            let below = in_value(item.get_ref(), is_it);
+            let here = below.is_some() || is_it(0..0, item.span());
             here.then(|| format!("[{index}]{}", below.map(|below| format!(".{below}")).unwrap_or_default()))
         }),
         _ => None,

@@ -349,23 +349,22 @@ impl Config {
         let mut table = DeTable::parse(text).map_err(|error| findings(vec![Finding::of_toml(&error)]))?;
         let mut wrong: Vec<Finding> = Vec::new();
         loop {
-            match Self::deserialize(toml::Deserializer::from(table.clone())) {
+            let error = match Self::deserialize(toml::Deserializer::from(table.clone())) {
                 Ok(config) if wrong.is_empty() => return Ok(config),
-                Ok(_) => return Err(findings(wrong)),
-                // It may be what was taken out.
-                Err(error) if error.message().starts_with("missing field") && !wrong.is_empty() => {
-                    return Err(findings(wrong));
-                }
-                Err(error) => {
-                    wrong.push(Finding::of_toml(&error));
-                    // What else is wrong is seen without it.
-                    let is_out = error.span().is_some_and(|span| finding::take_out(table.get_mut(), span.start));
-                    if !is_out {
-                        return Err(findings(wrong));
-                    }
-                }
+                Ok(_) => break,
+                Err(error) => error,
+            };
+            // What is missing may be what was taken out.
+            if error.message().starts_with("missing field") && !wrong.is_empty() {
+                break;
+            }
+            wrong.push(Finding::of_toml(&error));
+            // What else is wrong is seen without it.
+            if !error.span().is_some_and(|span| finding::take_out(table.get_mut(), span.start)) {
+                break;
             }
         }
+        Err(findings(wrong))
     }
 
     fn apply(&mut self, flags: Flags) {

@@ -57,6 +57,8 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ),
         ("demo = 5000", "1:8: demo: a volume of 5000 bytes: give a multiple of 4096 from 4096 to 1 PiB"),
         ("demo = 0", ""),
+        ("[nbdd.tls]\nkey = 'DIR/key.pem'", "1:2: nbdd: no such key: nbdd; did you mean nbd?"),
+        ("[[pol.disks]]\npath = 'DIR/disk0'", "1:3: pol: no such key: pol; did you mean pool?"),
         (
             "dta = 'x'\ndemo = 3\n[log]\ncolour = 1\nformat = 'jsn'\n[[pool.disks]]\npth = 'DIR/disk0'\nclass = 'quick'",
             "1:1: dta: no such key: dta; did you mean data?\n\

@@ -249,11 +249,12 @@ impl<'a> Run<'a> {
     async fn complete(&self, here: &Here, named: (&str, &str), etags: &[String]) -> Result<String, Why> {
         let complete = again(async || self.pair.target.complete(named, etags).await).await;
         let answered = complete.map_err(|trouble| of_target(self.target, trouble))?;
-        // It is not everywhere the one that it is listed with.
+        if !answered.is_empty() {
+            return Ok(answered);
+        }
+        // It is listed with one all the same.
         match again(async || self.pair.target.listed(&here.key).await).await {
             Ok(Some(there)) if there.size_bytes == here.size_bytes => Ok(there.etag),
-            // Not everywhere is seen at once what was written.
-            _ if !answered.is_empty() => Ok(answered),
             Ok(_) => Err(Why::Object("the target: does not list what it made of its parts".to_owned())),
             Err(trouble) => Err(of_target(self.target, trouble)),
         }

@@ -280,7 +280,8 @@ fn place(target: &Target, region: &str) -> Result<(String, UrlStyle, String)> {
             // A copy is where its target says, whatever else the environment of a run is for.
             if let Some(endpoint) = said(["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]) {
                 bail!(
-                    "{target}: is at Amazon's, and AWS_ENDPOINT_URL says {endpoint}: name https://HOST/{bucket}, or unset it"
+                    "{target}: is at Amazon's, and AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_S3 says {endpoint}: name \
+                     https://HOST/{bucket}, or unset it"
                 );
             }
             // Certificates of Amazon's do not cover names with dots.
