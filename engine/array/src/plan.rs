@@ -59,11 +59,6 @@ impl Plan {
             && ends(extents_at, extent_bytes).is_some()
     }
 
-    /// Blocks in an extent.
-    pub fn extent_blocks(&self) -> usize {
-        self.extent_bytes as usize / BLOCK_BYTES
-    }
-
     /// Bytes of one page.
     pub fn page_bytes(&self) -> u64 {
         page_bytes(self.extent_bytes)

@@ -208,7 +208,7 @@ impl Node {
         let volumes = self.volumes().await?.into_iter().map(|volume| (volume.id, volume.spec.name));
         let names = Arc::new(volumes.collect::<BTreeMap<_, _>>());
         let ask = move |controller: Rc<Controller>| -> Local<'static, Result<Vec<TierMoveInfo>>> {
-            let moves = controller.store().tier_moves(0).into_iter().map(|(volume, ago, done)| {
+            let moves = controller.store().tier_moves().into_iter().map(|(volume, ago, done)| {
                 let id = done.decided.volume;
                 let volume = volume.or_else(|| names.get(&id).cloned()).unwrap_or_else(|| id.to_string());
                 controller.tier_move(volume, ago, done)
@@ -227,10 +227,10 @@ impl Node {
 
     /// Changes that; durable when the future resolves.
     pub async fn set_tier_rules(&self, name: &str, rules: TierRules) -> Result<()> {
-        let (door, _) = self.find(name).await?;
-        let name = name.to_owned();
-        door.call(move |controller| Box::pin(async move { controller.store().set_tier_rules(&name, rules).await }))
-            .await?
+        let set = move |controller: Rc<Controller>, name: String| -> Local<'static, Result<()>> {
+            Box::pin(async move { controller.store().set_tier_rules(&name, rules).await })
+        };
+        self.at_owner(name, set).await
     }
 
     /// Why the region at an offset of a volume is where it is.

@@ -1,7 +1,6 @@
 //! Making the journal shorter: what its tail holds is at its place, and the tables are written out.
 
 use crate::extent::Extent;
-use crate::policy::checkpoint_due;
 use crate::store::Inner;
 use futures::future::select;
 use futures::{StreamExt, stream};
@@ -88,7 +87,7 @@ impl Inner {
     pub async fn checkpoint_for_ever(self: Rc<Self>) {
         while !self.has_stopped() && self.journal().alive().is_ok() {
             let news = std::pin::pin!(self.checkpointer.notified());
-            if self.freed.borrow().is_empty() && !self.hot_waits() {
+            if self.freed.borrow().is_empty() && !self.wants_checkpoint() {
                 news.await;
             } else {
                 select(news, self.runtime.sleep(GIVE_BACK)).await;
@@ -132,15 +131,12 @@ impl Inner {
             return Ok(());
         }
         self.note_lost_journals().await?;
-        let usage = self.journal().usage();
-        let pages = self.dirty_pages.borrow().len();
         let freed = self.freed.borrow().len();
         let waited = self.runtime.now().saturating_sub(self.last_checkpoint.get());
-        let used = usage.used_bytes + self.debt();
         if self.cramped.take()
             || asked
-            || checkpoint_due(used, usage.ring_bytes, pages, self.settings.pages)
-            || (freed > 0 || self.hot_waits()) && waited >= GIVE_BACK
+            || self.is_checkpoint_due()
+            || (freed > 0 || self.wants_checkpoint()) && waited >= GIVE_BACK
         {
             self.make_checkpoint().await?;
         }
@@ -305,15 +301,12 @@ impl Inner {
 
     /// Writes pages beside their extents, on all copies.
     pub async fn write_pages(&self, pages: &[(Rc<Extent>, Rc<Page>)]) -> Result<()> {
-        let mut writes = stream::iter(pages)
-            .map(|(extent, page)| async move {
-                self.array.write_page(&extent.group.site(), extent.member(), extent.owner, page).await
-            })
-            .buffer_unordered(WIDTH);
-        while let Some(failures) = writes.next().await {
-            self.heed(failures).await?;
-        }
-        Ok(())
+        let writes = stream::iter(pages).map(|(extent, page)| async move {
+            self.array.write_page(&extent.group.site(), extent.member(), extent.owner, page).await
+        });
+        // To the end in any case: one that is dropped on its way may still land, over the page that is written there next.
+        let failures: Vec<_> = writes.buffer_unordered(WIDTH).collect().await;
+        self.heed(failures.into_iter().flatten()).await
     }
 
     /// Makes all that was written to the disks durable.
@@ -322,14 +315,29 @@ impl Inner {
         self.heed(failures).await
     }
 
-    /// Disks that refuse go out of service; one that is only full makes the caller try again later.
-    pub async fn heed(&self, failures: Vec<Failure>) -> Result<()> {
+    /// Disks that refuse go out of service; where one is only `Full`, that error makes the caller try again later.
+    pub async fn heed(&self, failures: impl IntoIterator<Item = Failure>) -> Result<()> {
+        let (full, noted) = self.put_out(failures).await;
+        noted?;
+        full.map_or(Ok(()), Err)
+    }
+
+    /// As [`Inner::heed`], for who goes on where the journal fails: that ends the store's writes by itself.
+    pub async fn dismiss(&self, failures: impl IntoIterator<Item = Failure>) -> Option<Error> {
+        self.put_out(failures).await.0
+    }
+
+    /// Puts disks that refuse out of service, but for those that are only full: what one of these says, and whether it was noted
+    /// durably of the others.
+    async fn put_out(&self, failures: impl IntoIterator<Item = Failure>) -> (Option<Error>, Result<()>) {
+        let (mut full, mut noted) = (None, Ok(()));
         for failure in failures {
             if failure.error.kind() == Kind::Full {
-                return Err(failure.error);
+                full = Some(failure.error);
+            } else {
+                noted = noted.and(self.fail_disk(failure.device).await);
             }
-            self.fail_disk(failure.device).await?;
         }
-        Ok(())
+        (full, noted)
     }
 }

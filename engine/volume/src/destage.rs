@@ -13,7 +13,7 @@ use futures::future::select;
 use futures::stream::FuturesUnordered;
 use kura_array::hot::MirrorId;
 use kura_array::{Failure, Place, Urgency};
-use kura_block::{Bufs, Checksum, Error, Kind, Result};
+use kura_block::{Bufs, Checksum, Error, Result};
 use kura_journal::Lsn;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -285,20 +285,6 @@ impl Inner {
             None if places.iter().any(|place| self.array.works(*place)) => Ok(()),
             None => Err(Error::device("the disks of an extent are out of service")),
         }
-    }
-
-    /// Disks that refused go out of service, but for one that is only full: that error is returned.
-    pub async fn dismiss(&self, failures: Vec<Failure>) -> Option<Error> {
-        let mut full = None;
-        for failure in failures {
-            if failure.error.kind() == Kind::Full {
-                full = Some(failure.error);
-            } else {
-                // A journal that fails here ends the store's writes by itself.
-                let _ = self.fail_disk(failure.device).await;
-            }
-        }
-        full
     }
 
     /// Counts a block off that a checkpoint waits for.

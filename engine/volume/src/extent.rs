@@ -134,12 +134,6 @@ impl Extent {
         self.fast.borrow().clone()
     }
 
-    /// True when a read of a block is served by its fast copy, or a write of it goes there.
-    pub fn lies_fast(&self, block: usize, write: bool) -> bool {
-        let fast = self.fast.borrow();
-        fast.as_ref().is_some_and(|copy| if write { copy.takes_writes() } else { copy.bits().valid.has(block) })
-    }
-
     /// True when its places have an older version of a block than its fast copy, or may have it after a power cut.
     pub fn is_stale(&self, block: usize) -> bool {
         self.fast.borrow().as_ref().is_some_and(|copy| copy.bits().stale.has(block))
@@ -160,7 +154,7 @@ impl Extent {
         self.page.borrow().clone()
     }
 
-    /// True when the page is in memory.
+    /// True when the page is in memory, where it stays until the hand of the cache's clock has come by once more.
     pub fn is_loaded(&self) -> bool {
         self.used.set(true);
         self.page.borrow().is_some()

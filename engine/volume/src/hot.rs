@@ -132,7 +132,10 @@ impl Inner {
             self.hot.migrator.notify_one();
             let grows = self.hot_can_grow();
             // A checkpoint gives it room soon; but what a checkpoint waits for does not wait for one.
-            let comes = !grows && self.stripes.parity_below.get().is_none() && !self.is_stopping() && self.hot_waits();
+            let comes = !grows
+                && self.stripes.parity_below.get().is_none()
+                && !self.is_stopping()
+                && self.hot.table.borrow().wants_tail();
             if comes {
                 self.cramped.set(true);
                 self.checkpointer.notify_one();
@@ -307,14 +310,11 @@ impl Inner {
     /// Writes the pages of hot extents, on both copies.
     pub async fn write_hot_pages(&self, pages: &[(u64, Places, HotPage)]) -> Result<()> {
         let writes = pages.iter().map(|(_, places, page)| self.array.write_hot_page(places, page));
-        for failures in join_all(writes).await {
-            self.heed(failures).await?;
-        }
-        Ok(())
+        self.heed(join_all(writes).await.into_iter().flatten()).await
     }
 
     /// True when slots, or blocks of fast copies, wait for a checkpoint that are wanted soon.
-    pub fn hot_waits(&self) -> bool {
+    pub fn wants_checkpoint(&self) -> bool {
         self.hot.table.borrow().wants_tail() || self.tier.waits()
     }
 

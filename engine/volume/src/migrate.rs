@@ -18,7 +18,7 @@ use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use kura_array::hot::{HotExtent, Owner, Pair};
 use kura_array::{Place, Urgency};
-use kura_block::{BLOCK_BYTES_U64, Bufs, Checksum, DeviceId, Result};
+use kura_block::{BLOCK_BYTES_U64, Bufs, Checksum, Result};
 use kura_journal::Lsn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -195,9 +195,9 @@ impl Inner {
     /// Hot extents on disks that are out of service or leaving.
     pub fn unwanted_hot(&self) -> Vec<u64> {
         let tables = self.tables.borrow();
-        let unwanted = |disk: DeviceId| tables.failed.contains(&disk) || tables.leaving.contains(&disk);
         let hot = self.hot.table.borrow();
-        let extents = hot.extents().filter(|(_, extent)| extent.places.iter().any(|place| unwanted(place.device)));
+        let unwanted = |place: &Place| tables.is_unwanted(place.device);
+        let extents = hot.extents().filter(|(_, extent)| extent.places.iter().any(unwanted));
         extents.map(|(born, _)| born).collect()
     }
 

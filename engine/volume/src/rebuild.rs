@@ -13,7 +13,7 @@
 //! places only. Nothing is left out because a disk refused to read it: the move is put aside, and tried again.
 
 use crate::extent::{Extent, Group};
-use crate::policy::{checkpoint_due, rebuild_rest};
+use crate::policy::rebuild_rest;
 use crate::record::Record;
 use crate::refused::Moved;
 use crate::store::Inner;
@@ -130,7 +130,7 @@ impl Inner {
     /// Forgets what was put aside and need not be moved any more.
     fn forget_aside(&self) {
         let tables = self.tables.borrow();
-        self.review_aside(|disk| tables.failed.contains(&disk) || tables.leaving.contains(&disk));
+        self.review_aside(|disk| tables.is_unwanted(disk));
     }
 
     /// Puts extents of the hot area aside of which nothing is left but blocks that cannot be read.
@@ -158,10 +158,7 @@ impl Inner {
 
     /// How urgent a move is. No checkpoint is made until it ends: one that is due waits for that, and before long every writer.
     pub fn move_urgency(&self) -> Urgency {
-        let usage = self.journal().usage();
-        let (used, pages) = (usage.used_bytes + self.debt(), self.dirty_pages.borrow().len());
-        let due = checkpoint_due(used, usage.ring_bytes, pages, self.settings.pages);
-        if due { Urgency::Buffer } else { Urgency::Idle }
+        if self.is_checkpoint_due() { Urgency::Buffer } else { Urgency::Idle }
     }
 
     /// Reads and writes of volumes so far.
@@ -228,7 +225,7 @@ impl Inner {
     /// The next copy on an unwanted disk that can be read somewhere, from the cursor on.
     fn next_errand(&self, cursor: &mut Cursor) -> Found {
         let tables = self.tables.borrow();
-        let unwanted = |place: &Place| tables.failed.contains(&place.device) || tables.leaving.contains(&place.device);
+        let unwanted = |place: &Place| tables.is_unwanted(place.device);
         let (mut looked, now) = (0, self.runtime.now());
         if tables.failed.is_empty() && tables.leaving.is_empty() {
             return Found::Nothing;

@@ -22,6 +22,10 @@
 //! 30 promote  volume u64, index u32, places as in map: the extent has a fast copy there
 //! 31 demote   volume u64, index u32: it has none any more
 //! 32 tier rules  volume u64, rules (pin u8: 0 none, 1 fast, 2 slow; floor bytes u64, ceiling bytes u64)
+//! 40 arriving  ticket u64 (0 in an image's first part, whose LSN the ticket is), from u16, bytes of the image u32
+//!              (data: the part, in whole blocks)
+//! 41 arrived  ticket u64      42 cancelled  ticket u64     43 departed  volume u64, to u16, ticket u64
+//! 44 departure forgotten  to u16, ticket u64      45 drained  u8: 1 given no volumes from now on, 0 given some again
 //!  shape: copies u8, columns u8, parity u8, chunk blocks u16
 //!  spec: name text, bytes u64, layout u8, flags u8 (1 thick, 2 read-only)
 //! ```

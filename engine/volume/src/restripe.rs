@@ -111,8 +111,7 @@ impl Inner {
         let mut writes = Vec::new();
         gather(slot, blocks.into_iter(), &mut writes);
         for (_, first, data) in writes {
-            self.heed(self.array.write_place(to, at.at(first), data, self.move_urgency()).await.into_iter().collect())
-                .await?;
+            self.heed(self.array.write_place(to, at.at(first), data, self.move_urgency()).await).await?;
         }
         if !self.array.works(to) {
             return Err(Error::device(format!("disk {}: went out of service in a rebuild", to.device.0)));
@@ -156,12 +155,12 @@ impl Inner {
         for (column, _) in lies.iter().filter(|(_, found)| found.is_none()) {
             let (place, zeroes) = (at.place(Slot::Column(*column)), Bufs::zeroes(BLOCK_BYTES));
             let refused = self.array.write_place(place, at.at(row.row), zeroes, Urgency::Idle).await;
-            self.heed(refused.into_iter().collect()).await?;
+            self.heed(refused).await?;
         }
         let parity = xor(lies.iter().filter_map(|(_, found)| found.as_deref()));
         let refused =
             self.array.write_place(at.place(Slot::Parity), at.at(row.row), parity.into(), Urgency::Idle).await;
-        self.heed(refused.into_iter().collect()).await
+        self.heed(refused).await
     }
 
     /// A stripe and all that is known of its rows; the caller has locked it.
@@ -369,7 +368,7 @@ impl Inner {
         let place = at.place(slot);
         tracing::warn!(volume = volume.id, disk = place.device.0, row = row.row, "writing again what is bad in a row");
         let refused = self.array.write_place(place, at.at(row.row), bytes.into(), Urgency::Idle).await;
-        if let Err(error) = self.heed(refused.into_iter().collect()).await {
+        if let Err(error) = self.heed(refused).await {
             let name = volume.spec.borrow().name.clone();
             report.violations.push(format!("volume {name}: {error}"));
         }

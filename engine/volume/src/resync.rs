@@ -130,6 +130,6 @@ impl Inner {
 
     async fn overwrite(&self, place: Place, first: usize, data: Bufs) -> Result<()> {
         let failure = self.array.write_place(place, first, data, Urgency::Client).await;
-        self.heed(failure.into_iter().collect()).await
+        self.heed(failure).await
     }
 }

@@ -267,7 +267,7 @@ impl Inner {
         self.append_data(record, &Bufs::new(), &[])
     }
 
-    /// Appends a record; all but those of data change the tables.
+    /// Appends a record, and notes it where a checkpoint's tables are to say it.
     pub fn append_data(&self, record: &Record, data: &Bufs, checksums: &[Checksum]) -> Lsn {
         let body = record.encode();
         if record.changes_tables() {
@@ -435,12 +435,15 @@ impl Inner {
         self.shorten_if_due();
     }
 
+    /// True when the journal is to be shortened, or pages to be written out.
+    pub fn is_checkpoint_due(&self) -> bool {
+        let (usage, pages) = (self.journal().usage(), self.dirty_pages.borrow().len());
+        policy::checkpoint_due(usage.used_bytes + self.debt(), usage.ring_bytes, pages, self.settings.pages)
+    }
+
     /// Wakes the task that shortens the journal, where that is due.
     fn shorten_if_due(&self) {
-        let usage = self.journal().usage();
-        let pages = self.dirty_pages.borrow().len();
-        let used = usage.used_bytes + self.debt();
-        if policy::checkpoint_due(used, usage.ring_bytes, pages, self.settings.pages) {
+        if self.is_checkpoint_due() {
             self.checkpointer.notify_one();
         }
     }

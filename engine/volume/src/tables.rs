@@ -371,6 +371,11 @@ pub(crate) struct Decoded {
 }
 
 impl Tables {
+    /// True when nothing is to stay on a disk.
+    pub fn is_unwanted(&self, disk: DeviceId) -> bool {
+        self.failed.contains(&disk) || self.leaving.contains(&disk)
+    }
+
     pub fn encode(&self, hot: &HotTable, tier: &FastTier, owners: &Owners) -> Vec<u8> {
         let mut out = Writer::new();
         out.u32(VERSION).u64(self.next_volume);

@@ -162,11 +162,6 @@ impl HotTable {
         self.settings
     }
 
-    /// Slots in an extent.
-    pub fn slots(&self) -> usize {
-        self.slots
-    }
-
     /// Takes an extent into the hot area, with the owners its page names.
     pub fn add(&mut self, born: u64, places: Places, sequence: u64, owners: Option<Vec<Option<Owner>>>) {
         let owners = owners.unwrap_or_else(|| vec![None; self.slots]);
@@ -332,6 +327,7 @@ impl HotTable {
     }
 
     /// Slots that wait for the log's tail.
+    #[cfg(test)]
     pub fn given_up(&self) -> usize {
         self.given_up.len()
     }

@@ -21,8 +21,7 @@ const EXTENT: u64 = 64 << 10;
 struct Rig {
     sim: Sim,
     disks: Vec<SimDisk>,
-    /// Requests that a slow disk is given at once; 0 is all.
-    disk_queue: usize,
+    settings: Settings,
 }
 
 impl Rig {
@@ -31,15 +30,21 @@ impl Rig {
         Self::queued(fast_mib, 0)
     }
 
+    /// `disk_queue`: requests that a slow disk is given at once; 0 is all.
     fn queued(fast_mib: u64, disk_queue: usize) -> Self {
+        Self::of(EXTENT, fast_mib, disk_queue)
+    }
+
+    fn of(extent_bytes: u64, fast_mib: u64, disk_queue: usize) -> Self {
         let sim = Sim::new(3);
         let fast = ["fast0", "fast1"].map(|name| sim.disk(name, DiskSpec::nvme((14 + fast_mib) << 20)));
         let spec = || DiskSpec { rotational: disk_queue > 0, ..DiskSpec::constant(64 << 20, Duration::from_millis(4)) };
         let slow = ["slow0", "slow1", "slow2", "slow3"].map(|name| sim.disk(name, spec()));
         let disks: Vec<_> = fast.into_iter().chain(slow).collect();
-        let pool = PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: 1, journal_bytes: 5 << 20 };
+        let pool = PoolSpec { uuid: [9; 16], extent_bytes, controllers: 1, journal_bytes: 5 << 20 };
         crate::rig::format(&sim, &disks, 2, &pool);
-        Self { sim, disks, disk_queue }
+        let settings = Settings { write_buffer_bytes: 1 << 20, pages: 4096, disk_queue, ..Settings::default() };
+        Self { sim, disks, settings }
     }
 
     fn run(&self, work: impl AsyncFnOnce(&Controller, &dyn Runtime)) {
@@ -47,12 +52,7 @@ impl Rig {
         self.sim.block_on(async {
             let paths: Vec<String> = self.disks.iter().map(|disk| disk.name().to_owned()).collect();
             let config = Config {
-                settings: Settings {
-                    write_buffer_bytes: 1 << 20,
-                    pages: 4096,
-                    disk_queue: self.disk_queue,
-                    ..Settings::default()
-                },
+                settings: self.settings,
                 journal: JournalLimits {
                     linger: Duration::from_millis(1),
                     batch_bytes: 64 << 10,
@@ -86,8 +86,11 @@ fn tier_by_worth(controller: &Controller) {
 }
 
 async fn create(controller: &Controller, name: &str, mib: u64) -> Rc<dyn Block> {
-    let spec =
-        VolumeSpec { name: name.into(), size_bytes: mib << 20, layout: Layout::Mirror, thick: false, read_only: false };
+    create_of(controller, name, mib, Layout::Mirror).await
+}
+
+async fn create_of(controller: &Controller, name: &str, mib: u64, layout: Layout) -> Rc<dyn Block> {
+    let spec = VolumeSpec { name: name.into(), size_bytes: mib << 20, layout, thick: false, read_only: false };
     controller.store().create(spec).await.unwrap();
     controller.open_volume(name).unwrap()
 }
@@ -180,7 +183,7 @@ fn moves_down_keep_to_the_pace() {
 
 /// Moves down that are remembered.
 fn down(controller: &Controller) -> Vec<TierMove> {
-    let moves = controller.store().tier_moves(0).into_iter().map(|(.., one)| one);
+    let moves = controller.store().tier_moves().into_iter().map(|(.., one)| one);
     moves.filter(|one| one.decided.to == Tier::Slow).collect()
 }
 
@@ -207,7 +210,7 @@ fn a_rule_holds_at_once() {
         let before = up();
         runtime.sleep(Duration::from_secs(3)).await;
         assert_eq!(up(), before, "nothing more comes up");
-        let moves = controller.store().tier_moves(0);
+        let moves = controller.store().tier_moves();
         assert!(moves.iter().all(|(.., one)| one.done.is_some()), "{moves:?}");
         assert!(moves.iter().any(|(.., one)| one.failed.is_some()), "{moves:?}");
         pin(Pin::Fast).await.unwrap();
@@ -364,11 +367,51 @@ fn a_pinned_volume_is_up_with_all_it_holds() {
         read(&*device, end - 128..end, 2).await;
         assert_eq!(rig.slow_reads(), before, "it is up");
         let whys: Vec<_> =
-            controller.store().tier_moves(0).iter().map(|(.., done)| done.decided.reason.to_string()).collect();
+            controller.store().tier_moves().iter().map(|(.., done)| done.decided.reason.to_string()).collect();
         assert!(whys.iter().any(|why| why.contains("takes its place")), "{whys:?}");
         // Others have what is left.
         let before = rig.slow_reads();
         read(&*other, 0..128, 7).await;
         assert_eq!(rig.slow_reads(), before, "the best of the others");
     });
+}
+
+/// Given up, and some of it written anew, while its fast copy goes down: what that still has of it goes nowhere.
+#[test]
+fn what_is_given_up_while_it_goes_down_does_not_come_back() {
+    // A group of two extents, whose stripes of two blocks each take a while.
+    let (extent_bytes, count, anew) = (1 << 20, 512, 224..256);
+    for layout in [Layout::Raid5, Layout::HotMirror, Layout::Mirror] {
+        let mut rig = Rig::of(extent_bytes, 24, 0);
+        rig.settings.chunk_blocks = 1;
+        let told = Told::new(Tier::Fast, Pace { bytes_per_s: u64::MAX, depth: 4 });
+        rig.run(async |controller, runtime| {
+            told.decide_for(controller, extent_bytes);
+            let device = create_of(controller, "v", 2, layout).await;
+            write(&*device, 0..count, 1).await;
+            controller.store().checkpoint().await.unwrap();
+            runtime.sleep(Duration::from_secs(20)).await;
+            write(&*device, 0..count, 2).await;
+            controller.store().checkpoint().await.unwrap();
+            assert_eq!(controller.store().tier().stale_bytes, 2 << 20, "{layout:?}");
+            let written = || rig.disks[2..].iter().map(|disk| disk.counters().writes).sum::<u64>();
+            let before = written();
+            told.0.set((Tier::Slow, Pace { bytes_per_s: u64::MAX, depth: 4 }));
+            while written() < before + 2 {
+                runtime.sleep(Duration::from_millis(1)).await;
+            }
+            device.discard(0, 2 << 20).await.unwrap();
+            write(&*device, anew.clone(), 3).await;
+            device.flush().await.unwrap();
+            while controller.info().dirty_bytes > 0 {
+                runtime.sleep(Duration::from_millis(1)).await;
+            }
+            runtime.sleep(Duration::from_secs(10)).await;
+            read(&*device, anew.clone(), 3).await;
+            read(&*device, anew.end..count, 0).await;
+            controller.store().checkpoint().await.unwrap();
+        });
+        rig.sim.crash();
+        rig.run(async |controller, _| read(&*controller.open_volume("v").unwrap(), anew.clone(), 3).await);
+    }
 }

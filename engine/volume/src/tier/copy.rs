@@ -59,11 +59,6 @@ impl FastCopy {
         change(&mut self.bits.borrow_mut())
     }
 
-    /// True when what is written goes there, as long as its disks work.
-    pub fn takes_writes(&self) -> bool {
-        self.places.len() > 1 && !self.leaving.get()
-    }
-
     pub fn is_leaving(&self) -> bool {
         self.leaving.get()
     }
@@ -140,12 +135,10 @@ impl Bits {
         self.returned.clear();
     }
 
-    /// Home has the block too, durably, if nothing newer has landed here since; true when that is so.
-    pub fn settle(&mut self, block: usize) -> bool {
-        let settled = self.returned.remove(block);
-        if settled {
+    /// Home has the block too, durably, if nothing newer has landed here since.
+    pub fn settle(&mut self, block: usize) {
+        if self.returned.remove(block) {
             self.stale.remove(block);
         }
-        settled
     }
 }

@@ -194,7 +194,7 @@ impl Inner {
         }
     }
 
-    /// True when a block's home has an older version of it than its fast copy.
+    /// True when a block's home has an older version of it than its fast copy, or may have it after a power cut.
     pub fn is_stale(&self, volume: &VolumeState, block: u64) -> bool {
         let (index, inside) = self.split(block);
         volume.extent(index).is_some_and(|extent| extent.is_stale(inside))

@@ -3,6 +3,7 @@
 use crate::snapshot::Place;
 use crate::store::Inner;
 use crate::tables::VolumeState;
+use crate::tier::FastCopy;
 use kura_tier::Heat;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -112,7 +113,9 @@ impl Inner {
             }
         }
         let (index, inside) = self.split(first);
-        Some(volume.extent(index)?.lies_fast(inside, write))
+        let extent = volume.extent(index)?;
+        let lies_there = |copy: Rc<FastCopy>| self.serves(&copy) && copy.bits().valid.has(inside);
+        Some(if write { self.takes_writes(&extent).is_some() } else { extent.fast().is_some_and(lies_there) })
     }
 }
 

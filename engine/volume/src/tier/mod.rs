@@ -205,10 +205,7 @@ impl Inner {
     /// Writes the pages of fast copies, on all their disks.
     pub async fn write_fast_pages(&self, pages: &[(Places, FastPage)]) -> Result<()> {
         let writes = pages.iter().map(|(places, page)| self.array.write_fast_page(places, page));
-        for failures in futures::future::join_all(writes).await {
-            self.heed(failures).await?;
-        }
-        Ok(())
+        self.heed(futures::future::join_all(writes).await.into_iter().flatten()).await
     }
 
     /// Pages taken last did not all get to the disks.

@@ -200,7 +200,9 @@ impl Inner {
             }
         }
         let bytes = data.len() as u64;
-        if bytes == 0 {
+        // Given up meanwhile, it is nobody's; and what is written there since lies in another group.
+        let is_there = volume.extent(extent.owner.index).is_some_and(|now| Rc::ptr_eq(&now, extent));
+        if bytes == 0 || !is_there {
             return Ok(0);
         }
         let insides: Vec<_> = found.iter().map(|(block, ..)| (block - first) as usize).collect();
@@ -240,7 +242,7 @@ impl Inner {
         wanted
     }
 
-    /// Writes blocks to their places in a stripe. `Retry` while a checkpoint is made, or something happens to the stripe.
+    /// Writes blocks of an extent, which is the volume's now, to their places in a stripe. `Retry` while a checkpoint is made, or something happens to the stripe.
     async fn stripe_home(
         &self,
         volume: &Rc<VolumeState>,
@@ -307,8 +309,9 @@ impl Inner {
 /// Takes the first `count` blocks, but for those that were written home again since: that is not durable yet.
 fn take_durable(returned: &mut Returned, count: usize) -> Returned {
     let mut durable: Returned = returned.drain(..count).collect();
-    let again: BTreeSet<_> = returned.iter().map(|(copy, inside)| (copy.key(), *inside)).collect();
-    durable.retain(|(copy, inside)| !again.contains(&(copy.key(), *inside)));
+    // By the copy, and not by its extent: one that was given up has nothing to do with the next one there.
+    let again: BTreeSet<_> = returned.iter().map(|(copy, inside)| (Rc::as_ptr(copy), *inside)).collect();
+    durable.retain(|(copy, inside)| !again.contains(&(Rc::as_ptr(copy), *inside)));
     durable
 }
 

@@ -149,13 +149,12 @@ impl Store {
         }
     }
 
-    /// Moves with a number above `after`, as far as they are remembered; each with its volume's name, and how long ago
-    /// it was decided.
-    pub fn tier_moves(&self, after: u64) -> Vec<(Option<String>, Duration, TierMove)> {
+    /// The moves that are remembered, each with its volume's name, and how long ago it was decided.
+    pub fn tier_moves(&self) -> Vec<(Option<String>, Duration, TierMove)> {
         let now = self.inner.runtime.now();
         let tables = self.inner.tables.borrow();
         let engine = self.inner.tier.engine.borrow();
-        let named = engine.moves.iter().filter(|done| done.number > after).map(|done| {
+        let named = engine.moves.iter().map(|done| {
             let name = tables.volumes.get(&done.decided.volume).map(|volume| self.inner.known_as(volume));
             (name, now.saturating_sub(done.at), done.clone())
         });

@@ -18,7 +18,7 @@ pub(super) struct Level {
 }
 
 /// The region itself and two sizes of neighbourhoods around it; and the region over a longer time, an hour if not set otherwise: some 30 %
-/// of the concentrations come up where one was (002, section 2.1), so that what was used hard is not at once colder than what is used a
+/// of the concentrations come up where one was (the on-the-fly tiering paper's section 2.1), so that what was used hard is not at once colder than what is used a
 /// little.
 pub(super) const LEVELS: [Level; COUNT] = [
     Level { shift: 0, half_lives: 1, returns: 1.0 },
