@@ -31,6 +31,11 @@ pub async fn format(copies: &[JournalCopy], shape: Shape, identity: Identity) ->
     Ok(())
 }
 
+/// Bytes of the ring read at once where an entry is looked for.
+const CHUNK_BYTES: u64 = 1 << 20;
+/// Refusals after which a disk is not asked for more of its ring: each may take it seconds.
+const REFUSALS_MOST: usize = 8;
+
 /// A journal being read back, from its tail to its end.
 pub struct Scan {
     copies: Vec<Option<JournalCopy>>,
@@ -242,30 +247,61 @@ impl Scan {
         Ok(head.verify(&bytes).ok())
     }
 
-    /// An entry that says the one missing here was durable proves that the log is damaged, not finished.
-    async fn refuse_a_gap(&self) -> Result<()> {
-        const CHUNK_BYTES: u64 = 1 << 20;
+    /// An entry that says the one missing here was durable proves that the log is damaged, not finished. Where no live copy can
+    /// be read as a whole, such an entry may lie where one cannot: those copies are noted as unreadable.
+    async fn refuse_a_gap(&mut self) -> Result<()> {
         if self.sequence < self.root.epoch_sequence {
             return Err(self.damaged());
         }
-        for (_, copy) in self.present_live() {
-            // A ring may be said to be longer than its disk: nothing is there to be read.
-            let size_bytes = copy.device.geometry().size_bytes;
-            let there = size_bytes.saturating_sub(copy.offset + self.shape.ring_at()) / BLOCK_BYTES_U64;
-            let (mut at, ring_bytes) = (0, self.shape.ring_bytes.min(there * BLOCK_BYTES_U64));
-            while at < ring_bytes {
-                let len = CHUNK_BYTES.min(ring_bytes - at);
-                let place = copy.offset + self.shape.ring_at() + at;
-                at += len;
-                let Ok(chunk) = copy.device.read(place, len as usize).await else { continue };
-                for (number, block) in chunk.contiguous().chunks(BLOCK_BYTES).enumerate() {
-                    if self.claims_more(copy, place + (number * BLOCK_BYTES) as u64, block).await {
-                        return Err(self.damaged());
+        let (mut refused, mut is_known) = (0, false);
+        for (index, copy) in self.present_live() {
+            match self.has_proof(copy).await {
+                Ok(true) => return Err(self.damaged()),
+                Ok(false) => is_known = true,
+                Err(_) => refused |= 1 << index,
+            }
+        }
+        if !is_known {
+            self.unreadable |= refused;
+        }
+        Ok(())
+    }
+
+    /// True when a copy has an entry that says that the one missing here was durable; an error where what can be read of it has
+    /// none, and not all of it can.
+    async fn has_proof(&self, copy: &JournalCopy) -> Result<bool> {
+        // A ring may be said to be longer than its disk: nothing is there to be read.
+        let size_bytes = copy.device.geometry().size_bytes;
+        let there = size_bytes.saturating_sub(copy.offset + self.shape.ring_at()) / BLOCK_BYTES_U64;
+        let (mut at, ring_bytes) = (0, self.shape.ring_bytes.min(there * BLOCK_BYTES_U64));
+        let (mut refusals, mut refused) = (0, None);
+        while at < ring_bytes && refusals < REFUSALS_MOST {
+            let len = CHUNK_BYTES.min(ring_bytes - at);
+            let place = copy.offset + self.shape.ring_at() + at;
+            at += len;
+            let chunk = copy.device.read(place, len as usize).await.map(|chunk| chunk.contiguous());
+            for number in 0..len as usize / BLOCK_BYTES {
+                let (inside, place) = (number * BLOCK_BYTES, place + (number * BLOCK_BYTES) as u64);
+                let claims = match &chunk {
+                    Ok(chunk) => self.claims_more(copy, place, &chunk[inside..inside + BLOCK_BYTES]).await,
+                    // What the disk refuses of it need not be all of it.
+                    Err(_) if refusals == REFUSALS_MOST => break,
+                    Err(_) => match copy.device.read(place, BLOCK_BYTES).await {
+                        Ok(block) => self.claims_more(copy, place, &block.contiguous()).await,
+                        Err(error) => Err(error),
+                    },
+                };
+                match claims {
+                    Ok(true) => return Ok(true),
+                    Ok(false) => {}
+                    Err(error) => {
+                        refusals += 1;
+                        refused = Some(error);
                     }
                 }
             }
         }
-        Ok(())
+        refused.map_or(Ok(false), Err)
     }
 
     fn damaged(&self) -> Error {
@@ -277,13 +313,13 @@ impl Scan {
     }
 
     /// True when the header that begins with `block` says, believably, that the entry missing here was durable.
-    async fn claims_more(&self, copy: &JournalCopy, place: u64, block: &[u8]) -> bool {
-        let Some(head) = Head::decode(block) else { return false };
-        if head.stamp.epoch != self.root.epoch || head.stamp.durable_sequence <= self.sequence {
-            return false;
+    async fn claims_more(&self, copy: &JournalCopy, place: u64, block: &[u8]) -> Result<bool> {
+        let Some(head) = Head::decode(block) else { return Ok(false) };
+        let is_later = head.stamp.epoch == self.root.epoch && head.stamp.durable_sequence > self.sequence;
+        if !is_later || place + head.header_bytes as u64 > copy.offset + self.shape.region_bytes() {
+            return Ok(false);
         }
-        let fits = place + head.header_bytes as u64 <= copy.offset + self.shape.region_bytes();
-        let header = copy.device.read(place, if fits { head.header_bytes } else { BLOCK_BYTES }).await;
-        fits && header.is_ok_and(|header| Head::holds(&header.contiguous()))
+        let header = copy.device.read(place, head.header_bytes).await?;
+        Ok(Head::holds(&header.contiguous()))
     }
 }

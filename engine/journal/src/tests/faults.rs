@@ -228,3 +228,34 @@ fn a_copy_that_missed_a_root_gets_it_before_the_next_one() {
     rig.sim.crash();
     assert_eq!(rig.sim.block_on(rig.open(&[0], true)).unwrap().1, [3, 2, 1, 0]);
 }
+
+/// An entry in the middle of the log rots, and a disk refuses a place near those behind it.
+#[test]
+fn what_a_disk_refuses_nearby_hides_no_gap() {
+    const ENTRY: u64 = BLOCK_BYTES as u64;
+    let at = |entry: u64| 8192 + SHAPE.ring_at() + entry * ENTRY;
+    for copies in [1, 2] {
+        // Beside the entries, on all copies or on one; or all behind the gap.
+        for (refused, of, proven) in
+            [(100..101, 1, true), (100..101, 2, true), (2..4, 1, copies == 2), (2..4, 2, false)]
+        {
+            let rig = Rig::new(4, copies);
+            rig.sim.block_on(async {
+                let (journal, _) = rig.open(&[], false).await.unwrap();
+                for number in [1, 2, 4, 5] {
+                    put(&journal, number).await.unwrap();
+                }
+            });
+            rig.sim.crash();
+            for disk in &rig.disks {
+                disk.inject(FaultKind::BitRot(kura_sim::Place::Range(at(1)..at(2)), 40));
+            }
+            for disk in rig.disks.iter().take(of) {
+                disk.inject(FaultKind::ReadError(kura_sim::Place::Range(at(refused.start)..at(refused.end))));
+            }
+            let error = rig.sim.block_on(rig.open(&[], false)).map(|(_, found)| found).unwrap_err();
+            let what = if proven { "damaged in its middle" } else { "may hold newer writes" };
+            assert!(error.to_string().contains(what), "{copies} copies, {refused:?} of {of}: {error}");
+        }
+    }
+}
