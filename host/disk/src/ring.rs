@@ -70,6 +70,8 @@ struct Inner {
     backlog: VecDeque<Entry>,
     /// Operations in the submission queue or with the kernel.
     in_flight: usize,
+    /// How often the kernel took a part of what was queued: a chain that is cut so is none any more.
+    cuts: u64,
     /// How the operation that was begun last is waited for.
     wait: Wait,
     /// Wakes the task that runs [`Ring::turn`].
@@ -100,6 +102,7 @@ impl Ring {
                 slots: Slab::new(),
                 backlog: VecDeque::new(),
                 in_flight: 0,
+                cuts: 0,
                 wait: Wait::Look,
                 turner: None,
                 turner_woken: false,
@@ -155,8 +158,12 @@ impl Ring {
             let synced = if written == Ok(data_bytes) { self.sync_data(file).await } else { Err(Errno::CANCELED) };
             return (written, synced);
         }
+        let cuts = self.inner.borrow().cuts;
         let (write, sync) = self.start_pair(file, offset, data);
-        (write.await.0, sync.await.0)
+        let (written, synced) = (write.await.0, sync.await.0);
+        // The second half of a chain that was cut does not wait for the first one.
+        let is_whole = self.inner.borrow().cuts == cuts;
+        (written, synced.and_then(|done| if is_whole { Ok(done) } else { Err(Errno::CANCELED) }))
     }
 
     /// Starts a write and a sync in a chain, for which there is room.
@@ -356,10 +363,15 @@ impl Inner {
     }
 
     fn submit(&mut self) {
-        if self.uring.submission().is_empty() {
+        let queued = self.uring.submission().len();
+        if queued == 0 {
             return;
         }
         match self.uring.submit().map_err(|error| Errno::from_io_error(&error)) {
+            Ok(taken) if taken < queued => {
+                self.cuts += 1;
+                self.wake_turner();
+            }
             Ok(_) => {}
             // A signal, or the kernel is short of memory: what was not taken is still queued, and tried again.
             Err(Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::NOMEM)) => self.wake_turner(),
