@@ -1,9 +1,10 @@
 //! The controllers of a pool, joined.
 
 use crate::info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
+use crate::recording::Ring;
 use crate::{Config, Controller, Door, Recovered, door};
 use futures::future::try_join_all;
-use kura_block::{Amount, Block, ControllerId, DeviceId, Error, Local, Progress, Result, Runtime};
+use kura_block::{Amount, Block, ControllerId, DeviceId, Error, Kind, Local, Progress, Result, Runtime};
 use kura_volume::{Check, OnlyCopies, SharedPool, Space, Spec};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -86,6 +87,36 @@ impl Node {
         Ok((self.doors[usize::from(volume.controller)].clone(), volume))
     }
 
+    /// Has the owner of a volume do `work`, which leaves everything as it is where it finds something `Missing`: then the
+    /// volume may have moved since its owner was found, and the next owner is asked.
+    pub(crate) async fn at_owner<T: Send + 'static>(
+        &self,
+        name: &str,
+        work: impl Fn(Rc<Controller>, String) -> Local<'static, Result<T>> + Clone + Send + 'static,
+    ) -> Result<T> {
+        let mut asked = None;
+        loop {
+            let (door, volume) = self.find(name).await?;
+            let (work, name) = (work.clone(), name.to_owned());
+            let done = door.call(move |controller| work(controller, name)).await?;
+            match done {
+                Err(error) if error.kind() == Kind::Missing && asked != Some(volume.controller) => {
+                    asked = Some(volume.controller);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// The same for what its owner knows at once.
+    pub(crate) async fn ask_owner<T: Send + 'static>(
+        &self,
+        name: &str,
+        ask: impl Fn(&Controller, &str) -> Result<T> + Clone + Send + 'static,
+    ) -> Result<T> {
+        self.at_owner(name, move |controller, name| Box::pin(std::future::ready(ask(&controller, &name)))).await
+    }
+
     /// All volumes, by name.
     pub async fn volumes(&self) -> Result<Vec<VolumeInfo>> {
         let _each_is_somebodys = self.moving.read().await;
@@ -136,8 +167,8 @@ impl Node {
         Ok(())
     }
 
-    /// The door of a volume's owner, where the volume may be of that size.
-    async fn resizable(&self, name: &str, size_bytes: u64, shrink: bool) -> Result<Door> {
+    /// Refuses what [`Node::resize_volume`] refuses before it begins.
+    pub async fn check_resize_volume(&self, name: &str, size_bytes: u64, shrink: bool) -> Result<()> {
         let (door, volume) = self.find(name).await?;
         if size_bytes < volume.spec.size_bytes && !shrink {
             return Err(Error::invalid(format!(
@@ -146,41 +177,33 @@ impl Node {
                 Amount(volume.spec.size_bytes)
             )));
         }
-        let name = name.to_owned();
-        door.call(move |controller| Box::pin(async move { controller.store().check_resize(&name, size_bytes) }))
-            .await??;
+        self.ask_owner(name, move |controller, name| controller.store().check_resize(name, size_bytes)).await?;
         if size_bytes > volume.spec.size_bytes {
             self.check_room(&door, &Spec { size_bytes, ..volume.spec }).await?;
         }
-        Ok(door)
-    }
-
-    /// Refuses what [`Node::resize_volume`] refuses before it begins.
-    pub async fn check_resize_volume(&self, name: &str, size_bytes: u64, shrink: bool) -> Result<()> {
-        self.resizable(name, size_bytes, shrink).await.map(drop)
+        Ok(())
     }
 
     /// Changes a volume's size; smaller only with `shrink`.
     pub async fn resize_volume(&self, name: &str, size_bytes: u64, shrink: bool) -> Result<VolumeInfo> {
-        let (door, name) = (self.resizable(name, size_bytes, shrink).await?, name.to_owned());
-        door.call(move |controller| {
+        self.check_resize_volume(name, size_bytes, shrink).await?;
+        let resize = move |controller: Rc<Controller>, name: String| -> Local<'static, Result<VolumeInfo>> {
             Box::pin(async move { Ok(controller.describe(controller.store().resize(&name, size_bytes).await?)) })
-        })
-        .await?
+        };
+        self.at_owner(name, resize).await
     }
 
     /// Refuses what [`Node::delete_volume`] refuses.
     pub async fn check_delete_volume(&self, name: &str, force: bool) -> Result<()> {
-        let ((door, _), name) = (self.find(name).await?, name.to_owned());
-        door.call(move |controller| Box::pin(async move { controller.check_delete_volume(&name, force) })).await?
+        self.ask_owner(name, move |controller, name| controller.check_delete_volume(name, force)).await
     }
 
     /// Deletes a volume; `Busy` when a client has it open and not `force`.
     pub async fn delete_volume(&self, name: &str, force: bool) -> Result<()> {
-        let ((door, _), name) = (self.find(name).await?, name.to_owned());
-        let recorded = door
-            .call(move |controller| Box::pin(async move { controller.delete_volume(&name, force).await }))
-            .await??;
+        let delete = move |controller: Rc<Controller>, name: String| -> Local<'static, Result<Option<Ring>>> {
+            Box::pin(async move { controller.delete_volume(&name, force).await })
+        };
+        let recorded = self.at_owner(name, delete).await?;
         drop(recorded);
         Ok(())
     }

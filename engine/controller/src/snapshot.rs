@@ -178,24 +178,22 @@ impl Node {
 
     /// Refuses what [`Node::roll_back`] refuses.
     pub async fn check_roll_back(&self, snapshot: &str, force: bool) -> Result<()> {
-        let ((door, _), snapshot) = (self.find(snapshot).await?, snapshot.to_owned());
-        door.call(move |controller| Box::pin(async move { controller.check_roll_back(&snapshot, force) })).await?
+        self.ask_owner(snapshot, move |controller, snapshot| controller.check_roll_back(snapshot, force)).await
     }
 
     /// Makes a volume what one of its snapshots is, at once; the data follows in the background. `Busy` while a client has
     /// the volume open and not `force`.
     pub async fn roll_back(&self, snapshot: &str, force: bool) -> Result<VolumeInfo> {
-        let ((door, _), snapshot) = (self.find(snapshot).await?, snapshot.to_owned());
-        let roll_back = move |controller: Rc<Controller>| -> Local<'static, Result<VolumeInfo>> {
+        let roll_back = move |controller: Rc<Controller>, snapshot: String| -> Local<'static, Result<VolumeInfo>> {
             Box::pin(async move { controller.roll_back(&snapshot, force).await })
         };
-        door.call(roll_back).await?
+        self.at_owner(snapshot, roll_back).await
     }
 
     /// Where `later` differs from `earlier`, from `offset` on: two snapshots of one volume, or a snapshot and its volume.
     pub async fn changed(&self, earlier: &str, later: &str, offset: u64) -> Result<Changes> {
         let ((door, one), (_, other)) = (self.find(earlier).await?, self.find(later).await?);
-        if one.controller != other.controller {
+        if one.family != other.family {
             return Err(Error::invalid(format!(
                 "{earlier} and {later}: give two snapshots of one volume, or one and the volume"
             )));

@@ -183,14 +183,14 @@ impl Node {
     pub async fn move_volume_along(&self, name: &str, to: u16, progress: &Progress) -> Result<Moved> {
         self.check_controller(to)?;
         let target = &self.doors[usize::from(to)];
-        let (source, volume) = self.find(name).await?;
-        if volume.controller != to {
+        if self.find(name).await?.1.controller != to {
             // The long part, while others may move too.
-            let (wanted, progress) = (name.to_owned(), progress.clone());
-            let cool_down = move |controller: Rc<Controller>| -> Local<'static, Result<()>> {
-                Box::pin(async move { controller.store().cool_down(&wanted, &progress).await })
+            let progress = progress.clone();
+            let cool_down = move |controller: Rc<Controller>, name: String| -> Local<'static, Result<()>> {
+                let progress = progress.clone();
+                Box::pin(async move { controller.store().cool_down(&name, &progress).await })
             };
-            source.call(cool_down).await??;
+            self.at_owner(name, cool_down).await?;
         }
         let alone = Arc::clone(&self.instant).lock_owned().await;
         let (source, volume) = self.find(name).await?;

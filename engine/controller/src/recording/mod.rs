@@ -194,17 +194,4 @@ impl Node {
         drop(recorded);
         Ok(())
     }
-
-    /// Asks the controller that owns the volume.
-    pub(crate) async fn ask_owner<T: Send + 'static>(
-        &self,
-        volume: &str,
-        ask: impl FnOnce(&Controller, &str) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let (door, volume) = self.find(volume).await?;
-        let work = move |controller: Rc<Controller>| -> Local<'static, Result<T>> {
-            Box::pin(std::future::ready(ask(&controller, &volume.spec.name)))
-        };
-        door.call(work).await?
-    }
 }
