@@ -89,15 +89,14 @@ impl Inner {
     async fn log_moves(self: &Rc<Self>, moves: Vec<Moving>) -> Result<()> {
         let mut changes = Vec::with_capacity(moves.len());
         for Moving { row, edit } in moves {
-            if self.alive_at(&row, edit.known.place)?.is_some_and(|known| known.revision == edit.from_revision) {
+            if self.alive_at(&row, edit.known.place)?.is_some_and(|known| known.revision == edit.known.revision) {
                 changes.push((row.partition(), row.key().to_vec(), Ready::Edit(edit)));
             }
         }
         if changes.is_empty() {
             return Ok(());
         }
-        let mut batch =
-            Prepared { conditions: Vec::new(), changes, durability: Durability::Memory, only_removes: false };
+        let mut batch = Prepared { conditions: Vec::new(), changes, durability: Durability::Memory };
         let taken = {
             let state = &mut *self.state.borrow_mut();
             let floor = state.floor(policy::For::Cleaner);
@@ -242,7 +241,7 @@ impl Inner {
         let mut facts: Vec<(f64, u32, f64)> = Vec::new();
         for (number, segment) in state.space.segments.iter().enumerate() {
             let number = number as u32;
-            if segment.usage != usage || segment.last_sequence == u64::MAX || state.space.stuck.contains(&number) {
+            if segment.usage != usage || segment.is_open() || state.space.stuck.contains(&number) {
                 continue;
             }
             let share = match usage {
@@ -277,7 +276,7 @@ pub(crate) fn too_many_pieces() -> Error {
 }
 
 fn edit(known: Known, attributes: crate::object::Attributes, inline: Bufs) -> Edit {
-    Edit { version: known.version, from_revision: known.revision, known, attributes, inline, held: None, is_move: true }
+    Edit { known, attributes, inline, held: None, is_move: true }
 }
 
 /// The bytes of an extent that pieces use: from the first one to behind the last one.

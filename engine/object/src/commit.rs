@@ -26,7 +26,6 @@ impl Store {
         check(&batch)?;
         let Batch { conditions, changes, durability } = batch;
         let durability = durability.unwrap_or(self.inner.options.durability);
-        let only_removes = changes.iter().all(|named| matches!(named.change, Change::Remove { .. }));
         let mut edits = Vec::new();
         let mut ready = Vec::with_capacity(changes.len());
         for (at, named) in changes.into_iter().enumerate() {
@@ -57,7 +56,7 @@ impl Store {
         if durability == Durability::Memory {
             self.inner.until(|state| state.log.backlog() < policy::BACKLOG_ENTRIES).await?;
         }
-        let mut prepared = Prepared { conditions, changes: ready, durability, only_removes };
+        let mut prepared = Prepared { conditions, changes: ready, durability };
         loop {
             match self.inner.submit(&mut prepared).await {
                 Ok((ticket, changed)) => {
@@ -126,15 +125,7 @@ impl Store {
             };
         }
         check_attributes(&attributes)?;
-        Ok(Edit {
-            version: read.known.version,
-            from_revision: read.known.revision,
-            known: read.known,
-            attributes,
-            inline: read.inline,
-            held: None,
-            is_move: false,
-        })
+        Ok(Edit { known: read.known, attributes, inline: read.inline, held: None, is_move: false })
     }
 }
 
@@ -145,7 +136,7 @@ impl Inner {
         let mut hope = Hope::default();
         loop {
             let result = self.use_room(|state| {
-                let floor = state.floor(if batch.only_removes { For::Removals } else { For::Users });
+                let floor = state.floor(if batch.only_removes() { For::Removals } else { For::Users });
                 state.submit(batch, floor)
             });
             match result {

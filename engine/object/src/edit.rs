@@ -90,7 +90,6 @@ impl Store {
                 conditions: Vec::new(),
                 changes: vec![(partition, key.to_vec(), Ready::Edit(edit))],
                 durability: self.durability(),
-                only_removes: false,
             };
             match self.inner.submit(&mut batch).await {
                 Ok((ticket, changed)) => {
@@ -175,15 +174,7 @@ impl Inner {
             self.place(&mut gathered, &mut placed, &mut held).await?;
         }
         let known = Known { pieces: placed, modified_ms, tag: Vec::new(), ..read.known };
-        Ok(Edit {
-            version: known.version,
-            from_revision: known.revision,
-            known,
-            attributes: read.attributes,
-            inline: gathered,
-            held: Some(held),
-            is_move: false,
-        })
+        Ok(Edit { known, attributes: read.attributes, inline: gathered, held: Some(held), is_move: false })
     }
 
     /// Writes gathered bytes to extents.

@@ -26,17 +26,32 @@ pub(crate) enum Use {
     Index,
 }
 
+/// Newer than any entry of the log.
+const OPEN: u64 = u64::MAX;
+
 pub(crate) struct Segment {
     pub usage: Use,
     /// Of the log: bytes of records that the index still names.
     pub live_bytes: u32,
-    /// Of the log: the newest entry in it; `u64::MAX` while the log may go on there.
+    /// Of the log: the newest entry in it; [`OPEN`] while the log may go on there.
     pub last_sequence: u64,
     /// Of the log: the newest entry that made a record in it dead.
     pub killed_sequence: u64,
     /// Of data: the blocks that are taken.
     pub taken: Option<Blocks>,
     pub taken_blocks: u32,
+}
+
+impl Segment {
+    /// True while the log may go on there.
+    pub fn is_open(&self) -> bool {
+        self.last_sequence == OPEN
+    }
+
+    /// True where the log has gone on elsewhere and the index names no record any more.
+    fn is_dead_log(&self) -> bool {
+        self.usage == Use::Log && self.live_bytes == 0 && !self.is_open()
+    }
 }
 
 impl Segment {
@@ -215,7 +230,7 @@ impl Space {
         known.usage = usage;
         known.live_bytes = 0;
         known.killed_sequence = 0;
-        known.last_sequence = if usage == Use::Log { u64::MAX } else { 0 };
+        known.last_sequence = if usage == Use::Log { OPEN } else { 0 };
         known.taken = (usage == Use::Data).then(|| Blocks::new(self.segment_blocks));
         known.taken_blocks = 0;
     }
@@ -234,7 +249,7 @@ impl Space {
     pub fn seal(&mut self, segment: u32, last_sequence: u64) {
         let known = &mut self.segments[segment as usize];
         known.last_sequence = last_sequence;
-        if known.live_bytes == 0 {
+        if known.is_dead_log() {
             self.empty.insert(segment);
         }
     }
@@ -251,7 +266,7 @@ impl Space {
         let known = &mut self.segments[segment as usize];
         known.live_bytes -= bytes;
         known.killed_sequence = known.killed_sequence.max(sequence);
-        if known.live_bytes == 0 && known.last_sequence != u64::MAX {
+        if known.is_dead_log() {
             self.empty.insert(segment);
         }
     }
@@ -407,7 +422,7 @@ impl Space {
         for segment in segments {
             let known = &mut self.segments[segment as usize];
             assert!(known.usage == Use::Log, "segment {segment} is the log's, which goes back into it");
-            known.last_sequence = u64::MAX;
+            known.last_sequence = OPEN;
             self.empty.remove(&segment);
         }
     }
@@ -540,12 +555,7 @@ impl Space {
         for segment in 0..self.segments.len() as u32 {
             match self.segments[segment as usize].usage {
                 Use::Data => self.note_room(segment),
-                Use::Log => {
-                    let known = &self.segments[segment as usize];
-                    if known.live_bytes == 0 && known.last_sequence != u64::MAX {
-                        self.empty.insert(segment);
-                    }
-                }
+                Use::Log if self.segments[segment as usize].is_dead_log() => drop(self.empty.insert(segment)),
                 _ => {}
             }
         }
@@ -572,8 +582,7 @@ impl Space {
             if is_partly && !self.evacuating.contains(&number) && !self.partly.contains(&(room, number)) {
                 wrong.push(format!("segment {number} has room for data and is not found when room is looked for"));
             }
-            let is_empty = segment.usage == Use::Log && segment.live_bytes == 0 && segment.last_sequence != u64::MAX;
-            if is_empty != self.empty.contains(&number) {
+            if segment.is_dead_log() != self.empty.contains(&number) {
                 wrong.push(format!("segment {number} of the log is without a live record, or is said to be"));
             }
         }

@@ -26,10 +26,9 @@ impl Ready {
     }
 }
 
-/// A version's new state, made from the one of revision `from_revision`.
+/// A version's new state.
 pub(crate) struct Edit {
-    pub version: u64,
-    pub from_revision: u64,
+    /// The version as it was read, its revision and its place in the log among it, but for what changes.
     pub known: Known,
     pub attributes: Attributes,
     pub inline: Bufs,
@@ -43,8 +42,13 @@ pub(crate) struct Prepared {
     pub conditions: Vec<(PartitionId, Vec<u8>, Condition)>,
     pub changes: Vec<(PartitionId, Vec<u8>, Ready)>,
     pub durability: Durability,
-    /// It only gives space back: it may use the last segments.
-    pub only_removes: bool,
+}
+
+impl Prepared {
+    /// True when it only gives space back: it may use the last segments.
+    pub fn only_removes(&self) -> bool {
+        self.changes.iter().all(|(.., change)| matches!(change, Ready::Remove { .. }))
+    }
 }
 
 /// Why a batch was not taken.
@@ -209,10 +213,10 @@ impl State {
             }
             Ready::Remove { which } => self.plan_removal(partition, &name, *which),
             Ready::Edit(edit) => {
-                let row = Row::new(name, edit.version);
+                let row = Row::new(name, edit.known.version);
                 let now = self.index.get(&row)?;
                 // A version that was moved since has its revision still, and its extents elsewhere.
-                let is_base = |now: &Known| now.revision == edit.from_revision && now.place == edit.known.place;
+                let is_base = |now: &Known| now.revision == edit.known.revision && now.place == edit.known.place;
                 let Some(now) = now.filter(is_base) else { return Err(Refusal::Stale) };
                 let before = Some(now.stat(self.is_latest(&row)?));
                 let revision = if edit.is_move { now.revision } else { revision };
